@@ -1,0 +1,38 @@
+"""Structured records as a few discrete tokens, with what they lose measured.
+
+>>> from tefm import Schema, RecordTokenizer
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from tefm.codes.config import TokenizerConfig
+    from tefm.codes.tokenizer import RecordTokenizer
+    from tefm.records.infer import infer_schema
+    from tefm.records.read import open_table
+    from tefm.records.schema import Field, Schema
+    from tefm.records.vectorise import Vectoriser
+
+#: Public names and where they live; imported on first use, so that `import tefm` is quick.
+_HOME = {
+    "Field": "tefm.records.schema",
+    "RecordTokenizer": "tefm.codes.tokenizer",
+    "Schema": "tefm.records.schema",
+    "TokenizerConfig": "tefm.codes.config",
+    "Vectoriser": "tefm.records.vectorise",
+    "infer_schema": "tefm.records.infer",
+    "open_table": "tefm.records.read",
+}
+
+__all__ = ["Field", "RecordTokenizer", "Schema", "TokenizerConfig", "Vectoriser", "infer_schema", "open_table"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(import_module(_HOME[name]), name)
+    raise AttributeError(f"module 'tefm' has no attribute {name!r}")

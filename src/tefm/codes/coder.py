@@ -1,0 +1,212 @@
+"""`SlotCoder`: slots in, codes out, and back. Works from arrays alone; it knows no table.
+
+Shapes: N records, D slots, d latent, K levels.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tefm.codes.config import TokenizerConfig
+from tefm.codes.fidelity import mode_of
+from tefm.codes.network import CodeNetwork
+from tefm.codes.teacher import cross_fitted_scores
+from tefm.codes.train import CHUNK, History, Trainer, TrainingData
+from tefm.errors import InputError, NotFittedError
+from tefm.records.layout import Layout, Slots
+
+Codes = NDArray[np.uint16]
+
+#: Share of the groups (or rows) that early stopping is measured on when no validation records are given.
+VALIDATION_SHARE = 0.1
+
+
+class SlotCoder:
+    """The trained network with what belongs to it.
+
+    >>> import numpy as np
+    >>> from tefm.codes.config import TokenizerConfig
+    >>> from tefm.records.layout import Layout, Slot
+    >>> layout = Layout(tuple(Slot(f"bit {i}", "flag", 1) for i in range(4)))
+    >>> x = np.array([[0, 0, 0, 0], [0, 0, 1, 1], [1, 1, 0, 0], [1, 1, 1, 1]] * 16, dtype=np.uint8)
+    >>> config = TokenizerConfig(levels=2, entries=2, latent=4, hidden=16, mask_share=0, steps=300)
+    >>> coder = SlotCoder(config, device="cpu").fit(x, layout)
+    >>> codes = coder.encode(x)
+    >>> len(np.unique(codes, axis=0)), bool((coder.decode(codes) == x).all())
+    (4, True)
+    """
+
+    def __init__(self, config: TokenizerConfig, *, device: str | None = None) -> None:
+        self.config = config
+        self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        self.network_: CodeNetwork | None = None
+        self.history_ = History()
+        #: the most common value of each slot on the training records
+        self.mode_D_: Slots = np.zeros(0, dtype=np.uint8)
+        #: the classes whose scores the label head learned; empty for unsupervised codes
+        self.classes_: tuple[str, ...] = ()
+
+    def fit(
+        self,
+        x_ND: Slots,
+        layout: Layout,
+        *,
+        labels_N: NDArray[Any] | None = None,
+        groups_N: NDArray[Any] | None = None,
+        validation_ND: Slots | None = None,
+        checkpoint: str | Path | None = None,
+    ) -> SlotCoder:
+        """Learn codes; `labels_N` (None where unknown) makes them task-aware.
+
+        `groups_N` says which records belong together (an entity): they are held out together. Without
+        `validation_ND`, a tenth of the groups is held out for early stopping.
+        """
+        if len(x_ND) < 2:
+            raise InputError(
+                f"{len(x_ND)} training record(s) are too few to learn codes from",
+                remedy="give at least 2, better 1,000",
+            )
+        groups_N = np.arange(len(x_ND)) // 10 if groups_N is None else np.unique(groups_N, return_inverse=True)[1]
+        targets_NQ = None
+        if labels_N is not None:
+            self.classes_, numbers_N = class_numbers(labels_N)
+            targets_NQ = torch.from_numpy(cross_fitted_scores(x_ND, numbers_N, groups_N, seed=self.config.seed))
+        held_N = np.zeros(len(x_ND), dtype=bool)
+        if validation_ND is None or targets_NQ is not None:
+            # the label head's targets exist for training records only, so its validation comes from them
+            held_N = _held_out(groups_N, self.config.seed)
+            validation_ND = x_ND[held_N]
+        data = TrainingData(
+            torch.from_numpy(x_ND[~held_N]),
+            torch.from_numpy(validation_ND),
+            None if targets_NQ is None else targets_NQ[torch.from_numpy(~held_N)],
+            None if targets_NQ is None else targets_NQ[torch.from_numpy(held_N)],
+        )
+        self.config = self.config.resolved(rows=len(data.x_ND), inputs=int(layout.sizes_D.sum()))
+        checkpoint = Path(checkpoint) if checkpoint is not None else None
+        trainer = Trainer(
+            layout,
+            self.config,
+            data,
+            device=self.device,
+            checkpoint=checkpoint,
+            fingerprint=_fingerprint(self.config, x_ND, labels_N) if checkpoint else "",
+        )
+        self.network_ = trainer.run()
+        self.history_ = trainer.history
+        self.mode_D_ = mode_of(x_ND, layout)
+        if checkpoint is not None:
+            checkpoint.unlink(missing_ok=True)
+        return self
+
+    @property
+    def network(self) -> CodeNetwork:
+        if self.network_ is None:
+            raise NotFittedError(
+                "this tokenizer has not learned anything yet", remedy="call fit(table) or load(folder)"
+            )
+        return self.network_
+
+    @property
+    def layout(self) -> Layout:
+        return self.network.layout
+
+    @property
+    def identity(self) -> str:
+        """A hash of the codebooks: codes of one tokenizer mean nothing to another."""
+        return hashlib.sha256(self.network.quantiser.codebooks_KCd.detach().cpu().numpy().tobytes()).hexdigest()[:16]
+
+    # ---- forward and backward ---------------------------------------------------------------------------------
+
+    def encode(self, slots_ND: NDArray[Any], *, beam: int | None = None) -> Codes:
+        """The codes of records."""
+        network = self.network
+        out_NK = np.empty((len(slots_ND), self.config.levels), dtype=np.uint16)
+        with torch.inference_mode():
+            for start in range(0, len(slots_ND), CHUNK):
+                codes_NK = network.encode(self._tensor(slots_ND[start : start + CHUNK]), beam)
+                out_NK[start : start + CHUNK] = codes_NK.cpu().numpy()
+        return out_NK
+
+    def latent(self, slots_ND: NDArray[Any]) -> NDArray[np.float32]:
+        """e, the latent before the quantiser."""
+        out_Nd = np.empty((len(slots_ND), self.config.latent), dtype=np.float32)
+        with torch.inference_mode():
+            for start in range(0, len(slots_ND), CHUNK):
+                latent_Nd = self.network.encode_latent(self._tensor(slots_ND[start : start + CHUNK]))
+                out_Nd[start : start + CHUNK] = latent_Nd.cpu().numpy()
+        return out_Nd
+
+    def embed(self, codes_NK: NDArray[Any]) -> NDArray[np.float32]:
+        """ê, the quantised latent: all that a reader of the codes can know."""
+        with torch.inference_mode():
+            embedded_Nd: NDArray[np.float32] = self.network.quantiser.embed(self._codes(codes_NK)).cpu().numpy()
+        return embedded_Nd
+
+    def decode(self, codes_NK: NDArray[Any]) -> Slots:
+        """The most likely slots of each code."""
+        network, codes = self.network, self._codes(codes_NK)
+        out_ND = np.empty((len(codes), self.layout.width), dtype=self.layout.dtype)
+        with torch.inference_mode():
+            for start in range(0, len(codes), CHUNK):
+                slots_ND = network.decode(network.quantiser.embed(codes[start : start + CHUNK]))
+                out_ND[start : start + CHUNK] = slots_ND.cpu().numpy()
+        return out_ND
+
+    def _tensor(self, slots_ND: NDArray[Any]) -> torch.Tensor:
+        if slots_ND.shape[1] != self.layout.width:
+            raise InputError(f"these records have {slots_ND.shape[1]} slots, not {self.layout.width}")
+        return torch.from_numpy(np.ascontiguousarray(slots_ND)).to(self.device)
+
+    def _codes(self, codes_NK: NDArray[Any]) -> torch.Tensor:
+        codes_NK = np.asarray(codes_NK)
+        levels, entries = self.config.levels, self.config.entries
+        if codes_NK.ndim != 2 or codes_NK.shape[1] != levels:
+            raise InputError(f"a code has {levels} numbers here; this has the shape {codes_NK.shape}")
+        if not np.issubdtype(codes_NK.dtype, np.integer):
+            raise InputError(f"codes are whole numbers, not {codes_NK.dtype}")
+        outside = (codes_NK < 0) | (codes_NK >= entries)
+        if outside.any():
+            raise InputError(
+                f"a code is a whole number from 0 to {entries - 1}",
+                value=int(codes_NK[outside][0]),
+                remedy="decode with the tokenizer that encoded",
+            )
+        return torch.from_numpy(codes_NK.astype(np.int64)).to(self.device)
+
+
+def class_numbers(labels_N: NDArray[Any]) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+    """The classes in alphabetical order, and each record's class number (−1 where unknown)."""
+    classes = tuple(sorted({str(label) for label in labels_N if label is not None}))
+    if len(classes) < 2:
+        raise InputError(
+            "the label is empty" if not classes else "the label has one class only, and a task needs two",
+            value=classes[0] if classes else None,
+            remedy="give records of both classes, or learn codes without the label (task_aware=False, --unsupervised)",
+        )
+    index = {label: number for number, label in enumerate(classes)}
+    return classes, np.array([-1 if label is None else index[str(label)] for label in labels_N], dtype=np.int64)
+
+
+def _held_out(groups_N: NDArray[np.int64], seed: int) -> NDArray[np.bool_]:
+    """A tenth of the groups, at least one and never all."""
+    groups = int(groups_N.max()) + 1
+    if groups == 1:  # one entity: the last tenth of its records
+        return np.arange(len(groups_N)) >= len(groups_N) - max(1, len(groups_N) // 10)
+    held = np.zeros(groups, dtype=bool)
+    held[np.random.default_rng(seed).permutation(groups)[: max(1, round(VALIDATION_SHARE * groups))]] = True
+    return held[groups_N]
+
+
+def _fingerprint(config: TokenizerConfig, x_ND: Slots, labels_N: NDArray[Any] | None) -> str:
+    digest = hashlib.sha256(config.model_dump_json().encode())
+    digest.update(np.ascontiguousarray(x_ND).tobytes())
+    if labels_N is not None:
+        digest.update("\0".join(map(str, labels_N)).encode())
+    return digest.hexdigest()

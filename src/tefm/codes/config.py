@@ -1,0 +1,126 @@
+"""The settings of the tokenizer, and its presets.
+
+One frozen config, validated where it enters. `None` means "sized by the data" (`resolved`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import Field as Setting
+
+from tefm.errors import SettingsError
+
+Preset = Literal["default", "paper"]
+
+
+class TokenizerConfig(BaseModel):
+    """How records are compressed into codes. Defaults are the measured best (docs/decisions.md).
+
+    >>> TokenizerConfig().levels, TokenizerConfig().entries
+    (3, 128)
+    >>> TokenizerConfig.preset("paper").likelihood
+    'squares'
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    # the code: K levels of C entries
+    levels: int = Setting(default=3, ge=1, le=16)
+    entries: int = Setting(default=128, ge=2, le=65_536)
+
+    # the networks
+    latent: int = Setting(default=128, ge=2)
+    hidden: int | None = Setting(default=None, ge=4)
+    blocks: int = Setting(default=1, ge=0)
+    #: `values`: one input per slot value (buckets as a thermometer); `scaled`: one input per slot, value / size
+    inputs: Literal["values", "scaled"] = "values"
+    #: `softmax`: a likelihood per slot; `squares`: squared error of scaled values
+    likelihood: Literal["softmax", "squares"] = "softmax"
+
+    # what the loss weighs
+    #: weight of the flags of sets, each times its log inverse frequency (base 32) when `rare` is on
+    member_weight: float = Setting(default=2.0, ge=0)
+    rare: bool = True
+    #: squared error of a number's expected bucket beside its likelihood: a near miss costs less than a far one
+    ordinal_weight: float = Setting(default=30.0, ge=0)
+    #: β, the commitment of the encoder to its codebook entries
+    commitment: float = Setting(default=0.25, ge=0)
+    #: weight of the label head, used when labels are given (task-aware codes)
+    label_weight: float = Setting(default=30.0, ge=0)
+
+    # how codebooks learn
+    codebook: Literal["ema", "gradient"] = "ema"
+    decay: float = Setting(default=0.95, gt=0, lt=1)
+    straight_through: Literal["identity", "rotation"] = "identity"
+    replace_dead: bool = True
+    #: Lloyd iterations on the final latents, after which the decoder is fitted to the final codes
+    settle: int = Setting(default=5, ge=0)
+
+    #: share of training records shown with a random part of their slots masked; 0 is off
+    mask_share: float = Setting(default=0.25, ge=0, le=1)
+
+    # the schedule
+    steps: int = Setting(default=2_000, ge=1)
+    #: share of the steps without quantisation, before the codebooks are initialised
+    warm_share: float = Setting(default=0.2, ge=0, lt=1)
+    batch: int | None = Setting(default=None, ge=1)
+    learning_rate: float = Setting(default=1e-3, gt=0)
+    weight_decay: float = Setting(default=1e-4, ge=0)
+    #: validation is measured this many times; training stops after `patience` of them without a better one
+    checks: int = Setting(default=20, ge=1)
+    patience: int = Setting(default=6, ge=1)
+    #: rows held in memory for training; a larger table is sampled
+    max_rows: int = Setting(default=1_000_000, ge=1)
+
+    #: candidates kept per level when encoding, beside the greedy one; 1 is greedy alone
+    beam: int = Setting(default=4, ge=1)
+    seed: int = 0
+
+    @classmethod
+    def preset(cls, name: Preset, **changes: Any) -> TokenizerConfig:
+        """A named set of settings, with changes on top."""
+        presets: dict[str, dict[str, Any]] = {"default": {}, "paper": PAPER}
+        if name not in presets:
+            raise SettingsError("there is no such preset", value=name, remedy=f"one of: {', '.join(presets)}")
+        return cls.checked({**presets[name], **changes})
+
+    @classmethod
+    def checked(cls, settings: dict[str, Any]) -> TokenizerConfig:
+        """A config out of plain values, with an error that names the setting."""
+        try:
+            return cls.model_validate(settings)
+        except ValidationError as error:
+            found = error.errors()[0]
+            name = ".".join(str(part) for part in found["loc"])
+            raise SettingsError(f"setting {name!r}: {found['msg']}", value=found["input"]) from error
+
+    def resolved(self, *, rows: int, inputs: int) -> TokenizerConfig:
+        """The same settings with everything that depends on the data filled in."""
+        return self.model_copy(
+            update={
+                "hidden": self.hidden or (256 if inputs <= 2_000 else 512),
+                # about 32 batches per pass over small tables, at most 1,024 records each
+                "batch": self.batch or max(16, min(1_024, rows // 32)),
+            }
+        )
+
+
+#: The paper's plain objective: squared error on scaled slots, codebook and commitment losses, greedy codes.
+PAPER: dict[str, Any] = {
+    "latent": 64,
+    "blocks": 0,
+    "inputs": "scaled",
+    "likelihood": "squares",
+    "member_weight": 1.0,
+    "rare": False,
+    "ordinal_weight": 0.0,
+    "label_weight": 0.0,
+    "codebook": "gradient",
+    "replace_dead": False,
+    "settle": 0,
+    "mask_share": 0.0,
+    "warm_share": 0.0,
+    "beam": 1,
+}

@@ -1,0 +1,318 @@
+"""What the codes keep of the records: reconstruction, codebook use, collisions.
+
+Slot accuracy alone flatters: on sparse records the most common value everywhere already scores high.
+So every figure of `measure` stands next to that of this all-mode baseline, and the flags of sets are
+judged by recall and precision.
+
+Shapes: N records, D slots, K levels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tefm.errors import InputError
+from tefm.records.layout import Layout, Slots
+
+#: Rows × slots handled at once: the float temporaries of a block stay near 32 MB, whatever the table.
+_BLOCK = 1 << 22
+
+#: A field counts as lost when the codes keep less than this share of what guessing the mode misses …
+LOST_BELOW = 0.10
+#: … unless guessing the mode is right this often: a nearly constant field has nothing to lose.
+NEARLY_CONSTANT = 0.97
+
+
+@dataclass(frozen=True)
+class FieldFidelity:
+    """What comes back of one field.
+
+    `kept` is the share of what the mode misses that the codes get right, (accuracy − mode) / (1 − mode);
+    negative when guessing the mode is better, None when the mode is always right. Of a set it is the recall.
+    """
+
+    name: str
+    kind: str
+    slots: int
+    accuracy: float
+    mode_accuracy: float
+    close_accuracy: float
+    kept: float | None
+
+    @property
+    def lost(self) -> bool:
+        """Whether the codes say next to nothing about this field."""
+        # Flags of a set are mostly off, so the mode is nearly always right there and excuses nothing.
+        could_be = self.kind == "set" or self.mode_accuracy < NEARLY_CONSTANT
+        return could_be and self.kept is not None and self.kept < LOST_BELOW
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"lost": self.lost}
+
+
+@dataclass(frozen=True)
+class Fidelity:
+    """How well records come back from their codes; `mode_…` is the same figure of the all-mode baseline.
+
+    `close_accuracy` forgives one bucket where both values of a number are present (the paper's ±1).
+    `nmse` is the mean of ((x̂ − x) / size)², where a wrong category or flag counts as 1.
+    `field_accuracy` leaves out the flags of sets; those are judged by `recall`, `precision` and `f1`
+    (each None where it is undefined, as without any set).
+    """
+
+    records: int
+    slots: int
+    slot_accuracy: float
+    mode_slot_accuracy: float
+    close_accuracy: float
+    mode_close_accuracy: float
+    nmse: float
+    mode_nmse: float
+    field_accuracy: float | None
+    mode_field_accuracy: float | None
+    recall: float | None
+    precision: float | None
+    f1: float | None
+    fields: tuple[FieldFidelity, ...]
+
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """The names of the fields the codes say next to nothing about."""
+        return tuple(field.name for field in self.fields if field.lost)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"fields": [field.to_dict() for field in self.fields], "lost": list(self.lost)}
+
+
+@dataclass(frozen=True)
+class LevelUse:
+    """How evenly one level's codebook entries are used; perplexity is the exponential of the entropy."""
+
+    level: int
+    entries: int
+    used: int
+    dead: int
+    utilisation: float
+    perplexity: float
+    top_share: float
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Collisions:
+    """Records that share their code with another record.
+
+    The colliding records are split by what shares their code: only `identical` records (no code could
+    tell them apart), `different` records of the same label, or `conflicting` ones: different records,
+    of which one has another label. Without labels `conflicting` is None and `different` holds both.
+    """
+
+    records: int
+    distinct_records: int
+    distinct_codes: int
+    #: the paper's collision rate, 1 − distinct codes / records
+    collision_rate: float
+    #: the share of records that have their code in common with at least one other
+    sharing_rate: float
+    colliding: int
+    identical: int
+    different: int
+    conflicting: int | None
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def mode_of(x_ND: Slots, layout: Layout) -> Slots:
+    """The most common value of each slot, the smallest of several: the all-mode baseline.
+
+    >>> from tefm.records.layout import Slot
+    >>> mode_of(np.array([[1, 0], [2, 0], [2, 1]], np.uint8), Layout((Slot("a", "number", 2), Slot("b", "flag", 1))))
+    array([2, 0], dtype=uint8)
+    """
+    _check(x_ND, layout)
+    return np.array([np.bincount(x_N).argmax() for x_N in x_ND.T], dtype=layout.dtype)
+
+
+def measure(x_ND: Slots, back_ND: Slots, layout: Layout, mode_D: Slots) -> Fidelity:
+    """Compares records with what comes back from their codes; `mode_D` is `mode_of` the training rows."""
+    _check(x_ND, layout)
+    if back_ND.shape != x_ND.shape or mode_D.shape != x_ND.shape[1:]:
+        raise InputError(f"records {x_ND.shape}, back {back_ND.shape} and mode {mode_D.shape} do not fit together")
+
+    codes = _tally(x_ND, back_ND, layout)
+    mode = _tally(x_ND, np.broadcast_to(mode_D, x_ND.shape), layout)
+    ordinary_D = ~layout.member_D
+    present, found, claimed = float(codes.present.sum()), float(codes.found.sum()), float(codes.claimed.sum())
+    return Fidelity(
+        records=len(x_ND),
+        slots=layout.width,
+        slot_accuracy=float(codes.exact.mean()),
+        mode_slot_accuracy=float(mode.exact.mean()),
+        close_accuracy=float(codes.close.mean()),
+        mode_close_accuracy=float(mode.close.mean()),
+        nmse=float(codes.error.mean()),
+        mode_nmse=float(mode.error.mean()),
+        field_accuracy=float(codes.exact[ordinary_D].mean()) if ordinary_D.any() else None,
+        mode_field_accuracy=float(mode.exact[ordinary_D].mean()) if ordinary_D.any() else None,
+        recall=_ratio(found, present),
+        precision=_ratio(found, claimed),
+        f1=_ratio(2 * found, present + claimed),
+        fields=tuple(_field(name, slots, layout, codes, mode) for name, slots in _rows(layout)),
+    )
+
+
+def codebook_use(codes_NK: NDArray[np.integer[Any]], entries: int) -> list[LevelUse]:
+    """How many of the `entries` of each level are used, and how evenly.
+
+    >>> [use.utilisation for use in codebook_use(np.array([[0, 1], [1, 1]]), entries=2)]
+    [1.0, 0.5]
+    """
+    if not len(codes_NK):
+        raise InputError("there are no codes to measure")
+    if codes_NK.min() < 0 or codes_NK.max() >= entries:
+        raise InputError(f"codes reach from {codes_NK.min()} to {codes_NK.max()}, but a level has {entries} entries")
+    return [_level_use(level, np.bincount(codes_N, minlength=entries)) for level, codes_N in enumerate(codes_NK.T, 1)]
+
+
+def collisions(x_ND: Slots, codes_NK: NDArray[np.integer[Any]], labels: NDArray[Any] | None = None) -> Collisions:
+    """Counts the records that share their code with another, split by whether that loses anything."""
+    records = len(x_ND)
+    if not records or len(codes_NK) != records or (labels is not None and len(labels) != records):
+        raise InputError(f"{records} records and {len(codes_NK)} codes (and labels): one of each is needed per record")
+
+    code_N, row_N = row_ids(codes_NK), row_ids(x_ND)
+    shared_N = np.bincount(code_N)[code_N] > 1
+    identical_N = shared_N & (_distinct_within(code_N, row_N) == 1)
+    conflicting_N = np.zeros(records, dtype=bool)
+    if labels is not None:
+        label_N = np.unique(labels, return_inverse=True)[1]
+        conflicting_N = shared_N & ~identical_N & (_distinct_within(code_N, label_N) > 1)
+
+    distinct_codes = int(code_N.max()) + 1
+    colliding, identical, conflicting = int(shared_N.sum()), int(identical_N.sum()), int(conflicting_N.sum())
+    return Collisions(
+        records=records,
+        distinct_records=int(row_N.max()) + 1,
+        distinct_codes=distinct_codes,
+        collision_rate=1 - distinct_codes / records,
+        sharing_rate=colliding / records,
+        colliding=colliding,
+        identical=identical,
+        different=colliding - identical - conflicting,
+        conflicting=conflicting if labels is not None else None,
+    )
+
+
+def squared_error(x_ND: Slots, y_ND: Slots, layout: Layout) -> NDArray[np.float64]:
+    """How far apart two values of a slot are, squared, from 0 to 1.
+
+    Numbers differ by their share of the slot's range. Categories and flags have no order: they are equal or not.
+    """
+    error_ND: NDArray[np.float64] = (x_ND != y_ND).astype(np.float64)
+    number_D = layout.number_D
+    apart = x_ND[:, number_D].astype(np.float64) - y_ND[:, number_D]
+    error_ND[:, number_D] = np.square(apart / np.maximum(layout.sizes_D[number_D], 1))
+    return error_ND
+
+
+def row_ids(rows: NDArray[Any]) -> NDArray[np.int64]:
+    """One number per row, 0, 1, …: equal rows get the same."""
+    # A row seen as one opaque value sorts by its bytes: exact, and many times faster than np.unique(axis=0).
+    rows = np.ascontiguousarray(rows)
+    as_bytes = rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1])))[:, 0]
+    return np.unique(as_bytes, return_inverse=True)[1].astype(np.int64)
+
+
+def _check(x_ND: Slots, layout: Layout) -> None:
+    if not len(x_ND):
+        raise InputError("there are no records to measure")
+    if x_ND.shape[1] != layout.width:
+        raise InputError(f"the records have {x_ND.shape[1]} slots, the layout has {layout.width}")
+
+
+class _Tally(NamedTuple):
+    """Per slot: shares of exact and ±1 matches, mean squared error; and of the flags of sets, how often they are
+    present in the record, found again, and claimed by what came back."""
+
+    exact: NDArray[np.float64]
+    close: NDArray[np.float64]
+    error: NDArray[np.float64]
+    present: NDArray[np.float64]
+    found: NDArray[np.float64]
+    claimed: NDArray[np.float64]
+
+
+def _tally(x_ND: Slots, back_ND: Slots, layout: Layout) -> _Tally:
+    totals = np.zeros((6, layout.width))
+    step = max(1, _BLOCK // layout.width)
+    for start in range(0, len(x_ND), step):
+        x, back = x_ND[start : start + step], back_ND[start : start + step]
+        exact = x == back
+        # Asked of both sides, because a difference of unsigned integers wraps around.
+        neighbours = ((x == back + 1) | (back == x + 1)) & (x > 0) & (back > 0) & layout.number_D
+        error = squared_error(x, back, layout)
+        present, claimed = (x > 0) & layout.member_D, (back > 0) & layout.member_D
+        counted = exact, exact | neighbours, error, present, present & claimed, claimed
+        totals += [each.sum(axis=0) for each in counted]
+    totals[:3] /= len(x_ND)
+    return _Tally(*totals)
+
+
+def _rows(layout: Layout) -> list[tuple[str, NDArray[np.int64]]]:
+    """The rows of the table of fields: a name and its slots. A set's count is a row of its own."""
+    rows = []
+    for name in layout.fields:
+        slots = layout.of_field(name)
+        members, others = slots[layout.member_D[slots]], slots[~layout.member_D[slots]]
+        if len(members):
+            rows.append((name, members))
+        if len(others):
+            rows.append((f"{name} (count)" if len(members) else name, others))
+    return rows
+
+
+def _field(name: str, slots: NDArray[np.int64], layout: Layout, codes: _Tally, mode: _Tally) -> FieldFidelity:
+    is_set = bool(layout.member_D[slots[0]])
+    accuracy, mode_accuracy = float(codes.exact[slots].mean()), float(mode.exact[slots].mean())
+    recall = _ratio(float(codes.found[slots].sum()), float(codes.present[slots].sum()))
+    return FieldFidelity(
+        name=name,
+        kind="set" if is_set else layout.slots[slots[0]].kind,
+        slots=len(slots),
+        accuracy=accuracy,
+        mode_accuracy=mode_accuracy,
+        close_accuracy=float(codes.close[slots].mean()),
+        kept=recall if is_set else _ratio(accuracy - mode_accuracy, 1 - mode_accuracy),
+    )
+
+
+def _ratio(part: float, whole: float) -> float | None:
+    return part / whole if whole else None
+
+
+def _level_use(level: int, counts: NDArray[np.int64]) -> LevelUse:
+    shares = counts[counts > 0] / counts.sum()
+    used, entries = len(shares), len(counts)
+    return LevelUse(
+        level=level,
+        entries=entries,
+        used=used,
+        dead=entries - used,
+        utilisation=used / entries,
+        perplexity=float(np.exp(-(shares * np.log(shares)).sum())),
+        top_share=float(shares.max()),
+    )
+
+
+def _distinct_within(group_N: NDArray[np.int64], value_N: NDArray[np.int64]) -> NDArray[np.int64]:
+    """For each record, how many different values its group holds."""
+    values = int(value_N.max()) + 1
+    pairs = np.unique(group_N * values + value_N)
+    return np.bincount(pairs // values)[group_N]

@@ -1,0 +1,217 @@
+"""`RecordTokenizer`: the first stage as a user sees it. fit, encode, decode, save, load.
+
+A table goes through the `Vectoriser` (records/) into slots and through the `SlotCoder` into codes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from tefm import __version__
+from tefm.codes.coder import Codes, SlotCoder
+from tefm.codes.config import Preset, TokenizerConfig
+from tefm.codes.network import CodeNetwork
+from tefm.codes.train import History
+from tefm.errors import ArtefactError, InputError, NotFittedError, SettingsError
+from tefm.files import read_manifest, replacing_folder, write_json, write_manifest
+from tefm.records.infer import infer_schema
+from tefm.records.layout import Slots
+from tefm.records.read import Table, open_table
+from tefm.records.schema import Schema
+from tefm.records.vectorise import Vectoriser
+from tefm.records.words import text_of
+
+KIND = "tefm record tokenizer"
+
+
+class RecordTokenizer:
+    """Records in, K small integers out, and back.
+
+    >>> import polars as pl
+    >>> from tefm import Field, RecordTokenizer, Schema
+    >>> table = pl.DataFrame({"size": [1, 2, 3, 4] * 25, "colour": ["red", "green"] * 50})
+    >>> schema = Schema(fields=(Field(name="size", kind="number", buckets=4), Field(name="colour", kind="category")))
+    >>> tokenizer = RecordTokenizer(levels=2, entries=4, latent=8, hidden=16, steps=300).fit(table, schema)
+    >>> codes = tokenizer.encode(table)
+    >>> codes.shape
+    (100, 2)
+    >>> tokenizer.decode(codes[:2]).to_dicts()
+    [{'size': 1.0, 'colour': 'red'}, {'size': 2.0, 'colour': 'green'}]
+    """
+
+    def __init__(
+        self,
+        config: TokenizerConfig | None = None,
+        *,
+        preset: Preset = "default",
+        device: str | None = None,
+        **settings: Any,
+    ) -> None:
+        if config is not None and settings:
+            raise SettingsError("give a config or single settings, not both", value=min(settings))
+        self.coder = SlotCoder(config or TokenizerConfig.preset(preset, **settings), device=device)
+        self.vectoriser_: Vectoriser | None = None
+
+    @property
+    def config(self) -> TokenizerConfig:
+        return self.coder.config
+
+    @property
+    def vectoriser(self) -> Vectoriser:
+        if self.vectoriser_ is None:
+            raise NotFittedError(
+                "this tokenizer has not learned anything yet", remedy="call fit(table) or load(folder)"
+            )
+        return self.vectoriser_
+
+    @property
+    def schema(self) -> Schema:
+        return self.vectoriser.table_schema
+
+    # ---- learning ---------------------------------------------------------------------------------------------
+
+    def fit(
+        self,
+        source: Any,
+        schema: Schema | None = None,
+        *,
+        validation: Any = None,
+        task_aware: bool | None = None,
+        checkpoint: str | Path | None = None,
+    ) -> RecordTokenizer:
+        """Learn slots and codes from the training rows of a table.
+
+        `validation` is a table for early stopping; without one, a tenth of the entities (or rows) is held out.
+        Codes are task-aware when the schema names a label, unless `task_aware=False`. With `checkpoint`, a run
+        that was killed goes on from there when the same call is made again.
+        """
+        table = open_table(source)
+        schema = schema or infer_schema(table)
+        if task_aware is None:
+            task_aware = schema.label is not None and self.config.label_weight > 0
+        if task_aware and (schema.label is None or schema.label not in table.columns):
+            raise InputError(
+                "task-aware codes need the label",
+                file=table.name,
+                column=schema.label,
+                remedy="name it as `label:` in the schema, or learn without it (task_aware=False, --unsupervised)",
+            )
+        vectoriser = Vectoriser.fit(table, schema, seed=self.config.seed)
+        x_ND, labels_N, groups_N = _training_rows(vectoriser, table, self.config)
+        self.coder.fit(
+            x_ND,
+            vectoriser.layout,
+            labels_N=labels_N if task_aware else None,
+            groups_N=groups_N,
+            validation_ND=None if validation is None else vectoriser.transform(validation),
+            checkpoint=checkpoint,
+        )
+        self.vectoriser_ = vectoriser
+        return self
+
+    # ---- forward and backward ---------------------------------------------------------------------------------
+
+    def encode(self, source: Any) -> Codes:
+        """The codes of every record of a table."""
+        parts = [codes_NK for _, codes_NK in self.batches(source)]
+        return np.concatenate(parts) if parts else np.zeros((0, self.config.levels), dtype=np.uint16)
+
+    def batches(self, source: Any) -> Iterator[tuple[Slots, Codes]]:
+        """Slots and codes batch by batch; the next batch is read and vectorised while this one is encoded."""
+        vectorised = self.vectoriser.batches(source)
+        with ThreadPoolExecutor(max_workers=1) as ahead:
+            coming = ahead.submit(next, vectorised, None)
+            while (slots_ND := coming.result()) is not None:
+                coming = ahead.submit(next, vectorised, None)
+                yield slots_ND, self.coder.encode(slots_ND)
+
+    def decode(self, codes_NK: NDArray[Any]) -> pl.DataFrame:
+        """The most likely record of each code, one column per field."""
+        return self.vectoriser.inverse(self.coder.decode(codes_NK))
+
+    # ---- on disk ----------------------------------------------------------------------------------------------
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the tokenizer as one folder: config, vectoriser, weights, and a manifest that seals them."""
+        from safetensors.torch import save_file
+
+        coder, vectoriser = self.coder, self.vectoriser
+        with replacing_folder(folder, ours=_is_tokenizer) as temporary:
+            write_json(temporary / "config.json", coder.config.model_dump(mode="json"))
+            write_json(temporary / "vectoriser.json", vectoriser.model_dump(mode="json"))
+            learned = {"mode": coder.mode_D_.tolist(), "classes": coder.classes_, "history": asdict(coder.history_)}
+            write_json(temporary / "learned.json", learned)
+            state = {name: value.detach().cpu().contiguous() for name, value in coder.network.state_dict().items()}
+            save_file(state, str(temporary / "network.safetensors"))
+            write_manifest(temporary, KIND, version=__version__, identity=coder.identity)
+        return Path(folder)
+
+    @classmethod
+    def load(cls, folder: str | Path, *, device: str | None = None) -> RecordTokenizer:
+        """Read a saved tokenizer; a damaged or foreign folder is refused with the reason."""
+        from safetensors.torch import load_file
+
+        folder = Path(folder)
+        read_manifest(folder, KIND)
+        try:
+            config = TokenizerConfig.checked(json.loads((folder / "config.json").read_text(encoding="utf-8")))
+            vectoriser = Vectoriser.model_validate_json((folder / "vectoriser.json").read_text(encoding="utf-8"))
+            learned = json.loads((folder / "learned.json").read_text(encoding="utf-8"))
+            state = load_file(str(folder / "network.safetensors"))
+            targets = len(state["head.bias"]) if "head.bias" in state else 0
+            network = CodeNetwork(vectoriser.layout, config, targets=targets)
+            network.load_state_dict(state)
+            history = History(**learned["history"])
+        except (ValueError, KeyError, TypeError, RuntimeError) as error:
+            raise ArtefactError(
+                f"the parts of this tokenizer do not belong together: {error}", file=folder, remedy="save it again"
+            ) from error
+        tokenizer = cls(config, device=device)
+        tokenizer.vectoriser_ = vectoriser
+        coder = tokenizer.coder
+        coder.network_ = network.to(coder.device).eval()
+        coder.mode_D_ = np.array(learned["mode"], dtype=vectoriser.layout.dtype)
+        coder.classes_ = tuple(learned["classes"])
+        coder.history_ = history
+        return tokenizer
+
+
+def _is_tokenizer(folder: Path) -> bool:
+    try:
+        read_manifest(folder, KIND)
+    except ArtefactError:
+        return False
+    return True
+
+
+def _training_rows(
+    vectoriser: Vectoriser, table: Table, config: TokenizerConfig
+) -> tuple[Slots, NDArray[Any] | None, NDArray[Any] | None]:
+    """Slots, labels and entities of the training rows; of a table longer than `max_rows`, a uniform sample."""
+    schema = vectoriser.table_schema
+    roles = [name for name in (schema.label, schema.entity) if name is not None and name in table.columns]
+    rng = np.random.default_rng(config.seed)
+    kept: list[NDArray[Any]] = []  # a random key per row, its slots, and one column per role
+    beside = table.batches(roles) if roles else None
+    for slots_ND in vectoriser.batches(table):
+        part: list[NDArray[Any]] = [rng.random(len(slots_ND)), slots_ND]
+        if beside is not None:
+            frame = next(beside)
+            part += [text_of(frame[name], schema.missing_words).to_numpy() for name in roles]
+        kept = [np.concatenate(pair) for pair in zip(kept, part, strict=True)] if kept else part
+        if len(kept[0]) > config.max_rows:
+            smallest = np.sort(np.argpartition(kept[0], config.max_rows)[: config.max_rows])
+            kept = [values[smallest] for values in kept]
+    columns = dict(zip(roles, kept[2:], strict=True))
+    labels = columns.get(schema.label) if schema.label else None
+    entities = columns.get(schema.entity) if schema.entity else None
+    return kept[1], labels, None if entities is None else entities.astype(str)

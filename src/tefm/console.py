@@ -1,0 +1,41 @@
+"""What a person sees while work goes on: progress on a terminal, nothing elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+#: Tables and answers go to stdout, everything about the work itself to stderr.
+out = Console()
+err = Console(stderr=True)
+
+Advance = Callable[..., None]
+
+
+@contextmanager
+def progress(what: str, total: int | None, *, done: int = 0, show: bool = True) -> Iterator[Advance]:
+    """A progress bar with the time left; call the given function with a number of steps and a note.
+
+    >>> with progress("counting", 3, show=False) as advance:
+    ...     advance(1, note="loss 0.5")
+    """
+    columns = (
+        TextColumn("[bold]{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
+    )
+    with Progress(*columns, console=err, disable=not (show and err.is_terminal), transient=True) as bar:
+        task = bar.add_task(what, total=total, completed=done, note="")
+
+        def advance(steps: int = 1, note: str | None = None) -> None:
+            if note is None:
+                bar.advance(task, steps)
+            else:
+                bar.update(task, advance=steps, note=note)
+
+        yield advance

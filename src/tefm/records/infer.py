@@ -1,0 +1,207 @@
+"""A first schema out of the data: what each column probably is, and why.
+
+Every guess is printed and written to YAML, where a person corrects it. A column is left out
+(`ignore`) only when it cannot help: empty, constant, an identifier, free text or a date.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from tefm.errors import InputError, SchemaError
+from tefm.records.read import Table, open_table
+from tefm.records.schema import FALSE_WORDS, MISSING_WORDS, TRUE_WORDS, Field, Schema, did_you_mean
+from tefm.records.words import text_of
+
+#: Rows looked at.
+SAMPLE = 20_000
+#: A column of which this share reads as numbers is a number; the rest are its words for absent.
+NUMERIC_SHARE = 0.95
+#: A text column with more distinct values than this share of its rows names each row: an identifier.
+IDENTIFIER_SHARE = 0.9
+#: Whole numbers under a name like this are codes, not quantities.
+CODE_NAME = re.compile(r"(^|[_\s])(id|code|type|class|category|icd\d*|zip|port)$", re.IGNORECASE)
+ENTITY_NAME = re.compile(
+    r"^(patient|subject|customer|user|account|client|member|person|host)([_\s]?(id|nbr|no|number|key))?$", re.IGNORECASE
+)
+LABEL_NAME = re.compile(r"^(label|labels|target|class|outcome|y)$", re.IGNORECASE)
+NUMBERED = re.compile(r"^(.*?)[_\s]?(\d+)$")
+DELIMITERS = (";", "|")
+DATE = re.compile(r"^\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2})?")
+
+
+@dataclass(frozen=True)
+class Guess:
+    """What a column probably is: a field, or nothing with a reason."""
+
+    column: str
+    kind: str
+    why: str
+    distinct: int
+    missing: float
+    field: Field | None = None
+
+
+def infer_schema(
+    source: Any, *, entity: str | None = None, time: str | None = None, label: str | None = None
+) -> Schema:
+    """A schema guessed from the first rows of a table.
+
+    >>> import polars as pl
+    >>> columns = {"age": [31.5, 40.0, 52.2], "ward": ["A", "B", "B"], "sepsis": ["no", "yes", "no"]}
+    >>> table = pl.DataFrame(columns)
+    >>> [(field.name, field.kind) for field in infer_schema(table).fields]
+    [('age', 'number'), ('ward', 'category'), ('sepsis', 'flag')]
+    """
+    return schema_of(open_table(source), entity=entity, time=time, label=label)[0]
+
+
+def schema_of(
+    table: Table, *, entity: str | None = None, time: str | None = None, label: str | None = None
+) -> tuple[Schema, list[Guess]]:
+    """The schema with the guess behind every column."""
+    for role, name in (("entity", entity), ("time", time), ("label", label)):
+        if name is not None and name not in table.columns:
+            raise InputError(
+                f"the {role} column is not in the table",
+                file=table.name,
+                column=name,
+                remedy=did_you_mean(name, table.columns),
+            )
+    frame = table.head(SAMPLE)
+    if frame.height == 0:
+        raise InputError("the table has no rows", file=table.name, remedy="a schema needs at least one row to look at")
+    entity = entity or _named(frame, ENTITY_NAME, repeated=True)
+    label = label or _named(frame, LABEL_NAME, taken=(entity,))
+    roles = {name: role for role, name in (("entity", entity), ("time", time), ("label", label)) if name is not None}
+    guesses = [_role(frame[name], roles[name]) if name in roles else _guess(frame[name]) for name in frame.columns]
+    fields = _with_sets([guess.field for guess in guesses if guess.field is not None], frame)
+    if not fields:
+        reasons = "; ".join(f"{guess.column}: {guess.why}" for guess in guesses[:5])
+        raise SchemaError("no column of this table can be a field", file=table.name, remedy=f"seen: {reasons}")
+    ignored = tuple(guess.column for guess in guesses if guess.kind == "ignore")
+    schema = Schema(fields=tuple(fields), entity=entity, time=time, label=label, ignore=ignored)
+    joined = {column: field.name for field in fields if len(field.columns) > 1 for column in field.columns}
+    guesses = [_joined(guess, joined) for guess in guesses]
+    return schema, guesses
+
+
+def _named(
+    frame: pl.DataFrame, pattern: re.Pattern[str], *, repeated: bool = False, taken: Sequence[str | None] = ()
+) -> str | None:
+    """The one column whose name fits; none when several do."""
+    found = [name for name in frame.columns if pattern.match(name.strip()) and name not in taken]
+    if repeated:
+        found = [name for name in found if frame[name].n_unique() < frame.height]
+    return found[0] if len(found) == 1 else None
+
+
+def _role(series: pl.Series, role: str) -> Guess:
+    return Guess(series.name, role, "by name or as told", series.n_unique(), series.null_count() / len(series))
+
+
+def _guess(series: pl.Series) -> Guess:
+    """The kind of one column."""
+    name = series.name
+    if isinstance(series.dtype, pl.List | pl.Array):
+        return _field(series, Field(name=name, kind="set"), "a list of values")
+    if series.dtype.is_temporal():
+        return _ignored(series, "a date or time: name it with --time to order by it")
+    words = text_of(series, MISSING_WORDS)
+    present = words.drop_nulls()
+    counts = present.value_counts(sort=True)
+    distinct = counts.height
+    if distinct == 0:
+        return _ignored(series, "always missing")
+    if distinct == 1:
+        return _ignored(series, f"always {counts[name][0]!r}")
+    lower = {word.lower() for word in counts[name]} if distinct <= 4 else set()
+    if lower and lower <= {*TRUE_WORDS, *FALSE_WORDS} and distinct == 2:
+        return _field(series, Field(name=name, kind="flag"), "yes or no", words)
+    numbers = present.cast(pl.Float64, strict=False)
+    if numbers.null_count() <= (1 - NUMERIC_SHARE) * len(numbers):
+        return _number(series, present, numbers, distinct)
+    return _text(series, words, present, distinct)
+
+
+def _number(series: pl.Series, present: pl.Series, numbers: pl.Series, distinct: int) -> Guess:
+    name = series.name
+    values = numbers.drop_nulls()
+    whole = bool((values.is_finite() & (values == values.round())).all())
+    if whole and CODE_NAME.search(name) and distinct <= 300:
+        return _field(series, Field(name=name, kind="category"), "whole numbers that look like codes")
+    if whole and CODE_NAME.search(name) and distinct > IDENTIFIER_SHARE * len(values):
+        return _ignored(series, "a number for each row: an identifier")
+    odd = tuple(sorted(set(present.filter(numbers.is_null()))))
+    note = f"; {', '.join(map(repr, odd[:3]))} taken as absent" if odd else ""
+    return _field(series, Field(name=name, kind="number", absent=odd), f"numbers{note}")
+
+
+def _text(series: pl.Series, words: pl.Series, present: pl.Series, distinct: int) -> Guess:
+    name = series.name
+    if present.head(200).str.contains(DATE.pattern).mean() == 1:
+        return _ignored(series, "a date or time: name it with --time to order by it")
+    for delimiter in DELIMITERS:
+        if present.str.contains(delimiter, literal=True).mean() >= 0.3:  # type: ignore[operator]
+            parts = present.str.split(delimiter).explode()
+            if parts.n_unique() < 0.5 * len(parts):
+                return _field(
+                    series, Field(name=name, kind="set", delimiter=delimiter), f"values split by {delimiter!r}", words
+                )
+    lengths = present.str.split(" ").list.len()
+    if distinct > 0.5 * len(present) and float(np.median(lengths)) > 6:
+        return _ignored(series, "free text: list it under `text:` to pass it to the prompt")
+    if len(present) > 20 and distinct > IDENTIFIER_SHARE * len(present):
+        return _ignored(series, "a different value in nearly every row: an identifier")
+    return _field(series, Field(name=name, kind="category"), "words", words)
+
+
+def _field(series: pl.Series, field: Field, why: str, words: pl.Series | None = None) -> Guess:
+    column = series if words is None else words
+    distinct = column.explode().n_unique() if words is None else column.drop_nulls().n_unique()
+    return Guess(series.name, field.kind, why, distinct, column.null_count() / len(column), field)
+
+
+def _ignored(series: pl.Series, why: str) -> Guess:
+    distinct = 0 if series.dtype == pl.Null else series.drop_nulls().n_unique()
+    return Guess(series.name, "ignore", why, distinct, series.null_count() / len(series))
+
+
+def _with_sets(fields: list[Field], frame: pl.DataFrame) -> list[Field]:
+    """Numbered columns over the same words (diag_1, diag_2, diag_3) as one set."""
+    stems: dict[str, list[Field]] = {}
+    for field in fields:
+        numbered = NUMBERED.match(field.name)
+        if field.kind == "category" and numbered and numbered[1]:
+            stems.setdefault(numbered[1], []).append(field)
+    sets = {}
+    for stem, members in stems.items():
+        if len(members) > 1 and _share_words([frame[member.name] for member in members]):
+            joined = Field(name=stem.strip("_ "), kind="set", columns=tuple(member.name for member in members))
+            if joined.name not in {field.name for field in fields}:
+                sets[members[0].name] = joined
+    inside = {column for joined in sets.values() for column in joined.columns}
+    return [sets.get(field.name, field) for field in fields if field.name in sets or field.name not in inside]
+
+
+def _share_words(columns: list[pl.Series]) -> bool:
+    """Whether the most frequent words of the columns are mostly the same, and many."""
+    tops = [
+        set(text_of(column, MISSING_WORDS).drop_nulls().value_counts(sort=True)[column.name][:50]) for column in columns
+    ]
+    common, together = set.intersection(*tops), set.union(*tops)
+    return len(together) > 10 and len(common) >= 0.25 * len(together)
+
+
+def _joined(guess: Guess, joined: dict[str, str]) -> Guess:
+    if guess.column not in joined:
+        return guess
+    return Guess(
+        guess.column, "set", f"one of the columns of the set {joined[guess.column]!r}", guess.distinct, guess.missing
+    )

@@ -1,0 +1,189 @@
+"""The leakage check: fields that know the answer before they should.
+
+Three signs are looked for: a field that alone gives the label away nearly entirely, a field that is there
+almost only when the outcome is (a time of death), and a column that is the label under another name.
+A finding is a warning, not a verdict: some fields are honestly that good.
+
+Shapes: N records, D slots, V values of a slot, L classes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from tefm.records import roles
+from tefm.records.layout import Layout, Slots
+from tefm.records.schema import Schema
+
+#: Fewer records of a class (or of all others) are not judged: ten in each half rank perfectly
+#: by chance once in C(20, 10) = 184,756 times, and both halves must.
+MIN_RECORDS = 20
+
+#: Names that sound like something written down after the outcome, and the score from which they are worth a word.
+LATER_WORDS = re.compile(
+    r"(?<![a-z])(disch|death|dead|died|deceas|expired?(?![a-z])|outcome|readmi|mortal|surviv|dod(?![a-z]))"
+)
+HINT_AUC = 0.75
+
+_REMEDY = "if it is known only after the outcome, move it to `ignore` in the schema; else keep it"
+_LABEL = "the label, as text"  # a column name that no table has
+
+#: Weight of the overall class rate, in records, when the rate of one value is estimated.
+PRIOR = 5.0
+
+
+@dataclass(frozen=True)
+class Leak:
+    """A field that may give the label away."""
+
+    field: str
+    reason: str
+    #: AUC of the field alone, on records it was not scored from
+    score: float
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"field {self.field!r} {self.reason}\n  → {self.remedy}"
+
+
+def check_leakage(
+    slots_ND: Slots,
+    layout: Layout,
+    labels: NDArray[Any] | Sequence[object],
+    *,
+    auc_limit: float = 0.98,
+    presence_limit: float = 0.9,
+) -> list[Leak]:
+    """The fields that may give the label away, the most telling first; records whose label is None are passed over.
+
+    Each class is held against all others. A set is as telling as its best member, or its count.
+
+    >>> from tefm.records.layout import Slot
+    >>> labels = np.array(["died", "lived"] * 50)
+    >>> slots_ND = np.stack([np.arange(100) % 7, labels == "died"], axis=1).astype(np.uint8)
+    >>> layout = Layout((Slot("age", "number", 6), Slot("death_time", "number", 1)))
+    >>> print(*check_leakage(slots_ND, layout, labels))
+    field 'death_time' is present in 100% of the records labelled 'died' and 0% of the others
+      → if it is known only after the outcome, move it to `ignore` in the schema; else keep it
+    """
+    assert len(slots_ND) == len(labels), "one label per record"
+    known = np.array([label is not None and label == label for label in labels], dtype=bool)  # NaN is no label
+    names, label_N = np.unique(np.asarray(labels, dtype=object)[known].astype(str), return_inverse=True)
+    counts_L = np.bincount(label_N, minlength=len(names))
+    judged = np.flatnonzero(np.minimum(counts_L, len(label_N) - counts_L) >= MIN_RECORDS)
+    if not len(judged):
+        return []
+    told = judged[-1:] if len(names) == 2 else judged  # with two classes, telling one is telling the other
+    slots_DN = np.ascontiguousarray(slots_ND[known].T)  # each slot is read as a whole
+    cell_N = 2 * label_N + _halves(label_N)
+    positions: dict[str, list[int]] = {}
+    for position, slot in enumerate(layout.slots):
+        positions.setdefault(slot.field, []).append(position)
+
+    leaks = []
+    for field, own in positions.items():
+        tables = {layout.slots[p]: _table(slots_DN[p], layout.slots[p].size, cell_N, len(names)) for p in own}
+        aucs = {(slot, label): _auc_of_class(tables[slot], label) for slot in tables for label in told}
+        slot, best = max(aucs, key=aucs.__getitem__)
+        score = aucs[slot, best]
+        present_L = np.bincount(label_N[slots_DN[own].any(axis=0)], minlength=len(names))
+        most, inside, outside = _presence(present_L, counts_L, judged)
+        if inside >= presence_limit and outside <= 1 - presence_limit:
+            score = (1 + inside - outside) / 2  # the AUC of being present
+            reason = (
+                f"is present in {inside:.0%} of the records labelled '{names[most]}' and {outside:.0%} of the others"
+            )
+        elif score >= auc_limit:
+            through = f", by {slot.name!r}," if len(own) > 1 else ""
+            reason = f"alone{through} tells the label '{names[best]}' from the others with AUC {score:.3f}"
+        elif score >= HINT_AUC and LATER_WORDS.search(field.lower()):
+            reason = f"sounds like something known only later, and alone has AUC {score:.3f}"
+        else:
+            continue
+        leaks.append(Leak(field, reason, score, _REMEDY))
+    return sorted(leaks, key=lambda leak: -leak.score)
+
+
+def label_copies(frame: pl.DataFrame, schema: Schema) -> list[Leak]:
+    """The columns read as input that are the label itself, copied or with its values renamed.
+
+    >>> frame = pl.DataFrame({"died": [0, 1] * 30, "state": ["alive", None] * 30, "age": range(60)})
+    >>> schema = Schema.from_yaml("{label: died, fields: {state: category, age: number}}")
+    >>> [leak.field for leak in label_copies(frame, schema)]
+    ['state']
+    """
+    labels = roles.labels(frame, schema)
+    if labels is None:
+        return []
+    frame = frame.with_columns(pl.Series(_LABEL, labels.tolist(), dtype=pl.String)).drop_nulls(_LABEL)
+    counts = Counter(frame[_LABEL])
+    classes = len(counts)
+    if frame.height - max(counts.values(), default=0) < MIN_RECORDS:
+        return []
+    columns = [
+        name
+        for name in (*schema.columns, *schema.text)
+        if name in frame.columns and _plain(frame[name].dtype) and frame[name].n_unique() == classes
+    ]
+    reason = f"has one value for each value of the label {schema.label!r}"
+    return [
+        Leak(name, reason, 1.0, _REMEDY) for name in columns if frame.select(name, _LABEL).unique().height == classes
+    ]
+
+
+def _plain(dtype: pl.DataType) -> bool:
+    """Whether values can be counted: lists and Python objects are no copy of a label anyway."""
+    return not (dtype.is_nested() or dtype == pl.Object)
+
+
+def _halves(label_N: NDArray[np.int64]) -> NDArray[np.int64]:
+    """0 or 1 for each record, at random, with half of each class in each."""
+    shuffled = np.random.default_rng(0).permutation(len(label_N))
+    by_class = shuffled[np.argsort(label_N[shuffled], kind="stable")]
+    half_N = np.empty(len(label_N), dtype=np.int64)
+    half_N[by_class] = np.arange(len(label_N)) % 2
+    return half_N
+
+
+def _table(values_N: Slots, size: int, cell_N: NDArray[np.int64], classes: int) -> NDArray[np.int64]:
+    """How many records have each value, class and half: one pass over the records, all else works on counts."""
+    counts = np.bincount(values_N.astype(np.int64) * (2 * classes) + cell_N, minlength=(size + 1) * 2 * classes)
+    return counts.reshape(size + 1, classes, 2)
+
+
+def _auc_of_class(table_VLH: NDArray[np.int64], label: int) -> float:
+    """How well a slot's values rank one class above the others: rates from one half, judged on the other."""
+    inside_VH = table_VLH[:, label]
+    all_VH = table_VLH.sum(axis=1)
+    overall_H = inside_VH.sum(axis=0) / all_VH.sum(axis=0)
+    rate_VH = (inside_VH + PRIOR * overall_H) / (all_VH + PRIOR)
+    outside_VH = all_VH - inside_VH
+    return sum(_auc(rate_VH[:, half], inside_VH[:, 1 - half], outside_VH[:, 1 - half]) for half in (0, 1)) / 2
+
+
+def _auc(score_V: NDArray[np.float64], inside_V: NDArray[np.int64], outside_V: NDArray[np.int64]) -> float:
+    """The chance that a record inside has a higher score than one outside; equal scores count half."""
+    order = np.argsort(score_V)
+    ties = np.flatnonzero(np.diff(score_V[order], prepend=-1.0))
+    inside = np.add.reduceat(inside_V[order], ties)
+    outside = np.add.reduceat(outside_V[order], ties)
+    below = np.cumsum(outside) - outside / 2
+    return float(inside @ below / (inside.sum() * outside.sum()))
+
+
+def _presence(
+    present_L: NDArray[np.int64], counts_L: NDArray[np.int64], judged: NDArray[np.int64]
+) -> tuple[int, float, float]:
+    """The class in which a field is present most, compared with the others: the class and both shares."""
+    inside_L = present_L / counts_L
+    outside_L = (present_L.sum() - present_L) / (counts_L.sum() - counts_L)
+    label = judged[np.argmax((inside_L - outside_L)[judged])]
+    return int(label), float(inside_L[label]), float(outside_L[label])

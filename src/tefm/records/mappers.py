@@ -1,0 +1,203 @@
+"""What was learned about each field, as pairs of forward (values → slots) and backward (slots → values).
+
+One mapper per kind of field. Forward and backward undo each other up to what a slot can hold:
+a bucket gives back its middle value, a value beyond the most frequent ones gives back "other".
+
+Shapes: N records, W slots of this field.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
+from pydantic import Field as Setting
+
+from tefm.records.layout import Slot
+from tefm.records.words import Words
+
+#: What a rare or unseen value decodes to; it maps to "other" again.
+OTHER = "‹other›"
+
+
+class _Mapper(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    field: str
+
+
+class NumberMapper(_Mapper):
+    """Equal-frequency buckets 1…B. Every bucket held training values; absent is 0."""
+
+    kind: Literal["number"] = "number"
+    #: a value belongs to the first bucket whose edge it does not exceed; the last bucket has no edge
+    edges: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    #: a value that was seen in the bucket, its lower median: what a bucket decodes to
+    middle: tuple[float, ...]
+    unit: str | None = None
+
+    @classmethod
+    def fit(cls, field: str, values: NDArray[np.float64], buckets: int, unit: str | None = None) -> NumberMapper:
+        """Buckets of about equal frequency; ties give fewer buckets, never empty ones."""
+        values = np.sort(values[np.isfinite(values)])
+        if not len(values):  # nothing seen: one bucket for whatever comes
+            return cls(field=field, edges=(), low=(0.0,), high=(0.0,), middle=(0.0,), unit=unit)
+        # Every edge is a value that was seen, so the bucket that ends there is not empty;
+        # an edge at the maximum would leave nothing above it. Few distinct values get a bucket each.
+        cuts = np.unique(values)
+        if len(cuts) > buckets:
+            cuts = np.unique(values[np.ceil(len(values) * np.arange(1, buckets) / buckets).astype(int) - 1])
+        edges = cuts[cuts < values[-1]]
+        starts = np.concatenate([[0], np.searchsorted(values, edges, side="right")])
+        ends = np.append(starts[1:], len(values))
+        return cls(
+            field=field,
+            edges=tuple(edges.tolist()),
+            low=tuple(values[starts].tolist()),
+            high=tuple(values[ends - 1].tolist()),
+            middle=tuple(values[(starts + ends - 1) // 2].tolist()),
+            unit=unit,
+        )
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        return (Slot(self.field, "number", len(self.middle)),)
+
+    def forward(self, values_N: NDArray[np.float64]) -> NDArray[np.uint8]:
+        """The bucket of each value; NaN and ±inf are absent."""
+        bucket_N = np.ones(len(values_N), dtype=np.uint8)
+        for edge in self.edges:  # a few comparisons over the whole column beat a binary search per value
+            bucket_N += values_N > edge
+        bucket_N[~np.isfinite(values_N)] = 0
+        return bucket_N
+
+    def backward(self, slots_N: NDArray[Any]) -> list[float | None]:
+        values = (None, *self.middle)
+        return [values[slot] for slot in slots_N.tolist()]
+
+    def say(self, value: int) -> str:
+        """The range of a bucket in words."""
+        low, high = _short(self.low[value - 1]), _short(self.high[value - 1])
+        if len(self.middle) > 1 and value == 1 and low != high:
+            text = f"≤ {high}"
+        elif len(self.middle) > 1 and value == len(self.middle) and low != high:
+            text = f"≥ {low}"
+        else:
+            text = low if low == high else f"{low}–{high}"
+        return f"{text} {self.unit}" if self.unit else text
+
+
+class CategoryMapper(_Mapper):
+    """The most frequent values as 1…V, every other value as V+1; absent is 0."""
+
+    kind: Literal["category"] = "category"
+    values: tuple[str, ...]
+    names: dict[str, str] = {}
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        return (Slot(self.field, "category", len(self.values) + 1),)
+
+    def forward(self, words: Words, records: int) -> NDArray[np.uint16]:
+        index = {value: position for position, value in enumerate(self.values, start=1)}
+        slot_of = np.array([index.get(word, len(self.values) + 1) for word in words.vocabulary], dtype=np.uint16)
+        out_N = np.zeros(records, dtype=np.uint16)
+        out_N[words.rows] = slot_of[words.ids]
+        return out_N
+
+    def backward(self, slots_N: NDArray[Any]) -> list[str | None]:
+        values = (None, *self.values, OTHER)
+        return [values[slot] for slot in slots_N.tolist()]
+
+    def say(self, value: int) -> str:
+        if value > len(self.values):
+            return "other"
+        return self.names.get(self.values[value - 1], self.values[value - 1])
+
+
+class FlagMapper(_Mapper):
+    """On is 1; off and missing are both absent."""
+
+    kind: Literal["flag"] = "flag"
+    #: how "on" was written in the training table, so that it can be written back
+    on: str
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        return (Slot(self.field, "flag", 1),)
+
+    def backward(self, slots_N: NDArray[Any]) -> list[str | None]:
+        return [self.on if slot else None for slot in slots_N.tolist()]
+
+    def say(self, value: int) -> str:
+        return "yes"
+
+
+class SetMapper(_Mapper):
+    """A bucketed count of distinct values, then one flag for each of the most frequent values."""
+
+    kind: Literal["set"] = "set"
+    values: tuple[str, ...]
+    count: NumberMapper
+    names: dict[str, str] = {}
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        members = (Slot(self.field, "flag", 1, member=value) for value in self.values)
+        return (*self.count.slots, *members)
+
+    def forward(self, words: Words, records: int) -> NDArray[np.uint8]:
+        rows, ids = distinct_pairs(words)
+        index = {value: position for position, value in enumerate(self.values, start=1)}
+        column_of = np.array([index.get(word, 0) for word in words.vocabulary], dtype=np.int64)
+        out_NW = np.zeros((records, 1 + len(self.values)), dtype=np.uint8)
+        out_NW[rows, column_of[ids]] = 1  # values beyond the most frequent land in column 0, overwritten next
+        counts = np.bincount(rows, minlength=records).astype(np.float64)
+        out_NW[:, 0] = self.count.forward(np.where(counts > 0, counts, np.nan))
+        return out_NW
+
+    def backward(self, slots_NW: NDArray[Any]) -> list[list[str]]:
+        """The members of each record; values that the flags do not hold are counted as "other"."""
+        found = []
+        for count, row in zip(slots_NW[:, 0].tolist(), slots_NW[:, 1:], strict=True):
+            members = [self.values[i] for i in np.flatnonzero(row)]
+            unknown = int(self.count.low[count - 1]) - len(members) if count else 0
+            found.append(members + [f"{OTHER} {i + 1}" for i in range(unknown)])
+        return found
+
+    def say_member(self, member: str) -> str:
+        name = self.names.get(member)
+        return f"{name} ({member})" if name else member
+
+
+Mapper = Annotated[NumberMapper | CategoryMapper | FlagMapper | SetMapper, Setting(discriminator="kind")]
+
+
+def most_frequent(counts: Counter[str], limit: int) -> tuple[str, ...]:
+    """The `limit` most frequent words; ties in alphabetical order, so that the same data gives the same slots."""
+    return tuple(sorted(counts, key=lambda word: (-counts[word], word))[:limit])
+
+
+def distinct_pairs(words: Words) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Each (row, word) once."""
+    size = max(len(words.vocabulary), 1)
+    pairs = np.unique(words.rows * size + words.ids)
+    return pairs // size, pairs % size
+
+
+def _short(value: float) -> str:
+    return str(int(value)) if float(value).is_integer() and abs(value) < 1e15 else f"{value:.4g}"
+
+
+def concatenated(parts: Sequence[Words]) -> Words:
+    """The words of several columns as one."""
+    vocabulary = list(dict.fromkeys(word for part in parts for word in part.vocabulary))
+    index = {word: position for position, word in enumerate(vocabulary)}
+    ids = [np.array([index[word] for word in part.vocabulary], dtype=np.int64)[part.ids] for part in parts]
+    return Words(np.concatenate([part.rows for part in parts]), np.concatenate(ids), vocabulary)

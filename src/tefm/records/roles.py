@@ -1,0 +1,89 @@
+"""Columns with a role: the entity, the label and the time of each row, read from whatever type they come in.
+
+Entities and labels become text, times become ranks. What cannot be read is refused with its column and value.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from tefm.errors import InputError
+from tefm.records.schema import Schema, did_you_mean
+from tefm.records.words import text_of
+
+Texts = NDArray[np.object_]  # of str, or None where there is nothing
+
+#: Times held as text: ISO 8601, with "T" read as a blank and "Z" as +00:00.
+_ISO_FORMATS = ("%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M", "%Y-%m-%d", "%Y-%m-%d %H:%M:%S%.f%z", "%Y-%m-%d %H:%M%z")
+
+
+def entities(frame: pl.DataFrame, name: str, schema: Schema, file: str | None = None) -> pl.Series:
+    """The entity of each row; every row must have one."""
+    column = text_of(_column(frame, name, "entity", file), schema.missing_words)
+    _refuse_nulls(column, "entity", "drop these rows, or fill in whom they belong to", file)
+    return column
+
+
+def labels(frame: pl.DataFrame, schema: Schema, file: str | None = None) -> Texts | None:
+    """The label of each row, None where it is missing; None altogether when the schema has no label."""
+    if schema.label is None:
+        return None
+    return np.array(text_of(_column(frame, schema.label, "label", file), schema.missing_words).to_list(), dtype=object)
+
+
+def time_ranks(frame: pl.DataFrame, schema: Schema, file: str | None = None) -> NDArray[np.int64]:
+    """The place of each row in time, equal for equal times; the row number when the schema has no time."""
+    if schema.time is None:
+        return np.arange(frame.height)
+    column = _column(frame, schema.time, "time", file)
+    if column.dtype in (pl.String, pl.Categorical, pl.Enum, pl.Object):
+        column = _parsed(text_of(column, schema.missing_words), file)
+    elif column.dtype.is_float():
+        column = column.fill_nan(None)
+    # a record without a time has no place, and the last record is the one that is asked about
+    _refuse_nulls(column, "time", "drop these rows, fill their time in, or name no time to keep the file's order", file)
+    return column.to_physical().rank("dense").to_numpy().astype(np.int64)
+
+
+def _column(frame: pl.DataFrame, name: str, role: str, file: str | None) -> pl.Series:
+    if name not in frame.columns:
+        raise InputError(
+            f"the {role} column is not in the table", file=file, column=name, remedy=did_you_mean(name, frame.columns)
+        )
+    column = frame[name]
+    if column.dtype.is_nested() or column.dtype == pl.Binary:
+        raise InputError(
+            f"the {role} column holds {column.dtype} values", file=file, column=name, remedy="give one value per row"
+        )
+    return column
+
+
+def _refuse_nulls(column: pl.Series, role: str, remedy: str, file: str | None) -> None:
+    if column.null_count():
+        first = int(column.is_null().arg_true()[0]) + 1
+        problem = f"{column.null_count()} of {len(column)} rows have no {role}, the first is row {first}"
+        raise InputError(problem, file=file, column=column.name, remedy=remedy)
+
+
+def _parsed(text: pl.Series, file: str | None) -> pl.Series:
+    """Text as whole numbers, as numbers or as ISO times, whichever fits every value."""
+    iso = text.str.replace("T", " ").str.replace("Z$", "+00:00")
+    times = [iso.str.to_datetime(form, time_unit="us", strict=False).to_physical() for form in _ISO_FORMATS]
+    readings = [
+        text.cast(pl.Int64, strict=False),
+        text.cast(pl.Float64, strict=False),
+        pl.select(pl.coalesce(times)).to_series(),
+    ]
+    best = min(readings, key=lambda reading: reading.null_count())
+    unread = best.is_null() & text.is_not_null()
+    if unread.any():
+        raise InputError(
+            f"{unread.sum()} of {len(text)} rows have a time that is neither a number nor an ISO date",
+            file=file,
+            column=text.name,
+            value=text.filter(unread)[0],
+            remedy="write times like 2024-01-31 or 2024-01-31 23:59:59, or name no time to keep the file's order",
+        )
+    return best.alias(text.name)

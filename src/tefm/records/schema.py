@@ -1,0 +1,280 @@
+"""The schema: what each column of the user's table means.
+
+A `Schema` is inferred from a table, printed, written as YAML that a person edits, and validated
+when it is read back. It holds no learned values: those live in the fitted `Vectoriser`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import Field as Setting
+
+from tefm.errors import SchemaError
+from tefm.files import write_text
+
+Model = TypeVar("Model", bound=BaseModel)
+Kind = Literal["category", "number", "flag", "set"]
+
+#: Words that mean "missing" in any column, compared without case and surrounding blanks.
+MISSING_WORDS = ("", "?", "na", "n/a", "nan", "null", "none", "nil", "#n/a")
+
+#: Words that switch a flag on, compared without case.
+TRUE_WORDS = ("1", "1.0", "true", "t", "yes", "y", "on")
+FALSE_WORDS = ("0", "0.0", "false", "f", "no", "n", "off")
+
+
+class Side(BaseModel):
+    """A long side table that holds several values per record, one per row."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    table: str
+    key: str
+    value: str
+
+
+class Lookup(BaseModel):
+    """A table that gives values a human name: ICD code → title."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    table: str
+    key: str
+    name: str
+
+
+class Field(BaseModel):
+    """One field of a record: one column, or several columns that form a set.
+
+    >>> Field(name="age", kind="number", unit="years").source
+    ('age',)
+    >>> Field(name="dx", kind="set", columns=("diag_1", "diag_2")).source
+    ('diag_1', 'diag_2')
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    kind: Kind
+    columns: tuple[str, ...] = ()
+    title: str | None = None
+    group: str | None = None
+    unit: str | None = None
+    #: numbers: at most this many equal-frequency buckets (also for the count of a set)
+    buckets: int = Setting(default=10, ge=1, le=250)
+    #: categories and sets: this many most frequent values are told apart; None is the kind's default
+    top: int | None = Setting(default=None, ge=1, le=60_000)
+    #: sets held in one string, e.g. "428;250.01;401"
+    delimiter: str | None = None
+    #: values that mean "absent" in this field, beside the schema's `missing` words
+    absent: tuple[str, ...] = ()
+    #: values that switch a flag on; None is the usual words (1, true, yes, …)
+    on: tuple[str, ...] | None = None
+    #: human names of values
+    names: dict[str, str] = {}
+    lookup: Lookup | None = None
+    side: Side | None = None
+
+    @property
+    def source(self) -> tuple[str, ...]:
+        """The columns of the record table that this field reads."""
+        if self.side is not None:
+            return (self.side.key,)
+        return self.columns or (self.name,)
+
+    @property
+    def shown(self) -> str:
+        """The field's name for people."""
+        return self.title or self.name.replace("_", " ").strip()
+
+    @property
+    def limit(self) -> int:
+        """How many values are told apart before "other"."""
+        return self.top or (200 if self.kind == "set" else 40)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Field:
+        if len(self.columns) > 1 and self.kind != "set":
+            raise ValueError(f"several columns form one field only when kind is 'set', not {self.kind!r}")
+        if self.side is not None and (self.kind != "set" or self.columns):
+            raise ValueError("'side' is for kind 'set' and takes no 'columns'")
+        if self.on is not None and self.kind != "flag":
+            raise ValueError("'on' is for kind 'flag'")
+        return self
+
+
+class Schema(BaseModel):
+    """What the columns of a table mean: fields, roles, words for missing.
+
+    >>> schema = Schema(
+    ...     fields=(Field(name="age", kind="number"), Field(name="drugs", kind="set", delimiter=";")),
+    ...     entity="patient", label="died", record="admission",
+    ... )
+    >>> print(schema.to_yaml())
+    record: admission
+    entity: patient
+    label: died
+    fields:
+      age:
+        kind: number
+      drugs:
+        kind: set
+        delimiter: ;
+    <BLANKLINE>
+    >>> Schema.from_yaml(schema.to_yaml()) == schema
+    True
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    fields: tuple[Field, ...]
+    record: str = "record"
+    entity: str | None = None
+    time: str | None = None
+    label: str | None = None
+    text: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    missing: tuple[str, ...] = MISSING_WORDS
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Schema:
+        if not self.fields:
+            raise ValueError("a schema needs at least one field")
+        seen: dict[str, str] = {}
+        roles = [(role, getattr(self, role)) for role in ("entity", "time", "label")]
+        claims = [(name, role) for role, name in roles if name is not None]
+        claims += [(name, "text") for name in self.text]
+        claims += [
+            (column, f"field {field.name!r}") for field in self.fields if field.side is None for column in field.source
+        ]
+        for column, claim in claims:
+            if column in seen:
+                raise ValueError(f"column {column!r} is claimed twice: as {seen[column]} and as {claim}")
+            seen[column] = claim
+        names = [field.name for field in self.fields]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"field name {twice[0]!r} is used twice")
+        return self
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that the fields read, each once, in order."""
+        return tuple(dict.fromkeys(column for field in self.fields for column in field.source))
+
+    @property
+    def missing_words(self) -> frozenset[str]:
+        return frozenset(word.strip().lower() for word in self.missing)
+
+    def field(self, name: str) -> Field:
+        """The field of that name."""
+        for field in self.fields:
+            if field.name == name:
+                return field
+        raise SchemaError(
+            "no such field", column=name, remedy=did_you_mean(name, [field.name for field in self.fields])
+        )
+
+    def with_buckets(self, buckets: int) -> Schema:
+        """The same schema with this many buckets for every number."""
+        fields = tuple(
+            field.model_copy(update={"buckets": buckets}) if field.kind == "number" else field for field in self.fields
+        )
+        return self.model_copy(update={"fields": fields})
+
+    # ---- YAML -------------------------------------------------------------------------------------------------
+
+    def to_yaml(self) -> str:
+        """The schema as YAML that a person can edit; defaults are left out."""
+        body: dict[str, Any] = self.model_dump(exclude={"fields"}, exclude_defaults=True, mode="json")
+        body["fields"] = {
+            field.name: field.model_dump(exclude={"name"}, exclude_defaults=True, mode="json") for field in self.fields
+        }
+        return yaml.safe_dump(body, sort_keys=False, allow_unicode=True, width=100)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the schema as YAML."""
+        return write_text(path, self.to_yaml())
+
+    @classmethod
+    def load(cls, path: str | Path) -> Schema:
+        """Read a schema from a YAML file; paths of lookups and side tables are relative to it."""
+        path = Path(path)
+        if not path.is_file():
+            raise SchemaError(
+                "there is no schema file here", file=path, remedy="make one with: tefm inspect TABLE --out schema.yaml"
+            )
+        schema = cls.from_yaml(path.read_text(encoding="utf-8"), file=path)
+        return schema.relative_to(path.parent)
+
+    def relative_to(self, folder: Path) -> Schema:
+        """The same schema with relative side and lookup tables looked for in `folder`."""
+
+        def placed(field: Field) -> Field:
+            update = {
+                name: part.model_copy(update={"table": str(folder / part.table)})
+                for name, part in (("side", field.side), ("lookup", field.lookup))
+                if part is not None
+            }
+            return field.model_copy(update=update)
+
+        return self.model_copy(update={"fields": tuple(placed(field) for field in self.fields)})
+
+    @classmethod
+    def from_yaml(cls, text: str, *, file: str | Path | None = None) -> Schema:
+        """A schema out of YAML text; what is wrong in it is named with its place and a remedy."""
+        try:
+            body = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise SchemaError(f"this is no valid YAML: {error}", file=file) from error
+        if not isinstance(body, dict) or not isinstance(body.get("fields"), dict):
+            raise SchemaError(
+                "a schema is a mapping with the key 'fields': name → {kind: …}",
+                file=file,
+                remedy="see one with: tefm inspect TABLE",
+            )
+        body = dict(body)
+        fields = []
+        for name, settings in body.pop("fields").items():
+            if isinstance(settings, str):  # the short form `age: number`
+                settings = {"kind": settings}
+            if not isinstance(settings, dict):
+                raise SchemaError(
+                    "a field needs a kind", file=file, column=str(name), remedy=f"write `{name}: {{kind: number}}`"
+                )
+            fields.append(_parse(Field, {"name": str(name), **settings}, file=file, column=str(name)))
+        return _parse(cls, {**body, "fields": fields}, file=file)
+
+
+def _parse(model: type[Model], body: dict[str, Any], *, file: str | Path | None, column: str | None = None) -> Model:
+    """`model` out of `body`; pydantic's findings as one `SchemaError`."""
+    try:
+        return model.model_validate(body)
+    except ValidationError as error:
+        found = error.errors()[0]
+        place = ".".join(str(part) for part in found["loc"])
+        problem = found["msg"].removeprefix("Value error, ")
+        remedy = None
+        if found["type"] == "extra_forbidden":
+            problem = f"there is no setting {place!r}"
+            remedy = did_you_mean(place, model.model_fields)
+        elif place:
+            problem = f"{place}: {problem}"
+        value = found["input"] if isinstance(found["input"], str | int | float) else None
+        raise SchemaError(problem, file=file, column=column, value=value, remedy=remedy) from error
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A remedy that names the nearest known names."""
+    known = list(known)
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
+    if near:
+        return f"did you mean {' or '.join(repr(n) for n in near)}?"
+    shown = ", ".join(repr(n) for n in known[:12])
+    return f"known: {shown}{' …' if len(known) > 12 else ''}"

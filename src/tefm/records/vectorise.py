@@ -1,0 +1,329 @@
+"""Vectorising: a table becomes slots, and slots become a table again.
+
+`Vectoriser.fit` reads the training rows once, in batches; `transform` and `inverse` are the forward
+and backward of what it learned.
+
+Shapes: N records, D slots.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from dataclasses import field as attribute
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
+
+from tefm.errors import InputError
+from tefm.records.layout import Layout, Slots
+from tefm.records.mappers import (
+    CategoryMapper,
+    FlagMapper,
+    Mapper,
+    NumberMapper,
+    SetMapper,
+    concatenated,
+    distinct_pairs,
+    most_frequent,
+)
+from tefm.records.read import Table, open_table
+from tefm.records.schema import FALSE_WORDS, TRUE_WORDS, Field, Schema
+from tefm.records.words import Words, numbers_of, split_strings, words_of
+
+#: Numbers kept to find the bucket edges: with more rows than this, edges come from a random sample of them,
+#: whose quantiles are within 0.1 percentage points of the whole.
+SAMPLE_CELLS = 20_000_000
+SAMPLE_ROWS = 200_000
+#: Distinct words counted per column before the rare ones are dropped.
+WORDS_KEPT = 500_000
+
+
+class Vectoriser(BaseModel):
+    """The forward and backward map between records and slots, learned from training rows.
+
+    >>> import polars as pl
+    >>> from tefm import Field, Schema, Vectoriser
+    >>> table = pl.DataFrame({"age": [30, 41, 52, None], "drugs": ["a;b", "a", None, "c;a"]})
+    >>> schema = Schema(fields=(Field(name="age", kind="number", buckets=3, unit="years"),
+    ...                         Field(name="drugs", kind="set", delimiter=";", top=2)))
+    >>> vectoriser = Vectoriser.fit(table, schema)
+    >>> slots = vectoriser.transform(table)
+    >>> slots  # age bucket, number of drugs, drug a, drug b
+    array([[1, 2, 1, 1],
+           [2, 1, 1, 0],
+           [3, 0, 0, 0],
+           [0, 2, 1, 0]], dtype=uint8)
+    >>> vectoriser.inverse(slots[:1]).to_dicts()
+    [{'age': 30.0, 'drugs': ['a', 'b']}]
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    table_schema: Schema
+    mappers: tuple[Mapper, ...]
+
+    # ---- learning ---------------------------------------------------------------------------------------------
+
+    @classmethod
+    def fit(cls, source: Any, schema: Schema, *, seed: int = 0) -> Vectoriser:
+        """Learn buckets and enumerations from the training rows of a table (in memory or on disk)."""
+        table = open_table(source)
+        learners = {f.name: _Learner(f, schema) for f in schema.fields}
+        numbers = [f for f in schema.fields if f.kind == "number"]
+        sample = _RowSample(len(numbers), seed)
+        rows = 0
+        for columns in _columns(table, schema):
+            rows += columns.height
+            sample.add(np.stack([columns.numbers(f) for f in numbers], axis=1) if numbers else None)
+            for f in schema.fields:
+                if f.kind != "number":
+                    learners[f.name].update(columns.words(f), columns.height)
+        if rows == 0:
+            raise InputError("the table has no rows", file=table.name, remedy="give at least one training row")
+        values = dict(zip((f.name for f in numbers), sample.columns(), strict=True))
+        mappers = tuple(
+            NumberMapper.fit(f.name, values[f.name], f.buckets, f.unit)
+            if f.kind == "number"
+            else learners[f.name].finish()
+            for f in schema.fields
+        )
+        return cls(table_schema=schema, mappers=mappers)
+
+    # ---- forward and backward ---------------------------------------------------------------------------------
+
+    @property
+    def layout(self) -> Layout:
+        """Which slot holds what."""
+        return Layout(tuple(slot for mapper in self.mappers for slot in mapper.slots))
+
+    def transform(self, source: Any) -> Slots:
+        """The slots of every record of a table."""
+        parts = list(self.batches(source))
+        return np.concatenate(parts) if parts else np.zeros((0, self.layout.width), dtype=self.layout.dtype)
+
+    def batches(self, source: Any) -> Iterator[Slots]:
+        """The slots of a table batch by batch, for tables larger than memory."""
+        layout = self.layout
+        for columns in _columns(open_table(source), self.table_schema):
+            out_ND = np.empty((columns.height, layout.width), dtype=layout.dtype)
+            start = 0
+            for f, mapper in zip(self.table_schema.fields, self.mappers, strict=True):
+                width = len(mapper.slots)
+                part = _forward(columns, f, mapper)
+                out_ND[:, start : start + width] = part if part.ndim == 2 else part[:, None]
+                start += width
+            yield out_ND
+
+    def inverse(self, slots_ND: NDArray[Any]) -> pl.DataFrame:
+        """Slots as a table again, one column per field: a bucket's middle value, a value, a list of members."""
+        if slots_ND.ndim != 2 or slots_ND.shape[1] != self.layout.width:
+            raise InputError(f"these are no slots of this schema: shape {slots_ND.shape}, not (N, {self.layout.width})")
+        series = []
+        start = 0
+        for mapper in self.mappers:
+            width = len(mapper.slots)
+            part = slots_ND[:, start : start + width]
+            values: list[Any]
+            dtype: pl.DataType | type[pl.DataType] = pl.String
+            if isinstance(mapper, SetMapper):
+                values, dtype = mapper.backward(part), pl.List(pl.String)
+            else:
+                values = mapper.backward(part[:, 0])
+                dtype = pl.Float64 if isinstance(mapper, NumberMapper) else dtype
+            series.append(pl.Series(mapper.field, values, dtype))
+            start += width
+        return pl.DataFrame(series)
+
+    def readable(self, source: Any) -> Table:
+        """The table, opened; an error with the difference of the columns where it does not fit."""
+        table = open_table(source)
+        needed_columns(table, self.table_schema)
+        return table
+
+
+# ---- columns of a batch -----------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Columns:
+    """One batch of a table, field by field, with its side tables."""
+
+    frame: pl.DataFrame
+    schema: Schema
+    file: str
+    sides: dict[str, pl.DataFrame]
+
+    @property
+    def height(self) -> int:
+        return self.frame.height
+
+    def _missing(self, f: Field) -> frozenset[str]:
+        return self.schema.missing_words | {word.strip().lower() for word in f.absent}
+
+    def numbers(self, f: Field) -> NDArray[np.float64]:
+        return numbers_of(self.frame[f.source[0]], f, self._missing(f), file=self.file)
+
+    def words(self, f: Field) -> Words:
+        """The words of a field: of one column, a list, a delimited string, several columns or a side table."""
+        if f.name in self.sides:
+            key = f.source[0]
+            joined = self.frame.select(pl.col(key).cast(pl.String)).join(
+                self.sides[f.name], on=key, how="left", maintain_order="left"
+            )
+            columns = [joined[f.name]]
+        elif f.side is not None:  # the loader attached it as a list column already
+            columns = [self.frame[f.name]]
+        else:
+            columns = [self.frame[name] for name in f.source]
+        if f.delimiter is not None:
+            columns = [split_strings(column, f.delimiter) for column in columns]
+        words = [words_of(column, self._missing(f)) for column in columns]
+        return words[0] if len(words) == 1 else concatenated(words)
+
+
+def needed_columns(table: Table, schema: Schema) -> tuple[str, ...]:
+    """The columns to read; where some are missing, an error that shows the difference."""
+    needed: list[str] = []
+    for f in schema.fields:
+        attached = f.side is not None and f.name in table.columns
+        needed += [f.name] if attached else f.source
+    needed = list(dict.fromkeys(needed))
+    missing = [name for name in needed if name not in table.columns]
+    if missing:
+        extra = [name for name in table.columns if name not in needed]
+        lines = [f"  − {name}  (in the schema, not in the table)" for name in missing[:20]]
+        lines += [f"  + {name}  (in the table, not in the schema)" for name in extra[:20]]
+        raise InputError(
+            f"{len(missing)} of {len(needed)} columns are missing\n" + "\n".join(lines),
+            file=table.name,
+            column=missing[0],
+            remedy="rename the columns, or edit the schema (`tefm inspect TABLE` writes one)",
+        )
+    return tuple(needed)
+
+
+def _columns(table: Table, schema: Schema) -> Iterator[_Columns]:
+    needed = needed_columns(table, schema)
+    sides = {f.name: _side_lists(f) for f in schema.fields if f.side is not None and f.name not in table.columns}
+    for frame in table.batches(needed):
+        yield _Columns(frame, schema, table.name, sides)
+
+
+def _side_lists(f: Field) -> pl.DataFrame:
+    """A long side table as one list of values per key."""
+    assert f.side is not None
+    side = open_table(f.side.table).frame([f.side.key, f.side.value])
+    return (
+        side.select(pl.col(f.side.key).cast(pl.String), pl.col(f.side.value).cast(pl.String).alias(f.name))
+        .drop_nulls()
+        .group_by(f.side.key, maintain_order=True)
+        .agg(pl.col(f.name))
+    )
+
+
+def _forward(columns: _Columns, f: Field, mapper: Mapper) -> NDArray[Any]:
+    match mapper:
+        case NumberMapper():
+            return mapper.forward(columns.numbers(f))
+        case FlagMapper():
+            return _flags(columns.words(f), f, columns)
+        case _:
+            return mapper.forward(columns.words(f), columns.height)
+
+
+def _flags(words: Words, f: Field, columns: _Columns) -> NDArray[np.uint8]:
+    on = frozenset(f.on) if f.on is not None else frozenset(TRUE_WORDS)
+    state = np.zeros(len(words.vocabulary), dtype=np.uint8)
+    for position, word in enumerate(words.vocabulary):
+        state[position] = word in on or word.lower() in on
+        if f.on is None and not state[position] and word.lower() not in FALSE_WORDS:
+            raise InputError(
+                f"field {f.name!r} is a flag, but this is neither yes nor no",
+                file=columns.file,
+                column=f.source[0],
+                value=word,
+                remedy="list what means yes under the field's `on:`, or change its kind to `category`",
+            )
+    out_N = np.zeros(columns.height, dtype=np.uint8)
+    out_N[words.rows] = state[words.ids]
+    return out_N
+
+
+# ---- what fit collects ------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Learner:
+    """Counts the words of a field that is no number."""
+
+    field: Field
+    schema: Schema
+    counts: Counter[str] = attribute(default_factory=Counter)
+    lengths: Counter[int] = attribute(default_factory=Counter)
+
+    def update(self, words: Words, records: int) -> None:
+        rows, ids = distinct_pairs(words)
+        per_word = np.bincount(ids, minlength=len(words.vocabulary))
+        self.counts.update(dict(zip(words.vocabulary, per_word.tolist(), strict=True)))
+        if len(self.counts) > 2 * WORDS_KEPT:
+            self.counts = Counter(dict(self.counts.most_common(WORDS_KEPT)))
+        if self.field.kind == "set":
+            per_record = np.bincount(rows, minlength=records)
+            sizes, times = np.unique(per_record[per_record > 0], return_counts=True)
+            self.lengths.update(dict(zip(sizes.tolist(), times.tolist(), strict=True)))
+
+    def finish(self) -> Mapper:
+        f = self.field
+        if f.kind == "flag":
+            on = f.on if f.on is not None else TRUE_WORDS
+            written = [
+                word for word in most_frequent(self.counts, len(self.counts)) if word in on or word.lower() in on
+            ]
+            return FlagMapper(field=f.name, on=written[0] if written else on[0])
+        values = most_frequent(self.counts, f.limit)
+        known = self._names()
+        names = {value: known[value] for value in values if value in known}
+        if f.kind == "category":
+            return CategoryMapper(field=f.name, values=values, names=names)
+        sizes = np.array(sorted(self.lengths), dtype=np.float64)
+        times = np.array([self.lengths[int(size)] for size in sizes], dtype=np.int64)
+        count = NumberMapper.fit(f.name, np.repeat(sizes, times), f.buckets)
+        return SetMapper(field=f.name, values=values, count=count, names=names)
+
+    def _names(self) -> dict[str, str]:
+        f = self.field
+        if f.lookup is None:
+            return f.names
+        table = open_table(f.lookup.table).frame([f.lookup.key, f.lookup.name]).cast(pl.String).drop_nulls()
+        return {key.strip(): name.strip() for key, name in table.rows()} | f.names
+
+
+class _RowSample:
+    """A uniform sample of rows over a stream: each row draws a key, the smallest keys stay."""
+
+    def __init__(self, width: int, seed: int) -> None:
+        self.limit = min(SAMPLE_ROWS, max(10_000, SAMPLE_CELLS // max(width, 1)))
+        self.rng = np.random.default_rng(seed)
+        self.keys = np.zeros(0)
+        self.rows = np.zeros((0, width))
+
+    def add(self, batch: NDArray[np.float64] | None) -> None:
+        if batch is None:
+            return
+        keys = self.rng.random(len(batch))
+        if len(self.keys) == self.limit:  # most rows of a long stream lose against the largest key kept
+            stay = keys < self.keys.max()
+            keys, batch = keys[stay], batch[stay]
+        self.keys = np.concatenate([self.keys, keys])
+        self.rows = np.concatenate([self.rows, batch])
+        if len(self.keys) > self.limit:
+            keep = np.argpartition(self.keys, self.limit)[: self.limit]
+            self.keys, self.rows = self.keys[keep], self.rows[keep]
+
+    def columns(self) -> list[NDArray[np.float64]]:
+        return [self.rows[:, i] for i in range(self.rows.shape[1])]
