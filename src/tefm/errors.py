@@ -6,6 +6,8 @@ Anything that is not one of these and escapes from `tefm` is a bug.
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from pathlib import Path
 
 
@@ -72,3 +74,14 @@ class MissingExtraError(TefmError, ImportError):
 
 class TefmWarning(UserWarning):
     """Something a user should know that does not stop the work."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A remedy that names the nearest known names."""
+    known = list(known)
+    folded = {other.lower(): other for other in known}
+    near = [folded[match] for match in difflib.get_close_matches(name.lower(), folded, n=3, cutoff=0.6)]
+    if near:
+        return f"did you mean {' or '.join(repr(n) for n in near)}?"
+    shown = ", ".join(repr(n) for n in known[:12])
+    return f"known: {shown}{' …' if len(known) > 12 else ''}"

@@ -25,10 +25,7 @@ MANIFEST = "manifest.json"
 def replacing(path: str | Path) -> Iterator[Path]:
     """A temporary path to write to; it takes the place of `path` when the block ends well."""
     path = Path(path)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot create the folder {path.parent}: {error.strerror}", file=path) from error
+    _make_folder(path.parent)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         yield temporary
@@ -59,22 +56,40 @@ def replacing_folder(path: str | Path, *, ours: Callable[[Path], bool]) -> Itera
     An existing folder is replaced only when `ours` recognises it: nobody's other files are lost.
     """
     path = Path(path)
+    check_replaceable(path, ours)
+    _make_folder(path.parent)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent))
+    aside = temporary.with_suffix(".old")
+    try:
+        yield temporary
+        temporary.chmod(0o755)
+        if path.exists():  # moved before it is deleted: deleting takes time, and may be interrupted
+            path.replace(aside)
+        temporary.replace(path)
+    finally:
+        if aside.exists() and not path.exists():
+            aside.replace(path)
+        shutil.rmtree(temporary, ignore_errors=True)
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"cannot create this folder: {error.strerror}", file=path, remedy="give a place that can be written to"
+        ) from error
+
+
+def check_replaceable(path: Path, ours: Callable[[Path], bool]) -> None:
+    """Refuse a place that holds something that `ours` does not recognise; to be called before long work."""
     if path.exists() and not (path.is_dir() and (not any(path.iterdir()) or ours(path))):
         raise InputError(
             "this place is taken by something that is not ours to replace",
             file=path,
             remedy="give a new folder, or move what is there",
         )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent))
-    try:
-        yield temporary
-        temporary.chmod(0o755)
-        if path.exists():
-            shutil.rmtree(path)
-        temporary.replace(path)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def sha256(path: Path) -> str:
@@ -87,7 +102,7 @@ def write_manifest(folder: Path, kind: str, **facts: Any) -> None:
     parts = {
         str(path.relative_to(folder)): sha256(path)
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name != MANIFEST
+        if path.is_file() and path != folder / MANIFEST
     }
     write_json(folder / MANIFEST, {"kind": kind, **facts, "parts": parts})
 
@@ -106,7 +121,7 @@ def read_manifest(folder: str | Path, kind: str) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError) as error:
         raise ArtefactError("the manifest is damaged", file=path, remedy="save the folder again") from error
     if found != kind:
-        raise ArtefactError(f"this holds a {found}, not a {kind}", file=folder)
+        raise ArtefactError(f"this holds a {found}, not a {kind}", file=folder, remedy=f"give a folder with a {kind}")
     for name, digest in parts.items():
         part = folder / name
         if not part.is_file():

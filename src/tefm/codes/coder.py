@@ -88,7 +88,7 @@ class SlotCoder:
             None if targets_NQ is None else targets_NQ[torch.from_numpy(~held_N)],
             None if targets_NQ is None else targets_NQ[torch.from_numpy(held_N)],
         )
-        self.config = self.config.resolved(rows=len(data.x_ND), inputs=int(layout.sizes_D.sum()))
+        self.config = self.config.resolved(rows=len(data.x_ND), layout=layout)
         checkpoint = Path(checkpoint) if checkpoint is not None else None
         trainer = Trainer(
             layout,

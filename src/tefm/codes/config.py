@@ -10,7 +10,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic import Field as Setting
 
-from tefm.errors import SettingsError
+from tefm.errors import SettingsError, did_you_mean
+from tefm.records.layout import Layout
 
 Preset = Literal["default", "paper"]
 
@@ -43,8 +44,10 @@ class TokenizerConfig(BaseModel):
     #: weight of the flags of sets, each times its log inverse frequency (base 32) when `rare` is on
     member_weight: float = Setting(default=2.0, ge=0)
     rare: bool = True
+    #: weight of numbers: their exact buckets cost many bits
+    number_weight: float = Setting(default=1.0, ge=0)
     #: squared error of a number's expected bucket beside its likelihood: a near miss costs less than a far one
-    ordinal_weight: float = Setting(default=30.0, ge=0)
+    ordinal_weight: float | None = Setting(default=None, ge=0)
     #: β, the commitment of the encoder to its codebook entries
     commitment: float = Setting(default=0.25, ge=0)
     #: weight of the label head, used when labels are given (task-aware codes)
@@ -62,7 +65,7 @@ class TokenizerConfig(BaseModel):
     mask_share: float = Setting(default=0.25, ge=0, le=1)
 
     # the schedule
-    steps: int = Setting(default=2_000, ge=1)
+    steps: int = Setting(default=3_000, ge=1)
     #: share of the steps without quantisation, before the codebooks are initialised
     warm_share: float = Setting(default=0.2, ge=0, lt=1)
     batch: int | None = Setting(default=None, ge=1)
@@ -94,15 +97,21 @@ class TokenizerConfig(BaseModel):
         except ValidationError as error:
             found = error.errors()[0]
             name = ".".join(str(part) for part in found["loc"])
+            if found["type"] == "extra_forbidden":
+                remedy = did_you_mean(name, cls.model_fields)
+                raise SettingsError(f"there is no setting {name!r}", remedy=remedy) from error
             raise SettingsError(f"setting {name!r}: {found['msg']}", value=found["input"]) from error
 
-    def resolved(self, *, rows: int, inputs: int) -> TokenizerConfig:
+    def resolved(self, *, rows: int, layout: Layout) -> TokenizerConfig:
         """The same settings with everything that depends on the data filled in."""
+        only_numbers = bool(layout.number_D.all())
         return self.model_copy(
             update={
-                "hidden": self.hidden or (256 if inputs <= 2_000 else 512),
-                # about 32 batches per pass over small tables, at most 1,024 records each
-                "batch": self.batch or max(16, min(1_024, rows // 32)),
+                "hidden": self.hidden or (256 if layout.sizes_D.sum() <= 2_000 else 512),
+                # beside categories and sets it takes bits from them; among numbers alone it spends them better
+                "ordinal_weight": self.ordinal_weight if self.ordinal_weight is not None else 100.0 * only_numbers,
+                # about 32 batches per pass over small tables, at most 512 records each
+                "batch": self.batch or max(16, min(512, rows // 32)),
             }
         )
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -61,15 +62,22 @@ class SlotInput(nn.Module):
 
 @dataclass(frozen=True)
 class Group:
-    """Slots of one size, decoded together: `start` is the first of their output columns."""
+    """Slots of one size, decoded together.
 
-    slots: Tensor
+    The slots stand at `first…last` when slots are sorted by size, their outputs at `start…stop`: one logit for each
+    flag, one for each value (absent included) of the other slots.
+    """
+
     size: int
+    first: int
+    last: int
     start: int
+    #: whether some of the slots hold ordered buckets
+    ordered: bool
 
     @property
     def stop(self) -> int:
-        return self.start + len(self.slots) * (1 if self.size == 1 else self.size + 1)
+        return self.start + (self.last - self.first) * (1 if self.size == 1 else self.size + 1)
 
 
 class Block(nn.Module):
@@ -106,22 +114,33 @@ class CodeNetwork(nn.Module):
             config.levels, config.entries, config.latent, learned=config.codebook, decay=config.decay
         )
         self.squares = config.likelihood == "squares"
-        self.groups: list[Group] = []
-        outputs = layout.width if self.squares else self._group_slots()
+        order_D = np.argsort(layout.sizes_D, kind="stable")
+        self.groups = _groups(layout, order_D)
+        outputs = layout.width if self.squares else self.groups[-1].stop
         self.decoder = mlp(config.latent, config.hidden, outputs, config.blocks)
         self.head = nn.Linear(config.latent, targets) if targets else None
         #: a flag is decoded as present above this probability; set on validation records
         self.register_buffer("threshold", torch.tensor(0.5))
+        self.register_buffer("order_D", torch.from_numpy(order_D), persistent=False)
+        self.register_buffer("number_D", torch.from_numpy(layout.number_D), persistent=False)
+        self.register_buffer("member_D", torch.from_numpy(layout.member_D), persistent=False)
         self.threshold: Tensor
+        self.order_D: Tensor
+        self.number_D: Tensor
+        self.member_D: Tensor
 
-    def _group_slots(self) -> int:
-        """Sort the slots into groups of one size and return the number of output columns."""
-        start = 0
-        for size in sorted(set(self.layout.sizes_D.tolist())):
-            group = Group(torch.from_numpy(np.flatnonzero(self.layout.sizes_D == size)), size, start)
-            self.groups.append(group)
-            start = group.stop
-        return start
+    @torch.no_grad()
+    def start_at_frequencies(self, x_ND: Tensor) -> None:
+        """Let the decoder begin with how often each value occurs, so that it learns only what differs from that."""
+        if self.squares:
+            return
+        last = self.decoder[-1]
+        assert isinstance(last, nn.Linear)
+        sorted_ND = x_ND.index_select(1, self.order_D)
+        for group, bias in self.split(last.bias[None]):
+            values = torch.arange(group.size + 1, device=x_ND.device)
+            share = (sorted_ND[:, group.first : group.last, None] == values).float().mean(dim=0).clamp_min(1e-4)
+            bias[0] = share[:, 1].logit() if group.size == 1 else share.log()
 
     # ---- forward ----------------------------------------------------------------------------------------------
 
@@ -136,37 +155,52 @@ class CodeNetwork(nn.Module):
 
     @torch.no_grad()
     def decode(self, latent_Nd: Tensor) -> Tensor:
-        """The most likely slots of a quantised latent."""
+        """The slots of a quantised latent: the likeliest value, the median bucket, flags above the threshold."""
         out_NM = self.decoder(latent_Nd)
         if self.squares:
             size_D = self.input.size_D
             slots_ND = torch.round(out_NM * size_D).clamp_min(0).minimum(size_D)
-            member_D = torch.from_numpy(self.layout.member_D).to(out_NM.device)
-            return torch.where(member_D, out_NM > self.threshold, slots_ND).long()
-        slots_ND = torch.zeros(len(latent_Nd), self.layout.width, dtype=torch.long, device=latent_Nd.device)
+            return torch.where(self.member_D, out_NM > self.threshold, slots_ND).long()
+        parts = []
         for group, logits in self.split(out_NM):
             if group.size == 1:
-                slots_ND[:, group.slots] = (logits.sigmoid() > self.threshold).long()
+                part = (logits.sigmoid() > self.threshold).long()
             else:
-                slots_ND[:, group.slots] = logits.argmax(dim=2)
+                part = logits.argmax(dim=2)
+                if group.ordered:
+                    median = (logits.softmax(dim=2).cumsum(dim=2) < 0.5).sum(dim=2)
+                    part = torch.where(self.number_D[self.order_D[group.first : group.last]], median, part)
+            parts.append(part)
+        slots_ND = torch.empty(len(latent_Nd), self.layout.width, dtype=torch.long, device=latent_Nd.device)
+        slots_ND[:, self.order_D] = torch.cat(parts, dim=1)
         return slots_ND
 
     def split(self, out_NM: Tensor) -> list[tuple[Group, Tensor]]:
-        """The decoder's output by group: one logit per flag, one per value (absent included) of other slots."""
+        """The decoder's output by group: (N, slots) for flags, (N, slots, values) for the others."""
         parts = []
         for group in self.groups:
             part = out_NM[:, group.start : group.stop]
-            parts.append((group, part if group.size == 1 else part.unflatten(1, (len(group.slots), group.size + 1))))
+            parts.append((group, part if group.size == 1 else part.unflatten(1, (-1, group.size + 1))))
         return parts
 
     def member_scores(self, latent_Nd: Tensor) -> Tensor:
-        """What the threshold cuts: a score in [0, 1] for every flag of a set."""
-        member_D = torch.from_numpy(self.layout.member_D).to(latent_Nd.device)
+        """What the threshold cuts: a score for every flag of a set, around [0, 1]."""
         out_NM = self.decoder(latent_Nd)
         if self.squares:
-            return out_NM[:, member_D]
-        group, logits = self.split(out_NM)[0]
-        return logits[:, member_D[group.slots]].sigmoid()
+            return out_NM[:, self.member_D]
+        flags, logits = self.split(out_NM)[0]  # the smallest size comes first: members are of size 1
+        return logits[:, self.member_D[self.order_D[: flags.last]]].sigmoid()
+
+
+def _groups(layout: Layout, order_D: NDArray[np.int64]) -> list[Group]:
+    """The slots in groups of one size."""
+    sizes_D, groups, start = layout.sizes_D[order_D], [], 0
+    for size in np.unique(sizes_D).tolist():
+        first, last = np.searchsorted(sizes_D, [size, size + 1]).tolist()
+        ordered = bool(layout.number_D[order_D[first:last]].any())
+        groups.append(Group(size, first, last, start, ordered))
+        start = groups[-1].stop
+    return groups
 
 
 class ReconstructionLoss(nn.Module):
@@ -175,35 +209,38 @@ class ReconstructionLoss(nn.Module):
     def __init__(self, layout: Layout, config: TokenizerConfig, x_ND: Tensor) -> None:
         super().__init__()
         self.config = config
-        weight_D = torch.ones(layout.width, device=x_ND.device)
         member_D = torch.from_numpy(layout.member_D).to(x_ND.device)
-        if member_D.any():
-            weight_D[member_D] = config.member_weight
-            if config.rare:
-                # log₃₂ of the inverse frequency: 1 for a flag that one record in 32 has, 2 for one in 1,024
-                share = (x_ND[:, member_D] > 0).float().mean(dim=0).clamp_min(1e-5)
-                weight_D[member_D] *= -torch.log2(share) / 5
+        number_D = torch.from_numpy(layout.number_D).to(x_ND.device)
+        weight_D = torch.ones(layout.width, device=x_ND.device)
+        weight_D[number_D] = config.number_weight
+        weight_D[member_D] = config.member_weight
+        if config.rare and bool(member_D.any()):
+            # log₃₂ of the inverse frequency: 1 for a flag that one record in 32 has, 2 for one in 1,024
+            share = (x_ND[:, member_D] > 0).float().mean(dim=0).clamp_min(1e-5)
+            weight_D[member_D] *= -torch.log2(share) / 5
         self.register_buffer("weight_D", weight_D)
-        self.register_buffer("ordered_D", torch.from_numpy(layout.number_D).to(x_ND.device))
+        self.register_buffer("number_D", number_D.float())
         self.weight_D: Tensor
-        self.ordered_D: Tensor
+        self.number_D: Tensor
 
     def forward(self, network: CodeNetwork, latent_Nd: Tensor, x_ND: Tensor) -> Tensor:
         out_NM = network.decoder(latent_Nd)
         if network.squares:
             return ((out_NM - x_ND / network.input.size_D).square() * self.weight_D).sum(dim=1)
+        sorted_ND, weight_D = x_ND.index_select(1, network.order_D), self.weight_D[network.order_D]
+        number_D = self.number_D[network.order_D]
         loss_N = out_NM.new_zeros(len(out_NM))
         for group, logits in network.split(out_NM):
-            target, weight = x_ND[:, group.slots], self.weight_D[group.slots]
+            here = slice(group.first, group.last)
+            target = sorted_ND[:, here]
             if group.size == 1:
                 each = F.binary_cross_entropy_with_logits(logits, target.float(), reduction="none")
             else:
                 each = F.cross_entropy(logits.transpose(1, 2), target.long(), reduction="none")
-                ordered = self.ordered_D[group.slots]
-                if self.config.ordinal_weight and bool(ordered.any()):
+                if self.config.ordinal_weight and group.ordered:
                     steps = torch.arange(group.size + 1, device=logits.device) / group.size
                     expected = (logits.softmax(dim=2) * steps).sum(dim=2)
-                    far = (expected - target / group.size).square() * ordered
+                    far = (expected - target / group.size).square() * number_D[here]
                     each = each + self.config.ordinal_weight * far
-            loss_N = loss_N + (each * weight).sum(dim=1)
+            loss_N = loss_N + (each * weight_D[here]).sum(dim=1)
         return loss_N

@@ -37,7 +37,8 @@ def cross_fitted_scores(
     for fold in range(folds):
         fit = _thinned(np.flatnonzero((fold_N != fold) & (labels_N >= 0)), labels_N, rng)
         held = fold_N == fold
-        if held.any():
+        # a class so rare that the other folds lack it teaches nothing: its records keep the score 0
+        if held.any() and len(np.unique(labels_N[fit])) > 1:
             scores_NQ[held] = _scores(x_ND[fit], labels_N[fit], x_ND[held], classes, seed)
     return ((scores_NQ - scores_NQ.mean(axis=0)) / (scores_NQ.std(axis=0) + 1e-9)).astype(np.float32)
 
@@ -79,4 +80,4 @@ def _thinned(rows: NDArray[np.int64], labels_N: NDArray[np.int64], rng: np.rando
     found, counts = np.unique(labels_N[rows], return_counts=True)
     limit = max(CLASS_FLOOR, CLASS_RATIO * int(counts.min(initial=CLASS_FLOOR)))
     kept = [rng.permutation(rows[labels_N[rows] == label])[:limit] for label in found]
-    return np.sort(np.concatenate(kept))
+    return np.sort(np.concatenate([rows[:0], *kept]))

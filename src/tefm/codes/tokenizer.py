@@ -6,7 +6,7 @@ A table goes through the `Vectoriser` (records/) into slots and through the `Slo
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
@@ -21,12 +21,13 @@ from tefm.codes.coder import Codes, SlotCoder
 from tefm.codes.config import Preset, TokenizerConfig
 from tefm.codes.network import CodeNetwork
 from tefm.codes.train import History
-from tefm.errors import ArtefactError, InputError, NotFittedError, SettingsError
+from tefm.errors import ArtefactError, InputError, NotFittedError, SettingsError, did_you_mean
 from tefm.files import read_manifest, replacing_folder, write_json, write_manifest
 from tefm.records.infer import infer_schema
 from tefm.records.layout import Slots
 from tefm.records.read import Table, open_table
 from tefm.records.schema import Schema
+from tefm.records.sequences import check_label
 from tefm.records.vectorise import Vectoriser
 from tefm.records.words import text_of
 
@@ -105,8 +106,13 @@ class RecordTokenizer:
                 column=schema.label,
                 remedy="name it as `label:` in the schema, or learn without it (task_aware=False, --unsupervised)",
             )
+        if schema.entity is not None and schema.entity not in table.columns:
+            remedy = did_you_mean(schema.entity, table.columns)
+            raise InputError("the entity is not in the table", file=table.name, column=schema.entity, remedy=remedy)
         vectoriser = Vectoriser.fit(table, schema, seed=self.config.seed)
         x_ND, labels_N, groups_N = _training_rows(vectoriser, table, self.config)
+        if task_aware:
+            check_label(labels_N, column=schema.label, file=table.name)
         self.coder.fit(
             x_ND,
             vectoriser.layout,
@@ -122,17 +128,18 @@ class RecordTokenizer:
 
     def encode(self, source: Any) -> Codes:
         """The codes of every record of a table."""
-        parts = [codes_NK for _, codes_NK in self.batches(source)]
+        parts = [codes_NK for codes_NK, _ in self.batches(source)]
         return np.concatenate(parts) if parts else np.zeros((0, self.config.levels), dtype=np.uint16)
 
-    def batches(self, source: Any) -> Iterator[tuple[Slots, Codes]]:
-        """Slots and codes batch by batch; the next batch is read and vectorised while this one is encoded."""
-        vectorised = self.vectoriser.batches(source)
+    def batches(self, source: Any, beside: Sequence[str] = ()) -> Iterator[tuple[Codes, pl.DataFrame]]:
+        """Codes batch by batch, with other columns of the same rows; the next batch is read while one is encoded."""
+        vectorised = self.vectoriser.batches_beside(source, beside)
         with ThreadPoolExecutor(max_workers=1) as ahead:
             coming = ahead.submit(next, vectorised, None)
-            while (slots_ND := coming.result()) is not None:
+            while (batch := coming.result()) is not None:
                 coming = ahead.submit(next, vectorised, None)
-                yield slots_ND, self.coder.encode(slots_ND)
+                slots_ND, frame = batch
+                yield self.coder.encode(slots_ND), frame
 
     def decode(self, codes_NK: NDArray[Any]) -> pl.DataFrame:
         """The most likely record of each code, one column per field."""
@@ -145,7 +152,7 @@ class RecordTokenizer:
         from safetensors.torch import save_file
 
         coder, vectoriser = self.coder, self.vectoriser
-        with replacing_folder(folder, ours=_is_tokenizer) as temporary:
+        with replacing_folder(folder, ours=self.is_saved) as temporary:
             write_json(temporary / "config.json", coder.config.model_dump(mode="json"))
             write_json(temporary / "vectoriser.json", vectoriser.model_dump(mode="json"))
             learned = {"mode": coder.mode_D_.tolist(), "classes": coder.classes_, "history": asdict(coder.history_)}
@@ -154,6 +161,15 @@ class RecordTokenizer:
             save_file(state, str(temporary / "network.safetensors"))
             write_manifest(temporary, KIND, version=__version__, identity=coder.identity)
         return Path(folder)
+
+    @staticmethod
+    def is_saved(folder: Path) -> bool:
+        """Whether `folder` holds a whole tokenizer."""
+        try:
+            read_manifest(folder, KIND)
+        except ArtefactError:
+            return False
+        return True
 
     @classmethod
     def load(cls, folder: str | Path, *, device: str | None = None) -> RecordTokenizer:
@@ -185,14 +201,6 @@ class RecordTokenizer:
         return tokenizer
 
 
-def _is_tokenizer(folder: Path) -> bool:
-    try:
-        read_manifest(folder, KIND)
-    except ArtefactError:
-        return False
-    return True
-
-
 def _training_rows(
     vectoriser: Vectoriser, table: Table, config: TokenizerConfig
 ) -> tuple[Slots, NDArray[Any] | None, NDArray[Any] | None]:
@@ -201,17 +209,21 @@ def _training_rows(
     roles = [name for name in (schema.label, schema.entity) if name is not None and name in table.columns]
     rng = np.random.default_rng(config.seed)
     kept: list[NDArray[Any]] = []  # a random key per row, its slots, and one column per role
-    beside = table.batches(roles) if roles else None
-    for slots_ND in vectoriser.batches(table):
-        part: list[NDArray[Any]] = [rng.random(len(slots_ND)), slots_ND]
-        if beside is not None:
-            frame = next(beside)
-            part += [text_of(frame[name], schema.missing_words).to_numpy() for name in roles]
+    for slots_ND, frame in vectoriser.batches_beside(table, roles):
+        part = [rng.random(len(slots_ND)), slots_ND]
+        part += [text_of(frame[name], schema.missing_words).to_numpy() for name in roles]
         kept = [np.concatenate(pair) for pair in zip(kept, part, strict=True)] if kept else part
         if len(kept[0]) > config.max_rows:
             smallest = np.sort(np.argpartition(kept[0], config.max_rows)[: config.max_rows])
             kept = [values[smallest] for values in kept]
     columns = dict(zip(roles, kept[2:], strict=True))
     labels = columns.get(schema.label) if schema.label else None
-    entities = columns.get(schema.entity) if schema.entity else None
-    return kept[1], labels, None if entities is None else entities.astype(str)
+    owners = columns.get(schema.entity) if schema.entity else None
+    if owners is not None and any(owner is None for owner in owners):
+        raise InputError(
+            f"{sum(owner is None for owner in owners)} training rows have no entity",
+            file=table.name,
+            column=schema.entity,
+            remedy="drop these rows, or fill in whom they belong to",
+        )
+    return kept[1], labels, None if owners is None else owners.astype(str)

@@ -25,7 +25,7 @@ from tefm.codes.config import TokenizerConfig
 from tefm.codes.network import CodeNetwork, ReconstructionLoss
 from tefm.codes.quantiser import straight_through
 from tefm.console import progress
-from tefm.errors import ArtefactError
+from tefm.errors import ArtefactError, SettingsError
 from tefm.files import replacing
 from tefm.records.layout import Layout
 
@@ -33,7 +33,7 @@ from tefm.records.layout import Layout
 DEAD_EVERY = 100
 DEAD_UNTIL = 0.85
 #: Records whose latents initialise and settle the codebooks.
-LATENTS = 200_000
+LATENTS = 50_000
 CHUNK = 8_192
 
 
@@ -88,6 +88,7 @@ class Trainer:
         torch.manual_seed(config.seed)
         targets = 0 if data.targets_NQ is None else data.targets_NQ.shape[1]
         self.network = CodeNetwork(layout, config, targets=targets).to(device)
+        self.network.start_at_frequencies(self.data.x_ND[:LATENTS])
         self.loss = ReconstructionLoss(layout, config, self.data.x_ND)
         trained = [p for p in self.network.parameters() if p.requires_grad]
         self.optimiser = torch.optim.AdamW(trained, lr=config.learning_rate, weight_decay=config.weight_decay)
@@ -111,7 +112,7 @@ class Trainer:
                     self._validate()
                 if checked:
                     self._save()
-                    advance(check_every, note=f"loss {loss:.3f}")
+                    advance(check_every, note=f"loss {float(loss):.3f}")
                     if self._out_of_patience(check_every):
                         break
         self.history.stopped_at = self.step
@@ -123,7 +124,7 @@ class Trainer:
         self._choose_threshold()
         return self.network
 
-    def _update(self) -> float:
+    def _update(self) -> Tensor:
         config, network = self.config, self.network
         if self.step == self.warm_steps:
             self._initialise_codebooks()
@@ -150,7 +151,7 @@ class Trainer:
             network.quantiser.follow(quantised)
             if config.replace_dead and (self.step + 1) % DEAD_EVERY == 0 and self.step < DEAD_UNTIL * config.steps:
                 self.history.replaced += network.quantiser.replace_dead(quantised, self._generator("dead", self.step))
-        return float(loss.detach())
+        return loss.detach()
 
     def _record_loss(self, given_Nd: Tensor, x_ND: Tensor, targets_NQ: Tensor | None) -> Tensor:
         """Reconstruction, plus the label head's squared error on the teacher's log-odds."""
@@ -216,6 +217,12 @@ class Trainer:
             total += float(self._record_loss(given_Nd, x_ND, None if targets is None else targets[rows]).sum())
         self.network.train()
         loss = total / len(self.data.validation_ND)
+        if not math.isfinite(loss):
+            raise SettingsError(
+                f"training diverged at step {self.step}: the loss is {loss}",
+                value=self.config.learning_rate,
+                remedy=f"lower the learning rate (--set learning_rate={self.config.learning_rate / 10:g})",
+            )
         self.history.validation.append((self.step, loss))
         if loss < self.best.loss:
             state = {name: value.detach().clone() for name, value in self.network.state_dict().items()}
@@ -252,7 +259,7 @@ class Trainer:
     @torch.no_grad()
     def _choose_threshold(self) -> None:
         """The probability above which a member counts as present: best F1 on validation records."""
-        member_D = torch.from_numpy(self.network.layout.member_D).to(self.device)
+        member_D = self.network.member_D
         if not bool(member_D.any()):
             return
         grid = torch.arange(0.05, 0.96, 0.05, device=self.device)

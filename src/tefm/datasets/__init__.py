@@ -4,6 +4,8 @@
 """
 
 from tefm.datasets.base import Dataset
+from tefm.datasets.cicids2017 import cicids2017
 from tefm.datasets.diabetes130 import diabetes130
+from tefm.datasets.mimic3 import mimic3
 
-__all__ = ["Dataset", "diabetes130"]
+__all__ = ["Dataset", "cicids2017", "diabetes130", "mimic3"]

@@ -52,7 +52,7 @@ def _set_in_words(mapper: SetMapper, part: NDArray[Any]) -> str:
     members = [mapper.say_member(mapper.values[i]) for i in np.flatnonzero(part[1:])]
     count = mapper.count.say(int(part[0])) if part[0] else None
     if not members:
-        return f"{count} not among the frequent ones" if count else ""
+        return f"{count} in all"  # rare ones, or masked: the record does not say which
     listed = ", ".join(members)
     return f"{listed} ({count} in all)" if count and count != str(len(members)) else listed
 

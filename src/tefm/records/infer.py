@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from tefm.errors import InputError, SchemaError
+from tefm.errors import InputError, SchemaError, did_you_mean
 from tefm.records.read import Table, open_table
-from tefm.records.schema import FALSE_WORDS, MISSING_WORDS, TRUE_WORDS, Field, Schema, did_you_mean
+from tefm.records.schema import FALSE_WORDS, MISSING_WORDS, TRUE_WORDS, Field, Schema
 from tefm.records.words import text_of
 
 #: Rows looked at.
@@ -25,6 +25,8 @@ SAMPLE = 20_000
 NUMERIC_SHARE = 0.95
 #: A text column with more distinct values than this share of its rows names each row: an identifier.
 IDENTIFIER_SHARE = 0.9
+#: With so few rows, different values in all of them mean nothing yet.
+FEW = 20
 #: Whole numbers under a name like this are codes, not quantities.
 CODE_NAME = re.compile(r"(^|[_\s])(id|code|type|class|category|icd\d*|zip|port)$", re.IGNORECASE)
 ENTITY_NAME = re.compile(
@@ -79,7 +81,11 @@ def schema_of(
         raise InputError("the table has no rows", file=table.name, remedy="a schema needs at least one row to look at")
     entity = entity or _named(frame, ENTITY_NAME, repeated=True)
     label = label or _named(frame, LABEL_NAME, taken=(entity,))
-    roles = {name: role for role, name in (("entity", entity), ("time", time), ("label", label)) if name is not None}
+    named = [(role, name) for role, name in (("entity", entity), ("time", time), ("label", label)) if name is not None]
+    roles = {name: role for role, name in named}
+    if len(roles) < len(named):
+        told = ", ".join(f"{role} {name!r}" for role, name in named)
+        raise InputError(f"one column has two roles: {told}", file=table.name, remedy="give each role its own column")
     guesses = [_role(frame[name], roles[name]) if name in roles else _guess(frame[name]) for name in frame.columns]
     fields = _with_sets([guess.field for guess in guesses if guess.field is not None], frame)
     if not fields:
@@ -109,68 +115,73 @@ def _role(series: pl.Series, role: str) -> Guess:
 def _guess(series: pl.Series) -> Guess:
     """The kind of one column."""
     name = series.name
-    if isinstance(series.dtype, pl.List | pl.Array):
-        return _field(series, Field(name=name, kind="set"), "a list of values")
+    if isinstance(series.dtype, pl.List):
+        return _list(series)
     if series.dtype.is_temporal():
-        return _ignored(series, "a date or time: name it with --time to order by it")
+        return _ignored(series, "a date or time: name it with --time to order by it", series.drop_nulls().n_unique())
     words = text_of(series, MISSING_WORDS)
     present = words.drop_nulls()
     counts = present.value_counts(sort=True)
     distinct = counts.height
     if distinct == 0:
-        return _ignored(series, "always missing")
-    if distinct == 1:
-        return _ignored(series, f"always {counts[name][0]!r}")
-    lower = {word.lower() for word in counts[name]} if distinct <= 4 else set()
-    if lower and lower <= {*TRUE_WORDS, *FALSE_WORDS} and distinct == 2:
-        return _field(series, Field(name=name, kind="flag"), "yes or no", words)
+        return _ignored(words, "always missing", 0)
+    if distinct == 1 and len(present) == len(words):  # with gaps, being there says something
+        return _ignored(words, f"always {counts[name][0]!r}", 1)
+    lower = {word.lower() for word in counts[name]} if distinct <= 2 else set()
+    if lower & {*TRUE_WORDS} and lower <= {*TRUE_WORDS, *FALSE_WORDS}:
+        return _field(words, Field(name=name, kind="flag"), "yes or no", distinct)
     numbers = present.cast(pl.Float64, strict=False)
     if numbers.null_count() <= (1 - NUMERIC_SHARE) * len(numbers):
-        return _number(series, present, numbers, distinct)
-    return _text(series, words, present, distinct)
+        return _number(words, present, numbers, distinct)
+    return _text(words, present, distinct)
 
 
-def _number(series: pl.Series, present: pl.Series, numbers: pl.Series, distinct: int) -> Guess:
-    name = series.name
+def _list(series: pl.Series) -> Guess:
+    if series.dtype.inner.is_nested():  # type: ignore[attr-defined]
+        return _ignored(series, "lists inside lists: flatten them to use them", 0)
+    distinct = series.explode().drop_nulls().n_unique()
+    if distinct == 0:
+        return _ignored(series, "always missing", 0)
+    return _field(series, Field(name=series.name, kind="set"), "a list of values", distinct)
+
+
+def _number(words: pl.Series, present: pl.Series, numbers: pl.Series, distinct: int) -> Guess:
+    name = words.name
     values = numbers.drop_nulls()
-    whole = bool((values.is_finite() & (values == values.round())).all())
-    if whole and CODE_NAME.search(name) and distinct <= 300:
-        return _field(series, Field(name=name, kind="category"), "whole numbers that look like codes")
-    if whole and CODE_NAME.search(name) and distinct > IDENTIFIER_SHARE * len(values):
-        return _ignored(series, "a number for each row: an identifier")
-    odd = tuple(sorted(set(present.filter(numbers.is_null()))))
+    if CODE_NAME.search(name) and bool((values.is_finite() & (values == values.round())).all()):
+        if len(values) > FEW and distinct > IDENTIFIER_SHARE * len(values):
+            return _ignored(words, "a number for each row: an identifier", distinct)
+        if distinct <= 300:
+            return _field(words, Field(name=name, kind="category"), "whole numbers that look like codes", distinct)
+    odd = tuple(sorted(set(present.filter(numbers.is_null())))) if numbers.null_count() else ()
     note = f"; {', '.join(map(repr, odd[:3]))} taken as absent" if odd else ""
-    return _field(series, Field(name=name, kind="number", absent=odd), f"numbers{note}")
+    return _field(words, Field(name=name, kind="number", absent=odd), f"numbers{note}", distinct)
 
 
-def _text(series: pl.Series, words: pl.Series, present: pl.Series, distinct: int) -> Guess:
-    name = series.name
+def _text(words: pl.Series, present: pl.Series, distinct: int) -> Guess:
+    name = words.name
     if present.head(200).str.contains(DATE.pattern).mean() == 1:
-        return _ignored(series, "a date or time: name it with --time to order by it")
+        return _ignored(words, "a date or time: name it with --time to order by it", distinct)
     for delimiter in DELIMITERS:
         if present.str.contains(delimiter, literal=True).mean() >= 0.3:  # type: ignore[operator]
             parts = present.str.split(delimiter).explode()
             if parts.n_unique() < 0.5 * len(parts):
-                return _field(
-                    series, Field(name=name, kind="set", delimiter=delimiter), f"values split by {delimiter!r}", words
-                )
+                field = Field(name=name, kind="set", delimiter=delimiter)
+                return _field(words, field, f"values split by {delimiter!r}", parts.n_unique())
     lengths = present.str.split(" ").list.len()
     if distinct > 0.5 * len(present) and float(np.median(lengths)) > 6:
-        return _ignored(series, "free text: list it under `text:` to pass it to the prompt")
-    if len(present) > 20 and distinct > IDENTIFIER_SHARE * len(present):
-        return _ignored(series, "a different value in nearly every row: an identifier")
-    return _field(series, Field(name=name, kind="category"), "words", words)
+        return _ignored(words, "free text: list it under `text:` to pass it to the prompt", distinct)
+    if len(present) > FEW and distinct > IDENTIFIER_SHARE * len(present):
+        return _ignored(words, "a different value in nearly every row: an identifier", distinct)
+    return _field(words, Field(name=name, kind="category"), "words", distinct)
 
 
-def _field(series: pl.Series, field: Field, why: str, words: pl.Series | None = None) -> Guess:
-    column = series if words is None else words
-    distinct = column.explode().n_unique() if words is None else column.drop_nulls().n_unique()
-    return Guess(series.name, field.kind, why, distinct, column.null_count() / len(column), field)
+def _field(column: pl.Series, field: Field, why: str, distinct: int) -> Guess:
+    return Guess(column.name, field.kind, why, distinct, column.null_count() / len(column), field)
 
 
-def _ignored(series: pl.Series, why: str) -> Guess:
-    distinct = 0 if series.dtype == pl.Null else series.drop_nulls().n_unique()
-    return Guess(series.name, "ignore", why, distinct, series.null_count() / len(series))
+def _ignored(column: pl.Series, why: str, distinct: int) -> Guess:
+    return Guess(column.name, "ignore", why, distinct, column.null_count() / len(column))
 
 
 def _with_sets(fields: list[Field], frame: pl.DataFrame) -> list[Field]:

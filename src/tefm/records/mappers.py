@@ -167,7 +167,7 @@ class SetMapper(_Mapper):
         found = []
         for count, row in zip(slots_NW[:, 0].tolist(), slots_NW[:, 1:], strict=True):
             members = [self.values[i] for i in np.flatnonzero(row)]
-            unknown = int(self.count.low[count - 1]) - len(members) if count else 0
+            unknown = max(1, int(self.count.low[count - 1])) - len(members) if count else 0
             found.append(members + [f"{OTHER} {i + 1}" for i in range(unknown)])
         return found
 
@@ -180,8 +180,12 @@ Mapper = Annotated[NumberMapper | CategoryMapper | FlagMapper | SetMapper, Setti
 
 
 def most_frequent(counts: Counter[str], limit: int) -> tuple[str, ...]:
-    """The `limit` most frequent words; ties in alphabetical order, so that the same data gives the same slots."""
-    return tuple(sorted(counts, key=lambda word: (-counts[word], word))[:limit])
+    """The `limit` most frequent words; ties in alphabetical order, so that the same data gives the same slots.
+
+    "Other" itself is none of them: it stands in a table that was decoded.
+    """
+    words = [word for word in counts if not word.startswith(OTHER)]
+    return tuple(sorted(words, key=lambda word: (-counts[word], word))[:limit])
 
 
 def distinct_pairs(words: Words) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

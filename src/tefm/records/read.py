@@ -18,8 +18,7 @@ import polars as pl
 import pyarrow as pa
 from polars.exceptions import PanicException, PolarsError
 
-from tefm.errors import InputError, SettingsError
-from tefm.records.schema import did_you_mean
+from tefm.errors import InputError, SettingsError, did_you_mean
 from tefm.records.sources import (
     Source,
     explaining,

@@ -9,8 +9,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from tefm.errors import InputError
-from tefm.records.schema import Schema, did_you_mean
+from tefm.errors import InputError, did_you_mean
+from tefm.records.schema import Schema
 from tefm.records.words import text_of
 
 Texts = NDArray[np.object_]  # of str, or None where there is nothing

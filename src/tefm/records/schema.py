@@ -6,8 +6,7 @@ when it is read back. It holds no learned values: those live in the fitted `Vect
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable
+import re
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -15,7 +14,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic import Field as Setting
 
-from tefm.errors import SchemaError
+from tefm.errors import SchemaError, did_you_mean
 from tefm.files import write_text
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -71,11 +70,11 @@ class Field(BaseModel):
     #: categories and sets: this many most frequent values are told apart; None is the kind's default
     top: int | None = Setting(default=None, ge=1, le=60_000)
     #: sets held in one string, e.g. "428;250.01;401"
-    delimiter: str | None = None
+    delimiter: str | None = Setting(default=None, min_length=1)
     #: values that mean "absent" in this field, beside the schema's `missing` words
     absent: tuple[str, ...] = ()
     #: values that switch a flag on; None is the usual words (1, true, yes, …)
-    on: tuple[str, ...] | None = None
+    on: tuple[str, ...] | None = Setting(default=None, min_length=1)
     #: human names of values
     names: dict[str, str] = {}
     lookup: Lookup | None = None
@@ -101,11 +100,14 @@ class Field(BaseModel):
     @model_validator(mode="after")
     def _consistent(self) -> Field:
         if len(self.columns) > 1 and self.kind != "set":
-            raise ValueError(f"several columns form one field only when kind is 'set', not {self.kind!r}")
+            raise ValueError(
+                f"several columns form one field only when kind is 'set', not {self.kind!r}"
+                " → change the kind to 'set', or write one field per column"
+            )
         if self.side is not None and (self.kind != "set" or self.columns):
-            raise ValueError("'side' is for kind 'set' and takes no 'columns'")
+            raise ValueError("'side' is for kind 'set' and takes no 'columns' → leave one of the two out")
         if self.on is not None and self.kind != "flag":
-            raise ValueError("'on' is for kind 'flag'")
+            raise ValueError("'on' is for kind 'flag' → leave it out, or change the kind to 'flag'")
         return self
 
 
@@ -145,22 +147,25 @@ class Schema(BaseModel):
     @model_validator(mode="after")
     def _consistent(self) -> Schema:
         if not self.fields:
-            raise ValueError("a schema needs at least one field")
+            raise ValueError("a schema needs at least one field → write one, e.g. `age: {kind: number}`")
         seen: dict[str, str] = {}
         roles = [(role, getattr(self, role)) for role in ("entity", "time", "label")]
         claims = [(name, role) for role, name in roles if name is not None]
-        claims += [(name, "text") for name in self.text]
+        claims += [(name, role) for role in ("text", "ignore") for name in getattr(self, role)]
         claims += [
             (column, f"field {field.name!r}") for field in self.fields if field.side is None for column in field.source
         ]
         for column, claim in claims:
             if column in seen:
-                raise ValueError(f"column {column!r} is claimed twice: as {seen[column]} and as {claim}")
+                raise ValueError(
+                    f"column {column!r} is claimed twice: as {seen[column]} and as {claim} → keep one of them"
+                )
             seen[column] = claim
-        names = [field.name for field in self.fields]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise ValueError(f"field name {twice[0]!r} is used twice")
+        names: set[str] = set()
+        for field in self.fields:
+            if field.name in names:
+                raise ValueError(f"field name {field.name!r} is used twice → rename one of them")
+            names.add(field.name)
         return self
 
     @property
@@ -184,7 +189,8 @@ class Schema(BaseModel):
     def with_buckets(self, buckets: int) -> Schema:
         """The same schema with this many buckets for every number."""
         fields = tuple(
-            field.model_copy(update={"buckets": buckets}) if field.kind == "number" else field for field in self.fields
+            _parse(Field, {**dict(field), "buckets": buckets}, column=field.name) if field.kind == "number" else field
+            for field in self.fields
         )
         return self.model_copy(update={"fields": fields})
 
@@ -210,7 +216,11 @@ class Schema(BaseModel):
             raise SchemaError(
                 "there is no schema file here", file=path, remedy="make one with: tefm inspect TABLE --out schema.yaml"
             )
-        schema = cls.from_yaml(path.read_text(encoding="utf-8"), file=path)
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise SchemaError("the schema is not UTF-8 text", file=path, remedy="save it as UTF-8") from error
+        schema = cls.from_yaml(text, file=path)
         return schema.relative_to(path.parent)
 
     def relative_to(self, folder: Path) -> Schema:
@@ -230,16 +240,18 @@ class Schema(BaseModel):
     def from_yaml(cls, text: str, *, file: str | Path | None = None) -> Schema:
         """A schema out of YAML text; what is wrong in it is named with its place and a remedy."""
         try:
-            body = yaml.safe_load(text)
+            body = yaml.load(text, _Text)
         except yaml.YAMLError as error:
-            raise SchemaError(f"this is no valid YAML: {error}", file=file) from error
+            raise SchemaError(
+                f"this is no valid YAML: {error}", file=file, remedy="mend the line, or begin with: tefm inspect TABLE"
+            ) from error
         if not isinstance(body, dict) or not isinstance(body.get("fields"), dict):
             raise SchemaError(
                 "a schema is a mapping with the key 'fields': name → {kind: …}",
                 file=file,
                 remedy="see one with: tefm inspect TABLE",
             )
-        body = dict(body)
+        body = _given(body)
         fields = []
         for name, settings in body.pop("fields").items():
             if isinstance(settings, str):  # the short form `age: number`
@@ -248,33 +260,52 @@ class Schema(BaseModel):
                 raise SchemaError(
                     "a field needs a kind", file=file, column=str(name), remedy=f"write `{name}: {{kind: number}}`"
                 )
-            fields.append(_parse(Field, {"name": str(name), **settings}, file=file, column=str(name)))
+            fields.append(_parse(Field, {"name": str(name), **_given(settings)}, file=file, column=str(name)))
         return _parse(cls, {**body, "fields": fields}, file=file)
 
 
-def _parse(model: type[Model], body: dict[str, Any], *, file: str | Path | None, column: str | None = None) -> Model:
+class _Text(yaml.SafeLoader):
+    """YAML in which every value is the text that a person wrote: `on`, `No` and `010` mean themselves.
+
+    What is to be a number, pydantic reads as one. A key that is given twice is a mistake, not a correction.
+    """
+
+    yaml_implicit_resolvers = {first: [("tag:yaml.org,2002:null", re.compile("^~?$"))] for first in ("", "~")}  # noqa: RUF012
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} is given twice", key.start_mark)
+            if isinstance(key.value, str):
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def _given(settings: dict[Any, Any]) -> dict[Any, Any]:
+    """The settings without those that were left empty."""
+    return {name: value for name, value in settings.items() if value is not None}
+
+
+def _parse(
+    model: type[Model], body: dict[str, Any], *, file: str | Path | None = None, column: str | None = None
+) -> Model:
     """`model` out of `body`; pydantic's findings as one `SchemaError`."""
     try:
         return model.model_validate(body)
     except ValidationError as error:
-        found = error.errors()[0]
+        # a misspelled name comes first: it explains the one that is missing
+        found = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
         place = ".".join(str(part) for part in found["loc"])
-        problem = found["msg"].removeprefix("Value error, ")
-        remedy = None
         if found["type"] == "extra_forbidden":
-            problem = f"there is no setting {place!r}"
-            remedy = did_you_mean(place, model.model_fields)
+            parts: dict[object, type[BaseModel]] = {"lookup": Lookup, "side": Side}
+            known = parts.get(found["loc"][0], model).model_fields
+            problem, remedy = f"there is no setting {place!r}", did_you_mean(str(found["loc"][-1]), known)
+        elif found["type"] == "missing":
+            problem, remedy = f"the setting {place!r} is missing", f"write `{found['loc'][-1]}: …`"
         elif place:
-            problem = f"{place}: {problem}"
+            problem, remedy = f"the setting {place!r} cannot be this", found["msg"]
+        else:  # one of our own checks, which say what to do behind an arrow
+            problem, _, remedy = found["msg"].removeprefix("Value error, ").partition(" → ")
         value = found["input"] if isinstance(found["input"], str | int | float) else None
         raise SchemaError(problem, file=file, column=column, value=value, remedy=remedy) from error
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A remedy that names the nearest known names."""
-    known = list(known)
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
-    if near:
-        return f"did you mean {' or '.join(repr(n) for n in near)}?"
-    shown = ", ".join(repr(n) for n in known[:12])
-    return f"known: {shown}{' …' if len(known) > 12 else ''}"

@@ -14,10 +14,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
-from tefm.errors import InputError, SettingsError
+from tefm.errors import InputError, SettingsError, did_you_mean
 from tefm.records import roles
 from tefm.records.roles import Texts
-from tefm.records.schema import Schema, did_you_mean
+from tefm.records.schema import Schema
 
 Part = Literal["train", "validation", "test"]
 PARTS: tuple[Part, ...] = get_args(Part)

@@ -9,7 +9,7 @@ Shapes: N records, D slots.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from dataclasses import field as attribute
 from typing import Any
@@ -32,8 +32,8 @@ from tefm.records.mappers import (
     most_frequent,
 )
 from tefm.records.read import Table, open_table
-from tefm.records.schema import FALSE_WORDS, TRUE_WORDS, Field, Schema
-from tefm.records.words import Words, numbers_of, split_strings, words_of
+from tefm.records.schema import FALSE_WORDS, TRUE_WORDS, Field, Schema, Side
+from tefm.records.words import Words, numbers_of, split_strings, text_of, words_of
 
 #: Numbers kept to find the bucket edges: with more rows than this, edges come from a random sample of them,
 #: whose quantiles are within 0.1 percentage points of the whole.
@@ -108,8 +108,12 @@ class Vectoriser(BaseModel):
 
     def batches(self, source: Any) -> Iterator[Slots]:
         """The slots of a table batch by batch, for tables larger than memory."""
+        return (slots_ND for slots_ND, _ in self.batches_beside(source, ()))
+
+    def batches_beside(self, source: Any, beside: Sequence[str]) -> Iterator[tuple[Slots, pl.DataFrame]]:
+        """The slots batch by batch, each with other columns of the same rows (the label, the entity) beside it."""
         layout = self.layout
-        for columns in _columns(open_table(source), self.table_schema):
+        for columns in _columns(open_table(source), self.table_schema, beside):
             out_ND = np.empty((columns.height, layout.width), dtype=layout.dtype)
             start = 0
             for f, mapper in zip(self.table_schema.fields, self.mappers, strict=True):
@@ -117,7 +121,7 @@ class Vectoriser(BaseModel):
                 part = _forward(columns, f, mapper)
                 out_ND[:, start : start + width] = part if part.ndim == 2 else part[:, None]
                 start += width
-            yield out_ND
+            yield out_ND, columns.frame.select(beside)
 
     def inverse(self, slots_ND: NDArray[Any]) -> pl.DataFrame:
         """Slots as a table again, one column per field: a bucket's middle value, a value, a list of members."""
@@ -156,6 +160,8 @@ class _Columns:
     frame: pl.DataFrame
     schema: Schema
     file: str
+    #: the columns that each field is read from
+    sources: dict[str, tuple[str, ...]]
     sides: dict[str, pl.DataFrame]
 
     @property
@@ -166,34 +172,47 @@ class _Columns:
         return self.schema.missing_words | {word.strip().lower() for word in f.absent}
 
     def numbers(self, f: Field) -> NDArray[np.float64]:
-        return numbers_of(self.frame[f.source[0]], f, self._missing(f), file=self.file)
+        return numbers_of(self._series(f)[0], f, self._missing(f), file=self.file)
 
     def words(self, f: Field) -> Words:
         """The words of a field: of one column, a list, a delimited string, several columns or a side table."""
+        columns = self._series(f)
         if f.name in self.sides:
-            key = f.source[0]
-            joined = self.frame.select(pl.col(key).cast(pl.String)).join(
-                self.sides[f.name], on=key, how="left", maintain_order="left"
-            )
-            columns = [joined[f.name]]
-        elif f.side is not None:  # the loader attached it as a list column already
-            columns = [self.frame[f.name]]
-        else:
-            columns = [self.frame[name] for name in f.source]
+            keys = pl.DataFrame({"key": text_of(columns[0], self.schema.missing_words)})
+            columns = [keys.join(self.sides[f.name], on="key", how="left", maintain_order="left")["values"]]
         if f.delimiter is not None:
-            columns = [split_strings(column, f.delimiter) for column in columns]
+            columns = [c if isinstance(c.dtype, pl.List) else split_strings(c, f.delimiter) for c in columns]
         words = [words_of(column, self._missing(f)) for column in columns]
         return words[0] if len(words) == 1 else concatenated(words)
+
+    def _series(self, f: Field) -> list[pl.Series]:
+        columns = [self.frame[name] for name in self.sources[f.name]]
+        for column in columns:
+            if isinstance(column.dtype, pl.List) and (f.kind != "set" or column.dtype.inner.is_nested()):
+                raise InputError(
+                    f"field {f.name!r} is a {f.kind}, but the column holds {column.dtype}",
+                    file=self.file,
+                    column=column.name,
+                    remedy="one list of values per record is a `set`; flatten lists of lists first",
+                )
+        return columns
+
+
+def _read_from(f: Field, columns: Container[str]) -> tuple[str, ...]:
+    """The columns of a table that a field is read from.
+
+    A column of the field's own name takes the place of a side table (a loader attached it)
+    and of columns that are not there (a decoded table has one column per field).
+    """
+    own = f.name in columns and (f.side is not None or any(name not in columns for name in f.source))
+    return (f.name,) if own else f.source
 
 
 def needed_columns(table: Table, schema: Schema) -> tuple[str, ...]:
     """The columns to read; where some are missing, an error that shows the difference."""
-    needed: list[str] = []
-    for f in schema.fields:
-        attached = f.side is not None and f.name in table.columns
-        needed += [f.name] if attached else f.source
-    needed = list(dict.fromkeys(needed))
-    missing = [name for name in needed if name not in table.columns]
+    there = frozenset(table.columns)
+    needed = list(dict.fromkeys(name for f in schema.fields for name in _read_from(f, there)))
+    missing = [name for name in needed if name not in there]
     if missing:
         extra = [name for name in table.columns if name not in needed]
         lines = [f"  − {name}  (in the schema, not in the table)" for name in missing[:20]]
@@ -207,23 +226,20 @@ def needed_columns(table: Table, schema: Schema) -> tuple[str, ...]:
     return tuple(needed)
 
 
-def _columns(table: Table, schema: Schema) -> Iterator[_Columns]:
+def _columns(table: Table, schema: Schema, beside: Sequence[str] = ()) -> Iterator[_Columns]:
     needed = needed_columns(table, schema)
-    sides = {f.name: _side_lists(f) for f in schema.fields if f.side is not None and f.name not in table.columns}
-    for frame in table.batches(needed):
-        yield _Columns(frame, schema, table.name, sides)
+    there = frozenset(table.columns)
+    sources = {f.name: _read_from(f, there) for f in schema.fields}
+    sides = {f.name: _side_lists(f.side, schema) for f in schema.fields if f.side is not None and f.name not in there}
+    for frame in table.batches([*needed, *beside]):
+        yield _Columns(frame, schema, table.name, sources, sides)
 
 
-def _side_lists(f: Field) -> pl.DataFrame:
+def _side_lists(side: Side, schema: Schema) -> pl.DataFrame:
     """A long side table as one list of values per key."""
-    assert f.side is not None
-    side = open_table(f.side.table).frame([f.side.key, f.side.value])
-    return (
-        side.select(pl.col(f.side.key).cast(pl.String), pl.col(f.side.value).cast(pl.String).alias(f.name))
-        .drop_nulls()
-        .group_by(f.side.key, maintain_order=True)
-        .agg(pl.col(f.name))
-    )
+    long = open_table(side.table).frame([side.key, side.value])
+    texts = {"key": text_of(long[side.key], schema.missing_words), "values": text_of(long[side.value], ())}
+    return pl.DataFrame(texts).drop_nulls().group_by("key", maintain_order=True).agg("values")
 
 
 def _forward(columns: _Columns, f: Field, mapper: Mapper) -> NDArray[Any]:

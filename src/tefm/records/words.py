@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import polars as pl
@@ -53,7 +54,7 @@ def _distinct(series: pl.Series) -> tuple[NDArray[np.int64], list[str]]:
     """Index of each value into the distinct values (−1 for null), and those values as strings."""
     if series.dtype == pl.Object:  # e.g. Python objects out of a pandas column of mixed types
         series = pl.Series(series.name, [None if v is None or v != v else str(v) for v in series.to_list()], pl.String)
-    if isinstance(series.dtype, pl.Categorical | pl.Enum):
+    if isinstance(series.dtype, pl.Categorical | pl.Enum | pl.Int128):  # Arrow has no integers of 128 bits
         series = series.cast(pl.String)
     array = series.to_arrow()
     if isinstance(array, pa.ChunkedArray):
@@ -67,8 +68,8 @@ def _distinct(series: pl.Series) -> tuple[NDArray[np.int64], list[str]]:
 
 def _as_word(value: object) -> str:
     """Whole floats as integers: a code column with a gap arrives as 1.0, 2.0, null."""
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
+    if isinstance(value, float):
+        return str(int(value)) if value.is_integer() else "" if value != value else str(value)
     return "" if value is None else str(value)
 
 
@@ -78,13 +79,27 @@ def _cleaned(vocabulary: list[str], missing: frozenset[str]) -> tuple[NDArray[np
     kept = np.full(len(vocabulary) + 1, -1, dtype=np.int64)
     for old, raw in enumerate(vocabulary):
         word = raw.strip()
-        if word.lower() not in missing:
+        if word and word.lower() not in missing:
             kept[old] = index.setdefault(word, len(index))
     return kept, list(index)
 
 
 def numbers_of(series: pl.Series, field: Field, missing: Iterable[str], *, file: str | None) -> NDArray[np.float64]:
     """A column as floats, NaN where absent; a word that is no number and not declared missing is an error."""
+    known = frozenset(missing)
+    values_N = _as_floats(series, field, known, file)
+    sentinels = _numbers_among(known)
+    return np.where(np.isin(values_N, sentinels), np.nan, values_N) if sentinels else values_N
+
+
+@cache
+def _numbers_among(words: frozenset[str]) -> list[float]:
+    """The numbers that are words for missing, such as 999 for an age that nobody knows."""
+    found = pl.Series(sorted(words), dtype=pl.String).cast(pl.Float64, strict=False)
+    return found.filter(found.is_finite()).to_list()
+
+
+def _as_floats(series: pl.Series, field: Field, missing: frozenset[str], file: str | None) -> NDArray[np.float64]:
     if series.dtype.is_temporal():
         raise InputError(
             "a date or time cannot be bucketed as a number",
@@ -93,20 +108,16 @@ def numbers_of(series: pl.Series, field: Field, missing: Iterable[str], *, file:
             remedy="give it the role `time:`, put it under `ignore:`, or turn it into a duration first",
         )
     if series.dtype.is_numeric() or series.dtype == pl.Boolean:
-        return series.cast(pl.Float64).fill_null(np.nan).to_numpy()
+        return series.cast(pl.Float64).to_numpy()  # null becomes NaN
     if series.dtype == pl.Null:
         return np.full(len(series), np.nan)
-    if not isinstance(series.dtype, pl.String | pl.Categorical | pl.Enum):
-        series = pl.Series(series.name, [None if v is None else str(v) for v in series.to_list()], pl.String)
     text = series.cast(pl.String)
     values = text.cast(pl.Float64, strict=False)
-    failed = text.is_not_null() & values.is_null()
-    if failed.any():
+    if values.null_count() > text.null_count():
         values = text.str.strip_chars().cast(pl.Float64, strict=False)
         failed = text.is_not_null() & values.is_null()
-        known = frozenset(missing)
         for word, count in text.filter(failed).value_counts(sort=True).rows():
-            if word.strip().lower() not in known:
+            if word.strip() and word.strip().lower() not in missing:
                 raise InputError(
                     f"field {field.name!r} is a number, but {count:,} of {len(series):,} values read here are not",
                     file=file,
@@ -115,12 +126,12 @@ def numbers_of(series: pl.Series, field: Field, missing: Iterable[str], *, file:
                     remedy="if the word means missing, add it to the field's `absent:`; if the column holds names or "
                     "codes, change its kind to `category`",
                 )
-    return values.fill_null(np.nan).to_numpy()
+    return values.to_numpy()
 
 
 def text_of(series: pl.Series, missing: Iterable[str]) -> pl.Series:
     """A column as cleaned text, null where missing."""
     words = words_of(series, missing)
-    text_N = np.full(len(series), None, dtype=object)
-    text_N[words.rows] = np.array(words.vocabulary, dtype=object)[words.ids]
-    return pl.Series(series.name, text_N.tolist(), dtype=pl.String)
+    ids_N = np.full(len(series), len(words.vocabulary))  # the place of null, behind the words
+    ids_N[words.rows] = words.ids
+    return pl.Series(series.name, [*words.vocabulary, None], dtype=pl.String).gather(ids_N)

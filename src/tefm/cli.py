@@ -1,0 +1,306 @@
+"""`tefm`: one command per verb, each a thin call into the library."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from tefm import __version__
+from tefm.console import err, out
+from tefm.errors import TefmError
+
+app = typer.Typer(
+    help="Structured records as a few discrete tokens, with what they lose measured.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+
+TableArg = Annotated[
+    str, typer.Argument(help="CSV, CSV.gz, TSV, Parquet (file, folder, glob), Arrow, JSON lines, DuckDB file")
+]
+QueryOption = Annotated[str | None, typer.Option(help="SQL query, for a DuckDB file")]
+SchemaOption = Annotated[Path | None, typer.Option(help="schema YAML; inferred when left out")]
+JsonOption = Annotated[bool, typer.Option("--json", help="print JSON for machines")]
+EntityOption = Annotated[str | None, typer.Option(help="column that says whose record it is")]
+TimeOption = Annotated[str | None, typer.Option(help="column that orders an entity's records")]
+LabelOption = Annotated[str | None, typer.Option(help="column to predict")]
+DeviceOption = Annotated[str | None, typer.Option(help="cpu or cuda; the GPU when there is one")]
+
+
+def main() -> NoReturn:
+    """Run the command line; an error of the user's input is one clear message, never a traceback."""
+    try:
+        app(standalone_mode=True)
+    except TefmError as error:
+        err.print(f"[bold red]error[/]: {_escaped(str(error))}", highlight=False, soft_wrap=True)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        err.print("stopped; a run with a checkpoint goes on when the same command is given again")
+        sys.exit(130)
+    sys.exit(0)
+
+
+@app.callback(invoke_without_command=True)
+def root(version: Annotated[bool, typer.Option("--version", help="print the version")] = False) -> None:
+    if version:
+        out.print(__version__)
+        raise typer.Exit
+
+
+@app.command(epilog="Example: tefm inspect admissions.csv --entity patient_id --label died --out schema.yaml")
+def inspect(
+    table: TableArg,
+    entity: EntityOption = None,
+    time: TimeOption = None,
+    label: LabelOption = None,
+    query: QueryOption = None,
+    schema_out: Annotated[Path | None, typer.Option("--out", help="write the schema here, to edit it")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Look at a table: what each column probably is, and what gives the label away."""
+    from tefm.records.infer import schema_of
+    from tefm.records.leakage import label_copies
+    from tefm.records.read import open_table
+    from tefm.tables import schema_table
+
+    opened = open_table(table, query=query)
+    schema, guesses = schema_of(opened, entity=entity, time=time, label=label)
+    leaks = _leaks(opened, schema) + (label_copies(opened.head(20_000), schema) if schema.label else [])
+    if schema_out is not None:
+        schema.save(schema_out)
+    if as_json:
+        _print_json(
+            {
+                "table": opened.name,
+                "schema": schema.model_dump(mode="json", exclude_defaults=True),
+                "columns": [{"column": g.column, "kind": g.kind, "why": g.why, "missing": g.missing} for g in guesses],
+                "leaks": [vars(leak) for leak in leaks],
+            }
+        )
+        return
+    out.print(schema_table(opened.name, schema, guesses))
+    for leak in leaks:
+        out.print(f"[yellow]![/] {_escaped(str(leak))}", highlight=False)
+    if schema_out is not None:
+        out.print(f"schema written to {schema_out}; edit it, then:", highlight=False)
+        out.print(f"tefm tokenize {table} --schema {schema_out} --out tokenizer", highlight=False)
+
+
+@app.command(epilog="Example: tefm tokenize admissions.csv --schema schema.yaml --out tokenizer")
+def tokenize(
+    table: TableArg,
+    folder: Annotated[Path, typer.Option("--out", help="folder for the tokenizer")],
+    schema: SchemaOption = None,
+    entity: EntityOption = None,
+    time: TimeOption = None,
+    label: LabelOption = None,
+    query: QueryOption = None,
+    preset: Annotated[str, typer.Option(help="default, or paper for the paper's plain objective")] = "default",
+    unsupervised: Annotated[bool, typer.Option("--unsupervised", help="codes that do not see the label")] = False,
+    levels: Annotated[int | None, typer.Option(help="K, the numbers per record")] = None,
+    entries: Annotated[int | None, typer.Option(help="C, the entries per level")] = None,
+    buckets: Annotated[int | None, typer.Option(help="B, the buckets of every number")] = None,
+    steps: Annotated[int | None, typer.Option(help="training steps")] = None,
+    seed: Annotated[int, typer.Option(help="random seed")] = 0,
+    settings: Annotated[list[str] | None, typer.Option("--set", help="any other setting, as name=value")] = None,
+    device: DeviceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Fit a tokenizer: learn slots and codes from a table. A run that was killed goes on where it was."""
+    from tefm.codes.tokenizer import RecordTokenizer
+    from tefm.files import check_replaceable
+
+    check_replaceable(folder, RecordTokenizer.is_saved)
+    opened, found = _table_and_schema(table, query, schema, entity, time, label)
+    found = found if buckets is None else found.with_buckets(buckets)
+    given = {"levels": levels, "entries": entries, "steps": steps, "seed": seed, **_pairs(settings or [])}
+    chosen = {name: value for name, value in given.items() if value is not None}
+    tokenizer = RecordTokenizer(preset=preset, device=device, **chosen)  # type: ignore[arg-type]
+    checkpoint = folder.with_name(f"{folder.name}.checkpoint")
+    if checkpoint.exists():
+        err.print(f"going on from {checkpoint}")
+    tokenizer.fit(opened, found, task_aware=False if unsupervised else None, checkpoint=checkpoint)
+    tokenizer.save(folder)
+    history, coder = tokenizer.coder.history_, tokenizer.coder
+    facts = {
+        "folder": str(folder),
+        "slots": coder.layout.width,
+        "levels": coder.config.levels,
+        "entries": coder.config.entries,
+        "task_aware": bool(coder.classes_),
+        "classes": list(coder.classes_),
+        "steps": history.stopped_at,
+        "resumed_from": history.resumed_from,
+        "identity": coder.identity,
+    }
+    if as_json:
+        _print_json(facts)
+        return
+    kind = f"task-aware codes for {found.label!r}" if coder.classes_ else "unsupervised codes"
+    out.print(f"{kind}: {coder.layout.width} slots become {coder.config.levels} × {coder.config.entries}")
+    out.print(f"saved to {folder}. Next: tefm doctor {folder} {table}")
+
+
+@app.command(epilog="Example: tefm encode tokenizer admissions.parquet --out codes.parquet")
+def encode(
+    tokenizer: Annotated[Path, typer.Argument(help="folder of a tokenizer")],
+    table: TableArg,
+    target: Annotated[Path, typer.Option("--out", help="Parquet file; a folder when the table is a folder")],
+    query: QueryOption = None,
+    device: DeviceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write the codes of a table's records, with entity, time and label beside them, in bounded memory."""
+    from tefm.codes.stream import encode_to_parquet
+    from tefm.codes.tokenizer import RecordTokenizer
+
+    records = encode_to_parquet(RecordTokenizer.load(tokenizer, device=device), table, target, query=query)
+    if as_json:
+        _print_json({"records": records, "out": str(target)})
+    else:
+        out.print(f"{records:,} records encoded to {target}")
+
+
+@app.command(epilog="Example: tefm decode tokenizer codes.parquet --out records.parquet")
+def decode(
+    tokenizer: Annotated[Path, typer.Argument(help="folder of a tokenizer")],
+    codes: Annotated[Path, typer.Argument(help="Parquet that `tefm encode` wrote")],
+    target: Annotated[Path | None, typer.Option("--out", help="Parquet file for the records")] = None,
+    words: Annotated[bool, typer.Option("--words", help="print records in words")] = False,
+    rows: Annotated[int, typer.Option(help="records to print")] = 3,
+    as_json: JsonOption = False,
+) -> None:
+    """Turn codes back into records: what a reader of the codes can know."""
+    from tefm.codes.stream import read_codes
+    from tefm.codes.tokenizer import RecordTokenizer
+    from tefm.files import replacing
+    from tefm.records.describe import describe
+
+    loaded = RecordTokenizer.load(tokenizer)
+    codes_NK = read_codes(codes, loaded.config.levels)
+    if target is not None:
+        with replacing(target) as temporary:
+            loaded.decode(codes_NK).write_parquet(temporary)
+        err.print(f"{len(codes_NK):,} records decoded to {target}")
+    first = loaded.coder.decode(codes_NK[:rows])
+    if as_json:
+        _print_json(loaded.vectoriser.inverse(first).to_dicts())
+    elif words or target is None:
+        for code, slots in zip(codes_NK[:rows].tolist(), first, strict=True):
+            out.print(f"[bold]{_code(code)}[/]  {_escaped(describe(loaded.vectoriser, slots))}", highlight=False)
+
+
+@app.command(epilog="Example: tefm doctor tokenizer admissions.csv")
+def doctor(
+    tokenizer: Annotated[Path, typer.Argument(help="folder of a tokenizer")],
+    table: TableArg,
+    query: QueryOption = None,
+    seed: Annotated[int, typer.Option(help="seed of the split that the ceiling is measured on")] = 0,
+    device: DeviceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Examine codes: fidelity, codebook use, collisions, hierarchy, what they could predict; what to change.
+
+    Give it records the tokenizer did not learn from, or the figures flatter.
+    """
+    from tefm.codes.doctor import examine_table
+    from tefm.codes.tokenizer import RecordTokenizer
+    from tefm.records.read import open_table
+    from tefm.tables import examination_tables
+
+    found = examine_table(RecordTokenizer.load(tokenizer, device=device), open_table(table, query=query), seed=seed)
+    if as_json:
+        _print_json(found.to_dict())
+        return
+    for part in examination_tables(found):
+        out.print(part)
+
+
+@app.command(epilog="Example: tefm demo")
+def demo(
+    steps: Annotated[int, typer.Option(help="training steps")] = 1_200,
+    as_json: JsonOption = False,
+) -> None:
+    """Fit a tokenizer on the embedded hospital data and show what its codes keep."""
+    from tefm.demo import run_demo
+
+    figures = run_demo(steps=steps, quiet=as_json)
+    if as_json:
+        _print_json(figures)
+
+
+# ---- helpers ----------------------------------------------------------------------------------------------------
+
+
+def _table_and_schema(
+    table: str, query: str | None, schema: Path | None, entity: str | None, time: str | None, label: str | None
+) -> tuple[Any, Any]:
+    from tefm.records.infer import infer_schema
+    from tefm.records.read import open_table
+    from tefm.records.schema import Schema
+
+    opened = open_table(table, query=query)
+    if schema is None:
+        return opened, infer_schema(opened, entity=entity, time=time, label=label)
+    roles = {role: name for role, name in (("entity", entity), ("time", time), ("label", label)) if name is not None}
+    if roles:
+        raise TefmError(
+            f"--{min(roles)} and --schema are both given",
+            remedy="write the role into the schema, or leave --schema out",
+        )
+    return opened, Schema.load(schema)
+
+
+def _leaks(opened: Any, schema: Any) -> list[Any]:
+    """Fields of the first rows that give the label away."""
+    from tefm.records.leakage import check_leakage
+    from tefm.records.vectorise import Vectoriser
+    from tefm.records.words import text_of
+
+    if schema.label is None:
+        return []
+    frame = opened.head(20_000)
+    labels = text_of(frame[schema.label], schema.missing_words)
+    frame, labels = frame.filter(labels.is_not_null()), labels.drop_nulls()
+    if labels.n_unique() < 2:
+        return []
+    vectoriser = Vectoriser.fit(frame, schema)
+    return list(check_leakage(vectoriser.transform(frame), vectoriser.layout, labels.to_numpy()))
+
+
+def _pairs(settings: list[str]) -> dict[str, Any]:
+    """`name=value` settings; values are read as JSON where they are JSON."""
+    found: dict[str, Any] = {}
+    for setting in settings:
+        name, separator, value = setting.partition("=")
+        if not separator:
+            raise TefmError("--set takes name=value", value=setting, remedy="for example: --set beam=8")
+        try:
+            found[name] = json.loads(value)
+        except json.JSONDecodeError:
+            found[name] = value
+    return found
+
+
+def _code(code: list[int]) -> str:
+    return "".join(f"<{letter}_{number}>" for letter, number in zip("abcdefghijklmnop", code, strict=False))
+
+
+def _escaped(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)
+
+
+def _print_json(body: Any) -> None:
+    sys.stdout.write(json.dumps(body, indent=1, ensure_ascii=False, default=str) + "\n")
+
+
+if __name__ == "__main__":
+    main()

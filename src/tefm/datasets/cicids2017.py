@@ -1,0 +1,230 @@
+"""CIC-IDS2017 (Canadian Institute for Cybersecurity): network flows, benign or of one of many attacks.
+
+Both releases give the same 77 statistics per flow: the official MachineLearningCVE files and the corrected
+("improved") one, whose columns have other names. Tasks `ddos` and `portscan`: is a segment of consecutive flows
+an attack? Task `attack`: which one?
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal, get_args
+
+import polars as pl
+
+from tefm.datasets.base import Dataset
+from tefm.errors import InputError, SettingsError
+from tefm.records.read import Table, open_table
+from tefm.records.schema import MISSING_WORDS, Field, Schema
+from tefm.records.sequences import by_window
+from tefm.records.sources import explaining, open_bytes
+from tefm.records.words import numbers_of
+
+SOURCE = (
+    "Sharafaldin, Lashkari, Ghorbani: Toward Generating a New Intrusion Detection Dataset, ICISSP 2018; "
+    "the corrected release: Liu, Engelen, Lynar, Essam, Joosen: Error Prevalence in NIDS Datasets, IEEE CNS 2022"
+)
+
+Task = Literal["ddos", "portscan", "attack"]
+SegmentLabel = Literal["last", "any"]
+
+#: The 77 statistics under their official names, by group and unit.
+STATISTICS: dict[tuple[str, str | None], tuple[str, ...]] = {
+    ("Destination", None): ("Destination Port",),
+    ("Volume", "packets"): (
+        "Total Fwd Packets", "Total Backward Packets", "act_data_pkt_fwd", "Subflow Fwd Packets", "Subflow Bwd Packets",
+    ),
+    ("Volume", "bytes"): (
+        "Total Length of Fwd Packets", "Total Length of Bwd Packets", "Subflow Fwd Bytes", "Subflow Bwd Bytes",
+        "Fwd Header Length", "Bwd Header Length",
+    ),
+    ("Volume", None): ("Down/Up Ratio",),
+    ("Rates", "bytes/s"): ("Flow Bytes/s",),
+    ("Rates", "packets/s"): ("Flow Packets/s", "Fwd Packets/s", "Bwd Packets/s"),
+    ("Packet lengths", "bytes"): (
+        "Fwd Packet Length Max", "Fwd Packet Length Min", "Fwd Packet Length Mean", "Fwd Packet Length Std",
+        "Bwd Packet Length Max", "Bwd Packet Length Min", "Bwd Packet Length Mean", "Bwd Packet Length Std",
+        "Min Packet Length", "Max Packet Length", "Packet Length Mean", "Packet Length Std",
+        "Average Packet Size", "Avg Fwd Segment Size", "Avg Bwd Segment Size", "min_seg_size_forward",
+    ),
+    ("Packet lengths", None): ("Packet Length Variance",),
+    ("Timing", "µs"): (
+        "Flow Duration", "Flow IAT Mean", "Flow IAT Std", "Flow IAT Max", "Flow IAT Min",
+        "Fwd IAT Total", "Fwd IAT Mean", "Fwd IAT Std", "Fwd IAT Max", "Fwd IAT Min",
+        "Bwd IAT Total", "Bwd IAT Mean", "Bwd IAT Std", "Bwd IAT Max", "Bwd IAT Min",
+        "Active Mean", "Active Std", "Active Max", "Active Min", "Idle Mean", "Idle Std", "Idle Max", "Idle Min",
+    ),
+    ("Flags", None): (
+        "Fwd PSH Flags", "Bwd PSH Flags", "Fwd URG Flags", "Bwd URG Flags", "FIN Flag Count", "SYN Flag Count",
+        "RST Flag Count", "PSH Flag Count", "ACK Flag Count", "URG Flag Count", "CWE Flag Count", "ECE Flag Count",
+    ),
+    ("Bulk transfers", None): (
+        "Fwd Avg Bytes/Bulk", "Fwd Avg Packets/Bulk", "Fwd Avg Bulk Rate",
+        "Bwd Avg Bytes/Bulk", "Bwd Avg Packets/Bulk", "Bwd Avg Bulk Rate",
+    ),
+    ("Windows", "bytes"): ("Init_Win_bytes_forward", "Init_Win_bytes_backward"),
+}  # fmt: skip
+
+#: What the corrected release calls them, where it differs by more than upper and lower case.
+CORRECTED = {
+    "Destination Port": "Dst Port",
+    "Total Fwd Packets": "Total Fwd Packet",
+    "Total Backward Packets": "Total Bwd packets",
+    "Total Length of Fwd Packets": "Total Length of Fwd Packet",
+    "Total Length of Bwd Packets": "Total Length of Bwd Packet",
+    "act_data_pkt_fwd": "Fwd Act Data Pkts",
+    "Min Packet Length": "Packet Length Min",
+    "Max Packet Length": "Packet Length Max",
+    "Avg Fwd Segment Size": "Fwd Segment Size Avg",
+    "Avg Bwd Segment Size": "Bwd Segment Size Avg",
+    "min_seg_size_forward": "Fwd Seg Size Min",
+    "CWE Flag Count": "CWR Flag Count",
+    "Fwd Avg Bytes/Bulk": "Fwd Bytes/Bulk Avg",
+    "Fwd Avg Packets/Bulk": "Fwd Packet/Bulk Avg",
+    "Fwd Avg Bulk Rate": "Fwd Bulk Rate Avg",
+    "Bwd Avg Bytes/Bulk": "Bwd Bytes/Bulk Avg",
+    "Bwd Avg Packets/Bulk": "Bwd Packet/Bulk Avg",
+    "Bwd Avg Bulk Rate": "Bwd Bulk Rate Avg",
+    "Init_Win_bytes_forward": "FWD Init Win Bytes",
+    "Init_Win_bytes_backward": "Bwd Init Win Bytes",
+}
+TITLES = {
+    "act_data_pkt_fwd": "Fwd packets with data",
+    "min_seg_size_forward": "Fwd segment size min",
+    "CWE Flag Count": "CWR Flag Count",  # the official header misspells the flag
+    "Init_Win_bytes_forward": "Fwd initial window",
+    "Init_Win_bytes_backward": "Bwd initial window",
+}
+FIELDS = tuple(
+    Field(name=name, kind="number", title=TITLES.get(name), group=group, unit=unit)
+    for (group, unit), names in STATISTICS.items()
+    for name in names
+)
+DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday")
+
+
+def cicids2017(
+    source: str | Path, *, task: Task = "ddos", window: int = 10, segment_label: SegmentLabel = "last"
+) -> Dataset:
+    """The flows in a file (CSV, CSV.gz or Parquet) or in a folder with the files of one release.
+
+    `ddos` and `portscan` keep the flows labelled benign or with that attack; out of a folder they read the file whose
+    name says so, or the corrected release's file of the whole Friday. `attack` keeps all flows with their labels,
+    "… - Attempted" ones of the corrected release included. The order is that of the files, day after day.
+
+    Sequences are segments of `window` consecutive flows, side by side. A segment has the label of its last flow;
+    with `segment_label="any"` it has its first label that is not benign. The paper does not say which it takes.
+
+    >>> data = cicids2017("MachineLearningCVE", task="portscan")  # doctest: +SKIP
+    """
+    for name, value, known in (("task", task, Task), ("segment_label", segment_label, SegmentLabel)):
+        if value not in get_args(known):
+            raise SettingsError(f"there is no such {name}", value=value, remedy=f"choose one of {get_args(known)}")
+    place = Path(source).expanduser()
+    seen: Counter[str] = Counter()
+    frames = []
+    for path in _files(place, task):
+        for batch in _flows(_open(path)):
+            seen.update(batch["label"].drop_nulls())
+            frames.append(_of_task(batch, task))
+    frame = pl.concat(frames) if frames else pl.DataFrame()
+    if not frame.height:
+        labels = ", ".join(f"{label} ({count:,})" for label, count in seen.most_common()) or "none"
+        raise InputError(f"no flow belongs to the task {task!r}", file=place, remedy=f"labels found: {labels}")
+    schema = Schema(fields=FIELDS, record="flow", label="label")
+    benign = "BENIGN" if task == "attack" else "benign"
+    background = benign if segment_label == "any" else None
+    sequences = by_window(frame, schema, window, background=background, file=str(place))
+    return Dataset(f"cicids2017-{task}", frame, schema, sequences, SOURCE)
+
+
+def _of_task(flows: pl.DataFrame, task: Task) -> pl.DataFrame:
+    if task == "attack":
+        return flows.drop_nulls("label")
+    name = pl.col("label").str.to_lowercase()  # PortScan in one release, Portscan in the other
+    label = pl.when(name == task).then(pl.lit("attack")).when(name == "benign").then(pl.lit("benign"))
+    return flows.with_columns(label.alias("label")).drop_nulls("label")
+
+
+# ---- files ----------------------------------------------------------------------------------------------------------
+
+
+def _files(place: Path, task: Task) -> list[Path]:
+    """The files to read, in the order of time."""
+    if not place.is_dir():
+        return [place]
+    paths = sorted(path for path in place.iterdir() if path.is_file() and not path.name.startswith("."))
+    tables = [path for path in paths if path.name.lower().endswith((".csv", ".csv.gz"))]
+    tables = tables or [path for path in paths if path.name.lower().endswith((".parquet", ".pq"))]
+    wanted = tables
+    if task != "attack":
+        wanted = [path for path in tables if task in path.name.lower()]
+        wanted = wanted or [path for path in tables if _is_whole_friday(path.name.lower())]
+    if not wanted:
+        raise InputError(
+            f"no file here is for the task {task!r}; the folder holds {', '.join(p.name for p in paths) or 'no files'}",
+            file=place,
+            remedy="give the path of the file, or a folder with the official names, as in "
+            "Friday-WorkingHours-Afternoon-DDos.pcap_ISCX.csv",
+        )
+    return sorted(wanted, key=_when)
+
+
+def _is_whole_friday(name: str) -> bool:
+    return name.startswith("friday") and "morning" not in name and "afternoon" not in name
+
+
+def _when(path: Path) -> tuple[int, bool, str]:
+    """The place of a file in the week; names without a day keep their alphabetical order."""
+    name = path.name.lower()
+    day = next((number for number, day in enumerate(DAYS) if name.startswith(day)), len(DAYS))
+    return day, "afternoon" in name, name
+
+
+def _open(path: Path) -> Table:
+    """The official CSVs have the column `Fwd Header Length` twice, with the same values: the second gets a new name."""
+    if not path.is_file() or not path.name.lower().endswith((".csv", ".csv.gz")):
+        return open_table(path)
+    with (
+        explaining(path, "CSV"),
+        open_bytes(path) as file,
+        io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as lines,
+    ):
+        names = [name.strip() for name in next(csv.reader(lines), [])]
+    again = [f"{name}.{names[:i].count(name)}" if name in names[:i] else name for i, name in enumerate(names)]
+    return open_table(path, column_names=again if len(again) > 1 else None)
+
+
+def _flows(table: Table) -> Iterator[pl.DataFrame]:
+    """The 77 statistics and the label under their official names, batch by batch."""
+    found = {name.lower(): name for name in table.columns}
+    columns, missing = {}, []
+    for field in FIELDS:
+        spellings = [field.name, *([CORRECTED[field.name]] if field.name in CORRECTED else [])]
+        known = [found[name.lower()] for name in spellings if name.lower() in found]
+        if known:
+            columns[field.name] = known[0]
+        else:
+            missing.append(" or ".join(map(repr, spellings)))
+    label = found.get("label") or found.get("labels")
+    if label is None:
+        missing.append("'Label'")
+    if missing or label is None:
+        raise InputError(
+            f"these are no flows of CIC-IDS2017: {len(missing)} of {len(FIELDS) + 1} columns are missing, "
+            f"{', '.join(missing[:5])}{' …' if len(missing) > 5 else ''}",
+            file=table.name,
+            remedy="give the CSVs of MachineLearningCVE, or the corrected release as CSV or Parquet",
+        )
+    for batch in table.batches([*columns.values(), label]):
+        statistics = [
+            pl.Series(field.name, numbers_of(batch[columns[field.name]], field, MISSING_WORDS, file=table.name))
+            for field in FIELDS
+        ]
+        # the dash in "Web Attack – XSS" is a broken character in the official files
+        text = batch[label].cast(pl.String).str.strip_chars().str.replace_all(r"[^ -~]+", "-")
+        yield pl.DataFrame([*statistics, text.alias("label")])

@@ -1,0 +1,200 @@
+"""MIMIC-III (PhysioNet, credentialed; its 100-patient demo is open): hospital admissions of intensive-care patients.
+
+Task `mortality`: a patient's admissions in order; did the patient die in the last one?
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from tefm.datasets.base import Dataset
+from tefm.errors import InputError, did_you_mean
+from tefm.records.mappers import most_frequent
+from tefm.records.read import open_table
+from tefm.records.schema import Field, Schema
+from tefm.records.sequences import balance, by_entity
+
+SOURCE = (
+    "Johnson, Pollard, Mark: MIMIC-III Clinical Database, PhysioNet, 2016 (credentialed; the demo is under ODbL 1.0); "
+    "Johnson et al., Scientific Data 3, 2016, 160035"
+)
+
+#: Slots of the three blocks. Every set begins with its count: that of the drugs is the eighth structured slot
+#: ("29 total medications" in the paper's cases), those of the other two take the place of their rarest code.
+DIAGNOSES, PROCEDURES, DRUGS = 200, 100, 150
+
+CARE_UNITS = {
+    "CCU": "coronary care unit (CCU)",
+    "CSRU": "cardiac surgery recovery unit (CSRU)",
+    "MICU": "medical ICU (MICU)",
+    "NICU": "neonatal ICU (NICU)",
+    "NWARD": "neonatal ward (NWARD)",
+    "SICU": "surgical ICU (SICU)",
+    "TSICU": "trauma surgical ICU (TSICU)",
+}
+#: Words of the ethnicity column for "not known".
+NOT_TOLD = ("UNKNOWN/NOT SPECIFIED", "UNABLE TO OBTAIN", "PATIENT DECLINED TO ANSWER")
+
+
+def mimic3(folder: str | Path, *, balanced: bool = True, seed: int = 0) -> Dataset:
+    """The admissions in a folder of PhysioNet's CSV or CSV.gz files, whole or demo, with the mortality task.
+
+    Survivors are sampled 1:1, as in the paper, unless `balanced=False`. A record has the paper's 458 slots where
+    the training rows hold enough codes:
+
+    - 8 structured: admission type, insurance, ethnicity, first care unit, number of ICU stays, days in hospital,
+      days in ICU, number of drugs;
+    - 200 for diagnoses: how many, and the 199 most frequent ICD-9 codes;
+    - 100 for procedures: how many, and the 99 most frequent ICD-9 codes;
+    - 150 for the most frequent drugs.
+
+    As in the paper, lengths of stay, ICD codes and drugs are those of the whole admission, the last one included.
+    They are complete only at discharge: the task is to recognise an outcome from its record, not to foresee it.
+
+    Read are ADMISSIONS, ICUSTAYS, DIAGNOSES_ICD, PROCEDURES_ICD, PRESCRIPTIONS, D_ICD_DIAGNOSES and D_ICD_PROCEDURES.
+
+    >>> data = mimic3("mimic-iii-clinical-database-1.4")  # doctest: +SKIP
+    """
+    tables = _Tables(Path(folder).expanduser())
+    code = pl.col("icd9_code").str.strip_chars()
+    # MIMIC writes the same drug as LORazepam, Lorazepam and "Lorazepam "
+    drug = pl.col("drug").str.strip_chars().str.replace_all(r"\s+", " ").str.to_lowercase()
+    diagnoses = tables.lists("DIAGNOSES_ICD", code.alias("diagnoses"))
+    procedures = tables.lists("PROCEDURES_ICD", code.alias("procedures"))
+    drugs = tables.lists("PRESCRIPTIONS", drug.alias("drugs"))
+    frame = _admissions(tables)
+    for side in (_icu_stays(tables), diagnoses, procedures, drugs):
+        frame = frame.join(side, on="hadm_id", how="left", maintain_order="left")
+    schema = _schema(
+        tables.titles("D_ICD_DIAGNOSES", diagnoses["diagnoses"], DIAGNOSES),
+        tables.titles("D_ICD_PROCEDURES", procedures["procedures"], PROCEDURES),
+    )
+    sequences = by_entity(frame, schema, file=str(tables.path("ADMISSIONS")))
+    if balanced:
+        sequences = sequences.select(balance(sequences, seed=seed))
+    return Dataset("mimic3", frame, schema, sequences, SOURCE)
+
+
+def _schema(diagnosis_titles: dict[str, str], procedure_titles: dict[str, str]) -> Schema:
+    def category(name: str, title: str, *absent: str, names: dict[str, str] | None = None) -> Field:
+        return Field(name=name, kind="category", title=title, group="Admission", absent=absent, names=names or {})
+
+    def number(name: str, title: str, unit: str | None = None) -> Field:
+        return Field(name=name, kind="number", title=title, unit=unit, group="Admission")
+
+    def many(name: str, title: str, codes: int, names: dict[str, str] | None = None) -> Field:
+        return Field(name=name, kind="set", title=title, group=title, top=codes, names=names or {})
+
+    return Schema(
+        fields=(
+            category("admission_type", "Admission type"),
+            category("insurance", "Insurance"),
+            category("ethnicity", "Ethnicity", *NOT_TOLD),
+            category("first_careunit", "First care unit", names=CARE_UNITS),
+            number("icu_stays", "ICU stays"),
+            number("hospital_days", "Hospital stay", "days"),
+            number("icu_days", "ICU stay", "days"),
+            many("diagnoses", "Diagnoses", DIAGNOSES - 1, diagnosis_titles),
+            many("procedures", "Procedures", PROCEDURES - 1, procedure_titles),
+            many("drugs", "Drugs", DRUGS),
+        ),
+        record="admission",
+        entity="subject_id",
+        time="admittime",
+        label="outcome",
+        ignore=("hadm_id", "dischtime", "hospital_expire_flag"),
+    )
+
+
+def _admissions(tables: _Tables) -> pl.DataFrame:
+    frame = tables.read(
+        "ADMISSIONS",
+        ("subject_id", "hadm_id", "admittime", "dischtime", "admission_type", "insurance", "ethnicity",
+         "hospital_expire_flag"),
+    )  # fmt: skip
+    file = tables.path("ADMISSIONS")
+    frame = frame.with_columns(_times(frame["admittime"], file), _times(frame["dischtime"], file))
+    died = pl.col("hospital_expire_flag").replace_strict({"0": "survived", "1": "died"}, default=None)
+    days = (pl.col("dischtime") - pl.col("admittime")).dt.total_minutes() / (24 * 60)
+    return frame.with_columns(days.round(1).alias("hospital_days"), died.alias("outcome"))
+
+
+def _icu_stays(tables: _Tables) -> pl.DataFrame:
+    """Per admission: how many ICU stays, for how many days in all, and the unit of the first one."""
+    stays = tables.read("ICUSTAYS", ("hadm_id", "intime", "los", "first_careunit"))
+    days = pl.col("los").cast(pl.Float64, strict=False)
+    return (
+        stays.sort("intime", maintain_order=True)
+        .group_by("hadm_id", maintain_order=True)
+        .agg(
+            pl.col("first_careunit").first(),
+            pl.len().alias("icu_stays"),
+            # a stay that is still open has no length, and the sum of nothing would be 0 days
+            pl.when(days.count() > 0).then(days.sum().round(1)).alias("icu_days"),
+        )
+    )
+
+
+def _times(text: pl.Series, file: Path) -> pl.Series:
+    times = text.str.to_datetime("%Y-%m-%d %H:%M:%S", strict=False)
+    unread = times.is_null() & text.is_not_null()
+    if unread.any():
+        raise InputError(
+            f"{unread.sum()} of {len(text)} rows have no time that can be read",
+            file=file,
+            column=text.name,
+            value=text.filter(unread)[0],
+            remedy="MIMIC-III writes times like 2164-10-23 21:09:00; unpack the original file again",
+        )
+    return times
+
+
+@dataclass(frozen=True)
+class _Tables:
+    """The files of the folder; their names and their columns are found in upper or lower case."""
+
+    folder: Path
+
+    def path(self, table: str) -> Path:
+        if not self.folder.is_dir():
+            raise InputError("there is no such folder", file=self.folder, remedy="give the folder of MIMIC-III's CSVs")
+        found = {path.name.lower(): path for path in sorted(self.folder.iterdir()) if path.is_file()}
+        wanted = (f"{table}.csv", f"{table}.csv.gz")
+        for name in wanted:
+            if name.lower() in found:
+                return found[name.lower()]
+        raise InputError(
+            f"a table of MIMIC-III is missing: neither {' nor '.join(wanted)} is in the folder",
+            file=self.folder,
+            remedy=f"the folder holds: {', '.join(path.name for path in found.values()) or 'no files'}",
+        )
+
+    def read(self, table: str, columns: Sequence[str]) -> pl.DataFrame:
+        """These columns as text, under their lower-case names; nothing else of the table is kept."""
+        source = open_table(self.path(table))
+        names = {name.lower(): name for name in source.columns}
+        missing = [column for column in columns if column not in names]
+        if missing:
+            raise InputError(
+                f"{table} has no column {', '.join(map(repr, missing))}; expected are {', '.join(columns)}",
+                file=source.name,
+                column=missing[0],
+                remedy=did_you_mean(missing[0], names),
+            )
+        return source.frame([names[column] for column in columns]).rename(str.lower)
+
+    def lists(self, table: str, value: pl.Expr) -> pl.DataFrame:
+        """A long table as one list of distinct values per admission, in the file's order."""
+        pairs = self.read(table, ("hadm_id", *value.meta.root_names())).select("hadm_id", value).drop_nulls()
+        return pairs.unique(maintain_order=True).group_by("hadm_id", maintain_order=True).all()
+
+    def titles(self, table: str, lists: pl.Series, top: int) -> dict[str, str]:
+        """The long titles of the frequent codes: more than are used, because training rows may rank them otherwise."""
+        frequent = most_frequent(Counter(lists.explode().drop_nulls()), 3 * top)
+        titles = dict(self.read(table, ("icd9_code", "long_title")).drop_nulls().rows())
+        return {code: titles[code] for code in frequent if code in titles}

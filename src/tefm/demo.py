@@ -1,0 +1,77 @@
+"""The demo: hospital admissions become codes, and come back.
+
+Fits a tokenizer on the embedded Diabetes130 data, measures it on patients it has not seen, and shows three
+records with their codes and what the codes still say.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.markup import escape
+
+from tefm.codes.doctor import examine
+from tefm.codes.tokenizer import RecordTokenizer
+from tefm.console import out
+from tefm.datasets import Dataset, diabetes130
+from tefm.records.describe import statements
+from tefm.records.sequences import by_entity, rows_of, split
+from tefm.tables import examination_tables
+
+
+def run_demo(*, steps: int = 1_200, quiet: bool = False) -> dict[str, Any]:
+    """Run the demo and return its figures."""
+    started = time.perf_counter()
+    data = diabetes130()
+    everyone = by_entity(data.frame, data.schema)
+    parts = split(everyone, seed=0)
+    train, test = rows_of(everyone, parts, "train"), rows_of(everyone, parts, "test")
+    if not quiet:
+        out.print(f"[bold]Diabetes130[/]: {data.frame.height:,} admissions of {len(everyone):,} patients")
+        out.print(f"[dim]{escape(data.source)}[/]", highlight=False)
+        out.print(
+            f"learning codes from {len(train):,} admissions; {len(test):,} of other patients are kept for the test"
+        )
+    tokenizer = RecordTokenizer(steps=steps).fit(data.frame[train], data.schema)
+    x_ND = tokenizer.vectoriser.transform(data.frame)
+    labels_N, train_N, test_N = mortality_masks(data, train, test)
+    judged_N = np.isin(np.arange(len(x_ND)), test)
+    found = examine(tokenizer.coder, x_ND, labels_N=labels_N, train_N=train_N, test_N=test_N, judged_N=judged_N)
+    if not quiet:
+        for part in examination_tables(found):
+            out.print(part)
+        _show_records(tokenizer, x_ND[test[:: len(test) // 3][:3]])
+        out.print(f"\nall in {time.perf_counter() - started:.0f} s. Your own table: tefm inspect TABLE")
+    return {"seconds": round(time.perf_counter() - started, 1), **found.to_dict()}
+
+
+def mortality_masks(
+    data: Dataset, train: NDArray[np.int64], test: NDArray[np.int64]
+) -> tuple[NDArray[np.object_], NDArray[np.bool_], NDArray[np.bool_]]:
+    """The labels of all admissions, and which of the task's last ones belong to training and to test patients."""
+    labels_N = data.frame["outcome"].to_numpy().astype(object)
+    rows = np.arange(len(labels_N))
+    last_N = np.isin(rows, data.sequences.last)
+    return labels_N, last_N & np.isin(rows, train), last_N & np.isin(rows, test)
+
+
+def _show_records(tokenizer: RecordTokenizer, x_ND: NDArray[Any]) -> None:
+    """Records in words, their codes, and what comes back; what the codes lost or changed is marked."""
+    codes_NK = tokenizer.coder.encode(x_ND)
+    for number, (x_D, code, back_D) in enumerate(zip(x_ND, codes_NK, tokenizer.coder.decode(codes_NK), strict=True), 1):
+        name = "".join(f"<{letter}_{entry}>" for letter, entry in zip("abcdefghijklmnop", code.tolist(), strict=False))
+        out.print(f"\n[bold]record {number}[/]  {name}", highlight=False)
+        before = {said.field: said.words for said in statements(tokenizer.vectoriser, x_D)}
+        after = {said.field: said.words for said in statements(tokenizer.vectoriser, back_D)}
+        for field in dict.fromkeys([*before, *after]):
+            was, now = before.get(field), after.get(field)
+            if was == now:
+                out.print(f"  [green]=[/] {escape(str(was))}", highlight=False)
+            else:
+                out.print(
+                    f"  [yellow]≠[/] {escape(was or '(absent)')}  [dim]→ {escape(now or '(absent)')}[/]",
+                    highlight=False,
+                )

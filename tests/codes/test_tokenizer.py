@@ -1,0 +1,274 @@
+"""The tokenizer as a user sees it: the paper's toy example, round trips, determinism, resuming, files."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+from tefm import Field, RecordTokenizer, Schema, TokenizerConfig
+from tefm.codes.coder import SlotCoder
+from tefm.codes.stream import code_columns, encode_to_parquet, read_codes
+from tefm.errors import ArtefactError, InputError, NotFittedError, SettingsError
+from tefm.records.layout import Layout, Slot
+
+TINY = {"levels": 2, "entries": 8, "latent": 8, "hidden": 32, "steps": 150}
+
+
+def table(rows=400, seed=0):
+    rng = np.random.default_rng(seed)
+    kind = rng.integers(0, 4, rows)
+    return pl.DataFrame(
+        {
+            "who": [f"p{i // 4}" for i in range(rows)],
+            "size": kind * 10 + rng.normal(size=rows),
+            "colour": [("red", "green", "blue", "white")[k] for k in kind],
+            "marks": [";".join(["ab"[k % 2], "xy"[k // 2]]) for k in kind],
+            "bad": ["yes" if k == 3 else "no" for k in kind],
+        }
+    )
+
+
+SCHEMA = Schema(
+    fields=(
+        Field(name="size", kind="number", buckets=4),
+        Field(name="colour", kind="category"),
+        Field(name="marks", kind="set", delimiter=";"),
+    ),
+    entity="who",
+    label="bad",
+)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return RecordTokenizer(**TINY).fit(table(), SCHEMA)
+
+
+# ---- the paper's toy example ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_toy_example_of_the_paper(seed):
+    """Eight patterns of six bits, K=3, C=2: eight distinct codes, exact reconstruction."""
+    patterns = np.array([[a, a, b, b, c, c] for a in (0, 1) for b in (0, 1) for c in (0, 1)], dtype=np.uint8)
+    layout = Layout(tuple(Slot(f"x{i}", "flag", 1) for i in range(6)))
+    config = TokenizerConfig(levels=3, entries=2, latent=8, hidden=32, steps=600, seed=seed)
+    coder = SlotCoder(config, device="cpu").fit(np.tile(patterns, (32, 1)), layout)
+    codes = coder.encode(patterns)
+    assert len({tuple(code) for code in codes.tolist()}) == 8
+    assert (coder.decode(codes) == patterns).all()
+
+
+# ---- forward and backward ---------------------------------------------------------------------------------------
+
+
+def test_separable_records_come_back(fitted):
+    back = fitted.decode(fitted.encode(table(seed=1)))
+    truth = table(seed=1)
+    assert (back["colour"] == truth["colour"]).mean() == 1
+    assert (back["marks"].list.sort() == truth["marks"].str.split(";").list.sort()).mean() == 1
+    assert back.columns == ["size", "colour", "marks"]
+
+
+def test_codes_are_small_integers(fitted):
+    codes = fitted.encode(table())
+    assert codes.shape == (400, 2) and codes.dtype == np.uint16 and codes.max() < 8
+
+
+def test_codes_do_not_depend_on_what_else_is_in_the_table(fitted):
+    whole = fitted.encode(table())
+    assert (fitted.encode(table()[100:137]) == whole[100:137]).all()
+
+
+def test_an_empty_table_has_no_codes(fitted):
+    assert fitted.encode(table()[:0]).shape == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("codes", "part"),
+    [
+        (np.array([[0, 8]]), "0 to 7"),
+        (np.array([[-1, 0]]), "0 to 7"),
+        (np.array([[0, 0, 0]]), "2 numbers"),
+        (np.array([0, 0]), "2 numbers"),
+        (np.array([[0.5, 1.0]]), "whole numbers"),
+    ],
+)
+def test_what_is_no_code_is_refused(fitted, codes, part):
+    with pytest.raises(InputError, match=part):
+        fitted.decode(codes)
+
+
+def test_before_fit():
+    with pytest.raises(NotFittedError, match="fit"):
+        RecordTokenizer().encode(table())
+
+
+def test_settings_are_checked():
+    with pytest.raises(SettingsError, match="levels"):
+        RecordTokenizer(levels=0)
+    with pytest.raises(SettingsError, match="preset"):
+        RecordTokenizer(preset="papier")
+    with pytest.raises(SettingsError, match="not both"):
+        RecordTokenizer(TokenizerConfig(), levels=3)
+
+
+# ---- task-aware -------------------------------------------------------------------------------------------------
+
+
+def test_task_aware_is_the_default_with_a_label_and_can_be_left_out():
+    assert RecordTokenizer(**TINY).fit(table(), SCHEMA).coder.classes_ == ("no", "yes")
+    assert RecordTokenizer(**TINY).fit(table(), SCHEMA, task_aware=False).coder.classes_ == ()
+    assert RecordTokenizer(preset="paper", **TINY).fit(table(), SCHEMA).coder.classes_ == ()
+
+
+def test_task_aware_codes_keep_a_signal_that_plain_codes_drop():
+    """One weak bit decides the label among strong ones: too little to be worth a code, unless the label asks for it."""
+    rng = np.random.default_rng(0)
+    x = rng.integers(1, 5, (3000, 9)).astype(np.uint8)
+    x[:, 8] = rng.integers(0, 2, 3000)
+    layout = Layout((*(Slot(f"n{i}", "category", 4) for i in range(8)), Slot("bit", "flag", 1)))
+    labels = np.where(x[:, 8] == 1, "yes", "no").astype(object)
+
+    def kept(labels_N):
+        config = TokenizerConfig(levels=1, entries=8, latent=8, hidden=32, steps=400)
+        coder = SlotCoder(config, device="cpu").fit(x, layout, labels_N=labels_N)
+        code = coder.encode(x)[:, 0]
+        shares = [np.mean(x[code == c, 8]) for c in np.unique(code)]
+        return np.mean([max(s, 1 - s) for s in shares])
+
+    assert kept(labels) > 0.95
+    assert kept(None) < 0.8
+
+
+def test_labels_may_be_missing_here_and_there():
+    some = table().with_columns(pl.when(pl.int_range(400) % 3 == 0).then(None).otherwise(pl.col("bad")).alias("bad"))
+    assert RecordTokenizer(**TINY).fit(some, SCHEMA).coder.classes_ == ("no", "yes")
+
+
+# ---- determinism and resuming -----------------------------------------------------------------------------------
+
+
+def test_same_seed_same_codes():
+    first, second = (RecordTokenizer(**TINY).fit(table(), SCHEMA) for _ in range(2))
+    assert (first.encode(table()) == second.encode(table())).all()
+    assert first.coder.identity == second.coder.identity
+    assert RecordTokenizer(seed=1, **TINY).fit(table(), SCHEMA).coder.identity != first.coder.identity
+
+
+KILLED = """
+import os, signal, sys
+import tefm.codes.train as train
+from test_tokenizer import SCHEMA, TINY, table
+from tefm import RecordTokenizer
+save = train.Trainer._save
+def killing(self):
+    save(self)
+    if self.step >= 70:
+        os.kill(os.getpid(), signal.SIGKILL)
+train.Trainer._save = killing
+RecordTokenizer(**TINY).fit(table(), SCHEMA, checkpoint=sys.argv[1])
+"""
+
+
+def test_killed_and_resumed_gives_the_same_weights(tmp_path):
+    checkpoint = tmp_path / "run.checkpoint"
+    here = Path(__file__).parent
+    done = subprocess.run([sys.executable, "-c", KILLED, str(checkpoint)], cwd=here, capture_output=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+    assert checkpoint.exists()
+    resumed = RecordTokenizer(**TINY).fit(table(), SCHEMA, checkpoint=checkpoint)
+    whole = RecordTokenizer(**TINY).fit(table(), SCHEMA)
+    assert resumed.coder.history_.resumed_from == 70
+    for name, value in whole.coder.network.state_dict().items():
+        assert torch.equal(value, resumed.coder.network.state_dict()[name]), name
+    assert not checkpoint.exists()
+
+
+def test_a_checkpoint_of_something_else_is_refused(tmp_path):
+    checkpoint = tmp_path / "run.checkpoint"
+    torch.save({"fingerprint": "another"}, checkpoint)
+    with pytest.raises(ArtefactError, match="other data or other settings"):
+        RecordTokenizer(**TINY).fit(table(), SCHEMA, checkpoint=checkpoint)
+    checkpoint.write_bytes(b"half a file")
+    with pytest.raises(ArtefactError, match="cannot be read"):
+        RecordTokenizer(**TINY).fit(table(), SCHEMA, checkpoint=checkpoint)
+
+
+def test_training_stops_early_when_validation_gets_no_better():
+    coder = (
+        RecordTokenizer(**(TINY | {"steps": 2000, "learning_rate": 0.03, "checks": 100, "patience": 3}))
+        .fit(table(), SCHEMA)
+        .coder
+    )
+    assert coder.history_.stopped_at < 2000
+    assert coder.history_.best_step == min(coder.history_.validation, key=lambda pair: pair[1])[0]
+
+
+# ---- on disk ----------------------------------------------------------------------------------------------------
+
+
+def test_save_and_load(fitted, tmp_path):
+    fitted.save(tmp_path / "tok")
+    loaded = RecordTokenizer.load(tmp_path / "tok")
+    assert (loaded.encode(table()) == fitted.encode(table())).all()
+    assert loaded.decode(fitted.encode(table())).equals(fitted.decode(fitted.encode(table())))
+    assert loaded.schema == fitted.schema and loaded.coder.classes_ == fitted.coder.classes_
+    assert {path.name for path in (tmp_path / "tok").iterdir()} == {
+        "manifest.json", "config.json", "vectoriser.json", "learned.json", "network.safetensors",
+    }  # fmt: skip
+    fitted.save(tmp_path / "tok")  # our own folder may be replaced
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "mine.txt").write_text("keep me")
+    with pytest.raises(InputError, match="not ours"):
+        fitted.save(tmp_path / "notes")
+    assert (tmp_path / "notes" / "mine.txt").read_text() == "keep me"
+
+
+def test_damaged_and_foreign_folders_are_refused(fitted, tmp_path):
+    with pytest.raises(ArtefactError, match="no manifest"):
+        RecordTokenizer.load(tmp_path)
+    folder = fitted.save(tmp_path / "tok")
+    weights = folder / "network.safetensors"
+    body = bytearray(weights.read_bytes())
+    body[-1] ^= 1
+    weights.write_bytes(body)
+    with pytest.raises(ArtefactError, match=r"hash differs[\s\S]*network\.safetensors|network\.safetensors[\s\S]*"):
+        RecordTokenizer.load(folder)
+    folder = fitted.save(tmp_path / "other")
+    manifest = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps({**manifest, "kind": "something else"}))
+    with pytest.raises(ArtefactError, match="something else"):
+        RecordTokenizer.load(folder)
+
+
+# ---- streams ----------------------------------------------------------------------------------------------------
+
+
+def test_folder_of_parquet_to_folder_of_parquet(fitted, tmp_path):
+    source, target = tmp_path / "in", tmp_path / "out"
+    source.mkdir()
+    for part in range(3):
+        table()[part * 100 : (part + 1) * 100].write_parquet(source / f"part-{part}.parquet")
+    assert encode_to_parquet(fitted, source, target) == 300
+    assert sorted(path.name for path in target.iterdir()) == [f"part-{part}.parquet" for part in range(3)]
+    assert (read_codes(target, 2) == fitted.encode(table()[:300])).all()
+    assert pl.read_parquet(target / "part-1.parquet").columns == ["who", "bad", *code_columns(2)]
+    with pytest.raises(InputError, match="cannot replace"):
+        encode_to_parquet(fitted, source, source)
+
+
+def test_a_failed_encode_leaves_nothing_half_written(fitted, tmp_path):
+    bad = tmp_path / "bad.csv"
+    lines = table().write_csv().splitlines()
+    lines[-1] = lines[-1].replace(lines[-1].split(",")[1], "huge")
+    bad.write_text("\n".join(lines) + "\n")
+    with pytest.raises(InputError, match="huge"):
+        encode_to_parquet(fitted, bad, tmp_path / "codes.parquet")
+    assert [path.name for path in tmp_path.iterdir()] == ["bad.csv"]

@@ -1,0 +1,205 @@
+"""The first schema out of the data: what each column is taken for, and why."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from conftest import Explained
+
+from tefm import Field, Schema, Vectoriser, infer_schema
+from tefm.errors import InputError, SchemaError
+from tefm.records.infer import Guess, schema_of
+from tefm.records.read import open_table
+
+ROWS = 60
+
+
+def repeated(*values: Any) -> list[Any]:
+    """The values again and again, until the column is full."""
+    return list(itertools.islice(itertools.cycle(values), ROWS))
+
+
+def guess(column: list[Any] | pl.Series, name: str = "x") -> Guess:
+    """What one column is taken for; a second one is there so that the table has a field."""
+    table = pl.DataFrame({name: column, "beside": repeated("u", "v", "w")})
+    return next(guess for guess in schema_of(open_table(table))[1] if guess.column == name)
+
+
+# ---- fields ---------------------------------------------------------------------------------------------------------
+
+DX = ("428;250", "250", "401;250;428", "401")
+FIELDS: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
+    "whole numbers": ("age", repeated(*range(30)), {"kind": "number"}),
+    "fractions": ("rate", repeated(0.5, 1.25, None), {"kind": "number"}),
+    "numbers as text": ("age", repeated("31", "45", " 62 "), {"kind": "number"}),
+    "numbers with words for missing": ("age", repeated("31", "NA", "62", "?", "45"), {"kind": "number"}),
+    "infinite numbers": ("rate", repeated("1.5", "Infinity", "-inf", "2"), {"kind": "number"}),
+    "one number and gaps": ("x", repeated(7, None), {"kind": "number"}),
+    "words": ("ward", repeated("A", "B", "B", None), {"kind": "category"}),
+    "one word and gaps": ("tube", repeated("placed", None), {"kind": "category"}),
+    "numbers and words": ("mixed", repeated("1", "2", "low", "high"), {"kind": "category"}),
+    "codes by name": ("admission_type_id", repeated(1, 2, 3), {"kind": "category"}),
+    "codes by name with a gap": ("dst port", repeated(80.0, 443.0, None), {"kind": "category"}),
+    "Python truth": ("icu", repeated(True, False, None), {"kind": "flag"}),
+    "zero and one": ("icu", repeated(0, 1), {"kind": "flag"}),
+    "yes and no": ("icu", repeated("Yes", "No", ""), {"kind": "flag"}),
+    "yes and gaps": ("icu", repeated("y", None), {"kind": "flag"}),
+    "a list": ("dx", repeated(["428", "250"], [], None, ["401"]), {"kind": "set"}),
+    "split by ;": ("dx", repeated(*DX), {"kind": "set", "delimiter": ";"}),
+    "split by |": ("dx", repeated(*(words.replace(";", "|") for words in DX)), {"kind": "set", "delimiter": "|"}),
+    "a rare delimiter": ("title", repeated("a", "b", "c", "d;e"), {"kind": "category"}),
+}
+
+
+@pytest.mark.parametrize(("name", "column", "settings"), FIELDS.values(), ids=FIELDS.keys())
+def test_a_column_becomes_a_field(name: str, column: list[Any], settings: dict[str, Any]) -> None:
+    found = guess(column, name)
+    assert found.field == Field(name=name, **settings)
+    assert found.kind == settings["kind"]
+    assert found.why
+
+
+def test_a_guess_counts_values_and_gaps() -> None:
+    found = guess(repeated("A", "B", "?", None))
+    assert (found.distinct, found.missing) == (2, 0.5)
+    assert (guess(repeated(1.5, 2.5, 3.5, None)).distinct, guess(repeated(1.5, None)).missing) == (3, 0.5)
+    assert guess(repeated(["a", "b"], ["b"], None)).distinct == 2
+    assert guess(repeated(*DX)).distinct == 3
+
+
+def test_a_few_words_among_numbers_mean_absent() -> None:
+    found = guess([*map(str, range(ROWS - 2)), "pending", "hemolysed"])
+    assert found.field == Field(name="x", kind="number", absent=("hemolysed", "pending"))
+    assert "'hemolysed', 'pending' taken as absent" in found.why
+
+
+# ---- what is left out -----------------------------------------------------------------------------------------------
+
+NOTE = "seen on the ward in the early morning by doctor number {}"
+IGNORED: dict[str, tuple[str, Any, str]] = {
+    "always null": ("x", [None] * ROWS, "always missing"),
+    "always a word for missing": ("x", repeated("?", "NA", ""), "always missing"),
+    "only empty lists": ("x", pl.Series(repeated([], None), dtype=pl.List(pl.String)), "always missing"),
+    "constant": ("x", ["same"] * ROWS, "always 'same'"),
+    "constant number": ("x", [0] * ROWS, "always '0'"),
+    "a number per row": ("encounter_id", list(range(ROWS)), "identifier"),
+    "a word per row": ("x", [f"key-{i}" for i in range(ROWS)], "identifier"),
+    "dates": ("x", [dt.date(2024, 1, 1) + dt.timedelta(days=i % 9) for i in range(ROWS)], "--time"),
+    "times": ("x", [dt.datetime(2024, 1, 1) + dt.timedelta(hours=i % 9) for i in range(ROWS)], "--time"),
+    "dates as text": ("x", repeated("2024-01-31", "2024-02-01", None), "--time"),
+    "times as text": ("x", repeated("2024-01-31T08:30", "2024-02-01 09:00:00"), "--time"),
+    "free text": ("x", [NOTE.format(i) for i in range(ROWS)], "`text:`"),
+    "lists of lists": ("x", repeated([["a"]], [["b"], []]), "lists inside lists"),
+}
+
+
+@pytest.mark.parametrize(("name", "column", "why"), IGNORED.values(), ids=IGNORED.keys())
+def test_a_column_that_cannot_help_is_left_out_with_the_reason(name: str, column: Any, why: str) -> None:
+    found = guess(column, name)
+    assert (found.kind, found.field) == ("ignore", None)
+    assert why in found.why
+    schema = infer_schema(pl.DataFrame({name: column, "beside": repeated("u", "v", "w")}))
+    assert schema.ignore == (name,)
+    assert [field.name for field in schema.fields] == ["beside"]
+
+
+def test_few_rows_are_no_identifier() -> None:
+    schema = infer_schema(pl.DataFrame({"ward": ["A", "B", "C"], "type_id": [1, 2, 3]}))
+    assert [field.kind for field in schema.fields] == ["category", "category"]
+
+
+# ---- sets over several columns --------------------------------------------------------------------------------------
+
+
+def codes(shift: int, name: str = "D") -> list[str]:
+    return [f"{name}{(i + shift) % 15}" for i in range(ROWS)]
+
+
+def test_numbered_columns_over_the_same_words_are_one_set() -> None:
+    table = pl.DataFrame({"age": repeated(1, 2, 3, 4), "diag_1": codes(0), "diag_2": codes(4), "diag_3": codes(9)})
+    schema, guesses = schema_of(open_table(table))
+    assert schema.fields[1:] == (Field(name="diag", kind="set", columns=("diag_1", "diag_2", "diag_3")),)
+    assert [guess.kind for guess in guesses] == ["number", "set", "set", "set"]
+    assert "set 'diag'" in guesses[1].why
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"part_1": codes(0), "part_2": codes(0, "E")},  # different words
+        {"part_1": repeated("a", "b"), "part_2": repeated("b", "a")},  # too few words to be a code system
+        {"part_1": codes(0), "other_2": codes(4)},  # different names
+        {"part_1": codes(0), "part_2": codes(4), "part": repeated("x", "y", "z")},  # the name is taken
+        {"part_1": repeated(*range(20)), "part_2": repeated(*range(20))},  # quantities
+    ],
+)
+def test_other_numbered_columns_stay_apart(columns: dict[str, list[Any]]) -> None:
+    assert {field.name for field in infer_schema(pl.DataFrame(columns)).fields} == set(columns)
+
+
+# ---- roles ----------------------------------------------------------------------------------------------------------
+
+
+def test_roles_are_guessed_by_name() -> None:
+    table = pl.DataFrame({"patient_nbr": repeated(7, 8, 9), "age": repeated(30, 40, 50, 60), "outcome": repeated(0, 1)})
+    schema, guesses = schema_of(open_table(table))
+    assert (schema.entity, schema.time, schema.label) == ("patient_nbr", None, "outcome")
+    assert [field.name for field in schema.fields] == ["age"]
+    assert [guess.kind for guess in guesses] == ["entity", "number", "label"]
+
+
+def test_a_guess_that_is_not_clear_is_not_made() -> None:
+    unique = pl.DataFrame({"patient": [f"p{i}" for i in range(ROWS)], "age": repeated(1, 2, 3)})
+    assert infer_schema(unique).entity is None  # one row each: no sequences
+    both = pl.DataFrame({"label": repeated("a", "b"), "target": repeated("c", "d"), "age": repeated(1, 2, 3)})
+    assert infer_schema(both).label is None
+
+
+def test_roles_are_taken_as_told() -> None:
+    table = pl.DataFrame(
+        {"host": repeated("a", "b"), "when": repeated(3, 1, 2), "bad": repeated(0, 1), "x": repeated(1, 2)}
+    )
+    schema = infer_schema(table, entity="host", time="when", label="bad")
+    assert (schema.entity, schema.time, schema.label) == ("host", "when", "bad")
+    assert [field.name for field in schema.fields] == ["x"]
+
+
+def test_a_role_that_is_not_there_or_taken_is_named(explained: Explained) -> None:
+    table = pl.DataFrame({"died": repeated(0, 1), "x": repeated(1, 2, 3)})
+    explained(InputError, lambda: infer_schema(table, label="dead"), "'dead'", "label", "did you mean 'died'")
+    explained(InputError, lambda: infer_schema(table, label="died", entity="died"), "two roles", "'died'")
+
+
+# ---- tables ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_table_without_rows_or_fields_is_refused(explained: Explained) -> None:
+    explained(InputError, lambda: infer_schema(pl.DataFrame({"x": []})), "no rows")
+    constant = pl.DataFrame({"a": [1] * 5, "b": [None] * 5})
+    explained(SchemaError, lambda: infer_schema(constant), "no column", "always '1'", "always missing")
+
+
+def test_the_schema_reads_the_table_it_came_from(tmp_path: Path) -> None:
+    """Every column of this page in one table: the guess can be written, edited, read back and used."""
+    columns = {f"{name} {i}": column for i, (name, column, _) in enumerate([*FIELDS.values(), *IGNORED.values()])}
+    table = pl.DataFrame(columns, strict=False)
+    schema = infer_schema(table)
+    assert {field.kind for field in schema.fields} == {"number", "category", "flag", "set"}
+    assert Schema.load(schema.save(tmp_path / "schema.yaml")) == schema
+    vectoriser = Vectoriser.fit(table, schema)
+    slots = vectoriser.transform(table)
+    assert slots.shape == (ROWS, vectoriser.layout.width)
+    assert (slots > 0).any(axis=0).all()
+    np.testing.assert_array_equal(vectoriser.transform(vectoriser.inverse(slots)), slots)
+
+
+def test_the_first_rows_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tefm.records.infer.SAMPLE", 4)
+    schema = infer_schema(pl.DataFrame({"x": ["1", "2", "3", "4", "later a word"]}))
+    assert schema.fields == (Field(name="x", kind="number"),)
