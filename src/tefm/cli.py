@@ -65,13 +65,12 @@ def inspect(
 ) -> None:
     """Look at a table: what each column probably is, and what gives the label away."""
     from tefm.records.infer import schema_of
-    from tefm.records.leakage import label_copies
     from tefm.records.read import open_table
     from tefm.tables import schema_table
 
     opened = open_table(table, query=query)
     schema, guesses = schema_of(opened, entity=entity, time=time, label=label)
-    leaks = _leaks(opened, schema) + (label_copies(opened.head(20_000), schema) if schema.label else [])
+    leaks = _leaks(opened, schema)
     if schema_out is not None:
         schema.save(schema_out)
     if as_json:
@@ -259,19 +258,21 @@ def _table_and_schema(
 
 def _leaks(opened: Any, schema: Any) -> list[Any]:
     """Fields of the first rows that give the label away."""
-    from tefm.records.leakage import check_leakage
+    from tefm.records.infer import sample_of
+    from tefm.records.leakage import check_leakage, label_copies
     from tefm.records.vectorise import Vectoriser
     from tefm.records.words import text_of
 
     if schema.label is None:
         return []
-    frame = opened.head(20_000)
+    frame = sample_of(opened)
     labels = text_of(frame[schema.label], schema.missing_words)
     frame, labels = frame.filter(labels.is_not_null()), labels.drop_nulls()
     if labels.n_unique() < 2:
         return []
     vectoriser = Vectoriser.fit(frame, schema)
-    return list(check_leakage(vectoriser.transform(frame), vectoriser.layout, labels.to_numpy()))
+    found = check_leakage(vectoriser.transform(frame), vectoriser.layout, labels.to_numpy())
+    return [*found, *label_copies(frame, schema)]
 
 
 def _pairs(settings: list[str]) -> dict[str, Any]:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from rich.console import RenderableType
 from rich.markup import escape
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from tefm.codes.ceiling import Score
-from tefm.codes.doctor import Examination
-from tefm.codes.fidelity import Collisions, Fidelity, LevelUse
-from tefm.codes.hierarchy import PrefixDistance
-from tefm.records.infer import Guess
-from tefm.records.schema import Schema
+if TYPE_CHECKING:  # looking at a table must not wait for torch
+    from tefm.codes.ceiling import Score
+    from tefm.codes.doctor import Examination
+    from tefm.codes.fidelity import Collisions, Fidelity, LevelUse
+    from tefm.codes.hierarchy import PrefixDistance
+    from tefm.records.infer import Guess
+    from tefm.records.schema import Schema
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], *, left: int = 1) -> RichTable:

@@ -202,13 +202,18 @@ def test_a_checkpoint_of_something_else_is_refused(tmp_path):
 
 
 def test_training_stops_early_when_validation_gets_no_better():
-    coder = (
-        RecordTokenizer(**(TINY | {"steps": 2000, "learning_rate": 0.03, "checks": 100, "patience": 3}))
-        .fit(table(), SCHEMA)
-        .coder
-    )
-    assert coder.history_.stopped_at < 2000
-    assert coder.history_.best_step == min(coder.history_.validation, key=lambda pair: pair[1])[0]
+    """Noise can be learned by heart, which validation records do not reward."""
+    noise = np.random.default_rng(0).integers(0, 5, (120, 8)).astype(np.uint8)
+    layout = Layout(tuple(Slot(f"n{i}", "category", 4) for i in range(8)))
+    config = TokenizerConfig(levels=2, entries=8, latent=8, hidden=64, steps=4000, checks=200, patience=5)
+    history = SlotCoder(config, device="cpu").fit(noise, layout).history_
+    assert history.stopped_at < 4000
+    assert history.best_step == min(history.validation, key=lambda pair: pair[1])[0]
+
+
+def test_diverging_training_says_so():
+    with pytest.raises(SettingsError, match=r"diverged[\s\S]*learning_rate=1e\+29"):
+        RecordTokenizer(**TINY, learning_rate=1e30).fit(table(), SCHEMA)
 
 
 # ---- on disk ----------------------------------------------------------------------------------------------------

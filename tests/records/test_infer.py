@@ -200,6 +200,25 @@ def test_the_schema_reads_the_table_it_came_from(tmp_path: Path) -> None:
 
 
 def test_the_first_rows_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tefm.records.infer.SAMPLE", 4)
+    monkeypatch.setattr("tefm.records.infer.SPREAD", 4)
     schema = infer_schema(pl.DataFrame({"x": ["1", "2", "3", "4", "later a word"]}))
     assert schema.fields == (Field(name="x", kind="number"),)
+
+
+def test_columns_named_like_a_librarys_own_are_fine() -> None:
+    table = pl.DataFrame({"count": [1, 5, 9] * 10, "len": ["a", "b", "c"] * 10, "literal": ["x;y", "y", "x"] * 10})
+    assert {field.name for field in infer_schema(table).fields} == {"count", "len", "literal"}
+
+
+def test_codes_with_letters_among_numbers_are_codes_and_numbered_columns_one_set() -> None:
+    codes = ["250.01", "428", "401", "V45", "E878", "V58", "V10", "276", "486", "038", "599", "496"]
+    columns = {f"diag_{i}": [codes[(row * i) % len(codes)] for row in range(400)] for i in (1, 5, 7)}
+    (field,) = infer_schema(pl.DataFrame(columns)).fields
+    assert (field.name, field.kind, field.columns) == ("diag", "set", tuple(columns))
+
+
+def test_the_sample_is_spread_over_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A column that is empty at first and filled later is no empty column."""
+    monkeypatch.setattr("tefm.records.infer.SAMPLE", 50)
+    table = pl.DataFrame({"late": [None] * 800 + [1.5, 2.5, 3.5, 4.5] * 50, "always": ["a", "b"] * 500})
+    assert [field.name for field in infer_schema(table).fields] == ["late", "always"]

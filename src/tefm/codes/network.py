@@ -139,7 +139,7 @@ class CodeNetwork(nn.Module):
         sorted_ND = x_ND.index_select(1, self.order_D)
         for group, bias in self.split(last.bias[None]):
             values = torch.arange(group.size + 1, device=x_ND.device)
-            share = (sorted_ND[:, group.first : group.last, None] == values).float().mean(dim=0).clamp_min(1e-4)
+            share = (sorted_ND[:, group.first : group.last, None] == values).float().mean(dim=0).clamp(1e-4, 1 - 1e-4)
             bias[0] = share[:, 1].logit() if group.size == 1 else share.log()
 
     # ---- forward ----------------------------------------------------------------------------------------------
@@ -155,7 +155,10 @@ class CodeNetwork(nn.Module):
 
     @torch.no_grad()
     def decode(self, latent_Nd: Tensor) -> Tensor:
-        """The slots of a quantised latent: the likeliest value, the median bucket, flags above the threshold."""
+        """The slots of a quantised latent: the likeliest value, and flags above the threshold.
+
+        Where far misses of numbers were made to count (`ordinal_weight`), their median bucket instead.
+        """
         out_NM = self.decoder(latent_Nd)
         if self.squares:
             size_D = self.input.size_D
@@ -167,7 +170,7 @@ class CodeNetwork(nn.Module):
                 part = (logits.sigmoid() > self.threshold).long()
             else:
                 part = logits.argmax(dim=2)
-                if group.ordered:
+                if group.ordered and self.config.ordinal_weight:
                     median = (logits.softmax(dim=2).cumsum(dim=2) < 0.5).sum(dim=2)
                     part = torch.where(self.number_D[self.order_D[group.first : group.last]], median, part)
             parts.append(part)

@@ -19,14 +19,19 @@ from tefm.records.read import Table, open_table
 from tefm.records.schema import FALSE_WORDS, MISSING_WORDS, TRUE_WORDS, Field, Schema
 from tefm.records.words import text_of
 
-#: Rows looked at.
+#: Rows looked at, spread over the first rows of the table: a file sorted by time begins with its oldest habits.
 SAMPLE = 20_000
+SPREAD = 500_000
+#: Cells read for that at most.
+CELLS = 50_000_000
 #: A column of which this share reads as numbers is a number; the rest are its words for absent.
 NUMERIC_SHARE = 0.95
 #: A text column with more distinct values than this share of its rows names each row: an identifier.
 IDENTIFIER_SHARE = 0.9
 #: With so few rows, different values in all of them mean nothing yet.
 FEW = 20
+#: A number column has at most this many words that mean absent; with more it is a list of codes.
+MOST_WORDS = 3
 #: Whole numbers under a name like this are codes, not quantities.
 CODE_NAME = re.compile(r"(^|[_\s])(id|code|type|class|category|icd\d*|zip|port)$", re.IGNORECASE)
 ENTITY_NAME = re.compile(
@@ -76,7 +81,7 @@ def schema_of(
                 column=name,
                 remedy=did_you_mean(name, table.columns),
             )
-    frame = table.head(SAMPLE)
+    frame = sample_of(table)
     if frame.height == 0:
         raise InputError("the table has no rows", file=table.name, remedy="a schema needs at least one row to look at")
     entity = entity or _named(frame, ENTITY_NAME, repeated=True)
@@ -96,6 +101,14 @@ def schema_of(
     joined = {column: field.name for field in fields if len(field.columns) > 1 for column in field.columns}
     guesses = [_joined(guess, joined) for guess in guesses]
     return schema, guesses
+
+
+def sample_of(table: Table) -> pl.DataFrame:
+    """Up to `SAMPLE` rows in order, drawn from the beginning of a table (not every n-th: tables have rhythms)."""
+    frame = table.head(max(1, min(SPREAD, CELLS // max(1, len(table.columns)))))
+    if frame.height <= SAMPLE:
+        return frame
+    return frame[np.sort(np.random.default_rng(0).choice(frame.height, SAMPLE, replace=False))]
 
 
 def _named(
@@ -121,13 +134,13 @@ def _guess(series: pl.Series) -> Guess:
         return _ignored(series, "a date or time: name it with --time to order by it", series.drop_nulls().n_unique())
     words = text_of(series, MISSING_WORDS)
     present = words.drop_nulls()
-    counts = present.value_counts(sort=True)
+    counts = present.alias("word").value_counts(sort=True)  # a column may itself be called "count"
     distinct = counts.height
     if distinct == 0:
         return _ignored(words, "always missing", 0)
     if distinct == 1 and len(present) == len(words):  # with gaps, being there says something
-        return _ignored(words, f"always {counts[name][0]!r}", 1)
-    lower = {word.lower() for word in counts[name]} if distinct <= 2 else set()
+        return _ignored(words, f"always {counts['word'][0]!r}", 1)
+    lower = {word.lower() for word in counts["word"]} if distinct <= 2 else set()
     if lower & {*TRUE_WORDS} and lower <= {*TRUE_WORDS, *FALSE_WORDS}:
         return _field(words, Field(name=name, kind="flag"), "yes or no", distinct)
     numbers = present.cast(pl.Float64, strict=False)
@@ -154,6 +167,8 @@ def _number(words: pl.Series, present: pl.Series, numbers: pl.Series, distinct: 
         if distinct <= 300:
             return _field(words, Field(name=name, kind="category"), "whole numbers that look like codes", distinct)
     odd = tuple(sorted(set(present.filter(numbers.is_null())))) if numbers.null_count() else ()
+    if len(odd) > MOST_WORDS:  # a code list such as ICD: 250.01, 428, V45, E878
+        return _text(words, present, distinct)
     note = f"; {', '.join(map(repr, odd[:3]))} taken as absent" if odd else ""
     return _field(words, Field(name=name, kind="number", absent=odd), f"numbers{note}", distinct)
 
@@ -204,7 +219,8 @@ def _with_sets(fields: list[Field], frame: pl.DataFrame) -> list[Field]:
 def _share_words(columns: list[pl.Series]) -> bool:
     """Whether the most frequent words of the columns are mostly the same, and many."""
     tops = [
-        set(text_of(column, MISSING_WORDS).drop_nulls().value_counts(sort=True)[column.name][:50]) for column in columns
+        set(text_of(column, MISSING_WORDS).drop_nulls().alias("word").value_counts(sort=True)["word"][:50])
+        for column in columns
     ]
     common, together = set.intersection(*tops), set.union(*tops)
     return len(together) > 10 and len(common) >= 0.25 * len(together)

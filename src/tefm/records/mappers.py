@@ -74,7 +74,7 @@ class NumberMapper(_Mapper):
         bucket_N = np.ones(len(values_N), dtype=np.uint8)
         for edge in self.edges:  # a few comparisons over the whole column beat a binary search per value
             bucket_N += values_N > edge
-        bucket_N[~np.isfinite(values_N)] = 0
+        bucket_N *= np.isfinite(values_N)
         return bucket_N
 
     def backward(self, slots_N: NDArray[Any]) -> list[float | None]:
@@ -155,12 +155,12 @@ class SetMapper(_Mapper):
     def forward(self, words: Words, records: int) -> NDArray[np.uint8]:
         rows, ids = distinct_pairs(words)
         index = {value: position for position, value in enumerate(self.values, start=1)}
-        column_of = np.array([index.get(word, 0) for word in words.vocabulary], dtype=np.int64)
-        out_NW = np.zeros((records, 1 + len(self.values)), dtype=np.uint8)
-        out_NW[rows, column_of[ids]] = 1  # values beyond the most frequent land in column 0, overwritten next
+        slot_of = np.array([index.get(word, 0) for word in words.vocabulary], dtype=np.int64)
+        out_WN = np.zeros((1 + len(self.values), records), dtype=np.uint8)
+        out_WN[slot_of[ids], rows] = 1  # values beyond the most frequent land in slot 0, overwritten next
         counts = np.bincount(rows, minlength=records).astype(np.float64)
-        out_NW[:, 0] = self.count.forward(np.where(counts > 0, counts, np.nan))
-        return out_NW
+        out_WN[0] = self.count.forward(np.where(counts > 0, counts, np.nan))
+        return out_WN
 
     def backward(self, slots_NW: NDArray[Any]) -> list[list[str]]:
         """The members of each record; values that the flags do not hold are counted as "other"."""

@@ -8,8 +8,10 @@ Shapes: N records, D slots.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Container, Iterator, Sequence
+import os
+from collections import Counter, deque
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from dataclasses import field as attribute
 from typing import Any
@@ -41,6 +43,12 @@ SAMPLE_CELLS = 20_000_000
 SAMPLE_ROWS = 200_000
 #: Distinct words counted per column before the rare ones are dropped.
 WORDS_KEPT = 500_000
+#: Batches vectorised at the same time: numpy, polars and Arrow work outside Python's lock.
+THREADS = min(4, os.cpu_count() or 1)
+CACHE_LINE = 64
+
+#: The slots of some records, and other columns of the same records.
+_Batch = tuple[Slots, pl.DataFrame]
 
 
 class Vectoriser(BaseModel):
@@ -110,18 +118,21 @@ class Vectoriser(BaseModel):
         """The slots of a table batch by batch, for tables larger than memory."""
         return (slots_ND for slots_ND, _ in self.batches_beside(source, ()))
 
-    def batches_beside(self, source: Any, beside: Sequence[str]) -> Iterator[tuple[Slots, pl.DataFrame]]:
+    def batches_beside(self, source: Any, beside: Sequence[str]) -> Iterator[_Batch]:
         """The slots batch by batch, each with other columns of the same rows (the label, the entity) beside it."""
         layout = self.layout
-        for columns in _columns(open_table(source), self.table_schema, beside):
-            out_ND = np.empty((columns.height, layout.width), dtype=layout.dtype)
-            start = 0
-            for f, mapper in zip(self.table_schema.fields, self.mappers, strict=True):
-                width = len(mapper.slots)
-                part = _forward(columns, f, mapper)
-                out_ND[:, start : start + width] = part if part.ndim == 2 else part[:, None]
-                start += width
-            yield out_ND, columns.frame.select(beside)
+        widths = [len(mapper.slots) for mapper in self.mappers]
+        ends = np.cumsum(widths).tolist()
+
+        def vectorised(columns: _Columns) -> _Batch:
+            # Slot by slot, turned over at the end: writing the columns of a long array one by one is slower.
+            # The gap keeps the rows from standing a power of two apart, where they push each other out of the cache.
+            out_DN = np.empty((layout.width, columns.height + CACHE_LINE), dtype=layout.dtype)[:, : columns.height]
+            for f, mapper, width, end in zip(self.table_schema.fields, self.mappers, widths, ends, strict=True):
+                out_DN[end - width : end] = _forward(columns, f, mapper)
+            return np.ascontiguousarray(out_DN.T), columns.frame.select(beside)
+
+        return _in_threads(vectorised, _columns(open_table(source), self.table_schema, beside))
 
     def inverse(self, slots_ND: NDArray[Any]) -> pl.DataFrame:
         """Slots as a table again, one column per field: a bucket's middle value, a value, a list of members."""
@@ -162,17 +173,16 @@ class _Columns:
     file: str
     #: the columns that each field is read from
     sources: dict[str, tuple[str, ...]]
+    #: the words that mean "missing" in each field
+    missing: dict[str, frozenset[str]]
     sides: dict[str, pl.DataFrame]
 
     @property
     def height(self) -> int:
         return self.frame.height
 
-    def _missing(self, f: Field) -> frozenset[str]:
-        return self.schema.missing_words | {word.strip().lower() for word in f.absent}
-
     def numbers(self, f: Field) -> NDArray[np.float64]:
-        return numbers_of(self._series(f)[0], f, self._missing(f), file=self.file)
+        return numbers_of(self._series(f)[0], f, self.missing[f.name], file=self.file)
 
     def words(self, f: Field) -> Words:
         """The words of a field: of one column, a list, a delimited string, several columns or a side table."""
@@ -182,7 +192,7 @@ class _Columns:
             columns = [keys.join(self.sides[f.name], on="key", how="left", maintain_order="left")["values"]]
         if f.delimiter is not None:
             columns = [c if isinstance(c.dtype, pl.List) else split_strings(c, f.delimiter) for c in columns]
-        words = [words_of(column, self._missing(f)) for column in columns]
+        words = [words_of(column, self.missing[f.name]) for column in columns]
         return words[0] if len(words) == 1 else concatenated(words)
 
     def _series(self, f: Field) -> list[pl.Series]:
@@ -230,9 +240,23 @@ def _columns(table: Table, schema: Schema, beside: Sequence[str] = ()) -> Iterat
     needed = needed_columns(table, schema)
     there = frozenset(table.columns)
     sources = {f.name: _read_from(f, there) for f in schema.fields}
+    common = schema.missing_words
+    missing = {f.name: common | {word.strip().lower() for word in f.absent} for f in schema.fields}
     sides = {f.name: _side_lists(f.side, schema) for f in schema.fields if f.side is not None and f.name not in there}
     for frame in table.batches([*needed, *beside]):
-        yield _Columns(frame, schema, table.name, sources, sides)
+        yield _Columns(frame, schema, table.name, sources, missing, sides)
+
+
+def _in_threads(vectorise: Callable[[_Columns], _Batch], batches: Iterable[_Columns]) -> Iterator[_Batch]:
+    """The slots of every batch, in order, with a few batches under way at a time."""
+    with ThreadPoolExecutor(THREADS) as pool:
+        under_way: deque[Future[_Batch]] = deque()
+        for columns in batches:
+            under_way.append(pool.submit(vectorise, columns))
+            if len(under_way) > THREADS:
+                yield under_way.popleft().result()
+        while under_way:
+            yield under_way.popleft().result()
 
 
 def _side_lists(side: Side, schema: Schema) -> pl.DataFrame:

@@ -40,9 +40,9 @@ def words_of(series: pl.Series, missing: Iterable[str]) -> Words:
         series = series.filter(lengths > 0).explode()
     ids_N, vocabulary = _distinct(series)
     kept, clean = _cleaned(vocabulary, frozenset(missing))
-    ids_N = np.where(ids_N >= 0, kept[ids_N], -1)
+    ids_N = kept[ids_N]  # −1, for null, finds the −1 behind the words
     present = ids_N >= 0
-    return Words(rows[present], ids_N[present], clean)
+    return Words(rows, ids_N, clean) if present.all() else Words(rows[present], ids_N[present], clean)
 
 
 def split_strings(series: pl.Series, delimiter: str) -> pl.Series:
@@ -116,7 +116,7 @@ def _as_floats(series: pl.Series, field: Field, missing: frozenset[str], file: s
     if values.null_count() > text.null_count():
         values = text.str.strip_chars().cast(pl.Float64, strict=False)
         failed = text.is_not_null() & values.is_null()
-        for word, count in text.filter(failed).value_counts(sort=True).rows():
+        for word, count in text.filter(failed).alias("word").value_counts(sort=True).rows():
             if word.strip() and word.strip().lower() not in missing:
                 raise InputError(
                     f"field {field.name!r} is a number, but {count:,} of {len(series):,} values read here are not",

@@ -1,0 +1,83 @@
+"""The doctor says in words what is wrong: each fault planted, and none where there is none."""
+
+import numpy as np
+import pytest
+
+from tefm.codes.coder import SlotCoder
+from tefm.codes.config import TokenizerConfig
+from tefm.codes.doctor import examine
+from tefm.records.layout import Layout, Slot
+
+LAYOUT = Layout(
+    (*(Slot(f"n{i}", "category", 4) for i in range(4)), Slot("dx", "flag", 1, "a"), Slot("dx", "flag", 1, "b"))
+)
+
+
+def records(rows=2_000, seed=0):
+    """Four fields that go together, and two diagnoses that follow them."""
+    rng = np.random.default_rng(seed)
+    kind = rng.integers(1, 5, rows)
+    x = np.repeat(kind[:, None], 6, axis=1).astype(np.uint8)
+    x[:, 4], x[:, 5] = kind == 1, kind > 2
+    return x, np.where(kind > 2, "yes", "no").astype(object)
+
+
+def coder(x, **settings):
+    config = TokenizerConfig.preset(
+        "default", **({"levels": 2, "entries": 4, "latent": 8, "hidden": 32, "steps": 200} | settings)
+    )
+    return SlotCoder(config, device="cpu").fit(x, LAYOUT)
+
+
+def problems(found):
+    return " | ".join(f"{finding.problem} → {finding.remedy}" for finding in found.findings)
+
+
+def test_good_codes_get_no_warning():
+    x, labels = records()
+    half = np.arange(len(x)) % 2 == 0
+    found = examine(coder(x, levels=1), x, labels_N=labels, train_N=half, test_N=~half)
+    assert found.fidelity.slot_accuracy == 1.0
+    assert found.ceiling is not None and found.ceiling["codes"].auroc > 0.99
+    assert not found.findings, problems(found)
+
+
+def test_a_lost_field_is_named_with_a_remedy():
+    x, _ = records()
+    x[:, 3] = np.random.default_rng(1).integers(1, 5, len(x))  # independent of everything: four entries cannot hold it
+    said = problems(examine(coder(x, levels=1), x))
+    assert "lost" in said and "n3" in said and "--levels 2" in said
+
+
+def test_a_collapsed_level_is_called_out():
+    x, _ = records()
+    good = coder(x, entries=8)
+    good.network.quantiser.codebooks_KCd.data[0, 1:] = 1e6  # every record picks the one entry that is left
+    said = problems(examine(good, x))
+    assert "level 1 has collapsed" in said and "--entries" in said
+
+
+def test_a_signal_that_the_codes_drop_is_called_out():
+    x, _ = records()
+    hidden = np.random.default_rng(2).integers(1, 5, len(x))
+    x[:, 3] = hidden
+    labels = np.where(hidden > 2, "yes", "no").astype(object)
+    half = np.arange(len(x)) % 2 == 0
+    said = problems(examine(coder(x, levels=1), x, labels_N=labels, train_N=half, test_N=~half))
+    assert "the codes can predict at AUROC" in said and "share their code with a record of another label" in said
+
+
+def test_json_is_plain():
+    import json
+
+    x, _ = records(200)
+    body = json.loads(json.dumps(examine(coder(x), x).to_dict()))
+    assert body["ceiling"] is None and body["task_aware"] is False
+    assert [level["level"] for level in body["use"]] == [1, 2]
+
+
+@pytest.mark.parametrize("part", ["judged", "all"])
+def test_fidelity_is_measured_on_the_judged_records(part):
+    x, _ = records(300)
+    judged = np.arange(300) < 50 if part == "judged" else None
+    assert examine(coder(x), x, judged_N=judged).fidelity.records == (50 if part == "judged" else 300)

@@ -1,0 +1,133 @@
+"""The command line: the whole path of a user's table, --json for machines, errors without a traceback."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import polars as pl
+import pytest
+
+TINY = ("--steps", "60", "--levels", "2", "--entries", "8", "--set", "hidden=32", "--set", "latent=8")
+
+
+def tefm(*words, ok=True):
+    done = subprocess.run(
+        [sys.executable, "-m", "tefm.cli", *map(str, words)], capture_output=True, text=True, check=False
+    )
+    assert "Traceback" not in done.stderr + done.stdout, done.stderr
+    assert (done.returncode == 0) == ok, done.stderr + done.stdout
+    return done.stdout if ok else done.stderr
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with a table and what every verb makes of it."""
+    folder = tmp_path_factory.mktemp("cli")
+    rng = np.random.default_rng(0)
+    kind = rng.integers(0, 4, 600)
+    table = pl.DataFrame(
+        {
+            "patient_id": [f"p{i // 3}" for i in range(600)],
+            "day": np.arange(600),
+            "score": kind * 10 + rng.normal(size=600).round(2),
+            "ward": [["north", "south", "east", None][k] for k in kind],
+            "codes": [";".join(np.array(["a", "b", "c", "d"])[: k + 1]) for k in kind],
+            "died": np.where((kind == 3) ^ (rng.random(600) < 0.2), "yes", "no"),
+        }
+    )
+    table.write_csv(folder / "table.csv")
+    facts = json.loads(
+        tefm(
+            "inspect",
+            folder / "table.csv",
+            "--label",
+            "died",
+            "--time",
+            "day",
+            "--out",
+            folder / "schema.yaml",
+            "--json",
+        )
+    )
+    fitted = json.loads(
+        tefm(
+            "tokenize",
+            folder / "table.csv",
+            "--schema",
+            folder / "schema.yaml",
+            "--out",
+            folder / "tok",
+            *TINY,
+            "--json",
+        )
+    )
+    return folder, facts, fitted
+
+
+def test_inspect_tells_every_column(place):
+    folder, facts, _ = place
+    kinds = {column["column"]: column["kind"] for column in facts["columns"]}
+    expected = {"patient_id": "entity", "day": "time", "died": "label"}
+    assert kinds == expected | {"score": "number", "ward": "category", "codes": "set"}
+    assert "score" in tefm("inspect", folder / "table.csv")
+
+
+def test_tokenize_is_task_aware_with_a_label_and_unsupervised_on_demand(place, tmp_path):
+    folder, _, fitted = place
+    assert fitted["task_aware"] and fitted["classes"] == ["no", "yes"] and fitted["levels"] == 2
+    given = ("--schema", folder / "schema.yaml", "--out", tmp_path / "plain", *TINY)
+    plain = tefm("tokenize", folder / "table.csv", *given, "--unsupervised", "--json")
+    assert not json.loads(plain)["task_aware"]
+
+
+def test_encode_and_decode(place, tmp_path):
+    folder, *_ = place
+    tefm("encode", folder / "tok", folder / "table.csv", "--out", tmp_path / "codes.parquet")
+    codes = pl.read_parquet(tmp_path / "codes.parquet")
+    assert codes.columns == ["patient_id", "day", "died", "code_a", "code_b"] and codes.height == 600
+    tefm("decode", folder / "tok", tmp_path / "codes.parquet", "--out", tmp_path / "back.parquet")
+    back = pl.read_parquet(tmp_path / "back.parquet")
+    assert back.columns == ["score", "ward", "codes"] and back.height == 600
+    shown = tefm("decode", folder / "tok", tmp_path / "codes.parquet", "--words", "--rows", "2")
+    assert shown.count("This record:") == 2 and "<a_" in shown
+    first = json.loads(tefm("decode", folder / "tok", tmp_path / "codes.parquet", "--rows", "1", "--json"))
+    assert set(first[0]) == {"score", "ward", "codes"}
+
+
+def test_doctor(place):
+    folder, *_ = place
+    found = json.loads(tefm("doctor", folder / "tok", folder / "table.csv", "--json"))
+    assert set(found["ceiling"]) == {"raw slots", "latents", "codes"}
+    assert 0.5 < found["ceiling"]["raw slots"]["auroc"] <= 1
+    assert len(found["use"]) == 2 and found["fidelity"]["records"] == 600
+    shown = tefm("doctor", folder / "tok", folder / "table.csv")
+    for title in ("What comes back", "Codebooks", "Collisions", "Hierarchy", "Code ceiling"):
+        assert title in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (("inspect", "nowhere.csv"), ("nowhere.csv",)),
+        (("inspect", "{folder}/table.csv", "--label", "dead"), ("label", "dead", "did you mean")),
+        (("tokenize", "{folder}/table.csv", "--out", "{folder}/x", "--set", "levls=3"), ("levls", "levels")),
+        (("tokenize", "{folder}/table.csv", "--out", "{folder}/x", "--set", "levels"), ("name=value",)),
+        (("tokenize", "{folder}/table.csv", "--out", "{folder}"), ("not ours",)),
+        (("tokenize", "{folder}/table.csv", "--out", "{folder}/x", "--preset", "papers"), ("preset", "paper")),
+        (("encode", "{folder}", "{folder}/table.csv", "--out", "{folder}/c.parquet"), ("manifest",)),
+        (("encode", "{folder}/tok", "{folder}/schema.yaml", "--out", "{folder}/c.parquet"), ("schema.yaml",)),
+        (("decode", "{folder}/tok", "{folder}/table.csv"), ("code_a",)),
+    ],
+)
+def test_errors_are_one_clear_message(place, words, parts):
+    folder, *_ = place
+    message = tefm(*(word.format(folder=folder) for word in words), ok=False)
+    assert "error" in message
+    for part in parts:
+        assert part in message
+
+
+def test_every_verb_has_an_example():
+    for verb in ("inspect", "tokenize", "encode", "decode", "doctor", "demo"):
+        assert f"tefm {verb}" in tefm(verb, "--help").replace("\n", " ")
