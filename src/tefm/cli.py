@@ -223,7 +223,7 @@ def doctor(
 
 @app.command(epilog="Example: tefm demo")
 def demo(
-    steps: Annotated[int, typer.Option(help="training steps")] = 1_200,
+    steps: Annotated[int, typer.Option(help="training steps")] = 1_500,
     as_json: JsonOption = False,
 ) -> None:
     """Fit a tokenizer on the embedded hospital data and show what its codes keep."""

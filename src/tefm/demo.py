@@ -22,7 +22,7 @@ from tefm.records.sequences import by_entity, rows_of, split
 from tefm.tables import examination_tables
 
 
-def run_demo(*, steps: int = 1_200, quiet: bool = False) -> dict[str, Any]:
+def run_demo(*, steps: int = 1_500, quiet: bool = False) -> dict[str, Any]:
     """Run the demo and return its figures."""
     started = time.perf_counter()
     data = diabetes130()

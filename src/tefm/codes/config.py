@@ -116,7 +116,8 @@ class TokenizerConfig(BaseModel):
         )
 
 
-#: The paper's plain objective: squared error on scaled slots, codebook and commitment losses, greedy codes.
+#: The paper's plain objective: squared error on scaled slots, codebook and commitment losses, greedy codes. Codebooks
+#: start from k-means and dead entries are replaced here too, so that the comparison is of objectives.
 PAPER: dict[str, Any] = {
     "latent": 64,
     "blocks": 0,
@@ -127,7 +128,6 @@ PAPER: dict[str, Any] = {
     "ordinal_weight": 0.0,
     "label_weight": 0.0,
     "codebook": "gradient",
-    "replace_dead": False,
     "settle": 0,
     "mask_share": 0.0,
     "warm_share": 0.0,

@@ -18,7 +18,7 @@ from tefm.codes.tokenizer import RecordTokenizer
 from tefm.console import progress
 from tefm.errors import InputError
 from tefm.files import replacing
-from tefm.records.read import Table, open_table
+from tefm.records.read import Table, open_table, parquet_files
 
 
 def code_columns(levels: int) -> list[str]:
@@ -37,9 +37,10 @@ def encode_to_parquet(
         raise InputError("the codes of a folder go to a folder; this is a file", file=out, remedy="give a new folder")
     if out.resolve() == source.resolve():
         raise InputError("the codes cannot replace the table", file=out, remedy="give another folder")
-    open_table(source)  # refuses an empty folder and files that do not belong together
-    paths = sorted(path for path in source.rglob("*.parquet") if not path.name.startswith((".", "_")))
-    return sum(_encode_file(tokenizer, open_table(path), out / path.relative_to(source)) for path in paths)
+    open_table(source)  # refuses files that do not belong together
+    return sum(
+        _encode_file(tokenizer, open_table(path), out / path.relative_to(source)) for path in parquet_files(source)
+    )
 
 
 def read_codes(source: str | Path, levels: int) -> Codes:

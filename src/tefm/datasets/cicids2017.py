@@ -21,7 +21,7 @@ from tefm.errors import InputError, SettingsError
 from tefm.records.read import Table, open_table
 from tefm.records.schema import MISSING_WORDS, Field, Schema
 from tefm.records.sequences import by_window
-from tefm.records.sources import explaining, open_bytes
+from tefm.records.source import explaining, open_bytes
 from tefm.records.words import numbers_of
 
 SOURCE = (

@@ -104,12 +104,11 @@ class CategoryMapper(_Mapper):
     def slots(self) -> tuple[Slot, ...]:
         return (Slot(self.field, "category", len(self.values) + 1),)
 
-    def forward(self, words: Words, records: int) -> NDArray[np.uint16]:
-        index = {value: position for position, value in enumerate(self.values, start=1)}
-        slot_of = np.array([index.get(word, len(self.values) + 1) for word in words.vocabulary], dtype=np.uint16)
-        out_N = np.zeros(records, dtype=np.uint16)
-        out_N[words.rows] = slot_of[words.ids]
-        return out_N
+    def forward(self, ids_N: NDArray[np.int64], words: Sequence[str | None]) -> NDArray[np.uint16]:
+        """The value of each word; `ids_N` are places in `words`, where None is absent."""
+        slots: dict[str | None, int] = {value: slot for slot, value in enumerate(self.values, start=1)}
+        slots[None] = 0
+        return np.array([slots.get(word, len(self.values) + 1) for word in words], dtype=np.uint16)[ids_N]
 
     def backward(self, slots_N: NDArray[Any]) -> list[str | None]:
         values = (None, *self.values, OTHER)

@@ -19,20 +19,9 @@ import pyarrow as pa
 from polars.exceptions import PanicException, PolarsError
 
 from tefm.errors import InputError, SettingsError, did_you_mean
-from tefm.records.sources import (
-    Source,
-    explaining,
-    first_line,
-    from_arrow,
-    from_frame,
-    open_csv,
-    open_duckdb,
-    open_ipc,
-    open_jsonl,
-    open_parquet,
-    refuse_duplicates,
-    refuse_types,
-)
+from tefm.records.delimited import open_csv
+from tefm.records.source import Source, explaining, first_line, from_arrow, from_frame, refuse_duplicates
+from tefm.records.sources import open_duckdb, open_ipc, open_jsonl, open_parquet, refuse_types
 
 MEMORY = "table in memory"
 
@@ -237,7 +226,7 @@ def _arrow_column(series: Any) -> pa.Array | pa.ChunkedArray:
 def _open_path(path: Path, query: str | None, column_names: Sequence[str] | None) -> Table:
     with explaining(path, "table"):
         if path.is_dir():
-            return _open_many(path, _parquet_files(path), query, column_names)
+            return _open_many(path, parquet_files(path), query, column_names)
         if path.exists():
             return _open_file(path, query, column_names)
         if glob.has_magic(str(path)):
@@ -311,7 +300,7 @@ def _difference(table: Table, other: Table) -> str:
     return f"  only in {table.name}: {_listed(only) or 'none'}"
 
 
-def _parquet_files(folder: Path) -> list[Path]:
+def parquet_files(folder: Path) -> list[Path]:
     """All Parquet files below a folder, by name; hidden and unfinished ones (`.x`, `_x`) are no part of it."""
     paths = sorted(path for path in folder.rglob("*") if path.name.lower().endswith(FORMATS["Parquet"]))
     paths = [path for path in paths if path.is_file() and not _is_hidden(path.relative_to(folder))]

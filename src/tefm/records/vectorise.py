@@ -35,7 +35,7 @@ from tefm.records.mappers import (
 )
 from tefm.records.read import Table, open_table
 from tefm.records.schema import FALSE_WORDS, TRUE_WORDS, Field, Schema, Side
-from tefm.records.words import Words, numbers_of, split_strings, text_of, words_of
+from tefm.records.words import Words, numbers_of, split_strings, text_of, word_ids, words_of
 
 #: Numbers kept to find the bucket edges: with more rows than this, edges come from a random sample of them,
 #: whose quantiles are within 0.1 percentage points of the whole.
@@ -45,6 +45,8 @@ SAMPLE_ROWS = 200_000
 WORDS_KEPT = 500_000
 #: Batches vectorised at the same time: numpy, polars and Arrow work outside Python's lock.
 THREADS = min(4, os.cpu_count() or 1)
+#: A batch has at most so many records, and so many slots in all.
+BATCH_ROWS, BATCH_SLOTS = 1 << 17, 1 << 23
 CACHE_LINE = 64
 
 #: The slots of some records, and other columns of the same records.
@@ -90,7 +92,7 @@ class Vectoriser(BaseModel):
             sample.add(np.stack([columns.numbers(f) for f in numbers], axis=1) if numbers else None)
             for f in schema.fields:
                 if f.kind != "number":
-                    learners[f.name].update(columns.words(f), columns.height)
+                    learners[f.name].update(columns)
         if rows == 0:
             raise InputError("the table has no rows", file=table.name, remedy="give at least one training row")
         values = dict(zip((f.name for f in numbers), sample.columns(), strict=True))
@@ -132,7 +134,8 @@ class Vectoriser(BaseModel):
                 out_DN[end - width : end] = _forward(columns, f, mapper)
             return np.ascontiguousarray(out_DN.T), columns.frame.select(beside)
 
-        return _in_threads(vectorised, _columns(open_table(source), self.table_schema, beside))
+        rows = min(BATCH_ROWS, max(1, BATCH_SLOTS // layout.width))
+        return _in_threads(vectorised, _columns(open_table(source), self.table_schema, beside, rows))
 
     def inverse(self, slots_ND: NDArray[Any]) -> pl.DataFrame:
         """Slots as a table again, one column per field: a bucket's middle value, a value, a list of members."""
@@ -184,8 +187,12 @@ class _Columns:
     def numbers(self, f: Field) -> NDArray[np.float64]:
         return numbers_of(self._series(f)[0], f, self.missing[f.name], file=self.file)
 
+    def word_ids(self, f: Field) -> tuple[NDArray[np.int64], list[str | None]]:
+        """The word of each record, as its place in a list of words."""
+        return word_ids(self._series(f)[0], self.missing[f.name])
+
     def words(self, f: Field) -> Words:
-        """The words of a field: of one column, a list, a delimited string, several columns or a side table."""
+        """The words of a set: of one column, a list, a delimited string, several columns or a side table."""
         columns = self._series(f)
         if f.name in self.sides:
             keys = pl.DataFrame({"key": text_of(columns[0], self.schema.missing_words)})
@@ -236,14 +243,14 @@ def needed_columns(table: Table, schema: Schema) -> tuple[str, ...]:
     return tuple(needed)
 
 
-def _columns(table: Table, schema: Schema, beside: Sequence[str] = ()) -> Iterator[_Columns]:
+def _columns(table: Table, schema: Schema, beside: Sequence[str] = (), rows: int = BATCH_ROWS) -> Iterator[_Columns]:
     needed = needed_columns(table, schema)
     there = frozenset(table.columns)
     sources = {f.name: _read_from(f, there) for f in schema.fields}
     common = schema.missing_words
     missing = {f.name: common | {word.strip().lower() for word in f.absent} for f in schema.fields}
     sides = {f.name: _side_lists(f.side, schema) for f in schema.fields if f.side is not None and f.name not in there}
-    for frame in table.batches([*needed, *beside]):
+    for frame in table.batches([*needed, *beside], rows):
         yield _Columns(frame, schema, table.name, sources, missing, sides)
 
 
@@ -270,28 +277,30 @@ def _forward(columns: _Columns, f: Field, mapper: Mapper) -> NDArray[Any]:
     match mapper:
         case NumberMapper():
             return mapper.forward(columns.numbers(f))
+        case CategoryMapper():
+            return mapper.forward(*columns.word_ids(f))
         case FlagMapper():
-            return _flags(columns.words(f), f, columns)
-        case _:
+            return _flags(*columns.word_ids(f), f, columns.file)
+        case SetMapper():
             return mapper.forward(columns.words(f), columns.height)
 
 
-def _flags(words: Words, f: Field, columns: _Columns) -> NDArray[np.uint8]:
+def _flags(ids_N: NDArray[np.int64], words: Sequence[str | None], f: Field, file: str) -> NDArray[np.uint8]:
     on = frozenset(f.on) if f.on is not None else frozenset(TRUE_WORDS)
-    state = np.zeros(len(words.vocabulary), dtype=np.uint8)
-    for position, word in enumerate(words.vocabulary):
+    state = np.zeros(len(words), dtype=np.uint8)
+    for position, word in enumerate(words):
+        if word is None:
+            continue
         state[position] = word in on or word.lower() in on
         if f.on is None and not state[position] and word.lower() not in FALSE_WORDS:
             raise InputError(
                 f"field {f.name!r} is a flag, but this is neither yes nor no",
-                file=columns.file,
+                file=file,
                 column=f.source[0],
                 value=word,
                 remedy="list what means yes under the field's `on:`, or change its kind to `category`",
             )
-    out_N = np.zeros(columns.height, dtype=np.uint8)
-    out_N[words.rows] = state[words.ids]
-    return out_N
+    return state[ids_N]
 
 
 # ---- what fit collects ------------------------------------------------------------------------------------------
@@ -306,16 +315,21 @@ class _Learner:
     counts: Counter[str] = attribute(default_factory=Counter)
     lengths: Counter[int] = attribute(default_factory=Counter)
 
-    def update(self, words: Words, records: int) -> None:
-        rows, ids = distinct_pairs(words)
-        per_word = np.bincount(ids, minlength=len(words.vocabulary))
-        self.counts.update(dict(zip(words.vocabulary, per_word.tolist(), strict=True)))
-        if len(self.counts) > 2 * WORDS_KEPT:
-            self.counts = Counter(dict(self.counts.most_common(WORDS_KEPT)))
+    def update(self, columns: _Columns) -> None:
+        words: Sequence[str | None]
         if self.field.kind == "set":
-            per_record = np.bincount(rows, minlength=records)
+            found = columns.words(self.field)
+            words, (rows, ids) = found.vocabulary, distinct_pairs(found)
+            per_record = np.bincount(rows, minlength=columns.height)
             sizes, times = np.unique(per_record[per_record > 0], return_counts=True)
             self.lengths.update(dict(zip(sizes.tolist(), times.tolist(), strict=True)))
+        else:
+            ids, words = columns.word_ids(self.field)
+        for word, count in zip(words, np.bincount(ids, minlength=len(words)).tolist(), strict=True):
+            if word is not None:
+                self.counts[word] += count
+        if len(self.counts) > 2 * WORDS_KEPT:
+            self.counts = Counter(dict(self.counts.most_common(WORDS_KEPT)))
 
     def finish(self) -> Mapper:
         f = self.field

@@ -31,6 +31,17 @@ class Words:
     vocabulary: list[str]
 
 
+def word_ids(series: pl.Series, missing: Iterable[str]) -> tuple[NDArray[np.int64], list[str | None]]:
+    """Each value as the place of its word in a list of words; None in that list is missing.
+
+    A word that the column writes in several ways, with and without blanks, stands there several times.
+    """
+    ids_N, distinct = _distinct(series)
+    known = frozenset(missing)
+    words = [None if not (word := raw.strip()) or word.lower() in known else word for raw in distinct]
+    return ids_N, [*words, None]
+
+
 def words_of(series: pl.Series, missing: Iterable[str]) -> Words:
     """The words of a column; a list column gives several pairs per row."""
     rows = np.arange(len(series))
@@ -38,11 +49,12 @@ def words_of(series: pl.Series, missing: Iterable[str]) -> Words:
         lengths = series.list.len().fill_null(0).to_numpy()
         rows = np.repeat(rows, lengths)
         series = series.filter(lengths > 0).explode()
-    ids_N, vocabulary = _distinct(series)
-    kept, clean = _cleaned(vocabulary, frozenset(missing))
-    ids_N = kept[ids_N]  # −1, for null, finds the −1 behind the words
+    ids_N, words = word_ids(series, missing)
+    vocabulary = [word for word in dict.fromkeys(words) if word is not None]
+    index: dict[str | None, int] = {word: position for position, word in enumerate(vocabulary)}
+    ids_N = np.array([index.get(word, -1) for word in words])[ids_N]
     present = ids_N >= 0
-    return Words(rows, ids_N, clean) if present.all() else Words(rows[present], ids_N[present], clean)
+    return Words(rows[present], ids_N[present], vocabulary)
 
 
 def split_strings(series: pl.Series, delimiter: str) -> pl.Series:
@@ -51,7 +63,7 @@ def split_strings(series: pl.Series, delimiter: str) -> pl.Series:
 
 
 def _distinct(series: pl.Series) -> tuple[NDArray[np.int64], list[str]]:
-    """Index of each value into the distinct values (−1 for null), and those values as strings."""
+    """Index of each value into the distinct values (one behind them for null), and those values as strings."""
     if series.dtype == pl.Object:  # e.g. Python objects out of a pandas column of mixed types
         series = pl.Series(series.name, [None if v is None or v != v else str(v) for v in series.to_list()], pl.String)
     if isinstance(series.dtype, pl.Categorical | pl.Enum | pl.Int128):  # Arrow has no integers of 128 bits
@@ -62,7 +74,7 @@ def _distinct(series: pl.Series) -> tuple[NDArray[np.int64], list[str]]:
     if pa.types.is_string_view(array.type):
         array = array.cast(pa.large_string())
     encoded = array if pa.types.is_dictionary(array.type) else pc.dictionary_encode(array)
-    ids = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    ids: NDArray[np.int64] = encoded.indices.cast(pa.int64()).fill_null(len(encoded.dictionary)).to_numpy()
     return ids, [_as_word(value) for value in encoded.dictionary.to_pylist()]
 
 
@@ -71,17 +83,6 @@ def _as_word(value: object) -> str:
     if isinstance(value, float):
         return str(int(value)) if value.is_integer() else "" if value != value else str(value)
     return "" if value is None else str(value)
-
-
-def _cleaned(vocabulary: list[str], missing: frozenset[str]) -> tuple[NDArray[np.int64], list[str]]:
-    """New index of each word (−1 where it means missing) and the stripped, distinct words."""
-    index: dict[str, int] = {}
-    kept = np.full(len(vocabulary) + 1, -1, dtype=np.int64)
-    for old, raw in enumerate(vocabulary):
-        word = raw.strip()
-        if word and word.lower() not in missing:
-            kept[old] = index.setdefault(word, len(index))
-    return kept, list(index)
 
 
 def numbers_of(series: pl.Series, field: Field, missing: Iterable[str], *, file: str | None) -> NDArray[np.float64]:
