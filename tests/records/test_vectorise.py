@@ -494,3 +494,13 @@ def test_rare_words_are_dropped_when_there_are_too_many(monkeypatch: pytest.Monk
     words = [f"rare {i}" if i % 2 else f"often {i % 6}" for i in range(1_000)]
     vectoriser = Vectoriser.fit(pl.DataFrame({"x": words}), one(Field(name="x", kind="category", top=3)))
     assert [vectoriser.mappers[0].say(value) for value in (1, 2, 3)] == ["often 0", "often 2", "often 4"]
+
+
+def test_a_set_without_its_count_has_flags_alone() -> None:
+    table = pl.DataFrame({"dx": [["a", "b"], ["a"], None, ["c"]]})
+    schema = Schema(fields=(Field(name="dx", kind="set", top=2, count=False),))
+    vectoriser = Vectoriser.fit(table, schema)
+    slots = vectoriser.transform(table)
+    assert slots.tolist() == [[1, 1], [1, 0], [0, 0], [0, 0]]
+    assert vectoriser.inverse(slots)["dx"].to_list() == [["a", "b"], ["a"], [], []]
+    assert (vectoriser.transform(vectoriser.inverse(slots)) == slots).all()

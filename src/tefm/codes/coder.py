@@ -65,7 +65,8 @@ class SlotCoder:
         """Learn codes; `labels_N` (None where unknown) makes them task-aware.
 
         `groups_N` says which records belong together (an entity): they are held out together. Without
-        `validation_ND`, a tenth of the groups is held out for early stopping.
+        `validation_ND` (judged by what comes back, as its labels are not known), a tenth of the groups is held out
+        for early stopping.
         """
         if len(x_ND) < 2:
             raise InputError(
@@ -78,15 +79,14 @@ class SlotCoder:
             self.classes_, numbers_N = class_numbers(labels_N)
             targets_NQ = torch.from_numpy(cross_fitted_scores(x_ND, numbers_N, groups_N, seed=self.config.seed))
         held_N = np.zeros(len(x_ND), dtype=bool)
-        if validation_ND is None or targets_NQ is not None:
-            # the label head's targets exist for training records only, so its validation comes from them
+        if validation_ND is None:
             held_N = _held_out(groups_N, self.config.seed)
             validation_ND = x_ND[held_N]
         data = TrainingData(
             torch.from_numpy(x_ND[~held_N]),
             torch.from_numpy(validation_ND),
             None if targets_NQ is None else targets_NQ[torch.from_numpy(~held_N)],
-            None if targets_NQ is None else targets_NQ[torch.from_numpy(held_N)],
+            None if targets_NQ is None or not held_N.any() else targets_NQ[torch.from_numpy(held_N)],
         )
         self.config = self.config.resolved(rows=len(data.x_ND), layout=layout)
         checkpoint = Path(checkpoint) if checkpoint is not None else None

@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tefm.console import progress
+
 #: Records of a frequent class beyond this many times the rarest class are left out of each fit.
 CLASS_RATIO = 10
 #: A class is never cut below this many records.
@@ -34,12 +36,14 @@ def cross_fitted_scores(
     fold_N = fold_of_group[groups_N]
     classes = int(labels_N.max()) + 1
     scores_NQ = np.zeros((len(x_ND), 1 if classes == 2 else classes))
-    for fold in range(folds):
-        fit = _thinned(np.flatnonzero((fold_N != fold) & (labels_N >= 0)), labels_N, rng)
-        held = fold_N == fold
-        # a class so rare that the other folds lack it teaches nothing: its records keep the score 0
-        if held.any() and len(np.unique(labels_N[fit])) > 1:
-            scores_NQ[held] = _scores(x_ND[fit], labels_N[fit], x_ND[held], classes, seed)
+    with progress("asking what the label rests on", folds) as advance:
+        for fold in range(folds):
+            fit = _thinned(np.flatnonzero((fold_N != fold) & (labels_N >= 0)), labels_N, rng)
+            held = fold_N == fold
+            # a class so rare that the other folds lack it teaches nothing: its records keep the score 0
+            if held.any() and len(np.unique(labels_N[fit])) > 1:
+                scores_NQ[held] = _scores(x_ND[fit], labels_N[fit], x_ND[held], classes, seed)
+            advance(1)
     return ((scores_NQ - scores_NQ.mean(axis=0)) / (scores_NQ.std(axis=0) + 1e-9)).astype(np.float32)
 
 

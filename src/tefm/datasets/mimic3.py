@@ -24,8 +24,7 @@ SOURCE = (
     "Johnson et al., Scientific Data 3, 2016, 160035"
 )
 
-#: Slots of the three blocks. Every set begins with its count: that of the drugs is the eighth structured slot
-#: ("29 total medications" in the paper's cases), those of the other two take the place of their rarest code.
+#: Codes told apart in each of the three blocks.
 DIAGNOSES, PROCEDURES, DRUGS = 200, 100, 150
 
 CARE_UNITS = {
@@ -49,9 +48,8 @@ def mimic3(folder: str | Path, *, balanced: bool = True, seed: int = 0) -> Datas
 
     - 8 structured: admission type, insurance, ethnicity, first care unit, number of ICU stays, days in hospital,
       days in ICU, number of drugs;
-    - 200 for diagnoses: how many, and the 199 most frequent ICD-9 codes;
-    - 100 for procedures: how many, and the 99 most frequent ICD-9 codes;
-    - 150 for the most frequent drugs.
+    - the 200 most frequent diagnoses and the 100 most frequent procedures (ICD-9 codes);
+    - the 150 most frequent drugs.
 
     As in the paper, lengths of stay, ICD codes and drugs are those of the whole admission, the last one included.
     They are complete only at discharge: the task is to recognise an outcome from its record, not to foresee it.
@@ -87,8 +85,9 @@ def _schema(diagnosis_titles: dict[str, str], procedure_titles: dict[str, str]) 
     def number(name: str, title: str, unit: str | None = None) -> Field:
         return Field(name=name, kind="number", title=title, unit=unit, group="Admission")
 
-    def many(name: str, title: str, codes: int, names: dict[str, str] | None = None) -> Field:
-        return Field(name=name, kind="set", title=title, group=title, top=codes, names=names or {})
+    def many(name: str, codes: int, names: dict[str, str] | None = None, *, count: bool = False) -> Field:
+        title = name.capitalize()
+        return Field(name=name, kind="set", title=title, group=title, top=codes, names=names or {}, count=count)
 
     return Schema(
         fields=(
@@ -99,9 +98,9 @@ def _schema(diagnosis_titles: dict[str, str], procedure_titles: dict[str, str]) 
             number("icu_stays", "ICU stays"),
             number("hospital_days", "Hospital stay", "days"),
             number("icu_days", "ICU stay", "days"),
-            many("diagnoses", "Diagnoses", DIAGNOSES - 1, diagnosis_titles),
-            many("procedures", "Procedures", PROCEDURES - 1, procedure_titles),
-            many("drugs", "Drugs", DRUGS),
+            many("diagnoses", DIAGNOSES, diagnosis_titles),
+            many("procedures", PROCEDURES, procedure_titles),
+            many("drugs", DRUGS, count=True),  # the number of drugs is the eighth structured slot
         ),
         record="admission",
         entity="subject_id",

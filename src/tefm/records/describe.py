@@ -36,21 +36,20 @@ def statements(vectoriser: Vectoriser, slots_D: NDArray[Any], fields: Collection
         present = np.flatnonzero(part)
         if len(present) and (fields is None or field.name in fields):
             if isinstance(mapper, SetMapper):
-                words = _set_in_words(mapper, part)
+                words = f"{field.shown}: {_set_in_words(mapper, part)}"
             elif mapper.kind == "flag":
                 words = field.shown
             else:
                 words = f"{field.shown}: {mapper.say(int(part[0]))}"
-            if isinstance(mapper, SetMapper):
-                words = f"{field.shown}: {words}"
             said.append(Statement(field.name, field.group, words, tuple((start + present).tolist())))
         start += len(mapper.slots)
     return said
 
 
 def _set_in_words(mapper: SetMapper, part: NDArray[Any]) -> str:
-    members = [mapper.say_member(mapper.values[i]) for i in np.flatnonzero(part[1:])]
-    count = mapper.count.say(int(part[0])) if part[0] else None
+    present, bucket = mapper.present(part)
+    members = [mapper.say_member(member) for member in present]
+    count = mapper.count.say(bucket) if mapper.count and bucket else None
     if not members:
         return f"{count} in all"  # rare ones, or masked: the record does not say which
     listed = ", ".join(members)

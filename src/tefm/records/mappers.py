@@ -139,17 +139,17 @@ class FlagMapper(_Mapper):
 
 
 class SetMapper(_Mapper):
-    """A bucketed count of distinct values, then one flag for each of the most frequent values."""
+    """A bucketed count of distinct values (unless left out), then one flag for each of the most frequent values."""
 
     kind: Literal["set"] = "set"
     values: tuple[str, ...]
-    count: NumberMapper
+    count: NumberMapper | None
     names: dict[str, str] = {}
 
     @property
     def slots(self) -> tuple[Slot, ...]:
         members = (Slot(self.field, "flag", 1, member=value) for value in self.values)
-        return (*self.count.slots, *members)
+        return (*(self.count.slots if self.count else ()), *members)
 
     def forward(self, words: Words, records: int) -> NDArray[np.uint8]:
         rows, ids = distinct_pairs(words)
@@ -157,6 +157,8 @@ class SetMapper(_Mapper):
         slot_of = np.array([index.get(word, 0) for word in words.vocabulary], dtype=np.int64)
         out_WN = np.zeros((1 + len(self.values), records), dtype=np.uint8)
         out_WN[slot_of[ids], rows] = 1  # values beyond the most frequent land in slot 0, overwritten next
+        if self.count is None:
+            return out_WN[1:]
         counts = np.bincount(rows, minlength=records).astype(np.float64)
         out_WN[0] = self.count.forward(np.where(counts > 0, counts, np.nan))
         return out_WN
@@ -164,11 +166,16 @@ class SetMapper(_Mapper):
     def backward(self, slots_NW: NDArray[Any]) -> list[list[str]]:
         """The members of each record; values that the flags do not hold are counted as "other"."""
         found = []
-        for count, row in zip(slots_NW[:, 0].tolist(), slots_NW[:, 1:], strict=True):
-            members = [self.values[i] for i in np.flatnonzero(row)]
-            unknown = max(1, int(self.count.low[count - 1])) - len(members) if count else 0
+        for row in slots_NW:
+            members, count = self.present(row)
+            unknown = max(1, int(self.count.low[count - 1])) - len(members) if self.count and count else 0
             found.append(members + [f"{OTHER} {i + 1}" for i in range(unknown)])
         return found
+
+    def present(self, slots_W: NDArray[Any]) -> tuple[list[str], int]:
+        """The members of one record and its count bucket (0 when absent or not kept)."""
+        members = [self.values[i] for i in np.flatnonzero(slots_W[1:] if self.count else slots_W)]
+        return members, int(slots_W[0]) if self.count else 0
 
     def say_member(self, member: str) -> str:
         name = self.names.get(member)

@@ -69,6 +69,8 @@ class Field(BaseModel):
     buckets: int = Setting(default=10, ge=1, le=250)
     #: categories and sets: this many most frequent values are told apart; None is the kind's default
     top: int | None = Setting(default=None, ge=1, le=60_000)
+    #: sets: whether a bucketed count of values stands in front of the flags
+    count: bool = True
     #: sets held in one string, e.g. "428;250.01;401"
     delimiter: str | None = Setting(default=None, min_length=1)
     #: values that mean "absent" in this field, beside the schema's `missing` words

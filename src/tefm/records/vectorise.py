@@ -346,7 +346,7 @@ class _Learner:
             return CategoryMapper(field=f.name, values=values, names=names)
         sizes = np.array(sorted(self.lengths), dtype=np.float64)
         times = np.array([self.lengths[int(size)] for size in sizes], dtype=np.int64)
-        count = NumberMapper.fit(f.name, np.repeat(sizes, times), f.buckets)
+        count = NumberMapper.fit(f.name, np.repeat(sizes, times), f.buckets) if f.count else None
         return SetMapper(field=f.name, values=values, count=count, names=names)
 
     def _names(self) -> dict[str, str]:
