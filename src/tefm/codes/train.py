@@ -88,7 +88,7 @@ class Trainer:
         torch.manual_seed(config.seed)
         targets = 0 if data.targets_NQ is None else data.targets_NQ.shape[1]
         self.network = CodeNetwork(layout, config, targets=targets).to(device)
-        self.network.start_at_frequencies(self.data.x_ND[:LATENTS])
+        self.network.start_at_frequencies(self.data.x_ND[self._sample()])
         self.loss = ReconstructionLoss(layout, config, self.data.x_ND)
         trained = [p for p in self.network.parameters() if p.requires_grad]
         self.optimiser = torch.optim.AdamW(trained, lr=config.learning_rate, weight_decay=config.weight_decay)
@@ -96,6 +96,8 @@ class Trainer:
         self.history = History()
         self.best = _Best()
         self.step = 0
+        #: the order of the rows in the current pass
+        self.order_N: tuple[int, Tensor] | None = None
 
     # ---- the run ----------------------------------------------------------------------------------------------
 
@@ -104,7 +106,7 @@ class Trainer:
         check_every = max(1, self.config.steps // self.config.checks)
         self.network.train()
         with progress("training the tokenizer", self.config.steps, done=self.step) as advance:
-            while self.step < self.config.steps:
+            while self.step < self.config.steps and not self._out_of_patience(check_every):
                 loss = self._update()
                 self.step += 1
                 checked = self.step % check_every == 0 or self.step == self.config.steps
@@ -113,8 +115,6 @@ class Trainer:
                 if checked:
                     self._save()
                     advance(check_every, note=f"loss {float(loss):.3f}")
-                    if self._out_of_patience(check_every):
-                        break
         self.history.stopped_at = self.step
         if self.best.state:
             self.network.load_state_dict(self.best.state)
@@ -171,32 +171,34 @@ class Trainer:
         return kept_ND | ~masked_N1
 
     def _initialise_codebooks(self) -> None:
-        self.network.quantiser.initialise(self._latents(), self._generator("k-means", 0, cpu=True))
+        self.network.quantiser.initialise(self._latents(), self._generator("k-means"))
 
     @torch.no_grad()
     def _latents(self) -> Tensor:
         """Latents of (a sample of) the training records."""
-        rows = torch.randperm(len(self.data.x_ND), generator=self._generator("latents", 0, cpu=True))[:LATENTS]
-        x_ND = self.data.x_ND[rows.to(self.device)]
-        return torch.cat([self.network.encode_latent(chunk) for chunk in x_ND.split(CHUNK)])
+        chunks = self.data.x_ND[self._sample()].split(CHUNK)
+        return torch.cat([self.network.encode_latent(chunk) for chunk in chunks])
 
     # ---- randomness and schedule: functions of seed and step --------------------------------------------------
 
-    def _generator(self, purpose: str, number: int, *, cpu: bool = False) -> torch.Generator:
-        purposes = ("step", "epoch", "dead", "k-means", "latents", "settle")
+    def _generator(self, purpose: str, number: int = 0) -> torch.Generator:
+        purposes = ("step", "epoch", "dead", "k-means", "sample", "settle")
         seed = (self.config.seed * len(purposes) + purposes.index(purpose)) * 1_000_003 + number
-        on_cpu = cpu or purpose in ("dead", "epoch")
-        return torch.Generator(device="cpu" if on_cpu else self.device).manual_seed(seed)
+        on_device = purpose in ("step", "settle")  # the others are drawn on the CPU, whatever trains
+        return torch.Generator(device=self.device if on_device else "cpu").manual_seed(seed)
+
+    def _sample(self) -> Tensor:
+        """Rows that stand for all training rows where all would take too long."""
+        return torch.randperm(len(self.data.x_ND), generator=self._generator("sample"))[:LATENTS].to(self.device)
 
     def _rows(self) -> Tensor:
         """The training rows of this step: passes over all rows, each in its own order."""
         assert self.config.batch is not None
         rows, batch = len(self.data.x_ND), min(self.config.batch, len(self.data.x_ND))
-        per_pass = rows // batch
-        epoch, place = divmod(self.step, per_pass)
-        if place == 0 or not hasattr(self, "_order"):
-            self._order = torch.randperm(rows, generator=self._generator("epoch", epoch)).to(self.device)
-        return self._order[place * batch : (place + 1) * batch]
+        epoch, place = divmod(self.step, rows // batch)
+        if self.order_N is None or self.order_N[0] != epoch:
+            self.order_N = epoch, torch.randperm(rows, generator=self._generator("epoch", epoch)).to(self.device)
+        return self.order_N[1][place * batch : (place + 1) * batch]
 
     @staticmethod
     def _schedule(step: int, steps: int, warm: int = 100) -> float:
@@ -239,16 +241,18 @@ class Trainer:
         """Codebooks come to rest on the final latents; the decoder and the head learn the final codes."""
         network, config = self.network, self.config
         network.quantiser.settle(self._latents(), config.settle)
+        sample = self._sample()
+        x_ND = self.data.x_ND[sample]
+        targets_NQ = None if self.data.targets_NQ is None else self.data.targets_NQ[sample]
         with torch.no_grad():
-            x_ND = self.data.x_ND[:LATENTS]
             codes_NK = torch.cat([network.encode(chunk) for chunk in x_ND.split(CHUNK)])
         parts = [network.decoder, *([network.head] if network.head is not None else [])]
         optimiser = torch.optim.AdamW([p for part in parts for p in part.parameters()], lr=config.learning_rate / 2)
-        draw = self._generator("settle", 0)
+        draw = self._generator("settle")
         steps = max(1, config.steps // 10)
         for step in range(steps):
             rows = torch.randint(len(x_ND), (min(config.batch or 1, len(x_ND)),), generator=draw, device=self.device)
-            targets = None if self.data.targets_NQ is None else self.data.targets_NQ[rows]
+            targets = None if targets_NQ is None else targets_NQ[rows]
             given_Nd = network.quantiser.embed(codes_NK[rows]).detach()
             loss = self._record_loss(given_Nd, x_ND[rows], targets).mean()
             optimiser.param_groups[0]["lr"] = config.learning_rate / 2 * self._schedule(step, steps, warm=10)
