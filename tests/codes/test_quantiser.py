@@ -45,7 +45,7 @@ def test_losses_are_sums_over_dimensions_and_levels():
     residual, expected = x, 0.0
     for k in range(3):
         picked = q.codebooks_KCd[k][found.codes_NK[:, k]]
-        expected += float((residual - picked).square().sum(dim=1).mean())
+        expected += float((residual - picked).square().sum(dim=1).mean().detach())
         residual = residual - picked
     assert float(found.commitment) == pytest.approx(expected, rel=1e-5)
     assert float(found.codebook) == pytest.approx(expected, rel=1e-5)

@@ -257,7 +257,7 @@ class TestLabels:
             check_label(None)
 
     def test_only_missing_labels(self):
-        with pytest.raises(InputError, match=r"none of 2 sequences has a label \[column 'ill'\](.|\n)*'missing'"):
+        with pytest.raises(InputError, match=r"the label is empty: none of 2 has one \[column 'ill'\](.|\n)*'missing'"):
             check_label(labelled(["none", "None"]).labels, column="ill")
 
     def test_one_class(self):

@@ -35,7 +35,7 @@ class SlotCoder:
     >>> from tefm.records.layout import Layout, Slot
     >>> layout = Layout(tuple(Slot(f"bit {i}", "flag", 1) for i in range(4)))
     >>> x = np.array([[0, 0, 0, 0], [0, 0, 1, 1], [1, 1, 0, 0], [1, 1, 1, 1]] * 16, dtype=np.uint8)
-    >>> config = TokenizerConfig(levels=2, entries=2, latent=4, hidden=16, mask_share=0, steps=300)
+    >>> config = TokenizerConfig(levels=2, entries=2, latent=8, hidden=32, steps=600)
     >>> coder = SlotCoder(config, device="cpu").fit(x, layout)
     >>> codes = coder.encode(x)
     >>> len(np.unique(codes, axis=0)), bool((coder.decode(codes) == x).all())

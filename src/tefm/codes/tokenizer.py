@@ -219,9 +219,9 @@ def _training_rows(
     columns = dict(zip(roles, kept[2:], strict=True))
     labels = columns.get(schema.label) if schema.label else None
     owners = columns.get(schema.entity) if schema.entity else None
-    if owners is not None and any(owner is None for owner in owners):
+    if owners is not None and (missing := sum(owner is None for owner in owners)):
         raise InputError(
-            f"{sum(owner is None for owner in owners)} training rows have no entity",
+            f"{missing} of {len(owners)} training rows have no entity",
             file=table.name,
             column=schema.entity,
             remedy="drop these rows, or fill in whom they belong to",

@@ -190,13 +190,14 @@ def check_label(labels: Texts | None, *, column: str | None = None, file: str | 
     """The classes, in alphabetical order; an error when there is nothing to tell apart."""
     known = [] if labels is None else [str(label) for label in labels if label is not None]
     words = "a class that is written 'none' or 'n/a' counts as missing until it leaves the schema's 'missing' words"
+    without = "learn codes without the label (task_aware=False, --unsupervised)"
     if labels is None:
         problem, remedy = "there is no label to learn", "name its column in the schema: `label: COLUMN`"
     elif not known:
-        problem, remedy = f"none of {len(labels)} sequences has a label", f"fill the label in; {words}"
+        problem, remedy = f"the label is empty: none of {len(labels)} has one", f"fill it in, or {without}; {words}"
     elif len(set(known)) == 1:
-        problem = f"all {len(known)} labels are the same, there is nothing to tell apart"
-        remedy = f"add records of another class, or name another label column; {words}"
+        problem = f"all {len(known)} labels are the same: with one class there is nothing to tell apart"
+        remedy = f"add records of another class, name another label column, or {without}; {words}"
     else:
         return tuple(sorted(set(known)))
     raise InputError(problem, file=file, column=column, value=known[0] if known else None, remedy=remedy)
