@@ -16,12 +16,13 @@ import tefm
 PACKAGE = Path(tefm.__file__).parent
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
-BASE = {"errors", "files", "console"}
+BASE = {"errors", "files", "console", "settings"}
 #: What each stage may import beside itself. Rooms that are not named here stand on top and may import all but the cli.
 MAY_IMPORT = {
     "errors": set(),
     "console": {"errors"},
     "files": {"errors"},
+    "settings": {"errors"},
     "records": BASE,
     "codes": BASE | {"records"},
     "datasets": BASE | {"records"},

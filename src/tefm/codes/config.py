@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic import Field as Setting
 
-from tefm.errors import SettingsError, did_you_mean
+from tefm.errors import SettingsError
 from tefm.records.layout import Layout
+from tefm.settings import Settings
 
 Preset = Literal["default", "paper"]
 
 
-class TokenizerConfig(BaseModel):
+class TokenizerConfig(Settings):
     """How records are compressed into codes. Defaults are the measured best (docs/decisions.md).
 
     >>> TokenizerConfig().levels, TokenizerConfig().entries
@@ -24,8 +24,6 @@ class TokenizerConfig(BaseModel):
     >>> TokenizerConfig.preset("paper").likelihood
     'squares'
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     # the code: K levels of C entries
     levels: int = Setting(default=3, ge=1, le=16)
@@ -88,19 +86,6 @@ class TokenizerConfig(BaseModel):
         if name not in presets:
             raise SettingsError("there is no such preset", value=name, remedy=f"one of: {', '.join(presets)}")
         return cls.checked({**presets[name], **changes})
-
-    @classmethod
-    def checked(cls, settings: dict[str, Any]) -> TokenizerConfig:
-        """A config out of plain values, with an error that names the setting."""
-        try:
-            return cls.model_validate(settings)
-        except ValidationError as error:
-            found = error.errors()[0]
-            name = ".".join(str(part) for part in found["loc"])
-            if found["type"] == "extra_forbidden":
-                remedy = did_you_mean(name, cls.model_fields)
-                raise SettingsError(f"there is no setting {name!r}", remedy=remedy) from error
-            raise SettingsError(f"setting {name!r}: {found['msg']}", value=found["input"]) from error
 
     def resolved(self, *, rows: int, layout: Layout) -> TokenizerConfig:
         """The same settings with everything that depends on the data filled in."""

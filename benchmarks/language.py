@@ -1,0 +1,385 @@
+"""How well a language model reads codes: the tables of docs/language.md.
+
+    python benchmarks/language.py prepare [--cicids corrected_sample.parquet]   # tables become arrays, splits by seed
+    python benchmarks/language.py coders [--share 0/4]                          # codes per data set and split
+    python benchmarks/language.py run [--share 0/4] [--only SUITE]              # align, tune, predict; CPU or GPU
+    python benchmarks/language.py report
+
+`coders` and `run` work from arrays (torch, transformers, peft, accelerate, numpy, scikit-learn, pydantic, rich), so
+that they can be sent to another machine, and skip what is done. Settings were chosen on split 3, on its validation
+part; the tables show the test parts of splits 10 to 12, which were used for nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import hashlib
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+RUNS = Path("runs/language")
+RESULTS = Path("benchmarks/results/language.json")
+PARTS = ("train", "validation", "test")
+EXPLORED, REPORTED = 3, (10, 11, 12)
+FLOWS = ("ddos", "portscan", "attack")
+BACKBONE = "smollm2-135m"
+
+
+# ---- prepare ----------------------------------------------------------------------------------------------------
+
+
+def prepare(cicids: Path | None, seeds: list[int]) -> None:
+    from tefm.datasets import cicids2017, diabetes130
+    from tefm.records.sequences import by_entity, split
+
+    for seed in seeds:
+        data = diabetes130(seed=seed)
+        everyone = by_entity(data.frame, data.schema)
+        parts = dict(zip(everyone.ids, split(everyone, seed=seed), strict=True))
+        tasks = {"mortality": data.sequences, "readmission": readmission(data, seed)}
+        whole = np.zeros(data.frame.height, dtype=np.int8)
+        for name, rows in zip(everyone.ids, (everyone[i] for i in range(len(everyone))), strict=True):
+            whole[rows] = PARTS.index(parts[name])
+        groups = np.unique(data.frame["patient_nbr"].to_numpy(), return_inverse=True)[1]
+        write(f"diabetes130_{seed}", data.frame, data.schema, whole, groups, tasks)
+        write_texts(f"diabetes130_{seed}", data.frame, data.schema, data.sequences)
+    for task in FLOWS if cicids else ():
+        data = cicids2017(cicids, task=task)
+        rows = np.sort(data.sequences.rows)
+        assert (rows == np.arange(len(rows))).all(), "segments side by side from the first flow on"
+        frame = data.frame[rows]
+        write_texts(task, frame, data.schema, data.sequences)
+        for seed in seeds:
+            parts = split(data.sequences, seed=seed)
+            whole = np.array([PARTS.index(part) for part in parts], dtype=np.int8)
+            of_row = np.zeros(frame.height, dtype=np.int8)
+            of_row[data.sequences.rows] = np.repeat(whole, data.sequences.lengths)
+            schema = data.schema.with_buckets(5)
+            write(f"{task}_{seed}", frame, schema, of_row, np.arange(frame.height) // 10, {task: data.sequences})
+
+
+def readmission(data: Any, seed: int) -> Any:
+    """A task the codes are not trained for: one admission of each patient, drawn at random, with those before it;
+    is the patient back within 30 days? As many who are as who are not."""
+    import polars as pl
+
+    from tefm.records.sequences import Sequences, balance, by_entity
+
+    frame = data.frame
+    rng = np.random.default_rng((seed, 7))
+    everyone = by_entity(frame, data.schema)
+    ends = np.array([rng.integers(1, length + 1) for length in everyone.lengths])
+    rows = [everyone[i][: ends[i]] for i in range(len(everyone))]
+    last = np.array([row[-1] for row in rows])
+    back = frame["readmitted"].to_numpy()[last]
+    alive = frame["outcome"].to_numpy()[last] == "survived"
+    labels = np.where(alive, np.where(back == "<30", "yes", "no"), None).astype(object)
+    starts = np.concatenate([[0], np.cumsum([len(row) for row in rows])])
+    found = Sequences(np.concatenate(rows), starts, everyone.ids, labels, everyone.ends)
+    found = found.select(found.labelled)
+    chosen = balance(found, seed=seed)
+    keep = np.sort(rng.permutation(chosen[found.labels[chosen] == "yes"])[:2000])
+    other = np.sort(rng.permutation(chosen[found.labels[chosen] == "no"])[:2000])
+    assert isinstance(frame, pl.DataFrame)
+    return found.select(np.sort(np.concatenate([keep, other])))
+
+
+def write(name: str, frame: Any, schema: Any, part_N: Any, groups: Any, tasks: dict[str, Any]) -> None:
+    from tefm import Vectoriser
+    from tefm.records.phrases import phrases_of
+
+    vectoriser = Vectoriser.fit(frame[np.flatnonzero(part_N == 0)], schema)
+    body: dict[str, Any] = {
+        "slots": [(s.field, s.kind, s.size, s.member) for s in vectoriser.layout.slots],
+        "phrases": phrases_of(vectoriser).to_dict(),
+        "tasks": {},
+    }
+    arrays = {
+        "x": vectoriser.transform(frame),
+        "part": part_N,
+        "group": groups.astype(np.int32),
+        "label": frame[schema.label].to_numpy().astype(str),
+    }
+    for task, sequences in tasks.items():
+        arrays[f"{task}/rows"], arrays[f"{task}/starts"] = sequences.rows, sequences.starts
+        arrays[f"{task}/part"] = part_N[sequences.last]
+        classes = sorted(set(sequences.labels))
+        arrays[f"{task}/label"] = np.array([classes.index(label) for label in sequences.labels])
+        body["tasks"][task] = {"classes": classes}
+    RUNS.mkdir(parents=True, exist_ok=True)
+    np.savez_compressed(RUNS / f"{name}.npz", body=np.frombuffer(json.dumps(body).encode(), dtype=np.uint8), **arrays)
+    print(name, frame.shape, {task: len(s) for task, s in tasks.items()}, flush=True)
+
+
+def write_texts(name: str, frame: Any, schema: Any, sequences: Any) -> None:
+    """The records of every sequence as text, for the raw-text baseline."""
+    from tefm.language.serialise import serialise
+
+    RUNS.mkdir(parents=True, exist_ok=True)
+    with gzip.open(RUNS / f"{name}.texts.json.gz", "wt", encoding="utf-8") as file:
+        json.dump(serialise(frame, schema, sequences, "compact"), file)
+
+
+def load(data: str, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    with np.load(RUNS / f"{data}_{seed}.npz") as file:
+        arrays = {name: file[name] for name in file.files}
+    return arrays, json.loads(arrays.pop("body").tobytes())
+
+
+def texts_of(job: dict[str, Any]) -> list[str]:
+    name = job["data"] if job["data"] in FLOWS else f"{job['data']}_{job['seed']}"
+    with gzip.open(RUNS / f"{name}.texts.json.gz", "rt", encoding="utf-8") as file:
+        return json.load(file)
+
+
+def layout_of(body: dict[str, Any]) -> Any:
+    from tefm.records.layout import Layout, Slot
+
+    return Layout(tuple(Slot(*slot) for slot in body["slots"]))
+
+
+# ---- coders -----------------------------------------------------------------------------------------------------
+
+
+def coder_jobs() -> list[dict[str, Any]]:
+    kinds = ("unsupervised", "task-aware")
+    seeds = (EXPLORED, *REPORTED)
+    clinical = [{"data": "diabetes130", "seed": seed, "codes": kind} for seed in seeds for kind in kinds]
+    return clinical + [{"data": task, "seed": s, "codes": kind} for s in seeds for kind in kinds for task in FLOWS]
+
+
+def key(job: dict[str, Any]) -> str:
+    return "_".join(f"{name}={value}" for name, value in job.items())
+
+
+def coders(share: str) -> None:
+    mine, of = (int(number) for number in share.split("/"))
+    for job in coder_jobs()[mine::of]:
+        target = RUNS / "coders" / f"{key(job)}.npz"
+        if target.exists() or not (RUNS / f"{job['data']}_{job['seed']}.npz").exists():
+            continue
+        fit_coder(job, target)
+
+
+def fit_coder(job: dict[str, Any], target: Path) -> None:
+    from tefm.codes.coder import SlotCoder
+    from tefm.codes.config import TokenizerConfig
+
+    arrays, body = load(job["data"], job["seed"])
+    started = time.perf_counter()
+    train_N, aware = arrays["part"] == 0, job["codes"] == "task-aware"
+    coder = SlotCoder(TokenizerConfig(seed=job["seed"])).fit(
+        arrays["x"][train_N],
+        layout_of(body),
+        groups_N=arrays["group"][train_N],
+        labels_N=arrays["label"][train_N].astype(object) if aware else None,
+        validation_ND=None if aware else arrays["x"][arrays["part"] == 1],
+    )
+    codes_NK = coder.encode(arrays["x"])
+    test = arrays["part"] == 2
+    accuracy = float((coder.decode(codes_NK[test]) == arrays["x"][test]).mean())
+    state = {f"state/{name}": value.cpu().numpy() for name, value in coder.network.state_dict().items()}
+    target.parent.mkdir(parents=True, exist_ok=True)
+    np.savez_compressed(target, codes=codes_NK, mode=coder.mode_D_, config=coder.config.model_dump_json(), **state)
+    print("RESULT", key(job), f"{time.perf_counter() - started:.0f} s", f"slot accuracy {accuracy:.4f}", flush=True)
+
+
+def open_coder(job: dict[str, Any], body: dict[str, Any]) -> tuple[Any, Any]:
+    """The codes of all records, and the tokenizer that made them."""
+    import torch
+
+    from tefm.codes.coder import SlotCoder
+    from tefm.codes.config import TokenizerConfig
+    from tefm.codes.network import CodeNetwork
+
+    with np.load(RUNS / "coders" / f"{key({n: job[n] for n in ('data', 'seed', 'codes')})}.npz") as file:
+        arrays = {name: file[name] for name in file.files}
+    config = TokenizerConfig.model_validate_json(str(arrays["config"]))
+    coder = SlotCoder(config)
+    state = {n.removeprefix("state/"): torch.from_numpy(v) for n, v in arrays.items() if n.startswith("state/")}
+    network = CodeNetwork(layout_of(body), config, targets=len(state.get("head.bias", ())))
+    network.load_state_dict(state)
+    coder.network_, coder.mode_D_ = network.to(coder.device).eval(), arrays["mode"]
+    return arrays["codes"], coder
+
+
+# ---- run --------------------------------------------------------------------------------------------------------
+
+
+def question(task: str, style: str, classes: list[str]) -> Any:
+    """The prompt of a task."""
+    from tefm.language.prompts import Prompt
+
+    match task:
+        case "mortality":
+            return Prompt.preset("mortality", style, positive="died", negative="survived")
+        case "readmission":
+            return Prompt.preset("generic", style, label="readmission within 30 days", record="admission")
+        case "attack":
+            return Prompt.preset("generic", style, label="attack", record="flow")
+    negative, positive = sorted(classes, key=lambda name: name.upper() != "BENIGN")
+    return Prompt.preset("intrusion", style, positive=positive, negative=negative)
+
+
+def run_job(job: dict[str, Any], target: Path) -> None:
+    """Open, align, then tune and predict for every task, number of sequences and seed of the job."""
+    from tefm.language.config import AlignConfig
+    from tefm.language.reader import Reader
+    from tefm.language.vocabulary import CodeVocabulary
+    from tefm.records.phrases import Phrases
+
+    arrays, body = load(job["data"], job["seed"])
+    x_ND, part_N = arrays["x"], arrays["part"]
+    result: dict[str, Any] = {"job": job, "tunes": []}
+    started = time.perf_counter()
+    if job["codes"] == "text":
+        from tefm.language.backbone import open_backbone
+
+        options = {name: job[name] for name in ("layers", "random_body") if name in job}
+        reader, codes_NK = Reader(open_backbone(job.get("backbone", BACKBONE), seed=job["seed"], **options)), None
+        finish_job(job, target, reader, arrays, body, codes_NK, result)
+        return
+    codes_NK, coder = open_coder(job, body)
+    phrases = Phrases.from_dict(body["phrases"])
+    train = np.flatnonzero(part_N == 0)
+    reader = Reader.open(
+        job.get("backbone", BACKBONE),
+        CodeVocabulary.of(phrases.record, levels=coder.config.levels, entries=coder.config.entries),
+        coder.network.quantiser.codebooks_KCd.detach().cpu().numpy(),
+        layers=job.get("layers"),
+        random_body=job.get("random_body", False),
+        start=job.get("start", "codebook"),
+        seed=job["seed"],
+        words=(phrases, x_ND[train[:20_000]], codes_NK[train[:20_000]]),
+    )
+    result["opening"] = time.perf_counter() - started
+    if job.get("align", "none") != "none":
+        config = AlignConfig.preset(job["align"], seed=job["seed"], **job.get("align_settings", {}))
+        history = reader.align(phrases, x_ND[train], codes_NK[train], config)
+        result["align"] = {"config": config.model_dump(), "history": history.to_dict()}
+        part = 1 if job.get("explore") else 2
+        judged = np.random.default_rng(0).permutation(np.flatnonzero(part_N == part))[: job.get("judged", 2_000)]
+        found = reader.measure_alignment(phrases, x_ND[judged], codes_NK[judged], coder, beam=job.get("beam", 4))
+        result["align"]["quality"] = found.to_dict()
+        exact = " / ".join(f"{share:.3f}" for share in found.exact)
+        print(
+            "RESULT align", key(shown(job)), f"{history.seconds:.0f} s, {history.steps} steps", f"exact {exact}",
+            f"slots {found.slot_accuracy:.4f} of {found.upper_slot_accuracy:.4f} (mode {found.mode_slot_accuracy:.4f})",
+            f"words {found.true_loss:.3f} / {found.shuffled_loss:.3f}", flush=True,
+        )  # fmt: skip
+    finish_job(job, target, reader, arrays, body, codes_NK, result)
+
+
+def finish_job(
+    job: dict[str, Any], target: Path, reader: Any, arrays: Any, body: Any, codes_NK: Any, result: dict[str, Any]
+) -> None:
+    """Every tune of a job, each from the same start."""
+    from tefm.language.config import TuneConfig
+
+    kept: dict[str, Any] = {}
+    start = {name: value.detach().to("cpu", copy=True) for name, value in reader.backbone.model.state_dict().items()}
+    for number, wanted in enumerate(job["tunes"]):
+        reader.backbone.model.load_state_dict(start)
+        outcome, logits = one_tune(reader, wanted, job, arrays, body, codes_NK, TuneConfig)
+        result["tunes"].append({**wanted, **outcome})
+        kept.update({f"{number}/{name}": value for name, value in logits.items()})
+    target.parent.mkdir(parents=True, exist_ok=True)
+    np.savez_compressed(target.with_suffix(".npz"), **kept)
+    target.write_text(json.dumps(result))
+
+
+def shown(job: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in job.items() if name not in ("tunes", "align_settings")} | job.get(
+        "align_settings", {}
+    )
+
+
+def one_tune(
+    reader: Any, wanted: dict[str, Any], job: dict[str, Any], arrays: Any, body: Any, codes_NK: Any, config_of: Any
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Tune on some training sequences; logits of the validation and test sequences."""
+    from tefm.language.reader import CodeSequences, TextSequences
+
+    task, style, seed = wanted["task"], wanted.get("style", "compact"), wanted.get("seed", job["seed"])
+    classes = body["tasks"][task]["classes"]
+    starts = arrays[f"{task}/starts"]
+    sequences: Any = TextSequences(texts_of(job), np.diff(starts), limit=job.get("limit"))
+    if codes_NK is not None:
+        sequences = CodeSequences(codes_NK[arrays[f"{task}/rows"]], starts)
+    labels, parts = arrays[f"{task}/label"].astype(np.int64), arrays[f"{task}/part"]
+    train, held, test = (np.flatnonzero(parts == number) for number in range(3))
+    if "sequences" in wanted:
+        train = np.sort(np.random.default_rng((seed, 5)).permutation(train)[: wanted["sequences"]])
+    settings = {name: value for name, value in wanted.items() if name not in ("task", "style", "sequences")}
+    config = config_of.preset(settings.pop("preset", "default"), **{"seed": job["seed"], **settings})
+    history = reader.tune(
+        question(task, style, classes), classes, sequences.select(train), labels[train], sequences.select(held),
+        labels[held], config,
+    )  # fmt: skip
+    judged = [held] if job.get("explore") else [held, test]
+    logits = {
+        f"{part}_logits": reader.logits(sequences.select(rows)) for part, rows in zip(PARTS[1:], judged, strict=False)
+    }
+    tokens = np.array([len(prompt) for prompt in reader.prompts(sequences)])
+    outcome = {
+        "config": config.model_dump(), "history": history.to_dict(), "tokens": float(tokens.mean()),
+        "tokens_median": float(np.median(tokens)), "validation": quick(logits["validation_logits"], labels[held]),
+    }  # fmt: skip
+    print(
+        "RESULT tune", key(shown(job)), wanted, f"{history.seconds:.0f} s, best {history.best_step}/{history.steps}",
+        f"tokens {outcome['tokens']:.1f} validation", outcome["validation"], flush=True,
+    )  # fmt: skip
+    return outcome, logits
+
+
+def quick(logits_NQ: Any, labels_N: Any) -> dict[str, float]:
+    from sklearn.metrics import f1_score, roc_auc_score
+
+    from tefm.language.tune import log_loss
+
+    found = {
+        "loss": log_loss(logits_NQ, labels_N),
+        "accuracy": float((logits_NQ.argmax(axis=1) == labels_N).mean()),
+        "macro_f1": float(f1_score(labels_N, logits_NQ.argmax(axis=1), average="macro")),
+    }
+    if logits_NQ.shape[1] == 2:
+        found["auroc"] = float(roc_auc_score(labels_N, logits_NQ[:, 1] - logits_NQ[:, 0]))
+    return {name: round(value, 4) for name, value in found.items()}
+
+
+def run(jobs: list[dict[str, Any]], share: str, limit: float) -> None:
+    mine, of = (int(number) for number in share.split("/"))
+    started = time.perf_counter()
+    for job in jobs[mine::of]:
+        target = RUNS / "done" / f"{digest(job)}.json"
+        if target.exists() or time.perf_counter() - started > limit:
+            continue
+        run_job(job, target)
+
+
+def digest(job: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(job, sort_keys=True).encode()).hexdigest()[:12]
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("verb", choices=("prepare", "coders", "run", "report"))
+    parser.add_argument("--cicids", type=Path, help="the corrected release: a Parquet file or a folder of CSVs")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[EXPLORED, *REPORTED])
+    parser.add_argument("--share", default="0/1", help="run only the i-th of n shares of the jobs")
+    parser.add_argument("--jobs", type=Path, help="JSON list of jobs, instead of those of the tables")
+    parser.add_argument("--limit", type=float, default=float("inf"), help="start no job after this many seconds")
+    arguments = parser.parse_args()
+    match arguments.verb:
+        case "prepare":
+            prepare(arguments.cicids, arguments.seeds)
+        case "coders":
+            coders(arguments.share)
+        case "run":
+            jobs = json.loads(arguments.jobs.read_text()) if arguments.jobs else []
+            run(jobs, arguments.share, arguments.limit)

@@ -1,0 +1,113 @@
+"""Examples become batches: padded on the left, so that what is to be predicted ends at the right edge.
+
+Only the last positions of a batch need logits then, whatever the backbone: that is most of the memory saved.
+
+Shapes: B examples, T tokens, L last tokens that hold all targets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+#: What the loss ignores.
+NOTHING = -100
+
+
+@dataclass(frozen=True)
+class Example:
+    """Token ids, and which of them are to be predicted."""
+
+    ids: NDArray[np.int64]
+    target: NDArray[np.bool_]
+
+    @classmethod
+    def answering(cls, prompt: NDArray[np.int64], answer: NDArray[np.int64]) -> Example:
+        """A prompt with its answer as the target."""
+        return cls(np.concatenate([prompt, answer]), np.arange(len(prompt) + len(answer)) >= len(prompt))
+
+
+@dataclass(frozen=True)
+class Batch:
+    ids_BT: Tensor
+    mask_BT: Tensor
+    labels_BL: Tensor
+
+    @property
+    def positions_BT(self) -> Tensor:
+        return (self.mask_BT.cumsum(dim=1) - 1).clamp_min(0)
+
+    @property
+    def targets(self) -> int:
+        """How many tokens are to be predicted."""
+        return int((self.labels_BL != NOTHING).sum())
+
+    def part(self, rows: slice) -> Batch:
+        """Some of the examples; never none: a part without any gets the first one with nothing to predict."""
+        if len(self.ids_BT[rows]):
+            return Batch(self.ids_BT[rows], self.mask_BT[rows], self.labels_BL[rows])
+        first = self.part(slice(0, 1))
+        return replace(first, labels_BL=torch.full_like(first.labels_BL, NOTHING))
+
+    def to(self, device: torch.device) -> Batch:
+        return Batch(*(part.to(device, non_blocking=True) for part in (self.ids_BT, self.mask_BT, self.labels_BL)))
+
+
+def collate(examples: Sequence[Example], pad: int) -> Batch:
+    """One batch out of examples.
+
+    >>> batch = collate([Example.answering(np.array([5, 6]), np.array([7])),
+    ...                  Example.answering(np.array([8]), np.array([9]))], pad=0)
+    >>> batch.ids_BT.tolist(), batch.labels_BL.tolist()
+    ([[5, 6, 7], [0, 8, 9]], [[7], [9]])
+    """
+    width = max(len(example.ids) for example in examples)
+    last = max(len(example.ids) - int(example.target.argmax()) for example in examples)
+    ids_BT = np.full((len(examples), width), pad, dtype=np.int64)
+    mask_BT = np.zeros((len(examples), width), dtype=np.int64)
+    labels_BT = np.full((len(examples), width), NOTHING, dtype=np.int64)
+    for row, example in enumerate(examples):
+        start = width - len(example.ids)
+        ids_BT[row, start:], mask_BT[row, start:] = example.ids, 1
+        labels_BT[row, start:][example.target] = example.ids[example.target]
+    return Batch(
+        torch.from_numpy(ids_BT),
+        torch.from_numpy(mask_BT),
+        torch.from_numpy(np.ascontiguousarray(labels_BT[:, width - last :])),
+    )
+
+
+class ShuffledBatches:
+    """Which examples each step sees: every one once per pass, those of similar length together.
+
+    The order depends on the seed and the pass alone, so that a run can go on from any step.
+    """
+
+    #: batches sorted by length together; more would pad less and shuffle less
+    POOL = 16
+
+    def __init__(self, lengths_N: NDArray[np.integer], batch: int, seed: int) -> None:
+        self.lengths_N, self.batch, self.seed = lengths_N, batch, seed
+        self.per_pass = -(-len(lengths_N) // batch)
+        self._pass = -1
+        self._batches: list[NDArray[np.int64]] = []
+
+    def __getitem__(self, step: int) -> NDArray[np.int64]:
+        number, place = divmod(step, self.per_pass)
+        if number != self._pass:
+            self._pass, self._batches = number, self._shuffled(np.random.default_rng((self.seed, number)))
+        return self._batches[place]
+
+    def _shuffled(self, rng: np.random.Generator) -> list[NDArray[np.int64]]:
+        order_N = rng.permutation(len(self.lengths_N))
+        batches = []
+        for start in range(0, len(order_N), self.batch * self.POOL):
+            pool = order_N[start : start + self.batch * self.POOL]
+            pool = pool[np.argsort(self.lengths_N[pool], kind="stable")]
+            batches += [pool[at : at + self.batch] for at in range(0, len(pool), self.batch)]
+        return [batches[place] for place in rng.permutation(len(batches))]

@@ -1,0 +1,185 @@
+"""`Reader`: sequences in, scores of the classes out. Works from arrays alone; it knows no table.
+
+It reads codes; for the baseline it reads the same records as text, with the same question and the same training.
+
+Shapes: N records, D slots, K levels, C entries, d latent; S sequences, Q classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tefm.errors import NotFittedError
+from tefm.language.align import Alignment, align, measure_alignment
+from tefm.language.backbone import Backbone, open_backbone
+from tefm.language.config import AlignConfig, Start, TuneConfig
+from tefm.language.describer import Describer
+from tefm.language.predict import answer_logits
+from tefm.language.prompts import Prompt, PromptWriter
+from tefm.language.train import History
+from tefm.language.tune import Questions, tune
+from tefm.language.vocabulary import CodeVocabulary, TokenIds, extend, start_rows, word_vectors
+from tefm.records.phrases import Phrases
+
+
+@dataclass(frozen=True)
+class CodeSequences:
+    """Sequences as codes: the records of all of them one after another, and where each begins."""
+
+    codes_NK: NDArray[np.integer]
+    starts: NDArray[np.integer]
+    #: free text per sequence, and words per record about the time since the one before
+    texts: Sequence[str] | None = None
+    gaps: Sequence[str] | None = None
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def select(self, chosen: NDArray[np.integer]) -> CodeSequences:
+        """Some of the sequences, by number."""
+        rows = [np.arange(self.starts[i], self.starts[i + 1]) for i in chosen]
+        starts = np.concatenate([[0], np.cumsum([len(part) for part in rows])]).astype(np.int64)
+        at = np.concatenate(rows) if rows else np.zeros(0, dtype=np.int64)
+        return CodeSequences(
+            self.codes_NK[at],
+            starts,
+            None if self.texts is None else [self.texts[i] for i in chosen],
+            None if self.gaps is None else [self.gaps[row] for row in at],
+        )
+
+
+@dataclass(frozen=True)
+class TextSequences:
+    """Sequences as text: the serialised records of each, and how many there are."""
+
+    texts: Sequence[str]
+    counts: Sequence[int]
+    #: tokens of a sequence, at most; the last ones stay
+    limit: int | None = None
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def select(self, chosen: NDArray[np.integer]) -> TextSequences:
+        """Some of the sequences, by number."""
+        return TextSequences([self.texts[i] for i in chosen], [self.counts[i] for i in chosen], self.limit)
+
+
+class Reader:
+    """A backbone that reads sequences: `align`, `tune`, `logits`."""
+
+    def __init__(self, backbone: Backbone, ids: TokenIds | None = None) -> None:
+        self.backbone, self.ids = backbone, ids
+        self.writer_: PromptWriter | None = None
+
+    @classmethod
+    def open(
+        cls,
+        name: str | Path,
+        vocabulary: CodeVocabulary,
+        codebooks_KCd: NDArray[np.floating],
+        *,
+        layers: int | None = None,
+        random_body: bool = False,
+        start: Start = "codebook",
+        seed: int = 0,
+        device: str | None = None,
+        words: tuple[Phrases, NDArray[Any], NDArray[np.integer]] | None = None,
+    ) -> Reader:
+        """A backbone with the new tokens; `words` (phrases, slots, codes) is needed to start rows from words."""
+        backbone = open_backbone(name, layers=layers, random_body=random_body, seed=seed, device=device)
+        ids = extend(backbone, vocabulary)
+        reader = cls(backbone, ids)
+        if start == "codebook":
+            start_rows(backbone, ids, np.concatenate(list(codebooks_KCd)), seed=seed)
+        elif start == "words":
+            assert words is not None, "rows that start from words need them"
+            phrases, x_ND, codes_NK = words
+            embedding = backbone.model.get_input_embeddings().weight.detach().cpu().numpy()
+            record_NH = reader.describer(phrases).vectors(embedding, x_ND)
+            start_rows(backbone, ids, word_vectors(codes_NK, record_NH, vocabulary.entries), seed=seed)
+        return reader
+
+    def describer(self, phrases: Phrases) -> Describer:
+        assert self.ids is not None, "text has no codes to align"
+        return Describer(phrases, self.backbone.tokenizer, self.ids)
+
+    # ---- stage 2 ----------------------------------------------------------------------------------------------
+
+    def align(
+        self,
+        phrases: Phrases,
+        x_ND: NDArray[Any],
+        codes_NK: NDArray[np.integer],
+        config: AlignConfig,
+        *,
+        checkpoint: Path | None = None,
+    ) -> History:
+        """Teach codes and words."""
+        return align(self.backbone, self.describer(phrases), x_ND, codes_NK, config, checkpoint=checkpoint)
+
+    def measure_alignment(
+        self, phrases: Phrases, x_ND: NDArray[Any], codes_NK: NDArray[np.integer], coder: Any, *, beam: int = 1
+    ) -> Alignment:
+        """What words and codes know of each other, with the tokenizer that made the codes."""
+        describer = self.describer(phrases)
+        number_D = coder.layout.number_D
+        return measure_alignment(
+            self.backbone, describer, x_ND, codes_NK, coder.decode, number_D, coder.mode_D_, beam=beam
+        )
+
+    # ---- stage 3 ----------------------------------------------------------------------------------------------
+
+    def tune(
+        self,
+        prompt: Prompt,
+        classes: Sequence[str],
+        training: CodeSequences | TextSequences,
+        labels: NDArray[np.int64],
+        validation: CodeSequences | TextSequences | None,
+        validation_labels: NDArray[np.int64] | None,
+        config: TuneConfig,
+        *,
+        checkpoint: Path | None = None,
+    ) -> History:
+        """Learn to answer; the weights that do best on the validation sequences stay."""
+        self.writer_ = PromptWriter(self.backbone.tokenizer, prompt, classes, self.ids)
+        held = None
+        if validation is not None and validation_labels is not None:
+            held = Questions(self.prompts(validation), validation_labels)
+        return tune(
+            self.backbone,
+            self.ids,
+            self.writer,
+            Questions(self.prompts(training), labels),
+            held,
+            config,
+            checkpoint=checkpoint,
+        )
+
+    @property
+    def writer(self) -> PromptWriter:
+        if self.writer_ is None:
+            raise NotFittedError("this reader has no question yet", remedy="call tune first")
+        return self.writer_
+
+    def prompts(self, sequences: CodeSequences | TextSequences) -> list[NDArray[np.int64]]:
+        """The token ids that the model is shown."""
+        if isinstance(sequences, TextSequences):
+            return self.writer.of_texts(sequences.texts, sequences.counts, limit=sequences.limit)
+        return self.writer.of_codes(sequences.codes_NK, sequences.starts, texts=sequences.texts, gaps=sequences.gaps)
+
+    def logits(
+        self, sequences: CodeSequences | TextSequences, *, batch_tokens: int | None = None, show: bool = False
+    ) -> NDArray[Any]:
+        """Per sequence the logits of the classes' answers."""
+        what = "predicting" if show else None
+        return answer_logits(
+            self.backbone, self.prompts(sequences), self.writer.first_tokens, batch_tokens=batch_tokens, what=what
+        )

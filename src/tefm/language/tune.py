@@ -1,0 +1,79 @@
+"""Stage 3: the model learns to answer the question from codes alone (or from text, for the baseline).
+
+Shapes: N sequences, Q classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tefm.language.align import data_fingerprint
+from tefm.language.backbone import Backbone
+from tefm.language.batches import Batch, Example, ShuffledBatches, collate
+from tefm.language.config import TuneConfig
+from tefm.language.predict import Ids, answer_logits
+from tefm.language.prompts import PromptWriter
+from tefm.language.train import History, train
+from tefm.language.vocabulary import TokenIds
+
+
+@dataclass(frozen=True)
+class Questions:
+    """Prompts with the number of the class that is right."""
+
+    prompts: Sequence[Ids]
+    labels_N: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.prompts)
+
+
+def tune(
+    backbone: Backbone,
+    ids: TokenIds | None,
+    writer: PromptWriter,
+    training: Questions,
+    validation: Questions | None,
+    config: TuneConfig,
+    *,
+    checkpoint: Path | None = None,
+) -> History:
+    """Fine-tune the backbone in place; the weights with the lowest validation loss stay."""
+    examples = [
+        Example.answering(prompt, writer.answers[label])
+        for prompt, label in zip(training.prompts, training.labels_N, strict=True)
+    ]
+    lengths_N = np.array([len(example.ids) for example in examples])
+    batches = ShuffledBatches(lengths_N, config.batch, config.seed)
+    pad = backbone.tokenizer.pad_token_id
+
+    def batch_of(step: int) -> Batch:
+        return collate([examples[row] for row in batches[step]], pad)
+
+    def validate() -> float:
+        assert validation is not None
+        return log_loss(answer_logits(backbone, validation.prompts, writer.first_tokens), validation.labels_N)
+
+    return train(
+        backbone,
+        ids,
+        batch_of,
+        config.total_steps(len(examples)),
+        config,
+        what="learning to answer",
+        validate=validate if validation is not None and len(validation) else None,
+        checkpoint=checkpoint,
+        fingerprint=data_fingerprint(*(example.ids for example in examples), training.labels_N) if checkpoint else "",
+    )
+
+
+def log_loss(logits_NQ: NDArray[np.floating], labels_N: NDArray[np.integer]) -> float:
+    """The mean negative log probability of the right class."""
+    shifted_NQ = logits_NQ.astype(np.float64) - logits_NQ.max(axis=1, keepdims=True)
+    logs_N = np.log(np.exp(shifted_NQ).sum(axis=1)) - shifted_NQ[np.arange(len(labels_N)), labels_N]
+    return float(logs_N.mean())

@@ -1,0 +1,155 @@
+"""The new tokens: K×C codes and two markers, their names, their ids, and how their rows start.
+
+Shapes: N records, K levels, C entries, d latent, H width of the language model.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tefm.errors import SettingsError
+from tefm.language.backbone import Backbone
+
+BEGIN, END = "<|item_begin|>", "<|item_end|>"
+
+
+@dataclass(frozen=True)
+class CodeVocabulary:
+    """The names of the codes as tokens.
+
+    >>> words = CodeVocabulary.of("admission", levels=3, entries=128)
+    >>> words.names[0], words.names[-1], len(words.tokens)
+    ('<adm_a_0>', '<adm_c_127>', 386)
+    >>> words.said([138 % 128, 5, 7])
+    '<adm_a_10><adm_b_5><adm_c_7>'
+    """
+
+    stem: str
+    levels: int
+    entries: int
+
+    @classmethod
+    def of(cls, record: str, *, levels: int, entries: int) -> CodeVocabulary:
+        """The vocabulary for records of that name: short names stay whole, long ones give three letters."""
+        letters = re.sub(r"[^a-z0-9]", "", record.lower()) or "rec"
+        return cls(letters if len(letters) <= 4 else letters[:3], levels, entries)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The tokens of the codes, level after level."""
+        return tuple(
+            f"<{self.stem}_{level}_{entry}>"
+            for level in string.ascii_lowercase[: self.levels]
+            for entry in range(self.entries)
+        )
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """All K×C+2 new tokens in the order of their ids."""
+        return (*self.names, BEGIN, END)
+
+    def said(self, code: list[int] | NDArray[np.integer]) -> str:
+        """A code as text."""
+        return "".join(self.names[level * self.entries + int(entry)] for level, entry in enumerate(code))
+
+
+@dataclass(frozen=True)
+class TokenIds:
+    """Where the new tokens are in the model: contiguous, codes first."""
+
+    first: int
+    levels: int
+    entries: int
+
+    @property
+    def begin(self) -> int:
+        return self.first + self.levels * self.entries
+
+    @property
+    def end(self) -> int:
+        return self.begin + 1
+
+    @property
+    def all(self) -> list[int]:
+        return list(range(self.first, self.end + 1))
+
+    def of(self, codes_NK: NDArray[np.integer]) -> NDArray[np.int64]:
+        """The token ids of codes."""
+        return self.first + np.arange(self.levels) * self.entries + codes_NK.astype(np.int64)
+
+    def level(self, level: int) -> slice:
+        """The ids of one level."""
+        return slice(self.first + level * self.entries, self.first + (level + 1) * self.entries)
+
+
+def extend(backbone: Backbone, vocabulary: CodeVocabulary) -> TokenIds:
+    """Add the new tokens to tokenizer and model; spare rows of a padded vocabulary are used before new ones are made.
+
+    Every new row starts as the mean of the existing ones (`start_rows` gives them something to tell apart).
+    """
+    tokenizer, model = backbone.tokenizer, backbone.model
+    known = set(tokenizer.get_vocab()) & set(vocabulary.tokens)
+    if known:
+        raise SettingsError(
+            "this backbone already has tokens of these names",
+            value=min(known),
+            remedy="start from a backbone without codes, or rename `record:` in the schema",
+        )
+    first = len(tokenizer)
+    tokenizer.add_tokens(list(vocabulary.tokens), special_tokens=True)
+    ids = tokenizer.convert_tokens_to_ids(list(vocabulary.tokens))
+    assert ids == list(range(first, first + len(ids))), "new tokens are contiguous"
+    if len(tokenizer) > model.get_input_embeddings().num_embeddings:
+        model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+    with torch.no_grad():
+        for table in _tables(backbone):
+            table[first : first + len(ids)] = table[:first].mean(dim=0)
+    return TokenIds(first, vocabulary.levels, vocabulary.entries)
+
+
+def start_rows(backbone: Backbone, ids: TokenIds, vectors_PV: NDArray[np.floating], *, seed: int = 0) -> None:
+    """Give the rows of the codes a start from a vector per code (level after level), at the scale of existing rows.
+
+    Vectors of another width than the model's go through a fixed random projection, which keeps their angles.
+    """
+    vectors = torch.from_numpy(np.asarray(vectors_PV, dtype=np.float32))
+    assert len(vectors) == ids.levels * ids.entries, "one vector per code"
+    width = backbone.hidden_size
+    if vectors.shape[1] != width:
+        draw = torch.Generator().manual_seed(seed)
+        vectors = vectors @ torch.randn(vectors.shape[1], width, generator=draw) / vectors.shape[1] ** 0.5
+    vectors = vectors / vectors.norm(dim=1, keepdim=True).clamp_min(1e-12)
+    with torch.no_grad():
+        for table in _tables(backbone):
+            existing = table[: ids.first]
+            # spare and untrained rows are near zero: the median is that of words in use
+            scale = existing.norm(dim=1).median()
+            table[ids.first : ids.begin] = existing.mean(dim=0) + scale * vectors.to(table)
+
+
+def word_vectors(codes_NK: NDArray[np.integer], record_NH: NDArray[np.floating], entries: int) -> NDArray[np.float32]:
+    """Per code the mean of its records' word embeddings, as the difference from the mean of all records."""
+    centred_NH = np.asarray(record_NH, dtype=np.float32) - record_NH.mean(axis=0)
+    out = np.zeros((codes_NK.shape[1] * entries, centred_NH.shape[1]), dtype=np.float32)
+    for level in range(codes_NK.shape[1]):
+        at = level * entries + codes_NK[:, level].astype(np.int64)
+        np.add.at(out, at, centred_NH)
+    unused = ~out.any(axis=1)
+    out[unused] = np.random.default_rng(0).normal(size=(int(unused.sum()), out.shape[1]))
+    return out
+
+
+def _tables(backbone: Backbone) -> list[Tensor]:
+    """The embedding, and the head where it is a table of its own."""
+    tables = [backbone.model.get_input_embeddings().weight]
+    if not backbone.tied:
+        tables.append(backbone.model.get_output_embeddings().weight)
+    return tables
