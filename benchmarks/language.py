@@ -46,6 +46,7 @@ def prepare(cicids: Path | None, seeds: list[int]) -> None:
         for name, rows in zip(everyone.ids, (everyone[i] for i in range(len(everyone))), strict=True):
             whole[rows] = PARTS.index(parts[name])
         groups = np.unique(data.frame["patient_nbr"].to_numpy(), return_inverse=True)[1]
+        tasks["mortality-all"] = more_survivors(everyone, data.sequences, whole, seed)
         write(f"diabetes130_{seed}", data.frame, data.schema, whole, groups, tasks)
         write_texts(f"diabetes130_{seed}", data.frame, data.schema, data.sequences)
     for task in FLOWS if cicids else ():
@@ -87,6 +88,20 @@ def readmission(data: Any, seed: int) -> Any:
     other = np.sort(rng.permutation(chosen[found.labels[chosen] == "no"])[:2000])
     assert isinstance(frame, pl.DataFrame)
     return found.select(np.sort(np.concatenate([keep, other])))
+
+
+def more_survivors(everyone: Any, balanced: Any, part_N: Any, seed: int, times: int = 8) -> Any:
+    """The balanced task with `times` as many training sequences: the dead again and again, survivors ever new."""
+    from tefm.records.sequences import Sequences
+
+    train = np.flatnonzero(part_N[everyone.last] == 0)
+    died, survived = (train[everyone.labels[train] == name] for name in ("died", "survived"))
+    drawn = np.random.default_rng((seed, 9)).permutation(survived)[: times * len(died)]
+    extra = everyone.select(np.concatenate([np.tile(died, times), drawn]))
+    judged = balanced.select(part_N[balanced.last] != 0)
+    starts = np.concatenate([judged.starts, judged.starts[-1] + extra.starts[1:]])
+    joined = [np.concatenate([getattr(judged, n), getattr(extra, n)]) for n in ("rows", "ids", "labels", "ends")]
+    return Sequences(joined[0], starts, joined[1], joined[2], joined[3])
 
 
 def write(name: str, frame: Any, schema: Any, part_N: Any, groups: Any, tasks: dict[str, Any]) -> None:
@@ -216,7 +231,7 @@ def question(task: str, style: str, classes: list[str]) -> Any:
     from tefm.language.prompts import Prompt
 
     match task:
-        case "mortality":
+        case "mortality" | "mortality-all":
             return Prompt.preset("mortality", style, positive="died", negative="survived")
         case "readmission":
             return Prompt.preset("generic", style, label="readmission within 30 days", record="admission")
@@ -288,6 +303,14 @@ def finish_job(
         outcome, logits = one_tune(reader, wanted, job, arrays, body, codes_NK, TuneConfig)
         result["tunes"].append({**wanted, **outcome})
         kept.update({f"{number}/{name}": value for name, value in logits.items()})
+        result["complete"] = number + 1 == len(job["tunes"])
+        save(target, result, kept)
+    if not job["tunes"]:
+        save(target, {**result, "complete": True}, kept)
+
+
+def save(target: Path, result: dict[str, Any], kept: dict[str, Any]) -> None:
+    """Written after every tune: a run that is killed keeps what it has."""
     target.parent.mkdir(parents=True, exist_ok=True)
     np.savez_compressed(target.with_suffix(".npz"), **kept)
     target.write_text(json.dumps(result))
@@ -308,8 +331,10 @@ def one_tune(
     task, style, seed = wanted["task"], wanted.get("style", "compact"), wanted.get("seed", job["seed"])
     classes = body["tasks"][task]["classes"]
     starts = arrays[f"{task}/starts"]
-    sequences: Any = TextSequences(texts_of(job), np.diff(starts), limit=job.get("limit"))
-    if codes_NK is not None:
+    sequences: Any
+    if codes_NK is None:
+        sequences = TextSequences(texts_of(job), np.diff(starts), limit=job.get("limit"))
+    else:
         sequences = CodeSequences(codes_NK[arrays[f"{task}/rows"]], starts)
     labels, parts = arrays[f"{task}/label"].astype(np.int64), arrays[f"{task}/part"]
     train, held, test = (np.flatnonzero(parts == number) for number in range(3))
@@ -357,9 +382,53 @@ def run(jobs: list[dict[str, Any]], share: str, limit: float) -> None:
     started = time.perf_counter()
     for job in jobs[mine::of]:
         target = RUNS / "done" / f"{digest(job)}.json"
-        if target.exists() or time.perf_counter() - started > limit:
+        if time.perf_counter() - started > limit or (target.exists() and json.loads(target.read_text())["complete"]):
             continue
         run_job(job, target)
+
+
+def throughput(layers: int | None, seconds: float) -> None:
+    """Sequences per second from token ids to scores, codes against text, the best batch for each."""
+    import torch
+
+    from tefm.language.backbone import open_backbone
+    from tefm.language.predict import answer_logits
+    from tefm.language.prompts import PromptWriter
+    from tefm.language.vocabulary import CodeVocabulary, extend
+
+    found: list[dict[str, Any]] = []
+    for data, task in (("diabetes130", "mortality"), ("ddos", "ddos")):
+        arrays, body = load(data, REPORTED[0])
+        backbone = open_backbone(BACKBONE, layers=layers)
+        ids = extend(backbone, CodeVocabulary.of("record", levels=3, entries=128))
+        classes, starts = body["tasks"][task]["classes"], arrays[f"{task}/starts"]
+        writer = PromptWriter(backbone.tokenizer, question(task, "compact", classes), classes, ids)
+        codes_NK = np.random.default_rng(0).integers(0, 128, size=(int(starts[-1]), 3))
+        texts = texts_of({"data": data, "seed": REPORTED[0]})
+        prompts = {"codes": writer.of_codes(codes_NK, starts), "text": writer.of_texts(texts, np.diff(starts))}
+        for form, written in prompts.items():
+            written = [prompt[-8_000:] for prompt in written]  # SmolLM2 knows 8,192 positions
+            tokens = float(np.mean([len(prompt) for prompt in written]))
+            best = 0.0
+            for batch_tokens in (1_024, 4_096, 16_384, 65_536, 262_144, 1_048_576):
+                if backbone.device.type == "cpu" and batch_tokens > 65_536:
+                    break
+                size = max(1, int(batch_tokens / tokens))
+                many = (written * (1 + 4 * size // len(written)))[: max(8, 4 * size)]
+                try:
+                    answer_logits(backbone, many[:size], writer.first_tokens, batch_tokens=batch_tokens)
+                    done, started = 0, time.perf_counter()
+                    while time.perf_counter() - started < seconds:
+                        answer_logits(backbone, many, writer.first_tokens, batch_tokens=batch_tokens)
+                        done += len(many)
+                    best = max(best, done / (time.perf_counter() - started))
+                except torch.OutOfMemoryError:
+                    break
+            found.append({"data": data, "form": form, "tokens": tokens, "per_second": best, "layers": layers or 30})
+            print("RESULT throughput", str(backbone.device), found[-1], flush=True)
+    target = RUNS / "done" / f"throughput-{backbone.device.type}-{layers or 30}.json"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(json.dumps({"device": backbone.device.type, "complete": True, "throughput": found}))
 
 
 def digest(job: dict[str, Any]) -> str:
@@ -368,12 +437,13 @@ def digest(job: dict[str, Any]) -> str:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("verb", choices=("prepare", "coders", "run", "report"))
+    parser.add_argument("verb", choices=("prepare", "coders", "run", "throughput", "report"))
     parser.add_argument("--cicids", type=Path, help="the corrected release: a Parquet file or a folder of CSVs")
     parser.add_argument("--seeds", type=int, nargs="+", default=[EXPLORED, *REPORTED])
     parser.add_argument("--share", default="0/1", help="run only the i-th of n shares of the jobs")
     parser.add_argument("--jobs", type=Path, help="JSON list of jobs, instead of those of the tables")
     parser.add_argument("--limit", type=float, default=float("inf"), help="start no job after this many seconds")
+    parser.add_argument("--layers", type=int, help="first blocks of the backbone, for throughput")
     arguments = parser.parse_args()
     match arguments.verb:
         case "prepare":
@@ -383,3 +453,5 @@ if __name__ == "__main__":
         case "run":
             jobs = json.loads(arguments.jobs.read_text()) if arguments.jobs else []
             run(jobs, arguments.share, arguments.limit)
+        case "throughput":
+            throughput(arguments.layers, seconds=3.0)

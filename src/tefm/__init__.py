@@ -1,6 +1,6 @@
-"""Structured records as a few discrete tokens, with what they lose measured.
+"""Structured records as a few discrete tokens, read by a language model.
 
->>> from tefm import Schema, RecordTokenizer
+>>> from tefm import TEFM, RecordTokenizer, Schema
 """
 
 from __future__ import annotations
@@ -13,23 +13,37 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from tefm.codes.config import TokenizerConfig
     from tefm.codes.tokenizer import RecordTokenizer
+    from tefm.model import TEFM
     from tefm.records.infer import infer_schema
     from tefm.records.read import open_table
     from tefm.records.schema import Field, Schema
     from tefm.records.vectorise import Vectoriser
+    from tefm.task import Task
 
 #: Public names and where they live; imported on first use, so that `import tefm` is quick.
 _HOME = {
     "Field": "tefm.records.schema",
     "RecordTokenizer": "tefm.codes.tokenizer",
     "Schema": "tefm.records.schema",
+    "TEFM": "tefm.model",
+    "Task": "tefm.task",
     "TokenizerConfig": "tefm.codes.config",
     "Vectoriser": "tefm.records.vectorise",
     "infer_schema": "tefm.records.infer",
     "open_table": "tefm.records.read",
 }
 
-__all__ = ["Field", "RecordTokenizer", "Schema", "TokenizerConfig", "Vectoriser", "infer_schema", "open_table"]
+__all__ = [
+    "TEFM",
+    "Field",
+    "RecordTokenizer",
+    "Schema",
+    "Task",
+    "TokenizerConfig",
+    "Vectoriser",
+    "infer_schema",
+    "open_table",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -15,6 +15,12 @@ err = Console(stderr=True)
 Advance = Callable[..., None]
 
 
+def note(text: str) -> None:
+    """A line about the work, for a person who watches."""
+    if err.is_terminal:
+        err.print(text, style="dim", highlight=False, markup=False)
+
+
 @contextmanager
 def progress(what: str, total: int | None, *, done: int = 0, show: bool = True) -> Iterator[Advance]:
     """A progress bar with the time left; call the given function with a number of steps and a note.

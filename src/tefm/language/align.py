@@ -17,15 +17,14 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
 
 from tefm.console import progress
 from tefm.language.backbone import Backbone, autocast
-from tefm.language.batches import NOTHING, Batch, Example, ShuffledBatches, collate
+from tefm.language.batches import Batch, Example, ShuffledBatches, collate, model_inputs, padded
 from tefm.language.config import AlignConfig
 from tefm.language.describer import Describer
-from tefm.language.predict import by_length, padded
-from tefm.language.train import History, train
+from tefm.language.predict import by_length
+from tefm.language.train import History, target_loss, train
 
 #: Tokens of a batch in which quality is measured.
 CPU_TOKENS, GPU_TOKENS = 4_096, 131_072
@@ -167,12 +166,8 @@ def write_codes(backbone: Backbone, describer: Describer, x_ND: NDArray[Any], *,
 
 def _written(backbone: Backbone, asked: Sequence[NDArray[np.int64]], ids: Any, beam: int) -> NDArray[np.int64]:
     """Beam search over the levels: R beams of B prompts, best first."""
-    ids_BT, mask_BT = padded(asked, backbone.tokenizer.pad_token_id, backbone.device)
-    given = {
-        "input_ids": ids_BT,
-        "attention_mask": mask_BT,
-        "position_ids": (mask_BT.cumsum(dim=1) - 1).clamp_min(0),
-    }
+    ids_BT, mask_BT = (part.to(backbone.device) for part in padded(asked, backbone.tokenizer.pad_token_id))
+    given = model_inputs(ids_BT, mask_BT)
     records, width = len(asked), 1
     cache = None
     codes_RK = ids_BT.new_zeros((records, 0))
@@ -191,11 +186,12 @@ def _written(backbone: Backbone, asked: Sequence[NDArray[np.int64]], ids: Any, b
         scores_R = best.values.flatten()
         if level + 1 < ids.levels:
             cache.reorder_cache(parents_R)
-            mask = given["attention_mask"][parents_R]
+            mask_BT = mask_BT[parents_R]
+            mask_BT = torch.cat([mask_BT, mask_BT.new_ones(len(mask_BT), 1)], dim=1)
             given = {
                 "input_ids": chosen_R[:, None] + ids.level(level).start,
-                "attention_mask": torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1),
-                "position_ids": mask.sum(dim=1, keepdim=True),
+                "attention_mask": mask_BT,
+                "position_ids": mask_BT.sum(dim=1, keepdim=True) - 1,
             }
     best_BK: NDArray[np.int64] = codes_RK.view(records, width, -1)[:, 0].cpu().numpy()
     return best_BK
@@ -223,16 +219,7 @@ def words_loss(backbone: Backbone, examples: Sequence[Example]) -> float:
         # the logits of every word take the most memory here
         for rows in by_length([len(example.ids) for example in examples], _batch_tokens(backbone) // 8):
             batch = collate([examples[row] for row in rows], pad).to(backbone.device)
-            logits = backbone.model(
-                input_ids=batch.ids_BT,
-                attention_mask=batch.mask_BT,
-                position_ids=batch.positions_BT,
-                logits_to_keep=batch.labels_BL.shape[1] + 1,
-                use_cache=False,
-            ).logits[:, :-1]
-            loss = nn.functional.cross_entropy(
-                logits.float().flatten(0, 1), batch.labels_BL.flatten(), ignore_index=NOTHING, reduction="sum"
-            )
+            loss = target_loss(backbone.model, batch)
             total, count = total + float(loss), count + batch.targets
     return total / max(1, count)
 

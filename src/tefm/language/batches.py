@@ -39,8 +39,9 @@ class Batch:
     labels_BL: Tensor
 
     @property
-    def positions_BT(self) -> Tensor:
-        return (self.mask_BT.cumsum(dim=1) - 1).clamp_min(0)
+    def inputs(self) -> dict[str, Tensor]:
+        """What the model is given."""
+        return model_inputs(self.ids_BT, self.mask_BT)
 
     @property
     def targets(self) -> int:
@@ -58,6 +59,38 @@ class Batch:
         return Batch(*(part.to(device, non_blocking=True) for part in (self.ids_BT, self.mask_BT, self.labels_BL)))
 
 
+def model_inputs(ids_BT: Tensor, mask_BT: Tensor, before: int = 0) -> dict[str, Tensor]:
+    """Ids, positions and attention of a batch that is padded on the left, after `before` tokens in a cache.
+
+    Padding attends to itself: some attention kernels answer a token that may look nowhere with NaN, and a NaN does
+    not stay where it is. Without padding the model needs no mask and takes its fastest path.
+    """
+    given = {"input_ids": ids_BT, "position_ids": before + (mask_BT.cumsum(dim=1) - 1).clamp_min(0)}
+    if bool((mask_BT == 0).any()):
+        width = ids_BT.shape[1]
+        sees_TT = torch.ones(width, width, dtype=torch.bool, device=ids_BT.device).tril()
+        itself_TT = torch.eye(width, dtype=torch.bool, device=ids_BT.device)
+        sees_BTT = (sees_TT & (mask_BT[:, None, :] == 1)) | itself_TT
+        if before:
+            # padding may look at the cache as well: what it sees reaches nobody
+            sees_BTT = torch.cat([sees_BTT.new_ones(len(ids_BT), width, before), sees_BTT], dim=2)
+        hidden = torch.finfo(torch.float32).min
+        given["attention_mask"] = torch.zeros(sees_BTT.shape, device=ids_BT.device).masked_fill(~sees_BTT, hidden)[
+            :, None
+        ]
+    return given
+
+
+def padded(sequences: Sequence[NDArray[np.int64]], pad: int) -> tuple[Tensor, Tensor]:
+    """Ids and mask of sequences, padded on the left."""
+    width = max(len(ids) for ids in sequences)
+    ids_BT = np.full((len(sequences), width), pad, dtype=np.int64)
+    mask_BT = np.zeros((len(sequences), width), dtype=np.int64)
+    for row, ids in enumerate(sequences):
+        ids_BT[row, width - len(ids) :], mask_BT[row, width - len(ids) :] = ids, 1
+    return torch.from_numpy(ids_BT), torch.from_numpy(mask_BT)
+
+
 def collate(examples: Sequence[Example], pad: int) -> Batch:
     """One batch out of examples.
 
@@ -66,20 +99,13 @@ def collate(examples: Sequence[Example], pad: int) -> Batch:
     >>> batch.ids_BT.tolist(), batch.labels_BL.tolist()
     ([[5, 6, 7], [0, 8, 9]], [[7], [9]])
     """
-    width = max(len(example.ids) for example in examples)
+    ids_BT, mask_BT = padded([example.ids for example in examples], pad)
     last = max(len(example.ids) - int(example.target.argmax()) for example in examples)
-    ids_BT = np.full((len(examples), width), pad, dtype=np.int64)
-    mask_BT = np.zeros((len(examples), width), dtype=np.int64)
-    labels_BT = np.full((len(examples), width), NOTHING, dtype=np.int64)
+    labels_BL = np.full((len(examples), last), NOTHING, dtype=np.int64)
     for row, example in enumerate(examples):
-        start = width - len(example.ids)
-        ids_BT[row, start:], mask_BT[row, start:] = example.ids, 1
-        labels_BT[row, start:][example.target] = example.ids[example.target]
-    return Batch(
-        torch.from_numpy(ids_BT),
-        torch.from_numpy(mask_BT),
-        torch.from_numpy(np.ascontiguousarray(labels_BT[:, width - last :])),
-    )
+        ids, target = example.ids[-last:], example.target[-last:]
+        labels_BL[row, last - len(ids) :][target] = ids[target]
+    return Batch(ids_BT, mask_BT, torch.from_numpy(labels_BL))
 
 
 class ShuffledBatches:

@@ -26,6 +26,8 @@ class TrainConfig(Settings):
     #: steps of linear warm-up; a share of all steps below 1
     warmup: float = Setting(default=0.1, ge=0)
     epochs: float = Setting(default=3, gt=0)
+    #: steps at least, however few examples there are
+    least: int = Setting(default=1, ge=1)
     #: steps instead of epochs
     steps: int | None = Setting(default=None, ge=1)
     #: examples per step, over all processes
@@ -46,7 +48,7 @@ class TrainConfig(Settings):
 
     def total_steps(self, examples: int) -> int:
         """How many steps a run takes."""
-        return self.steps or max(1, round(self.epochs * -(-examples // self.batch)))
+        return self.steps or max(self.least, round(self.epochs * -(-examples // self.batch)))
 
     def warmup_steps(self, total: int) -> int:
         return min(total, round(self.warmup * total if self.warmup < 1 else self.warmup))
@@ -55,9 +57,10 @@ class TrainConfig(Settings):
 class AlignConfig(TrainConfig):
     """Stage 2: codes and words. Defaults are the measured best (docs/decisions.md)."""
 
-    learning_rate: float = Setting(default=5e-4, gt=0)
-    epochs: float = Setting(default=4, gt=0)
-    batch: int = Setting(default=256, ge=1)
+    learning_rate: float = Setting(default=1e-3, gt=0)
+    epochs: float = Setting(default=2, gt=0)
+    least: int = Setting(default=1_500, ge=1)
+    batch: int = Setting(default=128, ge=1)
     #: share of the batches that go from words to codes; the others go from codes to words
     backward: float = Setting(default=0.5, ge=0, le=1)
     #: fields per description, drawn anew each time, for codes → words; None says all of them
@@ -76,6 +79,9 @@ class AlignConfig(TrainConfig):
 class TuneConfig(TrainConfig):
     """Stage 3: the question and its answer. Defaults are the measured best (docs/decisions.md)."""
 
+    learning_rate: float = Setting(default=1e-3, gt=0)
+    least: int = Setting(default=150, ge=1)
+
     @classmethod
     def preset(cls, name: Preset, **changes: Any) -> TuneConfig:
         """A named set of settings, with changes on top."""
@@ -85,13 +91,14 @@ class TuneConfig(TrainConfig):
 #: "3 epochs using AdamW with a learning rate of 1e-3 and linear warmup over the first 500 optimization steps, while
 #: the transformer layers remain frozen", batches of 32.
 PAPER_ALIGN: dict[str, Any] = {
-    "trains": "rows", "learning_rate": 1e-3, "schedule": "constant", "warmup": 500, "epochs": 3, "batch": 32,
-    "sample": None, "whole": 1.0,
+    "trains": "rows", "learning_rate": 1e-3, "schedule": "constant", "warmup": 500, "epochs": 3, "least": 1,
+    "batch": 32, "sample": None, "whole": 1.0,
 }  # fmt: skip
 #: "5 epochs using a causal language modeling objective, a learning rate of 1e-5, a cosine annealing schedule, and
 #: full-parameter optimization", batches of 32.
 PAPER_TUNE: dict[str, Any] = {
-    "trains": "full", "learning_rate": 1e-5, "schedule": "cosine", "warmup": 0, "epochs": 5, "batch": 32,
+    "trains": "full", "learning_rate": 1e-5, "schedule": "cosine", "warmup": 0, "epochs": 5, "least": 1,
+    "batch": 32,
 }  # fmt: skip
 
 

@@ -82,7 +82,7 @@ class Describer:
                 rows = np.flatnonzero(x_ND[:, slot] == number)
                 out_NH[rows] += embedding_VH[ids].mean(axis=0)
                 counts_N[rows] += 1
-        return out_NH / np.maximum(counts_N, 1)[:, None]
+        return (out_NH / np.maximum(counts_N, 1)[:, None]).astype(np.float32)
 
 
 def _example(parts: Sequence[tuple[list[int], bool]]) -> Example:

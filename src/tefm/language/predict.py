@@ -16,6 +16,7 @@ from torch import Tensor
 
 from tefm.console import progress
 from tefm.language.backbone import Backbone, autocast
+from tefm.language.batches import model_inputs, padded
 
 Ids = NDArray[np.int64]
 
@@ -74,16 +75,6 @@ def by_length(lengths: Sequence[int], batch_tokens: int) -> Iterator[NDArray[np.
         start += size
 
 
-def padded(sequences: Sequence[Ids], pad: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Ids and mask, padded on the left."""
-    width = max(len(ids) for ids in sequences)
-    ids_BT = np.full((len(sequences), width), pad, dtype=np.int64)
-    mask_BT = np.zeros((len(sequences), width), dtype=np.int64)
-    for row, ids in enumerate(sequences):
-        ids_BT[row, width - len(ids) :], mask_BT[row, width - len(ids) :] = ids, 1
-    return torch.from_numpy(ids_BT).to(device), torch.from_numpy(mask_BT).to(device)
-
-
 def _cache(backbone: Backbone, prefix: Ids) -> Any:
     """What the model remembers of the tokens that all prompts begin with."""
     ids = torch.from_numpy(prefix)[None].to(backbone.device)
@@ -92,14 +83,12 @@ def _cache(backbone: Backbone, prefix: Ids) -> Any:
 
 def _last_logits(backbone: Backbone, sequences: Sequence[Ids], cache: Any, shared: int) -> Tensor:
     """The logits after the last token of each sequence."""
-    ids_BT, mask_BT = padded(sequences, backbone.tokenizer.pad_token_id, backbone.device)
-    whole = len(sequences[0]) == ids_BT.shape[1] and all(len(ids) == ids_BT.shape[1] for ids in sequences)
-    given: dict[str, Any] = {"input_ids": ids_BT, "logits_to_keep": 1, "use_cache": cache is not None}
-    given["position_ids"] = (shared + mask_BT.cumsum(dim=1) - 1).clamp_min(0)
+    ids_BT, mask_BT = (part.to(backbone.device) for part in padded(sequences, backbone.tokenizer.pad_token_id))
     if cache is not None:
-        given["past_key_values"] = copy.deepcopy(cache)
-        given["past_key_values"].batch_repeat_interleave(len(sequences))
-    if not whole:  # without padding there is nothing to mask, and attention is faster
-        given["attention_mask"] = torch.cat([mask_BT.new_ones(len(sequences), shared), mask_BT], dim=1)
-    last: Tensor = backbone.model(**given).logits[:, -1]
+        cache = copy.deepcopy(cache)
+        cache.batch_repeat_interleave(len(sequences))
+    given = model_inputs(ids_BT, mask_BT, before=shared)
+    last: Tensor = backbone.model(**given, past_key_values=cache, use_cache=cache is not None, logits_to_keep=1).logits[
+        :, -1
+    ]
     return last

@@ -6,6 +6,8 @@ baseline) into token ids with it.
 
 from __future__ import annotations
 
+import itertools
+import string
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -78,6 +80,8 @@ class Prompt(Settings):
         """The paper's wording for `mortality` and `intrusion`, or a `generic` question for the label."""
         if name not in PRESETS:
             raise SettingsError("there is no such prompt", value=name, remedy=did_you_mean(name, PRESETS))
+        if style not in PRESETS[name]:
+            raise SettingsError("there is no such style", value=style, remedy="one of: full, compact")
         body = dict(PRESETS[name][style])
         names = {
             "label": label.replace("_", " "),
@@ -107,8 +111,7 @@ PRESETS: dict[str, dict[Style, dict[str, Any]]] = {
     },
     "intrusion": {
         "full": {
-            "message": "This segment has {count} network flow(s): {records}. Based on the sequence of network flows, "
-            "is the final flow part of an attack?",
+            "message": "Here are {count} network flow(s): {records}. Is the final flow part of an attack?",
             "yes": "Yes, it is part of an attack.",
             "no": "No, it is benign.",
         },
@@ -197,7 +200,7 @@ class PromptWriter:
         """What stands before and after the records."""
         message = self.prompt.message
         if text and "{text}" not in message:
-            message += "\n{text}"
+            message = message.replace("{records}", "{records}\n{text}\n")
         head, tail = message.split("{records}")
         text = self._shortened(text)
         head, tail = (part.format(count=count, text=text) for part in (head, tail))
@@ -222,20 +225,22 @@ class PromptWriter:
     # ---- answers ----------------------------------------------------------------------------------------------
 
     def _answers(self) -> list[Ids]:
-        chat = self.prompt.chat
-        words = [self.prompt.answers.get(name, name if chat else f" {name}") for name in self.classes]
-        found = self._tokenised(words)
-        if len({ids[0] for ids in found}) == len(found):
-            return found
-        clash = {ids[0] for ids in found if sum(other[0] == ids[0] for other in found) > 1}
+        blank = "" if self.prompt.chat else " "
+        words = [self.prompt.answers.get(name, f"{blank}{name}") for name in self.classes]
+        # a tokenizer may take the blank in front of a word for a token of its own
+        for tried in (words, [word.strip() for word in words]):
+            found = self._tokenised(tried)
+            if len({ids[0] for ids in found}) == len(found):
+                return found
         if self.prompt.answers:
-            alike = [word for word, ids in zip(words, found, strict=True) if ids[0] in clash]
+            firsts = [ids[0] for ids in found]
+            alike = [word for word, first in zip(words, firsts, strict=True) if firsts.count(first) > 1]
             raise SettingsError(
                 "these answers begin with the same token, so that one token cannot tell them apart",
                 value=alike[:2],
                 remedy="let each answer begin with another word",
             )
-        return self._tokenised(_letters(self.tokenizer, len(self.classes), "" if chat else " "))
+        return self._tokenised(_letters(self.tokenizer, len(self.classes), blank))
 
     def _tokenised(self, words: Sequence[str]) -> list[Ids]:
         end = [self.tokenizer.eos_token_id] if self.prompt.chat and self.tokenizer.eos_token_id is not None else []
@@ -250,15 +255,16 @@ class PromptWriter:
 
 def _letters(tokenizer: Any, count: int, blank: str) -> list[str]:
     """As many short words as there are classes, each a token of its own: A, B, C, …"""
-    import itertools
-    import string
-
     found: list[str] = []
     seen: set[int] = set()
     for size in (1, 2, 3):
         for letters in itertools.product(string.ascii_uppercase, repeat=size):
-            word = blank + "".join(letters)
-            ids = tokenizer(word, add_special_tokens=False)["input_ids"]
+            word = "".join(letters)
+            ids = tokenizer(blank + word, add_special_tokens=False)["input_ids"]
+            if len(ids) > 1:
+                ids = tokenizer(word, add_special_tokens=False)["input_ids"]
+            else:
+                word = blank + word
             if len(ids) == 1 and ids[0] not in seen:
                 found.append(word)
                 seen.add(ids[0])

@@ -101,7 +101,8 @@ class Reader:
         elif start == "words":
             assert words is not None, "rows that start from words need them"
             phrases, x_ND, codes_NK = words
-            embedding = backbone.model.get_input_embeddings().weight.detach().cpu().numpy()
+            table: Any = backbone.model.get_input_embeddings()
+            embedding = table.weight.detach().cpu().numpy()
             record_NH = reader.describer(phrases).vectors(embedding, x_ND)
             start_rows(backbone, ids, word_vectors(codes_NK, record_NH, vocabulary.entries), seed=seed)
         return reader

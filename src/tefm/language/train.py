@@ -77,6 +77,10 @@ def train(
             since = run.step % check_every or check_every
             history.loss.append((run.step, float(running) / since))
             running.zero_()
+            if not math.isfinite(history.loss[-1][1]):
+                raise SettingsError(
+                    f"the loss is no number any more at step {run.step}", remedy="lower the learning_rate"
+                )
             note = f"loss {history.loss[-1][1]:.3f}"
             if validate is not None:
                 run.keep_best(validate)
@@ -89,6 +93,14 @@ def train(
     history.steps, history.stopped_at = steps, run.step
     run.finish()
     return history
+
+
+def target_loss(model: nn.Module, batch: Batch) -> Tensor:
+    """The summed loss of the targets; logits are made where targets are, at the right edge."""
+    keep = batch.labels_BL.shape[1] + 1
+    logits_BLV = model(**batch.inputs, logits_to_keep=keep, use_cache=False).logits[:, :-1]
+    wanted_BL = batch.labels_BL != NOTHING
+    return nn.functional.cross_entropy(logits_BLV[wanted_BL].float(), batch.labels_BL[wanted_BL], reduction="sum")
 
 
 class _Run:
@@ -150,18 +162,8 @@ class _Run:
 
     def _loss(self, batch: Batch) -> Tensor:
         """The summed loss over the targets of a batch."""
-        keep = batch.labels_BL.shape[1] + 1
         with autocast(self.device):
-            logits = self.model(
-                input_ids=batch.ids_BT,
-                attention_mask=batch.mask_BT,
-                position_ids=batch.positions_BT,
-                logits_to_keep=keep,
-                use_cache=False,
-            ).logits
-        return nn.functional.cross_entropy(
-            logits[:, :-1].float().flatten(0, 1), batch.labels_BL.flatten(), ignore_index=NOTHING, reduction="sum"
-        )
+            return target_loss(self.model, batch)
 
     def _rate(self, step: int) -> float:
         if step < self.warmup:
@@ -262,21 +264,21 @@ class _Run:
 # ---- what learns ------------------------------------------------------------------------------------------------
 
 
-def learning(backbone: Backbone, ids: TokenIds | None, config: TrainConfig) -> nn.Module:
+def learning(backbone: Backbone, ids: TokenIds | None, config: TrainConfig) -> Any:
     """The model with the weights that are to learn: all, adapters and the new rows, or the new rows alone."""
     model = backbone.model
     if config.trains == "full":
         return model.requires_grad_(True)
-    if config.trains == "rows" and ids is None:
+    rows = ids.all if ids is not None else []
+    if config.trains == "rows" and not rows:
         raise SettingsError("there are no new rows to train", remedy="train on codes, or set trains: full or lora")
     from peft import LoraConfig, TrainableTokensConfig, get_peft_model
 
     torch.manual_seed(config.seed)
-    rows = ids.all if ids is not None else None
     if config.trains == "rows":
         return get_peft_model(model, TrainableTokensConfig(token_indices=rows))
     adapters = LoraConfig(
-        r=config.rank, lora_alpha=2 * config.rank, target_modules="all-linear", trainable_token_indices=rows
+        r=config.rank, lora_alpha=2 * config.rank, target_modules="all-linear", trainable_token_indices=rows or None
     )
     return get_peft_model(model, adapters)
 
@@ -284,7 +286,8 @@ def learning(backbone: Backbone, ids: TokenIds | None, config: TrainConfig) -> n
 def _groups(model: nn.Module, config: TrainConfig) -> list[dict[str, Any]]:
     """Weight matrices decay; norms, biases, embeddings and token rows do not: a decayed row is a forgotten word."""
     embeddings = {id(part.weight) for part in model.modules() if isinstance(part, nn.Embedding)}
-    decayed, rest = [], []
+    decayed: list[nn.Parameter] = []
+    rest: list[nn.Parameter] = []
     for name, weight in model.named_parameters():
         if weight.requires_grad:
             row = id(weight) in embeddings or "trainable_tokens" in name

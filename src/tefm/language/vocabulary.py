@@ -9,6 +9,7 @@ import re
 import string
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -105,13 +106,14 @@ def extend(backbone: Backbone, vocabulary: CodeVocabulary) -> TokenIds:
         )
     first = len(tokenizer)
     tokenizer.add_tokens(list(vocabulary.tokens), special_tokens=True)
+    past = len(tokenizer)
     ids = tokenizer.convert_tokens_to_ids(list(vocabulary.tokens))
-    assert ids == list(range(first, first + len(ids))), "new tokens are contiguous"
-    if len(tokenizer) > model.get_input_embeddings().num_embeddings:
-        model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+    assert ids == list(range(first, past)), "new tokens are contiguous"
+    if past > len(_tables(backbone)[0]):
+        model.resize_token_embeddings(past, mean_resizing=False)
     with torch.no_grad():
         for table in _tables(backbone):
-            table[first : first + len(ids)] = table[:first].mean(dim=0)
+            table[first:past] = table[:first].mean(dim=0)
     return TokenIds(first, vocabulary.levels, vocabulary.entries)
 
 
@@ -149,7 +151,7 @@ def word_vectors(codes_NK: NDArray[np.integer], record_NH: NDArray[np.floating],
 
 def _tables(backbone: Backbone) -> list[Tensor]:
     """The embedding, and the head where it is a table of its own."""
-    tables = [backbone.model.get_input_embeddings().weight]
+    modules: list[Any] = [backbone.model.get_input_embeddings()]
     if not backbone.tied:
-        tables.append(backbone.model.get_output_embeddings().weight)
-    return tables
+        modules.append(backbone.model.get_output_embeddings())
+    return [module.weight for module in modules]

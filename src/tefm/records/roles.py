@@ -37,14 +37,24 @@ def time_ranks(frame: pl.DataFrame, schema: Schema, file: str | None = None) -> 
     """The place of each row in time, equal for equal times; the row number when the schema has no time."""
     if schema.time is None:
         return np.arange(frame.height)
-    column = _column(frame, schema.time, "time", file)
+    return times(frame, schema.time, schema, file)[0].rank("dense").to_numpy().astype(np.int64)
+
+
+def times(frame: pl.DataFrame, name: str, schema: Schema, file: str | None = None) -> tuple[pl.Series, float | None]:
+    """The time of each row as a number, and the seconds of one unit of it; None when the column holds plain numbers."""
+    column = _column(frame, name, "time", file)
+    second: float | None = None
     if column.dtype in (pl.String, pl.Categorical, pl.Enum, pl.Object):
-        column = _parsed(text_of(column, schema.missing_words), file)
+        column, second = _parsed(text_of(column, schema.missing_words), file)
     elif column.dtype.is_float():
         column = column.fill_nan(None)
+    elif column.dtype == pl.Date:
+        second = 86_400.0
+    elif isinstance(column.dtype, pl.Datetime | pl.Duration):
+        second = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3}[column.dtype.time_unit or "us"]
     # a record without a time has no place, and the last record is the one that is asked about
     _refuse_nulls(column, "time", "drop these rows, fill their time in, or name no time to keep the file's order", file)
-    return column.to_physical().rank("dense").to_numpy().astype(np.int64)
+    return column.to_physical(), second
 
 
 def _column(frame: pl.DataFrame, name: str, role: str, file: str | None) -> pl.Series:
@@ -67,8 +77,8 @@ def _refuse_nulls(column: pl.Series, role: str, remedy: str, file: str | None) -
         raise InputError(problem, file=file, column=column.name, remedy=remedy)
 
 
-def _parsed(text: pl.Series, file: str | None) -> pl.Series:
-    """Text as whole numbers, as numbers or as ISO times, whichever fits every value."""
+def _parsed(text: pl.Series, file: str | None) -> tuple[pl.Series, float | None]:
+    """Text as whole numbers, as numbers or as ISO times (in microseconds), whichever fits every value."""
     iso = text.str.replace("T", " ").str.replace("Z$", "+00:00")
     times = [iso.str.to_datetime(form, time_unit="us", strict=False).to_physical() for form in _ISO_FORMATS]
     readings = [
@@ -86,4 +96,4 @@ def _parsed(text: pl.Series, file: str | None) -> pl.Series:
             value=text.filter(unread)[0],
             remedy="write times like 2024-01-31 or 2024-01-31 23:59:59, or name no time to keep the file's order",
         )
-    return best.alias(text.name)
+    return best.alias(text.name), 1e-6 if best is readings[2] else None

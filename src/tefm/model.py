@@ -1,0 +1,380 @@
+"""`TEFM`: the stages as one model. fit, predict, predict_proba, evaluate, save, load.
+
+A table goes through the `RecordTokenizer` (codes/) into codes and through the `Reader` (language/) into probabilities.
+
+Shapes: S sequences, Q classes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from tefm.codes.coder import class_numbers
+from tefm.codes.tokenizer import RecordTokenizer
+from tefm.console import note
+from tefm.errors import InputError, NotFittedError, SettingsError
+from tefm.language.align import Alignment
+from tefm.language.calibrate import Calibration
+from tefm.language.metrics import Scores, score
+from tefm.language.processes import first_process_makes
+from tefm.language.prompts import Prompt
+from tefm.language.reader import CodeSequences, Reader, TextSequences
+from tefm.language.serialise import serialise
+from tefm.language.train import History
+from tefm.language.vocabulary import CodeVocabulary
+from tefm.records.beside import gap_words, last_texts
+from tefm.records.infer import infer_schema
+from tefm.records.phrases import phrases_of
+from tefm.records.read import open_table
+from tefm.records.schema import Schema
+from tefm.records.sequences import Sequences, balance, by_entity, by_window, check_label, split
+from tefm.task import ModelConfig
+
+VALIDATION_SHARE = 0.1
+#: Records that the alignment is measured on, at most.
+JUDGED = 1_000
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How well a model does on labelled sequences, and what it reads for it."""
+
+    scores: Scores
+    #: tokens per sequence that the language model is shown
+    tokens_mean: float
+    tokens_median: float
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**self.scores.to_dict(), "tokens_mean": self.tokens_mean, "tokens_median": self.tokens_median}
+
+
+class TEFM:
+    """Sequences of records in, classes out, read by a language model from codes alone.
+
+    The settings are those of `ModelConfig`. `tokenizer` is a fitted one (or its folder) to read codes of; without it,
+    one is learned. `inputs="text"` reads the serialised records instead, with the same question and training: the
+    baseline.
+    """
+
+    def __init__(
+        self,
+        schema: Schema | None = None,
+        *,
+        tokenizer: RecordTokenizer | str | Path | None = None,
+        device: str | None = None,
+        **settings: Any,
+    ) -> None:
+        self.schema, self.tokenizer, self.device = schema, tokenizer, device
+        self.config = ModelConfig.checked(settings)
+        self.schema_: Schema | None = None
+        self.tokenizer_: RecordTokenizer | None = None
+        self.reader_: Reader | None = None
+        self.classes_: tuple[str, ...] = ()
+        #: the number of the class that AUROC and the threshold are about
+        self.positive_ = 1
+        self.prompt_: Prompt | None = None
+        self.calibration_ = Calibration()
+        self.alignment_: Alignment | None = None
+        self.history_: dict[str, History] = {}
+        #: what was measured, for the model card: name of the part → figures
+        self.figures_: dict[str, dict[str, Any]] = {}
+
+    # ---- scikit-learn's manners -------------------------------------------------------------------------------
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The settings that the model was made with."""
+        return {"schema": self.schema, "tokenizer": self.tokenizer, "device": self.device, **dict(self.config)}
+
+    def set_params(self, **settings: Any) -> TEFM:
+        """Change settings before `fit`."""
+        self.schema = settings.pop("schema", self.schema)
+        self.tokenizer = settings.pop("tokenizer", self.tokenizer)
+        self.device = settings.pop("device", self.device)
+        self.config = ModelConfig.checked({**dict(self.config), **settings})
+        return self
+
+    # ---- learning ---------------------------------------------------------------------------------------------
+
+    def fit(self, table: Any, *, validation: Any = None, checkpoint: str | Path | None = None) -> TEFM:
+        """Learn from the labelled sequences of a table.
+
+        `validation` is a table of other sequences for early stopping and calibration; without one, a tenth of the
+        sequences is held out. With `checkpoint`, a folder, a run that was killed goes on from there when the same
+        call is made again; several processes need one, to share what the first has learned.
+        """
+        opened = open_table(table)
+        schema = self.schema_ = self._schema(opened)
+        frame = opened.frame()
+        sequences = self._sequences(frame, schema, file=opened.name)
+        check_label(sequences.labels, column=schema.label, file=opened.name)
+        if validation is None:
+            parts = split(sequences, shares=(1 - VALIDATION_SHARE, VALIDATION_SHARE, 0.0), seed=self.config.seed)
+            held_frame, held = frame, sequences.select(parts == "validation")
+            sequences = sequences.select(parts == "train")
+        else:
+            held_frame = open_table(validation).frame()
+            held = self._sequences(held_frame, schema, file="the validation table")
+        training_rows, held_rows = np.sort(sequences.rows), np.sort(held.rows)
+        sequences, held = self._labelled(sequences), self._labelled(held)
+        if self.config.balance != "none":
+            sequences, held = (part.select(balance(part, seed=self.config.seed)) for part in (sequences, held))
+        self.classes_, labels_S = class_numbers(np.asarray(sequences.labels))
+        counts = np.bincount(labels_S, minlength=len(self.classes_)).tolist()
+        self.positive_ = self.config.positive_number(self.classes_, counts)
+        self.prompt_ = self.config.prompt_for(self.classes_, self.positive_, schema)
+        work = Path(checkpoint) if checkpoint is not None else None
+        if work is not None:
+            self._claim(work, frame, training_rows)
+        reader = self._opened_reader(frame, training_rows, held_frame, held_rows, len(sequences), work)
+        note(
+            f"stage 3 · tuning inherits {reader.backbone.name} with {reader.backbone.model.num_parameters():,} weights"
+        )
+        held = held.select(np.isin(np.asarray(held.labels), self.classes_))  # a class without training is not judged
+        held_labels = self._numbers(held)
+        self.history_["tune"] = reader.tune(
+            self.prompt_,
+            self.classes_,
+            self._read(frame, sequences),
+            labels_S,
+            self._read(held_frame, held) if len(held) else None,
+            held_labels,
+            self.config.tune_config,
+            checkpoint=work / "tune.checkpoint" if work else None,
+        )
+        if len(held):
+            logits_SQ = reader.logits(self._read(held_frame, held))
+            self.calibration_ = Calibration.fit(logits_SQ, held_labels, positive=self.positive_)
+            self.figures_["validation"] = self._judged(logits_SQ, held_labels, self._tokens(held_frame, held)).to_dict()
+        return self
+
+    def _opened_reader(
+        self,
+        frame: pl.DataFrame,
+        rows: NDArray[np.int64],
+        held_frame: pl.DataFrame,
+        held_rows: NDArray[np.int64],
+        sequences: int,
+        work: Path | None,
+    ) -> Reader:
+        """Stages 1 and 2: codes, and a backbone that knows them."""
+        from tefm.language.backbone import open_backbone
+
+        backbone, layers = self.config.backbone, self.config.kept_layers
+        if self.config.inputs == "text":
+            self.reader_ = Reader(open_backbone(backbone, layers=layers, device=self.device))
+            return self.reader_
+        tokenizer = self.tokenizer_ = self._tokenizer(frame, rows, held_frame, held_rows, work)
+        coder = tokenizer.coder
+        note(f"stage 1 · {coder.layout.width} slots become {coder.config.levels} × {coder.config.entries} codes")
+        phrases = phrases_of(tokenizer.vectoriser)
+        x_ND = tokenizer.vectoriser.transform(frame[rows])
+        codes_NK = coder.encode(x_ND)
+        reader = self.reader_ = Reader.open(
+            backbone,
+            CodeVocabulary.of(phrases.record, levels=coder.config.levels, entries=coder.config.entries),
+            coder.network.quantiser.codebooks_KCd.detach().cpu().numpy(),
+            layers=layers,
+            start=self.config.start,
+            seed=self.config.seed,
+            device=self.device,
+            words=(phrases, x_ND, codes_NK),
+        )
+        config = self.config.align_config(sequences, reader.backbone.device.type)
+        if config is None:
+            note("stage 2 · no alignment: it pays with few labelled sequences and a GPU (align: default makes it)")
+            return reader
+        note(f"stage 2 · alignment inherits {len(codes_NK):,} records and their codes")
+        self.history_["align"] = reader.align(
+            phrases, x_ND, codes_NK, config, checkpoint=work / "align.checkpoint" if work else None
+        )
+        judged = np.random.default_rng(self.config.seed).permutation(held_rows)[:JUDGED]
+        held_ND = tokenizer.vectoriser.transform(held_frame[np.sort(judged)])
+        self.alignment_ = reader.measure_alignment(phrases, held_ND, coder.encode(held_ND), coder)
+        return reader
+
+    def _tokenizer(
+        self, frame: pl.DataFrame, rows: NDArray[np.int64], held_frame: pl.DataFrame, held_rows: Any, work: Path | None
+    ) -> RecordTokenizer:
+        """The tokenizer as given, or fitted on the training rows."""
+        if isinstance(self.tokenizer, RecordTokenizer):
+            return self.tokenizer
+        if self.tokenizer is not None:
+            return RecordTokenizer.load(self.tokenizer, device=self.device)
+        schema = self._fitted_schema
+        settings = {"seed": self.config.seed, **self.config.codes}
+
+        def make() -> RecordTokenizer:
+            return RecordTokenizer(device=self.device, **settings).fit(
+                frame[rows],
+                schema,
+                # task-aware codes stop on what they tell about the label, which is measured on a part they hold out
+                validation=None if self.config.task_aware else held_frame[held_rows],
+                task_aware=self.config.task_aware,
+                checkpoint=work / "tokenizer.checkpoint" if work else None,
+            )
+
+        return first_process_makes(make, work / "tokenizer" if work else None, device=self.device)
+
+    # ---- predicting -------------------------------------------------------------------------------------------
+
+    def predict_proba(self, table: Any) -> NDArray[np.float64]:
+        """Per sequence of the table the probability of each of `classes_`."""
+        return self._probabilities(*self._frame_and_sequences(table))
+
+    def predict(self, table: Any) -> NDArray[np.object_]:
+        """Per sequence of the table its class."""
+        return np.array(self.classes_, dtype=object)[self.calibration_.predict(self.predict_proba(table))]
+
+    def predict_table(self, table: Any) -> pl.DataFrame:
+        """One row per sequence: whose it is, how many records, the class, and the probability of each class."""
+        frame, sequences = self._frame_and_sequences(table)
+        p_SQ = self._probabilities(frame, sequences)
+        said = np.array(self.classes_, dtype=object)[self.calibration_.predict(p_SQ)]
+        schema = self._fitted_schema
+        who = "segment" if self.config.window else schema.entity or schema.record
+        return pl.DataFrame(
+            {
+                who: pl.Series(sequences.ids.astype(str)),
+                "records": sequences.lengths,
+                "predicted": pl.Series(said.astype(str)),
+                **{f"p({name})": p_SQ[:, number] for number, name in enumerate(self.classes_)},
+            }
+        )
+
+    def evaluate(self, table: Any, *, resamples: int = 1_000) -> Evaluation:
+        """Every figure on the labelled sequences of a table, with bootstrap intervals."""
+        opened = open_table(table)
+        frame = opened.frame()
+        sequences = self._labelled(self._sequences(frame, self._fitted_schema, file=opened.name))
+        if self.config.balance == "all":
+            sequences = sequences.select(balance(sequences, seed=self.config.seed))
+        unknown = sorted({label for label in np.asarray(sequences.labels) if label not in self.classes_})
+        if unknown:
+            raise InputError(
+                "the table has a class that the model does not know",
+                file=opened.name,
+                column=self._fitted_schema.label,
+                value=unknown[0],
+                remedy=f"the model knows {', '.join(self.classes_)}: leave these records out, or fit on all classes",
+            )
+        if not len(sequences):
+            raise InputError(
+                "no sequence of this table has a label", file=opened.name, column=self._fitted_schema.label
+            )
+        logits_SQ = self.reader.logits(self._read(frame, sequences), show=True)
+        return self._judged(logits_SQ, self._numbers(sequences), self._tokens(frame, sequences), resamples)
+
+    def _judged(
+        self, logits_SQ: NDArray[Any], labels_S: NDArray[np.int64], tokens_S: NDArray[Any], resamples: int = 1_000
+    ) -> Evaluation:
+        p_SQ = self.calibration_.probabilities(logits_SQ)
+        predicted_S = self.calibration_.predict(p_SQ)
+        scores = score(
+            p_SQ, labels_S, self.classes_, predicted_N=predicted_S, positive=self.positive_, resamples=resamples
+        )
+        return Evaluation(scores, float(tokens_S.mean()), float(np.median(tokens_S)))
+
+    def _probabilities(self, frame: pl.DataFrame, sequences: Sequences) -> NDArray[np.float64]:
+        return self.calibration_.probabilities(self.reader.logits(self._read(frame, sequences), show=True))
+
+    def _tokens(self, frame: pl.DataFrame, sequences: Sequences) -> NDArray[np.int64]:
+        return np.array([len(prompt) for prompt in self.reader.prompts(self._read(frame, sequences))])
+
+    # ---- tables become sequences ------------------------------------------------------------------------------
+
+    @property
+    def reader(self) -> Reader:
+        if self.reader_ is None:
+            raise NotFittedError("this model has not learned anything yet", remedy="call fit(table) or load(folder)")
+        return self.reader_
+
+    @property
+    def _fitted_schema(self) -> Schema:
+        if self.schema_ is None:
+            raise NotFittedError("this model has not learned anything yet", remedy="call fit(table) or load(folder)")
+        return self.schema_
+
+    def _schema(self, opened: Any) -> Schema:
+        schema = self.schema or infer_schema(opened)
+        if schema.label is None:
+            raise InputError(
+                "there is no label to learn",
+                file=opened.name,
+                remedy="name its column in the schema: `label: COLUMN`",
+            )
+        return schema
+
+    def _sequences(
+        self, frame: pl.DataFrame, schema: Schema, *, file: str | None = None, whole: bool = True
+    ) -> Sequences:
+        if self.config.window is not None:
+            return by_window(
+                frame, schema, self.config.window, drop_last=whole, background=self.config.background, file=file
+            )
+        return by_entity(frame, schema, background=self.config.background, file=file)
+
+    def _frame_and_sequences(self, table: Any) -> tuple[pl.DataFrame, Sequences]:
+        """A table to predict: labels are neither needed nor looked at."""
+        opened = open_table(table)
+        schema = self._fitted_schema.model_copy(update={"label": None})
+        frame = opened.frame()
+        if not frame.height:
+            raise InputError("the table has no rows", file=opened.name)
+        return frame, self._sequences(frame, schema, file=opened.name, whole=False)
+
+    def _numbers(self, sequences: Sequences) -> NDArray[np.int64]:
+        """The class numbers of labelled sequences."""
+        numbers = {name: number for number, name in enumerate(self.classes_)}
+        return np.array([numbers[label] for label in np.asarray(sequences.labels)], dtype=np.int64)
+
+    @staticmethod
+    def _labelled(sequences: Sequences) -> Sequences:
+        return sequences.select(sequences.labelled)
+
+    def _read(self, frame: pl.DataFrame, sequences: Sequences) -> CodeSequences | TextSequences:
+        """What the language model reads of sequences."""
+        schema = self._fitted_schema
+        if self.config.inputs == "text":
+            return TextSequences(serialise(frame, schema, sequences, "compact"), sequences.lengths.tolist())
+        assert self.tokenizer_ is not None and self.prompt_ is not None
+        codes_NK = self.tokenizer_.encode(frame[sequences.rows])
+        gaps = gap_words(frame, schema, sequences) if self.prompt_.gaps else None
+        return CodeSequences(codes_NK, sequences.starts, last_texts(frame, schema, sequences), gaps)
+
+    def _claim(self, work: Path, frame: pl.DataFrame, rows: NDArray[np.int64]) -> None:
+        """A checkpoint folder belongs to one fit: same settings, same records."""
+        settings = {name: str(value) for name, value in self.get_params().items()}
+        digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
+        digest.update(frame[rows].hash_rows(seed=0).to_numpy().tobytes())
+        claim = work / "claim.txt"
+        if claim.is_file() and claim.read_text(encoding="utf-8") != digest.hexdigest():
+            raise SettingsError(
+                "this checkpoint folder belongs to other data or settings",
+                file=work,
+                remedy="delete it to start afresh, or give the settings it was made with",
+            )
+        work.mkdir(parents=True, exist_ok=True)
+        claim.write_text(digest.hexdigest(), encoding="utf-8")
+
+    # ---- on disk ----------------------------------------------------------------------------------------------
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the model as one folder, a bundle (tefm.bundle)."""
+        from tefm.bundle import save
+
+        return save(self, Path(folder))
+
+    @classmethod
+    def load(cls, folder: str | Path, *, device: str | None = None) -> TEFM:
+        """Read a bundle; one whose parts do not belong together is refused."""
+        from tefm.bundle import load
+
+        return load(Path(folder), device=device)
