@@ -1,14 +1,22 @@
-"""What the tests share: a hypothesis profile without deadlines, and a way to look at errors."""
+"""What the tests share: a hypothesis profile, a way to look at errors, a table to learn from, and backbones."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from datetime import date, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import polars as pl
 import pytest
 from hypothesis import settings
 
 from tefm.errors import TefmError
+from tefm.records.schema import Schema
+
+if TYPE_CHECKING:
+    from tefm.model import TEFM
 
 settings.register_profile("tefm", deadline=None)  # the first call of a library is slow, whatever it does
 settings.load_profile("tefm")
@@ -30,3 +38,66 @@ def explained() -> Explained:
         return caught.value
 
     return check
+
+
+DRUGS = ("insulin", "metformin", "aspirin", "statin", "heparin", "morphine")
+STAYS = Schema.from_yaml("""
+record: stay
+entity: patient
+time: day
+label: died
+ignore: [note]
+fields: {age: number, ward: category, drugs: {kind: set, delimiter: ;}}
+""")
+
+
+def stays(patients: int, seed: int = 0) -> pl.DataFrame:
+    """Hospital stays, 1 to 3 per patient, with missing values; who got morphine in the last one died."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for patient in range(patients):
+        day = date(2024, 1, 1) + timedelta(days=int(rng.integers(300)))
+        for _ in range(rng.integers(1, 4)):
+            day += timedelta(days=int(rng.integers(1, 40)))
+            ends = rng.random() < 0.4
+            drugs = [*rng.choice(DRUGS[:-1], size=rng.integers(0, 4), replace=False), *DRUGS[-1:] * ends]
+            rows.append(
+                {
+                    "patient": f"p{patient}",
+                    "day": day.isoformat(),
+                    "age": int(rng.integers(20, 90)) if rng.random() < 0.9 else None,
+                    "ward": str(rng.choice(["surgery", "heart", "lung"])) if rng.random() < 0.9 else None,
+                    "drugs": ";".join(drugs) or None,
+                    "note": "slept well" if rng.random() < 0.5 else None,
+                    "died": "yes" if ends else "no",
+                }
+            )
+    return pl.DataFrame(rows)
+
+
+@pytest.fixture(scope="session")
+def backbones(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A miniature of each family as a folder."""
+    from language.miniatures import FAMILIES, miniature
+
+    return {family: miniature(family, tmp_path_factory.mktemp(family)) for family in FAMILIES}
+
+
+#: Settings under which a miniature learns the stays by heart in a few seconds.
+QUICK: dict[str, Any] = {
+    "codes": {"levels": 2, "entries": 8, "latent": 8, "hidden": 16, "steps": 150, "learning_rate": 5e-3},
+    "tune": {"learning_rate": 3e-3, "epochs": 2, "least": 40},
+}
+
+
+def quick(backbone: Path, schema: Schema = STAYS, **settings: Any) -> TEFM:
+    """A model that is yet to be fitted."""
+    from tefm.model import TEFM
+
+    return TEFM(schema, backbone=str(backbone), device="cpu", **{**QUICK, **settings})
+
+
+@pytest.fixture(scope="session")
+def fitted(backbones: dict[str, Path]) -> TEFM:
+    """A model that knows the stays; tests leave it as it is."""
+    return quick(backbones["llama"]).fit(stays(200))

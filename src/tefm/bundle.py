@@ -22,6 +22,7 @@ from tefm.files import read_manifest, replacing_folder, write_json, write_manife
 from tefm.language.align import Alignment
 from tefm.language.backbone import open_backbone
 from tefm.language.calibrate import Calibration
+from tefm.language.processes import is_first
 from tefm.language.prompts import Prompt, PromptWriter
 from tefm.language.reader import Reader
 from tefm.language.train import History
@@ -42,9 +43,12 @@ def is_saved(folder: Path) -> bool:
 
 
 def save(model: TEFM, folder: Path) -> Path:
-    """Write a fitted model."""
+    """Write a fitted model; of several processes, the first one does."""
     import torch
     import transformers
+
+    if not is_first():
+        return folder
 
     reader, tokenizer = model.reader, model.tokenizer_
     assert model.prompt_ is not None and model.schema_ is not None

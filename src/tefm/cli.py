@@ -14,7 +14,7 @@ from tefm.console import err, out
 from tefm.errors import TefmError
 
 app = typer.Typer(
-    help="Structured records as a few discrete tokens, with what they lose measured.",
+    help="Structured records as a few discrete tokens, read by a language model.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -221,15 +221,99 @@ def doctor(
         out.print(part)
 
 
-@app.command(epilog="Example: tefm demo")
-def demo(
-    steps: Annotated[int, typer.Option(help="training steps")] = 1_500,
+@app.command(epilog="Example: tefm fit task.yaml --out model")
+def fit(
+    task: Annotated[Path, typer.Argument(help="task YAML: table, entity, time, label, and what else differs")],
+    folder: Annotated[Path, typer.Option("--out", help="folder for the model")],
+    backbone: Annotated[str | None, typer.Option(help="smollm2-135m, a folder, or a hub id")] = None,
+    layers: Annotated[int | None, typer.Option(help="first blocks of the backbone that are kept")] = None,
+    inputs: Annotated[str | None, typer.Option(help="codes, or text for the raw-text baseline")] = None,
+    align: Annotated[str | None, typer.Option(help="auto, none, default, paper")] = None,
+    unsupervised: Annotated[bool, typer.Option("--unsupervised", help="codes that do not see the label")] = False,
+    compare: Annotated[bool, typer.Option(help="fit LightGBM and logistic regression on the same split")] = True,
+    seed: Annotated[int | None, typer.Option(help="random seed of the model")] = None,
+    device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Fit a tokenizer on the embedded hospital data and show what its codes keep."""
+    """Learn a task: codes, alignment, tuning; judged on the test part, saved as one folder. Goes on after a kill."""
+    from tefm.fit import fit_task
+    from tefm.tables import outcome_tables
+    from tefm.task import ModelConfig, Task
+
+    given = {"backbone": backbone, "layers": layers, "inputs": inputs, "align": align, "seed": seed}
+    changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if unsupervised:
+        changes["task_aware"] = False
+    loaded = Task.load(task)
+    loaded = loaded.model_copy(update={"model": ModelConfig.checked({**dict(loaded.model), **changes})})
+    outcome = fit_task(loaded, folder, device=device, compare=compare)
+    if as_json:
+        _print_json({"folder": str(folder), **outcome.to_dict()})
+        return
+    for part in outcome_tables(outcome):
+        out.print(part)
+    out.print(f"saved to {folder}. Next: tefm predict {folder} TABLE", highlight=False)
+
+
+@app.command(epilog="Example: tefm predict model admissions.csv --out predictions.csv")
+def predict(
+    model: Annotated[Path, typer.Argument(help="folder of a model")],
+    table: TableArg,
+    target: Annotated[Path | None, typer.Option("--out", help="CSV or Parquet file; printed when left out")] = None,
+    query: QueryOption = None,
+    device: DeviceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Predict every sequence of a table: its class and the probability of each."""
+    from tefm.files import replacing
+    from tefm.model import TEFM
+    from tefm.records.read import open_table
+    from tefm.tables import prediction_table
+
+    if target is not None and target.suffix not in (".csv", ".parquet"):
+        raise TefmError("predictions are written as CSV or Parquet", value=target.name, remedy="--out predictions.csv")
+    found = TEFM.load(model, device=device).predict_table(open_table(table, query=query))
+    if target is not None:
+        with replacing(target) as temporary:
+            found.write_csv(temporary) if target.suffix == ".csv" else found.write_parquet(temporary)
+        err.print(f"{found.height:,} predictions written to {target}")
+    elif as_json:
+        _print_json(found.to_dicts())
+    else:
+        out.print(prediction_table(found))
+
+
+@app.command(epilog="Example: tefm evaluate model labelled.csv")
+def evaluate(
+    model: Annotated[Path, typer.Argument(help="folder of a model")],
+    table: TableArg,
+    query: QueryOption = None,
+    device: DeviceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Judge a model on labelled sequences it has not seen, with bootstrap intervals."""
+    from tefm.model import TEFM
+    from tefm.records.read import open_table
+    from tefm.tables import evaluation_table
+
+    found = TEFM.load(model, device=device).evaluate(open_table(table, query=query))
+    if as_json:
+        _print_json(found.to_dict())
+    else:
+        out.print(evaluation_table(found))
+
+
+@app.command(epilog="Example: tefm demo")
+def demo(
+    steps: Annotated[int, typer.Option(help="training steps of the tokenizer")] = 1_500,
+    layers: Annotated[int, typer.Option(help="first blocks of the language model that are kept")] = 4,
+    tune_steps: Annotated[int, typer.Option(help="training steps of the language model")] = 160,
+    as_json: JsonOption = False,
+) -> None:
+    """Embedded hospital data to codes, what the codes keep, and a language model that answers from them alone."""
     from tefm.demo import run_demo
 
-    figures = run_demo(steps=steps, quiet=as_json)
+    figures = run_demo(steps=steps, layers=layers, tune_steps=tune_steps, quiet=as_json)
     if as_json:
         _print_json(figures)
 

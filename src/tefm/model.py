@@ -21,10 +21,11 @@ from tefm.codes.coder import class_numbers
 from tefm.codes.tokenizer import RecordTokenizer
 from tefm.console import note
 from tefm.errors import InputError, NotFittedError, SettingsError
+from tefm.files import write_text
 from tefm.language.align import Alignment
 from tefm.language.calibrate import Calibration
 from tefm.language.metrics import Scores, score
-from tefm.language.processes import first_process_makes
+from tefm.language.processes import first_process_makes, is_first
 from tefm.language.prompts import Prompt
 from tefm.language.reader import CodeSequences, Reader, TextSequences
 from tefm.language.serialise import serialise
@@ -113,7 +114,7 @@ class TEFM:
         opened = open_table(table)
         schema = self.schema_ = self._schema(opened)
         frame = opened.frame()
-        sequences = self._sequences(frame, schema, file=opened.name)
+        sequences = self.sequences(frame, schema, file=opened.name)
         check_label(sequences.labels, column=schema.label, file=opened.name)
         if validation is None:
             parts = split(sequences, shares=(1 - VALIDATION_SHARE, VALIDATION_SHARE, 0.0), seed=self.config.seed)
@@ -121,7 +122,7 @@ class TEFM:
             sequences = sequences.select(parts == "train")
         else:
             held_frame = open_table(validation).frame()
-            held = self._sequences(held_frame, schema, file="the validation table")
+            held = self.sequences(held_frame, schema, file="the validation table")
         training_rows, held_rows = np.sort(sequences.rows), np.sort(held.rows)
         sequences, held = self._labelled(sequences), self._labelled(held)
         if self.config.balance != "none":
@@ -142,15 +143,15 @@ class TEFM:
         self.history_["tune"] = reader.tune(
             self.prompt_,
             self.classes_,
-            self._read(frame, sequences),
+            self.read(frame, sequences),
             labels_S,
-            self._read(held_frame, held) if len(held) else None,
+            self.read(held_frame, held) if len(held) else None,
             held_labels,
             self.config.tune_config,
             checkpoint=work / "tune.checkpoint" if work else None,
         )
         if len(held):
-            logits_SQ = reader.logits(self._read(held_frame, held))
+            logits_SQ = reader.logits(self.read(held_frame, held))
             self.calibration_ = Calibration.fit(logits_SQ, held_labels, positive=self.positive_)
             self.figures_["validation"] = self._judged(logits_SQ, held_labels, self._tokens(held_frame, held)).to_dict()
         return self
@@ -253,7 +254,7 @@ class TEFM:
         """Every figure on the labelled sequences of a table, with bootstrap intervals."""
         opened = open_table(table)
         frame = opened.frame()
-        sequences = self._labelled(self._sequences(frame, self._fitted_schema, file=opened.name))
+        sequences = self._labelled(self.sequences(frame, self._fitted_schema, file=opened.name))
         if self.config.balance == "all":
             sequences = sequences.select(balance(sequences, seed=self.config.seed))
         unknown = sorted({label for label in np.asarray(sequences.labels) if label not in self.classes_})
@@ -267,9 +268,12 @@ class TEFM:
             )
         if not len(sequences):
             raise InputError(
-                "no sequence of this table has a label", file=opened.name, column=self._fitted_schema.label
+                "no sequence of this table has a label",
+                file=opened.name,
+                column=self._fitted_schema.label,
+                remedy="fill it in, or predict without it",
             )
-        logits_SQ = self.reader.logits(self._read(frame, sequences), show=True)
+        logits_SQ = self.reader.logits(self.read(frame, sequences), show=True)
         return self._judged(logits_SQ, self._numbers(sequences), self._tokens(frame, sequences), resamples)
 
     def _judged(
@@ -283,10 +287,10 @@ class TEFM:
         return Evaluation(scores, float(tokens_S.mean()), float(np.median(tokens_S)))
 
     def _probabilities(self, frame: pl.DataFrame, sequences: Sequences) -> NDArray[np.float64]:
-        return self.calibration_.probabilities(self.reader.logits(self._read(frame, sequences), show=True))
+        return self.calibration_.probabilities(self.reader.logits(self.read(frame, sequences), show=True))
 
     def _tokens(self, frame: pl.DataFrame, sequences: Sequences) -> NDArray[np.int64]:
-        return np.array([len(prompt) for prompt in self.reader.prompts(self._read(frame, sequences))])
+        return np.array([len(prompt) for prompt in self.reader.prompts(self.read(frame, sequences))])
 
     # ---- tables become sequences ------------------------------------------------------------------------------
 
@@ -312,9 +316,10 @@ class TEFM:
             )
         return schema
 
-    def _sequences(
+    def sequences(
         self, frame: pl.DataFrame, schema: Schema, *, file: str | None = None, whole: bool = True
     ) -> Sequences:
+        """The sequences of a table: windows, or the records of each entity; `whole` leaves a short last window out."""
         if self.config.window is not None:
             return by_window(
                 frame, schema, self.config.window, drop_last=whole, background=self.config.background, file=file
@@ -327,8 +332,8 @@ class TEFM:
         schema = self._fitted_schema.model_copy(update={"label": None})
         frame = opened.frame()
         if not frame.height:
-            raise InputError("the table has no rows", file=opened.name)
-        return frame, self._sequences(frame, schema, file=opened.name, whole=False)
+            raise InputError("the table has no rows", file=opened.name, remedy="give a table with records")
+        return frame, self.sequences(frame, schema, file=opened.name, whole=False)
 
     def _numbers(self, sequences: Sequences) -> NDArray[np.int64]:
         """The class numbers of labelled sequences."""
@@ -339,7 +344,7 @@ class TEFM:
     def _labelled(sequences: Sequences) -> Sequences:
         return sequences.select(sequences.labelled)
 
-    def _read(self, frame: pl.DataFrame, sequences: Sequences) -> CodeSequences | TextSequences:
+    def read(self, frame: pl.DataFrame, sequences: Sequences) -> CodeSequences | TextSequences:
         """What the language model reads of sequences."""
         schema = self._fitted_schema
         if self.config.inputs == "text":
@@ -352,6 +357,8 @@ class TEFM:
     def _claim(self, work: Path, frame: pl.DataFrame, rows: NDArray[np.int64]) -> None:
         """A checkpoint folder belongs to one fit: same settings, same records."""
         settings = {name: str(value) for name, value in self.get_params().items()}
+        if isinstance(self.tokenizer, RecordTokenizer):
+            settings["tokenizer"] = self.tokenizer.coder.identity
         digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
         digest.update(frame[rows].hash_rows(seed=0).to_numpy().tobytes())
         claim = work / "claim.txt"
@@ -361,8 +368,8 @@ class TEFM:
                 file=work,
                 remedy="delete it to start afresh, or give the settings it was made with",
             )
-        work.mkdir(parents=True, exist_ok=True)
-        claim.write_text(digest.hexdigest(), encoding="utf-8")
+        if is_first():
+            write_text(claim, digest.hexdigest())
 
     # ---- on disk ----------------------------------------------------------------------------------------------
 

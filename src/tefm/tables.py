@@ -11,10 +11,14 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 if TYPE_CHECKING:  # looking at a table must not wait for torch
+    import polars as pl
+
     from tefm.codes.ceiling import Score
     from tefm.codes.doctor import Examination
     from tefm.codes.fidelity import Collisions, Fidelity, LevelUse
     from tefm.codes.hierarchy import PrefixDistance
+    from tefm.fit import Outcome
+    from tefm.model import Evaluation
     from tefm.records.infer import Guess
     from tefm.records.schema import Schema
 
@@ -138,3 +142,57 @@ def ceiling_table(scores: dict[str, Score], *, task_aware: bool) -> RichTable:
     kind = "the codes saw training labels" if task_aware else "the codes saw no label"
     title = f"Code ceiling: LightGBM on {one.train_records:,} sequences, scored on {one.test_records:,} ({kind})"
     return table(title, ("read from", "AUROC", "accuracy", "macro F1"), rows)
+
+
+# ---- predictions ------------------------------------------------------------------------------------------------
+
+FIGURES = {
+    "auroc": "AUROC",
+    "accuracy": "accuracy",
+    "macro_f1": "macro F1",
+    "auprc": "AUPRC",
+    "brier": "Brier",
+    "ece": "ECE",
+}
+
+
+def evaluation_table(found: Evaluation) -> RichTable:
+    """Every figure with its interval."""
+    figures = found.to_dict()
+    rows: list[tuple[str | None, ...]] = [(name, *_interval(figures[key])) for key, name in FIGURES.items()]
+    rows.append(("tokens per sequence", figure(found.tokens_mean), None))
+    return table(f"{found.scores.n:,} sequences", ("figure", "value", "95%"), rows)
+
+
+def outcome_tables(outcome: Outcome) -> Iterator[RenderableType]:
+    """The model beside tabular ones on the same test sequences, and what its input costs."""
+    test = outcome.test.to_dict()
+    read = "codes" if outcome.model.config.inputs == "codes" else "text"
+    rows: list[tuple[str | None, ...]] = [
+        (f"TEFM ({read})", *(_short(test[key]) for key in FIGURES), figure(outcome.test.tokens_mean))
+    ]
+    for name, found in outcome.baselines.items():
+        rows.append((name, *(_short(found["test_calibrated"][key]) for key in FIGURES), None))
+    counts = ", ".join(f"{count:,} {part}" for part, count in outcome.sequences.items())
+    yield table(f"test part ({counts} sequences)", ("", *FIGURES.values(), "tokens"), rows)
+    yield table(
+        "tokens per sequence, as the backbone counts them",
+        ("form", "mean", "median", "share of prose"),
+        [(a.format, figure(a.mean), figure(a.median), f"{a.share_of_prose:.1%}") for a in outcome.tokens],
+    )
+
+
+def prediction_table(found: pl.DataFrame, most: int = 20) -> RichTable:
+    """The first predictions."""
+    title = f"{found.height:,} predictions" + (f", the first {most}" if found.height > most else "")
+    return table(title, found.columns, [[figure(value) for value in row] for row in found.head(most).rows()])
+
+
+def _interval(found: dict[str, float | None]) -> tuple[str, str | None]:
+    if found["value"] is None:
+        return "–", None
+    return figure(found["value"]), f"{found['low']:.3f}–{found['high']:.3f}"
+
+
+def _short(found: dict[str, float | None]) -> str:
+    return "–" if found["value"] is None else f"{found['value']:.3f}"

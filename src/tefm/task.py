@@ -15,7 +15,7 @@ from tefm.errors import SettingsError, did_you_mean
 from tefm.language.config import AlignConfig, Start, TuneConfig
 from tefm.language.prompts import Prompt, Style, positive_class
 from tefm.language.smollm2 import NAME as SMOLLM2
-from tefm.records.schema import Schema
+from tefm.records.schema import Schema, _Text
 from tefm.settings import Settings
 
 #: Blocks that are kept when `layers` is not given: of SmolLM2 the first six did better than all thirty
@@ -168,12 +168,19 @@ class Task(Settings):
     def from_yaml(cls, text: str, *, folder: Path | None = None, file: Path | None = None) -> Task:
         """A task out of YAML text; settings that are not the task's own are the model's."""
         try:
-            body = yaml.safe_load(text)
+            body = yaml.load(text, _Text)  # a class called `yes` is no truth value
         except yaml.YAMLError as error:
             raise SettingsError(f"this is no valid YAML: {error}", file=file, remedy="mend the line") from error
-        if not isinstance(body, dict) or "table" not in body:
+        if not isinstance(body, dict):
+            raise SettingsError("a task is a mapping", file=file, remedy="write `table: PATH`, and what else differs")
+        own = ("table", "query", "schema", "entity", "time", "label", "split")
+        known = (*own, *ModelConfig.model_fields)
+        # a misspelled name comes first: it explains the one that is missing
+        for name in body:
+            if name not in known:
+                raise SettingsError(f"there is no setting {name!r}", file=file, remedy=did_you_mean(str(name), known))
+        if body.get("table") is None:
             raise SettingsError("a task names its table", file=file, remedy="write `table: PATH`")
-        own = {"table", "query", "schema", "entity", "time", "label", "split"}
         try:
             model = ModelConfig.checked(_without(body, *own))
             task = cls.checked({name: value for name, value in body.items() if name in own} | {"model": model})
@@ -186,6 +193,9 @@ class Task(Settings):
         update: dict[str, Any] = {"table": str(folder / self.table)}
         if isinstance(self.given_schema, str):
             update["given_schema"] = str(folder / self.given_schema)
+        elif self.given_schema is not None:
+            schema = Schema.from_yaml(yaml.safe_dump(self.given_schema)).relative_to(folder)
+            update["given_schema"] = yaml.safe_load(schema.to_yaml())
         return self.model_copy(update=update)
 
     def schema_for(self, table: Any) -> Schema:
@@ -199,4 +209,5 @@ class Task(Settings):
         else:
             schema = Schema.from_yaml(yaml.safe_dump(self.given_schema))
         roles = {name: value for name in ("entity", "time", "label") if (value := getattr(self, name)) is not None}
-        return schema.model_copy(update=roles)
+        # read again, so that a role that is also a field is refused: a label among the fields would be the answer
+        return Schema.from_yaml(schema.model_copy(update=roles).to_yaml()) if roles else schema

@@ -201,7 +201,9 @@ def flow(
     backbone: Backbone, describer: Describer, x_ND: NDArray[Any], codes_NK: NDArray[np.integer], *, seed: int = 0
 ) -> tuple[float, float]:
     """The loss of the words, per token, given the true code and given another record's."""
-    others = np.roll(np.random.default_rng(seed).permutation(len(x_ND)), 1)
+    order = np.random.default_rng(seed).permutation(len(x_ND))
+    others = np.empty_like(order)
+    others[order] = np.roll(order, 1)  # nobody's other record is its own
     fields = [describer.present(x_D) for x_D in x_ND]
     said = np.flatnonzero([len(found) > 0 for found in fields])
     losses = []

@@ -20,6 +20,9 @@ from tefm.language.batches import model_inputs, padded
 
 Ids = NDArray[np.int64]
 
+#: Prompts of one length that are worth a batch of their own.
+ALIKE = 32
+
 
 def answer_logits(
     backbone: Backbone,
@@ -66,13 +69,21 @@ def common_prefix(prompts: Sequence[Ids]) -> int:
 
 
 def by_length(lengths: Sequence[int], batch_tokens: int) -> Iterator[NDArray[np.int64]]:
-    """Batches of similar length, the longest first, so that too little memory shows at once."""
-    order = np.argsort(-np.asarray(lengths), kind="stable")
+    """Batches of similar length, the longest first, so that too little memory shows at once.
+
+    Where enough prompts have one length they stay among themselves: without padding, attention needs no mask.
+    """
+    lengths_N = np.asarray(lengths)
+    order = np.argsort(-lengths_N, kind="stable")
     start = 0
     while start < len(order):
-        size = max(1, batch_tokens // max(1, lengths[order[start]]))
-        yield order[start : start + size]
-        start += size
+        longest = max(1, int(lengths_N[order[start]]))
+        batch = order[start : start + max(1, batch_tokens // longest)]
+        alike = int((lengths_N[batch] == longest).sum())
+        if alike >= ALIKE:
+            batch = batch[:alike]
+        yield batch
+        start += len(batch)
 
 
 def _cache(backbone: Backbone, prefix: Ids) -> Any:

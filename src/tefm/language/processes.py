@@ -23,7 +23,10 @@ def first_process_makes(
     several = int(os.environ.get("WORLD_SIZE", "1")) > 1
     if folder is None:
         if several:
-            raise SettingsError("several processes need a checkpoint folder to share what the first has learned")
+            raise SettingsError(
+                "several processes need a checkpoint folder to share what the first has learned",
+                remedy="give all of them the same one: fit(table, checkpoint=FOLDER)",
+            )
         return make()
     if is_first() and not RecordTokenizer.is_saved(folder):
         make().save(folder)

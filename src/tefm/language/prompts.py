@@ -7,6 +7,7 @@ baseline) into token ids with it.
 from __future__ import annotations
 
 import itertools
+import re
 import string
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -57,7 +58,7 @@ class Prompt(Settings):
     def _consistent(self) -> Prompt:
         try:
             shown = self.message.format(records="{records}", count=1, text="")
-        except (KeyError, IndexError, ValueError) as error:
+        except (LookupError, ValueError, AttributeError, TypeError) as error:
             raise ValueError(
                 f"the message has a placeholder that is not known: {error} → use {{records}}, {{count}}, {{text}}"
             ) from error
@@ -149,6 +150,9 @@ class PromptWriter:
         #: per class the token ids of its answer; their first tokens differ
         self.answers = self._answers()
         self._pieces: dict[str, Ids] = {}
+        # a token of one character, or with blanks, is one that texts may have
+        added = [token for token in tokenizer.get_added_vocab() if len(token) > 1 and not re.search(r"\s", token)]
+        self._special = re.compile("|".join(map(re.escape, added)) or r"(?!)")
 
     @property
     def first_tokens(self) -> list[int]:
@@ -171,20 +175,18 @@ class PromptWriter:
         """
         assert self.ids is not None, "prompts of codes need the tokens of codes"
         tokens_NK = self.ids.of(codes_NK)
-        before, after = self._ids(self.prompt.before), self._ids(self.prompt.after)
-        between = self._ids(self.prompt.between)
         found = []
         for i in range(len(starts) - 1):
             count = int(starts[i + 1] - starts[i])
             head, tail = self._around(count, texts[i] if texts else "")
-            parts = [head]
-            for number, row in enumerate(range(int(starts[i]), int(starts[i + 1]))):
-                if number:
-                    parts.append(between)
-                if gaps is not None and gaps[row]:
-                    parts.append(self._ids(gaps[row]))
-                parts += [before, tokens_NK[row], after]
-            found.append(np.concatenate([*parts, tail]))
+            parts: list[Ids] = []
+            for row in range(int(starts[i]), int(starts[i + 1])):
+                # all the text between two codes is tokenised in one piece, as the tokenizer would
+                said = self.prompt.after + self.prompt.between if parts else head
+                said += (gaps[row] if gaps is not None else "") + self.prompt.before
+                parts += [self._ids(said, keep=bool(parts) or not texts), tokens_NK[row]]
+            said = (self.prompt.after if parts else head) + tail
+            found.append(np.concatenate([*parts, self._ids(said, keep=not texts)]))
         return found
 
     def of_texts(self, records: Sequence[str], counts: Sequence[int], *, limit: int | None = None) -> list[Ids]:
@@ -192,11 +194,11 @@ class PromptWriter:
         found = []
         for text, count in zip(records, counts, strict=True):
             head, tail = self._around(int(count), "")
-            body = np.array(self.tokenizer(text, add_special_tokens=False)["input_ids"], dtype=np.int64)
-            found.append(np.concatenate([head, body[-limit:] if limit else body, tail]))
+            body = self._ids(self._plain(text), keep=False)
+            found.append(np.concatenate([self._ids(head), body[-limit:] if limit else body, self._ids(tail)]))
         return found
 
-    def _around(self, count: int, text: str) -> tuple[Ids, Ids]:
+    def _around(self, count: int, text: str) -> tuple[str, str]:
         """What stands before and after the records."""
         message = self.prompt.message
         if text and "{text}" not in message:
@@ -204,15 +206,21 @@ class PromptWriter:
         head, tail = message.split("{records}")
         text = self._shortened(text)
         head, tail = (part.format(count=count, text=text) for part in (head, tail))
-        return self._ids(self.opening + head), self._ids(tail + self.closing, keep=not text)
+        return self.opening + head, tail + self.closing
 
     def _shortened(self, text: str) -> str:
-        """The first tokens of a text; a token of ours in it would be read as a code, so it is broken up."""
+        """The first tokens of a text."""
         if not text:
             return text
-        text = text.replace("<|", "< |")
+        text = self._plain(text)
         ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
         return text if len(ids) <= self.prompt.text_tokens else self.tokenizer.decode(ids[: self.prompt.text_tokens])
+
+    def _plain(self, text: str) -> str:
+        """A text without special tokens: one in it would be read as a code or a turn, so it is broken up."""
+        while (broken := self._special.sub(lambda found: f"{found[0][0]} {found[0][1:]}", text)) != text:
+            text = broken
+        return text
 
     def _ids(self, text: str, *, keep: bool = True) -> Ids:
         if text not in self._pieces:

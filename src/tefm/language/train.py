@@ -274,11 +274,19 @@ def learning(backbone: Backbone, ids: TokenIds | None, config: TrainConfig) -> A
         raise SettingsError("there are no new rows to train", remedy="train on codes, or set trains: full or lora")
     from peft import LoraConfig, TrainableTokensConfig, get_peft_model
 
+    names = None  # the embedding, and with it the head that shares its rows
+    if not backbone.tied:
+        # a head of its own has rows of the new tokens too: as long as they do not learn, no code can be written
+        tables = (model.get_input_embeddings(), model.get_output_embeddings())
+        names = [name for name, part in model.named_modules() if any(part is table for table in tables)]
     torch.manual_seed(config.seed)
     if config.trains == "rows":
-        return get_peft_model(model, TrainableTokensConfig(token_indices=rows))
+        return get_peft_model(model, TrainableTokensConfig(token_indices=rows, target_modules=names))
     adapters = LoraConfig(
-        r=config.rank, lora_alpha=2 * config.rank, target_modules="all-linear", trainable_token_indices=rows or None
+        r=config.rank,
+        lora_alpha=2 * config.rank,
+        target_modules="all-linear",
+        trainable_token_indices=(dict.fromkeys(names, rows) if names else rows) if rows else None,
     )
     return get_peft_model(model, adapters)
 

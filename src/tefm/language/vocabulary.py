@@ -102,7 +102,7 @@ def extend(backbone: Backbone, vocabulary: CodeVocabulary) -> TokenIds:
         raise SettingsError(
             "this backbone already has tokens of these names",
             value=min(known),
-            remedy="start from a backbone without codes, or rename `record:` in the schema",
+            remedy="start from a backbone without codes",
         )
     first = len(tokenizer)
     tokenizer.add_tokens(list(vocabulary.tokens), special_tokens=True)

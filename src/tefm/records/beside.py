@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from tefm.errors import InputError
+from tefm.errors import InputError, did_you_mean
 from tefm.records.roles import times
 from tefm.records.schema import Schema
 from tefm.records.sequences import Sequences
@@ -27,7 +27,8 @@ def last_texts(frame: pl.DataFrame, schema: Schema, sequences: Sequences, file: 
         return None
     missing = [name for name in schema.text if name not in frame.columns]
     if missing:
-        raise InputError("the text column is not in the table", file=file, column=missing[0])
+        remedy = did_you_mean(missing[0], frame.columns)
+        raise InputError("the text column is not in the table", file=file, column=missing[0], remedy=remedy)
     columns = [text_of(frame[name], schema.missing_words).gather(sequences.last).to_list() for name in schema.text]
     return ["\n".join(text for text in texts if text) for texts in zip(*columns, strict=True)]
 

@@ -1,0 +1,138 @@
+"""A task from table to bundle: split, fit, judge on the test part once, save; beside what users do today."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from tefm.bundle import is_saved
+from tefm.console import note
+from tefm.files import check_replaceable
+from tefm.language.accounting import Account, account
+from tefm.language.processes import is_first
+from tefm.language.serialise import FORMATS, serialise
+from tefm.model import TEFM, Evaluation
+from tefm.records.read import open_table
+from tefm.records.sequences import PARTS, Sequences, balance, split
+from tefm.records.vectorise import Vectoriser
+from tefm.task import Split, Task
+
+#: Sequences whose texts are counted: counting a long text takes longer than predicting from its codes.
+COUNTED = 200
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a task."""
+
+    model: TEFM
+    sequences: dict[str, int]
+    test: Evaluation
+    #: figures of tabular models on the same sequences; empty when LightGBM is not installed
+    baselines: dict[str, dict[str, Any]] = field(default_factory=dict)
+    tokens: list[Account] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "classes": list(self.model.classes_),
+            "sequences": self.sequences,
+            "test": self.test.to_dict(),
+            "baselines": {name: found["test_calibrated"] for name, found in self.baselines.items()},
+            "tokens": [vars(found) for found in self.tokens],
+        }
+
+
+def fit_task(task: Task, folder: Path, *, device: str | None = None, compare: bool = True) -> Outcome:
+    """Fit a task and save its bundle; a run that was killed goes on when it is called again."""
+    check_replaceable(folder, is_saved)
+    opened = open_table(task.table, query=task.query)
+    model = TEFM(task.schema_for(opened), device=device, **dict(task.model))
+    checkpoint = folder.with_name(f"{folder.name}.checkpoint")
+    if (checkpoint / "claim.txt").exists():
+        note(f"going on from {checkpoint}")
+    outcome = fit_frame(model, opened.frame(), task.split, checkpoint=checkpoint, compare=compare, file=opened.name)
+    if is_first():
+        model.save(folder)
+        shutil.rmtree(checkpoint, ignore_errors=True)
+    return outcome
+
+
+def fit_frame(
+    model: TEFM,
+    frame: pl.DataFrame,
+    shares: Split,
+    *,
+    checkpoint: Path | None = None,
+    compare: bool = True,
+    file: str | None = None,
+) -> Outcome:
+    """Fit a model on the training part of a table, and judge it on the test part, once."""
+    assert model.schema is not None, "the schema is known"
+    sequences = model.sequences(frame, model.schema, file=file)
+    parts = split(sequences, shares=shares.shares, by=shares.by, seed=shares.seed)
+    tables = {part: frame[np.sort(sequences.select(parts == part).rows)] for part in PARTS}
+    model.fit(tables["train"], validation=tables["validation"], checkpoint=checkpoint)
+    test = model.evaluate(tables["test"])
+    model.figures_["test"] = test.to_dict()
+    judged, of_judged = _judged(model, sequences, parts)
+    counts: dict[str, int] = {part: int((of_judged == part).sum()) for part in PARTS}
+    baselines = compared(model, frame, judged, of_judged) if compare else {}
+    return Outcome(model, counts, test, baselines, tokens(model, frame, judged.select(of_judged == "test")))
+
+
+def _judged(model: TEFM, sequences: Sequences, parts: NDArray[np.str_]) -> tuple[Sequences, NDArray[np.str_]]:
+    """The sequences that the model learned from and was judged on, with their parts."""
+    chosen = np.flatnonzero(sequences.labelled)
+    if model.config.balance != "none":
+        kept = []
+        for part in PARTS:
+            here = chosen[parts[chosen] == part]
+            balanced = part != "test" or model.config.balance == "all"
+            kept.append(here[balance(sequences.select(here), seed=model.config.seed)] if balanced else here)
+        chosen = np.concatenate(kept)
+    return sequences.select(chosen), parts[chosen]
+
+
+def compared(
+    model: TEFM, frame: pl.DataFrame, sequences: Sequences, parts: NDArray[np.str_]
+) -> dict[str, dict[str, Any]]:
+    """LightGBM and logistic regression on the slots of the same sequences; nothing when LightGBM is not installed."""
+    from importlib.util import find_spec
+
+    from tefm.baselines.tabular import evaluate_tabular
+
+    if find_spec("lightgbm") is None:
+        note("no comparison with LightGBM: pip install 'tefm[doctor]'")
+        return {}
+    if model.tokenizer_ is not None:
+        vectoriser = model.tokenizer_.vectoriser
+    else:
+        assert model.schema_ is not None
+        vectoriser = Vectoriser.fit(frame[np.sort(sequences.select(parts == "train").rows)], model.schema_)
+    return evaluate_tabular(
+        vectoriser.transform(frame),
+        vectoriser.layout,
+        sequences,
+        np.asarray(sequences.labels),
+        parts,
+        ("last", "flat") if model.config.window else ("last", "history"),
+        positive=model.positive_,
+        seed=model.config.seed,
+    )
+
+
+def tokens(model: TEFM, frame: pl.DataFrame, sequences: Sequences) -> list[Account]:
+    """What the model reads of some sequences, and what the same records would cost as text."""
+    assert model.schema_ is not None
+    some = sequences.select(np.arange(len(sequences)) < COUNTED)
+    texts: dict[str, list[str]] = {name: serialise(frame, model.schema_, some, name) for name in FORMATS}
+    read = np.array([len(prompt) for prompt in model.reader.prompts(model.read(frame, some))])
+    form = "codes" if model.config.inputs == "codes" else "compact"
+    tokenizers = {model.config.backbone: model.reader.backbone.tokenizer}
+    return account(texts, tokenizers, lengths={f"{form}, with the question": read})

@@ -1,0 +1,274 @@
+"""Prompts: exactly the tokens of the text that a person would read, and answers that one token tells apart."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import Explained
+from miniatures import FAMILIES, miniature
+
+from tefm.errors import SettingsError
+from tefm.language.backbone import Backbone, open_backbone, turns
+from tefm.language.prompts import PRESETS, Prompt, PromptWriter, positive_class
+from tefm.language.vocabulary import BEGIN, END, CodeVocabulary, TokenIds, extend
+
+WORDS = CodeVocabulary.of("admission", levels=2, entries=8)
+CODES = np.array([[0, 7], [3, 3], [5, 0], [7, 1], [2, 2]])
+STARTS = np.array([0, 1, 3, 5])
+GAPS = ["", "", " 3 days later: ", "", " 1 month later: "]
+TEXTS = ["The patient was sent home.", "", "  Insulin {given}, 2 units;\nno metformin."]
+MORTALITY = {"positive": "died", "negative": "survived"}
+
+
+class Tokenised:
+    """A backbone's tokenizer with the tokens of codes."""
+
+    def __init__(self, backbone: Backbone) -> None:
+        self.tokenizer: Any = backbone.tokenizer
+        self.ids: TokenIds = extend(backbone, WORDS)
+
+    def writer(self, prompt: Prompt, classes: tuple[str, ...] = ("survived", "died")) -> PromptWriter:
+        return PromptWriter(self.tokenizer, prompt, classes, self.ids)
+
+    def __call__(self, text: str) -> list[int]:
+        return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+@pytest.fixture(scope="module")
+def families(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tokenised]:
+    return {
+        family: Tokenised(open_backbone(miniature(family, tmp_path_factory.mktemp(family)), device="cpu"))
+        for family in FAMILIES
+    }
+
+
+@pytest.fixture
+def llama(families: dict[str, Tokenised]) -> Tokenised:
+    return families["llama"]
+
+
+# ---- the tokens of a prompt -----------------------------------------------------------------------------------------
+
+
+def readable(prompt: Prompt, around: tuple[str, str], i: int, gaps: list[str] | None, text: str) -> str:
+    """Prompt i as one string."""
+    records = ""
+    for row in range(STARTS[i], STARTS[i + 1]):
+        records += prompt.between if row > STARTS[i] else ""
+        records += gaps[row] if gaps else ""
+        records += prompt.before + WORDS.said(CODES[row]) + prompt.after
+    message = prompt.message
+    if text and "{text}" not in message:
+        message = message.replace("{records}", "{records}\n{text}\n")
+    return around[0] + message.format(records=records, count=STARTS[i + 1] - STARTS[i], text=text) + around[1]
+
+
+PROMPTS = {
+    "mortality full": Prompt.preset("mortality", **MORTALITY),
+    "mortality compact": Prompt.preset("mortality", "compact", **MORTALITY),
+    "generic full without chat": Prompt.preset("generic", label="end_of_stay", record="admission", chat=False),
+    "generic compact": Prompt.preset("generic", "compact", label="end_of_stay"),
+    "text in front": Prompt(message="Note: {text}\n{records} Died after {count}?", chat=True),
+    "brackets of letters": Prompt(message="Here {records}!", before="code ", after=" end", between=" and", chat=False),
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("name", PROMPTS)
+def test_a_prompt_is_the_tokens_of_its_text(families: dict[str, Tokenised], family: str, name: str) -> None:
+    tokenised, prompt = families[family], PROMPTS[name]
+    tokenizer = tokenised.tokenizer
+    around = turns(tokenizer) if prompt.chat else (tokenizer.bos_token or tokenizer.eos_token, "")
+    writer = tokenised.writer(prompt)
+    for gaps, texts in itertools.product((None, GAPS), (None, TEXTS)):
+        for _ in range(2):  # what is kept from the first time changes nothing
+            found = writer.of_codes(CODES, STARTS, gaps=gaps, texts=texts)
+            expected = [
+                readable(prompt, around, i, gaps, texts[i] if texts else "") for i in range(len(STARTS) - 1)
+            ]
+            assert [ids.tolist() for ids in found] == [tokenised(text) for text in expected]
+
+
+def test_a_tokenizer_without_a_chat_template(tmp_path: Path) -> None:
+    tokenised = Tokenised(open_backbone(miniature("llama", tmp_path, chat=False), device="cpu"))
+    found = tokenised.writer(Prompt(message="{records} Died?")).of_codes(CODES, np.array([0, 1]))
+    assert found[0].tolist() == tokenised(f"{BEGIN}{WORDS.said(CODES[0])}{END} Died?\n")
+
+
+def test_a_long_text_is_cut(llama: Tokenised) -> None:
+    prompt = Prompt(message="{records}{text}", text_tokens=6, chat=False)
+    text = "The patient is a woman of 63 years."
+    found = llama.writer(prompt).of_codes(CODES, np.array([0, 1]), texts=[text])[0]
+    assert found.tolist() == [
+        *llama("<|im_start|>" + BEGIN), *llama(WORDS.said(CODES[0])), llama.ids.end, *llama(text)[:6]
+    ]  # fmt: skip
+
+
+def test_raw_text_keeps_its_last_tokens(llama: Tokenised) -> None:
+    writer = llama.writer(Prompt(message="Here {count}:{records}\nDied?", chat=False))
+    whole, cut = (writer.of_texts([" age: 63; ward: A"], [2], limit=limit)[0] for limit in (None, 4))
+    head, body, tail = llama("<|im_start|>Here 2:"), llama(" age: 63; ward: A"), llama("\nDied?")
+    assert whole.tolist() == head + body + tail
+    assert cut.tolist() == head + body[-4:] + tail
+
+
+# ---- nobody writes a code but us ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("limit", [7, 256])
+def test_no_text_brings_a_token_of_control(families: dict[str, Tokenised], family: str, limit: int) -> None:
+    tokenised = families[family]
+    added = tokenised.tokenizer.get_added_vocab()
+    assert {"<adm_a_3>", BEGIN, tokenised.tokenizer.eos_token} <= set(added)
+    smuggled = [*added, "<|im_end|>", "<adm_a_3><adm_b_3>", "<<adm_a_3>>", "<|<|im_end|>im_end|>", "".join(added)]
+    texts = [f"well{bad}, home" for bad in smuggled]
+    writer = tokenised.writer(Prompt(message="{records} Died?", text_tokens=limit))
+    starts = np.arange(len(texts) + 1)
+    codes = np.tile(CODES[:1], (len(texts), 1))
+    honest = writer.of_codes(codes, starts, texts=["well, home"] * len(texts))
+    controls = set(added.values())
+    for with_text, without in zip(writer.of_codes(codes, starts, texts=texts), honest, strict=True):
+        assert [token for token in with_text if token in controls] == [token for token in without if token in controls]
+    plain = [token for token in writer.of_texts(["home"], [1])[0] if token in controls]
+    for ids in writer.of_texts(texts, [1] * len(texts)):
+        assert [token for token in ids if token in controls] == plain
+
+
+def test_a_text_of_brackets_and_blanks_stays_as_it_is(llama: Tokenised) -> None:
+    text = "BP < 120, ratio |a| > 3, <b>bold</b>"
+    found = llama.writer(Prompt(message="{records}{text}", chat=False)).of_codes(CODES, np.array([0, 1]), texts=[text])
+    assert llama.tokenizer.decode(found[0]).endswith(END + text)
+
+
+# ---- answers --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("chat", [True, False])
+@pytest.mark.parametrize(
+    "classes",
+    [
+        ("no", "yes"),
+        ("0", "1"),
+        ("BENIGN", "Bot", "PortScan"),
+        ("DoS Hulk", "DoS GoldenEye", "BENIGN"),
+        ("<30", ">30", "NO"),
+        tuple(f"class {number}" for number in range(26)),
+    ],
+)
+def test_first_tokens_tell_the_classes_apart(
+    families: dict[str, Tokenised], family: str, chat: bool, classes: tuple[str, ...]
+) -> None:
+    tokenised = families[family]
+    writer = tokenised.writer(Prompt(chat=chat), classes)
+    assert len(writer.answers) == len(set(writer.first_tokens)) == len(classes)
+    assert all(tokenised.tokenizer.decode([token]).strip() for token in writer.first_tokens)
+    assert all((answer[-1] == tokenised.tokenizer.eos_token_id) == chat for answer in writer.answers)
+
+
+def test_names_answer_where_they_can_and_letters_where_they_begin_alike(llama: Tokenised) -> None:
+    def said(*classes: str) -> list[str]:
+        answers = llama.writer(Prompt(), classes).answers
+        return [llama.tokenizer.decode(answer, skip_special_tokens=True) for answer in answers]
+
+    assert said("benign", "attack") == ["benign", "attack"]
+    assert said("DoS Hulk", "DoS GoldenEye") == ["A", "B"]
+
+
+def test_given_answers_are_said(llama: Tokenised) -> None:
+    writer = llama.writer(Prompt.preset("mortality", **MORTALITY))
+    eos = llama.tokenizer.eos_token_id
+    assert [answer.tolist() for answer in writer.answers] == [
+        [*llama("No, the patient survived."), eos],
+        [*llama("Yes, the patient died."), eos],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("classes", "counts", "expected"),
+    [
+        (("no", "yes"), (1, 9), "yes"),
+        (("0", "1"), (1, 9), "1"),
+        (("Died ", "lived"), (9, 1), "Died "),
+        (("A", "B"), (9, 1), "B"),
+        (("yes", "true"), (1, 9), "yes"),
+    ],
+)
+def test_the_positive_class(classes: tuple[str, str], counts: tuple[int, int], expected: str) -> None:
+    assert positive_class(classes, counts) == expected
+
+
+# ---- wording --------------------------------------------------------------------------------------------------------
+
+
+def test_the_papers_words() -> None:
+    mortality = Prompt.preset("mortality", **MORTALITY)
+    assert mortality.message == (
+        "This patient has {count} hospital admission(s): {records}. Based on the patient's admission history, "
+        "did the patient die during their last hospital admission?"
+    )
+    assert mortality.answers == {"died": "Yes, the patient died.", "survived": "No, the patient survived."}
+    assert (mortality.before, mortality.after, mortality.between, mortality.chat) == (BEGIN, END, ", ", True)
+    intrusion = Prompt.preset("intrusion", positive="attack", negative="BENIGN")
+    assert intrusion.message == "Here are {count} network flow(s): {records}. Is the final flow part of an attack?"
+    assert intrusion.answers["BENIGN"] == "No, it is benign."
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_compact_is_the_codes_and_a_word_or_two(llama: Tokenised, name: str) -> None:
+    full, compact = (
+        llama.writer(Prompt.preset(name, style, label="died")).of_codes(CODES, STARTS)[2]
+        for style in ("full", "compact")
+    )
+    assert len(compact) < len(full) / 2
+    assert compact[1:5].tolist() == llama.ids.of(CODES[3:5]).flatten().tolist()
+
+
+def test_a_preset_can_be_changed() -> None:
+    prompt = Prompt.preset("generic", label="end_of_stay", record="visit", gaps=True)
+    assert prompt.message == "There are {count} visit(s): {records}. What is the end of stay after the last visit?"
+    assert prompt.gaps
+
+
+# ---- what is wrong --------------------------------------------------------------------------------------------------
+
+
+def test_answers_that_begin_alike(llama: Tokenised, explained: Explained) -> None:
+    prompt = Prompt(answers={"died": "The end", "survived": "The answer"})
+    explained(SettingsError, lambda: llama.writer(prompt), "same token", "The end", "another word")
+
+
+def test_more_classes_than_the_tokenizer_has_letters(llama: Tokenised, explained: Explained) -> None:
+    classes = tuple(f"class {number}" for number in range(40))
+    explained(SettingsError, lambda: llama.writer(Prompt(), classes), "40 short words", "answers")
+
+
+def test_an_empty_answer(llama: Tokenised, explained: Explained) -> None:
+    explained(SettingsError, lambda: llama.writer(Prompt(answers={"died": ""})), "empty")
+
+
+def test_an_answer_of_an_unknown_class(llama: Tokenised, explained: Explained) -> None:
+    prompt = Prompt(answers={"survivd": "No"})
+    explained(SettingsError, lambda: llama.writer(prompt), "survivd", "did you mean 'survived'")
+
+
+@pytest.mark.parametrize(
+    "message", ["{records} {patient}?", "{records} {}", "{records} {count", "{records.name}", "{records[name]}"]
+)
+def test_an_unknown_placeholder(message: str, explained: Explained) -> None:
+    explained(SettingsError, lambda: Prompt.checked({"message": message}), "placeholder", "{records}, {count}, {text}")
+
+
+@pytest.mark.parametrize("message", ["Died?", "{records} {records}"])
+def test_records_not_exactly_once(message: str, explained: Explained) -> None:
+    explained(SettingsError, lambda: Prompt.checked({"message": message}), "{records} not exactly once")
+
+
+def test_an_unknown_preset(explained: Explained) -> None:
+    explained(SettingsError, lambda: Prompt.preset("mortalty"), "did you mean 'mortality'")
+    explained(SettingsError, lambda: Prompt.preset("generic", "long"), "full, compact")  # type: ignore[arg-type]

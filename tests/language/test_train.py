@@ -1,0 +1,386 @@
+"""Training: what learns and what must not, the same result in parts and after a kill, and the best weights at the end."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import Explained
+from miniatures import FAMILIES, miniature
+from torch import Tensor
+
+from tefm.errors import ArtefactError, SettingsError
+from tefm.language.backbone import Backbone, open_backbone
+from tefm.language.batches import Batch, Example, collate
+from tefm.language.config import AlignConfig, TrainConfig, TuneConfig
+from tefm.language.train import _Run, target_loss, train
+from tefm.language.vocabulary import CodeVocabulary, TokenIds, extend, start_rows
+
+WORDS = CodeVocabulary.of("admission", levels=2, entries=6)
+HEADS = [(family, tied) for family in FAMILIES for tied in (True, False)]
+Weights = dict[str, Tensor]
+
+
+Opened = Callable[..., tuple[Backbone, TokenIds]]
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Opened:
+    """A fresh backbone with codes whose rows differ."""
+
+    @cache
+    def prepared(family: str, tied: bool) -> tuple[Backbone, TokenIds]:
+        backbone = open_backbone(miniature(family, tmp_path_factory.mktemp(family), tied=tied), device="cpu")
+        ids = extend(backbone, WORDS)
+        start_rows(backbone, ids, np.random.default_rng(0).normal(size=(12, 8)))
+        return backbone, ids
+
+    def fresh(family: str = "llama", tied: bool = True) -> tuple[Backbone, TokenIds]:
+        backbone, ids = prepared(family, tied)
+        return replace(backbone, model=copy.deepcopy(backbone.model)), ids
+
+    return fresh
+
+
+def weights(backbone: Backbone) -> Weights:
+    return {name: weight.detach().clone() for name, weight in backbone.model.named_parameters()}
+
+
+def assert_same(found: Weights, expected: Weights) -> None:
+    assert found.keys() == expected.keys()
+    for name, weight in expected.items():
+        assert torch.equal(found[name], weight), name
+
+
+def assert_near(found: Weights, expected: Weights) -> None:
+    for name, weight in expected.items():
+        torch.testing.assert_close(found[name], weight, atol=1e-6, rtol=0, msg=name)
+
+
+def batches(ids: TokenIds, size: int = 5) -> Callable[[int], Batch]:
+    """Codes in, codes and words out; every step has other examples of other lengths."""
+
+    def batch_of(step: int) -> Batch:
+        rng = np.random.default_rng((7, step))
+        examples = []
+        for number in range(size):
+            code = (np.array([0, 3]) + step * size + number) % 6  # every code is seen soon
+            prompt = np.array([ids.begin, *ids.of(code), ids.end])
+            answer = np.array([*rng.integers(20, 300, size=rng.integers(1, 6)), int(rng.choice(ids.all))])
+            examples.append(Example.answering(prompt, answer))
+        return collate(examples, pad=0)
+
+    return batch_of
+
+
+def trained(backbone: Backbone, ids: TokenIds | None, steps: int = 4, *, how: dict[str, Any] | None = None, **config: Any) -> Any:
+    settings = TrainConfig(**{"learning_rate": 1e-2, "warmup": 0, **config})
+    given = {"batch_of": batches(ids) if ids else None, "what": "testing", **(how or {})}
+    return train(backbone, ids, steps=steps, config=settings, **given)
+
+
+# ---- what learns ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("family", "tied"), HEADS)
+def test_rows_alone_learn(opened: Opened, family: str, tied: bool) -> None:
+    backbone, ids = opened(family, tied)
+    before = weights(backbone)
+    trained(backbone, ids, trains="rows", weight_decay=0.5)
+    after = weights(backbone)
+    assert after.keys() == before.keys()
+    assert backbone.tied is tied
+    assert type(backbone.model).__name__.endswith("ForCausalLM")
+    tables = {"model.embed_tokens.weight", "lm_head.weight"} & before.keys()
+    assert len(tables) == (1 if tied else 2)
+    for name, weight in before.items():
+        if name not in tables:
+            assert torch.equal(after[name], weight), name
+            continue
+        assert (after[name][ids.all] != weight[ids.all]).any(dim=1).all(), name
+        old = [row for row in range(len(weight)) if row not in ids.all]
+        assert torch.equal(after[name][old], weight[old]), name
+
+
+@pytest.mark.parametrize(("family", "tied"), HEADS)
+def test_adapters_are_merged_and_old_words_stay(opened: Opened, family: str, tied: bool, tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    backbone, ids = opened(family, tied)
+    before = weights(backbone)
+    trained(backbone, ids, trains="lora", rank=2, weight_decay=0.5)
+    after = weights(backbone)
+    assert after.keys() == before.keys()
+    assert backbone.tied is tied
+    for name, weight in before.items():
+        if "embed_tokens" in name or "lm_head" in name:
+            assert (after[name][ids.all] != weight[ids.all]).any(dim=1).all()
+            assert torch.equal(after[name][: ids.first], weight[: ids.first])
+            assert torch.equal(after[name][ids.end + 1 :], weight[ids.end + 1 :])
+        else:
+            assert torch.equal(after[name], weight) == (weight.ndim < 2), name  # norms stay, matrices move
+    backbone.model.save_pretrained(tmp_path)
+    again, report = AutoModelForCausalLM.from_pretrained(tmp_path, output_loading_info=True)
+    assert not any(report[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    asked = torch.tensor([[5, 6, *ids.all]])
+    with torch.no_grad():
+        assert torch.equal(again(asked).logits, backbone.model(asked).logits)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_everything_learns(opened: Opened, family: str) -> None:
+    backbone, ids = opened(family)
+    before = weights(backbone)
+    batch = batches(ids)(0)
+    with torch.no_grad():
+        loss = float(target_loss(backbone.model, batch))
+    history = trained(backbone, ids, how={"batch_of": lambda step: batch}, steps=10)
+    with torch.no_grad():
+        assert float(target_loss(backbone.model, batch)) < 0.7 * loss
+    assert all(not torch.equal(weight, before[name]) for name, weight in weights(backbone).items())
+    assert not backbone.model.training
+    assert (history.steps, history.stopped_at, history.resumed_from) == (10, 10, 0)
+    assert [step for step, _ in history.loss] == list(range(1, 11))
+    assert history.loss[0][1] == pytest.approx(loss / batch.targets, rel=1e-4)
+
+
+def test_rows_without_codes(opened: Opened, explained: Explained) -> None:
+    backbone, ids = opened()
+    how = {"batch_of": batches(ids)}
+    explained(SettingsError, lambda: trained(backbone, None, how=how, trains="rows"), "no new rows", "lora")
+
+
+def test_only_matrices_decay(opened: Opened) -> None:
+    """A step that learns nothing shows what decay alone does."""
+    backbone, ids = opened()
+    before = weights(backbone)
+    nothing = batches(ids)(0)
+    nothing = Batch(nothing.ids_BT, nothing.mask_BT, torch.full_like(nothing.labels_BL, -100))
+    trained(backbone, ids, how={"batch_of": lambda step: nothing}, steps=1, weight_decay=0.5, schedule="constant")
+    for name, weight in weights(backbone).items():
+        kept = weight.ndim < 2 or "embed_tokens" in name
+        torch.testing.assert_close(weight, before[name] * (1 if kept else 1 - 0.5e-2), msg=name)
+
+
+# ---- the same result ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("trains", "accumulate"), [("full", 3), ("full", 7), ("lora", 3), ("rows", 3)])
+def test_parts_of_a_batch_change_nothing(opened: Opened, trains: str, accumulate: int) -> None:
+    """5 examples: 3 parts are uneven, and of 7 parts two are empty."""
+    found = []
+    for parts in (1, accumulate):
+        backbone, ids = opened("qwen3")
+        history = trained(backbone, ids, trains=trains, accumulate=parts, learning_rate=1e-4)
+        found.append((weights(backbone), history.loss))
+    assert_near(found[1][0], found[0][0])
+    np.testing.assert_allclose(found[1][1], found[0][1], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("family", "trains"), [*((family, "full") for family in FAMILIES), ("qwen3", "lora"), ("gemma2", "rows")]
+)
+def test_activations_computed_again_change_nothing(opened: Opened, family: str, trains: str) -> None:
+    found = []
+    for checkpointing in (False, True):
+        backbone, ids = opened(family)
+        trained(backbone, ids, steps=2, trains=trains, checkpointing=checkpointing, learning_rate=1e-4)
+        assert not backbone.model.is_gradient_checkpointing
+        found.append(weights(backbone))
+    assert_near(found[1], found[0])
+
+
+def test_the_same_seed_gives_the_same_weights(opened: Opened) -> None:
+    found = []
+    for seed in (1, 1, 2):
+        backbone, ids = opened()
+        trained(backbone, ids, trains="lora", rank=2, seed=seed)
+        found.append(weights(backbone))
+    assert_same(found[1], found[0])
+    assert any(not torch.equal(found[2][name], weight) for name, weight in found[0].items())
+
+
+# ---- a kill, and going on -------------------------------------------------------------------------------------------
+
+
+class KilledError(Exception):
+    pass
+
+
+def killed_at(batch_of: Callable[[int], Batch], at: int) -> Callable[[int], Batch]:
+    def dying(step: int) -> Batch:
+        if step == at:
+            raise KilledError
+        return batch_of(step)
+
+    return dying
+
+
+
+
+@pytest.mark.parametrize(("trains", "validated"), [("full", True), ("lora", True), ("rows", True), ("full", False)])
+def test_a_killed_run_goes_on_as_if_nothing_was(
+    opened: Opened, tmp_path: Path, trains: str, validated: bool
+) -> None:
+    checkpoint = tmp_path / "run" / "checkpoint.pt"
+    setting: dict[str, Any] = {"steps": 8, "trains": trains, "rank": 2, "save_every": 0, "checks": 4, "patience": 9}
+
+    def attempt(kill: int | None) -> tuple[Weights, Any]:
+        backbone, ids = opened()
+        batch_of, held = batches(ids), batches(ids)(100)
+
+        def validate() -> float:
+            return float(target_loss(backbone.model, held))
+
+        how: dict[str, Any] = {"batch_of": batch_of, "validate": validate if validated else None}
+        if kill is None:
+            history = trained(backbone, ids, how=how, **setting)
+            return weights(backbone), history
+        how |= {"checkpoint": checkpoint, "fingerprint": "data"}
+        with pytest.raises(KilledError):
+            trained(backbone, ids, how={**how, "batch_of": killed_at(batch_of, kill)}, **setting)
+        assert checkpoint.is_file()
+        backbone, ids = opened()
+        history = trained(backbone, ids, how=how, **setting)
+        return weights(backbone), history
+
+    expected, whole = attempt(None)
+    found, resumed = attempt(5)
+    assert resumed.resumed_from == (4 if validated else 5)  # checks are at every second step, or at every one
+    assert_same(found, expected)
+    assert (resumed.loss, resumed.validation, resumed.best_step) == (whole.loss, whole.validation, whole.best_step)
+    assert not checkpoint.exists()
+
+
+@pytest.fixture
+def interrupted(opened: Opened, tmp_path: Path) -> Path:
+    checkpoint = tmp_path / "checkpoint.pt"
+    backbone, ids = opened()
+    how = {"batch_of": killed_at(batches(ids), 3), "checkpoint": checkpoint}
+    with pytest.raises(KilledError):
+        trained(backbone, ids, how=how, save_every=0)
+    return checkpoint
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"learning_rate": 1e-3}, {"steps": 5}, {"trains": "rows"}, {"how": {"fingerprint": "other data"}}],
+    ids=["learning rate", "steps", "what learns", "data"],
+)
+def test_a_checkpoint_of_other_settings(
+    opened: Opened, interrupted: Path, other: dict[str, Any], explained: Explained
+) -> None:
+    backbone, ids = opened()
+    how = {"checkpoint": interrupted, **other.pop("how", {})}
+    call = lambda: trained(backbone, ids, **{"save_every": 0, **other, "how": how})  # noqa: E731
+    explained(SettingsError, call, interrupted, "other data or settings", "delete")
+    assert interrupted.is_file()
+
+
+@pytest.mark.parametrize("content", [b"", b"no checkpoint", None])
+def test_a_damaged_checkpoint(
+    opened: Opened, interrupted: Path, content: bytes | None, explained: Explained
+) -> None:
+    whole = interrupted.read_bytes()
+    interrupted.write_bytes(whole[: len(whole) // 2] if content is None else content)
+    backbone, ids = opened()
+    call = lambda: trained(backbone, ids, save_every=0, how={"checkpoint": interrupted})  # noqa: E731
+    explained(ArtefactError, call, interrupted, "cannot be read", "delete")
+
+
+# ---- the best weights -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("trains", ["full", "lora", "rows"])
+def test_training_stops_and_the_best_weights_stay(opened: Opened, trains: str) -> None:
+    losses = [3.0, 1.0, 2.0, math.nan, 2.0, 0.0]
+    backbone, ids = opened()
+    seen: list[Tensor] = []
+
+    def validate() -> float:
+        assert not backbone.model.training
+        with torch.no_grad():
+            seen.append(backbone.model(torch.tensor([ids.all])).logits)
+        return losses[len(seen) - 1]
+
+    history = trained(
+        backbone, ids, steps=12, trains=trains, rank=2, checks=6, patience=3, how={"validate": validate}
+    )
+    assert (history.best_step, history.stopped_at, history.steps) == (4, 10, 12)
+    np.testing.assert_equal(history.validation, list(zip((2, 4, 6, 8, 10), losses, strict=False)))
+    with torch.no_grad():
+        torch.testing.assert_close(backbone.model(torch.tensor([ids.all])).logits, seen[1], atol=1e-4, rtol=0)
+    assert not torch.allclose(seen[1], seen[-1], atol=1e-2)
+
+
+def test_a_loss_that_is_no_number(opened: Opened, explained: Explained) -> None:
+    backbone, ids = opened()
+    batch_of = batches(ids)
+
+    def breaking(step: int) -> Batch:
+        if step == 2:
+            with torch.no_grad():
+                backbone.model.model.norm.weight.fill_(math.nan)
+        return batch_of(step)
+
+    # batches are made ahead, so that the step before may see it already
+    error = explained(SettingsError, lambda: trained(backbone, ids, how={"batch_of": breaking}), "learning_rate")
+    assert "at step 2" in str(error) or "at step 3" in str(error)
+
+
+# ---- schedules ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("schedule", "warmup", "expected"),
+    [
+        ("constant", 0, [1, 1, 1, 1, 1, 1, 1, 1]),
+        ("constant", 4, [0.25, 0.5, 0.75, 1, 1, 1, 1, 1]),
+        ("linear", 0.5, [0.25, 0.5, 0.75, 1, 1, 0.75, 0.5, 0.25]),
+        ("cosine", 4, [0.25, 0.5, 0.75, 1, 1, 0.5 + 0.5**1.5, 0.5, 0.5 - 0.5**1.5]),
+        ("cosine", 99, [0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 1]),
+    ],
+)
+def test_schedules(opened: Opened, schedule: str, warmup: float, expected: list[float]) -> None:
+    backbone, ids = opened()
+    config = TrainConfig(schedule=schedule, warmup=warmup)  # type: ignore[arg-type]
+    run = _Run(backbone, ids, 8, config, None, "")
+    assert [run._rate(step) for step in range(8)] == pytest.approx(expected)
+
+
+def test_the_rate_reaches_the_weights(opened: Opened) -> None:
+    """Adam's first step is as long as the learning rate, whatever the gradient."""
+    backbone, ids = opened()
+    before = weights(backbone)
+    trained(backbone, ids, steps=1, learning_rate=1e-2, warmup=4, schedule="constant", weight_decay=0, trains="rows")
+    moved = (weights(backbone)["model.embed_tokens.weight"] - before["model.embed_tokens.weight"]).abs().max()
+    assert float(moved) == pytest.approx(1e-2, rel=0.01)  # a warm-up is never longer than the run
+
+
+@pytest.mark.parametrize(
+    ("config", "examples", "steps"),
+    [
+        (TrainConfig(epochs=3, batch=32), 100, 12),
+        (TrainConfig(epochs=0.5, batch=10), 100, 5),
+        (TrainConfig(least=150, batch=32), 100, 150),
+        (TrainConfig(steps=7), 10_000, 7),
+        (AlignConfig.preset("paper"), 64_000, 6_000),
+        (TuneConfig.preset("paper"), 64_000, 10_000),
+    ],
+)
+def test_how_many_steps_a_run_takes(config: TrainConfig, examples: int, steps: int) -> None:
+    assert config.total_steps(examples) == steps
+
+
+def test_the_papers_warm_up_is_500_steps() -> None:
+    config = AlignConfig.preset("paper")
+    assert (config.warmup_steps(6_000), config.warmup_steps(200)) == (500, 200)
+    assert TrainConfig(warmup=0.1).warmup_steps(200) == 20

@@ -1,0 +1,348 @@
+"""`TEFM` end to end: every family learns, comes back from disk, repeats itself, and refuses what it cannot do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from conftest import STAYS, Explained, quick, stays
+from language.miniatures import FAMILIES
+
+from tefm import RecordTokenizer
+from tefm.errors import InputError, NotFittedError, SettingsError
+from tefm.language.reader import Reader
+from tefm.model import TEFM
+from tefm.records.schema import Schema
+
+TRAINING, HELD_OUT = stays(200), stays(80, seed=1)
+PATIENTS = HELD_OUT["patient"].n_unique()
+#: with a tokenizer that is there already, a fit of one step is for what happens around the training
+ONE_STEP: dict[str, Any] = {"tune": {"steps": 1}}
+
+
+def around(fitted: TEFM, schema: Schema = STAYS, **settings: Any) -> TEFM:
+    """A model that reads the codes of a fitted one."""
+    return quick(Path(fitted.config.backbone), schema, tokenizer=fitted.tokenizer_, **{**ONE_STEP, **settings})
+
+
+def check_probabilities(p_SQ: np.ndarray, sequences: int = PATIENTS, classes: int = 2) -> None:
+    assert p_SQ.shape == (sequences, classes)
+    assert (p_SQ >= 0).all()
+    np.testing.assert_allclose(p_SQ.sum(axis=1), 1)
+
+
+@pytest.fixture
+def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No stage may begin."""
+
+    def refuse(*given: Any, **settings: Any) -> None:
+        raise AssertionError("a stage has begun")
+
+    monkeypatch.setattr(RecordTokenizer, "fit", refuse)
+    monkeypatch.setattr(Reader, "tune", refuse)
+
+
+# ---- it learns ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("inputs", ["codes", "text"])
+def test_a_family_learns_and_comes_back_from_disk(
+    family: str, inputs: str, backbones: dict[str, Path], tmp_path: Path
+) -> None:
+    rate = 3e-3 if inputs == "codes" or family == "gemma2" else 1e-2
+    tune = {"learning_rate": rate, "least": 40, "epochs": 2}
+    model = quick(backbones[family], inputs=inputs, tune=tune).fit(TRAINING)
+    p_SQ = model.predict_proba(HELD_OUT)
+    check_probabilities(p_SQ)
+    found = model.evaluate(HELD_OUT, resamples=20)
+    assert found.scores.n == PATIENTS
+    assert found.scores.auroc.value > 0.9
+    assert (found.tokens_mean < 12) == (inputs == "codes")
+    again = TEFM.load(model.save(tmp_path / "model"), device="cpu")
+    assert np.array_equal(again.predict_proba(HELD_OUT), p_SQ)
+    assert again.predict(HELD_OUT).tolist() == model.predict(HELD_OUT).tolist()
+
+
+def test_four_classes_that_begin_alike(fitted: TEFM, backbones: dict[str, Path], tmp_path: Path) -> None:
+    def wards(table: pl.DataFrame) -> pl.DataFrame:
+        """The class says how the ward and the end go together."""
+        kind = pl.concat_str(pl.lit("ward-"), pl.col("ward").eq("heart").cast(pl.Int8), "died")
+        return table.with_columns(died=pl.when(pl.col("ward").is_not_null()).then(kind))
+
+    model = quick(backbones["llama"], tune={"learning_rate": 5e-3, "least": 80}).fit(wards(TRAINING))
+    assert model.classes_ == ("ward-0no", "ward-0yes", "ward-1no", "ward-1yes")
+    assert len(set(model.reader.writer.first_tokens)) == 4
+    check_probabilities(model.predict_proba(HELD_OUT), classes=4)
+    found = model.evaluate(wards(HELD_OUT), resamples=20)
+    assert found.scores.auroc.value > 0.85
+    again = TEFM.load(model.save(tmp_path / "model"), device="cpu")
+    assert np.array_equal(again.predict_proba(HELD_OUT), model.predict_proba(HELD_OUT))
+
+
+def test_alignment_comes_before_tuning_and_is_measured(fitted: TEFM, tmp_path: Path) -> None:
+    model = around(fitted, align={"steps": 3, "batch": 8}).fit(TRAINING)
+    assert model.history_["align"].stopped_at == 3
+    assert model.alignment_ is not None
+    assert len(model.alignment_.exact) == 2
+    again = TEFM.load(model.save(tmp_path / "model"), device="cpu")
+    assert again.alignment_ == model.alignment_
+    assert "alignment" in (tmp_path / "model" / "README.md").read_text()
+
+
+def test_a_tokenizer_folder_is_as_good_as_a_tokenizer(fitted: TEFM, tmp_path: Path) -> None:
+    assert fitted.tokenizer_ is not None
+    given = around(fitted).fit(TRAINING)
+    folder = fitted.tokenizer_.save(tmp_path / "tokenizer")
+    loaded = quick(Path(fitted.config.backbone), tokenizer=folder, **ONE_STEP).fit(TRAINING)
+    assert np.array_equal(given.predict_proba(HELD_OUT), loaded.predict_proba(HELD_OUT))
+
+
+def test_unsupervised_codes_never_see_the_label(backbones: dict[str, Path]) -> None:
+    codes = {"levels": 1, "entries": 4, "latent": 4, "hidden": 8, "steps": 20}
+
+    def identity(table: pl.DataFrame) -> str:
+        model = quick(backbones["llama"], codes=codes, task_aware=False, **ONE_STEP)
+        tokenizer = model.fit(table, validation=HELD_OUT).tokenizer_
+        assert tokenizer is not None and not tokenizer.coder.classes_
+        return tokenizer.coder.identity
+
+    other = TRAINING.with_columns(pl.col("died").replace_strict({"yes": "no", "no": "yes"}))
+    assert identity(TRAINING) == identity(other)
+
+
+# ---- the same again -------------------------------------------------------------------------------------------------
+
+
+def test_one_seed_gives_one_model(fitted: TEFM, backbones: dict[str, Path]) -> None:
+    same, other = (quick(backbones["llama"], seed=seed).fit(TRAINING) for seed in (0, 1))
+    assert fitted.tokenizer_ and same.tokenizer_ and other.tokenizer_
+    assert np.array_equal(same.tokenizer_.encode(HELD_OUT), fitted.tokenizer_.encode(HELD_OUT))
+    assert np.array_equal(same.predict_proba(HELD_OUT), fitted.predict_proba(HELD_OUT))
+    assert not np.array_equal(other.tokenizer_.encode(HELD_OUT), fitted.tokenizer_.encode(HELD_OUT))
+    assert not np.allclose(other.predict_proba(HELD_OUT), fitted.predict_proba(HELD_OUT), atol=1e-6)
+
+
+# ---- what a sequence is ---------------------------------------------------------------------------------------------
+
+
+def test_windows_with_a_background(backbones: dict[str, Path]) -> None:
+    """A window has the label of its first record that is not like the others."""
+
+    def rare(table: pl.DataFrame) -> pl.DataFrame:
+        return table.filter((pl.col("died") == "no") | (pl.int_range(pl.len()) % 4 == 0))
+
+    flows = rare(stays(500))
+    model = quick(backbones["qwen3"], window=5, background="no").fit(flows)
+    table = rare(stays(150, seed=1)).head(103)
+    found = model.evaluate(table, resamples=20)
+    assert found.scores.n == 20  # the last three records are no whole window
+    assert found.scores.auroc.value > 0.9
+    said = model.predict_table(table)
+    assert said.columns == ["segment", "records", "predicted", "p(no)", "p(yes)"]
+    assert said["records"].to_list() == [5] * 20 + [3]
+    assert found.tokens_mean > 12
+
+
+@pytest.mark.parametrize(
+    ("balance", "trained", "judged"), [("none", False, False), ("train", True, False), ("all", True, True)]
+)
+def test_balance(balance: str, trained: bool, judged: bool, fitted: TEFM, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[np.ndarray] = []
+    tune = Reader.tune
+
+    def spied(reader: Reader, *given: Any, **settings: Any) -> Any:
+        seen.append(np.bincount(given[3]))
+        return tune(reader, *given, **settings)
+
+    monkeypatch.setattr(Reader, "tune", spied)
+    model = around(fitted, balance=balance).fit(TRAINING)
+    assert (seen[0][0] == seen[0][1]) == trained
+    last = HELD_OUT.group_by("patient").agg(pl.col("died").sort_by("day").last())
+    deaths = (last["died"] == "yes").sum()
+    expected = 2 * min(deaths, PATIENTS - deaths) if judged else PATIENTS
+    assert model.evaluate(HELD_OUT, resamples=20).scores.n == expected
+    assert len(model.predict_proba(HELD_OUT)) == PATIENTS
+
+
+# ---- what is asked --------------------------------------------------------------------------------------------------
+
+
+def test_the_class_that_is_asked_for(fitted: TEFM, explained: Explained) -> None:
+    assert fitted.classes_[fitted.positive_] == "yes"
+    model = around(fitted, positive="no").fit(TRAINING)
+    assert model.classes_[model.positive_] == model.classes_[model.calibration_.positive] == "no"
+    explained(SettingsError, lambda: around(fitted, positive="yess").fit(TRAINING), "'yess'", "'yes'")
+
+
+def prompts(model: TEFM) -> list[str]:
+    assert model.schema_ is not None
+    read = model.read(HELD_OUT, model.sequences(HELD_OUT, model.schema_))
+    return [model.reader.backbone.tokenizer.decode(ids) for ids in model.reader.prompts(read)]
+
+
+def test_a_prompt_of_ones_own(fitted: TEFM) -> None:
+    prompt = {"message": "{count} stay(s): {records}. Alive?", "answers": {"yes": "Dead", "no": "Well"}, "chat": True}
+    model = around(fitted, prompt=prompt).fit(TRAINING)
+    tokenizer = model.reader.backbone.tokenizer
+    assert [tokenizer.decode(ids) for ids in model.reader.writer.answers] == ["Well<|im_end|>", "Dead<|im_end|>"]
+    lengths = HELD_OUT.group_by("patient", maintain_order=True).len()["len"]
+    for shown, length in zip(prompts(model), lengths, strict=True):
+        assert shown.startswith(f"<|im_start|>user\n{length} stay(s): <|")
+        assert shown.endswith(". Alive?<|im_end|>\n<|im_start|>assistant\n")
+
+
+def test_words_about_time(fitted: TEFM) -> None:
+    model = around(fitted, prompt={"preset": "mortality", "style": "full", "gaps": True}).fit(TRAINING)
+    lengths = HELD_OUT.group_by("patient", maintain_order=True).len()["len"]
+    later = [shown.count(" later: ") for shown in prompts(model)]
+    assert later == [length - 1 for length in lengths]
+    moved = HELD_OUT.with_columns(day=pl.col("day").str.replace("2024-0[1-6]", "2019-01"))
+    assert not np.allclose(model.predict_proba(moved), model.predict_proba(HELD_OUT))
+
+
+def test_free_text_is_read(fitted: TEFM, explained: Explained) -> None:
+    schema = STAYS.model_copy(update={"text": ("note",), "ignore": ()})
+    model = around(fitted, schema).fit(TRAINING)
+    notes = HELD_OUT.group_by("patient", maintain_order=True).agg(pl.col("note").sort_by("day").last())["note"]
+    for shown, note in zip(prompts(model), notes, strict=True):
+        assert ("slept well" in shown) == (note is not None)
+    shouting = HELD_OUT.with_columns(note=pl.lit("awake all night"))
+    assert not np.allclose(model.predict_proba(shouting), model.predict_proba(HELD_OUT))
+    explained(InputError, lambda: model.predict_proba(HELD_OUT.drop("note")), "'note'")
+
+
+# ---- settings -------------------------------------------------------------------------------------------------------
+
+
+def test_settings_make_a_round_trip(fitted: TEFM) -> None:
+    params = fitted.get_params()
+    assert TEFM(**params).get_params() == params
+    model = TEFM().set_params(**params)
+    assert model.get_params() == params
+    assert model.set_params(seed=5, device=None).get_params() == {**params, "seed": 5, "device": None}
+
+
+@pytest.mark.parametrize(
+    ("settings", "parts"),
+    [
+        ({"tun": {}}, ["'tun'", "'tune'"]),
+        ({"tune": {"learning_rat": 1}}, ["'learning_rat'", "'learning_rate'"]),
+        ({"tune": {"preset": "papers"}}, ["preset", "paper"]),
+        ({"codes": {"levels": 0}}, ["levels"]),
+        ({"codes": {"entrys": 8}}, ["'entrys'", "'entries'"]),
+        ({"align": {"sampel": 2}}, ["'sampel'", "'sample'"]),
+    ],
+)
+def test_settings_of_any_stage_are_checked_at_once(
+    settings: dict[str, Any], parts: list[str], explained: Explained
+) -> None:
+    explained(SettingsError, lambda: TEFM(**settings), *parts)
+    explained(SettingsError, lambda: TEFM().set_params(**settings), *parts)
+
+
+@pytest.mark.usefixtures("no_training")
+@pytest.mark.parametrize(
+    ("settings", "parts"),
+    [
+        ({"prompt": "mortalty"}, ["'mortalty'", "'mortality'"]),
+        ({"prompt": {"mesage": "{records}"}}, ["'mesage'", "'message'"]),
+        ({"prompt": {"message": "no codes"}}, ["{records}"]),
+        ({"positive": "ye"}, ["'ye'", "'yes'"]),
+    ],
+)
+def test_what_is_asked_is_checked_before_any_training(
+    settings: dict[str, Any], parts: list[str], backbones: dict[str, Path], explained: Explained
+) -> None:
+    explained(SettingsError, lambda: quick(backbones["llama"], **settings).fit(TRAINING), *parts)
+
+
+# ---- tables that are not as they were ---------------------------------------------------------------------------
+
+
+def test_the_label_is_not_looked_at(fitted: TEFM) -> None:
+    p_SQ = fitted.predict_proba(HELD_OUT)
+    assert np.array_equal(fitted.predict_proba(HELD_OUT.drop("died")), p_SQ)
+    assert np.array_equal(fitted.predict_proba(HELD_OUT.with_columns(died=pl.lit("?"))), p_SQ)
+
+
+def test_one_row_per_sequence(fitted: TEFM) -> None:
+    said = fitted.predict_table(HELD_OUT)
+    assert said.columns == ["patient", "records", "predicted", "p(no)", "p(yes)"]
+    assert said["patient"].to_list() == HELD_OUT["patient"].unique(maintain_order=True).to_list()
+    assert said["records"].sum() == HELD_OUT.height
+    assert said["predicted"].to_list() == fitted.predict(HELD_OUT).tolist()
+    # who else is in the table makes no difference
+    few = fitted.predict_table(HELD_OUT.filter(pl.col("patient").is_in(["p3", "p7"])))
+    np.testing.assert_allclose(few["p(yes)"], said.filter(pl.col("patient").is_in(["p3", "p7"]))["p(yes)"], atol=1e-5)
+
+
+def test_missing_and_unseen_values(fitted: TEFM) -> None:
+    nothing = HELD_OUT.with_columns(pl.lit(None, pl.String).alias(name) for name in ("age", "ward", "drugs"))
+    check_probabilities(fitted.predict_proba(nothing))
+    unseen = HELD_OUT.with_columns(ward=pl.lit("moon"), drugs=pl.lit("nectar;ambrosia"), age=pl.lit(10**9))
+    check_probabilities(fitted.predict_proba(unseen))
+
+
+def test_tables_that_cannot_be_predicted(fitted: TEFM, explained: Explained) -> None:
+    explained(InputError, lambda: fitted.predict(HELD_OUT.drop("patient")), "'patient'")
+    explained(InputError, lambda: fitted.predict(HELD_OUT.drop("drugs")), "drugs")
+    explained(InputError, lambda: fitted.predict(HELD_OUT.drop("day")), "'day'")
+    explained(InputError, lambda: fitted.predict_proba(HELD_OUT.clear()), "no rows")
+    explained(InputError, lambda: fitted.predict_table(HELD_OUT.clear()), "no rows")
+
+
+def test_tables_that_cannot_be_judged(fitted: TEFM, explained: Explained) -> None:
+    lost = HELD_OUT.with_columns(died=pl.lit("lost"))
+    explained(InputError, lambda: fitted.evaluate(lost), "'died'", "'lost'", "no, yes")
+    explained(InputError, lambda: fitted.evaluate(HELD_OUT.with_columns(died=pl.lit(None, pl.String))), "'died'")
+    explained(InputError, lambda: fitted.evaluate(HELD_OUT.drop("died")), "'died'")
+
+
+@pytest.mark.usefixtures("no_training")
+def test_tables_that_cannot_be_learned(backbones: dict[str, Path], explained: Explained) -> None:
+    def fit(table: pl.DataFrame, schema: Schema = STAYS) -> TEFM:
+        return quick(backbones["llama"], schema).fit(table)
+
+    explained(InputError, lambda: fit(TRAINING, STAYS.model_copy(update={"label": None})), "no label")
+    explained(InputError, lambda: fit(TRAINING.drop("died")), "'died'")
+    explained(InputError, lambda: fit(TRAINING.with_columns(died=pl.lit("no"))), "the same")
+    explained(InputError, lambda: fit(TRAINING.clear()))
+
+
+def test_nothing_before_fit(explained: Explained, tmp_path: Path) -> None:
+    for call in (
+        lambda: TEFM().predict(HELD_OUT),
+        lambda: TEFM().predict_proba(HELD_OUT),
+        lambda: TEFM().evaluate(HELD_OUT),
+        lambda: TEFM().save(tmp_path / "model"),
+    ):
+        explained(NotFittedError, call, "fit")
+    assert not (tmp_path / "model").exists()
+
+
+# ---- the real weights -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_smollm2_fits_predicts_and_comes_back(fitted: TEFM, tmp_path: Path) -> None:
+    model = TEFM(
+        STAYS,
+        backbone="smollm2-135m",
+        tokenizer=fitted.tokenizer_,
+        layers=1,
+        prompt={"preset": "mortality", "style": "full"},
+        tune={"steps": 8, "batch": 16},
+        device="cpu",
+    )
+    model.fit(stays(40))
+    losses = [loss for _, loss in model.history_["tune"].loss]
+    assert losses[-1] < losses[0]
+    p_SQ = model.predict_proba(HELD_OUT)
+    check_probabilities(p_SQ)
+    again = TEFM.load(model.save(tmp_path / "model"), device="cpu")
+    assert again.reader.backbone.model.config.num_hidden_layers == 1
+    assert np.array_equal(again.predict_proba(HELD_OUT), p_SQ)
