@@ -5,6 +5,7 @@
     python benchmarks/language.py run [--share 0/4] [--aligned]                 # align, tune, predict; CPU or GPU
     python benchmarks/language.py throughput                                    # sequences per second, codes and text
     python benchmarks/language.py tabular                                       # LightGBM and logistic regression
+    python benchmarks/language.py tokens [--cicids corrected_sample.parquet]    # tokens of every form
     python benchmarks/language.py report                                        # benchmarks/results, docs/language.md
 
 `coders` and `run` work from arrays (torch, transformers, peft, accelerate, numpy, scikit-learn, pydantic, rich), so
@@ -292,6 +293,7 @@ def question(task: str, style: str, classes: list[str]) -> Any:
 
 def run_job(job: dict[str, Any], target: Path) -> None:
     """Open, align, then tune and predict for every task, number of sequences and seed of the job."""
+    from tefm.language.backbone import open_backbone
     from tefm.language.config import AlignConfig
     from tefm.language.reader import Reader
     from tefm.language.vocabulary import CodeVocabulary
@@ -301,22 +303,18 @@ def run_job(job: dict[str, Any], target: Path) -> None:
     x_ND, part_N = arrays["x"], arrays["part"]
     result: dict[str, Any] = {"job": job, "tunes": []}
     started = time.perf_counter()
+    options = {name: job[name] for name in ("layers", "random_body") if name in job}
+    backbone = open_backbone(job.get("backbone", BACKBONE), seed=job["seed"], **options)
     if job["codes"] == "text":
-        from tefm.language.backbone import open_backbone
-
-        options = {name: job[name] for name in ("layers", "random_body") if name in job}
-        reader, codes_NK = Reader(open_backbone(job.get("backbone", BACKBONE), seed=job["seed"], **options)), None
-        finish_job(job, target, reader, arrays, body, codes_NK, result)
+        finish_job(job, target, Reader(backbone), arrays, body, None, result)
         return
     codes_NK, coder = open_coder(job, body)
     phrases = Phrases.from_dict(body["phrases"])
     train = np.flatnonzero(part_N == 0)
     reader = Reader.open(
-        job.get("backbone", BACKBONE),
+        backbone,
         CodeVocabulary.of(phrases.record, levels=coder.config.levels, entries=coder.config.entries),
         coder.network.quantiser.codebooks_KCd.detach().cpu().numpy(),
-        layers=job.get("layers"),
-        random_body=job.get("random_body", False),
         start=job.get("start", "codebook"),
         seed=job["seed"],
         words=(phrases, x_ND[train[:20_000]], codes_NK[train[:20_000]]),
@@ -522,6 +520,37 @@ def tabular() -> None:
     (RUNS / "tabular.json").write_text(json.dumps(found))
 
 
+def tokens(cicids: Path | None, most: int = 300) -> None:
+    """What sequences cost in every form, as the tokenizers of the backbones count them."""
+    from tefm.datasets import cicids2017, diabetes130
+    from tefm.language.accounting import account, families
+    from tefm.language.backbone import open_backbone
+    from tefm.language.prompts import PromptWriter
+    from tefm.language.serialise import FORMATS, serialise
+    from tefm.language.vocabulary import TokenIds
+
+    known = {"SmolLM2": open_backbone(BACKBONE, layers=1, device="cpu").tokenizer, **families()}
+    sets = [("mortality", diabetes130(seed=REPORTED[0]))]
+    sets += [(task, cicids2017(cicids, task=task)) for task in ("ddos", "portscan")] if cicids else []
+    found = []
+    for task, data in sets:
+        chosen = np.random.default_rng(0).permutation(len(data.sequences))[:most]
+        some = data.sequences.select(np.sort(chosen))
+        texts = {name: serialise(data.frame, data.schema, some, name) for name in FORMATS}
+        classes = sorted(set(data.sequences.labels))
+        codes_NK = np.zeros((len(some.rows), 3), dtype=np.int64)
+        for name, tokenizer in known.items():
+            lengths = {}
+            for style in ("compact", "full"):
+                ids = TokenIds(len(tokenizer), 3, 128)
+                writer = PromptWriter(tokenizer, question(task, style, classes), classes, ids)
+                written = writer.of_codes(codes_NK, some.starts)
+                lengths[f"codes, {style} prompt"] = np.array([len(prompt) for prompt in written])
+            found += [{"task": task, **vars(row)} for row in account(texts, {name: tokenizer}, lengths=lengths)]
+            print("RESULT tokens", task, name, flush=True)
+    (RUNS / "tokens.json").write_text(json.dumps(found))
+
+
 # ---- report -----------------------------------------------------------------------------------------------------
 
 
@@ -540,6 +569,7 @@ def report() -> None:
         "alignment": aligned,
         "tabular": [slim(row) for row in json.loads((RUNS / "tabular.json").read_text())],
         "throughput": speeds,
+        "tokens": json.loads((RUNS / "tokens.json").read_text()),
     }
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps(body, indent=1) + "\n")
@@ -703,6 +733,12 @@ def page(body: dict[str, Any]) -> str:
             f"{row['upper_close_accuracy']:.4f} | {row['mode_slot_accuracy']:.4f} | {exact} | "
             f"{row['true_loss']:.3f} / {row['shuffled_loss']:.3f} |"
         )
+    parts += ["\n## Tokens per sequence (300 sequences, mean)\n"]
+    families = list(dict.fromkeys(row["tokenizer"] for row in body["tokens"]))
+    parts += ["| task | form | " + " | ".join(families) + " |", "| --- " * (2 + len(families)) + "|"]
+    for task, form in dict.fromkeys((row["task"], row["format"]) for row in body["tokens"]):
+        of = {r["tokenizer"]: r["mean"] for r in body["tokens"] if (r["task"], r["format"]) == (task, form)}
+        parts.append(f"| {task} | {form} | " + " | ".join(f"{of[name]:,.1f}" for name in families) + " |")
     parts += ["\n## Throughput\n", "| device | blocks | data | form | tokens | sequences/s |", "| --- " * 6 + "|"]
     for row in body["throughput"]:
         parts.append(
@@ -727,7 +763,7 @@ answer. *Unsupervised* ones saw none. *Ceiling* is what LightGBM reads out of th
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("verb", choices=("prepare", "coders", "run", "throughput", "tabular", "report"))
+    parser.add_argument("verb", choices=("prepare", "coders", "run", "throughput", "tabular", "tokens", "report"))
     parser.add_argument("--cicids", type=Path, help="the corrected release: a Parquet file or a folder of CSVs")
     parser.add_argument("--seeds", type=int, nargs="+", default=[EXPLORED, *REPORTED])
     parser.add_argument("--share", default="0/1", help="run only the i-th of n shares of the jobs")
@@ -748,5 +784,7 @@ if __name__ == "__main__":
             throughput(arguments.layers, seconds=3.0)
         case "tabular":
             tabular()
+        case "tokens":
+            tokens(arguments.cicids)
         case _:
             report()

@@ -14,6 +14,7 @@ from conftest import Explained, quick, stays
 from tefm import bundle
 from tefm.errors import ArtefactError, InputError
 from tefm.files import MANIFEST, sha256, write_manifest
+from tefm.language.calibrate import Calibration
 from tefm.model import TEFM
 
 TABLE = stays(40, seed=1)
@@ -39,6 +40,16 @@ def test_it_comes_back_as_it_was(fitted: TEFM, saved: Path) -> None:
         assert vars(again)[name] == vars(fitted)[name], name
     assert again.history_["tune"].stopped_at == fitted.history_["tune"].stopped_at
     assert again.reader.backbone.name == fitted.reader.backbone.name
+
+
+def test_the_calibration_comes_back(saved: Path, tmp_path: Path) -> None:
+    model = TEFM.load(saved, device="cpu")
+    before = model.predict_proba(TABLE)
+    model.calibration_ = Calibration(temperature=5.0, threshold=0.001, positive=1)
+    again = TEFM.load(model.save(tmp_path / "model"), device="cpu")
+    assert again.calibration_ == model.calibration_
+    assert set(again.predict(TABLE)) == {"yes"}
+    assert (again.predict_proba(TABLE).max(axis=1) < before.max(axis=1)).all()
 
 
 def test_what_came_back_can_be_saved_again(saved: Path, tmp_path: Path) -> None:

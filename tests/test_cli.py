@@ -129,5 +129,73 @@ def test_errors_are_one_clear_message(place, words, parts):
 
 
 def test_every_verb_has_an_example():
-    for verb in ("inspect", "tokenize", "encode", "decode", "doctor", "demo"):
+    for verb in ("inspect", "tokenize", "encode", "decode", "doctor", "fit", "predict", "evaluate", "tokens", "demo"):
         assert f"tefm {verb}" in tefm(verb, "--help").replace("\n", " ")
+
+
+# ---- a task, from its file to predictions -----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def task(place, backbones):
+    """A task on the table of `place`, with a model of random weights as its backbone."""
+    folder, *_ = place
+    body = {
+        "table": "table.csv",
+        "schema": "schema.yaml",
+        "backbone": str(backbones["llama"]),
+        "codes": {"levels": 2, "entries": 8, "hidden": 32, "latent": 8, "steps": 60},
+        "tune": {"least": 30, "epochs": 1},
+        "split": {"shares": [0.6, 0.2, 0.2]},
+    }
+    (folder / "task.yaml").write_text(json.dumps(body))  # JSON is YAML
+    fitted = json.loads(tefm("fit", folder / "task.yaml", "--out", folder / "model", "--device", "cpu", "--json"))
+    return folder, fitted
+
+
+def test_fit_tells_what_it_measured_beside_lightgbm(task):
+    folder, fitted = task
+    assert fitted["classes"] == ["no", "yes"]
+    assert fitted["test"]["n"] == fitted["sequences"]["test"] == 40
+    assert set(fitted["baselines"]) == {"lightgbm", "logistic"}
+    forms = {account["format"]: account["mean"] for account in fitted["tokens"]}
+    assert forms["codes, with the question"] < forms["compact"] < forms["prose"]
+    assert not (folder / "model.checkpoint").exists()
+    assert "test part" in (folder / "model" / "README.md").read_text()
+
+
+def test_predict_and_evaluate(task):
+    folder, _ = task
+    table = pl.read_csv(folder / "table.csv")
+    table.drop("died").write_csv(folder / "new.csv")
+    tefm("predict", folder / "model", folder / "new.csv", "--out", folder / "said.csv", "--device", "cpu")
+    said = pl.read_csv(folder / "said.csv")
+    assert said.columns == ["patient_id", "records", "predicted", "p(no)", "p(yes)"]
+    assert said.height == 200 and said["records"].to_list() == [3] * 200
+    assert np.allclose(said["p(no)"] + said["p(yes)"], 1)
+    printed = json.loads(tefm("predict", folder / "model", folder / "new.csv", "--json", "--device", "cpu"))
+    assert [row["predicted"] for row in printed] == said["predicted"].to_list()
+    judged = json.loads(tefm("evaluate", folder / "model", folder / "table.csv", "--json", "--device", "cpu"))
+    assert judged["n"] == 200 and judged["accuracy"]["low"] <= judged["accuracy"]["value"] <= judged["accuracy"]["high"]
+    assert "share of prose" in tefm("tokens", folder / "model", folder / "new.csv")
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (("fit", "{folder}/no.yaml", "--out", "{folder}/m"), ("no.yaml", "table")),
+        (("fit", "{folder}/task.yaml", "--out", "{folder}/m", "--inputs", "pictures"), ("inputs", "pictures")),
+        (("fit", "{folder}/task.yaml", "--out", "{folder}/m", "--layers", "9"), ("layers", "9")),
+        (("fit", "{folder}/task.yaml", "--out", "{folder}/tok"), ("tok", "not ours")),
+        (("fit", "{folder}/task.yaml", "--out", "{folder}/m", "--backbone", "{folder}/tok"), ("config.json",)),
+        (("predict", "{folder}/tok", "{folder}/table.csv"), ("record tokenizer", "tefm model")),
+        (("predict", "{folder}/model", "{folder}/table.csv", "--out", "said.xlsx"), ("said.xlsx", "CSV")),
+        (("predict", "{folder}/model", "{folder}/schema.yaml"), ("schema.yaml",)),
+    ],
+)
+def test_errors_of_a_task_are_one_clear_message(task, words, parts):
+    folder, _ = task
+    message = tefm(*(word.format(folder=folder) for word in words), ok=False)
+    assert "error" in message
+    for part in parts:
+        assert part in message

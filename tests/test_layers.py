@@ -165,3 +165,19 @@ coder = SlotCoder(config, device="cpu").fit(x, layout, labels_N=np.where(np.aran
 assert coder.decode(coder.encode(x)).shape == x.shape
 """
     )
+
+
+def test_codes_are_read_from_arrays_without_the_table_libraries() -> None:
+    run(
+        """
+import sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("polars", "pyarrow", "yaml", "lightgbm"):
+            raise ImportError(f"{name} is not here")
+
+sys.meta_path.insert(0, Absent())
+import tefm.language.reader, tefm.language.metrics, tefm.language.calibrate, tefm.records.phrases
+"""
+    )

@@ -18,7 +18,7 @@ from typing import Any
 from tefm import __version__
 from tefm.codes.tokenizer import RecordTokenizer
 from tefm.errors import ArtefactError
-from tefm.files import read_manifest, replacing_folder, write_json, write_manifest, write_text
+from tefm.files import is_whole, read_manifest, replacing_folder, write_json, write_manifest, write_text
 from tefm.language.align import Alignment
 from tefm.language.backbone import open_backbone
 from tefm.language.calibrate import Calibration
@@ -35,11 +35,7 @@ KIND = "tefm model"
 
 def is_saved(folder: Path) -> bool:
     """Whether `folder` holds a whole bundle."""
-    try:
-        read_manifest(folder, KIND)
-    except ArtefactError:
-        return False
-    return True
+    return is_whole(folder, KIND)
 
 
 def save(model: TEFM, folder: Path) -> Path:

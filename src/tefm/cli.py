@@ -303,6 +303,33 @@ def evaluate(
         out.print(evaluation_table(found))
 
 
+@app.command(epilog="Example: tefm tokens model admissions.csv --families")
+def tokens(
+    model: Annotated[Path, typer.Argument(help="folder of a model")],
+    table: TableArg,
+    query: QueryOption = None,
+    families: Annotated[
+        bool, typer.Option("--families", help="also count as Qwen3, Gemma-2 and Phi-4-mini do")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """What the model reads of each sequence, and what the same records would cost as text."""
+    from tefm.fit import count_tokens
+    from tefm.language.accounting import families as known
+    from tefm.model import TEFM
+    from tefm.records.read import open_table
+    from tefm.tables import token_table
+
+    loaded = TEFM.load(model, device="cpu")
+    found = count_tokens(
+        loaded, *loaded.frame_and_sequences(open_table(table, query=query)), known() if families else {}
+    )
+    if as_json:
+        _print_json([vars(account) for account in found])
+    else:
+        out.print(token_table(found))
+
+
 @app.command(epilog="Example: tefm demo")
 def demo(
     steps: Annotated[int, typer.Option(help="training steps of the tokenizer")] = 1_500,

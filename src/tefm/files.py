@@ -133,3 +133,12 @@ def read_manifest(folder: str | Path, kind: str) -> dict[str, Any]:
                 remedy="copy the folder again, or save it again",
             )
     return manifest
+
+
+def is_whole(folder: Path, kind: str) -> bool:
+    """Whether `folder` holds a whole and unchanged `kind`."""
+    try:
+        read_manifest(folder, kind)
+    except ArtefactError:
+        return False
+    return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -83,7 +84,7 @@ def fit_frame(
     judged, of_judged = _judged(model, sequences, parts)
     counts: dict[str, int] = {part: int((of_judged == part).sum()) for part in PARTS}
     baselines = compared(model, frame, judged, of_judged) if compare else {}
-    return Outcome(model, counts, test, baselines, tokens(model, frame, judged.select(of_judged == "test")))
+    return Outcome(model, counts, test, baselines, count_tokens(model, frame, judged.select(of_judged == "test")))
 
 
 def _judged(model: TEFM, sequences: Sequences, parts: NDArray[np.str_]) -> tuple[Sequences, NDArray[np.str_]]:
@@ -127,12 +128,14 @@ def compared(
     )
 
 
-def tokens(model: TEFM, frame: pl.DataFrame, sequences: Sequences) -> list[Account]:
-    """What the model reads of some sequences, and what the same records would cost as text."""
+def count_tokens(
+    model: TEFM, frame: pl.DataFrame, sequences: Sequences, families: Mapping[str, Any] | None = None
+) -> list[Account]:
+    """What the model reads of some sequences, and what the same records would cost as text, also in other families."""
     assert model.schema_ is not None
     some = sequences.select(np.arange(len(sequences)) < COUNTED)
     texts: dict[str, list[str]] = {name: serialise(frame, model.schema_, some, name) for name in FORMATS}
     read = np.array([len(prompt) for prompt in model.reader.prompts(model.read(frame, some))])
     form = "codes" if model.config.inputs == "codes" else "compact"
-    tokenizers = {model.config.backbone: model.reader.backbone.tokenizer}
-    return account(texts, tokenizers, lengths={f"{form}, with the question": read})
+    own = {model.config.backbone: model.reader.backbone.tokenizer}
+    return account(texts, own, lengths={f"{form}, with the question": read}) + account(texts, dict(families or {}))

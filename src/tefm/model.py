@@ -23,10 +23,11 @@ from tefm.console import note
 from tefm.errors import InputError, NotFittedError, SettingsError
 from tefm.files import write_text
 from tefm.language.align import Alignment
+from tefm.language.backbone import Backbone, open_backbone
 from tefm.language.calibrate import Calibration
 from tefm.language.metrics import Scores, score
 from tefm.language.processes import first_process_makes, is_first
-from tefm.language.prompts import Prompt
+from tefm.language.prompts import Prompt, PromptWriter
 from tefm.language.reader import CodeSequences, Reader, TextSequences
 from tefm.language.serialise import serialise
 from tefm.language.train import History
@@ -55,6 +56,19 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         return {**self.scores.to_dict(), "tokens_mean": self.tokens_mean, "tokens_median": self.tokens_median}
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A part of a table: all of its records, and the labelled sequences among them."""
+
+    frame: pl.DataFrame
+    rows: NDArray[np.int64]
+    sequences: Sequences
+
+    @property
+    def records(self) -> pl.DataFrame:
+        return self.frame[self.rows]
 
 
 class TEFM:
@@ -111,6 +125,44 @@ class TEFM:
         sequences is held out. With `checkpoint`, a folder, a run that was killed goes on from there when the same
         call is made again; several processes need one, to share what the first has learned.
         """
+        training, held = self._parts(table, validation)
+        self.classes_, labels_S = class_numbers(np.asarray(training.sequences.labels))
+        counts = np.bincount(labels_S, minlength=len(self.classes_)).tolist()
+        self.positive_ = self.config.positive_number(self.classes_, counts)
+        self.prompt_ = self.config.prompt_for(self.classes_, self.positive_, self._fitted_schema)
+        # what can be refused is refused before the first stage takes its time
+        backbone = open_backbone(self.config.backbone, layers=self.config.kept_layers, device=self.device)
+        PromptWriter(backbone.tokenizer, self.prompt_, self.classes_)
+        work = Path(checkpoint) if checkpoint is not None else None
+        if work is not None:
+            self._claim(work, training)
+        if self.config.inputs == "text":
+            reader = self.reader_ = Reader(backbone)
+        else:
+            reader = self.reader_ = self._code_reader(backbone, training, held, work)
+        note(f"stage 3 · tuning inherits {backbone.name}, {reader.backbone.model.num_parameters():,} weights")
+        # a class without training sequences is not judged
+        judged = held.sequences.select(np.isin(np.asarray(held.sequences.labels), self.classes_))
+        held_labels = self._numbers(judged)
+        self.history_["tune"] = reader.tune(
+            self.prompt_,
+            self.classes_,
+            self.read(training.frame, training.sequences),
+            labels_S,
+            self.read(held.frame, judged) if len(judged) else None,
+            held_labels,
+            self.config.tune_config,
+            checkpoint=work / "tune.checkpoint" if work else None,
+        )
+        if len(judged):
+            logits_SQ = reader.logits(self.read(held.frame, judged))
+            self.calibration_ = Calibration.fit(logits_SQ, held_labels, positive=self.positive_)
+            tokens_S = self._tokens(held.frame, judged)
+            self.figures_["validation"] = self._judged(logits_SQ, held_labels, tokens_S).to_dict()
+        return self
+
+    def _parts(self, table: Any, validation: Any) -> tuple[_Part, _Part]:
+        """What is learned from, and what is held out for early stopping and calibration."""
         opened = open_table(table)
         schema = self.schema_ = self._schema(opened)
         frame = opened.frame()
@@ -118,93 +170,55 @@ class TEFM:
         check_label(sequences.labels, column=schema.label, file=opened.name)
         if validation is None:
             parts = split(sequences, shares=(1 - VALIDATION_SHARE, VALIDATION_SHARE, 0.0), seed=self.config.seed)
-            held_frame, held = frame, sequences.select(parts == "validation")
-            sequences = sequences.select(parts == "train")
+            pairs = [(frame, sequences.select(parts == part)) for part in ("train", "validation")]
         else:
-            held_frame = open_table(validation).frame()
-            held = self.sequences(held_frame, schema, file="the validation table")
-        training_rows, held_rows = np.sort(sequences.rows), np.sort(held.rows)
-        sequences, held = self._labelled(sequences), self._labelled(held)
-        if self.config.balance != "none":
-            sequences, held = (part.select(balance(part, seed=self.config.seed)) for part in (sequences, held))
-        self.classes_, labels_S = class_numbers(np.asarray(sequences.labels))
-        counts = np.bincount(labels_S, minlength=len(self.classes_)).tolist()
-        self.positive_ = self.config.positive_number(self.classes_, counts)
-        self.prompt_ = self.config.prompt_for(self.classes_, self.positive_, schema)
-        work = Path(checkpoint) if checkpoint is not None else None
-        if work is not None:
-            self._claim(work, frame, training_rows)
-        reader = self._opened_reader(frame, training_rows, held_frame, held_rows, len(sequences), work)
-        note(
-            f"stage 3 · tuning inherits {reader.backbone.name} with {reader.backbone.model.num_parameters():,} weights"
-        )
-        held = held.select(np.isin(np.asarray(held.labels), self.classes_))  # a class without training is not judged
-        held_labels = self._numbers(held)
-        self.history_["tune"] = reader.tune(
-            self.prompt_,
-            self.classes_,
-            self.read(frame, sequences),
-            labels_S,
-            self.read(held_frame, held) if len(held) else None,
-            held_labels,
-            self.config.tune_config,
-            checkpoint=work / "tune.checkpoint" if work else None,
-        )
-        if len(held):
-            logits_SQ = reader.logits(self.read(held_frame, held))
-            self.calibration_ = Calibration.fit(logits_SQ, held_labels, positive=self.positive_)
-            self.figures_["validation"] = self._judged(logits_SQ, held_labels, self._tokens(held_frame, held)).to_dict()
-        return self
+            other = open_table(validation)
+            held_frame = other.frame()
+            pairs = [(frame, sequences), (held_frame, self.sequences(held_frame, schema, file=other.name))]
+        found = []
+        for part_frame, part in pairs:
+            labelled = part.select(part.labelled)
+            if self.config.balance != "none":
+                labelled = labelled.select(balance(labelled, seed=self.config.seed))
+            found.append(_Part(part_frame, np.sort(part.rows), labelled))
+        return found[0], found[1]
 
-    def _opened_reader(
-        self,
-        frame: pl.DataFrame,
-        rows: NDArray[np.int64],
-        held_frame: pl.DataFrame,
-        held_rows: NDArray[np.int64],
-        sequences: int,
-        work: Path | None,
-    ) -> Reader:
+    def _code_reader(self, backbone: Backbone, training: _Part, held: _Part, work: Path | None) -> Reader:
         """Stages 1 and 2: codes, and a backbone that knows them."""
-        from tefm.language.backbone import open_backbone
-
-        backbone, layers = self.config.backbone, self.config.kept_layers
-        if self.config.inputs == "text":
-            self.reader_ = Reader(open_backbone(backbone, layers=layers, device=self.device))
-            return self.reader_
-        tokenizer = self.tokenizer_ = self._tokenizer(frame, rows, held_frame, held_rows, work)
+        tokenizer = self.tokenizer_ = self._tokenizer(training, held, work)
         coder = tokenizer.coder
         note(f"stage 1 · {coder.layout.width} slots become {coder.config.levels} × {coder.config.entries} codes")
         phrases = phrases_of(tokenizer.vectoriser)
-        x_ND = tokenizer.vectoriser.transform(frame[rows])
+        x_ND = tokenizer.vectoriser.transform(training.records)
         codes_NK = coder.encode(x_ND)
-        reader = self.reader_ = Reader.open(
+        reader = Reader.open(
             backbone,
             CodeVocabulary.of(phrases.record, levels=coder.config.levels, entries=coder.config.entries),
             coder.network.quantiser.codebooks_KCd.detach().cpu().numpy(),
-            layers=layers,
             start=self.config.start,
             seed=self.config.seed,
-            device=self.device,
             words=(phrases, x_ND, codes_NK),
         )
-        config = self.config.align_config(sequences, reader.backbone.device.type)
+        config = self.config.align_config(len(training.sequences), backbone.device.type)
         if config is None:
             note("stage 2 · no alignment: it pays with few labelled sequences and a GPU (align: default makes it)")
             return reader
         note(f"stage 2 · alignment inherits {len(codes_NK):,} records and their codes")
+        finished = work / "aligned.pt" if work else None
+        if (found := reader.restore(finished)) is not None:
+            self.history_["align"], self.alignment_ = found
+            return reader
         self.history_["align"] = reader.align(
             phrases, x_ND, codes_NK, config, checkpoint=work / "align.checkpoint" if work else None
         )
-        judged = np.random.default_rng(self.config.seed).permutation(held_rows)[:JUDGED]
-        held_ND = tokenizer.vectoriser.transform(held_frame[np.sort(judged)])
+        chosen = np.random.default_rng(self.config.seed).permutation(len(held.rows))[:JUDGED]
+        held_ND = tokenizer.vectoriser.transform(held.records[np.sort(chosen)])
         self.alignment_ = reader.measure_alignment(phrases, held_ND, coder.encode(held_ND), coder)
+        reader.keep(finished, self.history_["align"], self.alignment_)
         return reader
 
-    def _tokenizer(
-        self, frame: pl.DataFrame, rows: NDArray[np.int64], held_frame: pl.DataFrame, held_rows: Any, work: Path | None
-    ) -> RecordTokenizer:
-        """The tokenizer as given, or fitted on the training rows."""
+    def _tokenizer(self, training: _Part, held: _Part, work: Path | None) -> RecordTokenizer:
+        """The tokenizer as given, or fitted on the training records."""
         if isinstance(self.tokenizer, RecordTokenizer):
             return self.tokenizer
         if self.tokenizer is not None:
@@ -214,10 +228,10 @@ class TEFM:
 
         def make() -> RecordTokenizer:
             return RecordTokenizer(device=self.device, **settings).fit(
-                frame[rows],
+                training.records,
                 schema,
                 # task-aware codes stop on what they tell about the label, which is measured on a part they hold out
-                validation=None if self.config.task_aware else held_frame[held_rows],
+                validation=None if self.config.task_aware else held.records,
                 task_aware=self.config.task_aware,
                 checkpoint=work / "tokenizer.checkpoint" if work else None,
             )
@@ -228,7 +242,7 @@ class TEFM:
 
     def predict_proba(self, table: Any) -> NDArray[np.float64]:
         """Per sequence of the table the probability of each of `classes_`."""
-        return self._probabilities(*self._frame_and_sequences(table))
+        return self._probabilities(*self.frame_and_sequences(table))
 
     def predict(self, table: Any) -> NDArray[np.object_]:
         """Per sequence of the table its class."""
@@ -236,7 +250,7 @@ class TEFM:
 
     def predict_table(self, table: Any) -> pl.DataFrame:
         """One row per sequence: whose it is, how many records, the class, and the probability of each class."""
-        frame, sequences = self._frame_and_sequences(table)
+        frame, sequences = self.frame_and_sequences(table)
         p_SQ = self._probabilities(frame, sequences)
         said = np.array(self.classes_, dtype=object)[self.calibration_.predict(p_SQ)]
         schema = self._fitted_schema
@@ -254,7 +268,8 @@ class TEFM:
         """Every figure on the labelled sequences of a table, with bootstrap intervals."""
         opened = open_table(table)
         frame = opened.frame()
-        sequences = self._labelled(self.sequences(frame, self._fitted_schema, file=opened.name))
+        sequences = self.sequences(frame, self._fitted_schema, file=opened.name)
+        sequences = sequences.select(sequences.labelled)
         if self.config.balance == "all":
             sequences = sequences.select(balance(sequences, seed=self.config.seed))
         unknown = sorted({label for label in np.asarray(sequences.labels) if label not in self.classes_})
@@ -326,7 +341,7 @@ class TEFM:
             )
         return by_entity(frame, schema, background=self.config.background, file=file)
 
-    def _frame_and_sequences(self, table: Any) -> tuple[pl.DataFrame, Sequences]:
+    def frame_and_sequences(self, table: Any) -> tuple[pl.DataFrame, Sequences]:
         """A table to predict: labels are neither needed nor looked at."""
         opened = open_table(table)
         schema = self._fitted_schema.model_copy(update={"label": None})
@@ -340,10 +355,6 @@ class TEFM:
         numbers = {name: number for number, name in enumerate(self.classes_)}
         return np.array([numbers[label] for label in np.asarray(sequences.labels)], dtype=np.int64)
 
-    @staticmethod
-    def _labelled(sequences: Sequences) -> Sequences:
-        return sequences.select(sequences.labelled)
-
     def read(self, frame: pl.DataFrame, sequences: Sequences) -> CodeSequences | TextSequences:
         """What the language model reads of sequences."""
         schema = self._fitted_schema
@@ -354,13 +365,13 @@ class TEFM:
         gaps = gap_words(frame, schema, sequences) if self.prompt_.gaps else None
         return CodeSequences(codes_NK, sequences.starts, last_texts(frame, schema, sequences), gaps)
 
-    def _claim(self, work: Path, frame: pl.DataFrame, rows: NDArray[np.int64]) -> None:
+    def _claim(self, work: Path, training: _Part) -> None:
         """A checkpoint folder belongs to one fit: same settings, same records."""
         settings = {name: str(value) for name, value in self.get_params().items()}
         if isinstance(self.tokenizer, RecordTokenizer):
             settings["tokenizer"] = self.tokenizer.coder.identity
         digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
-        digest.update(frame[rows].hash_rows(seed=0).to_numpy().tobytes())
+        digest.update(training.records.hash_rows(seed=0).to_numpy().tobytes())
         claim = work / "claim.txt"
         if claim.is_file() and claim.read_text(encoding="utf-8") != digest.hexdigest():
             raise SettingsError(

@@ -18,6 +18,8 @@ if TYPE_CHECKING:  # looking at a table must not wait for torch
     from tefm.codes.fidelity import Collisions, Fidelity, LevelUse
     from tefm.codes.hierarchy import PrefixDistance
     from tefm.fit import Outcome
+    from tefm.language.accounting import Account
+    from tefm.language.align import Alignment
     from tefm.model import Evaluation
     from tefm.records.infer import Guess
     from tefm.records.schema import Schema
@@ -160,7 +162,7 @@ def evaluation_table(found: Evaluation) -> RichTable:
     """Every figure with its interval."""
     figures = found.to_dict()
     rows: list[tuple[str | None, ...]] = [(name, *_interval(figures[key])) for key, name in FIGURES.items()]
-    rows.append(("tokens per sequence", figure(found.tokens_mean), None))
+    rows.append(("tokens per sequence", f"{found.tokens_mean:.1f}", None))
     return table(f"{found.scores.n:,} sequences", ("figure", "value", "95%"), rows)
 
 
@@ -175,11 +177,31 @@ def outcome_tables(outcome: Outcome) -> Iterator[RenderableType]:
         rows.append((name, *(_short(found["test_calibrated"][key]) for key in FIGURES), None))
     counts = ", ".join(f"{count:,} {part}" for part, count in outcome.sequences.items())
     yield table(f"test part ({counts} sequences)", ("", *FIGURES.values(), "tokens"), rows)
-    yield table(
-        "tokens per sequence, as the backbone counts them",
-        ("form", "mean", "median", "share of prose"),
-        [(a.format, figure(a.mean), figure(a.median), f"{a.share_of_prose:.1%}") for a in outcome.tokens],
-    )
+    if outcome.model.alignment_ is not None:
+        yield alignment_table(outcome.model.alignment_)
+    yield token_table(outcome.tokens)
+
+
+def token_table(accounts: Sequence[Account]) -> RichTable:
+    """What sequences cost in every form."""
+    rows = [(a.format, a.tokenizer, f"{a.mean:,.1f}", f"{a.median:,.0f}", f"{a.share_of_prose:.1%}") for a in accounts]
+    return table("tokens per sequence", ("form", "tokenizer", "mean", "median", "share of prose"), rows, left=2)
+
+
+def alignment_table(found: Alignment) -> RichTable:
+    """Codes written from words, beside what the true codes give back."""
+    rows = [
+        ("slot accuracy", found.slot_accuracy, found.upper_slot_accuracy, found.mode_slot_accuracy),
+        ("slot accuracy ±1", found.close_accuracy, found.upper_close_accuracy, None),
+        *(
+            (f"exact codes, level {level}", share, 1.0, None)
+            for level, share in zip("abcdefghijklmnop", found.exact, strict=False)
+        ),
+        ("loss of the words, nats per token", found.true_loss, None, None),
+        ("the same under another record's code", found.shuffled_loss, None, None),
+    ]
+    title = f"alignment, {found.records:,} held-out records"
+    return table(title, ("", "from words", "true codes", "most common value"), rows)
 
 
 def prediction_table(found: pl.DataFrame, most: int = 20) -> RichTable:

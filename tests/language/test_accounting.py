@@ -17,6 +17,7 @@ from transformers import PreTrainedTokenizerFast
 from tefm.errors import InputError, TefmWarning
 from tefm.language import accounting
 from tefm.language.accounting import Account, Family, account, counts, families
+from tefm.language.smollm2 import cache_folder
 
 WORDS = {"[UNK]": 0, "a": 1, "b": 2, "[BOS]": 3}
 
@@ -133,11 +134,11 @@ def test_the_cache_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.delenv("TEFM_CACHE", raising=False)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv("HOME", "/home/x")
-    assert accounting._cache() == Path("/home/x/.cache/tefm")
+    assert cache_folder() == Path("/home/x/.cache/tefm")
     monkeypatch.setenv("XDG_CACHE_HOME", "/xdg")
-    assert accounting._cache() == Path("/xdg/tefm")
+    assert cache_folder() == Path("/xdg/tefm")
     monkeypatch.setenv("TEFM_CACHE", "/own")
-    assert accounting._cache() == Path("/own")
+    assert cache_folder() == Path("/own")
 
 
 def test_a_vocabulary_by_rank_joins_the_lowest_rank_first() -> None:

@@ -56,16 +56,14 @@ def test_batches_and_sharing_change_nothing(
             np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen3", "phi3"])
+@pytest.mark.parametrize("family", FAMILIES)
 def test_long_prompts(backbones: dict[tuple[str, bool], Backbone], family: str) -> None:
     backbone, asked = backbones[family, True], prompts(shared=120, longest=200, count=4)
     np.testing.assert_allclose(answer_logits(backbone, asked, ANSWERS), one_by_one(backbone, asked), atol=1e-5)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_longest_padding_does_not_change_a_result(
-    backbones: dict[tuple[str, bool], Backbone], family: str
-) -> None:
+def test_the_longest_padding_does_not_change_a_result(backbones: dict[tuple[str, bool], Backbone], family: str) -> None:
     backbone = backbones[family, True]
     short, long = np.array([40, 41]), np.arange(60)
     alone = answer_logits(backbone, [short], ANSWERS)

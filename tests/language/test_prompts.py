@@ -87,9 +87,7 @@ def test_a_prompt_is_the_tokens_of_its_text(families: dict[str, Tokenised], fami
     for gaps, texts in itertools.product((None, GAPS), (None, TEXTS)):
         for _ in range(2):  # what is kept from the first time changes nothing
             found = writer.of_codes(CODES, STARTS, gaps=gaps, texts=texts)
-            expected = [
-                readable(prompt, around, i, gaps, texts[i] if texts else "") for i in range(len(STARTS) - 1)
-            ]
+            expected = [readable(prompt, around, i, gaps, texts[i] if texts else "") for i in range(len(STARTS) - 1)]
             assert [ids.tolist() for ids in found] == [tokenised(text) for text in expected]
 
 

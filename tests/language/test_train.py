@@ -1,4 +1,4 @@
-"""Training: what learns and what must not, the same result in parts and after a kill, and the best weights at the end."""
+"""Training: what learns and what must not, the same in parts and after a kill, and the best weights at the end."""
 
 from __future__ import annotations
 
@@ -81,7 +81,9 @@ def batches(ids: TokenIds, size: int = 5) -> Callable[[int], Batch]:
     return batch_of
 
 
-def trained(backbone: Backbone, ids: TokenIds | None, steps: int = 4, *, how: dict[str, Any] | None = None, **config: Any) -> Any:
+def trained(
+    backbone: Backbone, ids: TokenIds | None, steps: int = 4, *, how: dict[str, Any] | None = None, **config: Any
+) -> Any:
     settings = TrainConfig(**{"learning_rate": 1e-2, "warmup": 0, **config})
     given = {"batch_of": batches(ids) if ids else None, "what": "testing", **(how or {})}
     return train(backbone, ids, steps=steps, config=settings, **given)
@@ -224,12 +226,8 @@ def killed_at(batch_of: Callable[[int], Batch], at: int) -> Callable[[int], Batc
     return dying
 
 
-
-
 @pytest.mark.parametrize(("trains", "validated"), [("full", True), ("lora", True), ("rows", True), ("full", False)])
-def test_a_killed_run_goes_on_as_if_nothing_was(
-    opened: Opened, tmp_path: Path, trains: str, validated: bool
-) -> None:
+def test_a_killed_run_goes_on_as_if_nothing_was(opened: Opened, tmp_path: Path, trains: str, validated: bool) -> None:
     checkpoint = tmp_path / "run" / "checkpoint.pt"
     setting: dict[str, Any] = {"steps": 8, "trains": trains, "rank": 2, "save_every": 0, "checks": 4, "patience": 9}
 
@@ -286,9 +284,7 @@ def test_a_checkpoint_of_other_settings(
 
 
 @pytest.mark.parametrize("content", [b"", b"no checkpoint", None])
-def test_a_damaged_checkpoint(
-    opened: Opened, interrupted: Path, content: bytes | None, explained: Explained
-) -> None:
+def test_a_damaged_checkpoint(opened: Opened, interrupted: Path, content: bytes | None, explained: Explained) -> None:
     whole = interrupted.read_bytes()
     interrupted.write_bytes(whole[: len(whole) // 2] if content is None else content)
     backbone, ids = opened()
@@ -311,9 +307,7 @@ def test_training_stops_and_the_best_weights_stay(opened: Opened, trains: str) -
             seen.append(backbone.model(torch.tensor([ids.all])).logits)
         return losses[len(seen) - 1]
 
-    history = trained(
-        backbone, ids, steps=12, trains=trains, rank=2, checks=6, patience=3, how={"validate": validate}
-    )
+    history = trained(backbone, ids, steps=12, trains=trains, rank=2, checks=6, patience=3, how={"validate": validate})
     assert (history.best_step, history.stopped_at, history.steps) == (4, 10, 12)
     np.testing.assert_equal(history.validation, list(zip((2, 4, 6, 8, 10), losses, strict=False)))
     with torch.no_grad():

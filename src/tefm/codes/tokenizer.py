@@ -22,7 +22,7 @@ from tefm.codes.config import Preset, TokenizerConfig
 from tefm.codes.network import CodeNetwork
 from tefm.codes.train import History
 from tefm.errors import ArtefactError, InputError, NotFittedError, SettingsError, did_you_mean
-from tefm.files import read_manifest, replacing_folder, write_json, write_manifest
+from tefm.files import is_whole, read_manifest, replacing_folder, write_json, write_manifest
 from tefm.records.infer import infer_schema
 from tefm.records.layout import Slots
 from tefm.records.read import Table, open_table
@@ -165,11 +165,7 @@ class RecordTokenizer:
     @staticmethod
     def is_saved(folder: Path) -> bool:
         """Whether `folder` holds a whole tokenizer."""
-        try:
-            read_manifest(folder, KIND)
-        except ArtefactError:
-            return False
-        return True
+        return is_whole(folder, KIND)
 
     @classmethod
     def load(cls, folder: str | Path, *, device: str | None = None) -> RecordTokenizer:

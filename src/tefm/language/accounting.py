@@ -13,7 +13,6 @@ import tempfile
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from os import environ
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,6 +21,7 @@ from numpy.typing import NDArray
 
 from tefm.errors import InputError, TefmWarning
 from tefm.files import replacing
+from tefm.language.smollm2 import cache_folder
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -111,7 +111,7 @@ def families(folder: Path | None = None) -> dict[str, Any]:
     """
     from transformers import PreTrainedTokenizerFast
 
-    folder = folder or _cache() / "tokenizers"
+    folder = folder or cache_folder() / "tokenizers"
     found, absent = {}, []
     for family in FAMILIES:
         path = folder / f"{family.name.lower()}.json"
@@ -129,12 +129,6 @@ def families(folder: Path | None = None) -> dict[str, Any]:
             stacklevel=2,
         )
     return found
-
-
-def _cache() -> Path:
-    if "TEFM_CACHE" in environ:
-        return Path(environ["TEFM_CACHE"])
-    return Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tefm"
 
 
 def _fetch(family: Family, path: Path) -> None:

@@ -44,13 +44,15 @@ def align(
         kept = np.sort(np.random.default_rng(config.seed).permutation(len(x_ND))[: config.max_records])
         x_ND, codes_NK = x_ND[kept], codes_NK[kept]
     batches = ShuffledBatches((x_ND != 0).sum(axis=1), config.batch, config.seed)
-    pad = backbone.tokenizer.pad_token_id
+    pad, window = backbone.tokenizer.pad_token_id, backbone.window
 
     def batch_of(step: int) -> Batch:
         rng = np.random.default_rng((config.seed, 1, step))
         backward = rng.random() < config.backward
         rows = batches[step]
-        return collate([_drawn(describer, x_ND[row], codes_NK[row], backward, config, rng) for row in rows], pad)
+        return collate(
+            [_drawn(describer, x_ND[row], codes_NK[row], backward, config, rng) for row in rows], pad, window
+        )
 
     return train(
         backbone,
@@ -167,7 +169,7 @@ def write_codes(backbone: Backbone, describer: Describer, x_ND: NDArray[Any], *,
 def _written(backbone: Backbone, asked: Sequence[NDArray[np.int64]], ids: Any, beam: int) -> NDArray[np.int64]:
     """Beam search over the levels: R beams of B prompts, best first."""
     ids_BT, mask_BT = (part.to(backbone.device) for part in padded(asked, backbone.tokenizer.pad_token_id))
-    given = model_inputs(ids_BT, mask_BT)
+    given = model_inputs(ids_BT, mask_BT, window=backbone.window)
     records, width = len(asked), 1
     cache = None
     codes_RK = ids_BT.new_zeros((records, 0))
@@ -216,11 +218,11 @@ def flow(
 def words_loss(backbone: Backbone, examples: Sequence[Example]) -> float:
     """The mean loss per target token."""
     total, count = 0.0, 0
-    pad = backbone.tokenizer.pad_token_id
+    pad, window = backbone.tokenizer.pad_token_id, backbone.window
     with torch.no_grad(), autocast(backbone.device):
         # the logits of every word take the most memory here
         for rows in by_length([len(example.ids) for example in examples], _batch_tokens(backbone) // 8):
-            batch = collate([examples[row] for row in rows], pad).to(backbone.device)
+            batch = collate([examples[row] for row in rows], pad, window).to(backbone.device)
             loss = target_loss(backbone.model, batch)
             total, count = total + float(loss), count + batch.targets
     return total / max(1, count)

@@ -41,6 +41,12 @@ class Backbone:
         return head is not None and head.weight is self.model.get_input_embeddings().weight
 
     @property
+    def window(self) -> int | None:
+        """How far back some of its layers see, where they do not see everything (Gemma-2, Phi-3)."""
+        found = self.model.config.to_dict().get("sliding_window")
+        return int(found) if found else None
+
+    @property
     def device(self) -> torch.device:
         return self.model.device
 

@@ -37,11 +37,13 @@ class Batch:
     ids_BT: Tensor
     mask_BT: Tensor
     labels_BL: Tensor
+    #: how far back the model sees (Backbone.window)
+    window: int | None = None
 
     @property
     def inputs(self) -> dict[str, Tensor]:
         """What the model is given."""
-        return model_inputs(self.ids_BT, self.mask_BT)
+        return model_inputs(self.ids_BT, self.mask_BT, window=self.window)
 
     @property
     def targets(self) -> int:
@@ -51,23 +53,29 @@ class Batch:
     def part(self, rows: slice) -> Batch:
         """Some of the examples; never none: a part without any gets the first one with nothing to predict."""
         if len(self.ids_BT[rows]):
-            return Batch(self.ids_BT[rows], self.mask_BT[rows], self.labels_BL[rows])
+            return Batch(self.ids_BT[rows], self.mask_BT[rows], self.labels_BL[rows], self.window)
         first = self.part(slice(0, 1))
         return replace(first, labels_BL=torch.full_like(first.labels_BL, NOTHING))
 
     def to(self, device: torch.device) -> Batch:
-        return Batch(*(part.to(device, non_blocking=True) for part in (self.ids_BT, self.mask_BT, self.labels_BL)))
+        ids_BT, mask_BT, labels_BL = (
+            part.to(device, non_blocking=True) for part in (self.ids_BT, self.mask_BT, self.labels_BL)
+        )
+        return Batch(ids_BT, mask_BT, labels_BL, self.window)
 
 
-def model_inputs(ids_BT: Tensor, mask_BT: Tensor, before: int = 0) -> dict[str, Tensor]:
+def model_inputs(ids_BT: Tensor, mask_BT: Tensor, before: int = 0, *, window: int | None = None) -> dict[str, Tensor]:
     """Ids, positions and attention of a batch that is padded on the left, after `before` tokens in a cache.
 
     Padding attends to itself: some attention kernels answer a token that may look nowhere with NaN, and a NaN does
-    not stay where it is. Without padding the model needs no mask and takes its fastest path.
+    not stay where it is. Without padding the model needs no mask and takes its fastest path. Beyond `window` the
+    model makes its own mask, since only it knows which of its layers see how far.
     """
     given = {"input_ids": ids_BT, "position_ids": before + (mask_BT.cumsum(dim=1) - 1).clamp_min(0)}
-    if bool((mask_BT == 0).any()):
-        width = ids_BT.shape[1]
+    width = ids_BT.shape[1]
+    if window is not None and before + width > window:
+        given["attention_mask"] = torch.cat([mask_BT.new_ones(len(mask_BT), before), mask_BT], dim=1)
+    elif bool((mask_BT == 0).any()):
         sees_TT = torch.ones(width, width, dtype=torch.bool, device=ids_BT.device).tril()
         itself_TT = torch.eye(width, dtype=torch.bool, device=ids_BT.device)
         sees_BTT = (sees_TT & (mask_BT[:, None, :] == 1)) | itself_TT
@@ -91,7 +99,7 @@ def padded(sequences: Sequence[NDArray[np.int64]], pad: int) -> tuple[Tensor, Te
     return torch.from_numpy(ids_BT), torch.from_numpy(mask_BT)
 
 
-def collate(examples: Sequence[Example], pad: int) -> Batch:
+def collate(examples: Sequence[Example], pad: int, window: int | None = None) -> Batch:
     """One batch out of examples.
 
     >>> batch = collate([Example.answering(np.array([5, 6]), np.array([7])),
@@ -105,7 +113,7 @@ def collate(examples: Sequence[Example], pad: int) -> Batch:
     for row, example in enumerate(examples):
         ids, target = example.ids[-last:], example.target[-last:]
         labels_BL[row, last - len(ids) :][target] = ids[target]
-    return Batch(ids_BT, mask_BT, torch.from_numpy(labels_BL))
+    return Batch(ids_BT, mask_BT, torch.from_numpy(labels_BL), window)
 
 
 class ShuffledBatches:

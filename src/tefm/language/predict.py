@@ -43,6 +43,8 @@ def answer_logits(
     device = backbone.device
     batch_tokens = batch_tokens or (4_096 if device.type == "cpu" else 131_072)
     shared = common_prefix(prompts) if share_prefix else 0
+    if backbone.window is not None and shared >= backbone.window:
+        shared = 0  # a cache that has forgotten its beginning cannot be shared
     columns = torch.tensor(list(answers), device=device)
     with torch.no_grad(), autocast(device), progress(what or "", len(prompts), show=what is not None) as advance:
         cache = _cache(backbone, prompts[0][:shared]) if shared else None
@@ -98,7 +100,7 @@ def _last_logits(backbone: Backbone, sequences: Sequence[Ids], cache: Any, share
     if cache is not None:
         cache = copy.deepcopy(cache)
         cache.batch_repeat_interleave(len(sequences))
-    given = model_inputs(ids_BT, mask_BT, before=shared)
+    given = model_inputs(ids_BT, mask_BT, before=shared, window=backbone.window)
     last: Tensor = backbone.model(**given, past_key_values=cache, use_cache=cache is not None, logits_to_keep=1).logits[
         :, -1
     ]

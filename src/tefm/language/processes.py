@@ -6,9 +6,12 @@ import os
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tefm.codes.tokenizer import RecordTokenizer
 from tefm.errors import SettingsError
+
+if TYPE_CHECKING:
+    from tefm.codes.tokenizer import RecordTokenizer
 
 
 def is_first() -> bool:
@@ -20,6 +23,8 @@ def first_process_makes(
     make: Callable[[], RecordTokenizer], folder: Path | None, *, device: str | None
 ) -> RecordTokenizer:
     """A tokenizer out of `folder`; if it is not there, it is made once and left for the others and a resumed run."""
+    from tefm.codes.tokenizer import RecordTokenizer
+
     several = int(os.environ.get("WORLD_SIZE", "1")) > 1
     if folder is None:
         if several:

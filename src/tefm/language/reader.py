@@ -8,19 +8,22 @@ Shapes: N records, D slots, K levels, C entries, d latent; S sequences, Q classe
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from tefm.errors import NotFittedError
+from tefm.files import replacing
 from tefm.language.align import Alignment, align, measure_alignment
-from tefm.language.backbone import Backbone, open_backbone
+from tefm.language.backbone import Backbone
 from tefm.language.config import AlignConfig, Start, TuneConfig
 from tefm.language.describer import Describer
 from tefm.language.predict import answer_logits
+from tefm.language.processes import is_first
 from tefm.language.prompts import Prompt, PromptWriter
 from tefm.language.train import History
 from tefm.language.tune import Questions, tune
@@ -81,19 +84,15 @@ class Reader:
     @classmethod
     def open(
         cls,
-        name: str | Path,
+        backbone: Backbone,
         vocabulary: CodeVocabulary,
         codebooks_KCd: NDArray[np.floating],
         *,
-        layers: int | None = None,
-        random_body: bool = False,
         start: Start = "codebook",
         seed: int = 0,
-        device: str | None = None,
         words: tuple[Phrases, NDArray[Any], NDArray[np.integer]] | None = None,
     ) -> Reader:
         """A backbone with the new tokens; `words` (phrases, slots, codes) is needed to start rows from words."""
-        backbone = open_backbone(name, layers=layers, random_body=random_body, seed=seed, device=device)
         ids = extend(backbone, vocabulary)
         reader = cls(backbone, ids)
         if start == "codebook":
@@ -134,6 +133,22 @@ class Reader:
         return measure_alignment(
             self.backbone, describer, x_ND, codes_NK, coder.decode, number_D, coder.mode_D_, beam=beam
         )
+
+    def keep(self, path: Path | None, history: History, alignment: Alignment) -> None:
+        """Leave an aligned model for a run that is resumed later; written by the first process."""
+        if path is None or not is_first():
+            return
+        with replacing(path) as temporary:
+            found = {"history": history.to_dict(), "alignment": asdict(alignment)}
+            torch.save({"weights": self.backbone.model.state_dict(), **found}, temporary)
+
+    def restore(self, path: Path | None) -> tuple[History, Alignment] | None:
+        """Go on with the aligned model that an earlier run left; None when there is none."""
+        if path is None or not path.is_file():
+            return None
+        state = torch.load(path, map_location="cpu", weights_only=True)
+        self.backbone.model.load_state_dict(state["weights"])
+        return History(**state["history"]), Alignment(**state["alignment"])
 
     # ---- stage 3 ----------------------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ from tefm.errors import InputError, SettingsError
 from tefm.records.read import open_table
 from tefm.records.schema import Field, Schema
 from tefm.records.sequences import Sequences
-from tefm.records.vectorise import _Columns, _columns, _flags
+from tefm.records.vectorise import Columns, columns_of, flags_of, value_names
 
 Format = Literal["prose", "compact", "csv", "json", "toon"]
 FORMATS: tuple[Format, ...] = get_args(Format)
@@ -82,9 +82,9 @@ def serialise(frame: pl.DataFrame, schema: Schema, sequences: Sequences, format:
         )
     titles = _titles(schema)
     write = {"prose": _prose, "compact": _compact, "csv": _csv, "json": _json, "toon": _toon}[format]
-    names = {field.name: _names(field) for field in schema.fields}
+    names = {field.name: value_names(field) for field in schema.fields}
     records: list[tuple[_Cell, ...]] = []
-    for columns in _columns(open_table(frame[sequences.rows]), schema):
+    for columns in columns_of(open_table(frame[sequences.rows]), schema):
         cells = [
             _cells(columns, field, title, names[field.name], write, codes=format == "prose")
             for field, title in zip(schema.fields, titles, strict=True)
@@ -175,7 +175,7 @@ def _on_one_line(value: _Value) -> str:
 
 
 def _cells(
-    columns: _Columns, field: Field, title: str, names: dict[str, str], write: _Write, *, codes: bool
+    columns: Columns, field: Field, title: str, names: dict[str, str], write: _Write, *, codes: bool
 ) -> list[_Cell]:
     """A field of every record, written; with `codes`, a named member of a set keeps its code."""
     if field.kind == "set":
@@ -189,14 +189,14 @@ def _cells(
     else:
         ids, words = columns.word_ids(field)
         if field.kind == "flag":
-            ids, values = _flags(ids, words, field, columns.file), [None, "yes"]
+            ids, values = flags_of(ids, words, field, columns.file), [None, "yes"]
         else:
             values = [None if word is None else names.get(word, word) for word in words]
     written = [None if value is None else write(title, field, value) for value in values]
     return [written[i] for i in ids.tolist()]
 
 
-def _sets(columns: _Columns, field: Field, names: dict[str, str], codes: bool) -> list[list[str]]:
+def _sets(columns: Columns, field: Field, names: dict[str, str], codes: bool) -> list[list[str]]:
     """The members of each record, each once, in the table's order."""
     words = columns.words(field)
     said = [
@@ -224,11 +224,3 @@ def _titles(schema: Schema) -> list[str]:
     """The fields' names for people; their own names where two would be called the same."""
     shown = Counter(field.shown for field in schema.fields)
     return [field.shown if shown[field.shown] == 1 else field.name for field in schema.fields]
-
-
-def _names(field: Field) -> dict[str, str]:
-    """The human names of a field's values."""
-    if field.lookup is None:
-        return field.names
-    table = open_table(field.lookup.table).frame([field.lookup.key, field.lookup.name]).cast(pl.String).drop_nulls()
-    return {key.strip(): name.strip() for key, name in table.rows()} | field.names

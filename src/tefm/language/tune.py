@@ -50,10 +50,10 @@ def tune(
     ]
     lengths_N = np.array([len(example.ids) for example in examples])
     batches = ShuffledBatches(lengths_N, config.batch, config.seed)
-    pad = backbone.tokenizer.pad_token_id
+    pad, window = backbone.tokenizer.pad_token_id, backbone.window
 
     def batch_of(step: int) -> Batch:
-        return collate([examples[row] for row in batches[step]], pad)
+        return collate([examples[row] for row in batches[step]], pad, window)
 
     def validate() -> float:
         assert validation is not None

@@ -87,7 +87,7 @@ class Vectoriser(BaseModel):
         numbers = [f for f in schema.fields if f.kind == "number"]
         sample = _RowSample(len(numbers), seed)
         rows = 0
-        for columns in _columns(table, schema):
+        for columns in columns_of(table, schema):
             rows += columns.height
             sample.add(np.stack([columns.numbers(f) for f in numbers], axis=1) if numbers else None)
             for f in schema.fields:
@@ -126,7 +126,7 @@ class Vectoriser(BaseModel):
         widths = [len(mapper.slots) for mapper in self.mappers]
         ends = np.cumsum(widths).tolist()
 
-        def vectorised(columns: _Columns) -> _Batch:
+        def vectorised(columns: Columns) -> _Batch:
             # Slot by slot, turned over at the end: writing the columns of a long array one by one is slower.
             # The gap keeps the rows from standing a power of two apart, where they push each other out of the cache.
             out_DN = np.empty((layout.width, columns.height + CACHE_LINE), dtype=layout.dtype)[:, : columns.height]
@@ -135,7 +135,7 @@ class Vectoriser(BaseModel):
             return np.ascontiguousarray(out_DN.T), columns.frame.select(beside)
 
         rows = min(BATCH_ROWS, max(1, BATCH_SLOTS // layout.width))
-        return _in_threads(vectorised, _columns(open_table(source), self.table_schema, beside, rows))
+        return _in_threads(vectorised, columns_of(open_table(source), self.table_schema, beside, rows))
 
     def inverse(self, slots_ND: NDArray[Any]) -> pl.DataFrame:
         """Slots as a table again, one column per field: a bucket's middle value, a value, a list of members."""
@@ -168,7 +168,7 @@ class Vectoriser(BaseModel):
 
 
 @dataclass
-class _Columns:
+class Columns:
     """One batch of a table, field by field, with its side tables."""
 
     frame: pl.DataFrame
@@ -243,7 +243,7 @@ def needed_columns(table: Table, schema: Schema) -> tuple[str, ...]:
     return tuple(needed)
 
 
-def _columns(table: Table, schema: Schema, beside: Sequence[str] = (), rows: int = BATCH_ROWS) -> Iterator[_Columns]:
+def columns_of(table: Table, schema: Schema, beside: Sequence[str] = (), rows: int = BATCH_ROWS) -> Iterator[Columns]:
     needed = needed_columns(table, schema)
     there = frozenset(table.columns)
     sources = {f.name: _read_from(f, there) for f in schema.fields}
@@ -251,10 +251,10 @@ def _columns(table: Table, schema: Schema, beside: Sequence[str] = (), rows: int
     missing = {f.name: common | {word.strip().lower() for word in f.absent} for f in schema.fields}
     sides = {f.name: _side_lists(f.side, schema) for f in schema.fields if f.side is not None and f.name not in there}
     for frame in table.batches([*needed, *beside], rows):
-        yield _Columns(frame, schema, table.name, sources, missing, sides)
+        yield Columns(frame, schema, table.name, sources, missing, sides)
 
 
-def _in_threads(vectorise: Callable[[_Columns], _Batch], batches: Iterable[_Columns]) -> Iterator[_Batch]:
+def _in_threads(vectorise: Callable[[Columns], _Batch], batches: Iterable[Columns]) -> Iterator[_Batch]:
     """The slots of every batch, in order, with a few batches under way at a time."""
     with ThreadPoolExecutor(THREADS) as pool:
         under_way: deque[Future[_Batch]] = deque()
@@ -273,19 +273,19 @@ def _side_lists(side: Side, schema: Schema) -> pl.DataFrame:
     return pl.DataFrame(texts).drop_nulls().group_by("key", maintain_order=True).agg("values")
 
 
-def _forward(columns: _Columns, f: Field, mapper: Mapper) -> NDArray[Any]:
+def _forward(columns: Columns, f: Field, mapper: Mapper) -> NDArray[Any]:
     match mapper:
         case NumberMapper():
             return mapper.forward(columns.numbers(f))
         case CategoryMapper():
             return mapper.forward(*columns.word_ids(f))
         case FlagMapper():
-            return _flags(*columns.word_ids(f), f, columns.file)
+            return flags_of(*columns.word_ids(f), f, columns.file)
         case SetMapper():
             return mapper.forward(columns.words(f), columns.height)
 
 
-def _flags(ids_N: NDArray[np.int64], words: Sequence[str | None], f: Field, file: str) -> NDArray[np.uint8]:
+def flags_of(ids_N: NDArray[np.int64], words: Sequence[str | None], f: Field, file: str) -> NDArray[np.uint8]:
     on = frozenset(f.on) if f.on is not None else frozenset(TRUE_WORDS)
     state = np.zeros(len(words), dtype=np.uint8)
     for position, word in enumerate(words):
@@ -315,7 +315,7 @@ class _Learner:
     counts: Counter[str] = attribute(default_factory=Counter)
     lengths: Counter[int] = attribute(default_factory=Counter)
 
-    def update(self, columns: _Columns) -> None:
+    def update(self, columns: Columns) -> None:
         words: Sequence[str | None]
         if self.field.kind == "set":
             found = columns.words(self.field)
@@ -340,7 +340,7 @@ class _Learner:
             ]
             return FlagMapper(field=f.name, on=written[0] if written else on[0])
         values = most_frequent(self.counts, f.limit)
-        known = self._names()
+        known = value_names(f)
         names = {value: known[value] for value in values if value in known}
         if f.kind == "category":
             return CategoryMapper(field=f.name, values=values, names=names)
@@ -349,12 +349,13 @@ class _Learner:
         count = NumberMapper.fit(f.name, np.repeat(sizes, times), f.buckets) if f.count else None
         return SetMapper(field=f.name, values=values, count=count, names=names)
 
-    def _names(self) -> dict[str, str]:
-        f = self.field
-        if f.lookup is None:
-            return f.names
-        table = open_table(f.lookup.table).frame([f.lookup.key, f.lookup.name]).cast(pl.String).drop_nulls()
-        return {key.strip(): name.strip() for key, name in table.rows()} | f.names
+
+def value_names(field: Field) -> dict[str, str]:
+    """The human names of a field's values, out of the schema and its lookup table."""
+    if field.lookup is None:
+        return field.names
+    table = open_table(field.lookup.table).frame([field.lookup.key, field.lookup.name]).cast(pl.String).drop_nulls()
+    return {key.strip(): name.strip() for key, name in table.rows()} | field.names
 
 
 class _RowSample:
