@@ -25,7 +25,7 @@ from tefm.tables import examination_tables, outcome_tables
 from tefm.task import Split
 
 
-def run_demo(*, steps: int = 1_500, layers: int = 4, tune_steps: int = 160, quiet: bool = False) -> dict[str, Any]:
+def run_demo(*, steps: int = 1_500, layers: int = 4, tune_steps: int = 64, quiet: bool = False) -> dict[str, Any]:
     """Run the demo and return its figures."""
     started = time.perf_counter()
     data = diabetes130()
@@ -54,7 +54,7 @@ def run_demo(*, steps: int = 1_500, layers: int = 4, tune_steps: int = 160, quie
         balance="all",
         prompt="mortality",
         layers=layers,
-        tune={"steps": tune_steps},
+        tune={"steps": tune_steps, "batch": 64, "checks": 4},
         align="none",
     )
     outcome = fit_frame(model, data.frame, Split())
