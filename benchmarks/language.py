@@ -16,6 +16,7 @@ show the test parts of splits 10 to 12, which were used for nothing else.
 from __future__ import annotations
 
 import argparse
+import copy
 import gzip
 import hashlib
 import json
@@ -520,14 +521,14 @@ def tabular() -> None:
     (RUNS / "tabular.json").write_text(json.dumps(found))
 
 
-def tokens(cicids: Path | None, most: int = 300) -> None:
+def tokens(cicids: Path | None, most: int = 100) -> None:
     """What sequences cost in every form, as the tokenizers of the backbones count them."""
     from tefm.datasets import cicids2017, diabetes130
     from tefm.language.accounting import account, families
     from tefm.language.backbone import open_backbone
     from tefm.language.prompts import PromptWriter
     from tefm.language.serialise import FORMATS, serialise
-    from tefm.language.vocabulary import TokenIds
+    from tefm.language.vocabulary import CodeVocabulary, TokenIds
 
     known = {"SmolLM2": open_backbone(BACKBONE, layers=1, device="cpu").tokenizer, **families()}
     sets = [("mortality", diabetes130(seed=REPORTED[0]))]
@@ -539,10 +540,12 @@ def tokens(cicids: Path | None, most: int = 300) -> None:
         texts = {name: serialise(data.frame, data.schema, some, name) for name in FORMATS}
         classes = sorted(set(data.sequences.labels))
         codes_NK = np.zeros((len(some.rows), 3), dtype=np.int64)
-        for name, tokenizer in known.items():
-            lengths = {}
+        vocabulary = CodeVocabulary.of(data.schema.record, levels=3, entries=128)
+        for name, plain in known.items():
+            lengths, tokenizer = {}, copy.deepcopy(plain)
+            tokenizer.add_tokens(list(vocabulary.tokens), special_tokens=True)
             for style in ("compact", "full"):
-                ids = TokenIds(len(tokenizer), 3, 128)
+                ids = TokenIds(len(plain), 3, 128)
                 writer = PromptWriter(tokenizer, question(task, style, classes), classes, ids)
                 written = writer.of_codes(codes_NK, some.starts)
                 lengths[f"codes, {style} prompt"] = np.array([len(prompt) for prompt in written])
@@ -733,7 +736,7 @@ def page(body: dict[str, Any]) -> str:
             f"{row['upper_close_accuracy']:.4f} | {row['mode_slot_accuracy']:.4f} | {exact} | "
             f"{row['true_loss']:.3f} / {row['shuffled_loss']:.3f} |"
         )
-    parts += ["\n## Tokens per sequence (300 sequences, mean)\n"]
+    parts += ["\n## Tokens per sequence (100 sequences, mean)\n"]
     families = list(dict.fromkeys(row["tokenizer"] for row in body["tokens"]))
     parts += ["| task | form | " + " | ".join(families) + " |", "| --- " * (2 + len(families)) + "|"]
     for task, form in dict.fromkeys((row["task"], row["format"]) for row in body["tokens"]):

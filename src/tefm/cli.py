@@ -334,7 +334,7 @@ def tokens(
 def demo(
     steps: Annotated[int, typer.Option(help="training steps of the tokenizer")] = 1_500,
     layers: Annotated[int, typer.Option(help="first blocks of the language model that are kept")] = 4,
-    tune_steps: Annotated[int, typer.Option(help="training steps of the language model")] = 64,
+    tune_steps: Annotated[int, typer.Option(help="training steps of the language model")] = 160,
     as_json: JsonOption = False,
 ) -> None:
     """Embedded hospital data to codes, what the codes keep, and a language model that answers from them alone."""

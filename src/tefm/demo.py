@@ -16,8 +16,8 @@ from rich.markup import escape
 from tefm.codes.doctor import examine
 from tefm.codes.tokenizer import RecordTokenizer
 from tefm.console import out
-from tefm.datasets import Dataset, diabetes130
-from tefm.fit import fit_frame
+from tefm.datasets import diabetes130
+from tefm.fit import fit_frame, judged_sequences
 from tefm.model import TEFM
 from tefm.records.describe import statements
 from tefm.records.sequences import by_entity, rows_of, split
@@ -25,12 +25,15 @@ from tefm.tables import examination_tables, outcome_tables
 from tefm.task import Split
 
 
-def run_demo(*, steps: int = 1_500, layers: int = 4, tune_steps: int = 64, quiet: bool = False) -> dict[str, Any]:
+def run_demo(*, steps: int = 1_500, layers: int = 4, tune_steps: int = 160, quiet: bool = False) -> dict[str, Any]:
     """Run the demo and return its figures."""
     started = time.perf_counter()
     data = diabetes130()
+    model = TEFM(
+        data.schema, balance="all", prompt="mortality", layers=layers, tune={"steps": tune_steps}, align="none"
+    )
     everyone = by_entity(data.frame, data.schema)
-    parts = split(everyone, seed=0)
+    parts = split(everyone, seed=Split().seed)
     train, test = rows_of(everyone, parts, "train"), rows_of(everyone, parts, "test")
     if not quiet:
         out.print(f"[bold]Diabetes130[/]: {data.frame.height:,} admissions of {len(everyone):,} patients")
@@ -40,24 +43,21 @@ def run_demo(*, steps: int = 1_500, layers: int = 4, tune_steps: int = 64, quiet
         )
     tokenizer = RecordTokenizer(steps=steps).fit(data.frame[train], data.schema)
     x_ND = tokenizer.vectoriser.transform(data.frame)
-    labels_N, train_N, test_N = mortality_masks(data, train, test)
-    judged_N = np.isin(np.arange(len(x_ND)), test)
-    found = examine(tokenizer.coder, x_ND, labels_N=labels_N, train_N=train_N, test_N=test_N, judged_N=judged_N)
+    judged, of_judged = judged_sequences(model, everyone, parts)
+    found = examine(
+        tokenizer.coder,
+        x_ND,
+        labels_N=data.frame["outcome"].to_numpy().astype(object),
+        train_N=_among(judged.last[of_judged == "train"], len(x_ND)),
+        test_N=_among(judged.last[of_judged == "test"], len(x_ND)),
+        judged_N=_among(test, len(x_ND)),
+    )
     if not quiet:
         for part in examination_tables(found):
             out.print(part)
         _show_records(tokenizer, x_ND[test[:: len(test) // 3][:3]])
         out.print(f"\ntuning the first {layers} blocks of SmolLM2-135M on the codes: did the patient die?")
-    model = TEFM(
-        data.schema,
-        tokenizer=tokenizer,
-        balance="all",
-        prompt="mortality",
-        layers=layers,
-        tune={"steps": tune_steps, "batch": 64, "checks": 4},
-        align="none",
-    )
-    outcome = fit_frame(model, data.frame, Split())
+    outcome = fit_frame(model.set_params(tokenizer=tokenizer), data.frame, Split())
     if not quiet:
         for part in outcome_tables(outcome):
             out.print(part)
@@ -65,14 +65,10 @@ def run_demo(*, steps: int = 1_500, layers: int = 4, tune_steps: int = 64, quiet
     return {"seconds": round(time.perf_counter() - started, 1), **found.to_dict(), "task": outcome.to_dict()}
 
 
-def mortality_masks(
-    data: Dataset, train: NDArray[np.int64], test: NDArray[np.int64]
-) -> tuple[NDArray[np.object_], NDArray[np.bool_], NDArray[np.bool_]]:
-    """The labels of all admissions, and which of the task's last ones belong to training and to test patients."""
-    labels_N = data.frame["outcome"].to_numpy().astype(object)
-    rows = np.arange(len(labels_N))
-    last_N = np.isin(rows, data.sequences.last)
-    return labels_N, last_N & np.isin(rows, train), last_N & np.isin(rows, test)
+def _among(rows: NDArray[np.int64], count: int) -> NDArray[np.bool_]:
+    chosen = np.zeros(count, dtype=bool)
+    chosen[rows] = True
+    return chosen
 
 
 def _show_records(tokenizer: RecordTokenizer, x_ND: NDArray[Any]) -> None:

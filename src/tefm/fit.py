@@ -81,14 +81,14 @@ def fit_frame(
     model.fit(tables["train"], validation=tables["validation"], checkpoint=checkpoint)
     test = model.evaluate(tables["test"])
     model.figures_["test"] = test.to_dict()
-    judged, of_judged = _judged(model, sequences, parts)
+    judged, of_judged = judged_sequences(model, sequences, parts)
     counts: dict[str, int] = {part: int((of_judged == part).sum()) for part in PARTS}
     baselines = compared(model, frame, judged, of_judged) if compare else {}
     return Outcome(model, counts, test, baselines, count_tokens(model, frame, judged.select(of_judged == "test")))
 
 
-def _judged(model: TEFM, sequences: Sequences, parts: NDArray[np.str_]) -> tuple[Sequences, NDArray[np.str_]]:
-    """The sequences that the model learned from and was judged on, with their parts."""
+def judged_sequences(model: TEFM, sequences: Sequences, parts: NDArray[np.str_]) -> tuple[Sequences, NDArray[np.str_]]:
+    """The sequences that the model learns from and is judged on, with their parts."""
     chosen = np.flatnonzero(sequences.labelled)
     if model.config.balance != "none":
         kept = []

@@ -171,7 +171,7 @@ def outcome_tables(outcome: Outcome) -> Iterator[RenderableType]:
     test = outcome.test.to_dict()
     read = "codes" if outcome.model.config.inputs == "codes" else "text"
     rows: list[tuple[str | None, ...]] = [
-        (f"TEFM ({read})", *(_short(test[key]) for key in FIGURES), figure(outcome.test.tokens_mean))
+        (f"TEFM ({read})", *(_short(test[key]) for key in FIGURES), f"{outcome.test.tokens_mean:.1f}")
     ]
     for name, found in outcome.baselines.items():
         rows.append((name, *(_short(found["test_calibrated"][key]) for key in FIGURES), None))
