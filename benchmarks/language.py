@@ -444,10 +444,13 @@ def throughput(layers: int | None, seconds: float) -> None:
     from tefm.language.prompts import PromptWriter
     from tefm.language.vocabulary import CodeVocabulary, extend
 
-    found: list[dict[str, Any]] = []
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    target = RUNS / "done" / f"throughput-{device}-{layers or 30}.json"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    found: list[dict[str, Any]] = json.loads(target.read_text())["throughput"] if target.exists() else []
     for data, task in (("diabetes130", "mortality"), ("ddos", "ddos")):
         arrays, body = load(data, REPORTED[0])
-        backbone = open_backbone(BACKBONE, layers=layers)
+        backbone = open_backbone(BACKBONE, layers=layers, device=device)
         ids = extend(backbone, CodeVocabulary.of("record", levels=3, entries=128))
         classes, starts = body["tasks"][task]["classes"], arrays[f"{task}/starts"]
         writer = PromptWriter(backbone.tokenizer, question(task, "compact", classes), classes, ids)
@@ -455,11 +458,13 @@ def throughput(layers: int | None, seconds: float) -> None:
         texts = texts_of({"data": data, "seed": REPORTED[0]})
         prompts = {"codes": writer.of_codes(codes_NK, starts), "text": writer.of_texts(texts, np.diff(starts))}
         for form, written in prompts.items():
+            if any((row["data"], row["form"]) == (data, form) for row in found):
+                continue
             written = [prompt[-8_000:] for prompt in written]  # SmolLM2 knows 8,192 positions
             tokens = float(np.mean([len(prompt) for prompt in written]))
             best = 0.0
             for batch_tokens in (1_024, 4_096, 16_384, 65_536, 262_144, 1_048_576):
-                if backbone.device.type == "cpu" and batch_tokens > 65_536:
+                if backbone.device.type == "cpu" and batch_tokens > 16_384:
                     break
                 size = max(1, int(batch_tokens / tokens))
                 many = (written * (1 + 4 * size // len(written)))[: max(2, 4 * size)]
@@ -473,10 +478,8 @@ def throughput(layers: int | None, seconds: float) -> None:
                 except torch.OutOfMemoryError:
                     break
             found.append({"data": data, "form": form, "tokens": tokens, "per_second": best, "layers": layers or 30})
-            print("RESULT throughput", str(backbone.device), found[-1], flush=True)
-    target = RUNS / "done" / f"throughput-{backbone.device.type}-{layers or 30}.json"
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(json.dumps({"device": backbone.device.type, "complete": True, "throughput": found}))
+            print("RESULT throughput", device, found[-1], flush=True)
+            target.write_text(json.dumps({"device": device, "complete": True, "throughput": found}))
 
 
 def digest(job: dict[str, Any]) -> str:
@@ -748,7 +751,8 @@ def page(body: dict[str, Any]) -> str:
             f"| {row['device']} | {row['layers']} | {row['data']} | {row['form']} | {row['tokens']:.0f} "
             f"| {row['per_second']:,.2f} |"
         )
-    return "\n".join(parts) + "\n"
+    # what has not been run has no row
+    return "\n".join(part for part in parts if "| 0 | –" not in part) + "\n"
 
 
 INTRODUCTION = """# What a language model reads out of codes
@@ -761,6 +765,10 @@ and 327 patients), scored once, when this page was written.
 
 *Task-aware* codes saw the labels of all training records through a cross-fitted teacher: they carry part of the
 answer. *Unsupervised* ones saw none. *Ceiling* is what LightGBM reads out of the same codes.
+
+Not measured yet, and therefore without a row: the alignment on splits 11 and 12, the alignment with the paper's preset
+(`run --aligned` makes both), the raw text with all 30 blocks, and raw text for the 15 kinds of attack. The full prompts
+of ddos and portscan were measured with a wording of 107 tokens, before it was shortened to that of the table of tokens.
 """
 
 
