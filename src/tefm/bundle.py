@@ -25,6 +25,7 @@ from tefm.language.calibrate import Calibration
 from tefm.language.processes import is_first
 from tefm.language.prompts import Prompt, PromptWriter
 from tefm.language.reader import Reader
+from tefm.language.smollm2 import quietly
 from tefm.language.train import History
 from tefm.language.vocabulary import TokenIds
 from tefm.model import TEFM
@@ -65,8 +66,9 @@ def save(model: TEFM, folder: Path) -> Path:
         write_json(temporary / "model.json", body)
         if tokenizer is not None:
             tokenizer.save(temporary / "tokenizer")
-        reader.backbone.model.save_pretrained(temporary / "language")
-        reader.backbone.tokenizer.save_pretrained(temporary / "language")
+        with quietly():
+            reader.backbone.model.save_pretrained(temporary / "language")
+            reader.backbone.tokenizer.save_pretrained(temporary / "language")
         write_text(temporary / "README.md", card(model))
         versions = {
             "tefm": __version__,

@@ -213,7 +213,7 @@ def test_the_papers_words() -> None:
     assert mortality.answers == {"died": "Yes, the patient died.", "survived": "No, the patient survived."}
     assert (mortality.before, mortality.after, mortality.between, mortality.chat) == (BEGIN, END, ", ", True)
     intrusion = Prompt.preset("intrusion", positive="attack", negative="BENIGN")
-    assert intrusion.message == "Here are {count} network flow(s): {records}. Is the final flow part of an attack?"
+    assert intrusion.message == "{count} network flow(s): {records}. Is the final flow part of an attack?"
     assert intrusion.answers["BENIGN"] == "No, it is benign."
 
 

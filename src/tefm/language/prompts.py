@@ -112,7 +112,7 @@ PRESETS: dict[str, dict[Style, dict[str, Any]]] = {
     },
     "intrusion": {
         "full": {
-            "message": "Here are {count} network flow(s): {records}. Is the final flow part of an attack?",
+            "message": "{count} network flow(s): {records}. Is the final flow part of an attack?",
             "yes": "Yes, it is part of an attack.",
             "no": "No, it is benign.",
         },
