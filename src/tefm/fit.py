@@ -20,7 +20,7 @@ from tefm.language.processes import is_first
 from tefm.language.serialise import FORMATS, serialise
 from tefm.model import TEFM, Evaluation
 from tefm.records.read import open_table
-from tefm.records.sequences import PARTS, Sequences, balance, split
+from tefm.records.sequences import PARTS, Sequences, split
 from tefm.records.vectorise import Vectoriser
 from tefm.task import Split, Task
 
@@ -58,8 +58,8 @@ def fit_task(task: Task, folder: Path, *, device: str | None = None, compare: bo
     if (checkpoint / "claim.txt").exists():
         note(f"going on from {checkpoint}")
     outcome = fit_frame(model, opened.frame(), task.split, checkpoint=checkpoint, compare=compare, file=opened.name)
+    model.save(folder)
     if is_first():
-        model.save(folder)
         shutil.rmtree(checkpoint, ignore_errors=True)
     return outcome
 
@@ -89,14 +89,11 @@ def fit_frame(
 
 def judged_sequences(model: TEFM, sequences: Sequences, parts: NDArray[np.str_]) -> tuple[Sequences, NDArray[np.str_]]:
     """The sequences that the model learns from and is judged on, with their parts."""
-    chosen = np.flatnonzero(sequences.labelled)
-    if model.config.balance != "none":
-        kept = []
-        for part in PARTS:
-            here = chosen[parts[chosen] == part]
-            balanced = part != "test" or model.config.balance == "all"
-            kept.append(here[balance(sequences.select(here), seed=model.config.seed)] if balanced else here)
-        chosen = np.concatenate(kept)
+    kept = []
+    for part in PARTS:
+        here = np.flatnonzero(parts == part)
+        kept.append(here[model.chosen(sequences.select(here), test=part == "test")])
+    chosen = np.concatenate(kept)
     return sequences.select(chosen), parts[chosen]
 
 

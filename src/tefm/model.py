@@ -144,21 +144,21 @@ class TEFM:
         # a class without training sequences is not judged
         judged = held.sequences.select(np.isin(np.asarray(held.sequences.labels), self.classes_))
         held_labels = self._numbers(judged)
+        shown = self.read(held.frame, judged) if len(judged) else None
         self.history_["tune"] = reader.tune(
             self.prompt_,
             self.classes_,
             self.read(training.frame, training.sequences),
             labels_S,
-            self.read(held.frame, judged) if len(judged) else None,
+            shown,
             held_labels,
             self.config.tune_config,
             checkpoint=work / "tune.checkpoint" if work else None,
         )
-        if len(judged):
-            logits_SQ = reader.logits(self.read(held.frame, judged))
+        if shown is not None:
+            logits_SQ = reader.logits(shown)
             self.calibration_ = Calibration.fit(logits_SQ, held_labels, positive=self.positive_)
-            tokens_S = self._tokens(held.frame, judged)
-            self.figures_["validation"] = self._judged(logits_SQ, held_labels, tokens_S).to_dict()
+            self.figures_["validation"] = self._judged(logits_SQ, held_labels, shown).to_dict()
         return self
 
     def _parts(self, table: Any, validation: Any) -> tuple[_Part, _Part]:
@@ -177,10 +177,7 @@ class TEFM:
             pairs = [(frame, sequences), (held_frame, self.sequences(held_frame, schema, file=other.name))]
         found = []
         for part_frame, part in pairs:
-            labelled = part.select(part.labelled)
-            if self.config.balance != "none":
-                labelled = labelled.select(balance(labelled, seed=self.config.seed))
-            found.append(_Part(part_frame, np.sort(part.rows), labelled))
+            found.append(_Part(part_frame, np.sort(part.rows), part.select(self.chosen(part))))
         return found[0], found[1]
 
     def _code_reader(self, backbone: Backbone, training: _Part, held: _Part, work: Path | None) -> Reader:
@@ -269,9 +266,7 @@ class TEFM:
         opened = open_table(table)
         frame = opened.frame()
         sequences = self.sequences(frame, self._fitted_schema, file=opened.name)
-        sequences = sequences.select(sequences.labelled)
-        if self.config.balance == "all":
-            sequences = sequences.select(balance(sequences, seed=self.config.seed))
+        sequences = sequences.select(self.chosen(sequences, test=True))
         unknown = sorted({label for label in np.asarray(sequences.labels) if label not in self.classes_})
         if unknown:
             raise InputError(
@@ -288,24 +283,26 @@ class TEFM:
                 column=self._fitted_schema.label,
                 remedy="fill it in, or predict without it",
             )
-        logits_SQ = self.reader.logits(self.read(frame, sequences), show=True)
-        return self._judged(logits_SQ, self._numbers(sequences), self._tokens(frame, sequences), resamples)
+        shown = self.read(frame, sequences)
+        return self._judged(self.reader.logits(shown, show=True), self._numbers(sequences), shown, resamples)
 
     def _judged(
-        self, logits_SQ: NDArray[Any], labels_S: NDArray[np.int64], tokens_S: NDArray[Any], resamples: int = 1_000
+        self,
+        logits_SQ: NDArray[Any],
+        labels_S: NDArray[np.int64],
+        shown: CodeSequences | TextSequences,
+        resamples: int = 1_000,
     ) -> Evaluation:
         p_SQ = self.calibration_.probabilities(logits_SQ)
         predicted_S = self.calibration_.predict(p_SQ)
         scores = score(
             p_SQ, labels_S, self.classes_, predicted_N=predicted_S, positive=self.positive_, resamples=resamples
         )
+        tokens_S = np.array([len(prompt) for prompt in self.reader.prompts(shown)])
         return Evaluation(scores, float(tokens_S.mean()), float(np.median(tokens_S)))
 
     def _probabilities(self, frame: pl.DataFrame, sequences: Sequences) -> NDArray[np.float64]:
         return self.calibration_.probabilities(self.reader.logits(self.read(frame, sequences), show=True))
-
-    def _tokens(self, frame: pl.DataFrame, sequences: Sequences) -> NDArray[np.int64]:
-        return np.array([len(prompt) for prompt in self.reader.prompts(self.read(frame, sequences))])
 
     # ---- tables become sequences ------------------------------------------------------------------------------
 
@@ -340,6 +337,13 @@ class TEFM:
                 frame, schema, self.config.window, drop_last=whole, background=self.config.background, file=file
             )
         return by_entity(frame, schema, background=self.config.background, file=file)
+
+    def chosen(self, sequences: Sequences, *, test: bool = False) -> NDArray[np.int64]:
+        """Which sequences of a part are learned from, or judged: the labelled ones, balanced as the settings say."""
+        labelled = np.flatnonzero(sequences.labelled)
+        if self.config.balance == "all" or (self.config.balance == "train" and not test):
+            return labelled[balance(sequences.select(labelled), seed=self.config.seed)]
+        return labelled
 
     def frame_and_sequences(self, table: Any) -> tuple[pl.DataFrame, Sequences]:
         """A table to predict: labels are neither needed nor looked at."""

@@ -23,11 +23,8 @@ from tefm.language.backbone import Backbone, autocast
 from tefm.language.batches import Batch, Example, ShuffledBatches, collate, model_inputs, padded
 from tefm.language.config import AlignConfig
 from tefm.language.describer import Describer
-from tefm.language.predict import by_length
+from tefm.language.predict import by_length, usual_tokens
 from tefm.language.train import History, target_loss, train
-
-#: Tokens of a batch in which quality is measured.
-CPU_TOKENS, GPU_TOKENS = 4_096, 131_072
 
 
 def align(
@@ -160,7 +157,7 @@ def write_codes(backbone: Backbone, describer: Describer, x_ND: NDArray[Any], *,
     asked = [describer.asking(x_D, describer.present(x_D)) for x_D in x_ND]
     out_NK = np.zeros((len(x_ND), ids.levels), dtype=np.int64)
     with torch.no_grad(), autocast(backbone.device), progress("writing codes from words", len(asked)) as advance:
-        for rows in by_length([len(words) for words in asked], _batch_tokens(backbone) // max(1, beam)):
+        for rows in by_length([len(words) for words in asked], usual_tokens(backbone) // max(1, beam)):
             out_NK[rows] = _written(backbone, [asked[row] for row in rows], ids, beam)
             advance(len(rows))
     return out_NK
@@ -221,7 +218,7 @@ def words_loss(backbone: Backbone, examples: Sequence[Example]) -> float:
     pad, window = backbone.tokenizer.pad_token_id, backbone.window
     with torch.no_grad(), autocast(backbone.device):
         # the logits of every word take the most memory here
-        for rows in by_length([len(example.ids) for example in examples], _batch_tokens(backbone) // 8):
+        for rows in by_length([len(example.ids) for example in examples], usual_tokens(backbone) // 8):
             batch = collate([examples[row] for row in rows], pad, window).to(backbone.device)
             loss = target_loss(backbone.model, batch)
             total, count = total + float(loss), count + batch.targets
@@ -234,7 +231,3 @@ def _matches(back_ND: NDArray[Any], x_ND: NDArray[Any], number_D: NDArray[np.boo
     near_ND = np.abs(back_ND.astype(np.int64) - x_ND.astype(np.int64)) <= 1
     close_ND = exact_ND | (near_ND & number_D & (x_ND > 0) & (back_ND > 0))
     return float(exact_ND.mean()), float(close_ND.mean())
-
-
-def _batch_tokens(backbone: Backbone) -> int:
-    return CPU_TOKENS if backbone.device.type == "cpu" else GPU_TOKENS

@@ -41,7 +41,7 @@ def answer_logits(
     if not len(prompts):
         return out_NQ
     device = backbone.device
-    batch_tokens = batch_tokens or (4_096 if device.type == "cpu" else 131_072)
+    batch_tokens = batch_tokens or usual_tokens(backbone)
     shared = common_prefix(prompts) if share_prefix else 0
     if backbone.window is not None and shared >= backbone.window:
         shared = 0  # a cache that has forgotten its beginning cannot be shared
@@ -53,6 +53,11 @@ def answer_logits(
             out_NQ[rows] = last_BV[:, columns].float().cpu().numpy()
             advance(len(rows))
     return out_NQ
+
+
+def usual_tokens(backbone: Backbone) -> int:
+    """The tokens of a batch that does not learn."""
+    return 4_096 if backbone.device.type == "cpu" else 131_072
 
 
 def common_prefix(prompts: Sequence[Ids]) -> int:
