@@ -1,0 +1,46 @@
+"""Random parts of records, to learn from: whoever is asked about a rationale later has seen its like.
+
+Shapes: S sequences, N records of all of them, D slots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tefm.language.reader import CodeSequences
+from tefm.rationale.judge import Keep, SlotSequences
+from tefm.records.layout import Slots
+
+
+def random_keep(sequences: SlotSequences, rng: np.random.Generator, least: float = 0.03) -> Keep:
+    """A random part of the present slots of each record.
+
+    The share is drawn per sequence, evenly on a logarithmic scale, for one slot and two are what is judged hardest;
+    one record in twenty is empty.
+    """
+    share_S = np.exp(rng.uniform(np.log(least), 0.0, len(sequences)))
+    present_ND = sequences.x_ND > 0
+    size_N = np.ceil(share_S[sequences.sequence_N] * present_ND.sum(axis=1))
+    size_N[rng.random(len(size_N)) < 0.05] = 0
+    drawn_ND = np.where(present_ND, rng.random(present_ND.shape), -1.0)
+    place_ND = (-drawn_ND).argsort(axis=1).argsort(axis=1)
+    keep_ND: Keep = present_ND & (place_ND < size_N[:, None])
+    return keep_ND
+
+
+def with_masked_copies(
+    sequences: SlotSequences, encode: Callable[[Slots], NDArray[np.integer[Any]]], copies: int, seed: int
+) -> CodeSequences:
+    """The codes of sequences, and after them of so many copies of each of which only a random part is kept.
+
+    A language model that reads whole records only has never been told what to say of one with three features, and
+    says something all the same: the check of a rationale would rest on that.
+    """
+    rng = np.random.default_rng((seed, 4))
+    many = sequences.select(np.tile(np.arange(len(sequences)), 1 + copies))
+    masks = [np.ones(sequences.x_ND.shape, dtype=bool), *(random_keep(sequences, rng) for _ in range(copies))]
+    return CodeSequences(encode(many.masked(np.concatenate(masks)).x_ND), many.starts, many.texts, many.gaps)
