@@ -1,0 +1,253 @@
+"""The surrogate: a small network that answers as the language model does, and has a gradient.
+
+It reads what the codes of a sequence are made of, one latent per record, and learns the judge's probabilities on whole
+sequences and on sequences of which only some slots are kept: whoever selects slots asks about the latter.
+
+Shapes: S sequences, T records of the longest of them, N records of all of them, D slots, d latent, h hidden, Q classes.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tefm.codes.network import Block, CodeNetwork
+from tefm.codes.quantiser import straight_through
+from tefm.console import progress
+from tefm.errors import InputError
+from tefm.language.calibrate import Calibration, Floats
+from tefm.rationale.config import RationaleConfig
+from tefm.rationale.judge import Judge, Keep, SlotSequences
+from tefm.records.layout import Slots
+
+#: Records are told apart by their place counted from the last one, up to this many.
+PLACES = 16
+#: Sequences per step, share of them held out, and how often those are looked at.
+BATCH, HELD_OUT, CHECKS, PATIENCE = 256, 0.1, 30, 8
+#: Records that go through the encoder at once.
+CHUNK = 4096
+
+
+class Surrogate(nn.Module):
+    """g: the latents of a sequence's records, pooled by attention, and the logits of the classes."""
+
+    def __init__(self, latent: int, classes: int, hidden: int) -> None:
+        super().__init__()
+        self.inner = nn.Linear(latent, hidden)
+        self.place = nn.Embedding(PLACES, hidden)
+        self.record = Block(hidden)
+        self.attention = nn.Linear(hidden, 4)
+        self.mix = nn.Linear(4 * hidden, hidden)
+        self.sequence = Block(hidden)
+        self.outer = nn.Sequential(nn.LayerNorm(hidden), nn.Linear(hidden, classes))
+        #: latents are read in units of their spread over the training records
+        self.register_buffer("mean_d", torch.zeros(latent))
+        self.register_buffer("scale", torch.ones(()))
+        #: the class that the judge decides on is the one with the largest p / cut
+        self.register_buffer("cut_Q", torch.ones(classes))
+        self.mean_d: Tensor
+        self.scale: Tensor
+        self.cut_Q: Tensor
+        nn.init.normal_(self.place.weight, std=0.02)
+
+    def forward(self, latent_Nd: Tensor, rows_ST: Tensor) -> Tensor:
+        """`rows_ST` says which records make up a sequence (`rows_of`)."""
+        there_ST = rows_ST >= 0
+        places_T = torch.arange(rows_ST.shape[1] - 1, -1, -1).clamp_max(PLACES - 1)
+        place_N = torch.zeros(len(latent_Nd), dtype=torch.long)
+        place_N[rows_ST[there_ST]] = places_T.expand_as(rows_ST)[there_ST]
+        read_Nh = self.record(self.inner((latent_Nd - self.mean_d) / self.scale) + self.place(place_N))
+        score_STA = self.attention(read_Nh)[rows_ST.clamp_min(0)].masked_fill(~there_ST[:, :, None], -1e9)
+        pooled_SAh = score_STA.softmax(dim=1).transpose(1, 2) @ read_Nh[rows_ST.clamp_min(0)]
+        logits_SQ: Tensor = self.outer(self.sequence(self.mix(pooled_SAh.flatten(1))))
+        return logits_SQ
+
+    def decide(self, p_SQ: Tensor) -> Tensor:
+        """Class numbers, as the judge's calibration gives them."""
+        return (p_SQ / self.cut_Q).argmax(dim=1)
+
+    def decide_like(self, calibration: Calibration) -> None:
+        """Take over a threshold t: probabilities are divided by t for the one class and by 1 − t for the other."""
+        if calibration.threshold is not None:
+            self.cut_Q.fill_(1 - calibration.threshold)
+            self.cut_Q[calibration.positive] = calibration.threshold
+            self.cut_Q.clamp_min_(1e-6)
+
+
+def rows_of(starts: NDArray[np.integer[Any]]) -> Tensor:
+    """Per sequence its rows, the last one at the end of the line and −1 where there is none.
+
+    >>> rows_of(np.array([0, 1, 4])).tolist()
+    [[-1, -1, 0], [1, 2, 3]]
+    """
+    starts_S = torch.from_numpy(np.asarray(starts, dtype=np.int64))
+    longest = int((starts_S[1:] - starts_S[:-1]).max()) if len(starts_S) > 1 else 0
+    rows_ST = starts_S[1:, None] - torch.arange(longest, 0, -1)
+    return rows_ST.masked_fill(rows_ST < starts_S[:-1, None], -1)
+
+
+def read_latent(network: CodeNetwork, x_ND: Tensor, keep_ND: Tensor | None, reads: str) -> tuple[Tensor, Tensor]:
+    """E(x ⊙ z), and what the surrogate reads of it: the same, or the codes' ê with the gradient of the latent."""
+    latent_Nd = network.encode_latent(x_ND, keep_ND)
+    if reads == "latents":
+        return latent_Nd, latent_Nd
+    quantiser = network.quantiser
+    codes_NK = quantiser.encode(latent_Nd.detach(), network.config.beam)
+    return latent_Nd, straight_through(latent_Nd, quantiser.embed(codes_NK), "identity")
+
+
+def slots_tensor(x_ND: Slots) -> Tensor:
+    """Slots as a tensor that can be compared: torch knows no order of uint16."""
+    return torch.from_numpy(np.ascontiguousarray(x_ND, dtype=np.uint8 if x_ND.dtype == np.uint8 else np.int32))
+
+
+@torch.no_grad()
+def latents(network: CodeNetwork, x_ND: Slots, reads: str) -> tuple[Tensor, Tensor]:
+    """`read_latent` of many records."""
+    chunks = [read_latent(network, chunk, None, reads) for chunk in slots_tensor(x_ND).split(CHUNK)]
+    return torch.cat([chunk[0] for chunk in chunks]), torch.cat([chunk[1] for chunk in chunks])
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What the judge said of some sequences, and what the surrogate reads of them."""
+
+    latent_Nd: Tensor
+    rows_ST: Tensor
+    p_SQ: Floats
+    #: the number of the training sequence that each one is a version of
+    origin_S: NDArray[np.int64]
+    whole_S: NDArray[np.bool_]
+
+    @classmethod
+    def ask(
+        cls,
+        network: CodeNetwork,
+        sequences: SlotSequences,
+        judge: Judge,
+        config: RationaleConfig,
+        keep_ND: Keep | None = None,
+    ) -> Answers:
+        masked = sequences if keep_ND is None else sequences.masked(keep_ND)
+        return cls(
+            latents(network, masked.x_ND, config.reads)[1],
+            rows_of(sequences.starts),
+            judge(masked),
+            np.arange(len(sequences)),
+            np.full(len(sequences), keep_ND is None),
+        )
+
+    def __add__(self, other: Answers) -> Answers:
+        """The answers of both; they are about the same training sequences."""
+        rows_ST = torch.where(other.rows_ST < 0, -1, other.rows_ST + len(self.latent_Nd))
+        return Answers(
+            torch.cat([self.latent_Nd, other.latent_Nd]),
+            torch.cat([self.rows_ST, rows_ST]),
+            np.concatenate([self.p_SQ, other.p_SQ]),
+            np.concatenate([self.origin_S, other.origin_S]),
+            np.concatenate([self.whole_S, other.whole_S]),
+        )
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How far the surrogate answers as the judge does, on held-out sequences."""
+
+    #: share of sequences with the same label, and mean difference of the probability of each class
+    whole_same: float
+    whole_distance: float
+    masked_same: float
+    masked_distance: float
+    #: held-out sequences
+    sequences: int
+
+
+def fit_surrogate(answers: Answers, judge: Judge, config: RationaleConfig) -> tuple[Surrogate, Agreement]:
+    """Learn the judge's answers; a tenth of the training sequences, with all their versions, says when to stop."""
+    held_S = held_out(answers.origin_S, config.seed)
+    if held_S.all() or not held_S.any():
+        raise InputError(
+            f"{len(answers.origin_S)} sequence(s) are too few to learn from", remedy="give at least 2, better 1,000"
+        )
+    p_SQ = torch.from_numpy(answers.p_SQ)
+    if config.targets == "labels":
+        p_SQ = F.one_hot(torch.from_numpy(judge.decide(answers.p_SQ)), answers.p_SQ.shape[1])
+    p_SQ = p_SQ.float()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        surrogate = Surrogate(answers.latent_Nd.shape[1], p_SQ.shape[1], config.surrogate_hidden)
+    surrogate.decide_like(judge.calibration)
+    surrogate.mean_d.copy_(answers.latent_Nd.mean(dim=0))
+    surrogate.scale.copy_(answers.latent_Nd.std(dim=0).square().mean().sqrt().clamp_min(1e-6))
+
+    draw = torch.Generator().manual_seed(config.seed)
+    learn_S, held = np.flatnonzero(~held_S), np.flatnonzero(held_S)
+    optimiser = torch.optim.AdamW(surrogate.parameters(), lr=2e-3, weight_decay=0.02)
+    steps = config.surrogate_steps
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 2e-3, total_steps=steps, pct_start=0.1)
+    best, best_loss, since = copy.deepcopy(surrogate.state_dict()), float("inf"), 0
+    with progress("surrogate", steps) as advance:
+        for step in range(steps):
+            chosen = learn_S[torch.randint(len(learn_S), (BATCH,), generator=draw).numpy()]
+            rows_ST = trimmed(answers.rows_ST[chosen])
+            loss = F.cross_entropy(_logits(surrogate, answers.latent_Nd, rows_ST), p_SQ[chosen])
+            optimiser.zero_grad(set_to_none=True)
+            loss.backward()
+            optimiser.step()
+            schedule.step()
+            advance(1)
+            if (step + 1) % -(-steps // CHECKS) == 0 or step + 1 == steps:
+                with torch.no_grad():
+                    logits_SQ = surrogate(answers.latent_Nd, answers.rows_ST[held])
+                    now = float(F.cross_entropy(logits_SQ, p_SQ[held]))
+                since += 1
+                if now < best_loss:
+                    best, best_loss, since = copy.deepcopy(surrogate.state_dict()), now, 0
+                advance(0, note=f"held-out loss {now:.3f}")
+                if since == PATIENCE:
+                    break
+    surrogate.load_state_dict(best)
+    surrogate.requires_grad_(False)
+    return surrogate, _agreement(surrogate, answers, held, judge)
+
+
+def held_out(origin_S: NDArray[np.int64], seed: int) -> NDArray[np.bool_]:
+    """A tenth of the training sequences, at least one."""
+    sequences = int(origin_S.max(initial=-1)) + 1
+    chosen = np.random.default_rng(seed).permutation(sequences)[: max(1, round(HELD_OUT * sequences))]
+    return np.isin(origin_S, chosen)
+
+
+def trimmed(rows_ST: Tensor) -> Tensor:
+    """Without the places that no sequence of the batch reaches."""
+    longest = int((rows_ST >= 0).sum(dim=1).max())
+    return rows_ST[:, rows_ST.shape[1] - longest :]
+
+
+def _logits(surrogate: Surrogate, latent_Nd: Tensor, rows_ST: Tensor) -> Tensor:
+    """The same as reading all latents, at the price of those that are asked for."""
+    used, place = rows_ST.clamp_min(0).unique(return_inverse=True)
+    logits_SQ: Tensor = surrogate(latent_Nd[used], torch.where(rows_ST < 0, -1, place))
+    return logits_SQ
+
+
+@torch.no_grad()
+def _agreement(surrogate: Surrogate, answers: Answers, held: NDArray[np.int64], judge: Judge) -> Agreement:
+    p_SQ = surrogate(answers.latent_Nd, answers.rows_ST[held]).softmax(dim=1).double().numpy()
+    same_S = judge.decide(p_SQ) == judge.decide(answers.p_SQ[held])
+    distance_S = np.abs(p_SQ - answers.p_SQ[held]).mean(axis=1)
+    whole_S = answers.whole_S[held]
+
+    def mean(of_S: NDArray[Any], where_S: NDArray[np.bool_]) -> float:
+        return float(of_S[where_S].mean()) if where_S.any() else float("nan")
+
+    return Agreement(
+        mean(same_S, whole_S), mean(distance_S, whole_S), mean(same_S, ~whole_S), mean(distance_S, ~whole_S), len(held)
+    )

@@ -1,0 +1,240 @@
+"""The extractor on records where it is known which field decides."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import Explained
+from numpy.typing import NDArray
+
+from tefm.codes.coder import SlotCoder
+from tefm.codes.config import TokenizerConfig
+from tefm.errors import ArtefactError, InputError, SettingsError
+from tefm.language.calibrate import Calibration
+from tefm.language.reader import CodeSequences
+from tefm.rationale.config import RationaleConfig
+from tefm.rationale.extractor import Explainer, Extractor, losses, top_k_mask
+from tefm.rationale.greedy import search
+from tefm.rationale.judge import Judge, SlotSequences
+from tefm.rationale.surrogate import Surrogate, rows_of
+from tefm.records.layout import Layout, Slot
+
+LAYOUT = Layout(
+    (
+        *(Slot(f"field {i}", "category", 2) for i in range(5)),
+        *(Slot("drugs", "flag", 1, str(i)) for i in range(3)),
+    )
+)
+#: the slot that decides: 1 speaks for class 0, 2 for class 1, absent for neither
+DECIDES = 2
+QUICK: dict[str, Any] = {"surrogate_steps": 150, "surrogate_hidden": 32, "hidden": 32, "epochs": 12, "batch": 64}
+
+
+def make(sequences: int, seed: int = 0) -> SlotSequences:
+    rng = np.random.default_rng(seed)
+    starts = np.concatenate([[0], np.cumsum(rng.integers(1, 4, sequences))])
+    sizes = LAYOUT.sizes_D
+    x_ND = rng.integers(1, sizes + 1, (starts[-1], len(sizes)))
+    x_ND[rng.random(x_ND.shape) < 0.2] = 0
+    last_N = np.isin(np.arange(len(x_ND)), starts[1:] - 1)
+    missing_N = last_N & (x_ND[:, DECIDES] == 0)
+    x_ND[missing_N, DECIDES] = rng.integers(1, 3, int(missing_N.sum()))
+    return SlotSequences(x_ND.astype(np.uint8), starts)
+
+
+def answer(sequences: CodeSequences) -> NDArray[Any]:
+    """The last record's deciding slot, and nothing else."""
+    value_S = np.asarray(sequences.codes_NK)[sequences.starts[1:] - 1, DECIDES].astype(float)
+    margin_S = np.select([value_S == 1, value_S == 2], [-3.0, 3.0], 0.0)
+    return np.stack([-margin_S / 2, margin_S / 2], axis=1)
+
+
+#: it reads the slots themselves: what it answers is known whatever the codes keep
+JUDGE = Judge(lambda x_ND: x_ND, answer, Calibration())
+
+
+@pytest.fixture(scope="module")
+def coder() -> SlotCoder:
+    config = TokenizerConfig(levels=3, entries=32, latent=16, hidden=64, steps=500, mask_share=0.5)
+    return SlotCoder(config, device="cpu").fit(make(300).x_ND, LAYOUT)
+
+
+@pytest.fixture(scope="module")
+def explainer(coder: SlotCoder) -> Explainer:
+    return Explainer.fit(coder, make(300), JUDGE, RationaleConfig(**QUICK))
+
+
+def found(explainer: Explainer, sequences: SlotSequences) -> float:
+    """The share of sequences in whose last record the deciding slot comes first."""
+    return float((explainer.rank(sequences)[sequences.starts[1:] - 1].argmax(axis=1) == DECIDES).mean())
+
+
+def test_finds_the_field_that_decides(explainer: Explainer) -> None:
+    assert found(explainer, make(200, seed=1)) >= 0.95
+    assert explainer.agreement_ is not None
+    assert explainer.agreement_.whole_same >= 0.95
+    assert explainer.agreement_.masked_distance < 0.1
+
+
+@pytest.mark.parametrize("changes", [{"selection": "topk", "code_weight": 0.0, "epochs": 40}, {"context": False}])
+def test_other_ways_to_learn_find_it_too(coder: SlotCoder, changes: dict[str, Any]) -> None:
+    config = RationaleConfig(**{**QUICK, "reads": "latents", "rounds": 0, **changes})
+    assert found(Explainer.fit(coder, make(300), JUDGE, config), make(200, seed=1)) >= 0.9
+
+
+def test_the_papers_preset(coder: SlotCoder) -> None:
+    """For the prediction alone the deciding slot is all that is needed; the dual loss wants the others too."""
+    sequences = make(200, seed=1)
+    last = sequences.starts[1:] - 1
+    first = []
+    for weight in (0.0, 1.0):
+        config = RationaleConfig.preset("paper", **{**QUICK, "code_weight": weight, "epochs": 20})
+        explainer = Explainer.fit(coder, make(300), JUDGE, config)
+        first.append(found(explainer, sequences))
+        scores_SD = explainer.rank(sequences)[last]
+        assert scores_SD[:, DECIDES].mean() > scores_SD.sum() / (sequences.x_ND[last] > 0).sum()
+    assert first[0] >= 0.5
+    assert first[0] > first[1]
+
+
+def test_the_search_that_is_imitated_finds_it(explainer: Explainer) -> None:
+    sequences = make(60, seed=1)
+    scores_ND = explainer.search(sequences, JUDGE(sequences))
+    assert (scores_ND[sequences.starts[1:] - 1].argmax(axis=1) == DECIDES).mean() >= 0.95
+
+
+def test_absent_slots_come_last(explainer: Explainer) -> None:
+    sequences = make(50, seed=2)
+    scores_ND = explainer.rank(sequences)
+    assert scores_ND.dtype == np.float32
+    assert (scores_ND[sequences.x_ND == 0] == 0).all()
+    assert (scores_ND[sequences.x_ND > 0] > 0).all()
+
+
+def test_nothing_to_rank(explainer: Explainer) -> None:
+    none = make(5).select(np.zeros(0, dtype=np.int64))
+    assert explainer.rank(none).shape == explainer.search(none, np.zeros((0, 2))).shape == (0, LAYOUT.width)
+    blank = SlotSequences(np.zeros((2, LAYOUT.width), dtype=np.uint8), np.array([0, 2]))
+    assert not explainer.rank(blank).any()
+    assert not explainer.search(blank, np.array([[0.5, 0.5]])).any()
+
+
+def test_a_seed_decides_everything(coder: SlotCoder) -> None:
+    def ranked(seed: int) -> NDArray[np.float32]:
+        config = RationaleConfig(**{**QUICK, "surrogate_steps": 20, "epochs": 2, "seed": seed})
+        return Explainer.fit(coder, make(60), JUDGE, config).rank(make(50, seed=2))
+
+    first_ND = ranked(0)
+    torch.manual_seed(77)  # nothing hangs on the state of the caller's generator
+    assert np.array_equal(ranked(0), first_ND)
+    assert not np.array_equal(ranked(1), first_ND)
+
+
+def test_what_is_restored_ranks_the_same(coder: SlotCoder, explainer: Explainer, explained: Explained) -> None:
+    sequences = make(50, seed=2)
+    restored = Explainer.from_tensors(coder, explainer.tensors(), explainer.config)
+    assert np.array_equal(restored.rank(sequences), explainer.rank(sequences))
+    wide = RationaleConfig(**{**QUICK, "hidden": 33})
+    explained(ArtefactError, lambda: Explainer.from_tensors(coder, explainer.tensors(), wide), "settings")
+    explained(ArtefactError, lambda: Explainer.from_tensors(coder, {}, wide), "not the tensors")
+
+
+def test_learning_leaves_the_coder_alone(coder: SlotCoder, explainer: Explainer) -> None:
+    assert all(parameter.grad is None for parameter in explainer.network.parameters())
+    assert any(parameter.requires_grad for parameter in coder.network.parameters())
+
+
+def test_the_prediction_to_explain_can_be_given(explainer: Explainer) -> None:
+    sequences = make(50, seed=2)
+    one_SQ = np.tile([0.95, 0.05], (50, 1))
+    assert not np.array_equal(explainer.rank(sequences, one_SQ), explainer.rank(sequences, one_SQ[:, ::-1].copy()))
+
+
+def test_questions_are_bounded(coder: SlotCoder) -> None:
+    asked = []
+
+    def counted(sequences: CodeSequences) -> NDArray[Any]:
+        asked.append(len(sequences))
+        return answer(sequences)
+
+    config = RationaleConfig(**{**QUICK, "questions": 200, "versions": 3, "surrogate_steps": 20, "epochs": 2})
+    Explainer.fit(coder, make(300), Judge(lambda x_ND: x_ND, counted, Calibration()), config)
+    assert len(asked) == 5
+    assert sum(asked) <= 200
+
+
+def test_too_few_sequences(coder: SlotCoder, explained: Explained) -> None:
+    explained(InputError, lambda: Explainer.fit(coder, make(1), JUDGE), "too few")
+
+
+def test_settings(explained: Explained) -> None:
+    paper = RationaleConfig.preset("paper", seed=5)
+    assert (paper.code_weight, paper.prediction_weight, paper.sparsity, paper.epochs, paper.seed) == (1, 1, 0.1, 100, 5)
+    explained(SettingsError, lambda: RationaleConfig.preset("papers"), "papers")  # type: ignore[arg-type]
+    explained(SettingsError, lambda: RationaleConfig.preset("default", sparcity=1), "sparcity")
+    explained(SettingsError, lambda: RationaleConfig.preset("default", least_share=0.9), "least_share")
+
+
+# ---- the pieces -----------------------------------------------------------------------------------------------------
+
+
+def test_the_loss_is_the_papers_formula(coder: SlotCoder) -> None:
+    torch.manual_seed(0)
+    network, surrogate = coder.network, Surrogate(16, 2, 8)
+    sequences = make(2, seed=3)
+    x_ND, rows_ST = torch.from_numpy(sequences.x_ND), rows_of(sequences.starts)
+    z_ND = torch.rand(x_ND.shape)
+    with torch.no_grad():
+        whole_Nd, masked_Nd = network.encode_latent(x_ND), network.encode_latent(x_ND, z_ND)
+        p_SQ, q_SQ = surrogate(whole_Nd, rows_ST).softmax(dim=1), surrogate(masked_Nd, rows_ST).softmax(dim=1)
+        terms = losses(network, surrogate, x_ND, rows_ST, z_ND, whole_Nd, p_SQ.log(), "latents")
+        total = terms.total(RationaleConfig.preset("paper"))
+    code = ((masked_Nd - whole_Nd) ** 2).sum() / len(x_ND)
+    prediction = (p_SQ * (p_SQ / q_SQ).log()).sum() / len(sequences)
+    mass = z_ND.sum() / len(x_ND)
+    assert float(total) == pytest.approx(float(code + prediction + 0.1 * mass), rel=1e-5)
+
+
+def test_the_extractor_is_a_network_with_a_skip() -> None:
+    extractor = Extractor(3, 2, 4)
+    columns_NM = torch.tensor([[1.0, 0.0, 1.0]])
+    with torch.no_grad():
+        expected = extractor.body(columns_NM) + columns_NM @ extractor.skip.weight.T
+    torch.testing.assert_close(extractor(columns_NM), expected)
+    assert sum(isinstance(layer, torch.nn.Linear) for layer in extractor.body) == 3
+
+
+def test_the_top_k_are_hard_and_have_a_gradient() -> None:
+    logits_ND = torch.tensor([[3.0, 1.0, 2.0, 9.0]], requires_grad=True)
+    present_ND = torch.tensor([[True, True, True, False]])
+    z_ND = top_k_mask(logits_ND, present_ND, torch.tensor([2]))
+    assert z_ND.tolist() == [[1, 0, 1, 0]]
+    z_ND.sum().backward()
+    assert logits_ND.grad is not None
+    assert (logits_ND.grad[0, :3] > 0).all()
+    assert logits_ND.grad[0, 3] == 0
+    assert top_k_mask(logits_ND, present_ND, torch.tensor([7])).tolist() == [[1, 1, 1, 0]]
+
+
+def test_the_search_gives_each_record_its_slots_one_by_one(coder: SlotCoder, explainer: Explainer) -> None:
+    sequences = make(20, seed=4)
+    depth = 6
+    config = RationaleConfig(**QUICK, depth=depth)
+    predicted_S = torch.from_numpy(JUDGE.decide(JUDGE(sequences)))
+    seen = search(explainer.network, explainer.surrogate, sequences, predicted_S, config)
+    present_N = (sequences.x_ND > 0).sum(axis=1)
+    open_NG = (seen.value_NGP > -torch.inf).sum(dim=2).numpy()
+    assert np.array_equal(open_NG, np.clip(present_N[:, None] - np.arange(depth), 0, None))
+    ranking_ND = seen.ranking(LAYOUT.width)
+    assert np.array_equal(ranking_ND > 0, sequences.x_ND > 0)
+    # a value is what the surrogate says of that record with that slot alone, the others being empty
+    last = sequences.starts[1:] - 1
+    place_S = (seen.slot_NP[last] == DECIDES).int().argmax(dim=1)
+    alone_ND = np.zeros_like(sequences.x_ND)
+    alone_ND[last, DECIDES] = sequences.x_ND[last, DECIDES]
+    log_p_SQ = explainer._whole(SlotSequences(alone_ND, sequences.starts))[1]
+    value_S = seen.value_NGP[last, 0, place_S]
+    torch.testing.assert_close(value_S, log_p_SQ[torch.arange(20), predicted_S])
