@@ -4,6 +4,7 @@ manifest.json   hashes of all parts, versions
 model.json      settings, classes, prompt, calibration, what was measured
 tokenizer/      schema and codebooks (RecordTokenizer)
 language/       the language model, an ordinary Hugging Face folder
+rationale.safetensors   surrogate and extractor, where the model explains itself
 README.md       the model card
 """
 
@@ -18,6 +19,7 @@ from typing import Any
 from tefm import __version__
 from tefm.codes.tokenizer import RecordTokenizer
 from tefm.errors import ArtefactError
+from tefm.explain import load_explainer, save_explainer
 from tefm.files import is_whole, read_manifest, replacing_folder, write_json, write_manifest, write_text
 from tefm.language.align import Alignment
 from tefm.language.backbone import open_backbone
@@ -32,6 +34,7 @@ from tefm.model import TEFM
 from tefm.records.schema import Schema
 
 KIND = "tefm model"
+EXPLAINER = "rationale.safetensors"
 
 
 def is_saved(folder: Path) -> bool:
@@ -64,6 +67,8 @@ def save(model: TEFM, folder: Path) -> Path:
             "figures": model.figures_,
         }
         write_json(temporary / "model.json", body)
+        if model.explainer_ is not None:
+            save_explainer(model.explainer_, temporary / EXPLAINER)
         if tokenizer is not None:
             tokenizer.save(temporary / "tokenizer")
         with quietly():
@@ -108,6 +113,8 @@ def load(folder: Path, *, device: str | None = None) -> TEFM:
                 value=tokenizer.coder.identity,
                 remedy="put the tokenizer back that the bundle was saved with",
             )
+        if (folder / EXPLAINER).is_file():  # the manifest knows whether it should be there
+            model.explainer_ = load_explainer(tokenizer.coder, folder / EXPLAINER)
     backbone = open_backbone(folder / "language", device=device)
     backbone.name = model.config.backbone
     reader = model.reader_ = Reader(backbone, ids)
@@ -149,6 +156,13 @@ def card(model: TEFM) -> str:
             f"exact codes {exact}, loss of the words {a.true_loss:.3f} with the true code, {a.shuffled_loss:.3f} with "
             "that of another record",
         ]
+    if model.explainer_ is not None and model.explainer_.agreement_ is not None:
+        same = model.explainer_.agreement_
+        lines.append(
+            "- rationales: the surrogate that they were learned with gives the language model's label for "
+            f"{same.whole_same:.1%} of {same.sequences:,} held-out sequences (masked: {same.masked_same:.1%}); "
+            "every rationale is checked with the language model itself"
+        )
     for part, figures in model.figures_.items():
         lines += ["", f"## Measured on the {part} part ({figures['n']:,} sequences)", "", "| figure | value | 95% |"]
         lines.append("| --- | --- | --- |")
@@ -164,7 +178,9 @@ def card(model: TEFM) -> str:
         "```python",
         "from tefm import TEFM",
         "",
-        'TEFM.load("this folder").predict_table("new records.csv")',
+        'model = TEFM.load("this folder")',
+        'model.predict_table("new records.csv")',
+        'print(model.explain("new records.csv")[0].text)',
         "```",
         "",
     ]

@@ -283,6 +283,52 @@ def predict(
         out.print(prediction_table(found))
 
 
+@app.command(epilog="Example: tefm explain model admissions.csv --entity 12345")
+def explain(
+    model: Annotated[Path, typer.Argument(help="folder of a model")],
+    table: TableArg,
+    keep: Annotated[
+        str | None, typer.Option(help="share of the slots to keep, like 5%; the smallest that passes when left out")
+    ] = None,
+    of: Annotated[str, typer.Option(help="what --keep is a share of: all slots, or those present in a record")] = "all",
+    over: Annotated[str, typer.Option(help="spend the share on each record, or over the whole sequence")] = "sequence",
+    by: Annotated[str, typer.Option(help="count every slot, or fields: a set counts the values it has")] = "slot",
+    entity: Annotated[list[str] | None, typer.Option(help="explain only this one; may be given several times")] = None,
+    limit: Annotated[int, typer.Option(help="cards to print, at most")] = 3,
+    target: Annotated[Path | None, typer.Option("--out", help="HTML page, or JSON lines, with all of them")] = None,
+    query: QueryOption = None,
+    device: DeviceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Explain predictions: the few features each rests on, checked with the model itself."""
+    from tefm.explain import Choice
+    from tefm.files import write_text
+    from tefm.model import TEFM
+    from tefm.rationale.rationale import to_json
+    from tefm.rationale.render import card, to_html
+    from tefm.records.read import open_table
+
+    if target is not None and target.suffix not in (".html", ".jsonl"):
+        raise TefmError("rationales are written as HTML or JSON lines", value=target.name, remedy="--out page.html")
+    chosen = Choice.checked({"keep": _share(keep), "of": of, "over": over, "by": by})
+    found = TEFM.load(model, device=device).explain(open_table(table, query=query), entities=entity, **dict(chosen))
+    if target is not None:
+        lines = (json.dumps(to_json(one), ensure_ascii=False) + "\n" for one in found)
+        write_text(target, to_html(found) if target.suffix == ".html" else "".join(lines))
+        err.print(f"{len(found):,} rationales written to {target}")
+    elif as_json:
+        _print_json([to_json(one) for one in found])
+    else:
+        for one in found[:limit]:
+            out.print(card(one))
+    passed = sum(one.passed for one in found)
+    default = sum(one.verdict == "default" for one in found)
+    err.print(
+        f"{len(found):,} explained, {passed:,} passed the check; of {default:,} the model says what it says of nothing",
+        highlight=False,
+    )
+
+
 @app.command(epilog="Example: tefm evaluate model labelled.csv")
 def evaluate(
     model: Annotated[Path, typer.Argument(help="folder of a model")],
@@ -398,6 +444,19 @@ def _pairs(settings: list[str]) -> dict[str, Any]:
         except json.JSONDecodeError:
             found[name] = value
     return found
+
+
+def _share(text: str | None) -> float | None:
+    """5% or 0.05."""
+    if text is None:
+        return None
+    try:
+        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        share = 0.0
+    if not 0 < share <= 1:
+        raise TefmError("--keep is a share of the slots", value=text, remedy="give 5% or 0.05, above 0 and up to 100%")
+    return share
 
 
 def _code(code: list[int]) -> str:

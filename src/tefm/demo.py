@@ -2,6 +2,7 @@
 
 Fits a tokenizer on the embedded Diabetes130 data, measures it on patients it has not seen, shows three records with
 their codes and what the codes still say, and tunes SmolLM2 to tell who died, beside LightGBM on the same patients.
+It ends with the features that one prediction rests on, checked with the model itself.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import time
 from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 from rich.markup import escape
 
@@ -19,8 +21,10 @@ from tefm.console import out
 from tefm.datasets import diabetes130
 from tefm.fit import fit_frame, judged_sequences
 from tefm.model import TEFM
+from tefm.rationale.rationale import Rationale, to_json
+from tefm.rationale.render import card
 from tefm.records.describe import statements
-from tefm.records.sequences import by_entity, rows_of, split
+from tefm.records.sequences import Sequences, by_entity, rows_of, split
 from tefm.tables import examination_tables, outcome_tables
 from tefm.task import Split
 
@@ -61,8 +65,20 @@ def run_demo(*, steps: int = 1_500, layers: int = 4, tune_steps: int = 160, quie
     if not quiet:
         for part in outcome_tables(outcome):
             out.print(part)
+    shown = _one_that_died(model, data.frame, judged.select(of_judged == "test"))
+    if not quiet:
+        out.print("\nwhat one of the predictions rests on:")
+        out.print(card(shown))
         out.print(f"\nall in {time.perf_counter() - started:.0f} s. Your own table: tefm inspect TABLE")
-    return {"seconds": round(time.perf_counter() - started, 1), **found.to_dict(), "task": outcome.to_dict()}
+    seconds = round(time.perf_counter() - started, 1)
+    return {"seconds": seconds, **found.to_dict(), "task": outcome.to_dict(), "rationale": to_json(shown)}
+
+
+def _one_that_died(model: TEFM, frame: pl.DataFrame, sequences: Sequences, some: int = 24) -> Rationale:
+    """The rationale of a patient of whom the model says so, one that passes if there is any."""
+    few = sequences.select(np.arange(min(some, len(sequences))))
+    found = model.explain(frame[np.sort(few.rows)])
+    return max(found, key=lambda one: (one.predicted == "died", one.passed, one.full.p))
 
 
 def _among(rows: NDArray[np.int64], count: int) -> NDArray[np.bool_]:

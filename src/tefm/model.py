@@ -1,6 +1,7 @@
-"""`TEFM`: the stages as one model. fit, predict, predict_proba, evaluate, save, load.
+"""`TEFM`: the stages as one model. fit, predict, predict_proba, explain, evaluate, save, load.
 
-A table goes through the `RecordTokenizer` (codes/) into codes and through the `Reader` (language/) into probabilities.
+A table goes through the `RecordTokenizer` (codes/) into codes and through the `Reader` (language/) into probabilities;
+the `Explainer` (rationale/) ranks the slots that a probability rests on.
 
 Shapes: S sequences, Q classes.
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from tefm.codes.coder import class_numbers
 from tefm.codes.tokenizer import RecordTokenizer
 from tefm.console import note
 from tefm.errors import InputError, NotFittedError, SettingsError
+from tefm.explain import Choice, explain, learn_to_explain, slot_sequences
 from tefm.files import write_text
 from tefm.language.align import Alignment
 from tefm.language.backbone import Backbone, open_backbone
@@ -32,6 +35,9 @@ from tefm.language.reader import CodeSequences, Reader, TextSequences
 from tefm.language.serialise import serialise
 from tefm.language.train import History
 from tefm.language.vocabulary import CodeVocabulary
+from tefm.rationale.extractor import Explainer
+from tefm.rationale.masking import with_masked_copies
+from tefm.rationale.rationale import Rationale
 from tefm.records.beside import gap_words, last_texts
 from tefm.records.infer import infer_schema
 from tefm.records.phrases import phrases_of
@@ -99,6 +105,7 @@ class TEFM:
         self.calibration_ = Calibration()
         self.alignment_: Alignment | None = None
         self.history_: dict[str, History] = {}
+        self.explainer_: Explainer | None = None
         #: what was measured, for the model card: name of the part → figures
         self.figures_: dict[str, dict[str, Any]] = {}
 
@@ -145,11 +152,12 @@ class TEFM:
         judged = held.sequences.select(np.isin(np.asarray(held.sequences.labels), self.classes_))
         held_labels = self._numbers(judged)
         shown = self.read(held.frame, judged) if len(judged) else None
+        examples, example_labels = self._examples(training, labels_S)
         self.history_["tune"] = reader.tune(
             self.prompt_,
             self.classes_,
-            self.read(training.frame, training.sequences),
-            labels_S,
+            examples,
+            example_labels,
             shown,
             held_labels,
             self.config.tune_config,
@@ -159,6 +167,11 @@ class TEFM:
             logits_SQ = reader.logits(shown)
             self.calibration_ = Calibration.fit(logits_SQ, held_labels, positive=self.positive_)
             self.figures_["validation"] = self._judged(logits_SQ, held_labels, shown).to_dict()
+        rationale = self.config.rationale_config
+        if rationale is not None:
+            note(f"stage 4 · the extractor inherits {len(training.sequences):,} sequences and the model as their judge")
+            kept = work / "rationale.safetensors" if work else None
+            self.explainer_ = learn_to_explain(self, training.frame, training.sequences, rationale, kept)
         return self
 
     def _parts(self, table: Any, validation: Any) -> tuple[_Part, _Part]:
@@ -214,6 +227,18 @@ class TEFM:
         reader.keep(finished, self.history_["align"], self.alignment_)
         return reader
 
+    def _examples(
+        self, training: _Part, labels_S: NDArray[np.int64]
+    ) -> tuple[CodeSequences | TextSequences, NDArray[np.int64]]:
+        """What is learned from: the training sequences, and copies of which only a random part is kept."""
+        copies = self.config.masked_copies
+        if self.config.inputs == "text" or not copies:
+            return self.read(training.frame, training.sequences), labels_S
+        assert self.tokenizer_ is not None
+        slots = slot_sequences(self, training.frame, training.sequences)
+        shown = with_masked_copies(slots, self.tokenizer_.coder.encode, copies, self.config.seed)
+        return shown, np.tile(labels_S, 1 + copies)
+
     def _tokenizer(self, training: _Part, held: _Part, work: Path | None) -> RecordTokenizer:
         """The tokenizer as given, or fitted on the training records."""
         if isinstance(self.tokenizer, RecordTokenizer):
@@ -250,11 +275,9 @@ class TEFM:
         frame, sequences = self.frame_and_sequences(table)
         p_SQ = self._probabilities(frame, sequences)
         said = np.array(self.classes_, dtype=object)[self.calibration_.predict(p_SQ)]
-        schema = self._fitted_schema
-        who = "segment" if self.config.window else schema.entity or schema.record
         return pl.DataFrame(
             {
-                who: pl.Series(sequences.ids.astype(str)),
+                self.sequence_noun: pl.Series(sequences.ids.astype(str)),
                 "records": sequences.lengths,
                 "predicted": pl.Series(said.astype(str)),
                 **{f"p({name})": p_SQ[:, number] for number, name in enumerate(self.classes_)},
@@ -303,6 +326,32 @@ class TEFM:
 
     def _probabilities(self, frame: pl.DataFrame, sequences: Sequences) -> NDArray[np.float64]:
         return self.calibration_.probabilities(self.reader.logits(self.read(frame, sequences), show=True))
+
+    # ---- explaining -------------------------------------------------------------------------------------------
+
+    def explain(self, table: Any, *, entities: Sequence[str] | None = None, **choice: Any) -> list[Rationale]:
+        """Which features each prediction of a table rests on, checked: kept alone, they give the same answer.
+
+        Each rationale is the smallest that passes the check. With `keep`, a share of all slots (`of="present"`: of
+        those that a record has) is kept instead, `over` the sequence or each record, and the check says whether that
+        was enough. `entities` explains only some sequences.
+        """
+        return explain(self, table, Choice.checked(choice), entities=entities)
+
+    @property
+    def explainer(self) -> Explainer:
+        if self.explainer_ is None:
+            self.reader  # noqa: B018  # a model that has learned nothing says so
+            raise NotFittedError(
+                "this model has not learned to explain", remedy="fit it with inputs: codes and without rationale: none"
+            )
+        return self.explainer_
+
+    @property
+    def sequence_noun(self) -> str:
+        """What a sequence is called."""
+        schema = self._fitted_schema
+        return "segment" if self.config.window else schema.entity or schema.record
 
     # ---- tables become sequences ------------------------------------------------------------------------------
 
@@ -366,8 +415,14 @@ class TEFM:
             return TextSequences(serialise(frame, schema, sequences, "compact"), sequences.lengths.tolist())
         assert self.tokenizer_ is not None and self.prompt_ is not None
         codes_NK = self.tokenizer_.encode(frame[sequences.rows])
+        return CodeSequences(codes_NK, sequences.starts, *self.beside(frame, sequences))
+
+    def beside(self, frame: pl.DataFrame, sequences: Sequences) -> tuple[list[str] | None, list[str] | None]:
+        """What the prompt says beside the codes: free text per sequence, and the time between two records."""
+        assert self.prompt_ is not None
+        schema = self._fitted_schema
         gaps = gap_words(frame, schema, sequences) if self.prompt_.gaps else None
-        return CodeSequences(codes_NK, sequences.starts, last_texts(frame, schema, sequences), gaps)
+        return last_texts(frame, schema, sequences), gaps
 
     def _claim(self, work: Path, training: _Part) -> None:
         """A checkpoint folder belongs to one fit: same settings, same records."""

@@ -15,6 +15,7 @@ from tefm.errors import SettingsError, did_you_mean
 from tefm.language.config import AlignConfig, Start, TuneConfig
 from tefm.language.prompts import Prompt, Style, positive_class
 from tefm.language.smollm2 import NAME as SMOLLM2
+from tefm.rationale.config import RationaleConfig
 from tefm.records.schema import Schema, _Text
 from tefm.settings import Settings
 
@@ -62,8 +63,13 @@ class ModelConfig(Settings):
     #: of two classes, the one that is asked for
     positive: str | None = None
     tune: dict[str, Any] = Setting(default_factory=dict)
+    #: copies of each training sequence of which only a random part is kept, learned from beside it in as many steps
+    masked_copies: int = Setting(default=1, ge=0)
     #: `text` reads the serialised records with the same question and training: the baseline
     inputs: Literal["codes", "text"] = "codes"
+
+    # stage 4: a preset, settings, or `none` for a model that predicts only
+    rationale: Literal["none", "default", "paper"] | dict[str, Any] = "default"
     seed: int = 0
 
     @model_validator(mode="after")
@@ -73,6 +79,7 @@ class ModelConfig(Settings):
             TokenizerConfig.preset(self.codes.get("preset", "default"), **_without(self.codes, "preset"))
             self.tune_config  # noqa: B018
             self.align_config(0, "cuda")
+            self.rationale_config  # noqa: B018
         except SettingsError as error:
             raise ValueError(f"{error.problem} → {error.remedy or 'see the stage settings'}") from error
         return self
@@ -84,7 +91,9 @@ class ModelConfig(Settings):
     @property
     def tune_config(self) -> TuneConfig:
         given = {"seed": self.seed, **self.tune}
-        return TuneConfig.preset(given.get("preset", "default"), **_without(given, "preset"))
+        config = TuneConfig.preset(given.get("preset", "default"), **_without(given, "preset"))
+        copies = self.masked_copies if self.inputs == "codes" else 0
+        return config.model_copy(update={"epochs": config.epochs / (1 + copies)})
 
     def align_config(self, sequences: int, device: str) -> AlignConfig | None:
         """The settings of stage 2, or None where it is left out."""
@@ -94,6 +103,15 @@ class ModelConfig(Settings):
         if self.align == "none" or (self.align == "auto" and (sequences >= ALIGN_BELOW or device == "cpu")):
             return None
         return AlignConfig.preset("default" if self.align == "auto" else self.align, seed=self.seed)
+
+    @property
+    def rationale_config(self) -> RationaleConfig | None:
+        """The settings of stage 4, or None where it is left out: text has no slots to keep."""
+        if self.rationale == "none" or self.inputs == "text":
+            return None
+        chosen = {"preset": self.rationale} if isinstance(self.rationale, str) else self.rationale
+        given = {"preset": "default", "seed": self.seed, **chosen}
+        return RationaleConfig.preset(given["preset"], **_without(given, "preset"))
 
     def positive_number(self, classes: Sequence[str], counts: Sequence[int]) -> int:
         """The number of the class that is asked for; of more than two, the last."""
