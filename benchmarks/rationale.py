@@ -553,11 +553,31 @@ TITLES = {
 }
 INTRODUCTION = """# How faithful the rationales are
 
-Written by `python benchmarks/rationale.py report`; all figures are in `benchmarks/results/rationale.json`. Each way to
-rank the slots of a record is judged alike: the same number of slots is kept, what is left is coded again, and the
-frozen language model (SmolLM2-135M, first 6 blocks, task-aware codes K3-C128) answers. *Accuracy* is against the truth,
-*agreement* against what the model says of the whole record. Every way may keep present slots only, and argues for the
-class that the model predicts. Mean ± standard deviation over splits 10, 11 and 12.
+Written by `python benchmarks/rationale.py report`; all figures are in `benchmarks/results/rationale.json`.
+
+## How to read a verification
+
+A rationale is a set of features (slots) of the records of one sequence. The language model is asked four times: about
+all features, about the rationale alone, about everything but the rationale, and about empty records. What is left of a
+record is coded again each time, and the model is the one that predicts, frozen.
+
+- *sufficient* (passed): the rationale alone gets the same answer, and at least half of the evidence, which is by how
+  much all features make the answer more probable than empty records do.
+- *default*: empty records get the same answer with nearly the same probability (within 0.05). Nothing in the records
+  argues for it, so no features can be shown to carry it; none are kept.
+- *insufficient*: anything else.
+- *sufficiency* is what the answer loses when only the rationale is kept (0 is best), *comprehensiveness* what it loses
+  when the rationale is taken away. Both are differences of the probability of the predicted class.
+
+What it does not say: that the rationale is the only one (where the rest of the record gives the same answer too, the
+card says so), that the features cause the outcome, or that the prediction is right.
+
+## How it was measured
+
+Each way to rank the slots of a record is judged alike: the same number of slots is kept, what is left is coded again,
+and the frozen language model (SmolLM2-135M, first 6 blocks, task-aware codes K3-C128) answers. *Accuracy* is against
+the truth, *agreement* against what the model says of the whole record. Every way may keep present slots only, and
+argues for the class that the model predicts. Mean ± standard deviation over splits 10, 11 and 12.
 """
 
 

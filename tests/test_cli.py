@@ -1,12 +1,17 @@
 """The command line: the whole path of a user's table, --json for machines, errors without a traceback."""
 
+import html
 import json
+import re
 import subprocess
 import sys
 
 import numpy as np
 import polars as pl
 import pytest
+from conftest import QUICK
+
+from tefm.rationale.rationale import from_json
 
 TINY = ("--steps", "60", "--levels", "2", "--entries", "8", "--set", "hidden=32", "--set", "latent=8")
 
@@ -90,7 +95,7 @@ def test_encode_and_decode(place, tmp_path):
     back = pl.read_parquet(tmp_path / "back.parquet")
     assert back.columns == ["score", "ward", "codes"] and back.height == 600
     shown = tefm("decode", folder / "tok", tmp_path / "codes.parquet", "--words", "--rows", "2")
-    assert shown.count("This record:") == 2 and "<a_" in shown
+    assert shown.count("This record:") == 2 and "<rec_a_" in shown
     first = json.loads(tefm("decode", folder / "tok", tmp_path / "codes.parquet", "--rows", "1", "--json"))
     assert set(first[0]) == {"score", "ward", "codes"}
 
@@ -129,7 +134,20 @@ def test_errors_are_one_clear_message(place, words, parts):
 
 
 def test_every_verb_has_an_example():
-    for verb in ("inspect", "tokenize", "encode", "decode", "doctor", "fit", "predict", "evaluate", "tokens", "demo"):
+    verbs = (
+        "inspect",
+        "tokenize",
+        "encode",
+        "decode",
+        "doctor",
+        "fit",
+        "predict",
+        "explain",
+        "evaluate",
+        "tokens",
+        "demo",
+    )
+    for verb in verbs:
         assert f"tefm {verb}" in tefm(verb, "--help").replace("\n", " ")
 
 
@@ -146,6 +164,7 @@ def task(place, backbones):
         "backbone": str(backbones["llama"]),
         "codes": {"levels": 2, "entries": 8, "hidden": 32, "latent": 8, "steps": 60},
         "tune": {"least": 30, "epochs": 1},
+        "rationale": QUICK["rationale"],
         "split": {"shares": [0.6, 0.2, 0.2]},
     }
     (folder / "task.yaml").write_text(json.dumps(body))  # JSON is YAML
@@ -199,3 +218,76 @@ def test_errors_of_a_task_are_one_clear_message(task, words, parts):
     assert "error" in message
     for part in parts:
         assert part in message
+
+
+# ---- what the predictions rest on -------------------------------------------------------------------------------
+
+
+def explain(folder, *words, ok=True):
+    return tefm("explain", folder / "model", folder / "table.csv", "--device", "cpu", *words, ok=ok)
+
+
+def test_a_card_names_whom_it_is_about_and_what_the_check_found(task):
+    folder, _ = task
+    shown = explain(folder, "--entity", "p7", "--entity", "p3")
+    (first, second) = map(from_json, json.loads(explain(folder, "--entity", "p7", "--entity", "p3", "--json")))
+    assert 0 < shown.index(first.title) < shown.index(second.title), "in the order that they were asked for"
+    assert first.title.startswith("patient_id p7: ") and shown.count("patient_id p") == 2
+    flat = " ".join(shown.replace("│", " ").split())
+    for one in (first, second):
+        assert one.conclusion in flat and one.kept in flat
+
+
+def test_a_share_is_given_in_either_way(task):
+    folder, _ = task
+    few = ("--entity", "p7", "--over", "record", "--json")
+    (percent,), (share,) = (json.loads(explain(folder, *few, "--keep", keep)) for keep in ("25%", "0.25"))
+    assert percent == share
+    kept = from_json(percent).retention
+    assert kept.kept == 3 * round(0.25 * kept.slots / 3), "that many of each of the three records"
+
+
+def test_all_rationales_as_a_page_or_as_lines(task, tmp_path):
+    folder, _ = task
+    explain(folder, "--keep", "50%", "--out", tmp_path / "all.jsonl")
+    found = [from_json(json.loads(line)) for line in (tmp_path / "all.jsonl").read_text().splitlines()]
+    assert {one.sequence for one in found} == {f"p{i}" for i in range(200)} and len(found) == 200
+    explain(folder, "--keep", "50%", "--entity", "p5", "--entity", "p9", "--out", tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert page.startswith("<!doctype html>") and page.rstrip().endswith("</html>")
+    assert not re.search(r"https?:|//\w|\bsrc=|<link|<script|@import|url\(", page), "it needs nothing but itself"
+    for one in found:
+        assert (html.escape(one.title) in page) == (one.sequence in ("p5", "p9"))
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        *((("--keep", keep), ("--keep", keep, "5%")) for keep in ("five", "0", "150%")),
+        (("--of", "everything"), ("'of'", "everything", "present")),
+        (("--over", "patient"), ("'over'", "patient", "sequence")),
+        (("--by", "column"), ("'by'", "column", "field")),
+        (("--entity", "p3", "--entity", "p2000"), ("p2000", "patient_id")),
+    ],
+)
+def test_errors_of_explain_are_one_clear_message(task, words, parts):
+    folder, _ = task
+    message = explain(folder, *words, ok=False)
+    assert "error" in message
+    for part in parts:
+        assert part in message
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_the_model_is_looked_for(tmp_path):
+    message = tefm("explain", tmp_path / "no", tmp_path / "no.csv", "--out", tmp_path / "x.txt", ok=False)
+    assert "x.txt" in message and "page.html" in message
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_model_that_only_predicts_says_so(task, tmp_path):
+    folder, _ = task
+    body = json.loads((folder / "task.yaml").read_text())
+    (folder / "silent.yaml").write_text(json.dumps(body | {"rationale": "none"}))
+    tefm("fit", folder / "silent.yaml", "--out", tmp_path / "silent", "--device", "cpu", "--no-compare")
+    message = tefm("explain", tmp_path / "silent", folder / "table.csv", "--device", "cpu", ok=False)
+    assert "has not learned to explain" in message and "rationale" in message

@@ -179,6 +179,7 @@ def decode(
     from tefm.codes.stream import read_codes
     from tefm.codes.tokenizer import RecordTokenizer
     from tefm.files import replacing
+    from tefm.language.vocabulary import CodeVocabulary
     from tefm.records.describe import describe
 
     loaded = RecordTokenizer.load(tokenizer)
@@ -191,8 +192,10 @@ def decode(
     if as_json:
         _print_json(loaded.vectoriser.inverse(first).to_dicts())
     elif words or target is None:
-        for code, slots in zip(codes_NK[:rows].tolist(), first, strict=True):
-            out.print(f"[bold]{_code(code)}[/]  {_escaped(describe(loaded.vectoriser, slots))}", highlight=False)
+        record, config = loaded.vectoriser.table_schema.record, loaded.config
+        tokens = CodeVocabulary.of(record, levels=config.levels, entries=config.entries)
+        for code, slots in zip(codes_NK[:rows], first, strict=True):
+            out.print(f"[bold]{tokens.said(code)}[/]  {_escaped(describe(loaded.vectoriser, slots))}", highlight=False)
 
 
 @app.command(epilog="Example: tefm doctor tokenizer admissions.csv")
@@ -457,10 +460,6 @@ def _share(text: str | None) -> float | None:
     if not 0 < share <= 1:
         raise TefmError("--keep is a share of the slots", value=text, remedy="give 5% or 0.05, above 0 and up to 100%")
     return share
-
-
-def _code(code: list[int]) -> str:
-    return "".join(f"<{letter}_{number}>" for letter, number in zip("abcdefghijklmnop", code, strict=False))
 
 
 def _escaped(text: str) -> str:

@@ -20,6 +20,7 @@ from tefm.codes.tokenizer import RecordTokenizer
 from tefm.console import out
 from tefm.datasets import diabetes130
 from tefm.fit import fit_frame, judged_sequences
+from tefm.language.vocabulary import CodeVocabulary
 from tefm.model import TEFM
 from tefm.rationale.rationale import Rationale, to_json
 from tefm.rationale.render import card
@@ -34,7 +35,13 @@ def run_demo(*, steps: int = 1_500, layers: int = 4, tune_steps: int = 160, quie
     started = time.perf_counter()
     data = diabetes130()
     model = TEFM(
-        data.schema, balance="all", prompt="mortality", layers=layers, tune={"steps": tune_steps}, align="none"
+        data.schema,
+        balance="all",
+        prompt="mortality",
+        layers=layers,
+        tune={"steps": tune_steps},
+        align="none",
+        rationale={"questions": 4_000, "rounds": 0, "surrogate_steps": 800, "epochs": 25},
     )
     everyone = by_entity(data.frame, data.schema)
     parts = split(everyone, seed=Split().seed)
@@ -89,10 +96,11 @@ def _among(rows: NDArray[np.int64], count: int) -> NDArray[np.bool_]:
 
 def _show_records(tokenizer: RecordTokenizer, x_ND: NDArray[Any]) -> None:
     """Records in words, their codes, and what comes back; what the codes lost or changed is marked."""
+    record, config = tokenizer.vectoriser.table_schema.record, tokenizer.config
+    tokens = CodeVocabulary.of(record, levels=config.levels, entries=config.entries)
     codes_NK = tokenizer.coder.encode(x_ND)
     for number, (x_D, code, back_D) in enumerate(zip(x_ND, codes_NK, tokenizer.coder.decode(codes_NK), strict=True), 1):
-        name = "".join(f"<{letter}_{entry}>" for letter, entry in zip("abcdefghijklmnop", code.tolist(), strict=False))
-        out.print(f"\n[bold]record {number}[/]  {name}", highlight=False)
+        out.print(f"\n[bold]record {number}[/]  {tokens.said(code)}", highlight=False)
         before = {said.field: said.words for said in statements(tokenizer.vectoriser, x_D)}
         after = {said.field: said.words for said in statements(tokenizer.vectoriser, back_D)}
         for field in dict.fromkeys([*before, *after]):

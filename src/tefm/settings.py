@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tefm.errors import SettingsError, did_you_mean
 
-Config = TypeVar("Config", bound="Settings")
+#: The defaults, or what the paper says.
+Preset = Literal["default", "paper"]
+#: What each preset changes; `default` changes nothing, and needs no saying.
+Presets = dict[str, dict[str, Any]]
 
 
 class Settings(BaseModel):
@@ -17,7 +20,7 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     @classmethod
-    def checked(cls: type[Config], settings: dict[str, Any]) -> Config:
+    def checked(cls, settings: dict[str, Any]) -> Self:
         """A config out of plain values, with an error that names the setting."""
         try:
             return cls.model_validate(settings)
@@ -32,3 +35,25 @@ class Settings(BaseModel):
                 problem, _, remedy = found["msg"].removeprefix("Value error, ").partition(" → ")
                 raise SettingsError(problem, remedy=remedy or None) from error
             raise SettingsError(f"setting {name!r}: {found['msg']}", value=found["input"]) from error
+
+
+class StageSettings(Settings):
+    """The base of the configs that have named sets of settings beside their defaults.
+
+    >>> class Oven(StageSettings):
+    ...     degrees: int = 180
+    ...     minutes: int = 20
+    ...     PRESETS: ClassVar[Presets] = {"paper": {"degrees": 200}}
+    >>> Oven.preset("paper", minutes=5)
+    Oven(degrees=200, minutes=5)
+    """
+
+    PRESETS: ClassVar[Presets] = {}
+
+    @classmethod
+    def preset(cls, name: Preset, **changes: Any) -> Self:
+        """A named set of settings, with changes on top."""
+        presets: Presets = {"default": {}, **cls.PRESETS}
+        if name not in presets:
+            raise SettingsError("there is no such preset", value=name, remedy=f"one of: {', '.join(presets)}")
+        return cls.checked({**presets[name], **changes})

@@ -16,7 +16,7 @@ from tefm.language.config import AlignConfig, Start, TuneConfig
 from tefm.language.prompts import Prompt, Style, positive_class
 from tefm.language.smollm2 import NAME as SMOLLM2
 from tefm.rationale.config import RationaleConfig
-from tefm.records.schema import Schema, _Text
+from tefm.records.schema import Schema, TextLoader
 from tefm.settings import Settings
 
 #: Blocks that are kept when `layers` is not given: of SmolLM2 the first six did better than all thirty
@@ -186,7 +186,7 @@ class Task(Settings):
     def from_yaml(cls, text: str, *, folder: Path | None = None, file: Path | None = None) -> Task:
         """A task out of YAML text; settings that are not the task's own are the model's."""
         try:
-            body = yaml.load(text, _Text)  # a class called `yes` is no truth value
+            body = yaml.load(text, TextLoader)  # a class called `yes` is no truth value
         except yaml.YAMLError as error:
             raise SettingsError(f"this is no valid YAML: {error}", file=file, remedy="mend the line") from error
         if not isinstance(body, dict):

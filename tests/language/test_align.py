@@ -22,6 +22,7 @@ from tefm.language.config import AlignConfig
 from tefm.language.describer import Describer
 from tefm.language.train import History
 from tefm.language.vocabulary import CodeVocabulary, extend, start_rows
+from tefm.records.layout import Layout, Slot, SlotKind
 from tefm.records.phrases import FieldPhrases, Phrases
 
 LEVELS, ENTRIES = 3, 5
@@ -34,6 +35,8 @@ PHRASES = Phrases(
     ),
 )
 SIZES = np.array([4, 3, 1, 1])
+KINDS: tuple[SlotKind, ...] = ("category", "number", "flag", "flag")
+LAYOUT = Layout(tuple(Slot(kind, kind, int(size)) for kind, size in zip(KINDS, SIZES, strict=True)))
 Aligned = tuple[Backbone, Describer]
 
 
@@ -245,10 +248,9 @@ def test_the_loss_of_words_is_that_of_one_after_another(fresh: dict[str, Aligned
 def test_what_can_be_learned_is_learned(folders: dict[str, Path], family: str) -> None:
     aligned, x_ND = opened(folders[family]), drawn(400)
     held = drawn(60, seed=1)
-    number_D, mode_D = np.array([False, True, False, False]), np.array([0, 0, 0, 0])
 
     def measured() -> Alignment:
-        return measure_alignment(*aligned, held, codes_of(held), decoded, number_D, mode_D)
+        return measure_alignment(*aligned, held, codes_of(held), decoded, LAYOUT, np.zeros(4, dtype=int))
 
     before = measured()
     assert before.flow == pytest.approx(0, abs=0.3)
@@ -262,7 +264,7 @@ def test_what_can_be_learned_is_learned(folders: dict[str, Path], family: str) -
     assert after.slot_accuracy > max(before.slot_accuracy, after.mode_slot_accuracy)
     assert after.close_accuracy >= after.slot_accuracy
     assert (after.upper_slot_accuracy, after.upper_close_accuracy) == (1, 1)
-    assert after.mode_slot_accuracy == (held == 0).mean()
+    assert after.mode_slot_accuracy == pytest.approx((held == 0).mean())
     assert after.to_dict()["flow"] == after.shuffled_loss - after.true_loss
 
 
@@ -295,8 +297,17 @@ def test_a_checkpoint_of_other_records_is_refused(
     assert align(backbone, describer, x_ND, codes_of(x_ND), config, checkpoint=checkpoint).resumed_from > 0
 
 
-def test_close_is_one_bucket_off_and_present_on_both_sides() -> None:
-    x_ND = np.array([[3, 3, 3, 1, 0, 2]])
-    back_ND = np.array([[3, 4, 5, 0, 1, 1]])
-    number_D = np.array([True, True, True, True, True, False])
-    assert aligning._matches(back_ND, x_ND, number_D) == (pytest.approx(1 / 6), pytest.approx(2 / 6))
+def test_what_the_written_codes_give_back_is_compared_with_the_records(
+    fresh: dict[str, Aligned], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Close is one bucket off, of a number, and present on both sides."""
+    x_ND = np.array([[3, 3, 1, 0], [1, 2, 0, 1], [2, 0, 1, 0]])
+    written_ND = np.array([[4, 2, 1, 0], [1, 0, 0, 0], [2, 1, 1, 0]])
+    true_NK, written_NK = codes_of(x_ND), codes_of(written_ND)
+    monkeypatch.setattr(aligning, "write_codes", lambda *_, **__: written_NK)
+    found = measure_alignment(*fresh["llama"], x_ND, true_NK, decoded, LAYOUT, np.array([2, 0, 1, 0]))
+    assert found.slot_accuracy == pytest.approx(7 / 12)
+    assert found.close_accuracy == pytest.approx(8 / 12)
+    assert (found.upper_slot_accuracy, found.upper_close_accuracy) == (1, 1)
+    assert found.mode_slot_accuracy == pytest.approx(6 / 12)
+    assert found.exact == pytest.approx((2 / 3, 0, 2 / 3))

@@ -23,7 +23,8 @@ from rich.console import Console
 from tefm.errors import InputError
 from tefm.rationale.rationale import Answer, Rationale, describe_rationale, from_json, to_json
 from tefm.rationale.render import card, to_html
-from tefm.rationale.verify import Verdict, Verification
+from tefm.rationale.verdict import Verdict
+from tefm.rationale.verify import Verification
 from tefm.records.describe import statements
 from tefm.records.layout import Slots
 from tefm.records.schema import Field, Schema

@@ -121,15 +121,15 @@ def test_half_of_the_evidence_is_enough() -> None:
 
 
 def test_a_decision_that_hangs_on_the_threshold() -> None:
-    """The evidence is small, but the empty record gets another answer: the same answer is enough."""
+    """The evidence is small and yet the empty record gets another answer: nothing can be shown to carry so little."""
     judge = judging(lambda x_LD: 0.1 * int(x_LD[-1, 0] > 0), Calibration(threshold=0.51))
     sequences = single([[1, 1, 1, 0, 0, 0]])
     (of_it,) = verify(judge, sequences, keeping(sequences, 0))
     (of_other,) = verify(judge, sequences, keeping(sequences, 1))
     assert of_it.evidence < 0.05
     assert (of_it.label, of_it.label_nothing) == (1, 0)
-    assert of_it.verdict == "sufficient"
-    assert of_other.verdict == "insufficient"
+    assert of_it.same and not of_other.same
+    assert of_it.verdict == of_other.verdict == "insufficient"
 
 
 def test_another_answer_is_insufficient_however_close() -> None:

@@ -5,18 +5,15 @@ One frozen config, validated where it enters. `None` means "sized by the data" (
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field as Setting
 
-from tefm.errors import SettingsError
 from tefm.records.layout import Layout
-from tefm.settings import Settings
-
-Preset = Literal["default", "paper"]
+from tefm.settings import Presets, StageSettings
 
 
-class TokenizerConfig(Settings):
+class TokenizerConfig(StageSettings):
     """How records are compressed into codes. Defaults are the measured best (docs/decisions.md).
 
     >>> TokenizerConfig().levels, TokenizerConfig().entries
@@ -79,13 +76,25 @@ class TokenizerConfig(Settings):
     beam: int = Setting(default=4, ge=1)
     seed: int = 0
 
-    @classmethod
-    def preset(cls, name: Preset, **changes: Any) -> TokenizerConfig:
-        """A named set of settings, with changes on top."""
-        presets: dict[str, dict[str, Any]] = {"default": {}, "paper": PAPER}
-        if name not in presets:
-            raise SettingsError("there is no such preset", value=name, remedy=f"one of: {', '.join(presets)}")
-        return cls.checked({**presets[name], **changes})
+    #: The paper's plain objective: squared error on scaled slots, codebook and commitment losses, greedy codes.
+    #: Codebooks start from k-means and dead entries are replaced here too, so that the comparison is of objectives.
+    PRESETS: ClassVar[Presets] = {
+        "paper": {
+            "latent": 64,
+            "blocks": 0,
+            "inputs": "scaled",
+            "likelihood": "squares",
+            "member_weight": 1.0,
+            "rare": False,
+            "ordinal_weight": 0.0,
+            "label_weight": 0.0,
+            "codebook": "gradient",
+            "settle": 0,
+            "mask_share": 0.0,
+            "warm_share": 0.0,
+            "beam": 1,
+        }
+    }
 
     def resolved(self, *, rows: int, layout: Layout) -> TokenizerConfig:
         """The same settings with everything that depends on the data filled in."""
@@ -99,22 +108,3 @@ class TokenizerConfig(Settings):
                 "batch": self.batch or max(16, min(512, rows // 32)),
             }
         )
-
-
-#: The paper's plain objective: squared error on scaled slots, codebook and commitment losses, greedy codes. Codebooks
-#: start from k-means and dead entries are replaced here too, so that the comparison is of objectives.
-PAPER: dict[str, Any] = {
-    "latent": 64,
-    "blocks": 0,
-    "inputs": "scaled",
-    "likelihood": "squares",
-    "member_weight": 1.0,
-    "rare": False,
-    "ordinal_weight": 0.0,
-    "label_weight": 0.0,
-    "codebook": "gradient",
-    "settle": 0,
-    "mask_share": 0.0,
-    "warm_share": 0.0,
-    "beam": 1,
-}

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tefm import __version__
 from tefm.codes.coder import Codes, SlotCoder
-from tefm.codes.config import Preset, TokenizerConfig
+from tefm.codes.config import TokenizerConfig
 from tefm.codes.network import CodeNetwork
 from tefm.codes.train import History
 from tefm.errors import ArtefactError, InputError, NotFittedError, SettingsError, did_you_mean
@@ -30,6 +30,7 @@ from tefm.records.schema import Schema
 from tefm.records.sequences import check_label
 from tefm.records.vectorise import Vectoriser
 from tefm.records.words import text_of
+from tefm.settings import Preset
 
 KIND = "tefm record tokenizer"
 

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tefm.codes.fidelity import measure
 from tefm.console import progress
 from tefm.language.backbone import Backbone, autocast
 from tefm.language.batches import Batch, Example, ShuffledBatches, collate, model_inputs, padded
@@ -25,6 +26,7 @@ from tefm.language.config import AlignConfig
 from tefm.language.describer import Describer
 from tefm.language.predict import by_length, usual_tokens
 from tefm.language.train import History, target_loss, train
+from tefm.records.layout import Layout
 
 
 def align(
@@ -127,7 +129,7 @@ def measure_alignment(
     x_ND: NDArray[Any],
     codes_NK: NDArray[np.integer],
     decode: Callable[[NDArray[np.integer]], NDArray[Any]],
-    number_D: NDArray[np.bool_],
+    layout: Layout,
     mode_D: NDArray[Any],
     *,
     beam: int = 1,
@@ -135,16 +137,16 @@ def measure_alignment(
 ) -> Alignment:
     """Measure on records that were kept apart; `decode` is the tokenizer's way back from codes to slots."""
     written_NK = write_codes(backbone, describer, x_ND, beam=beam)
-    accuracy, close = _matches(decode(written_NK), x_ND, number_D)
-    upper, upper_close = _matches(decode(codes_NK), x_ND, number_D)
+    found = measure(x_ND, decode(written_NK), layout, mode_D)
+    upper = measure(x_ND, decode(codes_NK), layout, mode_D)
     true, shuffled = flow(backbone, describer, x_ND, codes_NK, seed=seed)
     return Alignment(
         records=len(x_ND),
-        slot_accuracy=accuracy,
-        close_accuracy=close,
-        upper_slot_accuracy=upper,
-        upper_close_accuracy=upper_close,
-        mode_slot_accuracy=float((x_ND == mode_D).mean()),
+        slot_accuracy=found.slot_accuracy,
+        close_accuracy=found.close_accuracy,
+        upper_slot_accuracy=upper.slot_accuracy,
+        upper_close_accuracy=upper.close_accuracy,
+        mode_slot_accuracy=found.mode_slot_accuracy,
         exact=tuple((written_NK == codes_NK).mean(axis=0).tolist()),
         true_loss=true,
         shuffled_loss=shuffled,
@@ -223,11 +225,3 @@ def words_loss(backbone: Backbone, examples: Sequence[Example]) -> float:
             loss = target_loss(backbone.model, batch)
             total, count = total + float(loss), count + batch.targets
     return total / max(1, count)
-
-
-def _matches(back_ND: NDArray[Any], x_ND: NDArray[Any], number_D: NDArray[np.bool_]) -> tuple[float, float]:
-    """The share of slots that match, and that match up to one bucket where both are present."""
-    exact_ND = back_ND == x_ND
-    near_ND = np.abs(back_ND.astype(np.int64) - x_ND.astype(np.int64)) <= 1
-    close_ND = exact_ND | (near_ND & number_D & (x_ND > 0) & (back_ND > 0))
-    return float(exact_ND.mean()), float(close_ND.mean())

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field as Setting
 
-from tefm.errors import SettingsError
-from tefm.settings import Settings
+from tefm.settings import Presets, StageSettings
 
-Preset = Literal["default", "paper"]
 #: What learns: all weights; low-rank adapters and the new rows; the new rows alone.
 Trains = Literal["full", "lora", "rows"]
 #: How the rows of the new tokens start.
 Start = Literal["codebook", "words", "mean"]
 
 
-class TrainConfig(Settings):
+class TrainConfig(StageSettings):
     """A run of gradient steps on a language model."""
 
     trains: Trains = "full"
@@ -70,10 +68,14 @@ class AlignConfig(TrainConfig):
     #: records that are learned from, at most
     max_records: int = Setting(default=200_000, ge=1)
 
-    @classmethod
-    def preset(cls, name: Preset, **changes: Any) -> AlignConfig:
-        """A named set of settings, with changes on top."""
-        return cls.checked({**_preset(name, PAPER_ALIGN), **changes})
+    #: "3 epochs using AdamW with a learning rate of 1e-3 and linear warmup over the first 500 optimization steps, while
+    #: the transformer layers remain frozen", batches of 32.
+    PRESETS: ClassVar[Presets] = {
+        "paper": {
+            "trains": "rows", "learning_rate": 1e-3, "schedule": "constant", "warmup": 500, "epochs": 3, "least": 1,
+            "batch": 32, "sample": None, "whole": 1.0,
+        }
+    }  # fmt: skip
 
 
 class TuneConfig(TrainConfig):
@@ -82,28 +84,11 @@ class TuneConfig(TrainConfig):
     learning_rate: float = Setting(default=1e-3, gt=0)
     least: int = Setting(default=150, ge=1)
 
-    @classmethod
-    def preset(cls, name: Preset, **changes: Any) -> TuneConfig:
-        """A named set of settings, with changes on top."""
-        return cls.checked({**_preset(name, PAPER_TUNE), **changes})
-
-
-#: "3 epochs using AdamW with a learning rate of 1e-3 and linear warmup over the first 500 optimization steps, while
-#: the transformer layers remain frozen", batches of 32.
-PAPER_ALIGN: dict[str, Any] = {
-    "trains": "rows", "learning_rate": 1e-3, "schedule": "constant", "warmup": 500, "epochs": 3, "least": 1,
-    "batch": 32, "sample": None, "whole": 1.0,
-}  # fmt: skip
-#: "5 epochs using a causal language modeling objective, a learning rate of 1e-5, a cosine annealing schedule, and
-#: full-parameter optimization", batches of 32.
-PAPER_TUNE: dict[str, Any] = {
-    "trains": "full", "learning_rate": 1e-5, "schedule": "cosine", "warmup": 0, "epochs": 5, "least": 1,
-    "batch": 32,
-}  # fmt: skip
-
-
-def _preset(name: str, paper: dict[str, Any]) -> dict[str, Any]:
-    presets: dict[str, dict[str, Any]] = {"default": {}, "paper": paper}
-    if name not in presets:
-        raise SettingsError("there is no such preset", value=name, remedy=f"one of: {', '.join(presets)}")
-    return presets[name]
+    #: "5 epochs using a causal language modeling objective, a learning rate of 1e-5, a cosine annealing schedule, and
+    #: full-parameter optimization", batches of 32.
+    PRESETS: ClassVar[Presets] = {
+        "paper": {
+            "trains": "full", "learning_rate": 1e-5, "schedule": "cosine", "warmup": 0, "epochs": 5, "least": 1,
+            "batch": 32,
+        }
+    }  # fmt: skip

@@ -129,9 +129,8 @@ class Reader:
     ) -> Alignment:
         """What words and codes know of each other, with the tokenizer that made the codes."""
         describer = self.describer(phrases)
-        number_D = coder.layout.number_D
         return measure_alignment(
-            self.backbone, describer, x_ND, codes_NK, coder.decode, number_D, coder.mode_D_, beam=beam
+            self.backbone, describer, x_ND, codes_NK, coder.decode, coder.layout, coder.mode_D_, beam=beam
         )
 
     def keep(self, path: Path | None, history: History, alignment: Alignment) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,6 +26,7 @@ from tefm.codes.ceiling import LIGHTGBM
 from tefm.errors import InputError, MissingExtraError
 from tefm.rationale.alternatives_models import AttentionPool, PlainNetwork
 from tefm.rationale.judge import Judge, Keep, SlotSequences
+from tefm.rationale.selection import Over
 from tefm.records.layout import Layout
 
 Scores = NDArray[np.float64]
@@ -56,7 +57,7 @@ def by_chance(sequences: SlotSequences, seed: int = 0) -> Scores:
 def by_mutual_information(training: SlotSequences, labels_S: Labels, sequences: SlotSequences) -> Scores:
     """What each slot of the last record says about the label, over all training sequences: one order for all."""
     # a slot is a small whole number whatever it stands for: counted, not smoothed
-    said_D = mutual_info_classif(_last(training), labels_S, discrete_features=True)
+    said_D = mutual_info_classif(training.last_SD, labels_S, discrete_features=True)
     return np.where(sequences.x_ND > 0, said_D, 0.0)
 
 
@@ -121,7 +122,7 @@ def by_lrp(plain: PlainNetwork, sequences: SlotSequences, *, labels_S: Labels | 
     """
     lrp = _library("captum.attr").LRP(plain.layers)
     if labels_S is None:
-        labels_S = plain.logits(_last(sequences)).argmax(dim=1).numpy()
+        labels_S = plain.logits(sequences.last_SD).argmax(dim=1).numpy()
     labels_N = torch.from_numpy(labels_S.astype(np.int64))[sequences.sequence_N]
     scores_ND = np.zeros(sequences.x_ND.shape)
     for start in range(0, len(scores_ND), RECORDS):
@@ -162,9 +163,9 @@ def by_tree_shap(
         )
     model = _library("lightgbm").LGBMClassifier(**LIGHTGBM, n_jobs=0, random_state=seed)
     unordered = [number for number, slot in enumerate(layout.slots) if slot.kind == "category"]
-    model.fit(_last(training), labels, categorical_feature=unordered)
+    model.fit(training.last_SD, labels, categorical_feature=unordered)
     if labels_S is None:
-        labels_S = model.predict(_last(sequences))
+        labels_S = model.predict(sequences.last_SD)
     # per class the slots and what is said without any; of two classes, only those of the second are given
     given = model.predict(sequences.x_ND, pred_contrib=True).reshape(len(sequences.x_ND), -1, layout.width + 1)
     values_NQD = given[:, :, :-1] if given.shape[1] > 1 else np.concatenate([-given, given], axis=1)[:, :, :-1]
@@ -253,7 +254,7 @@ def by_greedy(
     sequences: SlotSequences,
     most: int,
     *,
-    over: Literal["record", "sequence"] = "sequence",
+    over: Over = "sequence",
     labels_S: Labels | None = None,
 ) -> Scores:
     """The upper reference: forward selection by the language model, `most` slots per sequence (or per record).
@@ -287,12 +288,6 @@ def by_greedy(
 
 
 # ---- what they share ------------------------------------------------------------------------------------------------
-
-
-def _last(sequences: SlotSequences) -> NDArray[Any]:
-    """The slots of the last record of each sequence."""
-    last_SD: NDArray[Any] = sequences.x_ND[sequences.starts[1:] - 1]
-    return last_SD
 
 
 def _batches(sequences: SlotSequences, records: int) -> Iterator[NDArray[np.int64]]:

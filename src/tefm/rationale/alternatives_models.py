@@ -113,7 +113,7 @@ def fit_plain(
     training: SlotSequences, probabilities_SQ: NDArray[Any], layout: Layout, *, seed: int = 0
 ) -> PlainNetwork:
     """A plain network that reads the last record of a sequence as the language model reads the sequence."""
-    last_SD = training.x_ND[training.starts[1:] - 1]
+    last_SD = training.last_SD
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         network = PlainNetwork(layout, probabilities_SQ.shape[1])

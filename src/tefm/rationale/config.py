@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field as Setting
 from pydantic import model_validator
 
-from tefm.errors import SettingsError
-from tefm.settings import Settings
-
-Preset = Literal["default", "paper"]
+from tefm.settings import Presets, StageSettings
 
 
-class RationaleConfig(Settings):
+class RationaleConfig(StageSettings):
     """How slots are selected for a prediction. Defaults are the measured best (docs/decisions.md).
 
     >>> RationaleConfig().selection, RationaleConfig.preset("paper").selection
@@ -62,24 +59,18 @@ class RationaleConfig(Settings):
     learning_rate: float = Setting(default=1e-3, gt=0)
     seed: int = 0
 
+    #: "λ1 = λ2 = 1, λ3 = 0.1", a soft mask, "100 epochs" of Adam at 1e-3, batches of 32; its surrogate reads the
+    #: latent.
+    PRESETS: ClassVar[Presets] = {
+        "paper": {
+            "reads": "latents", "rounds": 0,
+            "code_weight": 1.0, "prediction_weight": 1.0, "sparsity": 0.1, "selection": "soft", "context": False,
+            "epochs": 100, "batch": 32, "learning_rate": 1e-3,
+        }
+    }  # fmt: skip
+
     @model_validator(mode="after")
     def _shares_in_order(self) -> RationaleConfig:
         if self.least_share > self.most_share:
             raise ValueError("least_share is above most_share → give the smaller share as least_share")
         return self
-
-    @classmethod
-    def preset(cls, name: Preset, **changes: Any) -> RationaleConfig:
-        """A named set of settings, with changes on top."""
-        presets: dict[str, dict[str, Any]] = {"default": {}, "paper": PAPER}
-        if name not in presets:
-            raise SettingsError("there is no such preset", value=name, remedy=f"one of: {', '.join(presets)}")
-        return cls.checked({**presets[name], **changes})
-
-
-#: "λ1 = λ2 = 1, λ3 = 0.1", a soft mask, "100 epochs" of Adam at 1e-3, batches of 32; its surrogate reads the latent.
-PAPER: dict[str, Any] = {
-    "reads": "latents", "rounds": 0,
-    "code_weight": 1.0, "prediction_weight": 1.0, "sparsity": 0.1, "selection": "soft", "context": False,
-    "epochs": 100, "batch": 32, "learning_rate": 1e-3,
-}  # fmt: skip

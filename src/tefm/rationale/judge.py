@@ -44,6 +44,12 @@ class SlotSequences:
         """The number of the sequence that each record belongs to."""
         return np.repeat(np.arange(len(self)), self.lengths)
 
+    @property
+    def last_SD(self) -> Slots:
+        """The slots of the last record of each sequence."""
+        last_SD: Slots = self.x_ND[self.starts[1:] - 1]
+        return last_SD
+
     def records(self, chosen: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
         """The rows of some sequences, by number."""
         rows = [np.arange(self.starts[i], self.starts[i + 1]) for i in chosen]

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from tefm.language.reader import CodeSequences
 from tefm.rationale.judge import Keep, SlotSequences
+from tefm.rationale.selection import order_of
 from tefm.records.layout import Slots
 
 
@@ -26,9 +27,7 @@ def random_keep(sequences: SlotSequences, rng: np.random.Generator, least: float
     present_ND = sequences.x_ND > 0
     size_N = np.ceil(share_S[sequences.sequence_N] * present_ND.sum(axis=1))
     size_N[rng.random(len(size_N)) < 0.05] = 0
-    drawn_ND = np.where(present_ND, rng.random(present_ND.shape), -1.0)
-    place_ND = (-drawn_ND).argsort(axis=1).argsort(axis=1)
-    keep_ND: Keep = present_ND & (place_ND < size_N[:, None])
+    keep_ND: Keep = order_of(rng.random(present_ND.shape), sequences.x_ND) < size_N[:, None]
     return keep_ND
 
 

@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
 from tefm.errors import InputError
+from tefm.rationale.verdict import Verdict
 
 if TYPE_CHECKING:  # a stored rationale is shown at once, without torch and the table's libraries
     from tefm.rationale.judge import Keep
@@ -26,8 +27,6 @@ if TYPE_CHECKING:  # a stored rationale is shown at once, without torch and the 
     from tefm.records.layout import Slots
     from tefm.records.schema import Field
     from tefm.records.vectorise import Vectoriser
-
-Verdict = Literal["sufficient", "default", "insufficient"]
 
 #: Highest ranked present slots of a record that are shown as bars.
 BARS = 12

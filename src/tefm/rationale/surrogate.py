@@ -21,7 +21,6 @@ from torch.nn import functional as F
 from tefm.codes.network import Block, CodeNetwork
 from tefm.codes.quantiser import straight_through
 from tefm.console import progress
-from tefm.errors import InputError
 from tefm.language.calibrate import Calibration, Floats
 from tefm.rationale.config import RationaleConfig
 from tefm.rationale.judge import Judge, Keep, SlotSequences
@@ -172,10 +171,7 @@ class Agreement:
 def fit_surrogate(answers: Answers, judge: Judge, config: RationaleConfig) -> tuple[Surrogate, Agreement]:
     """Learn the judge's answers; a tenth of the training sequences, with all their versions, says when to stop."""
     held_S = held_out(answers.origin_S, config.seed)
-    if held_S.all() or not held_S.any():
-        raise InputError(
-            f"{len(answers.origin_S)} sequence(s) are too few to learn from", remedy="give at least 2, better 1,000"
-        )
+    assert held_S.any() and not held_S.all(), "at least two training sequences"
     p_SQ = torch.from_numpy(answers.p_SQ)
     if config.targets == "labels":
         p_SQ = F.one_hot(torch.from_numpy(judge.decide(answers.p_SQ)), answers.p_SQ.shape[1])

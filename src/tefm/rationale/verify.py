@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +17,9 @@ from tefm.language.calibrate import Floats
 from tefm.language.metrics import Interval, paired_difference
 from tefm.rationale.judge import Judge, Keep, SlotSequences
 from tefm.rationale.selection import By, Of, Over, order_over, top_k
+from tefm.rationale.verdict import Verdict
 from tefm.records.layout import Layout
 
-Verdict = Literal["sufficient", "default", "insufficient"]
 Numbers = NDArray[np.int64]
 
 #: Less evidence than this is none: the model says what it says of an empty record.

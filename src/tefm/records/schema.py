@@ -242,7 +242,7 @@ class Schema(BaseModel):
     def from_yaml(cls, text: str, *, file: str | Path | None = None) -> Schema:
         """A schema out of YAML text; what is wrong in it is named with its place and a remedy."""
         try:
-            body = yaml.load(text, _Text)
+            body = yaml.load(text, TextLoader)
         except yaml.YAMLError as error:
             raise SchemaError(
                 f"this is no valid YAML: {error}", file=file, remedy="mend the line, or begin with: tefm inspect TABLE"
@@ -266,7 +266,7 @@ class Schema(BaseModel):
         return _parse(cls, {**body, "fields": fields}, file=file)
 
 
-class _Text(yaml.SafeLoader):
+class TextLoader(yaml.SafeLoader):
     """YAML in which every value is the text that a person wrote: `on`, `No` and `010` mean themselves.
 
     What is to be a number, pydantic reads as one. A key that is given twice is a mistake, not a correction.
