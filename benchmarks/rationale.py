@@ -254,7 +254,7 @@ def growth(judge: Any, test: Any, rankings: dict[str, Any]) -> dict[str, Any]:
 
     found = {}
     for name, scores_ND in rankings.items():
-        keep_ND = until_sufficient(judge, scores_ND, test)
+        keep_ND = until_sufficient(judge, scores_ND, test, prune=False)  # what the order alone brings
         checked = verify(judge, test, keep_ND)
         size_S = np.bincount(test.sequence_N, keep_ND.sum(axis=1), minlength=len(test))
         passed_S = np.array([one.passed for one in checked])

@@ -204,11 +204,15 @@ def test_growth_agrees_with_a_search_of_every_size() -> None:
     sequences, _ = drawn(60, seed=3)
     scores_ND = np.random.default_rng(0).random(sequences.x_ND.shape)
     judge = judging(planted)
-    keep_ND = until_sufficient(judge, scores_ND, sequences)
+    keep_ND = until_sufficient(judge, scores_ND, sequences, prune=False)
     order_ND = order_over(scores_ND, sequences, "sequence")
     last_S = sequences.starts[1:] - 1
     sizes_S = np.bincount(sequences.sequence_N, keep_ND.sum(axis=1))
     assert sizes_S.tolist() == (order_ND[last_S, 0] + 1).tolist()
+    pruned_ND = until_sufficient(judge, scores_ND, sequences)
+    assert not (pruned_ND & ~keep_ND).any()
+    assert np.bincount(sequences.sequence_N, pruned_ND.sum(axis=1)).tolist() == [1] * len(sequences)
+    assert pruned_ND[last_S, 0].all(), "only the deciding slot is left"
     assert max(sizes_S) > 6
     assert all(v.passed for v in verify(judge, sequences, keep_ND))
 

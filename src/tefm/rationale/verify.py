@@ -110,6 +110,7 @@ def until_sufficient(
     *,
     over: Over = "sequence",
     most: int | None = None,
+    prune: bool = True,
 ) -> Keep:
     """Grow each rationale in ranked order until it passes, and return the smallest that does.
 
@@ -117,7 +118,7 @@ def until_sufficient(
     24, … are asked first, of all sequences at a time, then every size between the last that fails and the first that
     passes. Passing is not monotone: one more slot can take an answer away again. "The smallest" is therefore the
     smallest above the last of those coarse sizes that fail before one passes; a smaller one that passes between two
-    that fail is not looked for.
+    that fail is not looked for. At last `prune` drops, from the lowest rank up, each slot without which it still passes.
 
     All features always pass, unless nothing in the records argues for the answer: then nothing is kept.
     What does not pass within `most` slots keeps those.
@@ -132,12 +133,15 @@ def until_sufficient(
         limit_S = np.minimum(limit_S, most)
     full, nothing = _ask(judge, sequences, [there_ND, np.zeros_like(there_ND)])
 
-    def passes(at_A: Numbers, size_A: Numbers) -> NDArray[np.bool_]:
-        """Whether the first so many slots of these sequences are sufficient."""
-        asked, rows = sequences.select(at_A), sequences.records(at_A)
-        keep = order_ND[rows] < size_A[asked.sequence_N][:, None]
-        (alone,) = _ask(judge, asked, [keep])
+    def passes(at_A: Numbers, keep: Keep) -> NDArray[np.bool_]:
+        """Whether these slots of these sequences are sufficient."""
+        (alone,) = _ask(judge, sequences.select(at_A), [keep])
         return _sufficient(full.of(at_A), alone, nothing.of(at_A))
+
+    def first(at_A: Numbers, size_A: Numbers) -> Keep:
+        """The first so many slots of these sequences."""
+        keep: Keep = order_ND[sequences.records(at_A)] < np.repeat(size_A, sequences.lengths[at_A])[:, None]
+        return keep
 
     size_S, failed_S = limit_S.copy(), np.zeros(len(sequences), dtype=np.int64)
     # where there is no evidence, no choice of features has any
@@ -148,7 +152,7 @@ def until_sufficient(
         if not len(open_A):
             break
         size_A = np.minimum(size, limit_S[open_A])
-        passed_A = passes(open_A, size_A)
+        passed_A = passes(open_A, first(open_A, size_A))
         size_S[open_A[passed_A]] = size_A[passed_A]
         failed_S[open_A[~passed_A]] = size_A[~passed_A]
         open_A = open_A[~passed_A & (size_A < limit_S[open_A])]
@@ -158,9 +162,20 @@ def until_sufficient(
         at_A = np.repeat(np.arange(len(sequences)), between_S)
         first_A = np.repeat(np.cumsum(between_S) - between_S, between_S)
         size_A = failed_S[at_A] + 1 + np.arange(len(at_A)) - first_A
-        passed_A = passes(at_A, size_A)
+        passed_A = passes(at_A, first(at_A, size_A))
         np.minimum.at(size_S, at_A[passed_A], size_A[passed_A])
-    keep_ND: Keep = order_ND < size_S[sequences.sequence_N][:, None]
+    keep_ND = first(np.arange(len(sequences)), size_S)
+    if not prune:
+        return keep_ND
+    for place in range(int(size_S.max(initial=0)) - 1, -1, -1):
+        tried_ND = keep_ND & (order_ND != place)
+        several_S = np.bincount(sequences.sequence_N, tried_ND.sum(axis=1), minlength=len(sequences)) > 0
+        touched_S = np.bincount(sequences.sequence_N, (tried_ND != keep_ND).any(axis=1), minlength=len(sequences)) > 0
+        at_A = np.flatnonzero(several_S & touched_S & argued_S)
+        if len(at_A):
+            dropped_A = at_A[passes(at_A, tried_ND[sequences.records(at_A)])]
+            rows = sequences.records(dropped_A)
+            keep_ND[rows] = tried_ND[rows]
     return keep_ND
 
 
