@@ -570,7 +570,8 @@ record is coded again each time, and the model is the one that predicts, frozen.
   when the rationale is taken away. Both are differences of the probability of the predicted class.
 
 What it does not say: that the rationale is the only one (where the rest of the record gives the same answer too, the
-card says so), that the features cause the outcome, or that the prediction is right.
+card says so), that no other few features of the record would speak for another answer, that the features cause the
+outcome, or that the prediction is right.
 
 ## How it was measured
 
