@@ -20,7 +20,6 @@ from tefm.codes.coder import SlotCoder
 from tefm.console import progress
 from tefm.errors import InputError, did_you_mean
 from tefm.files import replacing
-from tefm.language.processes import is_first
 from tefm.language.vocabulary import CodeVocabulary
 from tefm.rationale.config import RationaleConfig
 from tefm.rationale.extractor import Explainer
@@ -61,7 +60,7 @@ def learn_to_explain(
     if path is not None and path.is_file():
         return load_explainer(coder, path)
     explainer = Explainer.fit(coder, slot_sequences(model, frame, sequences), judge_of(model), config)
-    if path is not None and is_first():
+    if path is not None:
         save_explainer(explainer, path)
     return explainer
 

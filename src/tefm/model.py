@@ -168,7 +168,7 @@ class TEFM:
             self.calibration_ = Calibration.fit(logits_SQ, held_labels, positive=self.positive_)
             self.figures_["validation"] = self._judged(logits_SQ, held_labels, shown).to_dict()
         rationale = self.config.rationale_config
-        if rationale is not None:
+        if rationale is not None and is_first():  # the others have nothing to save, and nobody to explain to
             note(f"stage 4 · the extractor inherits {len(training.sequences):,} sequences and the model as their judge")
             kept = work / "rationale.safetensors" if work else None
             self.explainer_ = learn_to_explain(self, training.frame, training.sequences, rationale, kept)
