@@ -306,7 +306,8 @@ def cost(sequences: int = 50, asked: int = 3) -> None:
     """
     from tefm.rationale.alternatives import by_greedy, by_kernel_shap
 
-    job = jobs()[0]
+    job = {**jobs()[0], "seed": stage3.EXPLORED}
+    judges([job])
     judge, coder, parts = open_judge(job["data"], job["seed"], "usual")
     training, labels = parts["train"]
     few = np.arange(400)

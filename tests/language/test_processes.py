@@ -127,7 +127,8 @@ def test_two_processes_learn_what_one_does(place: Path, whole: TEFM) -> None:
     np.testing.assert_allclose(first["p"], whole.predict_proba(place / "stays.csv"), atol=1e-4)
     weights = [torch.load(place / f"shared.{rank}.weights") for rank in (0, 1)]
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
-    assert sorted(path.name for path in (place / "shared").iterdir()) == ["claim.txt", "rationale.safetensors", "tokenizer"]
+    left = sorted(path.name for path in (place / "shared").iterdir())
+    assert left == ["claim.txt", "rationale.safetensors", "tokenizer"]
     assert TEFM.load(place / "shared.model", device="cpu").predict_proba(place / "stays.csv").tolist() == first["p"]
 
 

@@ -118,7 +118,7 @@ def until_sufficient(
     24, … are asked first, of all sequences at a time, then every size between the last that fails and the first that
     passes. Passing is not monotone: one more slot can take an answer away again. "The smallest" is therefore the
     smallest above the last of those coarse sizes that fail before one passes; a smaller one that passes between two
-    that fail is not looked for. At last `prune` drops, from the lowest rank up, each slot without which it still passes.
+    that fail is not looked for. At last `prune` drops, from the lowest rank up, each slot that is not needed to pass.
 
     All features always pass, unless nothing in the records argues for the answer: then nothing is kept.
     What does not pass within `most` slots keeps those.
