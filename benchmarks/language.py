@@ -832,7 +832,7 @@ def page(body: dict[str, Any]) -> str:
     for task, form in dict.fromkeys((row["task"], row["format"]) for row in body["tokens"]):
         of = {r["tokenizer"]: r["mean"] for r in body["tokens"] if (r["task"], r["format"]) == (task, form)}
         parts.append(f"| {task} | {form} | " + " | ".join(f"{of[name]:,.1f}" for name in families) + " |")
-    parts += ["\n## Throughput\n", "| device | blocks | data | form | tokens | sequences/s |", "| --- " * 6 + "|"]
+    parts += [THROUGHPUT, "| device | blocks | data | form | tokens | sequences/s |", "| --- " * 6 + "|"]
     for row in body["throughput"]:
         parts.append(
             f"| {row['device']} | {row['layers']} | {row['data']} | {row['form']} | {row['tokens']:.0f} "
@@ -841,6 +841,13 @@ def page(body: dict[str, Any]) -> str:
     # what has not been run has no row
     return "\n".join(part for part in parts if "| 0 | –" not in part) + "\n"
 
+
+THROUGHPUT = """
+## Throughput
+
+From token ids to scores, the best of several batch sizes for each form. One H200 GPU; CPU: Arm, diabetes130 on two
+cores, ddos on one. Flows as text (their last 8,000 tokens) were not measured on the GPU.
+"""
 
 FRESH_SPLITS = """
 ## Against LightGBM, on six fresh splits
