@@ -180,7 +180,7 @@ def card(model: TEFM) -> str:
         "",
         'model = TEFM.load("this folder")',
         'model.predict_table("new records.csv")',
-        'print(model.explain("new records.csv")[0].text)',
+        *(['print(model.explain("new records.csv")[0].text)'] if model.explainer_ is not None else []),
         "```",
         "",
     ]

@@ -305,6 +305,7 @@ def explain(
 ) -> None:
     """Explain predictions: the few features each rests on, checked with the model itself."""
     from tefm.explain import Choice
+    from tefm.explain import explain as explain_table
     from tefm.files import write_text
     from tefm.model import TEFM
     from tefm.rationale.rationale import to_json
@@ -314,7 +315,7 @@ def explain(
     if target is not None and target.suffix not in (".html", ".jsonl"):
         raise TefmError("rationales are written as HTML or JSON lines", value=target.name, remedy="--out page.html")
     chosen = Choice.checked({"keep": _share(keep), "of": of, "over": over, "by": by})
-    found = TEFM.load(model, device=device).explain(open_table(table, query=query), entities=entity, **dict(chosen))
+    found = explain_table(TEFM.load(model, device=device), open_table(table, query=query), chosen, entities=entity)
     if target is not None:
         lines = (json.dumps(to_json(one), ensure_ascii=False) + "\n" for one in found)
         write_text(target, to_html(found) if target.suffix == ".html" else "".join(lines))

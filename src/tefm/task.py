@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import yaml
 from pydantic import ConfigDict, model_validator
@@ -17,7 +17,9 @@ from tefm.language.prompts import Prompt, Style, positive_class
 from tefm.language.smollm2 import NAME as SMOLLM2
 from tefm.rationale.config import RationaleConfig
 from tefm.records.schema import Schema, TextLoader
-from tefm.settings import Settings
+from tefm.settings import Settings, StageSettings
+
+Stage = TypeVar("Stage", bound=StageSettings)
 
 #: Blocks that are kept when `layers` is not given: of SmolLM2 the first six did better than all thirty
 #: (docs/language.md); other backbones stay whole.
@@ -76,7 +78,7 @@ class ModelConfig(Settings):
     def _checked_early(self) -> ModelConfig:
         """Settings of later stages are checked before the first one takes its time."""
         try:
-            TokenizerConfig.preset(self.codes.get("preset", "default"), **_without(self.codes, "preset"))
+            _stage(TokenizerConfig, self.codes)
             self.tune_config  # noqa: B018
             self.align_config(0, "cuda")
             self.rationale_config  # noqa: B018
@@ -90,16 +92,14 @@ class ModelConfig(Settings):
 
     @property
     def tune_config(self) -> TuneConfig:
-        given = {"seed": self.seed, **self.tune}
-        config = TuneConfig.preset(given.get("preset", "default"), **_without(given, "preset"))
+        config = _stage(TuneConfig, {"seed": self.seed, **self.tune})
         copies = self.masked_copies if self.inputs == "codes" else 0
         return config.model_copy(update={"epochs": config.epochs / (1 + copies)})
 
     def align_config(self, sequences: int, device: str) -> AlignConfig | None:
         """The settings of stage 2, or None where it is left out."""
         if isinstance(self.align, dict):
-            given = {"seed": self.seed, **self.align}
-            return AlignConfig.preset(given.get("preset", "default"), **_without(given, "preset"))
+            return _stage(AlignConfig, {"seed": self.seed, **self.align})
         if self.align == "none" or (self.align == "auto" and (sequences >= ALIGN_BELOW or device == "cpu")):
             return None
         return AlignConfig.preset("default" if self.align == "auto" else self.align, seed=self.seed)
@@ -110,8 +110,7 @@ class ModelConfig(Settings):
         if self.rationale == "none" or self.inputs == "text":
             return None
         chosen = {"preset": self.rationale} if isinstance(self.rationale, str) else self.rationale
-        given = {"preset": "default", "seed": self.seed, **chosen}
-        return RationaleConfig.preset(given["preset"], **_without(given, "preset"))
+        return _stage(RationaleConfig, {"seed": self.seed, **chosen})
 
     def positive_number(self, classes: Sequence[str], counts: Sequence[int]) -> int:
         """The number of the class that is asked for; of more than two, the last."""
@@ -137,6 +136,11 @@ class ModelConfig(Settings):
             record=schema.record,
             **_without(given, "preset", "style"),
         )
+
+
+def _stage(config: type[Stage], settings: dict[str, Any]) -> Stage:
+    """The config of a stage out of its settings, of which one may be the name of a preset."""
+    return config.preset(settings.get("preset", "default"), **_without(settings, "preset"))
 
 
 def _without(settings: dict[str, Any], *names: str) -> dict[str, Any]:

@@ -31,6 +31,17 @@ from tefm.language.vocabulary import CodeVocabulary, TokenIds, extend, start_row
 from tefm.records.phrases import Phrases
 
 
+def rows_of(starts: NDArray[np.integer], chosen: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The rows of some sequences, one sequence after another, and where each begins among them.
+
+    >>> rows_of(np.array([0, 2, 5]), np.array([1, 0]))
+    (array([2, 3, 4, 0, 1]), array([0, 3, 5]))
+    """
+    rows = [np.arange(starts[i], starts[i + 1]) for i in chosen]
+    at = np.concatenate(rows).astype(np.int64) if rows else np.zeros(0, dtype=np.int64)
+    return at, np.concatenate([[0], np.cumsum([len(part) for part in rows])]).astype(np.int64)
+
+
 @dataclass(frozen=True)
 class CodeSequences:
     """Sequences as codes: the records of all of them one after another, and where each begins."""
@@ -46,9 +57,7 @@ class CodeSequences:
 
     def select(self, chosen: NDArray[np.integer]) -> CodeSequences:
         """Some of the sequences, by number."""
-        rows = [np.arange(self.starts[i], self.starts[i + 1]) for i in chosen]
-        starts = np.concatenate([[0], np.cumsum([len(part) for part in rows])]).astype(np.int64)
-        at = np.concatenate(rows) if rows else np.zeros(0, dtype=np.int64)
+        at, starts = rows_of(self.starts, chosen)
         return CodeSequences(
             self.codes_NK[at],
             starts,

@@ -16,10 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tefm.language.calibrate import Calibration, Floats
-from tefm.language.reader import CodeSequences
+from tefm.language.reader import CodeSequences, rows_of
 from tefm.records.layout import Slots
 
 Keep = NDArray[np.bool_]
+Encode = Callable[[Slots], NDArray[np.integer[Any]]]
 
 
 @dataclass(frozen=True)
@@ -52,15 +53,14 @@ class SlotSequences:
 
     def records(self, chosen: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
         """The rows of some sequences, by number."""
-        rows = [np.arange(self.starts[i], self.starts[i + 1]) for i in chosen]
-        return np.concatenate(rows) if rows else np.zeros(0, dtype=np.int64)
+        return rows_of(self.starts, chosen)[0]
 
     def select(self, chosen: NDArray[np.integer[Any]]) -> SlotSequences:
         """Some of the sequences, by number; a number may come several times."""
-        at = self.records(chosen)
+        at, starts = rows_of(self.starts, chosen)
         return SlotSequences(
             self.x_ND[at],
-            np.concatenate([[0], np.cumsum(self.lengths[chosen])]).astype(np.int64),
+            starts,
             None if self.texts is None else [self.texts[i] for i in chosen],
             None if self.gaps is None else [self.gaps[row] for row in at],
         )
@@ -70,12 +70,16 @@ class SlotSequences:
         assert keep_ND.shape == self.x_ND.shape, "one mask per record"
         return replace(self, x_ND=np.where(keep_ND, self.x_ND, 0).astype(self.x_ND.dtype))
 
+    def coded(self, encode: Encode) -> CodeSequences:
+        """What a language model reads of them."""
+        return CodeSequences(encode(self.x_ND), self.starts, self.texts, self.gaps)
+
 
 @dataclass(frozen=True)
 class Judge:
     """Slots in, probabilities out."""
 
-    encode: Callable[[Slots], NDArray[np.integer[Any]]]
+    encode: Encode
     #: per sequence of codes the logits of the classes
     logits: Callable[[CodeSequences], NDArray[Any]]
     calibration: Calibration
@@ -84,8 +88,7 @@ class Judge:
         """Per sequence the probability of each class; sequences that read the same are asked about once."""
         if keep_ND is not None:
             sequences = sequences.masked(keep_ND)
-        codes_NK = self.encode(sequences.x_ND)
-        found = CodeSequences(codes_NK, sequences.starts, sequences.texts, sequences.gaps)
+        found = sequences.coded(self.encode)
         first, of_first = _distinct(found)
         return self.calibration.probabilities(self.logits(found.select(first)))[of_first]
 

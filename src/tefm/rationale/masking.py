@@ -5,16 +5,11 @@ Shapes: S sequences, N records of all of them, D slots.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from tefm.language.reader import CodeSequences
-from tefm.rationale.judge import Keep, SlotSequences
+from tefm.rationale.judge import Encode, Keep, SlotSequences
 from tefm.rationale.selection import order_of
-from tefm.records.layout import Slots
 
 
 def random_keep(sequences: SlotSequences, rng: np.random.Generator, least: float = 0.03) -> Keep:
@@ -31,9 +26,7 @@ def random_keep(sequences: SlotSequences, rng: np.random.Generator, least: float
     return keep_ND
 
 
-def with_masked_copies(
-    sequences: SlotSequences, encode: Callable[[Slots], NDArray[np.integer[Any]]], copies: int, seed: int
-) -> CodeSequences:
+def with_masked_copies(sequences: SlotSequences, encode: Encode, copies: int, seed: int) -> CodeSequences:
     """The codes of sequences, and after them of so many copies of each of which only a random part is kept.
 
     A language model that reads whole records only has never been told what to say of one with three features, and
@@ -42,4 +35,4 @@ def with_masked_copies(
     rng = np.random.default_rng((seed, 4))
     many = sequences.select(np.tile(np.arange(len(sequences)), 1 + copies))
     masks = [np.ones(sequences.x_ND.shape, dtype=bool), *(random_keep(sequences, rng) for _ in range(copies))]
-    return CodeSequences(encode(many.masked(np.concatenate(masks)).x_ND), many.starts, many.texts, many.gaps)
+    return many.masked(np.concatenate(masks)).coded(encode)

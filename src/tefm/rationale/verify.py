@@ -171,7 +171,7 @@ def until_sufficient(
         tried_ND = keep_ND & (order_ND != place)
         several_S = np.bincount(sequences.sequence_N, tried_ND.sum(axis=1), minlength=len(sequences)) > 0
         touched_S = np.bincount(sequences.sequence_N, (tried_ND != keep_ND).any(axis=1), minlength=len(sequences)) > 0
-        at_A = np.flatnonzero(several_S & touched_S & argued_S)
+        at_A = np.flatnonzero(several_S & touched_S)
         if len(at_A):
             dropped_A = at_A[passes(at_A, tried_ND[sequences.records(at_A)])]
             rows = sequences.records(dropped_A)
