@@ -32,6 +32,8 @@ LIGHTGBM: Mapping[str, Any] = {
     "deterministic": True,
     "force_row_wise": True,
     "verbosity": -1,
+    # as many threads as OpenMP is allowed: on cores that others use too, threads waiting for each other cost far more
+    "n_jobs": 0,
 }
 
 #: Enough for a standard error to about 5% of itself (1 / √(2 × 200)).

@@ -161,7 +161,7 @@ def by_tree_shap(
             value=labels.tolist()[0] if len(labels) else None,
             remedy="give training sequences of at least two classes",
         )
-    model = _library("lightgbm").LGBMClassifier(**LIGHTGBM, n_jobs=0, random_state=seed)
+    model = _library("lightgbm").LGBMClassifier(**LIGHTGBM, random_state=seed)
     unordered = [number for number, slot in enumerate(layout.slots) if slot.kind == "category"]
     model.fit(training.last_SD, labels, categorical_feature=unordered)
     if labels_S is None:
