@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,7 @@ def test_windows_with_a_background(backbones: dict[str, Path]) -> None:
     assert found.scores.auroc.value > 0.9
     said = model.predict_table(table)
     assert said.columns == ["segment", "records", "predicted", "p(no)", "p(yes)"]
+    assert said["segment"][:2].to_list() == ["0", "1"]
     assert said["records"].to_list() == [5] * 20 + [3]
     assert found.tokens_mean > 12
 
@@ -258,6 +260,17 @@ def test_what_is_asked_is_checked_before_any_training(
     settings: dict[str, Any], parts: list[str], backbones: dict[str, Path], explained: Explained
 ) -> None:
     explained(SettingsError, lambda: quick(backbones["llama"], **settings).fit(TRAINING), *parts)
+
+
+def test_what_is_learned_from_is_said_first(backbones: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    notes: list[str] = []
+    monkeypatch.setattr("tefm.model.note", notes.append)
+    with pytest.raises(SettingsError):
+        quick(backbones["llama"], layers=99).fit(stays(40))
+    assert len(notes) == 1
+    counts = [int(found) for found in re.findall(r"\d+", notes[0])]
+    assert counts == [36, *counts[1:3], 4]
+    assert sum(counts[1:3]) == 36
 
 
 # ---- tables that are not as they were ---------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,8 @@ from tefm.records.sequences import PARTS, Sequences, split
 from tefm.records.vectorise import Vectoriser
 from tefm.task import Split, Task
 
+#: With fewer test sequences of a class than this, what the figures say about it is chance.
+FEW = 20
 #: Sequences whose texts are counted: counting a long text takes longer than predicting from its codes.
 COUNTED = 200
 
@@ -38,6 +40,8 @@ class Outcome:
     #: figures of tabular models on the same sequences; empty when LightGBM is not installed
     baselines: dict[str, dict[str, Any]] = field(default_factory=dict)
     tokens: list[Account] = field(default_factory=list)
+    #: what a reader of the figures has to know
+    remarks: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -46,6 +50,7 @@ class Outcome:
             "test": self.test.to_dict(),
             "baselines": {name: found["test_calibrated"] for name, found in self.baselines.items()},
             "tokens": [vars(found) for found in self.tokens],
+            "remarks": list(self.remarks),
         }
 
 
@@ -77,6 +82,7 @@ def fit_frame(
     assert model.schema is not None, "the schema is known"
     sequences = model.sequences(frame, model.schema, file=file)
     parts = split(sequences, shares=shares.shares, by=shares.by, seed=shares.seed)
+    parts, unseen = without_unseen(sequences, parts)
     tables = {part: frame[np.sort(sequences.select(parts == part).rows)] for part in PARTS}
     model.fit(tables["train"], validation=tables["validation"], checkpoint=checkpoint)
     test = model.evaluate(tables["test"])
@@ -84,7 +90,28 @@ def fit_frame(
     judged, of_judged = judged_sequences(model, sequences, parts)
     counts: dict[str, int] = {part: int((of_judged == part).sum()) for part in PARTS}
     baselines = compared(model, frame, judged, of_judged) if compare else {}
-    return Outcome(model, counts, test, baselines, count_tokens(model, frame, judged.select(of_judged == "test")))
+    tested = judged.select(of_judged == "test")
+    remarks = (*unseen, *rare(model.classes_, tested))
+    return Outcome(model, counts, test, baselines, count_tokens(model, frame, tested), remarks)
+
+
+def without_unseen(sequences: Sequences, parts: NDArray[np.str_]) -> tuple[NDArray[np.str_], list[str]]:
+    """Parts without the sequences whose class is not in the training part, and a remark about them."""
+    labels = sequences.labels if sequences.labels is not None else np.full(len(sequences), None)
+    known = {None, *labels[parts == "train"]}
+    unseen = np.array([label not in known for label in labels])
+    if not unseen.any():
+        return parts, []
+    names = ", ".join(sorted(set(labels[unseen])))
+    remark = f"{unseen.sum():,} sequences are not judged: no training sequence has their class ({names})"
+    return np.where(unseen, "", parts), [remark]
+
+
+def rare(classes: Sequence[str], tested: Sequences) -> list[str]:
+    """A remark about the classes that are too rare to be judged."""
+    counts = {name: int((np.asarray(tested.labels) == name).sum()) for name in classes}
+    few = [f"{name} ({count})" for name, count in counts.items() if count < FEW]
+    return [f"few test sequences, so chance decides about: {', '.join(few)}"] if few else []
 
 
 def judged_sequences(model: TEFM, sequences: Sequences, parts: NDArray[np.str_]) -> tuple[Sequences, NDArray[np.str_]]:

@@ -135,6 +135,8 @@ class TEFM:
         training, held = self._parts(table, validation)
         self.classes_, labels_S = class_numbers(np.asarray(training.sequences.labels))
         counts = np.bincount(labels_S, minlength=len(self.classes_)).tolist()
+        told = ", ".join(f"{count:,} {name}" for name, count in zip(self.classes_, counts, strict=True))
+        note(f"{len(training.sequences):,} sequences to learn from ({told}), {len(held.sequences):,} held out")
         self.positive_ = self.config.positive_number(self.classes_, counts)
         self.prompt_ = self.config.prompt_for(self.classes_, self.positive_, self._fitted_schema)
         # what can be refused is refused before the first stage takes its time

@@ -148,6 +148,8 @@ def ceiling_table(scores: dict[str, Score], *, task_aware: bool) -> RichTable:
 
 # ---- predictions ------------------------------------------------------------------------------------------------
 
+#: A bootstrap over fewer sequences than this gives intervals that are too narrow.
+FEW = 50
 FIGURES = {
     "auroc": "AUROC",
     "accuracy": "accuracy",
@@ -163,7 +165,10 @@ def evaluation_table(found: Evaluation) -> RichTable:
     figures = found.to_dict()
     rows: list[tuple[str | None, ...]] = [(name, *_interval(figures[key])) for key, name in FIGURES.items()]
     rows.append(("tokens per sequence", f"{found.tokens_mean:.1f}", None))
-    return table(f"{found.scores.n:,} sequences", ("figure", "value", "95%"), rows)
+    made = table(f"{found.scores.n:,} sequences", ("figure", "value", "95%"), rows)
+    if found.scores.n < FEW:
+        made.caption = "too few sequences for the intervals to hold"
+    return made
 
 
 def outcome_tables(outcome: Outcome) -> Iterator[RenderableType]:
@@ -177,6 +182,8 @@ def outcome_tables(outcome: Outcome) -> Iterator[RenderableType]:
         rows.append((name, *(_short(found["test_calibrated"][key]) for key in FIGURES), None))
     counts = ", ".join(f"{count:,} {part}" for part, count in outcome.sequences.items())
     yield table(f"test part ({counts} sequences)", ("", *FIGURES.values(), "tokens"), rows)
+    for remark in outcome.remarks:
+        yield Text(f"! {remark}", style="yellow")
     if outcome.model.alignment_ is not None:
         yield alignment_table(outcome.model.alignment_)
     yield token_table(outcome.tokens)
@@ -204,10 +211,14 @@ def alignment_table(found: Alignment) -> RichTable:
     return table(title, ("", "from words", "true codes", "most common value"), rows)
 
 
-def prediction_table(found: pl.DataFrame, most: int = 20) -> RichTable:
-    """The first predictions."""
+def prediction_table(found: pl.DataFrame, most: int = 20, classes: int = 4) -> RichTable:
+    """The first predictions; of many classes, only the probability of the one that is predicted."""
     title = f"{found.height:,} predictions" + (f", the first {most}" if found.height > most else "")
-    return table(title, found.columns, [[figure(value) for value in row] for row in found.head(most).rows()])
+    columns, rows = found.columns, found.head(most).rows()
+    if len(columns) > 3 + classes:  # the sequence, its records and its class come first
+        rows = [(*row[:3], row[columns.index(f"p({row[2]})")]) for row in rows]
+        columns = [*columns[:3], "its probability"]
+    return table(title, columns, rows)
 
 
 def _interval(found: dict[str, float | None]) -> tuple[str, str | None]:

@@ -39,6 +39,12 @@ FIELDS: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
     "fractions": ("rate", repeated(0.5, 1.25, None), {"kind": "number"}),
     "numbers as text": ("age", repeated("31", "45", " 62 "), {"kind": "number"}),
     "numbers with words for missing": ("age", repeated("31", "NA", "62", "?", "45"), {"kind": "number"}),
+    "thousands set apart": ("spent", repeated("22,946.46", "-1,200", "87"), {"kind": "number"}),
+    "a decimal comma": ("rate", repeated("12,5", "7,25"), {"kind": "category"}),
+    "numbers with a dash": ("age", repeated("31", "-", "62"), {"kind": "number", "absent": ("-",)}),
+    "yes, no and a dash": ("icu", repeated("Yes", "–", "No"), {"kind": "flag", "absent": ("–",)}),
+    "words with a dash": ("ward", repeated("A", "--", "B"), {"kind": "category", "absent": ("--",)}),
+    "plus and minus": ("test", repeated("+", "-", None), {"kind": "category"}),
     "infinite numbers": ("rate", repeated("1.5", "Infinity", "-inf", "2"), {"kind": "number"}),
     "one number and gaps": ("x", repeated(7, None), {"kind": "number"}),
     "words": ("ward", repeated("A", "B", "B", None), {"kind": "category"}),
@@ -93,6 +99,7 @@ IGNORED: dict[str, tuple[str, Any, str]] = {
     "dates": ("x", [dt.date(2024, 1, 1) + dt.timedelta(days=i % 9) for i in range(ROWS)], "--time"),
     "times": ("x", [dt.datetime(2024, 1, 1) + dt.timedelta(hours=i % 9) for i in range(ROWS)], "--time"),
     "dates as text": ("x", repeated("2024-01-31", "2024-02-01", None), "--time"),
+    "dates with the day first": ("x", repeated("31/01/2024", "1.2.2024", "-"), "--time"),
     "times as text": ("x", repeated("2024-01-31T08:30", "2024-02-01 09:00:00"), "--time"),
     "free text": ("x", [NOTE.format(i) for i in range(ROWS)], "`text:`"),
     "lists of lists": ("x", repeated([["a"]], [["b"], []]), "lists inside lists"),
@@ -222,3 +229,9 @@ def test_the_sample_is_spread_over_the_table(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("tefm.records.infer.SAMPLE", 50)
     table = pl.DataFrame({"late": [None] * 800 + [1.5, 2.5, 3.5, 4.5] * 50, "always": ["a", "b"] * 500})
     assert [field.name for field in infer_schema(table).fields] == ["late", "always"]
+
+
+def test_numbers_with_thousands_and_dashes_are_read_as_they_were_taken() -> None:
+    table = pl.DataFrame({"spent": repeated("2,000.5", "-", "-1,500", "700"), "icu": repeated("Yes", "-", "No", "No")})
+    vectoriser = Vectoriser.fit(table, infer_schema(table))
+    assert vectoriser.transform(table)[:4].tolist() == [[3, 1], [0, 0], [1, 0], [2, 0]]

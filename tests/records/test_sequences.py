@@ -76,7 +76,7 @@ class TestByEntity:
     def test_without_entity_every_record_is_a_sequence(self):
         sequences = by_entity(table(["b", "a", "b"], [3, 2, 1]), FLOWS)
         assert sequences.rows.tolist() == [0, 1, 2]
-        assert sequences.ids.tolist() == ["record 0", "record 1", "record 2"]
+        assert sequences.ids.tolist() == ["0", "1", "2"]
 
     def test_without_label(self):
         sequences = by_entity(table(["a", "b"]), PATIENTS.model_copy(update={"label": None}))
@@ -158,7 +158,7 @@ class TestByWindow:
             whole = by_window(frame, FLOWS, size)
             assert set(whole.lengths) == {size}
             assert len(whole) == len(times) // size
-            assert whole.ids[0] == "segment 0"
+            assert whole.ids[0] == "0"
 
     def test_label_is_that_of_the_last_record_or_the_first_unusual_one(self):
         frame = table(["a"] * 8, ill=["ok", "ddos", "ok", "scan", "ok", "ok", None, None])
@@ -278,3 +278,14 @@ class TestLabels:
     def test_balance_needs_two_classes(self):
         with pytest.raises(InputError, match="nothing to tell apart"):
             balance(labelled(["a", "a"]))
+
+
+def test_a_class_of_one_is_learned_from() -> None:
+    """In the test it would be a class that nobody has learned."""
+    labels = ["common"] * 40 + [f"rare {i}" for i in range(12)]
+    frame = pl.DataFrame({"x": range(52), "label": labels})
+    sequences = by_entity(frame, Schema.from_yaml("{label: label, fields: {x: number}}"))
+    for seed in range(5):
+        parts = split(sequences, seed=seed)
+        assert set(parts[40:]) == {"train"}
+        assert {"validation", "test"} <= set(parts[:40])

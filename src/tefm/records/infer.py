@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ import polars as pl
 from tefm.errors import InputError, SchemaError, did_you_mean
 from tefm.records.read import Table, open_table
 from tefm.records.schema import FALSE_WORDS, MISSING_WORDS, TRUE_WORDS, Field, Schema
-from tefm.records.words import text_of
+from tefm.records.words import as_numbers, text_of
 
 #: Rows looked at, spread over the first rows of the table: a file sorted by time begins with its oldest habits.
 SAMPLE = 20_000
@@ -40,7 +40,9 @@ ENTITY_NAME = re.compile(
 LABEL_NAME = re.compile(r"^(label|labels|target|class|outcome|y)$", re.IGNORECASE)
 NUMBERED = re.compile(r"^(.*?)[_\s]?(\d+)$")
 DELIMITERS = (";", "|")
-DATE = re.compile(r"^\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2})?")
+DATE = re.compile(r"^(\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2})?|\d{1,2}[./-]\d{1,2}[./-]\d{4}(\s|$))")
+#: What people write into a cell that has nothing to say.
+DASHES = frozenset(("-", "--", "–", "—"))
 
 
 @dataclass(frozen=True)
@@ -125,14 +127,14 @@ def _role(series: pl.Series, role: str) -> Guess:
     return Guess(series.name, role, "by name or as told", series.n_unique(), series.null_count() / len(series))
 
 
-def _guess(series: pl.Series) -> Guess:
+def _guess(series: pl.Series, missing: Sequence[str] = MISSING_WORDS) -> Guess:
     """The kind of one column."""
     name = series.name
     if isinstance(series.dtype, pl.List):
         return _list(series)
     if series.dtype.is_temporal():
         return _ignored(series, "a date or time: name it with --time to order by it", series.drop_nulls().n_unique())
-    words = text_of(series, MISSING_WORDS)
+    words = text_of(series, missing)
     present = words.drop_nulls()
     counts = present.alias("word").value_counts(sort=True)  # a column may itself be called "count"
     distinct = counts.height
@@ -140,10 +142,13 @@ def _guess(series: pl.Series) -> Guess:
         return _ignored(words, "always missing", 0)
     if distinct == 1 and len(present) == len(words):  # with gaps, being there says something
         return _ignored(words, f"always {counts['word'][0]!r}", 1)
+    dashes = tuple(sorted(DASHES.intersection(counts["word"])))
+    if dashes and distinct > 1 + len(dashes):  # beside one other word, "+" or "x", a dash says something
+        return _with_absent(_guess(series, (*missing, *dashes)), dashes)
     lower = {word.lower() for word in counts["word"]} if distinct <= 2 else set()
     if lower & {*TRUE_WORDS} and lower <= {*TRUE_WORDS, *FALSE_WORDS}:
         return _field(words, Field(name=name, kind="flag"), "yes or no", distinct)
-    numbers = present.cast(pl.Float64, strict=False)
+    numbers = as_numbers(present)
     if numbers.null_count() <= (1 - NUMERIC_SHARE) * len(numbers):
         return _number(words, present, numbers, distinct)
     return _text(words, present, distinct)
@@ -169,8 +174,7 @@ def _number(words: pl.Series, present: pl.Series, numbers: pl.Series, distinct: 
     odd = tuple(sorted(set(present.filter(numbers.is_null())))) if numbers.null_count() else ()
     if len(odd) > MOST_WORDS:  # a code list such as ICD: 250.01, 428, V45, E878
         return _text(words, present, distinct)
-    note = f"; {', '.join(map(repr, odd[:3]))} taken as absent" if odd else ""
-    return _field(words, Field(name=name, kind="number", absent=odd), f"numbers{note}", distinct)
+    return _with_absent(_field(words, Field(name=name, kind="number"), "numbers", distinct), odd)
 
 
 def _text(words: pl.Series, present: pl.Series, distinct: int) -> Guess:
@@ -193,6 +197,14 @@ def _text(words: pl.Series, present: pl.Series, distinct: int) -> Guess:
 
 def _field(column: pl.Series, field: Field, why: str, distinct: int) -> Guess:
     return Guess(column.name, field.kind, why, distinct, column.null_count() / len(column), field)
+
+
+def _with_absent(guess: Guess, odd: tuple[str, ...]) -> Guess:
+    """The same guess, with words of the column that mean absent in it."""
+    if guess.field is None or not odd:
+        return guess
+    field = guess.field.model_copy(update={"absent": (*guess.field.absent, *odd)})
+    return replace(guess, field=field, why=f"{guess.why}; {', '.join(map(repr, odd[:3]))} taken as absent")
 
 
 def _ignored(column: pl.Series, why: str, distinct: int) -> Guess:

@@ -38,7 +38,7 @@ class Sequences:
     rows: NDArray[np.int64]
     #: where each sequence starts in `rows`, and the end of the last one
     starts: NDArray[np.int64]
-    #: the entity, or "segment 0", "segment 1", …
+    #: the entity, or "0", "1", … where records or windows have no name
     ids: Texts
     #: one per sequence, None where it has no label; None altogether when the schema has no label
     labels: Texts | None
@@ -94,7 +94,7 @@ def by_entity(
     when, labels = roles.time_ranks(frame, schema, file), roles.labels(frame, schema, file)
     if schema.entity is None:
         numbers = np.arange(frame.height)
-        return _sequences(numbers, numbers, _numbered(schema.record, frame.height), when, labels, background)
+        return _sequences(numbers, numbers, _numbered(frame.height), when, labels, background)
     who = roles.entities(frame, schema.entity, schema, file)
     numbered = pl.DataFrame({"who": who}).with_row_index("row").cast({"row": pl.Int64})
     first = numbered.select(pl.col("row").min().over("who")).to_series().to_numpy()  # names the entity of each row
@@ -130,7 +130,7 @@ def by_window(
                 remedy="give more records, a smaller size, or drop_last=False",
             )
     starts = np.arange(0, len(rows), size)
-    return _sequences(rows, starts, _numbered("segment", len(starts)), when, labels, background)
+    return _sequences(rows, starts, _numbered(len(starts)), when, labels, background)
 
 
 def split(
@@ -258,6 +258,8 @@ def _shared_out(sizes_S: NDArray[np.int64], shares: NDArray[np.float64]) -> NDAr
     for stratum, size in enumerate(sizes_S):
         behind = quota_SP[: stratum + 1].sum(axis=0) - counts_SP[: stratum + 1].sum(axis=0)
         behind[quota_SP[stratum] == counts_SP[stratum]] = -np.inf
+        if shares[0] > 0 and not counts_SP[stratum, 0]:  # a class of one can only be learned from
+            behind[0] = np.inf
         left = size - counts_SP[stratum].sum()
         counts_SP[stratum, np.argsort(-behind, kind="stable")[:left]] += 1
     for part in np.flatnonzero((counts_SP.sum(axis=0) == 0) & (shares > 0)):
@@ -267,5 +269,5 @@ def _shared_out(sizes_S: NDArray[np.int64], shares: NDArray[np.float64]) -> NDAr
     return counts_SP
 
 
-def _numbered(name: str, count: int) -> Texts:
-    return np.array([f"{name} {i}" for i in range(count)], dtype=object)
+def _numbered(count: int) -> Texts:
+    return np.array([str(i) for i in range(count)], dtype=object)

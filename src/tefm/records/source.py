@@ -106,7 +106,8 @@ def refuse_duplicates(names: Sequence[str], file: str | Path) -> None:
             f"column names occur more than once: {', '.join(map(repr, twice))}",
             file=file,
             column=twice[0],
-            remedy=f"rename them in the file, or for a CSV give `column_names=` with {len(names)} different names",
+            remedy="rename them in the file, or open a CSV in Python: "
+            f"open_table(path, column_names=[…]) with {len(names)} different names",
         )
 
 

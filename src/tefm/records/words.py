@@ -21,6 +21,9 @@ from numpy.typing import NDArray
 from tefm.errors import InputError
 from tefm.records.schema import Field
 
+#: A number whose thousands are set apart by commas.
+THOUSANDS = r"^[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?$"
+
 
 @dataclass(frozen=True)
 class Words:
@@ -85,6 +88,16 @@ def _as_word(value: object) -> str:
     return "" if value is None else str(value)
 
 
+def as_numbers(text: pl.Series) -> pl.Series:
+    """Text as floats, null where it is no number; 22,946.46 is one, 12,5 is none (a decimal comma, or two values).
+
+    >>> as_numbers(pl.Series(["7", "22,946.46", "12,5", "old"])).to_list()
+    [7.0, 22946.46, None, None]
+    """
+    plain = pl.when(text.str.contains(THOUSANDS)).then(text.str.replace_all(",", "")).otherwise(text)
+    return pl.select(plain).to_series().cast(pl.Float64, strict=False)
+
+
 def numbers_of(series: pl.Series, field: Field, missing: Iterable[str], *, file: str | None) -> NDArray[np.float64]:
     """A column as floats, NaN where absent; a word that is no number and not declared missing is an error."""
     known = frozenset(missing)
@@ -115,7 +128,7 @@ def _as_floats(series: pl.Series, field: Field, missing: frozenset[str], file: s
     text = series.cast(pl.String)
     values = text.cast(pl.Float64, strict=False)
     if values.null_count() > text.null_count():
-        values = text.str.strip_chars().cast(pl.Float64, strict=False)
+        values = as_numbers(text.str.strip_chars())
         failed = text.is_not_null() & values.is_null()
         for word, count in text.filter(failed).alias("word").value_counts(sort=True).rows():
             if word.strip() and word.strip().lower() not in missing:

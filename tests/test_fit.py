@@ -1,0 +1,85 @@
+"""A task from table to figures: what is judged, and what is said about figures that mean little."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from conftest import quick, stays
+from rich.console import Console
+
+from tefm.fit import fit_frame, rare, without_unseen
+from tefm.language.metrics import score
+from tefm.model import Evaluation
+from tefm.records.schema import Schema
+from tefm.records.sequences import Sequences, by_entity
+from tefm.tables import evaluation_table, outcome_tables, prediction_table
+from tefm.task import Split
+
+
+def shown(*parts: Any) -> str:
+    console = Console(width=200)
+    with console.capture() as capture:
+        for part in parts:
+            console.print(part)
+    return capture.get()
+
+
+def labelled(*labels: str | None) -> Sequences:
+    frame = pl.DataFrame({"x": range(len(labels)), "label": labels})
+    return by_entity(frame, Schema.from_yaml("{label: label, fields: {x: number}}"))
+
+
+def test_a_class_without_training_sequences_is_not_judged() -> None:
+    sequences = labelled("a", "b", "c", "a", None, "c")
+    parts = np.array(["train", "train", "test", "test", "test", "validation"])
+    found, remarks = without_unseen(sequences, parts)
+    assert found.tolist() == ["train", "train", "", "test", "test", ""]
+    assert len(remarks) == 1
+    assert "2 sequences are not judged" in remarks[0]
+    assert "(c)" in remarks[0]
+    found, remarks = without_unseen(sequences.select([0, 1, 3, 4]), parts[[0, 1, 3, 4]])
+    assert (found.tolist(), remarks) == (parts[[0, 1, 3, 4]].tolist(), [])
+
+
+def test_rare_classes_are_named() -> None:
+    assert rare(("a", "b", "c"), labelled(*"a" * 30, *"b" * 3)) == [
+        "few test sequences, so chance decides about: b (3), c (0)"
+    ]
+    assert rare(("a", "b"), labelled(*"a" * 30, *"b" * 20)) == []
+
+
+def test_a_new_class_at_the_end_of_a_table_does_not_stop_the_fit(backbones: dict[str, Path]) -> None:
+    """Split by time, it is in the test part alone."""
+    frame = stays(60)
+    last = frame["day"].sort().gather(range(-4, 0))
+    frame = frame.with_columns(died=pl.when(pl.col("day").is_in(last.implode())).then(pl.lit("lost")).otherwise("died"))
+    model = quick(backbones["llama"], rationale="none")
+    outcome = fit_frame(model, frame, Split(by="time", shares=(0.6, 0.2, 0.2)), compare=False)
+    assert model.classes_ == ("no", "yes")
+    assert "(lost)" in outcome.remarks[0]
+    assert "chance decides about" in outcome.remarks[1]
+    assert outcome.sequences["test"] == outcome.test.scores.n < 12
+    assert outcome.to_dict()["remarks"] == list(outcome.remarks)
+    assert "! few test sequences" in shown(*outcome_tables(outcome))
+
+
+def test_an_evaluation_on_few_sequences_says_so() -> None:
+    def told(count: int) -> str:
+        labels = np.arange(count) % 2
+        p = np.full((count, 2), 0.5)
+        return shown(evaluation_table(Evaluation(score(p, labels, ("no", "yes"), resamples=10), 8.0, 8.0)))
+
+    assert "too few sequences" in told(6)
+    assert "too few sequences" not in told(60)
+
+
+@pytest.mark.parametrize(("classes", "columns"), [(2, 5), (15, 4)])
+def test_predictions_of_many_classes_fit_the_terminal(classes: int, columns: int) -> None:
+    probabilities = {f"p(class {i})": [0.75 if i == 1 else 0.0] for i in range(classes)}
+    found = prediction_table(pl.DataFrame({"host": ["a"], "records": [3], "predicted": ["class 1"], **probabilities}))
+    assert len(found.columns) == columns
+    assert "0.7500" in shown(found)
