@@ -39,6 +39,7 @@ from tefm.rationale.surrogate import (
     Surrogate,
     fit_surrogate,
     latents,
+    one_cycle,
     read_latent,
     rows_of,
     slots_tensor,
@@ -267,9 +268,7 @@ class Explainer:
         said_NQ = said_SQ[torch.from_numpy(sequences.sequence_N)]
         optimiser = torch.optim.AdamW(self.extractor.parameters(), lr=config.learning_rate, weight_decay=DECAY)
         batches = math.ceil(len(x_ND) / config.batch)
-        schedule = torch.optim.lr_scheduler.OneCycleLR(
-            optimiser, config.learning_rate, total_steps=config.epochs * batches, pct_start=0.1
-        )
+        schedule = one_cycle(optimiser, config.epochs * batches)
         draw = torch.Generator().manual_seed(config.seed)
         with progress("extractor", config.epochs * batches) as advance:
             for _ in range(config.epochs):

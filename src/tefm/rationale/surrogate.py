@@ -187,7 +187,7 @@ def fit_surrogate(answers: Answers, judge: Judge, config: RationaleConfig) -> tu
     learn_S, held = np.flatnonzero(~held_S), np.flatnonzero(held_S)
     optimiser = torch.optim.AdamW(surrogate.parameters(), lr=2e-3, weight_decay=0.02)
     steps = config.surrogate_steps
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 2e-3, total_steps=steps, pct_start=0.1)
+    schedule = one_cycle(optimiser, steps)
     best, best_loss, since = copy.deepcopy(surrogate.state_dict()), float("inf"), 0
     with progress("surrogate", steps) as advance:
         for step in range(steps):
@@ -212,6 +212,13 @@ def fit_surrogate(answers: Answers, judge: Judge, config: RationaleConfig) -> tu
     surrogate.load_state_dict(best)
     surrogate.requires_grad_(False)
     return surrogate, _agreement(surrogate, answers, held, judge)
+
+
+def one_cycle(optimiser: torch.optim.Optimizer, steps: int) -> torch.optim.lr_scheduler.LRScheduler:
+    """Up to the optimiser's learning rate in a tenth of the steps (in two at least), and down to nothing."""
+    steps = max(steps, 4)
+    rate = optimiser.param_groups[0]["lr"]
+    return torch.optim.lr_scheduler.OneCycleLR(optimiser, rate, total_steps=steps, pct_start=max(0.1, 2 / steps))
 
 
 def held_out(origin_S: NDArray[np.int64], seed: int) -> NDArray[np.bool_]:
