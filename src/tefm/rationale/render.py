@@ -114,7 +114,8 @@ def _text(words: str, style: str = "") -> Text:
 
 # ---- browser ----------------------------------------------------------------------------------------------------
 
-_STYLE = """
+#: What the page of rationales and the report look like.
+STYLE = """
 :root { color-scheme: light dark; --ground: #fff; --card: #f6f7f9; --ink: #16191d; --soft: #565e69; --line: #cfd4da;
   --bar: #1f6feb; --other: #8a929c; --good: #14692b; --doubt: #8a4b00; }
 @media (prefers-color-scheme: dark) { :root { --ground: #0f1216; --card: #181c22; --ink: #e8eaed; --soft: #a4acb6;
@@ -155,19 +156,20 @@ def to_html(rationales: Sequence[Rationale], title: str = "Rationales") -> str:
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
 <title>{escape(title)}</title>
-<style>{_STYLE}</style>
+<style>{STYLE}</style>
 </head>
 <body>
 <main>
 <h1>{escape(title)}</h1>
 {contents}
-{"".join(_article(rationale, f"r{i}") for i, rationale in enumerate(rationales, start=1))}</main>
+{"".join(article(rationale, f"r{i}") for i, rationale in enumerate(rationales, start=1))}</main>
 </body>
 </html>
 """
 
 
-def _article(rationale: Rationale, anchor: str) -> str:
+def article(rationale: Rationale, anchor: str) -> str:
+    """One rationale as a card of a page in this `STYLE`."""
     rows = "".join(
         f'<tr><th scope="row">{name}</th><td>{_track(p := answer.probabilities[rationale.predicted], f"{p:.3f}")}</td>'
         f"<td>{escape(answer.says)}</td></tr>\n"

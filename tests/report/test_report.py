@@ -1,0 +1,154 @@
+"""From a model to its report: the same figures as the model itself gives, on tables and on a task; the command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from conftest import QUICK, STAYS, Explained, quick, stays
+from report.test_page import checked
+from typer.testing import CliRunner
+
+from tefm.cli import app
+from tefm.errors import InputError, TefmError
+from tefm.fit import Outcome, fit_task
+from tefm.model import TEFM
+from tefm.report.figures import Figures
+from tefm.report.measure import codes_of, figures_of, source_of
+from tefm.report.page import report_page
+from tefm.task import Task
+
+TABLE = stays(60, seed=1)
+
+
+@pytest.fixture(scope="module")
+def of_table(fitted: TEFM) -> Figures:
+    return figures_of(fitted, TABLE)
+
+
+@pytest.fixture(scope="module")
+def task(backbones: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Outcome]:
+    """A folder with a task file, its table and the model that was fitted."""
+    folder = tmp_path_factory.mktemp("task")
+    stays(150).write_csv(folder / "stays.csv")
+    STAYS.save(folder / "schema.yaml")
+    body = {"table": "stays.csv", "schema": "schema.yaml", "backbone": str(backbones["llama"]), **QUICK}
+    (folder / "task.yaml").write_text(json.dumps({**body, "split": {"shares": [0.6, 0.2, 0.2]}}))
+    return folder, fit_task(Task.load(folder / "task.yaml"), folder / "model", device="cpu")
+
+
+def test_scores_are_those_of_the_model(fitted: TEFM, of_table: Figures) -> None:
+    judged = fitted.evaluate(TABLE)
+    (ours,) = of_table.methods
+    assert ours.scores == judged.scores.to_dict()
+    assert ours.tokens == judged.tokens_mean
+    assert sum(one.sequences for one in of_table.calibration) == judged.scores.n
+    assert "learned from" in of_table.warnings[0]
+
+
+def test_codes_are_those_of_the_records(fitted: TEFM, of_table: Figures) -> None:
+    assert of_table.codes is not None and fitted.tokenizer_ is not None
+    codes_NK = fitted.tokenizer_.encode(TABLE)
+    assert of_table.codes.counts == tuple(
+        tuple(sorted(np.bincount(codes_N, minlength=8).tolist(), reverse=True)) for codes_N in codes_NK.T
+    )
+    assert sorted(of_table.codes.map.code) == sorted(codes_NK[:, 0].tolist())
+    assert [level.used for level in of_table.codes.use] == [len(np.unique(codes_N)) for codes_N in codes_NK.T]
+
+
+def test_rationales_are_checked_ones(fitted: TEFM, of_table: Figures) -> None:
+    found = of_table.rationales
+    assert found is not None
+    everything = next(curve for curve in found.curves if curve.strategy == "everything")
+    assert everything.accuracy == pytest.approx(of_table.methods[0].scores["accuracy"]["value"])
+    assert found.passed + found.default == found.explained == 40
+    labels = dict(TABLE.group_by("patient", maintain_order=True).agg(pl.col("died").last()).iter_rows())
+    assert all(case.label == labels[case.rationale.sequence] for case in found.cases)
+    assert len({case.rationale.predicted for case in found.cases if case.rationale.predicted == case.label}) == 2
+
+
+def test_the_page_of_real_figures(of_table: Figures) -> None:
+    json.dumps(of_table.to_dict())
+    checked(report_page(of_table))
+
+
+def test_a_task_gives_its_test_part_and_the_tabular_models(task: tuple[Path, Outcome]) -> None:
+    folder, outcome = task
+    found = figures_of(TEFM.load(folder / "model", device="cpu"), source_of(str(folder / "task.yaml")))
+    assert [method.name for method in found.methods] == ["TEFM (codes)", "lightgbm", "logistic"]
+    assert found.methods[0].scores == outcome.test.scores.to_dict()
+    assert found.methods[1].scores == outcome.to_dict()["baselines"]["lightgbm"]
+    assert not found.warnings
+
+
+def test_another_table_than_that_of_the_fit_is_told(task: tuple[Path, Outcome], tmp_path: Path) -> None:
+    folder, _ = task
+    for name in ("task.yaml", "schema.yaml"):
+        (tmp_path / name).write_text((folder / name).read_text())
+    stays(160, seed=5).write_csv(tmp_path / "stays.csv")
+    found = figures_of(TEFM.load(folder / "model", device="cpu"), source_of(str(tmp_path / "task.yaml")))
+    assert "have changed since" in found.warnings[0]
+
+
+@pytest.mark.parametrize("settings", [{"rationale": "none"}, {"inputs": "text"}])
+def test_models_without_some_parts(settings: dict[str, Any], backbones: dict[str, Path]) -> None:
+    """Three classes, no rationales; the second reads text, and has no codes either."""
+    schema = STAYS.model_copy(update={"label": "ward", "fields": tuple(f for f in STAYS.fields if f.name != "ward")})
+    known = pl.col("ward").is_not_null()
+    model = quick(backbones["llama"], schema, **settings).fit(stays(60).filter(known))
+    found = figures_of(model, TABLE.filter(known))
+    assert found.rationales is None and found.positive is None
+    assert (found.codes is None) == (settings == {"inputs": "text"})
+    text = checked(report_page(found)).text
+    assert "the probability of its answer" in text
+
+
+@pytest.mark.parametrize("records", [1, 2, 40])
+def test_codes_of_few_records(fitted: TEFM, records: int) -> None:
+    assert fitted.tokenizer_ is not None
+    found = codes_of(fitted.tokenizer_.coder, fitted.tokenizer_.vectoriser.transform(TABLE[:records]))
+    assert len(found.map.x) == len(found.map.y) == records
+    assert np.isfinite(found.map.x).all()
+
+
+def test_tables_that_cannot_be_reported_on(fitted: TEFM, explained: Explained) -> None:
+    unknown = TABLE.with_columns(died=pl.lit("perhaps"))
+    explained(InputError, lambda: figures_of(fitted, unknown), "perhaps", "'died'", "no, yes")
+    unlabelled = TABLE.with_columns(died=pl.lit(None, dtype=pl.String))
+    explained(InputError, lambda: figures_of(fitted, unlabelled), "labelled", "'died'")
+    explained(InputError, lambda: source_of(None), "task file", "table")
+
+
+# ---- the command ------------------------------------------------------------------------------------------------
+
+
+def test_the_command(task: tuple[Path, Outcome], tmp_path: Path) -> None:
+    folder, outcome = task
+    words = ["report", str(folder / "model"), str(folder / "task.yaml"), "--device", "cpu"]
+    done = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "r.html"), "--json"], catch_exceptions=False)
+    assert done.exit_code == 0
+    body = json.loads(done.stdout)
+    assert body["methods"][0]["scores"]["n"] == outcome.test.scores.n
+    assert "stays" in checked((tmp_path / "r.html").read_text()).text
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (("{folder}/model",), ("task file",)),
+        (("{folder}/model", "{folder}/no.yaml"), ("no.yaml", "task file")),
+        (("{folder}/model", "{folder}/no.csv"), ("no.csv",)),
+        (("{folder}/model", "{folder}/stays.csv", "--out", "r.pdf"), ("r.pdf", "HTML")),
+        (("{folder}/nothing", "{folder}/stays.csv"), ("nothing", "manifest.json")),
+    ],
+)
+def test_errors_of_the_command(task: tuple[Path, Outcome], words: tuple[str, ...], parts: tuple[str, ...]) -> None:
+    given = ["report", *(word.format(folder=task[0]) for word in words)]
+    done = CliRunner().invoke(app, given)
+    assert isinstance(done.exception, TefmError)
+    assert all(part in str(done.exception) for part in parts), done.exception
+    assert done.exception.remedy
