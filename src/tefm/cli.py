@@ -353,6 +353,33 @@ def evaluate(
         out.print(evaluation_table(found))
 
 
+@app.command(epilog="Example: tefm report model task.yaml --out report.html")
+def report(
+    model: Annotated[Path, typer.Argument(help="folder of a model")],
+    table: Annotated[
+        str | None, typer.Argument(help="the task YAML that it was fitted with: its test part; or a labelled table")
+    ] = None,
+    target: Annotated[Path, typer.Option("--out", help="HTML file")] = Path("report.html"),
+    query: QueryOption = None,
+    device: DeviceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write one HTML page about a model: scores, tokens, codes, calibration, faithfulness, cases, cost."""
+    from tefm.files import write_text
+    from tefm.model import TEFM
+    from tefm.report.measure import figures_of, source_of
+    from tefm.report.page import report_page
+
+    if target.suffix != ".html":
+        raise TefmError("a report is written as HTML", value=target.name, remedy="--out report.html")
+    source = source_of(table, query=query)
+    figures = figures_of(TEFM.load(model, device=device), source)
+    write_text(target, report_page(figures))
+    if as_json:
+        _print_json(figures.to_dict())
+    err.print(f"report written to {target}", highlight=False)
+
+
 @app.command(epilog="Example: tefm tokens model admissions.csv --families")
 def tokens(
     model: Annotated[Path, typer.Argument(help="folder of a model")],
@@ -378,6 +405,38 @@ def tokens(
         _print_json([vars(account) for account in found])
     else:
         out.print(token_table(found))
+
+
+@app.command(epilog="Example: tefm bench prediction rationalization --data cicids2017=corrected.parquet --seeds 3")
+def bench(
+    tables: Annotated[list[str] | None, typer.Argument(help="names of tables; all of them when left out")] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(help="diabetes130 (embedded), mimic3=FOLDER, cicids2017=PATH; may be given several times"),
+    ] = None,
+    backbone: Annotated[
+        list[str] | None,
+        typer.Option(help="smollm2-135m, a folder, or a hub id; further ones join the prediction table"),
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="number of splits")] = 3,
+    quick: Annotated[bool, typer.Option("--quick", help="miniature settings, to see that everything runs")] = False,
+    folder: Annotated[Path, typer.Option("--runs", help="where measurements are kept")] = Path("runs/bench"),
+    results: Annotated[Path, typer.Option("--out", help="folder for the tables, as JSON")] = Path("results"),
+    html: Annotated[Path | None, typer.Option(help="also one page with all of them")] = None,
+    workers: Annotated[int, typer.Option(help="measurements made at the same time")] = 1,
+    prepare: Annotated[bool, typer.Option("--prepare", help="make the arrays of the data only, and stop")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Make tables of the paper and our own: measure what is missing, write them as JSON, show them."""
+    from tefm.evaluate.run import Asked, run
+
+    asked = Asked.of(tables or [], data or [], backbone or [], seeds=seeds, quick=quick)
+    found = run(asked, folder, results, html=html, workers=workers, prepare=prepare)
+    if as_json:
+        _print_json(found.to_dict())
+        return
+    for part in found.shown():
+        out.print(part)
 
 
 @app.command(epilog="Example: tefm demo")

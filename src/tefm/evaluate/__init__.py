@@ -1,0 +1,1 @@
+"""The evidence: every table of the paper and our own, each one command (`tefm bench`)."""

@@ -1,0 +1,18 @@
+"""Cross-domain: the same on network flows."""
+
+from __future__ import annotations
+
+from tefm.evaluate.data import FLOWS
+from tefm.evaluate.plan import Ask, Plan
+from tefm.evaluate.table import Table
+from tefm.evaluate.tables.common import JUDGED, PREDICTION, made_of
+from tefm.evaluate.tables.prediction import methods
+
+ABOUT = f"""Segments of ten consecutive flows: is the last one part of an attack (DDoS, PortScan), or which attack
+is it? {JUDGED} Text is cut to its last 4,096 tokens. A test part holds about 100 segments, so that 0.99 is one
+error."""
+
+
+def table(plan: Plan, ask: Ask) -> Table:
+    rows = [line for data in plan.data if data in FLOWS for line in methods(plan, ask, data)]
+    return made_of(plan, "crossdomain", "Network flows", ABOUT, ("data", "method"), PREDICTION, rows)
