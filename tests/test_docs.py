@@ -1,0 +1,239 @@
+"""The pages say what is so: links lead somewhere, code runs, commands and settings exist.
+
+A Python block behind the comment `<!-- run -->` is run, in a folder with small tables; the others compile.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+from conftest import QUICK, stays
+from markdown.extensions.toc import slugify
+
+import tefm
+from tefm.cli import app
+from tefm.records.schema import Field, Schema
+from tefm.task import ModelConfig, Split, Task
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+
+FENCE = re.compile(r"^(?P<run><!-- run -->\n)?```(?P<language>\w*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\((?P<target>[^)\s]+)(?:\s+\"[^\"]*\")?\)|(?:src|href)=\"(?P<html>[^\"]+)\"")
+ELSEWHERE = re.compile(r"[a-z]+:")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a page."""
+
+    language: str
+    body: str
+    run: bool
+
+
+def blocks(text: str) -> Iterator[Block]:
+    for found in FENCE.finditer(text):
+        yield Block(found["language"], found["body"], bool(found["run"]))
+
+
+def prose(text: str) -> str:
+    """A page without its code."""
+    return re.sub(r"`[^`\n]*`", "", FENCE.sub("", text))
+
+
+def anchors(page: Path) -> set[str]:
+    """What can stand behind # in a link to a page."""
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    titles = [title.replace("`", "") for title in re.findall(r"^#+ +(.+?) *#*$", text, re.MULTILINE)]
+    return {slugify(title, "-") for title in titles} | set(re.findall(r"<a (?:id|name)=\"([^\"]+)\"", text))
+
+
+def broken_links(page: Path) -> list[str]:
+    """The links and images of a page that lead nowhere."""
+    found = []
+    for link in LINK.finditer(prose(page.read_text(encoding="utf-8"))):
+        target = link["target"] or link["html"]
+        if ELSEWHERE.match(target):
+            continue
+        path, _, anchor = target.partition("#")
+        place = page.parent / path if path else page
+        if not place.exists() or (anchor and (place.suffix != ".md" or anchor not in anchors(place))):
+            found.append(target)
+    return found
+
+
+def commands(text: str) -> list[str]:
+    """The lines of a page's blocks that call `tefm`, without their comments; a line that ends in \\ goes on."""
+    lines = [
+        line.removeprefix("$ ").strip()
+        for block in blocks(text)
+        if block.language in ("", "sh", "bash", "console")
+        for line in block.body.replace("\\\n", " ").splitlines()
+    ]
+    return [line for line in lines if line.startswith("tefm ")]
+
+
+def parse(line: str) -> None:
+    """Read a command line as the real command would, and do nothing."""
+    group: Any = typer.main.get_command(app)
+    arguments = shlex.split(line, comments=True)[1:]
+    with group.make_context("tefm", ["--version"]) as context:
+        name, command, rest = group.resolve_command(context, arguments)
+        command.make_context(name, rest, parent=context)
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+# ---- links ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_links_lead_somewhere(page: Path) -> None:
+    assert broken_links(page) == []
+
+
+def test_a_link_that_leads_nowhere_is_found(tmp_path: Path) -> None:
+    (tmp_path / "other.md").write_text("# A title with `code`\n\n```\n# no title\n```\n")
+    (tmp_path / "page.md").write_text(
+        "## Here\n[a](other.md) [b](other.md#a-title-with-code) [c](#here) [d](https://example.org/) `[e](none.md)`\n"
+        "[f](none.md) ![g](none.png) [h](other.md#no-title) [i](#there) [![j](lost.png)](other.md)\n"
+        '<img src="gone.png">\n```\n[k](none.md)\n```\n'
+    )
+    assert set(broken_links(tmp_path / "page.md")) == {
+        "none.md", "none.png", "other.md#no-title", "#there", "lost.png", "gone.png",
+    }  # fmt: skip
+
+
+# ---- commands -------------------------------------------------------------------------------------------------------
+
+LINES = [
+    pytest.param(line, id=f"{named(page)}: {line}") for page in PAGES for line in commands(page.read_text("utf-8"))
+]
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_commands_exist(line: str) -> None:
+    parse(line)
+
+
+def test_there_are_commands() -> None:
+    assert len(LINES) > 20
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("tefm fitt task.yaml --out model", "No such command"),
+        ("tefm fit task.yaml --outt model", "No such option"),
+        ("tefm fit task.yaml", "Missing parameter"),
+        ("tefm fit task.yaml other.yaml --out model", "unexpected extra argument"),
+    ],
+)
+def test_a_command_that_does_not_exist_is_found(line: str, problem: str) -> None:
+    with pytest.raises(Exception, match=problem):
+        parse(line)
+
+
+def test_commands_are_found_in_blocks() -> None:
+    page = "`tefm no`\n```\n$ tefm fit a \\\n  --out b   # why\nmake demo\n```\n```python\ntefm = 1\n```\n"
+    assert commands(page) == ["tefm fit a    --out b   # why"]
+
+
+# ---- YAML -----------------------------------------------------------------------------------------------------------
+
+YAML = [
+    pytest.param(block.body, id=f"{named(page)} {number}")
+    for page in PAGES
+    for number, block in enumerate(blocks(page.read_text("utf-8")))
+    if block.language == "yaml"
+]
+
+
+@pytest.mark.parametrize("text", YAML)
+def test_yaml_is_a_task_or_a_schema(text: str) -> None:
+    body = yaml.safe_load(text)
+    if "table" in body:
+        task = Task.from_yaml(text)
+        task.model.prompt_for(("no", "yes"), 1, Schema.from_yaml("{label: died, fields: {age: number}}"))
+    else:
+        Schema.from_yaml(text)
+
+
+def test_every_setting_has_its_line() -> None:
+    page = (ROOT / "docs" / "your-table.md").read_text(encoding="utf-8")
+    rows = "\n".join(line.split("|")[1] for line in page.splitlines() if line.startswith("|"))
+    own = {"schema" if name == "given_schema" else name for name in Task.model_fields} - {"model"}
+    for name in {*own, *ModelConfig.model_fields, *Field.model_fields} - {"name"}:
+        assert f"`{name}`" in rows, name
+    assert all(f"{name}:" in page for name in Split.model_fields)
+
+
+# ---- Python ---------------------------------------------------------------------------------------------------------
+
+PYTHON = {page: [block for block in blocks(page.read_text("utf-8")) if block.language == "python"] for page in PAGES}
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if PYTHON[page]], ids=named)
+def test_python_compiles(page: Path) -> None:
+    for block in PYTHON[page]:
+        compile(block.body, named(page), "exec")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page in PAGES if any(block.run for block in PYTHON[page])], ids=named)
+def test_python_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backbones: dict[str, Path]) -> None:
+    from tefm.model import TEFM
+
+    class Quick(TEFM):
+        """The model of the page, with a miniature for a backbone."""
+
+        def __init__(self, schema: Schema | None = None, **settings: Any) -> None:
+            super().__init__(schema, device="cpu", **{"backbone": str(backbones["llama"]), **QUICK, **settings})
+
+    monkeypatch.setattr(tefm, "TEFM", Quick, raising=False)
+    monkeypatch.chdir(tmp_path)
+    for seed, name in enumerate(("admissions", "new_admissions", "labelled_later")):
+        table = stays(120 if seed == 0 else 20, seed=seed).rename({"patient": "patient_id", "day": "admitted"})
+        table.write_csv(f"{name}.csv")
+    names: dict[str, Any] = {}
+    for block in PYTHON[page]:
+        if block.run:
+            exec(compile(block.body, named(page), "exec"), names)
+
+
+def test_some_python_runs() -> None:
+    assert {named(page) for page in PAGES if any(block.run for block in PYTHON[page])} >= {"README.md"}
+
+
+# ---- the site -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_the_site_builds(tmp_path: Path) -> None:
+    made = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert made.returncode == 0, made.stderr
+    assert (tmp_path / "concepts" / "index.html").is_file()
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    inside = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    for page in (ROOT / "docs").rglob("*.md"):
+        assert str(page.relative_to(ROOT / "docs")) in inside
