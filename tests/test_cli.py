@@ -144,6 +144,8 @@ def test_every_verb_has_an_example():
         "predict",
         "explain",
         "evaluate",
+        "report",
+        "bench",
         "tokens",
         "demo",
     )

@@ -65,6 +65,7 @@ def save(model: TEFM, folder: Path) -> Path:
             "history": {stage: history.to_dict() for stage, history in model.history_.items()},
             "alignment": None if model.alignment_ is None else asdict(model.alignment_),
             "figures": model.figures_,
+            "source": model.source_,
         }
         write_json(temporary / "model.json", body)
         if model.explainer_ is not None:
@@ -96,7 +97,7 @@ def load(folder: Path, *, device: str | None = None) -> TEFM:
         model.prompt_ = Prompt.checked(body["prompt"])
         model.calibration_ = Calibration.from_dict(body["calibration"])
         model.history_ = {stage: History(**history) for stage, history in body["history"].items()}
-        model.figures_ = body["figures"]
+        model.figures_, model.source_ = body["figures"], body.get("source")  # older bundles have none
         ids = None if body["ids"] is None else TokenIds(**body["ids"])
         if body["alignment"] is not None:
             model.alignment_ = Alignment(**{**body["alignment"], "exact": tuple(body["alignment"]["exact"])})

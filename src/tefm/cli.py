@@ -88,7 +88,11 @@ def inspect(
         out.print(f"[yellow]![/] {_escaped(str(leak))}", highlight=False)
     if schema_out is not None:
         out.print(f"schema written to {schema_out}; edit it, then:", highlight=False)
-        out.print(f"tefm tokenize {table} --schema {schema_out} --out tokenizer", highlight=False)
+        if schema.label is None:
+            out.print(f"tefm tokenize {table} --schema {schema_out} --out tokenizer", highlight=False)
+        else:
+            out.print(f"task.yaml:  {{table: {table}, schema: {schema_out}}}", highlight=False, markup=False)
+            out.print("tefm fit task.yaml --out model", highlight=False)
 
 
 @app.command(epilog="Example: tefm tokenize admissions.csv --schema schema.yaml --out tokenizer")
@@ -353,11 +357,11 @@ def evaluate(
         out.print(evaluation_table(found))
 
 
-@app.command(epilog="Example: tefm report model task.yaml --out report.html")
+@app.command(epilog="Example: tefm report model --out report.html")
 def report(
     model: Annotated[Path, typer.Argument(help="folder of a model")],
     table: Annotated[
-        str | None, typer.Argument(help="the task YAML that it was fitted with: its test part; or a labelled table")
+        str | None, typer.Argument(help="labelled table; the test part of what the model was fitted on when left out")
     ] = None,
     target: Annotated[Path, typer.Option("--out", help="HTML file")] = Path("report.html"),
     query: QueryOption = None,
@@ -372,8 +376,8 @@ def report(
 
     if target.suffix != ".html":
         raise TefmError("a report is written as HTML", value=target.name, remedy="--out report.html")
-    source = source_of(table, query=query)
-    figures = figures_of(TEFM.load(model, device=device), source)
+    loaded = TEFM.load(model, device=device)
+    figures = figures_of(loaded, source_of(loaded, table, query=query))
     write_text(target, report_page(figures))
     if as_json:
         _print_json(figures.to_dict())
@@ -418,20 +422,22 @@ def bench(
         list[str] | None,
         typer.Option(help="smollm2-135m, a folder, or a hub id; further ones join the prediction table"),
     ] = None,
-    seeds: Annotated[int, typer.Option(help="number of splits")] = 3,
+    seeds: Annotated[str, typer.Option(help="number of splits, or the first and the last: 20-25")] = "3",
     quick: Annotated[bool, typer.Option("--quick", help="miniature settings, to see that everything runs")] = False,
     folder: Annotated[Path, typer.Option("--runs", help="where measurements are kept")] = Path("runs/bench"),
     results: Annotated[Path, typer.Option("--out", help="folder for the tables, as JSON")] = Path("results"),
     html: Annotated[Path | None, typer.Option(help="also one page with all of them")] = None,
+    markdown: Annotated[Path | None, typer.Option(help="also a folder of Markdown pages, one each")] = None,
     workers: Annotated[int, typer.Option(help="measurements made at the same time")] = 1,
     prepare: Annotated[bool, typer.Option("--prepare", help="make the arrays of the data only, and stop")] = False,
+    measure: Annotated[bool, typer.Option(help="measure what is missing, or only lay out what was measured")] = True,
     as_json: JsonOption = False,
 ) -> None:
     """Make tables of the paper and our own: measure what is missing, write them as JSON, show them."""
     from tefm.evaluate.run import Asked, run
 
     asked = Asked.of(tables or [], data or [], backbone or [], seeds=seeds, quick=quick)
-    found = run(asked, folder, results, html=html, workers=workers, prepare=prepare)
+    found = run(asked, folder, results, html=html, markdown=markdown, workers=workers, prepare=prepare, measure=measure)
     if as_json:
         _print_json(found.to_dict())
         return

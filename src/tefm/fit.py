@@ -63,6 +63,7 @@ def fit_task(task: Task, folder: Path, *, device: str | None = None, compare: bo
     if (checkpoint / "claim.txt").exists():
         note(f"going on from {checkpoint}")
     outcome = fit_frame(model, opened.frame(), task.split, checkpoint=checkpoint, compare=compare, file=opened.name)
+    model.source_ = {"table": str(Path(task.table).absolute()), "query": task.query, "split": task.split.model_dump()}
     model.save(folder)
     if is_first():
         shutil.rmtree(checkpoint, ignore_errors=True)

@@ -108,6 +108,8 @@ class TEFM:
         self.explainer_: Explainer | None = None
         #: what was measured, for the model card: name of the part → figures
         self.figures_: dict[str, dict[str, Any]] = {}
+        #: the table it was fitted on and how that was split, where a task said so: a report looks there again
+        self.source_: dict[str, Any] | None = None
 
     # ---- scikit-learn's manners -------------------------------------------------------------------------------
 

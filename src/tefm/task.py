@@ -22,7 +22,7 @@ from tefm.settings import Settings, StageSettings
 Stage = TypeVar("Stage", bound=StageSettings)
 
 #: Blocks that are kept when `layers` is not given: of SmolLM2 the first six did better than all thirty
-#: (docs/language.md); other backbones stay whole.
+#: (docs/results/prediction.md); other backbones stay whole.
 KEPT_LAYERS = {SMOLLM2: 6}
 #: With `align: auto`, codes and words are aligned below this many training sequences, where it was measured to pay,
 #: and on a GPU only: on two CPU cores it takes many hours.

@@ -78,7 +78,8 @@ def test_the_page_of_real_figures(of_table: Figures) -> None:
 
 def test_a_task_gives_its_test_part_and_the_tabular_models(task: tuple[Path, Outcome]) -> None:
     folder, outcome = task
-    found = figures_of(TEFM.load(folder / "model", device="cpu"), source_of(str(folder / "task.yaml")))
+    model = TEFM.load(folder / "model", device="cpu")
+    found = figures_of(model, source_of(model))  # the bundle knows where its table was
     assert [method.name for method in found.methods] == ["TEFM (codes)", "lightgbm", "logistic"]
     assert found.methods[0].scores == outcome.test.scores.to_dict()
     assert found.methods[1].scores == outcome.to_dict()["baselines"]["lightgbm"]
@@ -90,7 +91,8 @@ def test_another_table_than_that_of_the_fit_is_told(task: tuple[Path, Outcome], 
     for name in ("task.yaml", "schema.yaml"):
         (tmp_path / name).write_text((folder / name).read_text())
     stays(160, seed=5).write_csv(tmp_path / "stays.csv")
-    found = figures_of(TEFM.load(folder / "model", device="cpu"), source_of(str(tmp_path / "task.yaml")))
+    model = TEFM.load(folder / "model", device="cpu")
+    found = figures_of(model, source_of(model, str(tmp_path / "task.yaml")))
     assert "have changed since" in found.warnings[0]
 
 
@@ -120,7 +122,7 @@ def test_tables_that_cannot_be_reported_on(fitted: TEFM, explained: Explained) -
     explained(InputError, lambda: figures_of(fitted, unknown), "perhaps", "'died'", "no, yes")
     unlabelled = TABLE.with_columns(died=pl.lit(None, dtype=pl.String))
     explained(InputError, lambda: figures_of(fitted, unlabelled), "labelled", "'died'")
-    explained(InputError, lambda: source_of(None), "task file", "table")
+    explained(InputError, lambda: source_of(fitted), "task file", "table")
 
 
 # ---- the command ------------------------------------------------------------------------------------------------

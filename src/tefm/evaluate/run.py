@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import sys
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tefm.errors import InputError, SettingsError, TefmError, did_you_mean
-from tefm.evaluate.bench import Bench, Measurement, made
+from tefm.evaluate.bench import Bench, Measurement
 from tefm.evaluate.codes import Codes
 from tefm.evaluate.data import FLOWS, Sources
 from tefm.evaluate.plan import FIRST_SPLIT, Plan
 from tefm.evaluate.reading import Reading
 from tefm.evaluate.table import Table
 from tefm.evaluate.tables import TABLES
+from tefm.files import write_text
 from tefm.language.smollm2 import NAME as SMOLLM2
 
 #: What can be given as data, and the data sets that come of it.
@@ -32,13 +33,11 @@ class Asked:
 
     @classmethod
     def of(
-        cls, tables: Sequence[str], data: Sequence[str], backbones: Sequence[str], *, seeds: int, quick: bool
+        cls, tables: Sequence[str], data: Sequence[str], backbones: Sequence[str], *, seeds: str, quick: bool
     ) -> Asked:
         for name in tables:
             if name not in TABLES:
                 raise SettingsError("there is no such table", value=name, remedy=did_you_mean(name, TABLES))
-        if seeds < 1:
-            raise SettingsError("a table needs a split", value=seeds, remedy="--seeds 3")
         names, places = [], {}
         for given in data or ["diabetes130"]:
             name, _, place = given.partition("=")
@@ -49,9 +48,37 @@ class Asked:
                 if not places[name].exists():
                     raise InputError("there is no such file or folder", file=place, remedy=f"--data {name}=PATH")
             names += [one for one in GIVEN[name] if one not in names]
-        splits = tuple(range(FIRST_SPLIT, FIRST_SPLIT + seeds))
-        plan = Plan(tuple(names), splits, tuple(backbones) or (SMOLLM2,), quick)
+        plan = Plan(tuple(names), _splits(seeds), tuple(backbones) or (SMOLLM2,), quick)
         return cls(tuple(tables) or tuple(TABLES), plan, places)
+
+    def made(self, table: str) -> dict[str, str]:
+        """How a table came about, for its readers: no paths of this machine."""
+        given = [f"{name}={self.places[name].name}" if name in self.places else name for name in self.given]
+        others = [f" --backbone {name}" for name in self.plan.backbones] if len(self.plan.backbones) > 1 else []
+        quick = " --quick" if self.plan.quick else ""
+        splits = self.plan.splits
+        seeds = str(len(splits)) if splits[0] == FIRST_SPLIT else f"{splits[0]}-{splits[-1]}"
+        command = f"tefm bench {table} --data {' --data '.join(given)} --seeds {seeds}{''.join(others)}{quick}"
+        return {"Command": f"`{command}`", "Splits": ", ".join(map(str, splits))}
+
+    @property
+    def given(self) -> list[str]:
+        return [name for name, sets in GIVEN.items() if set(sets) <= set(self.plan.data)]
+
+
+def _splits(seeds: str) -> tuple[int, ...]:
+    """3 is the first three splits, 20-25 those.
+
+    >>> _splits("2"), _splits("20-22")
+    ((10, 11), (20, 21, 22))
+    """
+    first, _, last = seeds.partition("-")
+    if not first.isdigit() or not (last.isdigit() or not last) or int(first) < 1:
+        raise SettingsError("seeds are a number of splits, or the first and the last", value=seeds, remedy="--seeds 3")
+    found = range(int(first), int(last) + 1) if last else range(FIRST_SPLIT, FIRST_SPLIT + int(first))
+    if not found:
+        raise SettingsError("the last split comes before the first", value=seeds, remedy="--seeds 20-25")
+    return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -92,10 +119,12 @@ def run(
     results: Path,
     *,
     html: Path | None = None,
+    markdown: Path | None = None,
     workers: int = 1,
     prepare: bool = False,
+    measure: bool = True,
 ) -> Outcome:
-    """Measure what is missing, then lay out the tables and write them."""
+    """Measure what is missing (unless told not to), then lay out the tables and write them."""
     # figures of a quick run mean nothing: they are kept apart
     folder, results = (path / "quick" if asked.plan.quick else path for path in (folder, results))
     bench = Bench(folder, Sources(folder / "data", asked.places, asked.plan.quick))
@@ -103,16 +132,17 @@ def run(
     if prepare:
         _prepare(bench, wanted)
         return Outcome((), (), ())
-    failed = bench.run(wanted, workers=workers)
+    failed = bench.run(wanted, workers=workers) if measure else []
     tables, files = [], []
     for name in asked.tables:
         table = TABLES[name](asked.plan, bench.found)
-        table = replace(table, made={**table.made, **made(), "command": "tefm " + " ".join(sys.argv[1:])})
+        table = replace(table, made={**asked.made(name), **_machines(bench, needed(name, asked.plan)), **table.made})
         files.append(results / f"{name}.json")
         table.save(files[-1])
+        if markdown is not None:
+            write_text(markdown / f"{name}.md", table.page())
         tables.append(table)
     if html is not None:
-        from tefm.files import write_text
         from tefm.report import bench_page
 
         write_text(html, bench_page(tables))
@@ -128,6 +158,19 @@ def needed(name: str, plan: Plan) -> list[Measurement]:
 
     TABLES[name](plan, record)
     return list(asked.values())
+
+
+def _machines(bench: Bench, measured: Sequence[Measurement]) -> dict[str, Any]:
+    """What the measurements of a table were made with: versions and devices, each once."""
+    paths = [path for one in measured if (path := bench.path(one)).exists()]
+    found = [json.loads(path.read_text(encoding="utf-8"))["made"] for path in paths]
+    devices = sorted({one["device"] for one in found})
+    versions: dict[str, set[str]] = {}
+    for one in found:
+        for package, version in one["versions"].items():
+            versions.setdefault(package, set()).add(version)
+    said = "; ".join(f"{package} {', '.join(sorted(known))}" for package, known in sorted(versions.items()))
+    return {"Machines": ", ".join(devices), "Versions": said, "measurements": len(found), "wanted": len(measured)}
 
 
 def _prepare(bench: Bench, wanted: Sequence[Measurement]) -> None:

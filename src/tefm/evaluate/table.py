@@ -143,6 +143,13 @@ class Table:
         header, lines = self.cells()
         return "\n".join(_line(cells) for cells in (header, ["---"] * len(header), *lines))
 
+    def page(self) -> str:
+        """The table as a Markdown page: what was measured, on what, and with which command."""
+        notes = [f"- {name}: {value}" for name, value in self.made.items() if isinstance(value, str)]
+        if self.published_on:
+            notes.insert(0, f"- Columns called *paper*: {self.published_on}")
+        return "\n\n".join([f"# {self.title}", self.about, self.markdown(), "\n".join(notes)]).rstrip() + "\n"
+
 
 def _line(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cells) + " |"

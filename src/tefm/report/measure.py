@@ -23,7 +23,7 @@ from tefm.codes.hierarchy import hierarchy
 from tefm.console import note, progress
 from tefm.errors import InputError
 from tefm.explain import judge_of, slot_sequences
-from tefm.fit import compared, count_tokens, judged_sequences
+from tefm.fit import compared, count_tokens, judged_sequences, without_unseen
 from tefm.language.metrics import score
 from tefm.rationale.alternatives import by_chance
 from tefm.rationale.verify import faithfulness
@@ -40,17 +40,19 @@ if TYPE_CHECKING:
 MAPPED = 2_000
 #: Sequences that faithfulness is measured on, and those that are explained one by one: both ask the model many times.
 ASKED, EXPLAINED = 200, 40
-#: Shares of the present features that are kept, as in docs/rationale.md.
+#: Shares of the present features that are kept, as in docs/results/rationalization.md.
 SHARES = (0.05, 0.1, 0.2, 0.3, 0.5)
 
 
-def source_of(name: str | None, *, query: str | None = None) -> Table | Task:
-    """What a report is about, by the name of a file: a task, or a table."""
+def source_of(model: TEFM, name: str | None = None, *, query: str | None = None) -> Table | Task:
+    """What a report is about: a task or a table by the name of its file, else what the model was fitted on."""
     if name is None:
-        raise InputError(
-            "a saved model does not say which table it was fitted on",
-            remedy="give the task file (its test part is used), or a table with labelled sequences",
-        )
+        if model.source_ is None:
+            raise InputError(
+                "this model does not say which table it was fitted on",
+                remedy="give the task file (its test part is used), or a table with labelled sequences",
+            )
+        return Task.checked(model.source_)
     return Task.load(name) if name.endswith((".yaml", ".yml")) else open_table(name, query=query)
 
 
@@ -133,6 +135,7 @@ def _test_part(model: TEFM, task: Task) -> _Part:
     assert model.schema_ is not None
     sequences = model.sequences(frame, model.schema_, file=opened.name)
     parts = split(sequences, shares=task.split.shares, by=task.split.by, seed=task.split.seed)
+    parts, _ = without_unseen(sequences, parts)
     note("report · fitting LightGBM and logistic regression on the same split")
     baselines = compared(model, frame, *judged_sequences(model, sequences, parts))
     test = frame[np.sort(sequences.select(parts == "test").rows)]

@@ -1,0 +1,90 @@
+"""Sequences per second from token ids to scores: codes against the same records as text, in the same run.
+
+    python benchmarks/throughput.py [--cicids corrected_sample.parquet] [--layers 6] [--json throughput.json]
+
+For each form the best of several batch sizes. CPU or GPU; the codes are random, since their values cost nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from tefm.evaluate.bench import made
+from tefm.evaluate.data import DATA, Sources
+from tefm.evaluate.plan import FIRST_SPLIT
+from tefm.evaluate.reading import question
+from tefm.language.backbone import Backbone, open_backbone
+from tefm.language.predict import answer_logits
+from tefm.language.prompts import PromptWriter
+from tefm.language.smollm2 import NAME as SMOLLM2
+from tefm.language.vocabulary import CodeVocabulary, extend
+
+#: The length of texts hardly differs; these are tokenised.
+TEXTS = 100
+#: SmolLM2 knows 8,192 positions.
+LONGEST = 8_000
+BATCHES = {"cpu": (1_024, 4_096, 16_384), "cuda": (1_024, 4_096, 16_384, 65_536, 262_144, 1_048_576)}
+
+
+def per_second(backbone: Backbone, prompts: list[Any], first_tokens: Any, seconds: float) -> float:
+    """The best rate over batch sizes; a size that does not fit into memory ends the search."""
+    device = backbone.device.type
+    tokens = float(np.mean([len(prompt) for prompt in prompts]))
+    best, rounds = 0.0, 4 if device == "cuda" else 1
+    for size, batch_tokens in {max(1, int(many / tokens)): many for many in BATCHES[device]}.items():
+        many = (prompts * (1 + rounds * size // len(prompts)))[: max(2, rounds * size)]
+        try:
+            warm = many[:size] if device == "cuda" else [prompt[-64:] for prompt in many[:2]]
+            answer_logits(backbone, warm, first_tokens, batch_tokens=batch_tokens)
+            done, started = 0, time.perf_counter()
+            while time.perf_counter() - started < seconds:
+                answer_logits(backbone, many, first_tokens, batch_tokens=batch_tokens)
+                done += len(many)
+            best = max(best, done / (time.perf_counter() - started))
+        except torch.OutOfMemoryError:
+            break
+    return best
+
+
+def measure(sources: Sources, name: str, layers: int | None, seconds: float) -> dict[str, Any]:
+    """Codes and text of one data set, and their ratio."""
+    task = sources.split(name, FIRST_SPLIT).tasks[DATA[name][0]]
+    backbone = open_backbone(SMOLLM2, layers=layers)
+    ids = extend(backbone, CodeVocabulary.of("record", levels=3, entries=128))
+    asked = question(DATA[name][0], "compact", task.classes, task.positive)
+    writer = PromptWriter(backbone.tokenizer, asked, task.classes, ids)
+    codes_NK = np.random.default_rng(0).integers(0, 128, size=(int(task.starts[-1]), 3))
+    texts = sources.texts(name, FIRST_SPLIT)[:TEXTS]
+    prompts = {
+        "codes": writer.of_codes(codes_NK, task.starts),
+        "text": [prompt[-LONGEST:] for prompt in writer.of_texts(texts, np.diff(task.starts)[:TEXTS].tolist())],
+    }
+    found: dict[str, Any] = {"data": name, "layers": layers or 30}
+    for form, written in prompts.items():
+        rate = per_second(backbone, written, writer.first_tokens, seconds)
+        found[form] = {"tokens": float(np.mean([len(prompt) for prompt in written])), "per_second": rate}
+    found["ratio"] = found["codes"]["per_second"] / found["text"]["per_second"]
+    print(json.dumps(found), flush=True)
+    return found
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cicids", type=Path, help="the corrected release of CIC-IDS2017: a Parquet file or a folder")
+    parser.add_argument("--runs", type=Path, default=Path("runs/bench"), help="where the arrays of the data are kept")
+    parser.add_argument("--layers", type=int, help="first blocks of the backbone")
+    parser.add_argument("--seconds", type=float, default=3.0, help="per batch size")
+    parser.add_argument("--json", type=Path, help="write the figures here")
+    given = parser.parse_args()
+    sources = Sources(given.runs / "data", {"cicids2017": given.cicids} if given.cicids else {})
+    names = ["diabetes130", *(["ddos"] if given.cicids else [])]
+    rows = [measure(sources, name, given.layers, given.seconds) for name in names]
+    if given.json:
+        given.json.write_text(json.dumps({"machine": made(), "rows": rows}, indent=1) + "\n")
