@@ -23,6 +23,8 @@ Inputs = TypeVar("Inputs")
 
 #: A probability below this costs as much as this one, so that one confident error does not decide a choice.
 LEAST = 1e-6
+#: Steps that a network is given; it stops long before.
+STEPS = 2_000
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,8 @@ class Task:
     seed: int = 0
     #: for the models that use one: "cpu", "cuda", … ; None takes a GPU where there is one
     device: str | None = None
+    #: of the models that learn step by step, at most
+    steps: int = STEPS
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tefm.baselines.boosted import fit_lightgbm, fit_xgboost
-from tefm.baselines.choice import LEAST, Chosen, Examples, Numbers, Task
+from tefm.baselines.choice import LEAST, STEPS, Chosen, Examples, Numbers, Task
 from tefm.baselines.inputs import Features, Kind, Ordered, Records, records_of, sequence_features
 from tefm.baselines.linear import fit_logistic, fit_tfidf
 from tefm.baselines.majority import fit_majority
@@ -64,6 +64,7 @@ def evaluate_baselines(
     resamples: int = 1000,
     seed: int = 0,
     device: str | None = None,
+    steps: int = STEPS,
     skip_missing: bool = False,
 ) -> dict[str, dict[str, Any]]:
     """Every model on the same split.
@@ -79,7 +80,7 @@ def evaluate_baselines(
     data = _labelled(data)
     classes, numbers_N = class_numbers(data.labels)
     _check_parts(numbers_N, data.parts)
-    task = Task(len(classes), positive, seed, device)
+    task = Task(len(classes), positive, seed, device, steps)
 
     def judged(p_NQ: NDArray[Any], part: str, predicted_N: Numbers | None = None) -> Scores:
         labels_N = numbers_N[data.parts == part]

@@ -36,7 +36,7 @@ WIDTH, HEADS = 64, 4
 PLACES = 16
 DROPOUTS = (0.1, 0.3, 0.5)
 RATE, DECAY, BATCH = 1e-3, 1e-2, 128
-STEPS, LEAST_BETWEEN, PATIENCE = 2_000, 20, 8
+LEAST_BETWEEN, PATIENCE = 20, 8
 #: Sequences that are asked about at once.
 CHUNK = 512
 
@@ -124,7 +124,7 @@ def fit_set_transformer(train: Examples[Records], validation: Examples[Records],
                 with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
                     torch.manual_seed(task.seed)
                     network = SetTransformer(train.inputs.layout, len(seen), place=place, dropout=dropout)
-                    steps = _learn(network.to(device), train, validation, device, task.seed)
+                    steps = _learn(network.to(device), train, validation, device, task)
 
                 predict = partial(_probabilities, network, device=device)
                 yield Fitted(predict, seen, task.classes), {"place": place, "dropout": dropout, "steps": steps}
@@ -133,7 +133,7 @@ def fit_set_transformer(train: Examples[Records], validation: Examples[Records],
 
 
 def _learn(
-    network: SetTransformer, train: Examples[Records], validation: Examples[Records], device: torch.device, seed: int
+    network: SetTransformer, train: Examples[Records], validation: Examples[Records], device: torch.device, task: Task
 ) -> int:
     """Leave the network as it was when validation liked it best, and say after how many steps that was."""
     seen, places_N = train.seen
@@ -141,10 +141,10 @@ def _learn(
     judged, judged_places_N = validation.inputs[known], np.searchsorted(seen, validation.labels_N[known])
     target_N, judged_target_N = torch.from_numpy(places_N), torch.from_numpy(judged_places_N)
     optimiser = torch.optim.AdamW(network.parameters(), lr=RATE, weight_decay=DECAY, fused=True)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(task.seed)
     between = max(LEAST_BETWEEN, len(train.inputs) // (4 * BATCH))
     best, best_step, kept = float("inf"), 0, copy.deepcopy(network.state_dict())
-    for step, chosen in zip(range(1, STEPS + 1), _batches(len(train.inputs), rng), strict=False):
+    for step, chosen in zip(range(1, task.steps + 1), _batches(len(train.inputs), rng), strict=False):
         network.train()
         optimiser.zero_grad()
         logits_SQ = network(*_tensors(train.inputs[chosen], device))

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from tefm.baselines.choice import STEPS
 from tefm.evaluate.bench import Bench, Found, Measurement
 from tefm.evaluate.data import DATA, FLOWS, PARTS
 
@@ -20,6 +21,8 @@ class Baseline(Measurement):
     split: int
     model: str
     task: str | None = None
+    #: of the models that learn step by step, at most
+    steps: int = STEPS
 
     def measure(self, bench: Bench) -> Found:
         from tefm.baselines.compare import BaselineData, evaluate_baselines
@@ -40,6 +43,7 @@ class Baseline(Measurement):
             kinds=("last", "flat") if self.data in FLOWS else ("last", "history"),
             positive=task.positive,
             seed=self.split,
+            steps=self.steps,
         )
         return dict(found[self.model])
 

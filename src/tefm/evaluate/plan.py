@@ -54,7 +54,7 @@ class Plan:
     @property
     def flows(self) -> tuple[str, ...]:
         """The two tasks of the paper."""
-        return tuple(name for name in self.data if name in FLOWS[:2])
+        return tuple(name for name in self.data if name in FLOWS[: 1 if self.quick else 2])
 
     def few(self, items: Sequence[Item]) -> Sequence[Item]:
         """All of them, or two when it is quick."""
@@ -109,7 +109,7 @@ class Plan:
             start=start,
             align=align,
             align_settings=self._align_settings(codes.data, align),
-            judged=20 if self.quick else 1_000,
+            judged=4 if self.quick else 1_000,
             tunes=given,
             keep=keep or (usual and plain and start == "codebook"),
         )
@@ -151,7 +151,8 @@ class Plan:
         return asked.model_copy(update=QUICK_COST) if self.quick else asked
 
     def baseline(self, data: str, split: int, model: str, task: str | None = None) -> Baseline:
-        return Baseline(data=data, split=split, model=model, task=None if task == DATA[data][0] else task)
+        small = {"steps": 20} if self.quick else {}
+        return Baseline(data=data, split=split, model=model, task=None if task == DATA[data][0] else task, **small)
 
     def tokens(self, data: str) -> Tokens:
         return Tokens(

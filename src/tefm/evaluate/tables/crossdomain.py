@@ -14,5 +14,7 @@ error."""
 
 
 def table(plan: Plan, ask: Ask) -> Table:
-    rows = [line for data in plan.data if data in FLOWS for line in methods(plan, ask, data)]
+    rows = [
+        line for data in (plan.flows if plan.quick else FLOWS) if data in plan.data for line in methods(plan, ask, data)
+    ]
     return made_of(plan, "crossdomain", "Network flows", ABOUT, ("data", "method"), PREDICTION, rows)
