@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from tefm.evaluate.plan import Ask, Plan
@@ -58,6 +59,8 @@ def table(plan: Plan, ask: Ask) -> Table:
                 figures |= {f"{figure} {said}": line[figure] for figure in ("accuracy", "agreement")}
             missed = [r["comprehensiveness"] for r in judged.of(OURS, "present", 0.2)]
             figures["comprehensiveness"] = Figure(tuple(missed))
-            figures["surrogate"] = Figure(tuple(one["agreement"]["masked_same"] for one in found))
+            same = tuple(one["agreement"]["masked_same"] for one in found)
+            if not any(map(math.isnan, same)):  # who learned from whole records was asked about nothing else
+                figures["surrogate"] = Figure(same)
             rows.append(Row({"data": TITLES[data], "extractor": name}, figures))
     return made_of(plan, "parts", "What each part of the extractor brings", ABOUT, ("data", "extractor"), COLUMNS, rows)
