@@ -136,7 +136,9 @@ def run(
     tables, files = [], []
     for name in asked.tables:
         table = TABLES[name](asked.plan, bench.found)
-        table = replace(table, made={**asked.made(name), **_machines(bench, needed(name, asked.plan)), **table.made})
+        there = [one for one in needed(name, asked.plan) if bench.path(one).exists()]
+        settings = tuple({"kind": one.KIND, **one.model_dump(mode="json", exclude_defaults=True)} for one in there)
+        table = replace(table, made={**asked.made(name), **_machines(bench, there), **table.made}, measured=settings)
         files.append(results / f"{name}.json")
         table.save(files[-1])
         if markdown is not None:
@@ -162,15 +164,14 @@ def needed(name: str, plan: Plan) -> list[Measurement]:
 
 def _machines(bench: Bench, measured: Sequence[Measurement]) -> dict[str, Any]:
     """What the measurements of a table were made with: versions and devices, each once."""
-    paths = [path for one in measured if (path := bench.path(one)).exists()]
-    found = [json.loads(path.read_text(encoding="utf-8"))["made"] for path in paths]
+    found = [json.loads(bench.path(one).read_text(encoding="utf-8"))["made"] for one in measured]
     devices = sorted({one["device"] for one in found})
     versions: dict[str, set[str]] = {}
     for one in found:
         for package, version in one["versions"].items():
             versions.setdefault(package, set()).add(version)
     said = "; ".join(f"{package} {', '.join(sorted(known))}" for package, known in sorted(versions.items()))
-    return {"Machines": ", ".join(devices), "Versions": said, "measurements": len(found), "wanted": len(measured)}
+    return {"Machines": ", ".join(devices), "Versions": said}
 
 
 def _prepare(bench: Bench, wanted: Sequence[Measurement]) -> None:

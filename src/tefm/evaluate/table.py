@@ -79,8 +79,10 @@ class Table:
     rows: tuple[Row, ...]
     #: what the published figures were measured on; empty when the paper has no such table
     published_on: str = ""
-    #: how it came about: command, settings, seeds, versions, machine
+    #: how it came about: command, seeds, versions, machine
     made: Mapping[str, Any] = field(default_factory=dict)
+    #: the settings of every measurement in it, as far as they differ from the defaults
+    measured: tuple[Mapping[str, Any], ...] = ()
 
     def save(self, path: Path) -> None:
         body = asdict(self)
@@ -104,7 +106,8 @@ class Table:
                 for line in body.pop("rows")
             )
             columns = tuple(Column(**column) for column in body.pop("columns"))
-            return cls(**{**body, "keys": tuple(body["keys"])}, columns=columns, rows=rows)
+            several = {name: tuple(body[name]) for name in ("keys", "measured")}
+            return cls(**{**body, **several}, columns=columns, rows=rows)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError("this is no table of `tefm bench`", file=path, remedy="write it again") from error
 

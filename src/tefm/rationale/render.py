@@ -149,6 +149,12 @@ def to_html(rationales: Sequence[Rationale], title: str = "Rationales") -> str:
         for i, rationale in enumerate(rationales, start=1)
     )
     contents = f'<nav aria-label="Rationales"><ol>{listed}</ol></nav>' if len(rationales) > 1 else ""
+    cards = "".join(article(rationale, f"r{i}") for i, rationale in enumerate(rationales, start=1))
+    return whole_page(title, f"{contents}\n{cards}")
+
+
+def whole_page(title: str, inside: str, style: str = "") -> str:
+    """One HTML file that asks no network for anything; `inside` is HTML already, `style` is added to ours."""
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -156,13 +162,12 @@ def to_html(rationales: Sequence[Rationale], title: str = "Rationales") -> str:
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
 <title>{escape(title)}</title>
-<style>{STYLE}</style>
+<style>{STYLE}{style}</style>
 </head>
 <body>
 <main>
 <h1>{escape(title)}</h1>
-{contents}
-{"".join(article(rationale, f"r{i}") for i, rationale in enumerate(rationales, start=1))}</main>
+{inside}</main>
 </body>
 </html>
 """

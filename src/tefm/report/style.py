@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from tefm.rationale.render import STYLE
+from tefm.rationale.render import whole_page as plain_page
 from tefm.report.markdown import inline
 
 # The eight colours are those of Okabe and Ito, told apart by people of all kinds of colour vision; yellow is darkened
@@ -46,24 +46,8 @@ nav li { display: inline-block; margin-right: 1rem; } nav ol, nav ul { list-styl
 
 
 def whole_page(title: str, inside: str) -> str:
-    """One HTML file that asks no network for anything; `inside` is HTML already."""
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<title>{escape(title)}</title>
-<style>{STYLE}{_PLOTS}</style>
-</head>
-<body>
-<main>
-<h1>{escape(title)}</h1>
-{inside}
-</main>
-</body>
-</html>
-"""
+    """A page of rationales' style, with that of plots and tables; `inside` is HTML already."""
+    return plain_page(title, inside, _PLOTS)
 
 
 def figure(title: str, svg: str, note: str = "") -> str:
