@@ -102,3 +102,17 @@ def quick(backbone: Path, schema: Schema = STAYS, **settings: Any) -> TEFM:
 def fitted(backbones: dict[str, Path]) -> TEFM:
     """A model that knows the stays; tests leave it as it is."""
     return quick(backbones["llama"]).fit(stays(200))
+
+
+@pytest.fixture(scope="session")
+def flows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """90 segments of ten flows each, a third of them of each kind; attacks are faster."""
+    from tefm.datasets.cicids2017 import FIELDS
+
+    rng = np.random.default_rng(0)
+    label = np.repeat(rng.permutation(np.repeat(["BENIGN", "DDoS", "PortScan"], 30)), 10)
+    fast = 1 + 3 * (label != "BENIGN")
+    table = {field.name: rng.integers(0, 50, len(label)) * fast for field in FIELDS}
+    path = tmp_path_factory.mktemp("flows") / "flows.parquet"
+    pl.DataFrame({**table, "Label": label}).write_parquet(path)
+    return path
