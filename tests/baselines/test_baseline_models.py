@@ -109,9 +109,8 @@ MODELS = {
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two settings each, and fewer steps."""
+    """Two settings each."""
     monkeypatch.setattr(set_transformer, "DROPOUTS", (0.1,))
-    monkeypatch.setattr(set_transformer, "STEPS", 60)
     monkeypatch.setattr(boosted, "RATES", (0.1,))
     monkeypatch.setattr(boosted, "LEAVES", (15, 7))
     monkeypatch.setattr(boosted, "DEPTHS", (4, 3))
@@ -131,11 +130,11 @@ def test_a_model_learns_what_was_planted(name: str) -> None:
     read = MODELS[name][1](tx)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # a user sees none of the libraries' warnings
-        p = (chosen := fitted(name, Task(2, device="cpu"), train, validation)).predict_proba(read)
+        p = (chosen := fitted(name, Task(2, device="cpu", steps=60), train, validation)).predict_proba(read)
     np.testing.assert_allclose(p.sum(axis=1), 1)
     assert (p.argmax(axis=1) == ty).mean() > 0.9
     assert chosen.settings in [{k: v for k, v in t.items() if k not in ("auroc", "log_loss")} for t in chosen.tried]
-    again = fitted(name, Task(2, device="cpu"), train, validation)
+    again = fitted(name, Task(2, device="cpu", steps=60), train, validation)
     np.testing.assert_array_equal(again.predict_proba(read), p)
 
 
@@ -144,7 +143,7 @@ def test_a_class_that_training_lacks_has_no_probability(name: str) -> None:
     x, y = wards(400)
     labels = np.where(y == 1, 2, 0)
     labels[-5:] = 1  # in validation alone
-    chosen = fitted(name, Task(4, device="cpu"), (x[:300], labels[:300]), (x[300:], labels[300:]))
+    chosen = fitted(name, Task(4, device="cpu", steps=60), (x[:300], labels[:300]), (x[300:], labels[300:]))
     p = chosen.predict_proba(MODELS[name][1](x))
     assert p.shape == (400, 4)
     assert not p[:, [1, 3]].any()
@@ -199,10 +198,9 @@ def histories(n: int, seed: int) -> Examples[Any]:
     return Examples(of, x[of.starts[1:] - 2, 2].astype(np.int64))
 
 
-def test_the_place_of_a_record_is_chosen_where_it_matters(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(set_transformer, "STEPS", 200)
+def test_the_place_of_a_record_is_chosen_where_it_matters() -> None:
     test = histories(300, 2)
-    chosen = fit_set_transformer(histories(1_500, 0), histories(300, 1), Task(2, device="cpu"))
+    chosen = fit_set_transformer(histories(1_500, 0), histories(300, 1), Task(2, device="cpu", steps=200))
     assert chosen.settings["place"]
     assert (chosen.predict_proba(test.inputs).argmax(axis=1) == test.labels_N).mean() > 0.95
 

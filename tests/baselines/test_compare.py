@@ -22,9 +22,8 @@ ALL = ("majority", "tfidf", "logistic", "xgboost", "lightgbm", "set-transformer"
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two settings each, and fewer steps."""
+    """Two settings each."""
     monkeypatch.setattr(set_transformer, "DROPOUTS", (0.1,))
-    monkeypatch.setattr(set_transformer, "STEPS", 60)
     monkeypatch.setattr(boosted, "RATES", (0.1,))
     monkeypatch.setattr(boosted, "LEAVES", (15, 7))
     monkeypatch.setattr(boosted, "DEPTHS", (4, 3))
@@ -32,7 +31,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_model_finds_what_the_first_record_says() -> None:
     data = visits()
-    got = evaluate_baselines(data, models=ALL, kinds=("last", "flat"), resamples=50, device="cpu")
+    got = evaluate_baselines(data, models=ALL, kinds=("last", "flat"), resamples=50, device="cpu", steps=60)
     assert list(got) == list(ALL)
     kinds = {name: result["kind"] for name, result in got.items()}
     read = {"majority": "nothing", "tfidf": "text", "set-transformer": "records"}
@@ -66,7 +65,9 @@ def test_test_labels_change_nothing_but_the_test_scores(name: str) -> None:
     results: list[dict[str, Any]] = []
     for labels in (data.labels, turned):
         of = replace(data, labels=labels)
-        results.append(evaluate_baselines(of, models=(name,), kinds=("flat",), resamples=0, device="cpu")[name])
+        results.append(
+            evaluate_baselines(of, models=(name,), kinds=("flat",), resamples=0, device="cpu", steps=60)[name]
+        )
     right, wrong = (result.pop("test")["auroc"]["value"] for result in results)
     for result in results:
         result.pop("test_calibrated")
@@ -102,7 +103,9 @@ def test_a_class_that_only_validation_has() -> None:
     data = visits(300)
     labels = data.labels.copy()
     labels[np.flatnonzero(data.parts == "validation")[:5]] = "moved"
-    got = evaluate_baselines(replace(data, labels=labels), models=ALL, kinds=("flat",), resamples=0, device="cpu")
+    got = evaluate_baselines(
+        replace(data, labels=labels), models=ALL, kinds=("flat",), resamples=0, device="cpu", steps=60
+    )
     for result in got.values():
         assert result["test"]["classes"] == ["alive", "died", "moved"]
         assert result["validation"]["n"] == 60

@@ -141,7 +141,6 @@ def test_the_command(task: tuple[Path, Outcome], tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "parts"),
     [
-        (("{folder}/model",), ("task file",)),
         (("{folder}/model", "{folder}/no.yaml"), ("no.yaml", "task file")),
         (("{folder}/model", "{folder}/no.csv"), ("no.csv",)),
         (("{folder}/model", "{folder}/stays.csv", "--out", "r.pdf"), ("r.pdf", "HTML")),
