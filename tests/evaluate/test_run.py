@@ -73,6 +73,16 @@ def test_every_table(words: list[str], tmp_path: Path) -> None:
     assert Table.load(Path(json.loads(again.stdout)["tables"]["prediction"])).rows == tables["prediction"].rows
 
 
+def test_what_was_not_measured_is_left_out_and_the_paper_stands_alone(words: list[str], tmp_path: Path) -> None:
+    places = ["--runs", str(tmp_path), "--out", str(tmp_path / "results"), "--markdown", str(tmp_path / "pages")]
+    done = CliRunner().invoke(app, [*words, "prediction", *places, "--no-measure"], catch_exceptions=False)
+    assert "Qwen3-8B on codes" in done.stdout and "(paper 0.824)" in done.stdout
+    assert "majority" not in done.stdout, "nothing is known about it"
+    page = (tmp_path / "pages" / "prediction.md").read_text()
+    assert page.startswith("# Prediction\n") and "| Diabetes130 | Qwen3-8B on codes | – | – | 35.0 |" in page
+    assert "tefm bench prediction --data diabetes130 --data cicids2017=flows.parquet --seeds 1 --quick" in page
+
+
 def test_tables_share_measurements() -> None:
     plan = Plan()
     asked = {name: {one.key for one in needed(name, plan)} for name in TABLES}

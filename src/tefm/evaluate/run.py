@@ -14,7 +14,7 @@ from tefm.evaluate.codes import Codes
 from tefm.evaluate.data import FLOWS, Sources
 from tefm.evaluate.plan import FIRST_SPLIT, Plan
 from tefm.evaluate.reading import Reading
-from tefm.evaluate.table import Table
+from tefm.evaluate.table import Column, Row, Table
 from tefm.evaluate.tables import TABLES
 from tefm.files import write_text
 from tefm.language.smollm2 import NAME as SMOLLM2
@@ -101,16 +101,27 @@ class Outcome:
         from rich.table import Table as Shown
 
         for table in self.tables:
-            header, lines = table.cells()
-            shown = Shown(*map(escape, header), title=table.title, caption=table.published_on or None)
-            for line in lines:
-                shown.add_row(*map(escape, line))
+            # a row of figures is wider than a terminal: its figures stand below each other, one line per row's name
+            shown = Shown("", "figures", title=table.title, caption=table.published_on or None, show_lines=True)
+            for row in table.rows:
+                name = "\n".join(row.keys.get(key, "") for key in table.keys)
+                figures = [_said(row, column) for column in table.shown]
+                shown.add_row(escape(name), escape(" · ".join(filter(None, figures))))
             yield shown
         for reason in dict.fromkeys(str(error) for _, error in self.failed):
             count = sum(str(error) == reason for _, error in self.failed)
             yield f"[yellow]![/] {count} not measured: {escape(reason)}"
         for file in self.files:
             yield f"written to {file}"
+
+
+def _said(row: Row, column: Column) -> str:
+    """A figure with its name, and the paper's behind it."""
+    figure, paper = row.figures.get(column.name), row.published.get(column.name)
+    if figure is None and paper is None:
+        return ""
+    ours = figure.said(column.digits) if figure else "–"
+    return f"{column.title} {ours}" + (f" (paper {paper:,.{column.digits}f})" if paper is not None else "")
 
 
 def run(
