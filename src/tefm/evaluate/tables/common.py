@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from tefm.evaluate.codes import Recipe
 from tefm.evaluate.plan import Plan, known
 from tefm.evaluate.table import Column, Row, Table
 from tefm.evaluate.tables.published import ON
@@ -17,6 +18,8 @@ TITLES = {
     "attack": "15 attacks",
 }
 SHAPE = "K3-C128"
+#: The two kinds of codes that stand beside each other: those that saw the label, and those that saw none.
+RECIPES: tuple[Recipe, ...] = ("task-aware", "unsupervised")
 
 FIDELITY = (
     Column("slot_accuracy", "slot accuracy", 4, "up"),
@@ -37,6 +40,11 @@ JUDGED = (
     "Settings are chosen on validation parts. Each line is the mean ± standard deviation over splits of the test part,"
     " scored once per split, with temperature and threshold from the validation part."
 )
+
+
+def called(recipe: Recipe) -> str:
+    """What a recipe of codes is called in a table."""
+    return "the paper's objective" if recipe == "paper" else recipe
 
 
 def made_of(

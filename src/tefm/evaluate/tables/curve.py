@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from tefm.evaluate.codes import Recipe
 from tefm.evaluate.plan import Ask, Plan, row, tuned
 from tefm.evaluate.table import Table
 from tefm.evaluate.tables.alignment import CURVE, aligned
-from tefm.evaluate.tables.common import JUDGED, PREDICTION, TITLES, made_of
+from tefm.evaluate.tables.common import JUDGED, PREDICTION, RECIPES, TITLES, made_of
 
 ABOUT = f"""Stage 3 on some of the training sequences; the codes were learned on the records of all of them, with
 their labels where they are task-aware. {JUDGED}"""
-RECIPES: tuple[Recipe, ...] = ("task-aware", "unsupervised")
 
 
 def table(plan: Plan, ask: Ask) -> Table:

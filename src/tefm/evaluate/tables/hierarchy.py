@@ -5,7 +5,7 @@ from __future__ import annotations
 from tefm.evaluate.bench import Found
 from tefm.evaluate.plan import Ask, Pick, Plan, row
 from tefm.evaluate.table import Column, Table
-from tefm.evaluate.tables.common import SHAPE, TITLES, made_of
+from tefm.evaluate.tables.common import SHAPE, TITLES, called, made_of
 from tefm.evaluate.tables.published import HIERARCHY, STANDS_FOR
 from tefm.evaluate.tables.reconstruction import RECIPES
 
@@ -35,7 +35,7 @@ def table(plan: Plan, ask: Ask) -> Table:
         for recipe in RECIPES:
             codes = [plan.codes(data, split, recipe) for split in plan.splits]
             for level, prefix in enumerate(PREFIXES):
-                keys = {"data": TITLES[data], "codes": "the paper's objective" if recipe == "paper" else recipe}
+                keys = {"data": TITLES[data], "codes": called(recipe)}
                 paper = HIERARCHY[level] if recipe == "paper" and STANDS_FOR.get(data) == "clinical" else None
                 rows.append(row({**keys, "prefix": prefix}, codes, ask, _prefix(level), paper))
     return made_of(plan, "hierarchy", "Codes as a hierarchy", ABOUT, ("data", "codes", "prefix"), COLUMNS, rows)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from tefm.evaluate.codes import Recipe
 from tefm.evaluate.plan import Ask, Plan, joined, row, tuned
 from tefm.evaluate.table import Column, Table
-from tefm.evaluate.tables.common import FIDELITY, JUDGED, PREDICTION, TITLES, made_of
+from tefm.evaluate.tables.common import FIDELITY, JUDGED, PREDICTION, RECIPES, TITLES, made_of
 from tefm.evaluate.tables.reconstruction import ceiling, fidelity
 
 ABOUT = f"""More numbers per record keep more of it, and cost as many tokens. C = 128. {JUDGED}"""
@@ -17,7 +16,6 @@ COLUMNS = (
     *PREDICTION[:4],
 )
 LEVELS = (1, 2, 3, 4, 6, 8)
-RECIPES: tuple[Recipe, ...] = ("task-aware", "unsupervised")
 
 
 def table(plan: Plan, ask: Ask) -> Table:

@@ -6,10 +6,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tefm.evaluate.bench import Found, Measurement
-from tefm.evaluate.codes import Recipe
 from tefm.evaluate.plan import Ask, Plan, row, scores, tuned
 from tefm.evaluate.table import Row, Table
-from tefm.evaluate.tables.common import JUDGED, PREDICTION, TITLES, made_of
+from tefm.evaluate.tables.common import JUDGED, PREDICTION, RECIPES, TITLES, made_of
 from tefm.evaluate.tables.published import BACKBONES, BASELINES, STANDS_FOR
 from tefm.language.smollm2 import NAME as SMOLLM2
 
@@ -28,7 +27,6 @@ OTHERS = {
     "set-transformer": "Set Transformer over records",
     "tabpfn": "TabPFN on slots",
 }
-RECIPES: tuple[Recipe, ...] = ("task-aware", "unsupervised")
 
 
 def baseline(found: Found) -> dict[str, float | None]:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from tefm.evaluate.codes import Recipe
 from tefm.evaluate.plan import Ask, Plan, row, tuned
 from tefm.evaluate.table import Table
-from tefm.evaluate.tables.common import JUDGED, PREDICTION, TITLES, made_of
+from tefm.evaluate.tables.common import JUDGED, PREDICTION, RECIPES, TITLES, made_of
 from tefm.language.prompts import Style
 
 ABOUT = (
     f"""*Full* asks in the paper's words inside the chat template, *compact* in one word behind the codes. {JUDGED}"""
 )
-RECIPES: tuple[Recipe, ...] = ("task-aware", "unsupervised")
 STYLES: tuple[Style, ...] = ("compact", "full")
 
 

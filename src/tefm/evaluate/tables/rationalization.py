@@ -117,6 +117,6 @@ def table(plan: Plan, ask: Ask) -> Table:
             for name, share in (("everything", 1.0), ("nothing", 0.0)):
                 keys = {"data": TITLES[data], "of": of, "kept": f"{share:.0%}", "way": name}
                 published = {"accuracy": paper[name][0]} if paper and of == "all" else {}
-                rows.append(Row(keys, main.line(name, of, share), published if main.rows else {}))
+                rows.append(Row(keys, main.line(name, of, share), published))
     rows = [one for one in rows if one.figures]
     return made_of(plan, "rationalization", "Rationales", ABOUT, ("data", "of", "kept", "way"), COLUMNS, rows)

@@ -7,7 +7,7 @@ from tefm.evaluate.codes import Recipe
 from tefm.evaluate.data import CLINICAL
 from tefm.evaluate.plan import Ask, Plan, joined, row
 from tefm.evaluate.table import Column, Table
-from tefm.evaluate.tables.common import FIDELITY, SHAPE, TITLES, made_of
+from tefm.evaluate.tables.common import FIDELITY, SHAPE, TITLES, called, made_of
 from tefm.evaluate.tables.published import RECONSTRUCTION, STANDS_FOR
 
 ABOUT = f"""What the decoder gives back from the {SHAPE} codes of test records. *Slot accuracy* (the paper's "slot
@@ -51,7 +51,7 @@ def table(plan: Plan, ask: Ask) -> Table:
     for data in (*plan.clinical, *plan.flows):
         for recipe in RECIPES:
             codes = [plan.codes(data, split, recipe) for split in plan.splits]
-            keys = {"data": TITLES[data], "codes": "the paper's objective" if recipe == "paper" else recipe}
+            keys = {"data": TITLES[data], "codes": called(recipe)}
             paper = RECONSTRUCTION.get(STANDS_FOR.get(data, "")) if recipe == "paper" else None
             found = row(keys, codes, ask, fidelity, paper)
             if data in CLINICAL:

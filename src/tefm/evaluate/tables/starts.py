@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from tefm.evaluate.codes import Recipe
 from tefm.evaluate.plan import Ask, Plan, row, tuned
 from tefm.evaluate.table import Row, Table
-from tefm.evaluate.tables.common import JUDGED, PREDICTION, TITLES, made_of
+from tefm.evaluate.tables.common import JUDGED, PREDICTION, RECIPES, TITLES, made_of
 from tefm.language.config import Start
 
 ABOUT = f"""Rows of new tokens begin from a random projection of their codebook vectors (*codebook*), from the
 embeddings of the words that describe their records (*words*), or all from the mean of the vocabulary (*mean*).
 *Random body* draws all weights of the language model anew: what is lost then is what pretraining gave. {JUDGED}"""
-RECIPES: tuple[Recipe, ...] = ("task-aware", "unsupervised")
 STARTS: tuple[Start, ...] = ("codebook", "words", "mean")
 
 

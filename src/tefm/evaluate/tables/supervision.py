@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from tefm.evaluate.codes import Recipe
 from tefm.evaluate.plan import Ask, Plan, row, tuned
 from tefm.evaluate.table import Table
-from tefm.evaluate.tables.common import JUDGED, PREDICTION, TITLES, made_of
+from tefm.evaluate.tables.common import JUDGED, PREDICTION, RECIPES, TITLES, made_of
 from tefm.evaluate.tables.prediction import baseline
 
 ABOUT = f"""Task-aware codes saw which training patients died. What does that cost on a question they were not made
 for: is the patient back within 30 days? {JUDGED} `masked_copies` lets the model also learn from copies of which a
 random part is kept, in as many steps: the check of rationales needs it (default 1)."""
-RECIPES: tuple[Recipe, ...] = ("task-aware", "unsupervised")
 
 
 def table(plan: Plan, ask: Ask) -> Table:
