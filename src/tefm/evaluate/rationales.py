@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field as Setting
 
+from tefm.codes.coder import SlotCoder
 from tefm.evaluate.bench import Bench, Found, Measurement
 from tefm.evaluate.data import DATA, FLOWS
 from tefm.evaluate.reading import Reading
@@ -25,6 +26,8 @@ from tefm.rationale.verify import faithfulness, smuggled, until_sufficient, veri
 
 Ranking = NDArray[Any]
 Rank = Callable[[SlotSequences], Ranking]
+#: Sequences, and their class numbers.
+Labelled = tuple[SlotSequences, NDArray[np.int64]]
 
 #: Shares of the slots that are kept: of all of them (the paper's count), and of those present in a record.
 OF_ALL, OF_PRESENT = (0.25, 0.20, 0.15, 0.10, 0.05), (0.30, 0.20, 0.10, 0.05)
@@ -52,23 +55,19 @@ class Rationales(Measurement):
         return (self.reading,)
 
     def measure(self, bench: Bench) -> Found:
-        assert self.reading.codes is not None
-        judge, coder = self.reading.judge(bench)
+        judge, coder, training, (test, labels) = _opened(self.reading, bench)
         name, split = self.reading.place
-        data = self.reading.codes.split_data(bench)
-        parts = {part: data.sequences(DATA[name][0], part) for part in ("train", "test")}
-        training, test, labels = parts["train"][0], *parts["test"]
         test, labels = test.select(np.arange(len(test))[: self.most]), labels[: self.most]
         started = time.perf_counter()
         config = RationaleConfig.preset(self.preset, **{"seed": split, **self.settings})
-        explainer = Explainer.fit(coder, training, judge, config)
+        explainer = Explainer.fit(coder, training[0], judge, config)
         assert explainer.agreement_ is not None
         found: Found = {"seconds": time.perf_counter() - started, "agreement": asdict(explainer.agreement_)}
         p_SQ = judge(test)
         rankings = {OURS: explainer.rank(test, p_SQ)}
         if self.others:
             long = name in FLOWS  # ten records each: every question is a long one
-            ways = other_ways(explainer, judge, parts["train"], judge.decide(p_SQ), split, samples=128 if long else 512)
+            ways = other_ways(explainer, judge, training, judge.decide(p_SQ), split, samples=128 if long else 512)
             rankings |= {way: rank(test) for way, rank in ways.items()}
             found["growth"] = _growth(judge, test, {OURS: rankings[OURS]} if long else rankings)
             found["shuffled"] = _shuffled(judge, test, labels, rankings[OURS])
@@ -77,10 +76,17 @@ class Rationales(Measurement):
         return found
 
 
+def _opened(reading: Reading, bench: Bench) -> tuple[Judge, SlotCoder, Labelled, Labelled]:
+    """The judge, its tokenizer, and the sequences to learn from and to be judged on."""
+    assert reading.codes is not None, "text has no slots to keep"
+    data, task = reading.codes.split_data(bench), DATA[reading.place[0]][0]
+    return *reading.judge(bench), data.sequences(task, "train"), data.sequences(task, "test")
+
+
 def other_ways(
     explainer: Explainer,
     judge: Judge,
-    training: tuple[SlotSequences, NDArray[np.int64]],
+    training: Labelled,
     labels_S: NDArray[np.int64],
     seed: int,
     *,
@@ -198,14 +204,10 @@ class Cost(Measurement):
     def measure(self, bench: Bench) -> Found:
         from tefm.rationale.alternatives import by_greedy, by_kernel_shap
 
-        assert self.reading.codes is not None
-        judge, coder = self.reading.judge(bench)
-        name, split = self.reading.place
-        data = self.reading.codes.split_data(bench)
-        sequences, labels = data.sequences(DATA[name][0], "train")
-        training = sequences.select(np.arange(min(self.learned, len(sequences)))), labels[: self.learned]
-        test = data.sequences(DATA[name][0], "test")[0]
-        test = test.select(np.arange(min(self.sequences, len(test))))
+        judge, coder, (sequences, labels), (test, _) = _opened(self.reading, bench)
+        split = self.reading.place[1]
+        training = sequences.select(np.arange(len(sequences))[: self.learned]), labels[: self.learned]
+        test = test.select(np.arange(len(test))[: self.sequences])
         config = RationaleConfig.preset("default", **{"seed": split, **self.settings})
         explainer = Explainer.fit(coder, training[0], judge, config)
         labels_S = judge.decide(judge(test))
