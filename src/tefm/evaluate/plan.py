@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 
 from tefm.evaluate.bench import Found, Measurement
 from tefm.evaluate.codes import Ceiling, Codes, Recipe
-from tefm.evaluate.data import CLINICAL, DATA, FLOWS
+from tefm.evaluate.data import BUCKETS, CLINICAL, DATA, FLOWS
 from tefm.evaluate.others import Baseline, Tokens
 from tefm.evaluate.rationales import Cost, Rationales
 from tefm.evaluate.reading import Reading, Tune
@@ -70,8 +70,13 @@ class Plan:
     # ---- measurements, one per split ------------------------------------------------------------------------------
 
     def codes(self, data: str, split: int, recipe: Recipe, buckets: int | None = None, **settings: Any) -> Codes:
+        """A tokenizer; what is said but is the default anyway is not another measurement."""
+        plain = Codes(data=data, split=split, recipe=recipe)
+        usual = plain.config().model_dump()
+        changes = {name: value for name, value in settings.items() if value != usual[name]}
         small = QUICK_CODES if self.quick else {}
-        return Codes(data=data, split=split, recipe=recipe, buckets=buckets, settings={**small, **settings})
+        buckets = None if buckets == BUCKETS[data] else buckets
+        return plain.model_copy(update={"buckets": buckets, "settings": {**small, **changes}})
 
     def ceiling(self, codes: Codes) -> Ceiling:
         return Ceiling(codes=codes)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tefm.evaluate.codes import Recipe
-from tefm.evaluate.data import BUCKETS
 from tefm.evaluate.plan import Ask, Plan, joined, row, tuned
 from tefm.evaluate.table import Column, Table
 from tefm.evaluate.tables.common import FIDELITY, JUDGED, PREDICTION, TITLES, made_of
@@ -25,8 +24,7 @@ def table(plan: Plan, ask: Ask) -> Table:
     for data in (*plan.clinical, *plan.flows):
         recipe: Recipe = "task-aware" if data in plan.clinical else "unsupervised"
         for buckets in plan.few(EDGES):
-            given = None if buckets == BUCKETS[data] else buckets
-            codes = [plan.codes(data, split, recipe, given) for split in plan.some_splits(data)]
+            codes = [plan.codes(data, split, recipe, buckets) for split in plan.some_splits(data)]
             keys = {"data": TITLES[data], "codes": recipe, "B": str(buckets)}
             lines = [row(keys, codes, ask, fidelity)]
             if data in plan.clinical:

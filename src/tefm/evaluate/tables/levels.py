@@ -23,8 +23,7 @@ def table(plan: Plan, ask: Ask) -> Table:
     for data in plan.clinical:
         for recipe in RECIPES:
             for levels in plan.few(LEVELS):
-                settings = {} if levels == 3 else {"levels": levels, "entries": 128}
-                codes = [plan.codes(data, split, recipe, **settings) for split in plan.splits]
+                codes = [plan.codes(data, split, recipe, levels=levels, entries=128) for split in plan.splits]
                 keys = {"data": TITLES[data], "codes": recipe, "K": str(levels)}
                 rows.append(
                     joined(

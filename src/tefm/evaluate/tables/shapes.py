@@ -41,9 +41,7 @@ def _published(stands_for: str, shape: tuple[int, int]) -> Mapping[str, float]:
 
 def _line(plan: Plan, ask: Ask, data: str, recipe: Recipe, shape: tuple[int, int]) -> Row:
     levels, entries = shape
-    # the usual shape is asked for as everywhere else
-    settings = {} if shape == (3, 128) else {"levels": levels, "entries": entries}
-    codes = [plan.codes(data, split, recipe, **settings) for split in plan.some_splits(data)]
+    codes = [plan.codes(data, split, recipe, levels=levels, entries=entries) for split in plan.some_splits(data)]
     keys = {"data": TITLES[data], "codes": recipe, "K": str(levels), "C": str(entries)}
     published = _published(STANDS_FOR[data], shape) if recipe == "unsupervised" else None
     lines = [row(keys, codes, ask, fidelity, published), row(keys, map(plan.reading, codes), ask, tuned())]
@@ -58,8 +56,7 @@ def _line(plan: Plan, ask: Ask, data: str, recipe: Recipe, shape: tuple[int, int
 def _as_the_paper(plan: Plan, ask: Ask, data: str, entries: int) -> Row:
     paper = {"preset": "paper"} if not plan.quick else {}
     tune = plan.tune(data, masked_copies=0, style="full", settings=paper)
-    settings = {} if entries == 128 else {"entries": entries}
-    codes: list[Codes] = [plan.codes(data, split, "paper", **settings) for split in plan.splits]
+    codes: list[Codes] = [plan.codes(data, split, "paper", entries=entries) for split in plan.splits]
     keys = {"data": TITLES[data], "codes": "as the paper trains", "K": "3", "C": str(entries)}
     asked = [plan.reading(code, tune, start="mean") for code in codes]
     return joined(row(keys, codes, ask, fidelity), row(keys, asked, ask, tuned()))
