@@ -27,7 +27,7 @@ from tefm.language.smollm2 import quietly
 from tefm.language.vocabulary import CodeVocabulary, TokenIds
 from tefm.rationale.judge import Judge, SlotSequences
 from tefm.rationale.masking import with_masked_copies
-from tefm.settings import Settings
+from tefm.settings import Preset, Settings
 
 #: Records whose words say where new rows start.
 WORDS_FROM = 20_000
@@ -43,6 +43,7 @@ class Tune(Settings):
     #: draws the sequences and the order of the steps; the number of the split when left out
     seed: int | None = None
     masked_copies: int = 1
+    preset: Preset = "default"
     settings: dict[str, Any] = Setting(default_factory=dict)
 
 
@@ -155,7 +156,7 @@ class Reading(Measurement):
         if coder is not None and copies:
             whole = SlotSequences(data.x_ND[task.rows], task.starts).select(train)
             learned = with_masked_copies(whole, coder.encode, copies, seed)
-        config = TuneConfig.preset("default", **{"seed": seed, **tune.settings})
+        config = TuneConfig.preset(tune.preset, **{"seed": seed, **tune.settings})
         # as many steps as without copies
         config = config.model_copy(update={"epochs": config.epochs / (1 + copies)})
         prompt = question(task_name, tune.style, task.classes, task.positive)
