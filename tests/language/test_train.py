@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -252,10 +253,24 @@ def test_a_killed_run_goes_on_as_if_nothing_was(opened: Opened, tmp_path: Path, 
 
     expected, whole = attempt(None)
     found, resumed = attempt(5)
-    assert resumed.resumed_from == (4 if validated else 5)  # checks are at every second step, or at every one
+    assert resumed.resumed_from == 5  # between two checks: validation is measured at every second step
     assert_same(found, expected)
     assert (resumed.loss, resumed.validation, resumed.best_step) == (whole.loss, whole.validation, whole.best_step)
     assert not checkpoint.exists()
+
+
+def test_progress_is_told_step_by_step(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[int, str | None]] = []
+
+    @contextmanager
+    def watched(*_: Any, **__: Any) -> Iterator[Callable[..., None]]:
+        yield lambda steps, note=None: told.append((steps, note))
+
+    monkeypatch.setattr("tefm.language.train.progress", watched)
+    backbone, ids = opened()
+    trained(backbone, ids, steps=6, checks=2, how={"validate": lambda: 0.25})
+    assert [steps for steps, note in told if note is None] == [1] * 6
+    assert [note.partition(", ")[2] for _, note in told if note] == ["validation 0.2500"] * 2
 
 
 @pytest.fixture

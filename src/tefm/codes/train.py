@@ -109,12 +109,13 @@ class Trainer:
             while self.step < self.config.steps and not self._out_of_patience(check_every):
                 loss = self._update()
                 self.step += 1
+                advance(1)
                 checked = self.step % check_every == 0 or self.step == self.config.steps
                 if checked and self.step > self.warm_steps:
                     self._validate()
                 if checked:
                     self._save()
-                    advance(check_every, note=f"loss {float(loss):.3f}")
+                    advance(0, note=f"loss {float(loss):.3f}")
         self.history.stopped_at = self.step
         if self.best.state:
             self.network.load_state_dict(self.best.state)

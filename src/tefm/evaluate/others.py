@@ -64,7 +64,7 @@ class Tokens(Measurement):
     families: bool = True
 
     def measure(self, bench: Bench) -> Found:
-        from tefm.evaluate.reading import question
+        from tefm.evaluate.reading import named, question
         from tefm.language.accounting import account, families
         from tefm.language.backbone import open_backbone
         from tefm.language.prompts import PromptWriter
@@ -73,7 +73,7 @@ class Tokens(Measurement):
 
         data = bench.sources.dataset(self.data, self.split)
         task = bench.sources.split(self.data, self.split).tasks[DATA[self.data][0]]
-        known = {"SmolLM2": open_backbone(self.backbone, layers=1, device="cpu").tokenizer}
+        known = {named(self.backbone): open_backbone(self.backbone, layers=1, device="cpu").tokenizer}
         known |= families() if self.families else {}
         chosen = np.random.default_rng(0).permutation(len(data.sequences))[: self.most]
         some = data.sequences.select(np.sort(chosen))

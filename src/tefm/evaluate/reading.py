@@ -213,6 +213,15 @@ def _is_kept(folder: Path) -> bool:
     return (folder / "reader.json").is_file()
 
 
+def named(backbone: str) -> str:
+    """What a backbone is called in tables.
+
+    >>> named("smollm2-135m"), named("models/TinyLlama-1.1B-Chat")
+    ('SmolLM2-135M', 'TinyLlama-1.1B-Chat')
+    """
+    return "SmolLM2-135M" if backbone == SMOLLM2 else Path(backbone).name
+
+
 def question(task: str, style: Style, classes: tuple[str, ...], positive: int) -> Prompt:
     """The prompt of a task."""
     if task == "readmission":

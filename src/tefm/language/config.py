@@ -40,7 +40,7 @@ class TrainConfig(StageSettings):
     patience: int = Setting(default=4, ge=1)
     #: rank of the adapters when `trains` is lora
     rank: int = Setting(default=16, ge=1)
-    #: seconds between checkpoints, taken when validation is measured
+    #: seconds between checkpoints
     save_every: float = Setting(default=60.0, ge=0)
     seed: int = 0
 

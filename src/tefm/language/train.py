@@ -64,28 +64,16 @@ def train(
     history = run.resume()
     check_every = max(1, steps // config.checks) if validate else max(1, steps // 20)
     started, saved = time.perf_counter(), time.perf_counter()
-    running = torch.zeros((), device=run.device)
     with ThreadPoolExecutor(max_workers=1) as ahead, progress(what, steps, done=run.step, show=run.main) as advance:
         coming = ahead.submit(batch_of, run.step)
         while run.step < steps and not run.out_of_patience(check_every):
             batch = coming.result()
             if run.step + 1 < steps:
                 coming = ahead.submit(batch_of, run.step + 1)
-            running += run.update(batch)
-            if run.step % check_every and run.step != steps:
-                continue
-            since = run.step % check_every or check_every
-            history.loss.append((run.step, float(running) / since))
-            running.zero_()
-            if not math.isfinite(history.loss[-1][1]):
-                raise SettingsError(
-                    f"the loss is no number any more at step {run.step}", remedy="lower the learning_rate"
-                )
-            note = f"loss {history.loss[-1][1]:.3f}"
-            if validate is not None:
-                run.keep_best(validate)
-                note += f", validation {history.validation[-1][1]:.4f}"
-            advance(since, note=note)
+            run.update(batch)
+            advance(1)
+            if run.step % check_every == 0 or run.step == steps:
+                advance(0, note=run.check(run.step % check_every or check_every, validate))
             if time.perf_counter() - saved >= config.save_every and run.step < steps:
                 run.save()
                 saved = time.perf_counter()
@@ -132,33 +120,33 @@ class _Run:
         self.model, self.optimiser = self.accelerator.prepare(model, optimiser)
         self.warmup = config.warmup_steps(steps)
         self.step = 0
+        #: the sum of the losses since the last check, of this process's share of the batches
+        self.running = torch.zeros((), device=self.device)
         self.best = math.inf
         self.best_weights: dict[str, Tensor] = {}
         self.history = History()
 
     # ---- a step -----------------------------------------------------------------------------------------------
 
-    def update(self, batch: Batch) -> Tensor:
-        """One step on a whole batch; returns the mean loss of this process's share of it."""
+    def update(self, batch: Batch) -> None:
+        """One step on a whole batch."""
         rate = self._rate(self.step)
         for group in self.optimiser.param_groups:
             group["lr"] = self.config.learning_rate * rate
         world, rank = self.accelerator.num_processes, self.accelerator.process_index
         per_target = world / max(1, batch.targets)
         parts = self.config.accumulate
-        total = torch.zeros((), device=self.device)
         for number in range(parts):
             share = batch.part(slice(rank * parts + number, None, world * parts)).to(self.device)
             last = number == parts - 1
             with nullcontext() if last else self.accelerator.no_sync(self.model):
                 loss = self._loss(share) * per_target
                 self.accelerator.backward(loss)
-            total += loss.detach()
+            self.running += loss.detach()
         self.accelerator.clip_grad_norm_(self.model.parameters(), self.config.clip)
         self.optimiser.step()
         self.optimiser.zero_grad(set_to_none=True)
         self.step += 1
-        return total
 
     def _loss(self, batch: Batch) -> Tensor:
         """The summed loss over the targets of a batch."""
@@ -177,6 +165,18 @@ class _Run:
         return 1.0
 
     # ---- validation -------------------------------------------------------------------------------------------
+
+    def check(self, since: int, validate: Callable[[], float] | None) -> str:
+        """Write down how it goes, `since` steps after the last time; returns it in words."""
+        loss = float(self.running) / since
+        self.running.zero_()
+        if not math.isfinite(loss):
+            raise SettingsError(f"the loss is no number any more at step {self.step}", remedy="lower the learning_rate")
+        self.history.loss.append((self.step, loss))
+        if validate is None:
+            return f"loss {loss:.3f}"
+        self.keep_best(validate)
+        return f"loss {loss:.3f}, validation {self.history.validation[-1][1]:.4f}"
 
     def keep_best(self, validate: Callable[[], float]) -> None:
         from accelerate.utils import broadcast_object_list
@@ -228,6 +228,7 @@ class _Run:
                 {
                     "fingerprint": self.fingerprint,
                     "step": self.step,
+                    "running": self.running,
                     "weights": self._weights(),
                     "optimiser": self.optimiser.state_dict(),
                     "best": self.best,
@@ -256,6 +257,7 @@ class _Run:
         self._load(state["weights"])
         self.optimiser.load_state_dict(state["optimiser"])
         self.step, self.best, self.best_weights = state["step"], state["best"], state["best_weights"]
+        self.running.copy_(state["running"])
         self.history = History(**state["history"])
         self.history.resumed_from = self.step
         return self.history

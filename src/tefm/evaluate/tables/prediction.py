@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 
 from tefm.evaluate.bench import Found, Measurement
 from tefm.evaluate.plan import Ask, Plan, row, scores, tuned
+from tefm.evaluate.reading import named
 from tefm.evaluate.table import Row, Table
 from tefm.evaluate.tables.common import JUDGED, PREDICTION, RECIPES, TITLES, made_of
 from tefm.evaluate.tables.published import BACKBONES, BASELINES, STANDS_FOR
-from tefm.language.smollm2 import NAME as SMOLLM2
 
 ABOUT = f"""In-hospital death at the last admission, as many who died as who did not, split by patient. {JUDGED}
 *Tokens* are those of a sequence with its question, answer not counted. *Codes* lines are what `tefm fit` does by
@@ -66,15 +65,11 @@ def methods(plan: Plan, ask: Ask, data: str) -> list[Row]:
 
 def _called(plan: Plan, backbone: str) -> str:
     layers = plan.layers(backbone)
-    return f"{_named(backbone)} ({layers} blocks)" if layers else _whole(backbone)
+    return f"{named(backbone)} ({layers} blocks)" if layers else _whole(backbone)
 
 
 def _whole(backbone: str) -> str:
-    return f"{_named(backbone)} (whole)"
-
-
-def _named(backbone: str) -> str:
-    return "SmolLM2-135M" if backbone == SMOLLM2 else Path(backbone).name
+    return f"{named(backbone)} (whole)"
 
 
 def table(plan: Plan, ask: Ask) -> Table:
