@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 from conftest import QUICK
 
+from tefm.cli import main
 from tefm.rationale.rationale import from_json
 
 TINY = ("--steps", "60", "--levels", "2", "--entries", "8", "--set", "hidden=32", "--set", "latent=8")
@@ -199,6 +200,33 @@ def test_predict_and_evaluate(task):
     judged = json.loads(tefm("evaluate", folder / "model", folder / "table.csv", "--json", "--device", "cpu"))
     assert judged["n"] == 200 and judged["accuracy"]["low"] <= judged["accuracy"]["value"] <= judged["accuracy"]["high"]
     assert "share of prose" in tefm("tokens", folder / "model", folder / "new.csv")
+
+
+def run(*words):
+    """The command line in this process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["tefm", *map(str, words)])
+        main()
+
+
+def test_who_evaluates_on_the_table_of_the_fit_is_told(task, capfd):
+    folder, _ = task
+    pl.read_csv(folder / "table.csv").write_csv(folder / "later.csv")
+    for table, told in (("table.csv", True), ("later.csv", False)):
+        with pytest.raises(SystemExit):
+            run("evaluate", folder / "model", folder / table, "--device", "cpu")
+        assert ("fitted on this table" in capfd.readouterr().err) == told
+
+
+def test_who_stops_a_command_is_told_how_it_goes_on(monkeypatch, capfd):
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tefm.records.read.open_table", stopped)
+    with pytest.raises(SystemExit) as stop:
+        run("inspect", "table.csv")
+    assert stop.value.code == 130
+    assert "go on when the same command is given again" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(

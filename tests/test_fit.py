@@ -11,7 +11,7 @@ import pytest
 from conftest import quick, stays
 from rich.console import Console
 
-from tefm.fit import fit_frame, rare, without_unseen
+from tefm.fit import fit_frame, rare, repeated, thinned, unlabelled, without_unseen
 from tefm.language.metrics import score
 from tefm.model import Evaluation
 from tefm.records.schema import Schema
@@ -52,6 +52,30 @@ def test_rare_classes_are_named() -> None:
     assert rare(("a", "b"), labelled(*"a" * 30, *"b" * 20)) == []
 
 
+def test_sequences_without_a_label_are_counted() -> None:
+    assert unlabelled(labelled("a", None, "b", None)) == [
+        "2 of 4 sequences have no label: they are neither learned from nor judged"
+    ]
+    assert unlabelled(labelled("a", "b")) == []
+
+
+def test_a_balance_that_leaves_next_to_nothing_says_so(backbones: dict[str, Path]) -> None:
+    flows = labelled(*"a" * 500, *"b" * 60, "c", None)
+    balanced, whole = quick(backbones["llama"], balance="train"), quick(backbones["llama"], balance="none")
+    (remark,) = thinned(balanced, flows)
+    assert "the rarest has (c, 1): 3 of 561 training sequences are learned from" in remark
+    assert thinned(balanced, flows.select(range(560))) == []
+    assert thinned(whole, flows) == []
+
+
+def test_test_sequences_that_repeat_training_ones_are_counted() -> None:
+    frame = pl.DataFrame({"host": [0, 0, 1, 1, 2, 2, 3], "x": [1, 2, 1, 2, 2, 1, 1], "label": ["a"] * 7})
+    sequences = by_entity(frame, Schema.from_yaml("{entity: host, label: label, fields: {x: number}}"))
+    (remark,) = repeated(frame.select("x"), sequences, np.array(["train", "test", "test", "test"]))
+    assert remark.startswith("1 of 3 test sequences")  # the order of the records counts, and so does their number
+    assert repeated(frame.select("x"), sequences, np.array(["train", "validation", "test", "test"])) == []
+
+
 def test_a_new_class_at_the_end_of_a_table_does_not_stop_the_fit(backbones: dict[str, Path]) -> None:
     """Split by time, it is in the test part alone."""
     frame = stays(60)
@@ -68,13 +92,15 @@ def test_a_new_class_at_the_end_of_a_table_does_not_stop_the_fit(backbones: dict
 
 
 def test_an_evaluation_on_few_sequences_says_so() -> None:
-    def told(count: int) -> str:
+    def told(count: int, unlabelled: int = 0) -> str:
         labels = np.arange(count) % 2
         p = np.full((count, 2), 0.5)
-        return shown(evaluation_table(Evaluation(score(p, labels, ("no", "yes"), resamples=10), 8.0, 8.0)))
+        scores = score(p, labels, ("no", "yes"), resamples=10)
+        return shown(evaluation_table(Evaluation(scores, 8.0, 8.0, unlabelled=unlabelled)))
 
     assert "too few sequences" in told(6)
     assert "too few sequences" not in told(60)
+    assert "3 more have no label and are not judged;" in told(6, unlabelled=3)
 
 
 @pytest.mark.parametrize(("classes", "columns"), [(2, 5), (15, 4)])

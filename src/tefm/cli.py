@@ -13,6 +13,9 @@ from tefm import __version__
 from tefm.console import err, out
 from tefm.errors import TefmError
 
+#: What typer exits with after Ctrl-C.
+INTERRUPTED = 130
+
 app = typer.Typer(
     help="Structured records as a few discrete tokens, read by a language model.",
     no_args_is_help=True,
@@ -40,9 +43,10 @@ def main() -> NoReturn:
     except TefmError as error:
         err.print(f"[bold red]error[/]: {_escaped(str(error))}", highlight=False, soft_wrap=True)
         sys.exit(1)
-    except KeyboardInterrupt:
-        err.print("stopped; a run with a checkpoint goes on when the same command is given again")
-        sys.exit(130)
+    except SystemExit as stop:
+        if stop.code == INTERRUPTED:
+            err.print("stopped; `fit` and `bench` go on when the same command is given again")
+        raise
     sys.exit(0)
 
 
@@ -332,7 +336,8 @@ def explain(
     passed = sum(one.passed for one in found)
     default = sum(one.verdict == "default" for one in found)
     err.print(
-        f"{len(found):,} explained, {passed:,} passed the check; of {default:,} the model says what it says of nothing",
+        f"{len(found):,} explained: {passed:,} pass the check; {default:,} rest on no feature: the model gives the same "
+        "answer when it is shown nothing",
         highlight=False,
     )
 
@@ -350,7 +355,10 @@ def evaluate(
     from tefm.records.read import open_table
     from tefm.tables import evaluation_table
 
-    found = TEFM.load(model, device=device).evaluate(open_table(table, query=query))
+    loaded = TEFM.load(model, device=device)
+    found = loaded.evaluate(open_table(table, query=query))
+    if loaded.source_ is not None and Path(loaded.source_["table"]) == Path(table).absolute():
+        err.print("! the model was fitted on this table, and has learned most of these sequences", style="yellow")
     if as_json:
         _print_json(found.to_dict())
     else:

@@ -13,6 +13,8 @@ out = Console()
 err = Console(stderr=True)
 
 Advance = Callable[..., None]
+#: Seconds that the time left is estimated from: a step may take longer than the half minute that is usual.
+SLOW = 300.0
 
 
 def note(text: str) -> None:
@@ -35,7 +37,8 @@ def progress(what: str, total: int | None, *, done: int = 0, show: bool = True) 
         TimeRemainingColumn(),
         TextColumn("{task.fields[note]}"),
     )
-    with Progress(*columns, console=err, disable=not (show and err.is_terminal), transient=True) as bar:
+    shown = show and err.is_terminal
+    with Progress(*columns, console=err, disable=not shown, transient=True, speed_estimate_period=SLOW) as bar:
         task = bar.add_task(what, total=total, completed=done, note="")
 
         def advance(steps: int = 1, note: str | None = None) -> None:

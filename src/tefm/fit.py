@@ -26,6 +26,8 @@ from tefm.task import Split, Task
 
 #: With fewer test sequences of a class than this, what the figures say about it is chance.
 FEW = 20
+#: A share of test sequences that repeat training sequences is worth a word from here on.
+REPEATED = 0.1
 #: Sequences whose texts are counted: counting a long text takes longer than predicting from its codes.
 COUNTED = 200
 
@@ -60,8 +62,6 @@ def fit_task(task: Task, folder: Path, *, device: str | None = None, compare: bo
     opened = open_table(task.table, query=task.query)
     model = TEFM(task.schema_for(opened), device=device, **dict(task.model))
     checkpoint = folder.with_name(f"{folder.name}.checkpoint")
-    if (checkpoint / "claim.txt").exists():
-        note(f"going on from {checkpoint}")
     outcome = fit_frame(model, opened.frame(), task.split, checkpoint=checkpoint, compare=compare, file=opened.name)
     model.source_ = {"table": str(Path(task.table).absolute()), "query": task.query, "split": task.split.model_dump()}
     model.save(folder)
@@ -84,6 +84,9 @@ def fit_frame(
     sequences = model.sequences(frame, model.schema, file=file)
     parts = split(sequences, shares=shares.shares, by=shares.by, seed=shares.seed)
     parts, unseen = without_unseen(sequences, parts)
+    told = (*unlabelled(sequences), *unseen, *thinned(model, sequences.select(parts == "train")))
+    for remark in told:
+        note(f"! {remark}")  # now, and not only after the hours of training
     tables = {part: frame[np.sort(sequences.select(parts == part).rows)] for part in PARTS}
     model.fit(tables["train"], validation=tables["validation"], checkpoint=checkpoint)
     test = model.evaluate(tables["test"])
@@ -92,8 +95,39 @@ def fit_frame(
     counts: dict[str, int] = {part: int((of_judged == part).sum()) for part in PARTS}
     baselines = compared(model, frame, judged, of_judged) if compare else {}
     tested = judged.select(of_judged == "test")
-    remarks = (*unseen, *rare(model.classes_, tested))
+    columns = dict.fromkeys(column for one in model.schema.fields for column in one.source)
+    known = repeated(frame.select(list(columns)), judged, of_judged)
+    remarks = (*told, *known, *rare(model.classes_, tested))
     return Outcome(model, counts, test, baselines, count_tokens(model, frame, tested), remarks)
+
+
+def unlabelled(sequences: Sequences) -> list[str]:
+    """A remark about the sequences that cannot be learned from."""
+    count = int((~sequences.labelled).sum())
+    said = f"{count:,} of {len(sequences):,} sequences have no label: they are neither learned from nor judged"
+    return [said] if count else []
+
+
+def thinned(model: TEFM, training: Sequences) -> list[str]:
+    """A remark about a balance that leaves next to nothing of a class, because another one is rare."""
+    if model.config.balance == "none":
+        return []
+    names, counts = np.unique(np.asarray(training.labels)[training.labelled].astype(str), return_counts=True)
+    if not len(counts) or counts.min() >= FEW:
+        return []
+    name, count = names[counts.argmin()], counts.min()
+    left = f"{count * len(counts):,} of {counts.sum():,} training sequences"
+    return [f"balance keeps as many of each class as the rarest has ({name}, {count}): {left} are learned from"]
+
+
+def repeated(fields: pl.DataFrame, sequences: Sequences, parts: NDArray[np.str_]) -> list[str]:
+    """A remark about test sequences that say in all fields what a training sequence says."""
+    said = fields.hash_rows(seed=0).to_numpy()[sequences.rows]
+    hashes = np.array([hash(one.tobytes()) for one in np.split(said, sequences.starts[1:-1])])
+    tested = hashes[parts == "test"]
+    count = int(np.isin(tested, hashes[parts == "train"]).sum())
+    known = f"{count:,} of {len(tested):,} test sequences are the same in all fields as one that was learned from"
+    return [f"{known}: the figures say less about new ones"] if count >= REPEATED * max(1, len(tested)) else []
 
 
 def without_unseen(sequences: Sequences, parts: NDArray[np.str_]) -> tuple[NDArray[np.str_], list[str]]:
@@ -136,6 +170,7 @@ def compared(
     if find_spec("lightgbm") is None:
         note("no comparison with LightGBM: pip install 'tefm[doctor]'")
         return {}
+    note("beside it: LightGBM and logistic regression on the slots of the same sequences")
     if model.tokenizer_ is not None:
         vectoriser = model.tokenizer_.vectoriser
     else:

@@ -8,10 +8,8 @@ Shapes: S sequences, Q classes.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +17,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from tefm.checkpoint import stage_folder
 from tefm.codes.coder import class_numbers
 from tefm.codes.tokenizer import RecordTokenizer
 from tefm.console import note
-from tefm.errors import InputError, NotFittedError, SettingsError
+from tefm.errors import InputError, NotFittedError
 from tefm.explain import Choice, explain, learn_to_explain, slot_sequences
-from tefm.files import write_text
 from tefm.language.align import Alignment
 from tefm.language.backbone import Backbone, open_backbone
 from tefm.language.calibrate import Calibration
@@ -59,9 +57,11 @@ class Evaluation:
     #: tokens per sequence that the language model is shown
     tokens_mean: float
     tokens_median: float
+    #: sequences without a label, which are not judged
+    unlabelled: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        return {**self.scores.to_dict(), "tokens_mean": self.tokens_mean, "tokens_median": self.tokens_median}
+        return {**self.scores.to_dict(), **{name: value for name, value in vars(self).items() if name != "scores"}}
 
 
 @dataclass(frozen=True)
@@ -144,19 +144,27 @@ class TEFM:
         # what can be refused is refused before the first stage takes its time
         backbone = open_backbone(self.config.backbone, layers=self.config.kept_layers, device=self.device)
         PromptWriter(backbone.tokenizer, self.prompt_, self.classes_)
-        work = Path(checkpoint) if checkpoint is not None else None
-        if work is not None:
-            self._claim(work, training)
-        if self.config.inputs == "text":
-            reader = self.reader_ = Reader(backbone)
-        else:
+        place = Path(checkpoint) if checkpoint is not None else None
+        settings, records = {**self.get_params(), "schema": self._fitted_schema}, (training.records, held.records)
+        if self.config.inputs == "codes":
+            about_codes = {name: settings[name] for name in ("schema", "seed", "codes", "task_aware", "device")}
+            self.tokenizer_ = self._tokenizer(training, held, stage_folder(place, "codes", about_codes, *records))
+            settings["tokenizer"] = self.tokenizer_.coder.identity
+        work = stage_folder(place, "language", settings, *records)
+        if self.config.inputs == "codes":
             reader = self.reader_ = self._code_reader(backbone, training, held, work)
-        note(f"stage 3 · tuning inherits {backbone.name}, {reader.backbone.model.num_parameters():,} weights")
+        else:
+            reader = self.reader_ = Reader(backbone)
         # a class without training sequences is not judged
         judged = held.sequences.select(np.isin(np.asarray(held.sequences.labels), self.classes_))
         held_labels = self._numbers(judged)
         shown = self.read(held.frame, judged) if len(judged) else None
         examples, example_labels = self._examples(training, labels_S)
+        steps = self.config.tune_config.total_steps(len(example_labels))
+        note(
+            f"stage 3 · tuning inherits {backbone.name}, {reader.backbone.model.num_parameters():,} weights: "
+            f"{steps:,} steps at most (`tune: {{steps: 400}}` in the task for fewer)"
+        )
         self.history_["tune"] = reader.tune(
             self.prompt_,
             self.classes_,
@@ -166,6 +174,7 @@ class TEFM:
             held_labels,
             self.config.tune_config,
             checkpoint=work / "tune.checkpoint" if work else None,
+            finished=work / "tuned.pt" if work else None,
         )
         if shown is not None:
             logits_SQ = reader.logits(shown)
@@ -198,8 +207,9 @@ class TEFM:
         return found[0], found[1]
 
     def _code_reader(self, backbone: Backbone, training: _Part, held: _Part, work: Path | None) -> Reader:
-        """Stages 1 and 2: codes, and a backbone that knows them."""
-        tokenizer = self.tokenizer_ = self._tokenizer(training, held, work)
+        """Stage 2: a backbone that knows the codes."""
+        tokenizer = self.tokenizer_
+        assert tokenizer is not None, "codes come first"
         coder = tokenizer.coder
         note(f"stage 1 · {coder.layout.width} slots become {coder.config.levels} × {coder.config.entries} codes")
         phrases = phrases_of(tokenizer.vectoriser)
@@ -292,8 +302,8 @@ class TEFM:
         """Every figure on the labelled sequences of a table, with bootstrap intervals."""
         opened = open_table(table)
         frame = opened.frame()
-        sequences = self.sequences(frame, self._fitted_schema, file=opened.name)
-        sequences = sequences.select(self.chosen(sequences, test=True))
+        given = self.sequences(frame, self._fitted_schema, file=opened.name)
+        sequences = given.select(self.chosen(given, test=True))
         unknown = sorted({label for label in np.asarray(sequences.labels) if label not in self.classes_})
         if unknown:
             raise InputError(
@@ -311,7 +321,8 @@ class TEFM:
                 remedy="fill it in, or predict without it",
             )
         shown = self.read(frame, sequences)
-        return self._judged(self.reader.logits(shown, show=True), self._numbers(sequences), shown, resamples)
+        found = self._judged(self.reader.logits(shown, show=True), self._numbers(sequences), shown, resamples)
+        return replace(found, unlabelled=int((~given.labelled).sum()))
 
     def _judged(
         self,
@@ -427,23 +438,6 @@ class TEFM:
         schema = self._fitted_schema
         gaps = gap_words(frame, schema, sequences) if self.prompt_.gaps else None
         return last_texts(frame, schema, sequences), gaps
-
-    def _claim(self, work: Path, training: _Part) -> None:
-        """A checkpoint folder belongs to one fit: same settings, same records."""
-        settings = {name: str(value) for name, value in self.get_params().items()}
-        if isinstance(self.tokenizer, RecordTokenizer):
-            settings["tokenizer"] = self.tokenizer.coder.identity
-        digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
-        digest.update(training.records.hash_rows(seed=0).to_numpy().tobytes())
-        claim = work / "claim.txt"
-        if claim.is_file() and claim.read_text(encoding="utf-8") != digest.hexdigest():
-            raise SettingsError(
-                "this checkpoint folder belongs to other data or settings",
-                file=work,
-                remedy="delete it to start afresh, or give the settings it was made with",
-            )
-        if is_first():
-            write_text(claim, digest.hexdigest())
 
     # ---- on disk ----------------------------------------------------------------------------------------------
 

@@ -166,8 +166,12 @@ def evaluation_table(found: Evaluation) -> RichTable:
     rows: list[tuple[str | None, ...]] = [(name, *_interval(figures[key])) for key, name in FIGURES.items()]
     rows.append(("tokens per sequence", f"{found.tokens_mean:.1f}", None))
     made = table(f"{found.scores.n:,} sequences", ("figure", "value", "95%"), rows)
+    remarks = []
+    if found.unlabelled:
+        remarks.append(f"{found.unlabelled:,} more have no label and are not judged")
     if found.scores.n < FEW:
-        made.caption = "too few sequences for the intervals to hold"
+        remarks.append("too few sequences for the intervals to hold")
+    made.caption = "; ".join(remarks) or None
     return made
 
 

@@ -88,9 +88,9 @@ def said(process: subprocess.Popen[str]) -> list[dict[str, Any]]:
     return sorted(lines, key=lambda line: int(line["rank"]))
 
 
-def kill_at(process: subprocess.Popen[str], path: Path) -> None:
-    """Kill a process as soon as a file exists."""
-    while not path.exists():
+def kill_at(process: subprocess.Popen[str], work: Path, name: str) -> None:
+    """Kill a process as soon as one of its stages has left a file."""
+    while not list(work.glob(f"*/{name}")):
         assert process.poll() is None, process.communicate()
         time.sleep(0.002)
     process.send_signal(signal.SIGKILL)
@@ -99,11 +99,12 @@ def kill_at(process: subprocess.Popen[str], path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_fit_that_is_killed_twice_ends_as_if_it_had_not_been(place: Path, whole: TEFM) -> None:
+def test_a_fit_that_is_killed_in_every_stage_ends_as_if_it_had_not_been(place: Path, whole: TEFM) -> None:
     work = place / "killed"
-    kill_at(start(place, "killed"), work / "tokenizer.checkpoint")
-    assert not (work / "tokenizer").exists()
-    kill_at(start(place, "killed"), work / "tune.checkpoint")
+    kill_at(start(place, "killed"), work, "tokenizer.checkpoint")
+    assert not list(work.glob("*/tokenizer"))
+    kill_at(start(place, "killed"), work, "tune.checkpoint")
+    kill_at(start(place, "killed"), work, "tuned.pt")
     (last,) = said(start(place, "killed"))
     assert last["tokenizer_resumed"] > 0
     assert last["resumed"] > 0
@@ -113,7 +114,7 @@ def test_a_fit_that_is_killed_twice_ends_as_if_it_had_not_been(place: Path, whol
     weights, expected = torch.load(place / "killed.0.weights"), whole.reader.backbone.model.state_dict()
     assert weights.keys() == expected.keys()
     assert all(torch.equal(weights[name], expected[name]) for name in expected)
-    assert not (work / "tune.checkpoint").exists()
+    assert not list(work.glob("*/*.checkpoint"))
 
 
 @pytest.mark.slow
@@ -127,8 +128,8 @@ def test_two_processes_learn_what_one_does(place: Path, whole: TEFM) -> None:
     np.testing.assert_allclose(first["p"], whole.predict_proba(place / "stays.csv"), atol=1e-4)
     weights = [torch.load(place / f"shared.{rank}.weights") for rank in (0, 1)]
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
-    left = sorted(path.name for path in (place / "shared").iterdir())
-    assert left == ["claim.txt", "rationale.safetensors", "tokenizer"]
+    left = sorted(path.name for path in (place / "shared").glob("*/*"))
+    assert left == ["rationale.safetensors", "tokenizer", "tuned.pt"]
     assert TEFM.load(place / "shared.model", device="cpu").predict_proba(place / "stays.csv").tolist() == first["p"]
 
 
@@ -140,24 +141,37 @@ def test_several_processes_need_a_folder_to_share(
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_only_the_first_process_claims_a_folder(
+def test_only_the_first_process_leaves_its_work(
     rank: int, fitted: TEFM, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RANK", str(rank))
     model = quick(Path(fitted.config.backbone), tokenizer=fitted.tokenizer_, tune={"steps": 1})
     model.fit(stays(30), checkpoint=tmp_path)
-    assert (tmp_path / "claim.txt").is_file() == (rank == 0)
+    assert len(list(tmp_path.glob("language-*/tuned.pt"))) == (rank == 0)
 
 
-def test_a_folder_belongs_to_one_fit(fitted: TEFM, tmp_path: Path, explained: Explained) -> None:
-    def fit(patients: int = 30, **changes: Any) -> TEFM:
-        given = {"tokenizer": fitted.tokenizer_, "tune": {"steps": 1}, **changes}
-        return quick(Path(fitted.config.backbone), **given).fit(stays(patients), checkpoint=tmp_path)
+def test_what_other_settings_do_not_concern_is_found_again(fitted: TEFM, tmp_path: Path) -> None:
+    def fit(patients: int = 30, **changes: Any) -> set[str]:
+        quick(Path(fitted.config.backbone), **{"tune": {"steps": 1}, **changes}).fit(
+            stays(patients), checkpoint=tmp_path
+        )
+        return {path.name for path in tmp_path.iterdir()}
 
-    fit()
+    first = fit()
+    assert sorted(name.partition("-")[0] for name in first) == ["codes", "language"]
+    assert fit() == first
+    tuned = fit(tune={"steps": 2}) - first
+    assert [name.partition("-")[0] for name in tuned] == ["language"]  # the same codes
+    for changes in ({"seed": 1}, {"codes": {"levels": 1}}, {"patients": 31}):
+        before = {path.name for path in tmp_path.iterdir()}
+        assert sorted(name.partition("-")[0] for name in fit(**changes) - before) == ["codes", "language"]
+
+
+def test_a_tokenizer_from_disk_is_the_same_one(fitted: TEFM, tmp_path: Path) -> None:
     assert fitted.tokenizer_ is not None
     again = type(fitted.tokenizer_).load(fitted.tokenizer_.save(tmp_path / "copy"))
-    fit(tokenizer=again)  # the same one, read from disk
-    explained(SettingsError, lambda: fit(seed=1), tmp_path, "other data or settings", "delete")
-    explained(SettingsError, lambda: fit(patients=31), tmp_path, "other data or settings")
-    explained(SettingsError, lambda: fit(tune={"steps": 2}), tmp_path, "other data or settings")
+    for tokenizer in (fitted.tokenizer_, again, tmp_path / "copy"):
+        quick(Path(fitted.config.backbone), tokenizer=tokenizer, tune={"steps": 1}).fit(
+            stays(30), checkpoint=tmp_path / "work"
+        )
+    assert len(list((tmp_path / "work").iterdir())) == 1

@@ -142,21 +142,21 @@ class Reader:
             self.backbone, describer, x_ND, codes_NK, coder.decode, coder.layout, coder.mode_D_, beam=beam
         )
 
-    def keep(self, path: Path | None, history: History, alignment: Alignment) -> None:
-        """Leave an aligned model for a run that is resumed later; written by the first process."""
+    def keep(self, path: Path | None, history: History, alignment: Alignment | None = None) -> None:
+        """Leave a trained model for a run that is resumed later; written by the first process."""
         if path is None or not is_first():
             return
         with replacing(path) as temporary:
-            found = {"history": history.to_dict(), "alignment": asdict(alignment)}
+            found = {"history": history.to_dict(), "alignment": asdict(alignment) if alignment else None}
             torch.save({"weights": self.backbone.model.state_dict(), **found}, temporary)
 
-    def restore(self, path: Path | None) -> tuple[History, Alignment] | None:
-        """Go on with the aligned model that an earlier run left; None when there is none."""
+    def restore(self, path: Path | None) -> tuple[History, Alignment | None] | None:
+        """Go on with the trained model that an earlier run left; None when there is none."""
         if path is None or not path.is_file():
             return None
         state = torch.load(path, map_location="cpu", weights_only=True)
         self.backbone.model.load_state_dict(state["weights"])
-        return History(**state["history"]), Alignment(**state["alignment"])
+        return History(**state["history"]), Alignment(**state["alignment"]) if state["alignment"] else None
 
     # ---- stage 3 ----------------------------------------------------------------------------------------------
 
@@ -171,21 +171,19 @@ class Reader:
         config: TuneConfig,
         *,
         checkpoint: Path | None = None,
+        finished: Path | None = None,
     ) -> History:
-        """Learn to answer; the weights that do best on the validation sequences stay."""
+        """Learn to answer; the weights that do best on the validation sequences stay, and are left in `finished`."""
         self.writer_ = PromptWriter(self.backbone.tokenizer, prompt, classes, self.ids)
+        if (found := self.restore(finished)) is not None:
+            return found[0]
         held = None
         if validation is not None and validation_labels is not None:
             held = Questions(self.prompts(validation), validation_labels)
-        return tune(
-            self.backbone,
-            self.ids,
-            self.writer,
-            Questions(self.prompts(training), labels),
-            held,
-            config,
-            checkpoint=checkpoint,
-        )
+        asked = Questions(self.prompts(training), labels)
+        history = tune(self.backbone, self.ids, self.writer, asked, held, config, checkpoint=checkpoint)
+        self.keep(finished, history)
+        return history
 
     @property
     def writer(self) -> PromptWriter:

@@ -1,0 +1,32 @@
+"""Where the stages of a fit leave their work, so that a run that was killed goes on.
+
+A stage has a folder that is named by all it depends on. With other settings, the stages that these do not concern are
+found again, and the others begin afresh: nothing is in the way, and nothing has to be deleted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from tefm.console import note
+
+
+def stage_folder(work: Path | None, stage: str, settings: Mapping[str, Any], *tables: pl.DataFrame) -> Path | None:
+    """The folder of a stage with these settings and records; None when nothing is to be left."""
+    if work is None:
+        return None
+    said = {name: str(value) for name, value in settings.items()}
+    digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode())
+    for table in tables:
+        digest.update(str(table.schema).encode())
+        digest.update(table.hash_rows(seed=0).to_numpy().tobytes())
+    folder = work / f"{stage}-{digest.hexdigest()[:12]}"
+    if folder.is_dir():
+        note(f"going on from {folder}")
+    return folder
