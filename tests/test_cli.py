@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import polars as pl
@@ -12,6 +13,7 @@ import pytest
 from conftest import QUICK
 
 from tefm.cli import main
+from tefm.errors import TefmError, TefmWarning
 from tefm.rationale.rationale import from_json
 
 TINY = ("--steps", "60", "--levels", "2", "--entries", "8", "--set", "hidden=32", "--set", "latent=8")
@@ -202,10 +204,41 @@ def test_predict_and_evaluate(task):
     assert "share of prose" in tefm("tokens", folder / "model", folder / "new.csv")
 
 
+def test_mistakes_name_the_file(task):
+    folder, _ = task
+    table = pl.read_csv(folder / "table.csv")
+    table.drop("score").write_csv(folder / "less.csv")
+    table.with_columns(score=pl.lit("high")).write_csv(folder / "words.csv")
+    for words in (
+        ("predict", folder / "model", folder / "less.csv"),
+        ("predict", folder / "model", folder / "words.csv"),
+        ("explain", folder / "model", folder / "words.csv"),
+        ("explain", folder / "model", folder / "table.csv", "--entity", "nobody"),
+    ):
+        said = tefm(*words, "--device", "cpu", ok=False)
+        assert words[2].name in said and "table in memory" not in said
+    (folder / "wordy.yaml").write_text((folder / "task.yaml").read_text().replace("table.csv", "words.csv"))
+    said = tefm("fit", folder / "wordy.yaml", "--out", folder / "wordy", "--device", "cpu", ok=False)
+    assert "words.csv" in said and "'score'" in said and "'high'" in said
+
+
+@pytest.mark.filterwarnings("default::tefm.errors.TefmWarning")
+def test_a_warning_is_one_line(monkeypatch, capfd):
+    def warned(*_, **__):
+        warnings.warn("[seen] a word", TefmWarning, stacklevel=2)
+        raise TefmError("and an error")
+
+    monkeypatch.setattr("tefm.records.read.open_table", warned)
+    with pytest.raises(SystemExit):
+        run("inspect", "table.csv")
+    assert capfd.readouterr().err.splitlines() == ["! [seen] a word", "error: and an error"]
+
+
 def run(*words):
     """The command line in this process."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sys.argv", ["tefm", *map(str, words)])
+        patch.setattr("warnings.showwarning", warnings.showwarning)
         main()
 
 

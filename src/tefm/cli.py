@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+import warnings
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -11,7 +13,7 @@ import typer
 
 from tefm import __version__
 from tefm.console import err, out
-from tefm.errors import TefmError
+from tefm.errors import TefmError, TefmWarning
 
 #: What typer exits with after Ctrl-C.
 INTERRUPTED = 130
@@ -38,6 +40,7 @@ DeviceOption = Annotated[str | None, typer.Option(help="cpu or cuda; the GPU whe
 
 def main() -> NoReturn:
     """Run the command line; an error of the user's input is one clear message, never a traceback."""
+    warnings.showwarning = partial(_warned, otherwise=warnings.showwarning)
     try:
         app(standalone_mode=True)
     except TefmError as error:
@@ -48,6 +51,14 @@ def main() -> NoReturn:
             err.print("stopped; `fit` and `bench` go on when the same command is given again")
         raise
     sys.exit(0)
+
+
+def _warned(message: Warning | str, category: type[Warning], *where: Any, otherwise: Any, **more: Any) -> None:
+    """A warning of ours is one line for the user; the libraries' stay as they are."""
+    if issubclass(category, TefmWarning):
+        err.print(f"! {_escaped(str(message))}", style="yellow", highlight=False, soft_wrap=True)
+    else:
+        otherwise(message, category, *where, **more)
 
 
 @app.callback(invoke_without_command=True)
@@ -336,8 +347,8 @@ def explain(
     passed = sum(one.passed for one in found)
     default = sum(one.verdict == "default" for one in found)
     err.print(
-        f"{len(found):,} explained: {passed:,} pass the check; {default:,} rest on no feature: the model gives the same "
-        "answer when it is shown nothing",
+        f"{len(found):,} explained: {passed:,} pass the check; {default:,} rest on nothing: "
+        "the model gives the same answer when it is shown no feature",
         highlight=False,
     )
 

@@ -28,6 +28,7 @@ from tefm.rationale.rationale import Rationale, describe_rationale
 from tefm.rationale.selection import By, Of, Over, top_k
 from tefm.rationale.surrogate import Agreement
 from tefm.rationale.verify import until_sufficient, verify
+from tefm.records.read import open_table
 from tefm.records.sequences import Sequences
 from tefm.settings import Settings
 
@@ -48,7 +49,8 @@ def slot_sequences(model: TEFM, frame: pl.DataFrame, sequences: Sequences) -> Sl
     """The sequences of a table as slots, with what the prompt says beside the codes."""
     assert model.tokenizer_ is not None
     texts, gaps = model.beside(frame, sequences)
-    return SlotSequences(model.tokenizer_.vectoriser.transform(frame[sequences.rows]), sequences.starts, texts, gaps)
+    records = open_table(frame[sequences.rows], name=sequences.file)
+    return SlotSequences(model.tokenizer_.vectoriser.transform(records), sequences.starts, texts, gaps)
 
 
 def learn_to_explain(
@@ -169,5 +171,6 @@ def _numbers_of(sequences: Sequences, wanted: Sequence[str], noun: str) -> NDArr
     numbers = {str(name): number for number, name in enumerate(sequences.ids)}
     for name in wanted:
         if name not in numbers:
-            raise InputError(f"there is no such {noun} in this table", value=name, remedy=did_you_mean(name, numbers))
+            remedy = did_you_mean(name, numbers)
+            raise InputError(f"there is no such {noun} in this table", file=sequences.file, value=name, remedy=remedy)
     return np.array([numbers[name] for name in wanted], dtype=np.int64)

@@ -87,7 +87,8 @@ def fit_frame(
     told = (*unlabelled(sequences), *unseen, *thinned(model, sequences.select(parts == "train")))
     for remark in told:
         note(f"! {remark}")  # now, and not only after the hours of training
-    tables = {part: frame[np.sort(sequences.select(parts == part).rows)] for part in PARTS}
+    rows = {part: np.sort(sequences.select(parts == part).rows) for part in PARTS}
+    tables = {part: open_table(frame[rows[part]], name=file) for part in PARTS}
     model.fit(tables["train"], validation=tables["validation"], checkpoint=checkpoint)
     test = model.evaluate(tables["test"])
     model.figures_["test"] = test.to_dict()

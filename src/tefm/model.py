@@ -264,7 +264,7 @@ class TEFM:
 
         def make() -> RecordTokenizer:
             return RecordTokenizer(device=self.device, **settings).fit(
-                training.records,
+                open_table(training.records, name=training.sequences.file),
                 schema,
                 # task-aware codes stop on what they tell about the label, which is measured on a part they hold out
                 validation=None if self.config.task_aware else held.records,
@@ -429,7 +429,7 @@ class TEFM:
         if self.config.inputs == "text":
             return TextSequences(serialise(frame, schema, sequences, "compact"), sequences.lengths.tolist())
         assert self.tokenizer_ is not None and self.prompt_ is not None
-        codes_NK = self.tokenizer_.encode(frame[sequences.rows])
+        codes_NK = self.tokenizer_.encode(open_table(frame[sequences.rows], name=sequences.file))
         return CodeSequences(codes_NK, sequences.starts, *self.beside(frame, sequences))
 
     def beside(self, frame: pl.DataFrame, sequences: Sequences) -> tuple[list[str] | None, list[str] | None]:

@@ -85,6 +85,19 @@ def test_a_few_words_among_numbers_mean_absent() -> None:
     assert "'hemolysed', 'pending' taken as absent" in found.why
 
 
+def test_a_list_of_which_no_two_cells_are_the_same_is_a_set() -> None:
+    """Of 25 patients no two have the same diagnoses, and most diagnoses have one patient."""
+    rng = np.random.default_rng(0)
+    often, rows = [f"4{i:02}" for i in range(12)], range(25)
+    lists = ["; ".join([*rng.choice(often, 2, replace=False), f"V{i}", f"E{i}"]) for i in rows]
+    found = schema_of(open_table(pl.DataFrame({"dx": lists, "ward": ["A", "B", "C", "D", "E"] * 5})))[1][0]
+    assert found.field == Field(name="dx", kind="set", delimiter=";")
+    keys = [f"{2020 + i % 3};{i:05}" for i in rows]
+    found = schema_of(open_table(pl.DataFrame({"key": keys, "ward": ["A", "B", "C", "D", "E"] * 5})))[1][0]
+    assert (found.kind, found.field) == ("ignore", None)
+    assert "identifier" in found.why
+
+
 # ---- what is left out -----------------------------------------------------------------------------------------------
 
 NOTE = "seen on the ward in the early morning by doctor number {}"
@@ -207,9 +220,68 @@ def test_the_schema_reads_the_table_it_came_from(tmp_path: Path) -> None:
 
 
 def test_the_first_rows_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To say what kind a column is, where the later rows do not contradict it."""
     monkeypatch.setattr("tefm.records.infer.SPREAD", 4)
-    schema = infer_schema(pl.DataFrame({"x": ["1", "2", "3", "4", "later a word"]}))
-    assert schema.fields == (Field(name="x", kind="number"),)
+    schema = infer_schema(pl.DataFrame({"x": ["1", "2", "3", "4", "5"], "ward": ["A", "B", "A", "B", "?"]}))
+    assert schema.fields == (Field(name="x", kind="number"), Field(name="ward", kind="category"))
+
+
+#: 40 rows of which the last is outside the sample: what the rows before it look like, the last, and what is right.
+LATER: dict[str, tuple[list[Any], Any, dict[str, Any]]] = {
+    "a count": (["0", "1"], "2", {"kind": "number"}),
+    "a typed count": ([0, 1], 2, {"kind": "number"}),
+    "a fraction": ([0.0, 1.0], 0.5, {"kind": "number"}),
+    "neither yes nor no": (["yes", "no"], "maybe", {"kind": "category"}),
+    "no number": (["0", "1"], "refused", {"kind": "number", "absent": ("refused",)}),
+    "a dash": (["yes", "no"], "-", {"kind": "flag", "absent": ("-",)}),
+    "another yes": (["0", "1"], " TRUE ", {"kind": "flag"}),
+    "missing": (["yes", "no"], "N/A", {"kind": "flag"}),
+    "a word among numbers": (["1", "2", "3"], "later a word", {"kind": "number", "absent": ("later a word",)}),
+    "a number among numbers": (["1", "2", "3"], "22,946.46 ", {"kind": "number"}),
+}
+
+
+@pytest.mark.parametrize(("column", "last", "settings"), LATER.values(), ids=LATER.keys())
+@pytest.mark.parametrize("form", ["memory", "csv", "parquet"])
+def test_a_row_outside_the_sample_is_not_forgotten(
+    form: str, column: list[Any], last: Any, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A schema that was inferred reads the table that it was inferred from, whatever rows were looked at."""
+    monkeypatch.setattr("tefm.records.infer.SPREAD", 39)
+    table = pl.DataFrame({"x": [*(column * 39)[:39], last], "beside": (["u", "v"] * 20)})
+    source: Any = table
+    if form == "csv":
+        source = tmp_path / "t.csv"
+        table.write_csv(source)
+    elif form == "parquet":
+        source = tmp_path / "t.parquet"
+        table.write_parquet(source)
+    schema, guesses = schema_of(open_table(source))
+    assert schema.fields[0] == Field(name="x", **settings)
+    assert guesses[0].missing == 0
+    assert Vectoriser.fit(source, schema).transform(source).shape == (40, 2)
+
+
+def test_the_only_row_of_its_kind_is_found_when_the_sample_misses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tefm.records.infer.SAMPLE", 50)
+    counts = [0, 1] * 500
+    counts[700] = 2
+    table = pl.DataFrame({"num_failed": counts, "num_root": [0, 1] * 500})
+    schema, guesses = schema_of(open_table(table))
+    assert [field.kind for field in schema.fields] == ["number", "flag"]
+    assert "'2' is in a row outside the sample" in guesses[0].why
+
+
+def test_numbers_that_turn_into_a_list_of_codes_are_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The words are read to the end, in which more numbers than are kept stand between them."""
+    monkeypatch.setattr("tefm.records.infer.SPREAD", 400)
+    monkeypatch.setattr("tefm.records.infer.MOST_ODD", 30)
+    icd = [str(250 + i % 40) for i in range(400)] + [f"E{i % 40}" for i in range(400)]
+    flag = [str(i % 2) for i in range(400)] + [str(i) for i in range(395)] + ["a", "b", "c", "d", "e"]
+    table = pl.DataFrame({"icd": icd, "flag": flag})
+    schema = infer_schema(table)
+    assert [field.kind for field in schema.fields] == ["category", "category"]
+    Vectoriser.fit(table, schema)
 
 
 def test_columns_named_like_a_librarys_own_are_fine() -> None:

@@ -128,6 +128,8 @@ def test_an_open_table_is_returned_as_it_is() -> None:
     table = open_table(FRAME)
     assert open_table(table) is table
     assert table.name == "table in memory"
+    assert open_table(FRAME, name="stays.csv").name == "stays.csv"
+    assert open_table(open_table(FRAME, name="stays.csv"), name="other.csv").name == "stays.csv"
 
 
 def test_a_path_may_be_text_and_start_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

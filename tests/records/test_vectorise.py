@@ -15,11 +15,12 @@ from conftest import Explained
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tefm.errors import InputError
+from tefm.errors import InputError, TefmWarning
 from tefm.records import read, vectorise
 from tefm.records.layout import Slot
 from tefm.records.mappers import OTHER, NumberMapper, SetMapper
 from tefm.records.schema import FALSE_WORDS, MISSING_WORDS, TRUE_WORDS, Field, Lookup, Schema, Side
+from tefm.records.sequences import by_entity, by_window
 from tefm.records.vectorise import Vectoriser
 
 
@@ -210,10 +211,46 @@ def test_a_flag_is_written_back_as_it_was_written() -> None:
 
 
 def test_a_word_that_is_neither_yes_nor_no_is_named(explained: Explained) -> None:
+    """While it is learned from: the schema can still be mended."""
+
+    def fit(*words: Any) -> Vectoriser:
+        return Vectoriser.fit(pl.DataFrame({"icu": words}), one(Field(name="icu", kind="flag")))
+
+    explained(InputError, lambda: fit("yes", "maybe"), "'icu'", "'maybe'", "`on:`", "`category`")
+    explained(InputError, lambda: fit("0", "1", "2"), "'icu'", "'2'", "`on:`", "`number`")
+    explained(InputError, lambda: fit("0", "2", "many"), "'icu'", "'2'", "`on:`", "`category`")
+
+
+UNSEEN = ["yes", "5", "-2.5", "1,200", "maybe", "Infinity", "0.00", "?", "no", " 5 "]
+
+
+@pytest.mark.parametrize("form", ["memory", "csv", "batches"])
+def test_a_word_that_was_not_seen_refuses_no_batch(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As an unseen category does not: a number other than 0 is on, any other word is absent."""
     vectoriser = Vectoriser.fit(pl.DataFrame({"icu": ["yes", "no"]}), one(Field(name="icu", kind="flag")))
-    explained(
-        InputError, lambda: vectoriser.transform(pl.DataFrame({"icu": ["yes", "maybe"]})), "'icu'", "'maybe'", "`on:`"
-    )
+    table = pl.DataFrame({"icu": UNSEEN})
+    source: Any = table
+    if form == "csv":
+        source = tmp_path / "t.csv"
+        table.write_csv(source)
+    elif form == "batches":
+        monkeypatch.setattr(read, "BATCH_CELLS", 4)
+    with pytest.warns(TefmWarning) as said:
+        slots = vectoriser.transform(source)
+    assert slots[:, 0].tolist() == [1, 1, 1, 1, 0, 0, 0, 0, 0, 1]
+    told = sorted(str(warning.message) for warning in said)
+    if form == "batches":
+        assert [message.split(" values")[0].split("but ")[1] for message in told] == ["1 of 2", "3 of 4", "3 of 4"]
+        return
+    (message,) = told
+    for part in ("'icu'", "7 of 10", "value '5'", "t.csv" if form == "csv" else "table in memory"):
+        assert part in message
+
+
+def test_a_flag_that_lists_what_means_yes_knows_every_other_word() -> None:
+    schema = one(Field(name="icu", kind="flag", on=("3",)))
+    vectoriser = Vectoriser.fit(pl.DataFrame({"icu": ["3", "2", "x"]}), schema)
+    assert vectoriser.transform(pl.DataFrame({"icu": ["3", "5", "maybe"]}))[:, 0].tolist() == [1, 0, 0]
 
 
 # ---- sets -----------------------------------------------------------------------------------------------------------
@@ -432,9 +469,26 @@ def test_a_table_that_does_not_fit_shows_the_difference(tmp_path: Path, explaine
         "rename the columns",
     )
     assert "weight" not in str(error)
+    roles = {"entity": "patient", "time": "admitted", "label": "died", "text": ("note",), "ignore": ("row_id",)}
+    known = {"patient": 1, "admitted": 2, "died": 0, "note": "x", "row_id": 3}
+    schema = FIELDS.model_copy(update=roles)
+    renamed = TABLE.rename({"age": "Age"}).with_columns(**{name: pl.lit(value) for name, value in known.items()})
+    error = explained(InputError, lambda: Vectoriser.fit(renamed, schema), "− age ", "+ Age ")
+    assert str(error).count("+ ") == 1
     explained(InputError, lambda: vectoriser.readable(tmp_path / "new.csv"), "− age ")
     TABLE.with_columns(extra=1).write_csv(tmp_path / "wider.csv")
     assert vectoriser.transform(vectoriser.readable(tmp_path / "wider.csv")).tolist() == GOLDEN
+
+
+def test_rows_of_a_file_are_named_after_it(explained: Explained) -> None:
+    """A frame that was cut out of a table on disk, on its way to being learned from."""
+    frame = TABLE.with_columns(age=pl.lit("old"), patient=pl.Series([1, 2] * 4))
+    sequences = by_entity(frame, FIELDS.model_copy(update={"entity": "patient"}), file="stays.csv")
+    assert by_window(frame, FIELDS, 2, file="flows.csv").file == "flows.csv"
+    chosen = sequences.select([1])
+    records = read.open_table(frame[chosen.rows], name=chosen.file)
+    explained(InputError, lambda: Vectoriser.fit(records, FIELDS), "file stays.csv", "'old'")
+    explained(InputError, lambda: Vectoriser.fit(TABLE, FIELDS).transform(records), "file stays.csv", "'old'")
 
 
 # ---- long tables ----------------------------------------------------------------------------------------------------

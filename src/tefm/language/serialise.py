@@ -24,10 +24,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tefm.errors import InputError, SettingsError
+from tefm.records.flags import flags_of
 from tefm.records.read import open_table
 from tefm.records.schema import Field, Schema
 from tefm.records.sequences import Sequences
-from tefm.records.vectorise import Columns, columns_of, flags_of, value_names
+from tefm.records.vectorise import Columns, columns_of, value_names
 
 Format = Literal["prose", "compact", "csv", "json", "toon"]
 FORMATS: tuple[Format, ...] = get_args(Format)
@@ -84,7 +85,7 @@ def serialise(frame: pl.DataFrame, schema: Schema, sequences: Sequences, format:
     write = {"prose": _prose, "compact": _compact, "csv": _csv, "json": _json, "toon": _toon}[format]
     names = {field.name: value_names(field) for field in schema.fields}
     records: list[tuple[_Cell, ...]] = []
-    for columns in columns_of(open_table(frame[sequences.rows]), schema):
+    for columns in columns_of(open_table(frame[sequences.rows], name=sequences.file), schema):
         cells = [
             _cells(columns, field, title, names[field.name], write, codes=format == "prose")
             for field, title in zip(schema.fields, titles, strict=True)

@@ -24,6 +24,8 @@ SAMPLE = 20_000
 SPREAD = 500_000
 #: Cells read for that at most.
 CELLS = 50_000_000
+#: Words that do not fit, kept per column while all rows are read.
+MOST_ODD = 1_000
 #: A column of which this share reads as numbers is a number; the rest are its words for absent.
 NUMERIC_SHARE = 0.95
 #: A text column with more distinct values than this share of its rows names each row: an identifier.
@@ -32,6 +34,10 @@ IDENTIFIER_SHARE = 0.9
 FEW = 20
 #: A number column has at most this many words that mean absent; with more it is a list of codes.
 MOST_WORDS = 3
+#: Words that stand in so few rows that the sample missed them may be more: a long table has more typing errors.
+MOST_RARE_WORDS = 20
+#: A text is a list when this share of its items stands in more than one row: more than the years in 2024;00017 do.
+REPEATED_SHARE = 0.15
 #: Whole numbers under a name like this are codes, not quantities.
 CODE_NAME = re.compile(r"(^|[_\s])(id|code|type|class|category|icd\d*|zip|port)$", re.IGNORECASE)
 ENTITY_NAME = re.compile(
@@ -60,7 +66,7 @@ class Guess:
 def infer_schema(
     source: Any, *, entity: str | None = None, time: str | None = None, label: str | None = None
 ) -> Schema:
-    """A schema guessed from the first rows of a table.
+    """A schema guessed from some of the first rows of a table, which all of its rows can be read with.
 
     >>> import polars as pl
     >>> columns = {"age": [31.5, 40.0, 52.2], "ward": ["A", "B", "B"], "sepsis": ["no", "yes", "no"]}
@@ -94,6 +100,8 @@ def schema_of(
         told = ", ".join(f"{role} {name!r}" for role, name in named)
         raise InputError(f"one column has two roles: {told}", file=table.name, remedy="give each role its own column")
     guesses = [_role(frame[name], roles[name]) if name in roles else _guess(frame[name]) for name in frame.columns]
+    if frame.height >= min(SAMPLE, _reach(table)):  # there may be other rows than these
+        guesses = _held_by_all_rows(guesses, frame, table)
     fields = _with_sets([guess.field for guess in guesses if guess.field is not None], frame)
     if not fields:
         reasons = "; ".join(f"{guess.column}: {guess.why}" for guess in guesses[:5])
@@ -107,10 +115,64 @@ def schema_of(
 
 def sample_of(table: Table) -> pl.DataFrame:
     """Up to `SAMPLE` rows in order, drawn from the beginning of a table (not every n-th: tables have rhythms)."""
-    frame = table.head(max(1, min(SPREAD, CELLS // max(1, len(table.columns)))))
+    frame = table.head(_reach(table))
     if frame.height <= SAMPLE:
         return frame
     return frame[np.sort(np.random.default_rng(0).choice(frame.height, SAMPLE, replace=False))]
+
+
+def _reach(table: Table) -> int:
+    """The first rows of a table that a sample is drawn from."""
+    return max(1, min(SPREAD, CELLS // max(1, len(table.columns))))
+
+
+# ---- all rows -------------------------------------------------------------------------------------------------------
+
+
+def _held_by_all_rows(guesses: list[Guess], frame: pl.DataFrame, table: Table) -> list[Guess]:
+    """The guesses, mended where a row outside the sample contradicts one: the schema must not stop at it later."""
+    odd = {
+        guess.column: pl.Series(guess.column, [], dtype=pl.String)
+        for guess in guesses
+        if guess.kind == "flag" or (guess.kind == "number" and frame[guess.column].dtype == pl.String)
+    }
+    at_risk = [guess for guess in guesses if guess.column in odd]
+    for batch in table.batches([*odd]) if odd else ():
+        for guess in at_risk:
+            if len(found := _odd_words(batch[guess.column], guess)):
+                words = pl.concat([odd[guess.column], found]).unique(maintain_order=True)
+                # words that are no numbers decide what else the column can be, so they are the last to be forgotten
+                is_number = as_numbers(words).is_not_null()
+                odd[guess.column] = words.gather(is_number.arg_sort()).head(MOST_ODD)
+    return [
+        _mended(guess, frame[guess.column], odd[guess.column]) if len(odd.get(guess.column, ())) else guess
+        for guess in guesses
+    ]
+
+
+def _odd_words(series: pl.Series, guess: Guess) -> pl.Series:
+    """The words of a column that cannot be what the column was taken for, each once."""
+    assert guess.field is not None
+    missing = (*MISSING_WORDS, *(word.lower() for word in guess.field.absent))
+    if guess.kind == "flag":
+        words = text_of(series.unique(maintain_order=True), missing).drop_nulls()
+        return words.filter(~words.str.to_lowercase().is_in([*TRUE_WORDS, *FALSE_WORDS]))
+    numbers = series.cast(pl.Float64, strict=False)
+    if numbers.null_count() == series.null_count():
+        return series.clear()
+    words = text_of(series.filter(numbers.is_null()).unique(maintain_order=True), missing).drop_nulls()
+    return words.filter(as_numbers(words).is_null())
+
+
+def _mended(guess: Guess, sampled: pl.Series, odd: pl.Series) -> Guess:
+    """What a column is when words outside the sample are looked at too."""
+    if guess.kind == "number" and len(odd) <= MOST_RARE_WORDS:
+        return _with_absent(guess, tuple(odd.sort()))
+    again = _guess(pl.concat([text_of(sampled, ()), odd]))
+    return replace(again, missing=guess.missing, why=f"{again.why}; {odd[0]!r} is in a row outside the sample")
+
+
+# ---- one column -----------------------------------------------------------------------------------------------------
 
 
 def _named(
@@ -183,10 +245,11 @@ def _text(words: pl.Series, present: pl.Series, distinct: int) -> Guess:
         return _ignored(words, "a date or time: name it with --time to order by it", distinct)
     for delimiter in DELIMITERS:
         if present.str.contains(delimiter, literal=True).mean() >= 0.3:  # type: ignore[operator]
-            parts = present.str.split(delimiter).explode()
-            if parts.n_unique() < 0.5 * len(parts):
+            items = present.str.split(delimiter).list.eval(pl.element().str.strip_chars()).list.unique().explode()
+            rows_each = items.alias("item").value_counts(name="rows")["rows"]
+            if (rows_each > 1).mean() >= REPEATED_SHARE:  # type: ignore[operator]
                 field = Field(name=name, kind="set", delimiter=delimiter)
-                return _field(words, field, f"values split by {delimiter!r}", parts.n_unique())
+                return _field(words, field, f"values split by {delimiter!r}", len(rows_each))
     lengths = present.str.split(" ").list.len()
     if distinct > 0.5 * len(present) and float(np.median(lengths)) > 6:
         return _ignored(words, "free text: list it under `text:` to pass it to the prompt", distinct)

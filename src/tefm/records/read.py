@@ -11,6 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -144,16 +145,22 @@ def _plain(column: pl.Series) -> pl.Series:
     return column
 
 
-def open_table(source: Any, *, query: str | None = None, column_names: Sequence[str] | None = None) -> Table:
+def open_table(
+    source: Any, *, query: str | None = None, column_names: Sequence[str] | None = None, name: str | None = None
+) -> Table:
     """Open a table: a path, a folder or glob of Parquet files, or a table in memory.
 
-    `query` is the SQL for a DuckDB file; `column_names` replaces the header of a CSV.
+    `query` is the SQL for a DuckDB file; `column_names` replaces the header of a CSV. `name` is what messages call
+    a table in memory: the file that its rows were read from.
     """
     if isinstance(source, str | os.PathLike):
         return _open_path(Path(source).expanduser(), query, column_names)
     if query is not None or column_names is not None:
         raise InputError("`query` and `column_names` are for files", file=MEMORY, remedy="leave them out")
-    return source if isinstance(source, Table) else Table(_open_memory(source))
+    if isinstance(source, Table):
+        return source
+    opened = _open_memory(source)
+    return Table(opened if name is None else replace(opened, name=name))
 
 
 # ---- tables in memory ---------------------------------------------------------------------------------------------

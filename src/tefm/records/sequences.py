@@ -44,6 +44,8 @@ class Sequences:
     labels: Texts | None
     #: when each sequence ends, as a rank: sequences are compared by it, never measured
     ends: NDArray[np.int64]
+    #: what messages call the table that the rows are of
+    file: str | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -77,7 +79,8 @@ class Sequences:
         starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         moved = np.repeat(self.starts[chosen] - starts[:-1], lengths)
         labels = self.labels[chosen] if self.labels is not None else None
-        return Sequences(self.rows[moved + np.arange(starts[-1])], starts, self.ids[chosen], labels, self.ends[chosen])
+        rows = self.rows[moved + np.arange(starts[-1])]
+        return Sequences(rows, starts, self.ids[chosen], labels, self.ends[chosen], self.file)
 
 
 def by_entity(
@@ -94,14 +97,14 @@ def by_entity(
     when, labels = roles.time_ranks(frame, schema, file), roles.labels(frame, schema, file)
     if schema.entity is None:
         numbers = np.arange(frame.height)
-        return _sequences(numbers, numbers, _numbered(frame.height), when, labels, background)
+        return _sequences(numbers, numbers, _numbered(frame.height), when, labels, background, file)
     who = roles.entities(frame, schema.entity, schema, file)
     numbered = pl.DataFrame({"who": who}).with_row_index("row").cast({"row": pl.Int64})
     first = numbered.select(pl.col("row").min().over("who")).to_series().to_numpy()  # names the entity of each row
     rows = np.lexsort((when, first))  # stable: ties keep the file's order
     starts = np.flatnonzero(np.diff(first[rows], prepend=-1))
     ids = np.array(who.gather(first[rows[starts]]).to_list(), dtype=object)
-    return _sequences(rows, starts, ids, when, labels, background)
+    return _sequences(rows, starts, ids, when, labels, background, file)
 
 
 def by_window(
@@ -130,7 +133,7 @@ def by_window(
                 remedy="give more records, a smaller size, or drop_last=False",
             )
     starts = np.arange(0, len(rows), size)
-    return _sequences(rows, starts, _numbered(len(starts)), when, labels, background)
+    return _sequences(rows, starts, _numbered(len(starts)), when, labels, background, file)
 
 
 def split(
@@ -222,6 +225,7 @@ def _sequences(
     when: NDArray[np.int64],
     labels: Texts | None,
     background: str | None,
+    file: str | None,
 ) -> Sequences:
     """`when` and `labels` are per row of the table."""
     bounds = np.append(starts, len(rows))
@@ -229,7 +233,7 @@ def _sequences(
     of_sequence = labels[last] if labels is not None else None
     if labels is not None and background is not None:
         of_sequence = _first_unusual(labels[rows], bounds, background)
-    return Sequences(rows, bounds, ids, of_sequence, when[last])
+    return Sequences(rows, bounds, ids, of_sequence, when[last], file)
 
 
 def _first_unusual(labels: Texts, bounds: NDArray[np.int64], background: str) -> Texts:

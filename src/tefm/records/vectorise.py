@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 from tefm.errors import InputError
+from tefm.records.flags import flags_of, refuse_neither
 from tefm.records.layout import Layout, Slots
 from tefm.records.mappers import (
     CategoryMapper,
@@ -34,7 +35,7 @@ from tefm.records.mappers import (
     most_frequent,
 )
 from tefm.records.read import Table, open_table
-from tefm.records.schema import FALSE_WORDS, TRUE_WORDS, Field, Schema, Side
+from tefm.records.schema import TRUE_WORDS, Field, Schema, Side
 from tefm.records.words import Words, numbers_of, split_strings, text_of, word_ids, words_of
 
 #: Numbers kept to find the bucket edges: with more rows than this, edges come from a random sample of them,
@@ -231,7 +232,8 @@ def needed_columns(table: Table, schema: Schema) -> tuple[str, ...]:
     needed = list(dict.fromkeys(name for f in schema.fields for name in _read_from(f, there)))
     missing = [name for name in needed if name not in there]
     if missing:
-        extra = [name for name in table.columns if name not in needed]
+        known = {*needed, schema.entity, schema.time, schema.label, *schema.text, *schema.ignore}
+        extra = [name for name in table.columns if name not in known]
         lines = [f"  − {name}  (in the schema, not in the table)" for name in missing[:20]]
         lines += [f"  + {name}  (in the table, not in the schema)" for name in extra[:20]]
         raise InputError(
@@ -285,24 +287,6 @@ def _forward(columns: Columns, f: Field, mapper: Mapper) -> NDArray[Any]:
             return mapper.forward(columns.words(f), columns.height)
 
 
-def flags_of(ids_N: NDArray[np.int64], words: Sequence[str | None], f: Field, file: str) -> NDArray[np.uint8]:
-    on = frozenset(f.on) if f.on is not None else frozenset(TRUE_WORDS)
-    state = np.zeros(len(words), dtype=np.uint8)
-    for position, word in enumerate(words):
-        if word is None:
-            continue
-        state[position] = word in on or word.lower() in on
-        if f.on is None and not state[position] and word.lower() not in FALSE_WORDS:
-            raise InputError(
-                f"field {f.name!r} is a flag, but this is neither yes nor no",
-                file=file,
-                column=f.source[0],
-                value=word,
-                remedy="list what means yes under the field's `on:`, or change its kind to `category`",
-            )
-    return state[ids_N]
-
-
 # ---- what fit collects ------------------------------------------------------------------------------------------
 
 
@@ -325,6 +309,8 @@ class _Learner:
             self.lengths.update(dict(zip(sizes.tolist(), times.tolist(), strict=True)))
         else:
             ids, words = columns.word_ids(self.field)
+            if self.field.kind == "flag":
+                refuse_neither(words, self.field, columns.file)
         for word, count in zip(words, np.bincount(ids, minlength=len(words)).tolist(), strict=True):
             if word is not None:
                 self.counts[word] += count
