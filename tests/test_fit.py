@@ -103,6 +103,13 @@ def test_an_evaluation_on_few_sequences_says_so() -> None:
     assert "3 more have no label and are not judged;" in told(6, unlabelled=3)
 
 
+def test_of_several_classes_the_figures_are_means_and_say_so() -> None:
+    for classes, told in ((("a", "b"), False), (("a", "b", "c"), True)):
+        labels = np.arange(60) % len(classes)
+        scores = score(np.full((60, len(classes)), 1 / len(classes)), labels, classes, resamples=10)
+        assert ("means over the" in shown(evaluation_table(Evaluation(scores, 8.0, 8.0)))) == told
+
+
 @pytest.mark.parametrize(("classes", "columns"), [(2, 5), (15, 4)])
 def test_predictions_of_many_classes_fit_the_terminal(classes: int, columns: int) -> None:
     probabilities = {f"p(class {i})": [0.75 if i == 1 else 0.0] for i in range(classes)}

@@ -160,13 +160,17 @@ FIGURES = {
 }
 
 
+#: What the figures are when there are more than two classes.
+MEANS = "AUROC, AUPRC and macro F1 are means over the classes that occur, rare ones count as much as others"
+
+
 def evaluation_table(found: Evaluation) -> RichTable:
     """Every figure with its interval."""
     figures = found.to_dict()
     rows: list[tuple[str | None, ...]] = [(name, *_interval(figures[key])) for key, name in FIGURES.items()]
     rows.append(("tokens per sequence", f"{found.tokens_mean:.1f}", None))
     made = table(f"{found.scores.n:,} sequences", ("figure", "value", "95%"), rows)
-    remarks = []
+    remarks = [MEANS] if len(found.scores.classes) > 2 else []
     if found.unlabelled:
         remarks.append(f"{found.unlabelled:,} more have no label and are not judged")
     if found.scores.n < FEW:
@@ -185,7 +189,9 @@ def outcome_tables(outcome: Outcome) -> Iterator[RenderableType]:
     for name, found in outcome.baselines.items():
         rows.append((name, *(_short(found["test_calibrated"][key]) for key in FIGURES), None))
     counts = ", ".join(f"{count:,} {part}" for part, count in outcome.sequences.items())
-    yield table(f"test part ({counts} sequences)", ("", *FIGURES.values(), "tokens"), rows)
+    made = table(f"test part ({counts} sequences)", ("", *FIGURES.values(), "tokens"), rows)
+    made.caption = MEANS if len(outcome.test.scores.classes) > 2 else None
+    yield made
     for remark in outcome.remarks:
         yield Text(f"! {remark}", style="yellow")
     if outcome.model.alignment_ is not None:
