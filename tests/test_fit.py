@@ -70,10 +70,11 @@ def test_a_balance_that_leaves_next_to_nothing_says_so(backbones: dict[str, Path
 
 def test_test_sequences_that_repeat_training_ones_are_counted() -> None:
     frame = pl.DataFrame({"host": [0, 0, 1, 1, 2, 2, 3], "x": [1, 2, 1, 2, 2, 1, 1], "label": ["a"] * 7})
-    sequences = by_entity(frame, Schema.from_yaml("{entity: host, label: label, fields: {x: number}}"))
-    (remark,) = repeated(frame.select("x"), sequences, np.array(["train", "test", "test", "test"]))
+    schema = Schema.from_yaml("{entity: host, label: label, fields: {x: number}}")
+    sequences = by_entity(frame, schema)
+    (remark,) = repeated(frame, schema, sequences, np.array(["train", "test", "test", "test"]))
     assert remark.startswith("1 of 3 test sequences")  # the order of the records counts, and so does their number
-    assert repeated(frame.select("x"), sequences, np.array(["train", "validation", "test", "test"])) == []
+    assert repeated(frame, schema, sequences, np.array(["train", "validation", "test", "test"])) == []
 
 
 def test_a_new_class_at_the_end_of_a_table_does_not_stop_the_fit(backbones: dict[str, Path]) -> None:

@@ -125,17 +125,15 @@ def load(folder: Path, *, device: str | None = None) -> TEFM:
 
 def card(model: TEFM) -> str:
     """The model card: what it is, what it reads, what was measured."""
-    assert model.schema_ is not None
-    reader, window = model.reader, model.config.window
-    sequence = f"{window} consecutive records" if window else f"the records of one {model.schema_.entity}"
+    reader = model.reader
     lines = [
         "---",
         f"base_model: {model.config.backbone}",
         "library_name: tefm",
         "---",
-        f"# {model.schema_.label} from sequences of {model.schema_.record}s",
+        f"# {model.title}",
         "",
-        f"- classes: {', '.join(model.classes_)}; one sequence is {sequence}",
+        f"- classes: {', '.join(model.classes_)}; one sequence is {model.one_sequence}",
         f"- language model: {model.config.backbone}, {reader.backbone.model.config.num_hidden_layers} blocks, "
         f"{reader.backbone.model.num_parameters():,} weights; `language/` loads with `AutoModelForCausalLM`",
     ]

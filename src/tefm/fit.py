@@ -20,6 +20,7 @@ from tefm.language.processes import is_first
 from tefm.language.serialise import FORMATS, serialise
 from tefm.model import TEFM, Evaluation
 from tefm.records.read import open_table
+from tefm.records.schema import Schema
 from tefm.records.sequences import PARTS, Sequences, split
 from tefm.records.vectorise import Vectoriser
 from tefm.task import Split, Task
@@ -96,9 +97,7 @@ def fit_frame(
     counts: dict[str, int] = {part: int((of_judged == part).sum()) for part in PARTS}
     baselines = compared(model, frame, judged, of_judged) if compare else {}
     tested = judged.select(of_judged == "test")
-    columns = dict.fromkeys(column for one in model.schema.fields for column in one.source)
-    known = repeated(frame.select(list(columns)), judged, of_judged)
-    remarks = (*told, *known, *rare(model.classes_, tested))
+    remarks = (*told, *repeated(frame, model.schema, judged, of_judged), *rare(model.classes_, tested))
     return Outcome(model, counts, test, baselines, count_tokens(model, frame, tested), remarks)
 
 
@@ -121,9 +120,10 @@ def thinned(model: TEFM, training: Sequences) -> list[str]:
     return [f"balance keeps as many of each class as the rarest has ({name}, {count}): {left} are learned from"]
 
 
-def repeated(fields: pl.DataFrame, sequences: Sequences, parts: NDArray[np.str_]) -> list[str]:
+def repeated(frame: pl.DataFrame, schema: Schema, sequences: Sequences, parts: NDArray[np.str_]) -> list[str]:
     """A remark about test sequences that say in all fields what a training sequence says."""
-    said = fields.hash_rows(seed=0).to_numpy()[sequences.rows]
+    columns = list(dict.fromkeys(column for one in schema.fields for column in one.source))
+    said = frame.select(columns).hash_rows(seed=0).to_numpy()[sequences.rows]
     hashes = np.array([hash(one.tobytes()) for one in np.split(said, sequences.starts[1:-1])])
     tested = hashes[parts == "test"]
     count = int(np.isin(tested, hashes[parts == "train"]).sum())

@@ -368,6 +368,19 @@ class TEFM:
         schema = self._fitted_schema
         return "segment" if self.config.window else schema.entity or schema.record
 
+    @property
+    def one_sequence(self) -> str:
+        """What a sequence is made of."""
+        schema, window = self._fitted_schema, self.config.window
+        if window:
+            return f"{window} consecutive {schema.record}s"
+        return f"the {schema.record}s of one {schema.entity}" if schema.entity else f"one {schema.record}"
+
+    @property
+    def title(self) -> str:
+        """What is told from what."""
+        return f"{self._fitted_schema.label} from {self.one_sequence}"
+
     # ---- tables become sequences ------------------------------------------------------------------------------
 
     @property

@@ -57,6 +57,25 @@ def test_a_collapsed_level_is_called_out():
     assert "level 1 has collapsed" in said and "--entries" in said
 
 
+def test_few_records_are_no_collapse():
+    x, _ = records()
+    x[:, 3] = np.random.default_rng(1).integers(1, 5, len(x))
+    good = coder(x, levels=1, entries=16)
+    few = np.unique(x, axis=0)[[0, 4, 8]]  # three kinds
+    found = examine(good, few)
+    assert found.use[0].used == 3, "as many as they can"
+    assert "collapsed" not in problems(found) and "never used" not in problems(found)
+
+
+def test_records_that_repeat_are_no_collapse():
+    x, _ = records()
+    x[:, 3] = np.random.default_rng(1).integers(1, 5, len(x))
+    good = coder(x, levels=1, entries=16)
+    found = examine(good, np.concatenate([np.repeat(x[:1], 50_000, axis=0), x]))  # one record nearly always
+    assert found.use[0].perplexity < 2, "used as if there were one entry"
+    assert "collapsed" not in problems(found)
+
+
 def test_a_signal_that_the_codes_drop_is_called_out():
     x, _ = records()
     hidden = np.random.default_rng(2).integers(1, 5, len(x))

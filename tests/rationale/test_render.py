@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
-from html import unescape
 from html.parser import HTMLParser
 from io import StringIO
 from typing import Any
@@ -120,13 +119,14 @@ def test_only_kept_values_are_ever_said(data: st.DataObject) -> None:
     # in the slots that were not kept, the codes give back the record itself: the worst case
     decoded_ND = np.where(keep_D, rng.integers(0, SIZES_D + 1, size=x_ND.shape), x_ND).astype(x_ND.dtype)
     found = rationale(x_ND, keep_D[None], rng.normal(size=x_ND.shape), decoded_ND)
-    everywhere = "\n".join(
-        [found.text, unescape(to_html([found])), json.dumps(to_json(found), ensure_ascii=False), repr(found)]
-    )
+    (record,) = found.records
+    said = "\n".join([found.text, record.decoded_text, found.conclusion, repr(record.statements), repr(record.decoded)])
+    unkept = {bar.words.split(": ", 1)[-1] for bar in record.bars if not bar.kept}
     for slot in np.flatnonzero(x_ND[0]):
         words = slot_words(x_ND[0], int(slot))
         if not keep_D[slot]:
-            assert words not in everywhere
+            assert words not in said
+            assert words in unkept, "its bar names it, marked as not kept"
         elif "in all" not in words:  # a count is left out where the listed members say it
             assert words in found.text
     kept = {slot for statement in found.records[0].statements for slot in statement.slots}
@@ -170,6 +170,34 @@ def test_what_the_codes_lost_and_changed_is_marked() -> None:
     assert "[lost: Intensive care]" in said
 
 
+def test_a_loss_is_explained_where_there_is_one() -> None:
+    icu = int(VECTORISER.layout.of_field("icu")[0])
+    decoded_ND = X_ND[:1].copy()
+    decoded_ND[0, icu] = 0
+    lossy = everything(X_ND[:1], decoded_ND=decoded_ND)
+    assert "what the stay says and its codes do not give back" in lossy.on_losses
+    assert lossy.on_losses in unwrapped(printed(lossy))
+    assert lossy.on_losses in to_html([lossy])
+    assert "In brackets" not in printed(everything(X_ND[:1])) + to_html([everything(X_ND[:1])])
+    keep_ND = np.ones_like(decoded_ND, dtype=bool)
+    keep_ND[0, icu] = False
+    assert not rationale(X_ND[:1], keep_ND, decoded_ND=decoded_ND).on_losses, "only of what was kept"
+
+
+def test_a_class_stands_with_its_column_above_and_in_quotes_within_sentences() -> None:
+    found = replace(everything(X_ND[:1]), label="outcome")
+    assert found.title == "patient p7: outcome = died (p = 0.90)"
+    assert "p is the probability of “died”" in unwrapped(printed(found))
+    assert "<caption>Probability of “died”</caption>" in to_html([found])
+    labelled = Vectoriser.fit(TABLE.with_columns(end=pl.lit("x")), SCHEMA.model_copy(update={"label": "end"}))
+    assert labelled.table_schema.label == "end"
+    made = describe_rationale(
+        labelled, X_ND[:1], X_ND[:1] > 0, X_ND[:1].astype(float), verified(), sequence="p7", classes=("died", "lived"),
+        codes=["<sta_a_0>"], decoded_ND=X_ND[:1],
+    )  # fmt: skip
+    assert made.label == "end"
+
+
 # ---- bars -----------------------------------------------------------------------------------------------------------
 
 
@@ -192,12 +220,17 @@ def test_a_ranking_without_preference_still_has_bars(score: float) -> None:
     assert {bar.weight for bar in found.records[0].bars} == {1.0}
 
 
-def test_a_bar_of_what_was_not_kept_names_its_field_without_the_value() -> None:
+def test_a_bar_names_its_feature_whether_it_was_kept_or_not() -> None:
     found = rationale(X_ND[:1], np.zeros_like(X_ND[:1], dtype=bool))
-    assert {bar.words for bar in found.records[0].bars} == {
-        "Age", "Ward", "Length of stay", "Stay", "a flag", "Diagnoses",
+    assert {bar.words for bar in found.records[0].bars} == {bar.words for bar in everything(X_ND[:1]).records[0].bars}
+    assert {bar.words for bar in found.records[0].bars} >= {
+        "Ward: heart", "Intensive care", "Declared lost", "Diagnoses: cardiac failure (428)",
     }  # fmt: skip
     assert not any(bar.kept for bar in found.records[0].bars)
+    one = np.zeros_like(X_ND[:1], dtype=bool)
+    one[0, 0] = True
+    page = re.sub(r"<[^>]*>", " ", to_html([rationale(X_ND[:1], one)]))
+    assert re.search(r"Diagnoses: cardiac failure \(428\) +[\d.]+ not kept", page)
 
 
 def test_kept_slots_without_a_bar_are_counted() -> None:
@@ -217,36 +250,36 @@ def test_kept_slots_without_a_bar_are_counted() -> None:
         (
             verified(),
             1,
-            "Kept alone, these 7 features give the same answer, died (p = 0.80); "
-            "without them the model says lived (p = 0.70).",
+            "Kept alone, these 7 features give the same answer, “died” (p = 0.80); "
+            "without them the model says “lived” (p = 0.70).",
         ),
         (
             verified(without=0.6),
             1,
-            "Kept alone, these 7 features give the same answer, died (p = 0.80); the rest of the stay alone gives "
+            "Kept alone, these 7 features give the same answer, “died” (p = 0.80); the rest of the stay alone gives "
             "the same answer too (p = 0.60): the evidence is redundant.",
         ),
         (
             verified("default", alone=0.9, without=0.9, nothing=0.88),
             1,
-            "The model says the same of an empty stay, died (p = 0.88, with all features 0.90): "
+            "The model says the same of an empty stay, “died” (p = 0.88, with all features 0.90): "
             "nothing in this stay argues for it beyond that.",
         ),
         (
             verified("default", alone=0.9, without=0.9, nothing=0.88),
             2,
-            "The model says the same of empty stays, died (p = 0.88, with all features 0.90): "
+            "The model says the same of empty stays, “died” (p = 0.88, with all features 0.90): "
             "nothing in these stays argues for it beyond that.",
         ),
         (
             verified("insufficient", alone=0.2),
             1,
-            "These 7 features alone do not give the same answer: lived (p = 0.80) instead of died (p = 0.90).",
+            "These 7 features alone do not give the same answer: “lived” (p = 0.80) instead of “died” (p = 0.90).",
         ),
         (
             verified("insufficient", alone=0.55, nothing=0.5),
             1,
-            "Kept alone, these 7 features give the same answer, died (p = 0.55), but too little of the evidence for "
+            "Kept alone, these 7 features give the same answer, “died” (p = 0.55), but too little of the evidence for "
             "it: nothing gives p = 0.50, the whole stay p = 0.90.",
         ),
     ],
@@ -266,7 +299,7 @@ def test_the_verdict_in_plain_words(verification: Verification, records: int, sa
 
 def test_nothing_kept_is_said_as_such() -> None:
     found = rationale(X_ND[:1], X_ND[:1] < 0, verification=verified("insufficient", alone=0.4, without=0.9))
-    assert found.conclusion == "No feature is kept, and of nothing the model says lived (p = 0.60)."
+    assert found.conclusion == "No feature is kept, and of nothing the model says “lived” (p = 0.60)."
     assert found.text == "Nothing kept of stay 1."
     assert found.conclusion in unwrapped(printed(found))
     Page(to_html([found]))
@@ -276,7 +309,7 @@ def test_one_feature_is_not_several() -> None:
     keep_ND = np.zeros_like(X_ND[:1], dtype=bool)
     keep_ND[0, 0] = True
     assert rationale(X_ND[:1], keep_ND).conclusion.startswith("Kept alone, this feature gives the same answer")
-    assert "without it the model says lived" in rationale(X_ND[:1], keep_ND).conclusion
+    assert "without it the model says “lived”" in rationale(X_ND[:1], keep_ND).conclusion
     unlike = rationale(X_ND[:1], keep_ND, verification=verified("insufficient", alone=0.1))
     assert unlike.conclusion.startswith("This feature alone does not give the same answer")
 

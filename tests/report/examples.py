@@ -86,12 +86,13 @@ def rationales(**of_case: Any) -> Rationales:
 
     curves = [judged("everything", 1.0, 0.808), judged("nothing", 0.0, 0.5)]
     curves += [judged(name, share, 0.5 + share / 2) for name in ("TEFM", "random") for share in (0.05, 0.1, 0.3)]
-    return Rationales(200, tuple(curves), 40, 37, 2, 3.0, (Case(rationale(**of_case), "yes"),))
+    return Rationales(200, tuple(curves), 40, 37, 2, 3.0, (Case(rationale(**of_case), "yes"),), 65)
 
 
 def figures(**changes: Any) -> Figures:
     made: dict[str, Any] = {
-        "title": "died from sequences of stays",
+        "title": "died from the stays of one patient",
+        "label": "died",
         "facts": {"Task": "died: no, yes", "Sequences": "328 with 602 stays"},
         "positive": "yes",
         "methods": (

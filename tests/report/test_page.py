@@ -12,7 +12,7 @@ from html.parser import HTMLParser
 import pytest
 from report.examples import HOSTILE, codes, figures, rationale, rationales, scores
 
-from tefm.report.figures import Case, Figures, Method
+from tefm.report.figures import Case, Figures, Method, OfClass
 from tefm.report.page import report_page
 
 EMPTY = {"meta", "br", "hr", "img", "input", "link"}
@@ -73,7 +73,8 @@ def test_every_figure_is_said() -> None:
     page = report_page(figures())
     text = " ".join(checked(page).text.split())
     for said in (
-        "died from sequences of stays", "328 with 602 stays", "These may have been learned from.",
+        "died from the stays of one patient", "are about died = yes. ", "the probability of died = yes",
+        "328 with 602 stays", "These may have been learned from.",
         "0.803 [0.773, 0.823]", "0.810 [0.780, 0.830]", "lightgbm", "logistic", "0.123 [0.093, 0.143]",
         "412.0", "prose", "toon", "8.7 tokens per sequence", "48.3%",
         "0.120", "0.600 [0.400, 0.750]", "215",
@@ -147,8 +148,39 @@ def test_a_model_that_reads_text_has_no_section_about_codes() -> None:
 def test_several_classes_are_about_the_predicted_one() -> None:
     _, text = without(positive=None, methods=(Method("TEFM (codes)", scores(0.9, ("a", "b", "c")), 33.0),))
     assert "the probability of its answer" in text
-    assert "are about None" not in text
+    assert "are about" not in text
+    assert "AUROC, AUPRC and macro F1 are means over the classes that occur, each against the rest" in text
     assert "No tabular model stands beside it" in text
+
+
+def test_several_classes_are_told_one_by_one() -> None:
+    classes = tuple(OfClass(f"attack {n}", 40 - n, 0.9, 0.8, 0.847) for n in range(30))
+    _, text = without(positive=None, by_class=(*classes, OfClass("never", 0, None, None, None)))
+    assert "attack 0400.9000.8000.847" in text.replace("\n", ""), "a row of the table"
+    assert "20 (few)" not in text and "19 (few)" in text, "fewer than 20 are marked"
+    assert "attack 24" in text and "attack 25" not in text and "and 6 more" in text
+    assert "class by class" not in without()[1], "of two classes the scores say it all"
+
+
+@pytest.mark.parametrize(("sequences", "few"), [(8, True), (49, True), (50, False)])
+def test_few_sequences_are_called_few_beside_their_intervals(sequences: int, few: bool) -> None:
+    _, text = without(methods=(Method("TEFM (codes)", scores(0.8) | {"n": sequences}, 9.0),))
+    assert ("too few for the intervals to hold" in text) == few
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [(0, "no answer is wrong"), (1, "and the only wrong one"), (1_402, "and one of the 1,402 wrong ones")],
+)
+def test_the_page_says_whether_there_are_wrong_answers(wrong: int, said: str) -> None:
+    assert said in without(rationales=replace(rationales(), wrong=wrong))[1]
+
+
+def test_what_is_recorded_stands_with_its_column() -> None:
+    case = Case(replace(rationale("1", "0"), label="expired"), "0")
+    _, text = without(rationales=replace(rationales(), cases=(case,)))
+    assert "Recorded: expired = 0, the model is wrong." in text
+    assert "patient p7: expired = 1 (p = 0.91)" in text
 
 
 def test_perfect_scores_stay_within_their_plots() -> None:

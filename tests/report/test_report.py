@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +73,20 @@ def test_rationales_are_checked_ones(fitted: TEFM, of_table: Figures) -> None:
     assert len({case.rationale.predicted for case in found.cases if case.rationale.predicted == case.label}) == 2
 
 
+def test_a_wrong_case_is_looked_for_among_all_sequences(fitted: TEFM) -> None:
+    """One wrong answer in 300, which is none of the sequences that are explained anyway."""
+    table = stays(300, seed=1)
+    predicted = fitted.predict_table(table)
+    order = np.random.default_rng(fitted.config.seed).permutation(predicted.height)
+    wrong = predicted["patient"][int(order[-1])]  # the last to be explained
+    other = {"yes": "no", "no": "yes"}
+    said = {who: other[what] if who == wrong else what for who, _, what, *_ in predicted.iter_rows()}
+    found = figures_of(fitted, table.with_columns(died=pl.col("patient").replace_strict(said))).rationales
+    assert found is not None and found.wrong == 1 and found.explained == 40
+    missed = [case for case in found.cases if case.rationale.predicted != case.label]
+    assert [case.rationale.sequence for case in missed] == [wrong]
+
+
 def test_the_page_of_real_figures(of_table: Figures) -> None:
     json.dumps(of_table.to_dict())
     checked(report_page(of_table))
@@ -83,7 +99,9 @@ def test_a_task_gives_its_test_part_and_the_tabular_models(task: tuple[Path, Out
     assert [method.name for method in found.methods] == ["TEFM (codes)", "lightgbm", "logistic"]
     assert found.methods[0].scores == outcome.test.scores.to_dict()
     assert found.methods[1].scores == outcome.to_dict()["baselines"]["lightgbm"]
-    assert not found.warnings
+    assert outcome.remarks, "few are tested"
+    assert list(found.warnings) == [f"F{remark[1:]}." for remark in outcome.remarks], "the page says what the fit did"
+    assert "too few for the intervals to hold" in checked(report_page(found)).text
 
 
 def test_another_table_than_that_of_the_fit_is_told(task: tuple[Path, Outcome], tmp_path: Path) -> None:
@@ -107,6 +125,34 @@ def test_models_without_some_parts(settings: dict[str, Any], backbones: dict[str
     assert (found.codes is None) == (settings == {"inputs": "text"})
     text = checked(report_page(found)).text
     assert "the probability of its answer" in text
+    labels = Counter(TABLE.filter(known).group_by("patient", maintain_order=True).agg(pl.col("ward").last())["ward"])
+    assert {one.name: one.sequences for one in found.by_class} == labels
+    right = sum(one.recall * one.sequences for one in found.by_class if one.recall is not None)
+    assert right / labels.total() == pytest.approx(found.methods[0].scores["accuracy"]["value"])
+    f1 = [one.f1 for one in found.by_class if one.f1 is not None]
+    assert np.mean(f1) == pytest.approx(found.methods[0].scores["macro_f1"]["value"])
+
+
+def test_the_head_says_what_a_sequence_is(of_table: Figures, backbones: dict[str, Path]) -> None:
+    assert of_table.title == "died from the stays of one patient"
+    assert of_table.facts["One sequence"] == "the stays of one patient"
+    counts = dict(TABLE.group_by("patient").agg(pl.col("died").last())["died"].value_counts().iter_rows())
+    most = sorted(counts, key=lambda name: -counts[name])
+    assert of_table.facts["Sequences"] == f"60 with {TABLE.height} stays; died: " + ", ".join(
+        f"{counts[name]} × “{name}”" for name in most
+    )
+    assert of_table.facts["Task"] == "died: “no”, “yes”"
+    single = STAYS.model_copy(update={"entity": None, "time": None})
+    table = TABLE.with_columns(died=(pl.col("died") == "yes").cast(int))
+    model = quick(backbones["llama"], single, rationale="none").fit(table)
+    model.calibration_ = replace(model.calibration_, threshold=0.25)
+    found = figures_of(model, table)
+    assert found.title == "died from one stay"
+    assert found.facts["One sequence"] == "one stay"
+    assert found.facts["Sequences"].startswith(f"{TABLE.height}; died: ")
+    text = checked(report_page(found)).text
+    assert f"are about died = {found.positive}. " in text
+    assert f"died = {found.positive} if its probability is at least 0.250" in found.facts["Decision"]
 
 
 @pytest.mark.parametrize("records", [1, 2, 40])

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tefm.codes.ceiling import Score, ceiling
 from tefm.codes.coder import SlotCoder
-from tefm.codes.fidelity import Collisions, Fidelity, LevelUse, codebook_use, collisions, measure
+from tefm.codes.fidelity import Collisions, Fidelity, LevelUse, codebook_use, collisions, measure, row_ids
 from tefm.codes.hierarchy import PrefixDistance, hierarchy
 from tefm.codes.tokenizer import RecordTokenizer
 from tefm.errors import InputError
@@ -30,7 +30,7 @@ RAW, CODES = "raw slots", "codes"
 
 #: A level that uses less than this share of its entries is called out.
 FULL_USE = 0.99
-#: A level whose perplexity is below this share of its entries has collapsed.
+#: A level whose perplexity is at most this share of the entries that the distinct records could use has collapsed.
 COLLAPSED = 0.25
 #: How much AUROC the codes may lose against the raw slots before it is called out.
 CEILING_LOSS = 0.02
@@ -101,7 +101,7 @@ def examine(
     use = codebook_use(codes_NK, coder.config.entries)
     found = collisions(judged_ND, judged_codes_NK, labels)
     prefixes = hierarchy(judged_ND, judged_codes_NK, coder.layout, seed=seed)
-    said = findings(coder, fidelity, use, found, prefixes, scores)
+    said = findings(coder, fidelity, use_of_distinct(x_ND, codes_NK, coder.config.entries), found, prefixes, scores)
     return Examination(fidelity, use, found, prefixes, scores, bool(coder.classes_), said)
 
 
@@ -129,10 +129,30 @@ def examine_table(tokenizer: RecordTokenizer, table: Table, *, seed: int = 0) ->
     return examine(tokenizer.coder, x_ND, labels_N=labels_N, train_N=train_N, test_N=test_N, seed=seed)
 
 
+@dataclass(frozen=True)
+class DistinctUse:
+    """How the codebooks are used by records of which each counts once."""
+
+    records: int
+    levels: list[LevelUse]
+
+
+def use_of_distinct(x_ND: Slots, codes_NK: NDArray[np.integer[Any]], entries: int) -> DistinctUse:
+    """The use of the codebooks without repetitions: what recurs in a table is no fault of its codes.
+
+    >>> x_ND = np.array([[1, 1], [1, 1], [1, 1], [2, 1]], np.uint8)
+    >>> found = use_of_distinct(x_ND, np.array([[0], [0], [0], [1]]), entries=2)
+    >>> found.records, found.levels[0].perplexity
+    (2, 2.0)
+    """
+    first = np.unique(row_ids(x_ND), return_index=True)[1]
+    return DistinctUse(len(first), codebook_use(codes_NK[first], entries))
+
+
 def findings(
     coder: SlotCoder,
     fidelity: Fidelity,
-    use: list[LevelUse],
+    use: DistinctUse,
     found: Collisions,
     prefixes: list[PrefixDistance],
     scores: dict[str, Score] | None,
@@ -144,14 +164,14 @@ def findings(
     def warn(problem: str, remedy: str) -> None:
         said.append(Finding("warning", problem, remedy))
 
-    for level in use:
-        if level.perplexity < COLLAPSED * level.entries:
+    for level in use.levels:
+        if level.perplexity <= COLLAPSED * min(level.entries, use.records):
             warn(
-                f"level {level.level} has collapsed: its {level.entries} entries are used as if there were "
-                f"{level.perplexity:.0f}",
+                f"level {level.level} has collapsed: {use.records:,} distinct records use its {level.entries} entries "
+                f"as if there were {level.perplexity:.0f}",
                 f"use fewer entries (--entries {max(2, config.entries // 2)}), or more training steps",
             )
-        elif level.utilisation < FULL_USE:
+        elif level.utilisation < FULL_USE and use.records >= level.entries:  # fewer records cannot use them all
             warn(
                 f"level {level.level}: {level.dead} of {level.entries} entries are never used",
                 "expected on a table of few records; otherwise set replace_dead and settle, or use fewer entries",

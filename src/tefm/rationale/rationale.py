@@ -1,7 +1,8 @@
 """One verified rationale in words: what was kept, record by record, and what the model made of it.
 
-The words come from the schema by template and from kept slots alone: a value whose slot was masked out is nowhere in
-a `Rationale`, so neither is it in anything that is made of one.
+The words come from the schema by template. Statements, what the codes give back of them, and the text are made of kept
+slots alone: what was not kept carried nothing of the answer that was checked, so it is not said as if it had. The bars
+show the ranking, where other present slots stand too, each named as it is and marked as not kept.
 
 Shapes: N records of one sequence, D slots, Q classes.
 """
@@ -23,9 +24,7 @@ from tefm.rationale.verdict import Verdict
 if TYPE_CHECKING:  # a stored rationale is shown at once, without torch and the table's libraries
     from tefm.rationale.judge import Keep
     from tefm.rationale.verify import Verification
-    from tefm.records.describe import Statement
     from tefm.records.layout import Slots
-    from tefm.records.schema import Field
     from tefm.records.vectorise import Vectoriser
 
 #: Highest ranked present slots of a record that are shown as bars.
@@ -83,7 +82,7 @@ class KeptStatement:
 class Bar:
     """A present slot with its place in the ranking, 1 for the highest of the sequence."""
 
-    #: field and value of a kept slot; of any other the field alone (of a flag its group)
+    #: field and value, of a set one member
     words: str
     weight: float
     kept: bool
@@ -131,6 +130,11 @@ class RationaleRecord:
         return "; ".join(said)
 
     @property
+    def lossless(self) -> bool:
+        """Whether the codes give back all that was kept."""
+        return all(words == one.words for one, words in zip(self.statements, self.decoded, strict=True))
+
+    @property
     def unshown(self) -> int:
         """The kept slots that have no bar."""
         return sum(len(statement.slots) for statement in self.statements) - sum(bar.kept for bar in self.bars)
@@ -156,6 +160,8 @@ class Rationale:
     comprehensiveness: float
     retention: Retention
     records: tuple[RationaleRecord, ...]
+    #: the column that holds the classes
+    label: str | None = None
 
     @property
     def predicted(self) -> str:
@@ -163,7 +169,11 @@ class Rationale:
 
     @property
     def title(self) -> str:
-        return f"{self.entity} {self.sequence}: {self.predicted} (p = {self.full.p:.2f})"
+        return f"{self.entity} {self.sequence}: {self.named(self.predicted)} (p = {self.full.p:.2f})"
+
+    def named(self, name: str) -> str:
+        """A class with its column: a bare 0 or yes says little."""
+        return f"{self.label} = {name}" if self.label else name
 
     @property
     def kept(self) -> str:
@@ -196,6 +206,16 @@ class Rationale:
         return f"{name} ({record.label})" if record.label else name
 
     @property
+    def on_losses(self) -> str:
+        """What it means where the codes do not give back what was kept; empty where they do."""
+        if all(record.lossless for record in self.records):
+            return ""
+        return (
+            f"In brackets: what the {self.record} says and its codes do not give back. The model reads codes, not "
+            "features, so it answers from what the codes did keep; the check codes the kept features again, alone."
+        )
+
+    @property
     def conclusion(self) -> str:
         """What the check found, in plain words."""
         one = self.retention.kept == 1
@@ -207,18 +227,20 @@ class Rationale:
         nothing = self.nothing.probabilities[self.predicted]
         if self.verdict == "default":
             return (
-                f"The model says the same of {'empty' if several else 'an empty'} {records}, {self.predicted} "
+                f"The model says the same of {'empty' if several else 'an empty'} {records}, {quoted(self.predicted)} "
                 f"(p = {nothing:.2f}, with all features {self.full.p:.2f}): "
                 f"nothing in {'these' if several else 'this'} {records} argues for it beyond that."
             )
         if not self.retention.kept:
-            return f"No feature is kept, and of nothing the model says {self.nothing.says} (p = {self.nothing.p:.2f})."
+            said = f"{quoted(self.nothing.says)} (p = {self.nothing.p:.2f})"
+            return f"No feature is kept, and of nothing the model says {said}."
         if self.alone.says != self.predicted:
             return (
-                f"{these.capitalize()} alone {'does' if one else 'do'} not give the same answer: {self.alone.says} "
-                f"(p = {self.alone.p:.2f}) instead of {self.predicted} (p = {self.full.p:.2f})."
+                f"{these.capitalize()} alone {'does' if one else 'do'} not give the same answer: "
+                f"{quoted(self.alone.says)} (p = {self.alone.p:.2f}) instead of {quoted(self.predicted)} "
+                f"(p = {self.full.p:.2f})."
             )
-        same = f"Kept alone, {these} {give} the same answer, {self.predicted} (p = {alone:.2f})"
+        same = f"Kept alone, {these} {give} the same answer, {quoted(self.predicted)} (p = {alone:.2f})"
         if self.verdict == "insufficient":
             return (
                 f"{same}, but too little of the evidence for it: nothing gives p = {nothing:.2f}, "
@@ -229,7 +251,7 @@ class Rationale:
                 f"{same}; the rest of the {records} alone gives the same answer too (p = {self.without.p:.2f}): "
                 f"the evidence is redundant."
             )
-        return f"{same}; without {them} the model says {self.without.says} (p = {self.without.p:.2f})."
+        return f"{same}; without {them} the model says {quoted(self.without.says)} (p = {self.without.p:.2f})."
 
 
 # ---- from arrays ------------------------------------------------------------------------------------------------
@@ -280,7 +302,7 @@ def describe_rationale(
                 for one in said
             ),
             decoded=tuple(given_back.get(one.field, "") for one in said),
-            bars=_bars(vectoriser, x_ND[i], weight_ND[i], keep_ND[i], said, bars),
+            bars=_bars(vectoriser, x_ND[i], weight_ND[i], keep_ND[i], bars),
         )
 
     return Rationale(
@@ -298,6 +320,7 @@ def describe_rationale(
         comprehensiveness=float(verification.comprehensiveness),
         retention=Retention(int(keep_ND.sum()), int(present_ND.sum()), x_ND.size),
         records=tuple(described(i) for i in range(len(x_ND))),
+        label=schema.label,
     )
 
 
@@ -317,7 +340,6 @@ def _bars(
     x_D: Slots,
     weight_D: NDArray[np.float64],
     keep_D: Keep,
-    said: Sequence[Statement],
     most: int,
 ) -> tuple[Bar, ...]:
     """The highest ranked present slots; of two with the same weight the kept one first."""
@@ -325,24 +347,13 @@ def _bars(
 
     present = np.flatnonzero(x_D)
     order = present[np.lexsort((~keep_D[present], -weight_D[present]))][:most]
-    slots, schema = vectoriser.layout.slots, vectoriser.table_schema
-    alone = {one.slots[0]: one.words for one in said if len(one.slots) == 1}
 
     def words(at: int) -> str:
-        if not keep_D[at]:
-            return _unsaid(schema.field(slots[at].field))
-        if at in alone:
-            return alone[at]
-        only_D = np.zeros_like(x_D)  # one member of a set
+        only_D = np.zeros_like(x_D)
         only_D[at] = x_D[at]
         return statements(vectoriser, only_D)[0].words
 
     return tuple(Bar(words(at), float(weight_D[at]), bool(keep_D[at])) for at in order.tolist())
-
-
-def _unsaid(field: Field) -> str:
-    """A field without its value; that a flag is on is all it has to say, so that one is not named."""
-    return field.shown if field.kind != "flag" else field.group or "a flag"
 
 
 # ---- to machines and back ---------------------------------------------------------------------------------------
@@ -374,6 +385,15 @@ def _adapter() -> TypeAdapter[Rationale]:
 
 
 # ---- words ------------------------------------------------------------------------------------------------------
+
+
+def quoted(name: str) -> str:
+    """A class within a sentence, where a bare 1 or normal would be misread.
+
+    >>> quoted("1")
+    '“1”'
+    """
+    return f"“{name}”"
 
 
 def _listed(kept: Sequence[KeptStatement]) -> str:

@@ -16,7 +16,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from tefm.rationale.rationale import Answer, Bar, Rationale, RationaleRecord
+from tefm.rationale.rationale import Answer, Bar, Rationale, RationaleRecord, quoted
 
 #: Cells of a full bar: leaves the words more than half of 80 columns.
 BAR = 16
@@ -45,6 +45,8 @@ def card(rationale: Rationale) -> RenderableType:
     parts: list[RenderableType] = [_text(f"Kept: {rationale.kept}."), ""]
     for record in rationale.telling:
         parts += [*_record_lines(rationale, record), ""]
+    if rationale.on_losses:
+        parts += [_text(rationale.on_losses, "dim"), ""]
     if rationale.silent:
         parts += [_text(rationale.silent, "dim"), ""]
     parts += [Rule(_text(f"Check, {seal(rationale)}", "bold"), align="left", characters="─", style="dim")]
@@ -97,7 +99,7 @@ def _answers(rationale: Rationale) -> Table:
     for name, answer in readings(rationale):
         p = answer.probabilities[rationale.predicted]
         shown.add_row(_text(name), _bar(p), _text(f"{p:.3f}"), _text(answer.says))
-    shown.caption = _text(f"p is the probability of {rationale.predicted}", "dim")
+    shown.caption = _text(f"p is the probability of {quoted(rationale.predicted)}", "dim")
     shown.caption_justify = "left"
     return shown
 
@@ -180,17 +182,19 @@ def article(rationale: Rationale, anchor: str) -> str:
         f"<td>{escape(answer.says)}</td></tr>\n"
         for name, answer in readings(rationale)
     )
-    silent = f'<p class="soft">{escape(rationale.silent)}</p>' if rationale.silent else ""
+    remarks = "".join(
+        f'<p class="soft">{escape(words)}</p>' for words in (rationale.on_losses, rationale.silent) if words
+    )
     return f"""<article id="{anchor}" aria-labelledby="{anchor}-title"{' class="passed"' if rationale.passed else ""}>
 <h2 id="{anchor}-title">{escape(rationale.title)}</h2>
 <p class="soft">Kept: {escape(rationale.kept)}</p>
 <p><span class="seal">{escape(seal(rationale).capitalize())}.</span> {escape(rationale.conclusion)}</p>
-<table class="answers"><caption>Probability of {escape(rationale.predicted)}</caption>
+<table class="answers"><caption>Probability of {escape(quoted(rationale.predicted))}</caption>
 <thead><tr><th scope="col">shown to the model</th><th scope="col">p</th><th scope="col">it says</th></tr></thead>
 <tbody>
 {rows}</tbody></table>
 <p class="soft">Sufficiency {rationale.sufficiency:z.3f}, comprehensiveness {rationale.comprehensiveness:z.3f}</p>
-{"".join(_section(rationale, record) for record in rationale.telling)}{silent}
+{"".join(_section(rationale, record) for record in rationale.telling)}{remarks}
 </article>
 """
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -30,6 +30,18 @@ class Method:
     scores: Mapping[str, Any]
     #: per sequence; 0 for a model that reads slots
     tokens: float
+
+
+@dataclass(frozen=True)
+class OfClass:
+    """How well one of several classes is told from the rest; None where nothing can be said."""
+
+    name: str
+    #: that have this class
+    sequences: int
+    recall: float | None
+    precision: float | None
+    f1: float | None
 
 
 @dataclass(frozen=True)
@@ -90,6 +102,8 @@ class Rationales:
     #: features kept by those that pass
     kept: float | None
     cases: tuple[Case, ...]
+    #: wrong answers among all sequences of the report
+    wrong: int
 
 
 @dataclass(frozen=True)
@@ -106,6 +120,8 @@ class Figures:
     """Everything a report shows."""
 
     title: str
+    #: the column that holds the classes
+    label: str
     #: name and words, for the head of the page
     facts: Mapping[str, str]
     #: the class that calibration and AUROC are about; None: several, the predicted one
@@ -114,6 +130,8 @@ class Figures:
     tokens: tuple[Account, ...]
     calibration: tuple[Bin, ...]
     cost: Cost
+    #: the classes, the most frequent first; empty for two, of which the scores say it all
+    by_class: tuple[OfClass, ...] = ()
     codes: Codes | None = None
     rationales: Rationales | None = None
     warnings: tuple[str, ...] = ()
@@ -133,6 +151,31 @@ class Figures:
                 "cases": [{"label": case.label, "rationale": to_json(case.rationale)} for case in found.cases],
             }
         return body
+
+
+def class_by_class(labels_S: NDArray[Any], predicted_S: NDArray[Any], classes: Sequence[str]) -> tuple[OfClass, ...]:
+    """Each class against the rest, the most frequent first.
+
+    >>> for one in class_by_class(np.array([0, 0, 1]), np.array([0, 1, 1]), ("a", "b", "c")):
+    ...     print(one.name, one.sequences, one.recall, one.precision, one.f1)
+    a 2 0.5 1.0 0.6666666666666666
+    b 1 1.0 0.5 0.6666666666666666
+    c 0 None None None
+    """
+
+    def of(number: int, name: str) -> OfClass:
+        is_so, said = labels_S == number, predicted_S == number
+        true, claimed, both = int(is_so.sum()), int(said.sum()), int((is_so & said).sum())
+        return OfClass(
+            name,
+            true,
+            both / true if true else None,
+            both / claimed if claimed else None,
+            2 * both / (true + claimed) if true + claimed else None,
+        )
+
+    found = [of(number, name) for number, name in enumerate(classes)]
+    return tuple(sorted(found, key=lambda one: -one.sequences))
 
 
 def reliability(said_S: NDArray[Any], hit_S: NDArray[Any], bins: int = BINS) -> tuple[Bin, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import platform
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -17,20 +18,21 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tefm.codes.coder import SlotCoder
-from tefm.codes.doctor import findings
+from tefm.codes.doctor import findings, use_of_distinct
 from tefm.codes.fidelity import codebook_use, collisions, measure
 from tefm.codes.hierarchy import hierarchy
 from tefm.console import note, progress
 from tefm.errors import InputError
 from tefm.explain import judge_of, slot_sequences
-from tefm.fit import compared, count_tokens, judged_sequences, without_unseen
+from tefm.fit import compared, count_tokens, judged_sequences, rare, repeated, thinned, unlabelled, without_unseen
 from tefm.language.metrics import score
 from tefm.rationale.alternatives import by_chance
+from tefm.rationale.rationale import quoted
 from tefm.rationale.verify import faithfulness
 from tefm.records.layout import Slots
 from tefm.records.read import Table, open_table
 from tefm.records.sequences import Sequences, split
-from tefm.report.figures import Case, Codes, Cost, Figures, Map, Method, Rationales, reliability
+from tefm.report.figures import Case, Codes, Cost, Figures, Map, Method, Rationales, class_by_class, reliability
 from tefm.task import Task
 
 if TYPE_CHECKING:
@@ -40,6 +42,10 @@ if TYPE_CHECKING:
 MAPPED = 2_000
 #: Sequences that faithfulness is measured on, and those that are explained one by one: both ask the model many times.
 ASKED, EXPLAINED = 200, 40
+#: Wrong answers that are explained to find one whose rationale passes.
+WRONG = 10
+#: Classes that are counted in the head of the page.
+NAMED = 25
 #: Shares of the present features that are kept, as in docs/results/rationalization.md.
 SHARES = (0.05, 0.1, 0.2, 0.3, 0.5)
 
@@ -80,18 +86,28 @@ def figures_of(model: TEFM, source: Any) -> Figures:
     two = len(model.classes_) == 2
     said_S = p_SQ[:, model.positive_] if two else p_SQ[np.arange(len(p_SQ)), predicted_S]
     hit_S = labels_S == (model.positive_ if two else predicted_S)
-    rationales, to_explain = (None, None) if model.explainer_ is None else _rationales(model, part, labels_S)
+    rationales, to_explain = None, None
+    if model.explainer_ is not None:
+        wrong = np.flatnonzero(labels_S != predicted_S)
+        surest = wrong[np.argsort(-p_SQ[wrong, predicted_S[wrong]], kind="stable")]
+        rationales, to_explain = _rationales(model, part, labels_S, surest)
     return Figures(
-        title=f"{model.schema_.label} from sequences of {model.schema_.record}s",
+        title=model.title,
+        label=str(model.schema_.label),
         facts=_facts(model, part),
         positive=model.classes_[model.positive_] if two else None,
         methods=tuple(methods),
         tokens=tuple(tokens),
         calibration=reliability(said_S, hit_S),
         cost=Cost(len(sequences) / seconds, to_explain, _machine(model)),
+        by_class=() if two else class_by_class(labels_S, predicted_S, model.classes_),
         codes=None if model.tokenizer_ is None else codes_of(model.tokenizer_.coder, part.slots(model)),
         rationales=rationales,
-        warnings=(*part.warnings, *_stored_otherwise(model, scores, part)),
+        warnings=(
+            *part.warnings,
+            *_stored_otherwise(model, scores, part),
+            *map(_sentence, rare(model.classes_, sequences)),
+        ),
     )
 
 
@@ -135,13 +151,21 @@ def _test_part(model: TEFM, task: Task) -> _Part:
     assert model.schema_ is not None
     sequences = model.sequences(frame, model.schema_, file=opened.name)
     parts = split(sequences, shares=task.split.shares, by=task.split.by, seed=task.split.seed)
-    parts, _ = without_unseen(sequences, parts)
+    parts, unseen = without_unseen(sequences, parts)
     note("report · fitting LightGBM and logistic regression on the same split")
-    baselines = compared(model, frame, *judged_sequences(model, sequences, parts))
+    judged = judged_sequences(model, sequences, parts)
+    baselines = compared(model, frame, *judged)
+    remarks = (
+        *unlabelled(sequences),
+        *unseen,
+        *thinned(model, sequences.select(parts == "train")),
+        *repeated(frame, model.schema_, *judged),
+    )
     test = frame[np.sort(sequences.select(parts == "test").rows)]
     sequences = model.sequences(test, model.schema_, file=opened.name)
     chosen = sequences.select(model.chosen(sequences, test=True))
-    return _Part(test, chosen, opened.name, "the test part of the task, never learned from", True, baselines)
+    about = "the test part of the task, never learned from"
+    return _Part(test, chosen, opened.name, about, True, baselines, tuple(map(_sentence, remarks)))
 
 
 def _numbers(model: TEFM, sequences: Sequences, file: str) -> NDArray[np.int64]:
@@ -176,19 +200,23 @@ def _stored_otherwise(model: TEFM, scores: Mapping[str, Any], part: _Part) -> tu
     )
 
 
+def _sentence(remark: str) -> str:
+    return f"{remark[0].upper()}{remark[1:]}."
+
+
 def _facts(model: TEFM, part: _Part) -> dict[str, str]:
     assert model.schema_ is not None
-    sequences = part.sequences
-    names, counts = np.unique(np.asarray(sequences.labels).astype(str), return_counts=True)
+    sequences, schema = part.sequences, model.schema_
+    counts = Counter(np.asarray(sequences.labels).astype(str).tolist()).most_common()
+    counted = [f"{count:,} × {quoted(name)}" for name, count in counts[:NAMED]]
+    counted += [f"{len(counts) - NAMED:,} more classes"] if len(counts) > NAMED else []
     backbone = model.reader.backbone.model
-    window, records = model.config.window, f"{model.schema_.record}s"
+    with_records = f" with {len(sequences.rows):,} {schema.record}s" if model.config.window or schema.entity else ""
     facts = {
-        "Task": f"{model.schema_.label}: {', '.join(model.classes_)}",
-        "One sequence": f"{window} consecutive {records}" if window else f"the {records} of one {model.sequence_noun}",
+        "Task": f"{schema.label}: {', '.join(map(quoted, model.classes_))}",
+        "One sequence": model.one_sequence,
         "Data": f"{part.file}, {part.about}",
-        "Sequences": f"{len(sequences):,} with {len(sequences.rows):,} {records} ("
-        + ", ".join(f"{count:,} {name}" for name, count in zip(names, counts, strict=True))
-        + ")",
+        "Sequences": f"{len(sequences):,}{with_records}; {schema.label}: {', '.join(counted)}",
         "Language model": f"{model.config.backbone}, {backbone.config.num_hidden_layers} blocks, "
         f"{backbone.num_parameters() / 1e6:,.1f} million weights",
     }
@@ -200,10 +228,10 @@ def _facts(model: TEFM, part: _Part) -> dict[str, str]:
             f"(K{coder.config.levels}-C{coder.config.entries}); they {kind}"
         )
     calibration = model.calibration_
-    positive = model.classes_[calibration.positive]
-    decides = (
-        "the most probable class" if calibration.threshold is None else f"{positive} if p ≥ {calibration.threshold:.3f}"
-    )
+    decides = "the most probable class"
+    if calibration.threshold is not None:
+        positive = model.classes_[calibration.positive]
+        decides = f"{schema.label} = {positive} if its probability is at least {calibration.threshold:.3f}"
     facts["Decision"] = f"{decides}, temperature {calibration.temperature:.3f}"
     return facts
 
@@ -250,12 +278,21 @@ def codes_of(coder: SlotCoder, x_ND: Slots, *, seed: int = 0) -> Codes:
             tuple(codes_NK[some, 0].tolist()),
             variance,
         ),
-        findings=tuple(findings(coder, fidelity, use, shared, prefixes, None)),
+        findings=tuple(
+            findings(
+                coder, fidelity, use_of_distinct(x_ND, codes_NK, coder.config.entries), shared, prefixes, scores=None
+            )
+        ),
     )
 
 
-def _rationales(model: TEFM, part: _Part, labels_S: NDArray[np.int64]) -> tuple[Rationales, float]:
-    """Faithfulness of some sequences, a few of them explained; and the seconds that one explanation took."""
+def _rationales(
+    model: TEFM, part: _Part, labels_S: NDArray[np.int64], wrong: NDArray[np.int64]
+) -> tuple[Rationales, float]:
+    """Faithfulness of some sequences, a few of them explained; and the seconds that one explanation took.
+
+    `wrong` are the numbers of all sequences that are answered wrongly, the surest first.
+    """
     order = np.random.default_rng(model.config.seed).permutation(len(part.sequences))
     asked = np.sort(order[:ASKED])
     slots = slot_sequences(model, part.frame, part.sequences.select(asked))
@@ -266,11 +303,16 @@ def _rationales(model: TEFM, part: _Part, labels_S: NDArray[np.int64]) -> tuple[
             "random": by_chance(slots),
         }
         curves = faithfulness(judge, slots, labels_S[asked], rankings, SHARES, of="present")
-    few = np.sort(order[:EXPLAINED])
+
+    def explained(some: NDArray[np.int64]) -> list[Case]:
+        found = model.explain(part.frame, entities=[str(name) for name in part.sequences.ids[some]])
+        return [Case(one, model.classes_[label]) for one, label in zip(found, labels_S[some], strict=True)]
+
     started = time.perf_counter()
-    found = model.explain(part.frame, entities=[str(name) for name in part.sequences.ids[few]])
-    seconds = (time.perf_counter() - started) / len(found)
-    cases = [Case(one, model.classes_[label]) for one, label in zip(found, labels_S[few], strict=True)]
+    cases = explained(np.sort(order[:EXPLAINED]))
+    seconds = (time.perf_counter() - started) / len(cases)
+    found = [case.rationale for case in cases]
+    missed = explained(wrong[:WRONG]) if len(wrong) else []
     kept = [one.retention.kept for one in found if one.passed]
     return Rationales(
         asked=len(asked),
@@ -279,14 +321,15 @@ def _rationales(model: TEFM, part: _Part, labels_S: NDArray[np.int64]) -> tuple[
         passed=sum(one.passed for one in found),
         default=sum(one.verdict == "default" for one in found),
         kept=float(np.median(kept)) if kept else None,
-        cases=_telling_cases(cases),
+        cases=_telling_cases(cases, missed),
+        wrong=len(wrong),
     ), seconds
 
 
-def _telling_cases(cases: list[Case]) -> tuple[Case, ...]:
-    """Up to three that pass: right answers of two classes, the surest of each, and a wrong one; else the first."""
+def _telling_cases(cases: list[Case], wrong: list[Case]) -> tuple[Case, ...]:
+    """Right answers of two classes that pass, the surest of each, and a wrong one, if possible one that passes."""
     passed = sorted((case for case in cases if case.rationale.passed), key=lambda case: -case.rationale.full.p)
     right = [case for case in passed if case.rationale.predicted == case.label]
-    wrong = [case for case in passed if case.rationale.predicted != case.label]
     by_class = {case.rationale.predicted: case for case in reversed(right)}
-    return (*list(by_class.values())[:2], *wrong[:1]) or tuple(cases[:1])
+    missed = sorted(wrong, key=lambda case: not case.rationale.passed)
+    return (*list(by_class.values())[:2], *missed[:1]) or tuple(cases[:1])

@@ -5,14 +5,17 @@ from __future__ import annotations
 from html import escape
 
 from tefm import __version__
-from tefm.fit import COUNTED
+from tefm.fit import COUNTED, FEW
 from tefm.report.axis import Axis
 from tefm.report.codes import fidelity, hierarchy, use
 from tefm.report.figures import Figures
 from tefm.report.rationales import cases, faithfulness
 from tefm.report.style import bounds, figure, interval, read, table, whole_page
 from tefm.report.svg import Series, chart
+from tefm.tables import FEW as FEW_TO_RESAMPLE
 
+#: Classes that have a row of their own.
+CLASSES = 25
 METRICS = {
     "auroc": "AUROC",
     "auprc": "AUPRC",
@@ -69,7 +72,14 @@ def _head(figures: Figures) -> str:
 
 
 def _scores(figures: Figures) -> str:
-    about = f"AUROC, AUPRC and Brier are about {figures.positive}. " if figures.positive else ""
+    about = (
+        f"AUROC, AUPRC and Brier are about `{figures.label} = {figures.positive}`. "
+        if figures.positive is not None
+        else "AUROC, AUPRC and macro F1 are means over the classes that occur, each against the rest: a rare class "
+        "weighs as much as a frequent one. Brier is summed over them. "
+    )
+    sequences = figures.methods[0].scores["n"]
+    few = ": too few for the intervals to hold" if sequences < FEW_TO_RESAMPLE else ""
     rows = [[title, *(interval(method.scores[name]) for method in figures.methods)] for name, title in METRICS.items()]
     rows.append(["tokens per sequence", *(f"{m.tokens:,.1f}" if m.tokens else "0" for m in figures.methods)])
     beside = (
@@ -77,12 +87,33 @@ def _scores(figures: Figures) -> str:
         if len(figures.methods) > 1
         else "No tabular model stands beside it: give the task file to `tefm report` to have them fitted."
     )
-    return read(
-        f"{about}Brackets hold the 95% interval: where those of two models overlap widely, the sequences do not tell "
-        f"which is better. {beside}"
-    ) + table(
-        ["figure", *(method.name for method in figures.methods)], rows, f"{figures.methods[0].scores['n']:,} sequences"
+    return (
+        read(
+            f"{about}Brackets hold the 95% interval: where those of two models overlap widely, the sequences do not "
+            f"tell which is better. {beside}"
+        )
+        + table(["figure", *(method.name for method in figures.methods)], rows, f"{sequences:,} sequences{few}")
+        + _class_by_class(figures)
     )
+
+
+def _class_by_class(figures: Figures) -> str:
+    if not figures.by_class:
+        return ""
+    rows = [
+        [
+            one.name,
+            f"{one.sequences:,}" + (" (few)" if one.sequences < FEW else ""),
+            *("–" if share is None else f"{share:.3f}" for share in (one.recall, one.precision, one.f1)),
+        ]
+        for one in figures.by_class[:CLASSES]
+    ]
+    more = len(figures.by_class) - len(rows)
+    return table(
+        [figures.label, "sequences", "recall", "precision", "F1"],
+        rows,
+        f"{figures.methods[0].name}, class by class; few: below {FEW}, chance decides",
+    ) + (f'<p class="soft">and {more:,} more, less frequent</p>\n' if more else "")
 
 
 def _tokens(figures: Figures) -> str:
@@ -141,7 +172,8 @@ def _tokens(figures: Figures) -> str:
 
 
 def _calibration(figures: Figures) -> str:
-    what = f"the probability of {figures.positive}" if figures.positive else "the probability of its answer"
+    about = "its answer" if figures.positive is None else f"{figures.label} = {figures.positive}"
+    what = f"the probability of {about}"
     bins = figures.calibration
     unit = Axis(f"{what} that the model gave", 0, 1)
     plot = chart(

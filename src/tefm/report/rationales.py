@@ -85,16 +85,20 @@ def _curve(
 
 def cases(found: Rationales) -> str:
     cards = "".join(
-        f"<p>Recorded: <b>{escape(case.label)}</b>, the model "
+        f"<p>Recorded: <b>{escape(case.rationale.named(case.label))}</b>, the model "
         f"{'agrees' if case.label == case.rationale.predicted else 'is wrong'}.</p>\n"
         + article(case.rationale, f"case{number}")
         for number, case in enumerate(found.cases, start=1)
     )
+    wrong = {0: "; no answer is wrong", 1: ", and the only wrong one"}.get(
+        found.wrong, f", and one of the {found.wrong:,} wrong ones"
+    )
     return (
         read(
             "The smallest set of features that gives the model's answer again when everything else is taken away, "
-            "checked with the model itself; right answers of two classes and a wrong one, where there are such. The "
-            "cards hold values of real records: think of that before passing this page on."
+            f"checked with the model itself: sure and right answers of up to two classes{wrong} among all sequences of "
+            "this page. The cards hold values of real records, of features that were not kept too: think of that "
+            "before passing this page on."
         )
         + cards
     )
