@@ -48,6 +48,7 @@ def settings(backbones: dict[str, Path]) -> dict[str, Any]:
         "backbone": str(backbones["llama"]),
         "codes": {**QUICK["codes"], "steps": 400},
         "tune": {**QUICK["tune"], "least": 60, "checks": 10, "save_every": 0},
+        "rationale": QUICK["rationale"],
     }
 
 
