@@ -22,7 +22,7 @@ from tefm.model import TEFM, Evaluation
 from tefm.records.read import open_table
 from tefm.records.schema import Schema
 from tefm.records.sequences import PARTS, Sequences, split
-from tefm.records.vectorise import Vectoriser
+from tefm.records.vectorise import Vectoriser, needed_columns
 from tefm.task import Split, Task
 
 #: With fewer test sequences of a class than this, what the figures say about it is chance.
@@ -122,8 +122,7 @@ def thinned(model: TEFM, training: Sequences) -> list[str]:
 
 def repeated(frame: pl.DataFrame, schema: Schema, sequences: Sequences, parts: NDArray[np.str_]) -> list[str]:
     """A remark about test sequences that say in all fields what a training sequence says."""
-    columns = list(dict.fromkeys(column for one in schema.fields for column in one.source))
-    said = frame.select(columns).hash_rows(seed=0).to_numpy()[sequences.rows]
+    said = frame.select(needed_columns(open_table(frame), schema)).hash_rows(seed=0).to_numpy()[sequences.rows]
     hashes = np.array([hash(one.tobytes()) for one in np.split(said, sequences.starts[1:-1])])
     tested = hashes[parts == "test"]
     count = int(np.isin(tested, hashes[parts == "train"]).sum())
