@@ -17,16 +17,22 @@ import polars as pl
 from tefm.console import note
 
 
-def stage_folder(work: Path | None, stage: str, settings: Mapping[str, Any], *tables: pl.DataFrame) -> Path | None:
-    """The folder of a stage with these settings and records; None when nothing is to be left."""
+def stage_folder(work: Path | None, stage: str, settings: Mapping[str, Any]) -> Path | None:
+    """The folder of a stage with these settings; None when nothing is to be left."""
     if work is None:
         return None
     said = {name: str(value) for name, value in settings.items()}
-    digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode())
-    for table in tables:
-        digest.update(str(table.schema).encode())
-        digest.update(table.hash_rows(seed=0).to_numpy().tobytes())
-    folder = work / f"{stage}-{digest.hexdigest()[:12]}"
+    digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+    folder = work / f"{stage}-{digest[:12]}"
     if folder.is_dir():
         note(f"going on from {folder}")
     return folder
+
+
+def identity(*tables: pl.DataFrame) -> str:
+    """What tells the records of tables from others."""
+    digest = hashlib.sha256()
+    for table in tables:
+        digest.update(str(table.schema).encode())
+        digest.update(table.hash_rows(seed=0).to_numpy().tobytes())
+    return digest.hexdigest()

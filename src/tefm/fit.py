@@ -83,9 +83,7 @@ def fit_frame(
     """Fit a model on the training part of a table, and judge it on the test part, once."""
     assert model.schema is not None, "the schema is known"
     sequences = model.sequences(frame, model.schema, file=file)
-    parts = split(sequences, shares=shares.shares, by=shares.by, seed=shares.seed)
-    parts, unseen = without_unseen(sequences, parts)
-    told = (*unlabelled(sequences), *unseen, *thinned(model, sequences.select(parts == "train")))
+    parts, told = parted(model, sequences, shares)
     for remark in told:
         note(f"! {remark}")  # now, and not only after the hours of training
     rows = {part: np.sort(sequences.select(parts == part).rows) for part in PARTS}
@@ -99,6 +97,13 @@ def fit_frame(
     tested = judged.select(of_judged == "test")
     remarks = (*told, *repeated(frame, model.schema, judged, of_judged), *rare(model.classes_, tested))
     return Outcome(model, counts, test, baselines, count_tokens(model, frame, tested), remarks)
+
+
+def parted(model: TEFM, sequences: Sequences, shares: Split) -> tuple[NDArray[np.str_], list[str]]:
+    """The part of each sequence, and remarks about those that are not learned from."""
+    parts = split(sequences, shares=shares.shares, by=shares.by, seed=shares.seed)
+    parts, unseen = without_unseen(sequences, parts)
+    return parts, [*unlabelled(sequences), *unseen, *thinned(model, sequences.select(parts == "train"))]
 
 
 def unlabelled(sequences: Sequences) -> list[str]:

@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from tefm.checkpoint import stage_folder
+from tefm.checkpoint import identity, stage_folder
 from tefm.codes.coder import class_numbers
 from tefm.codes.tokenizer import RecordTokenizer
 from tefm.console import note
@@ -45,6 +45,8 @@ from tefm.records.sequences import Sequences, balance, by_entity, by_window, che
 from tefm.task import ModelConfig
 
 VALIDATION_SHARE = 0.1
+#: What the first stage depends on, of all that a fit does.
+CODES_DEPEND_ON = ("records", "schema", "seed", "codes", "task_aware", "device")
 #: Records that the alignment is measured on, at most.
 JUDGED = 1_000
 
@@ -145,12 +147,14 @@ class TEFM:
         backbone = open_backbone(self.config.backbone, layers=self.config.kept_layers, device=self.device)
         PromptWriter(backbone.tokenizer, self.prompt_, self.classes_)
         place = Path(checkpoint) if checkpoint is not None else None
-        settings, records = {**self.get_params(), "schema": self._fitted_schema}, (training.records, held.records)
+        settings = {**self.get_params(), "schema": self._fitted_schema}
+        if place is not None:
+            settings["records"] = identity(training.records, held.records)
         if self.config.inputs == "codes":
-            about_codes = {name: settings[name] for name in ("schema", "seed", "codes", "task_aware", "device")}
-            self.tokenizer_ = self._tokenizer(training, held, stage_folder(place, "codes", about_codes, *records))
+            about_codes = {name: settings.get(name) for name in CODES_DEPEND_ON}
+            self.tokenizer_ = self._tokenizer(training, held, stage_folder(place, "codes", about_codes))
             settings["tokenizer"] = self.tokenizer_.coder.identity
-        work = stage_folder(place, "language", settings, *records)
+        work = stage_folder(place, "language", settings)
         if self.config.inputs == "codes":
             reader = self.reader_ = self._code_reader(backbone, training, held, work)
         else:

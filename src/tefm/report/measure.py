@@ -24,14 +24,14 @@ from tefm.codes.hierarchy import hierarchy
 from tefm.console import note, progress
 from tefm.errors import InputError
 from tefm.explain import judge_of, slot_sequences
-from tefm.fit import compared, count_tokens, judged_sequences, rare, repeated, thinned, unlabelled, without_unseen
+from tefm.fit import compared, count_tokens, judged_sequences, parted, rare, repeated
 from tefm.language.metrics import score
 from tefm.rationale.alternatives import by_chance
 from tefm.rationale.rationale import quoted
 from tefm.rationale.verify import faithfulness
 from tefm.records.layout import Slots
 from tefm.records.read import Table, open_table
-from tefm.records.sequences import Sequences, split
+from tefm.records.sequences import Sequences
 from tefm.report.figures import Case, Codes, Cost, Figures, Map, Method, Rationales, class_by_class, reliability
 from tefm.task import Task
 
@@ -150,17 +150,11 @@ def _test_part(model: TEFM, task: Task) -> _Part:
     frame = opened.frame()
     assert model.schema_ is not None
     sequences = model.sequences(frame, model.schema_, file=opened.name)
-    parts = split(sequences, shares=task.split.shares, by=task.split.by, seed=task.split.seed)
-    parts, unseen = without_unseen(sequences, parts)
+    parts, told = parted(model, sequences, task.split)
     note("report · fitting LightGBM and logistic regression on the same split")
     judged = judged_sequences(model, sequences, parts)
     baselines = compared(model, frame, *judged)
-    remarks = (
-        *unlabelled(sequences),
-        *unseen,
-        *thinned(model, sequences.select(parts == "train")),
-        *repeated(frame, model.schema_, *judged),
-    )
+    remarks = (*told, *repeated(frame, model.schema_, *judged))
     test = frame[np.sort(sequences.select(parts == "test").rows)]
     sequences = model.sequences(test, model.schema_, file=opened.name)
     chosen = sequences.select(model.chosen(sequences, test=True))
