@@ -6,7 +6,7 @@ import re
 import xml.etree.ElementTree as ET
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tefm.report.axis import Axis
@@ -38,6 +38,7 @@ def check_texts(svg: str) -> None:
 
 
 @given(st.lists(numbers, min_size=1, max_size=5), st.integers(2, 8))
+@example([372341.0], 2)
 def test_ticks_are_few_rising_and_inside(values: list[float], most: int) -> None:
     axis = Axis.around("x", values)
     ticks = axis.ticks(most)

@@ -74,8 +74,12 @@ class Axis:
             return [(value, self.words(value, value)) for value in found]
         rough = (self.high - self.low) / most
         power = 10.0 ** math.floor(math.log10(rough))
-        step = next(s * power for s in (1, 2, 5, 10) if s * power >= rough * (1 - 1e-9))
-        first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
+        sizes = [s * power for s in (1, 2, 5, 10)]
+        fitting = next(n for n, size in enumerate(sizes) if size >= rough * (1 - 1e-9))
+        for step in sizes[fitting::-1]:  # a step longer than the range may have no multiple in it
+            first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
+            if first <= last:
+                break
         return [(n * step, self.words(n * step, step)) for n in range(first, last + 1)]
 
     def words(self, value: float, step: float) -> str:
