@@ -1,7 +1,7 @@
 """Golden predictions: a change of structure must not move them.
 
-The stored predictions were made by a fit on one machine. Sums of floats differ between processors, so a file is kept per
-kind of processor; on a kind that has none, the test says so and is skipped. To store this machine's, on purpose:
+The stored predictions were made by a fit on one machine. Sums of floats differ between processors, so there is one file
+per kind of processor; on a kind without one the test is skipped and says so. To store those of this machine:
 
     TEFM_WRITE_GOLDEN=1 pytest tests/test_golden.py
 """
