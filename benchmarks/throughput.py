@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from tefm.evaluate.bench import made
-from tefm.evaluate.data import DATA, Sources
-from tefm.evaluate.plan import FIRST_SPLIT
-from tefm.evaluate.reading import question
+from tefm.bench.data import DATA, Sources
+from tefm.bench.experiments import FIRST_SPLIT
+from tefm.bench.measurement import made
+from tefm.bench.predictions import question
 from tefm.language.backbone import Backbone, open_backbone
 from tefm.language.predict import answer_logits
 from tefm.language.prompts import PromptWriter

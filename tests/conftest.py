@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 from hypothesis import settings
 
-from tefm.errors import TefmError
+from tefm.base.errors import TefmError
 from tefm.records.schema import Schema
 
 if TYPE_CHECKING:

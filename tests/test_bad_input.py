@@ -13,9 +13,9 @@ import pytest
 from conftest import Explained
 
 from tefm import Field, RecordTokenizer, Schema, infer_schema
-from tefm.errors import InputError, SchemaError, TefmError
-from tefm.records import read
-from tefm.records.sequences import by_entity
+from tefm.base.errors import InputError, SchemaError, TefmError
+from tefm.records.grouping import by_entity
+from tefm.records.readers import table as read
 
 pytestmark = pytest.mark.filterwarnings("error")  # not a word from numpy either
 

@@ -12,10 +12,10 @@ import torch
 from conftest import Explained, quick, stays
 
 from tefm import bundle
-from tefm.errors import ArtefactError, InputError
-from tefm.files import MANIFEST, sha256, write_manifest
-from tefm.language.calibrate import Calibration
+from tefm.base.errors import ArtefactError, InputError
+from tefm.base.files import MANIFEST, sha256, write_manifest
 from tefm.model import TEFM
+from tefm.scoring.calibration import Calibration
 
 TABLE = stays(40, seed=1)
 

@@ -12,9 +12,9 @@ import polars as pl
 import pytest
 from conftest import QUICK
 
+from tefm.base.errors import TefmError, TefmWarning
 from tefm.cli import main
-from tefm.errors import TefmError, TefmWarning
-from tefm.rationale.rationale import from_json
+from tefm.rationale.card import from_json
 
 TINY = ("--steps", "60", "--levels", "2", "--entries", "8", "--set", "hidden=32", "--set", "latent=8")
 
@@ -222,13 +222,13 @@ def test_mistakes_name_the_file(task):
     assert "words.csv" in said and "'score'" in said and "'high'" in said
 
 
-@pytest.mark.filterwarnings("default::tefm.errors.TefmWarning")
+@pytest.mark.filterwarnings("default::tefm.base.errors.TefmWarning")
 def test_a_warning_is_one_line(monkeypatch, capfd):
     def warned(*_, **__):
         warnings.warn("[seen] a word", TefmWarning, stacklevel=2)
         raise TefmError("and an error")
 
-    monkeypatch.setattr("tefm.records.read.open_table", warned)
+    monkeypatch.setattr("tefm.records.readers.table.open_table", warned)
     with pytest.raises(SystemExit):
         run("inspect", "table.csv")
     assert capfd.readouterr().err.splitlines() == ["! [seen] a word", "error: and an error"]
@@ -255,7 +255,7 @@ def test_who_stops_a_command_is_told_how_it_goes_on(monkeypatch, capfd):
     def stopped(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tefm.records.read.open_table", stopped)
+    monkeypatch.setattr("tefm.records.readers.table.open_table", stopped)
     with pytest.raises(SystemExit) as stop:
         run("inspect", "table.csv")
     assert stop.value.code == 130

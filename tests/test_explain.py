@@ -10,10 +10,10 @@ import polars as pl
 import pytest
 from conftest import STAYS, Explained, quick, stays
 
-from tefm.errors import InputError, NotFittedError, SettingsError
+from tefm.base.errors import InputError, NotFittedError, SettingsError
 from tefm.explain import judge_of, slot_sequences
 from tefm.model import TEFM
-from tefm.rationale.rationale import from_json, to_json
+from tefm.rationale.card import from_json, to_json
 
 TABLE = stays(40, seed=1)
 

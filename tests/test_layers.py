@@ -16,20 +16,30 @@ import tefm
 PACKAGE = Path(tefm.__file__).parent
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
-BASE = {"errors", "files", "console", "settings"}
-#: What each stage may import beside itself. Rooms that are not named here stand on top and may import all but the cli.
-MAY_IMPORT = {
-    "errors": set(),
-    "console": {"errors"},
-    "files": {"errors"},
-    "settings": {"errors"},
-    "records": BASE,
-    "codes": BASE | {"records"},
-    "datasets": BASE | {"records"},
-    "language": BASE | {"records", "codes"},
-    "rationale": BASE | {"records", "codes", "language"},
-    "baselines": BASE | {"records", "codes", "language"},
-}
+#: Every room of the house, from the ground up; a room imports from rooms before it only.
+FLOORS = (
+    "base",
+    "scoring",
+    "records",
+    "datasets",
+    "codes",
+    "language",
+    "rationale",
+    "baselines",
+    "task",
+    "pipeline",
+    "outcome",
+    "show",
+    "bundle",
+    "model",
+    "fit",
+    "report",
+    "demo",
+    "bench",
+    "cli",
+)
+#: Beside the order, what a room has no business with.
+NEVER = {"codes": {"datasets"}, "language": {"datasets"}, "rationale": {"datasets"}}
 #: The package itself holds the version, and hands public names out on first use.
 OWN = {"__version__"}
 
@@ -59,16 +69,43 @@ def room(name: str) -> str:
 def violations(source: str, module: str) -> list[str]:
     """The imports of a module that point the wrong way."""
     here = room(module)
+    if here in ("__init__", "__main__"):
+        return []
+    allowed = set(FLOORS[: FLOORS.index(here)]) | {here} | OWN
+    allowed -= NEVER.get(here, set())
     package = module.rpartition(".")[0]
-    wrong = []
-    for name in imported(source, package):
-        there = room(name)
-        if there in OWN or there == here:
-            continue
-        below = here not in MAY_IMPORT or there in MAY_IMPORT[here]
-        if not below or (there == "cli" and here != "__main__"):
-            wrong.append(f"{module} imports {name}")
-    return wrong
+    return [f"{module} imports {name}" for name in imported(source, package) if room(name) not in allowed]
+
+
+def circles(edges: dict[str, set[str]]) -> list[set[str]]:
+    """Groups of modules that import each other, however far around."""
+
+    def reached(start: str) -> set[str]:
+        seen: set[str] = set()
+        waiting = [start]
+        while waiting:
+            for target in edges.get(waiting.pop(), set()) - seen:
+                seen.add(target)
+                waiting.append(target)
+        return seen
+
+    reach = {name: reached(name) for name in edges}
+    groups = {frozenset(other for other in reach[name] if name in reach.get(other, set())) for name in edges}
+    return [set(group) for group in groups if group]
+
+
+def file_imports(path: Path) -> set[str]:
+    """The files of the package that a file imports, in functions and for types too."""
+    package = ".".join(("tefm", *path.relative_to(PACKAGE).parts[:-1]))
+    files = {module_name(other) for other in MODULES}
+    found = set()
+    for name in imported(path.read_text(encoding="utf-8"), package):
+        home = tefm._HOME.get(name.removeprefix("tefm."), name)
+        for candidate in (home, home.rpartition(".")[0], f"{home}.__init__"):
+            if candidate in files:
+                found.add(candidate)
+                break
+    return found - {module_name(path)}
 
 
 def module_name(path: Path) -> str:
@@ -80,23 +117,40 @@ def test_imports_point_one_way(path: Path) -> None:
     assert violations(path.read_text(encoding="utf-8"), module_name(path)) == []
 
 
+def test_every_room_has_a_floor() -> None:
+    rooms = {path.relative_to(PACKAGE).parts[0].removesuffix(".py") for path in MODULES}
+    assert rooms - {"__init__", "__main__"} == set(FLOORS)
+
+
+def test_nothing_imports_in_a_circle() -> None:
+    assert circles({module_name(path): file_imports(path) for path in MODULES}) == []
+
+
+def test_a_circle_is_found() -> None:
+    edges = {"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}
+    assert circles(edges) == [{"a", "b", "c"}]
+
+
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("tefm.records.read", "from tefm.codes.coder import SlotCoder"),
-        ("tefm.records.read", "import tefm.codes.coder as coder"),
-        ("tefm.records.read", "def later():\n    from tefm.codes import coder"),
-        ("tefm.records.read", "from ..codes import coder"),
-        ("tefm.records.read", "from tefm import RecordTokenizer"),
-        ("tefm.records.read", "from tefm import codes"),
-        ("tefm.records.read", "import_module('tefm.codes.coder')"),
-        ("tefm.records.read", "if TYPE_CHECKING:\n    from tefm.codes.coder import SlotCoder"),
+        ("tefm.records.readers.table", "from tefm.codes.coder import SlotCoder"),
+        ("tefm.records.readers.table", "import tefm.codes.coder as coder"),
+        ("tefm.records.readers.table", "def later():\n    from tefm.codes import coder"),
+        ("tefm.records.readers.table", "from ..codes import coder"),
+        ("tefm.records.readers.table", "from tefm import RecordTokenizer"),
+        ("tefm.records.readers.table", "from tefm import codes"),
+        ("tefm.records.readers.table", "import_module('tefm.codes.coder')"),
+        ("tefm.records.readers.table", "if TYPE_CHECKING:\n    from tefm.codes.coder import SlotCoder"),
         ("tefm.datasets.mimic3", "from tefm.codes.coder import SlotCoder"),
         ("tefm.codes.coder", "from tefm.datasets import diabetes130"),
         ("tefm.codes.coder", "from tefm.language.prompts import prompt"),
         ("tefm.language.prompts", "from tefm.rationale.select import select"),
+        ("tefm.rationale.verify", "from tefm.bench.attribution import by_shap"),
+        ("tefm.bundle", "from tefm.model import TEFM"),
+        ("tefm.report", "from tefm.bench.page import bench_page"),
         ("tefm.codes.coder", "from tefm.model import TEFM"),
-        ("tefm.files", "from tefm.records.read import open_table"),
+        ("tefm.base.files", "from tefm.records.readers.table import open_table"),
         ("tefm.demo", "from tefm.cli import main"),
     ],
 )
@@ -110,7 +164,7 @@ def test_an_import_the_wrong_way_is_found(module: str, source: str) -> None:
         ("tefm.codes.coder", "from tefm.records.layout import Layout"),
         ("tefm.codes.coder", "from tefm import __version__, Schema"),
         ("tefm.codes.coder", "from .config import TokenizerConfig"),
-        ("tefm.records.read", "import numpy, tefm.files"),
+        ("tefm.records.readers.table", "import numpy, tefm.base.files"),
         ("tefm.cli", "from tefm.demo import demo"),
         ("tefm.__main__", "from tefm.cli import main"),
     ],
@@ -178,6 +232,6 @@ class Absent:
             raise ImportError(f"{name} is not here")
 
 sys.meta_path.insert(0, Absent())
-import tefm.language.reader, tefm.language.metrics, tefm.language.calibrate, tefm.records.phrases
+import tefm.language.classifier, tefm.scoring.metrics, tefm.scoring.calibration, tefm.records.phrases
 """
     )

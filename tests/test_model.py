@@ -13,8 +13,8 @@ from conftest import STAYS, Explained, quick, stays
 from language.miniatures import FAMILIES
 
 from tefm import RecordTokenizer
-from tefm.errors import InputError, NotFittedError, SettingsError
-from tefm.language.reader import Reader
+from tefm.base.errors import InputError, NotFittedError, SettingsError
+from tefm.language.classifier import Classifier
 from tefm.model import TEFM
 from tefm.records.schema import Schema
 
@@ -43,7 +43,7 @@ def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("a stage has begun")
 
     monkeypatch.setattr(RecordTokenizer, "fit", refuse)
-    monkeypatch.setattr(Reader, "tune", refuse)
+    monkeypatch.setattr(Classifier, "tune", refuse)
 
 
 # ---- it learns ------------------------------------------------------------------------------------------------------
@@ -154,13 +154,13 @@ def test_windows_with_a_background(backbones: dict[str, Path]) -> None:
 )
 def test_balance(balance: str, trained: bool, judged: bool, fitted: TEFM, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[np.ndarray] = []
-    tune = Reader.tune
+    tune = Classifier.tune
 
-    def spied(reader: Reader, *given: Any, **settings: Any) -> Any:
+    def spied(reader: Classifier, *given: Any, **settings: Any) -> Any:
         seen.append(np.bincount(given[3]))
         return tune(reader, *given, **settings)
 
-    monkeypatch.setattr(Reader, "tune", spied)
+    monkeypatch.setattr(Classifier, "tune", spied)
     model = around(fitted, balance=balance).fit(TRAINING)
     assert (seen[0][0] == seen[0][1]) == trained
     last = HELD_OUT.group_by("patient").agg(pl.col("died").sort_by("day").last())

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from conftest import STAYS, Explained, stays
 
-from tefm.errors import SchemaError, SettingsError
+from tefm.base.errors import SchemaError, SettingsError
 from tefm.task import ModelConfig, Task
 
 

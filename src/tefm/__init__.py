@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tefm.codes.tokenizer import RecordTokenizer
     from tefm.model import TEFM
     from tefm.records.infer import infer_schema
-    from tefm.records.read import open_table
+    from tefm.records.readers.table import open_table
     from tefm.records.schema import Field, Schema
     from tefm.records.vectorise import Vectoriser
     from tefm.task import Task
@@ -30,7 +30,7 @@ _HOME = {
     "TokenizerConfig": "tefm.codes.config",
     "Vectoriser": "tefm.records.vectorise",
     "infer_schema": "tefm.records.infer",
-    "open_table": "tefm.records.read",
+    "open_table": "tefm.records.readers.table",
 }
 
 __all__ = [

@@ -17,21 +17,21 @@ from pathlib import Path
 from typing import Any
 
 from tefm import __version__
+from tefm.base.errors import ArtefactError
+from tefm.base.files import is_whole, read_manifest, replacing_folder, write_json, write_manifest, write_text
 from tefm.codes.tokenizer import RecordTokenizer
-from tefm.errors import ArtefactError
 from tefm.explain import load_explainer, save_explainer
-from tefm.files import is_whole, read_manifest, replacing_folder, write_json, write_manifest, write_text
 from tefm.language.align import Alignment
 from tefm.language.backbone import open_backbone
-from tefm.language.calibrate import Calibration
-from tefm.language.processes import is_first
+from tefm.language.classifier import Classifier
+from tefm.language.distributed import is_first
 from tefm.language.prompts import Prompt, PromptWriter
-from tefm.language.reader import Reader
 from tefm.language.smollm2 import quietly
 from tefm.language.train import History
 from tefm.language.vocabulary import TokenIds
 from tefm.model import TEFM
 from tefm.records.schema import Schema
+from tefm.scoring.calibration import Calibration
 
 KIND = "tefm model"
 EXPLAINER = "rationale.safetensors"
@@ -118,7 +118,7 @@ def load(folder: Path, *, device: str | None = None) -> TEFM:
             model.explainer_ = load_explainer(tokenizer.coder, folder / EXPLAINER)
     backbone = open_backbone(folder / "language", device=device)
     backbone.name = model.config.backbone
-    reader = model.reader_ = Reader(backbone, ids)
+    reader = model.reader_ = Classifier(backbone, ids)
     reader.writer_ = PromptWriter(backbone.tokenizer, model.prompt_, model.classes_, ids)
     return model
 

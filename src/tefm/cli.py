@@ -12,8 +12,8 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from tefm import __version__
-from tefm.console import err, out
-from tefm.errors import TefmError, TefmWarning
+from tefm.base.errors import TefmError, TefmWarning
+from tefm.base.progress import err, out
 
 #: What typer exits with after Ctrl-C.
 INTERRUPTED = 130
@@ -80,8 +80,8 @@ def inspect(
 ) -> None:
     """Look at a table: what each column probably is, and what gives the label away."""
     from tefm.records.infer import schema_of
-    from tefm.records.read import open_table
-    from tefm.tables import schema_table
+    from tefm.records.readers.table import open_table
+    from tefm.show.terminal import schema_table
 
     opened = open_table(table, query=query)
     schema, guesses = schema_of(opened, entity=entity, time=time, label=label)
@@ -131,8 +131,8 @@ def tokenize(
     as_json: JsonOption = False,
 ) -> None:
     """Fit a tokenizer: learn slots and codes from a table. A run that was killed goes on where it was."""
+    from tefm.base.files import check_replaceable
     from tefm.codes.tokenizer import RecordTokenizer
-    from tefm.files import check_replaceable
 
     check_replaceable(folder, RecordTokenizer.is_saved)
     opened, found = _table_and_schema(table, query, schema, entity, time, label)
@@ -195,9 +195,9 @@ def decode(
     as_json: JsonOption = False,
 ) -> None:
     """Turn codes back into records: what a reader of the codes can know."""
+    from tefm.base.files import replacing
     from tefm.codes.stream import read_codes
     from tefm.codes.tokenizer import RecordTokenizer
-    from tefm.files import replacing
     from tefm.language.vocabulary import CodeVocabulary
     from tefm.records.describe import describe
 
@@ -232,8 +232,8 @@ def doctor(
     """
     from tefm.codes.doctor import examine_table
     from tefm.codes.tokenizer import RecordTokenizer
-    from tefm.records.read import open_table
-    from tefm.tables import examination_tables
+    from tefm.records.readers.table import open_table
+    from tefm.show.terminal import examination_tables
 
     found = examine_table(RecordTokenizer.load(tokenizer, device=device), open_table(table, query=query), seed=seed)
     if as_json:
@@ -259,7 +259,7 @@ def fit(
 ) -> None:
     """Learn a task: codes, alignment, tuning; judged on the test part, saved as one folder. Goes on after a kill."""
     from tefm.fit import fit_task
-    from tefm.tables import outcome_tables
+    from tefm.show.terminal import outcome_tables
     from tefm.task import ModelConfig, Task
 
     given = {"backbone": backbone, "layers": layers, "inputs": inputs, "align": align, "seed": seed}
@@ -287,10 +287,10 @@ def predict(
     as_json: JsonOption = False,
 ) -> None:
     """Predict every sequence of a table: its class and the probability of each."""
-    from tefm.files import replacing
+    from tefm.base.files import replacing
     from tefm.model import TEFM
-    from tefm.records.read import open_table
-    from tefm.tables import prediction_table
+    from tefm.records.readers.table import open_table
+    from tefm.show.terminal import prediction_table
 
     if target is not None and target.suffix not in (".csv", ".parquet"):
         raise TefmError("predictions are written as CSV or Parquet", value=target.name, remedy="--out predictions.csv")
@@ -323,13 +323,13 @@ def explain(
     as_json: JsonOption = False,
 ) -> None:
     """Explain predictions: the few features each rests on, checked with the model itself."""
+    from tefm.base.files import write_text
     from tefm.explain import Choice
     from tefm.explain import explain as explain_table
-    from tefm.files import write_text
     from tefm.model import TEFM
-    from tefm.rationale.rationale import to_json
+    from tefm.rationale.card import to_json
     from tefm.rationale.render import card, to_html
-    from tefm.records.read import open_table
+    from tefm.records.readers.table import open_table
 
     if target is not None and target.suffix not in (".html", ".jsonl"):
         raise TefmError("rationales are written as HTML or JSON lines", value=target.name, remedy="--out page.html")
@@ -361,10 +361,10 @@ def evaluate(
     device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Judge a model on labelled sequences it has not seen, with bootstrap intervals."""
+    """MaskedModel a model on labelled sequences it has not seen, with bootstrap intervals."""
     from tefm.model import TEFM
-    from tefm.records.read import open_table
-    from tefm.tables import evaluation_table
+    from tefm.records.readers.table import open_table
+    from tefm.show.terminal import evaluation_table
 
     loaded = TEFM.load(model, device=device)
     found = loaded.evaluate(open_table(table, query=query))
@@ -388,10 +388,10 @@ def report(
     as_json: JsonOption = False,
 ) -> None:
     """Write one HTML page about a model: scores, tokens, codes, calibration, faithfulness, cases, cost."""
-    from tefm.files import write_text
+    from tefm.base.files import write_text
     from tefm.model import TEFM
-    from tefm.report.measure import figures_of, source_of
-    from tefm.report.page import report_page
+    from tefm.report import figures_of, source_of
+    from tefm.show.page import report_page
 
     if target.suffix != ".html":
         raise TefmError("a report is written as HTML", value=target.name, remedy="--out report.html")
@@ -415,10 +415,10 @@ def tokens(
 ) -> None:
     """What the model reads of each sequence, and what the same records would cost as text."""
     from tefm.fit import count_tokens
-    from tefm.language.accounting import families as known
+    from tefm.language.token_counts import families as known
     from tefm.model import TEFM
-    from tefm.records.read import open_table
-    from tefm.tables import token_table
+    from tefm.records.readers.table import open_table
+    from tefm.show.terminal import token_table
 
     loaded = TEFM.load(model, device="cpu")
     found = count_tokens(
@@ -453,7 +453,7 @@ def bench(
     as_json: JsonOption = False,
 ) -> None:
     """Make tables of the paper and our own: measure what is missing, write them as JSON, show them."""
-    from tefm.evaluate.run import Asked, run
+    from tefm.bench.make_tables import Asked, run
 
     asked = Asked.of(tables or [], data or [], backbone or [], seeds=seeds, quick=quick)
     found = run(asked, folder, results, html=html, markdown=markdown, workers=workers, prepare=prepare, measure=measure)
@@ -486,7 +486,7 @@ def _table_and_schema(
     table: str, query: str | None, schema: Path | None, entity: str | None, time: str | None, label: str | None
 ) -> tuple[Any, Any]:
     from tefm.records.infer import infer_schema
-    from tefm.records.read import open_table
+    from tefm.records.readers.table import open_table
     from tefm.records.schema import Schema
 
     opened = open_table(table, query=query)

@@ -15,18 +15,20 @@ import polars as pl
 from numpy.typing import NDArray
 from rich.markup import escape
 
+from tefm.base.progress import out
 from tefm.codes.doctor import examine
 from tefm.codes.tokenizer import RecordTokenizer
-from tefm.console import out
 from tefm.datasets import diabetes130
 from tefm.fit import fit_frame, judged_sequences
 from tefm.language.vocabulary import CodeVocabulary
 from tefm.model import TEFM
-from tefm.rationale.rationale import Rationale, to_json
+from tefm.rationale.card import Rationale, to_json
 from tefm.rationale.render import card
 from tefm.records.describe import statements
-from tefm.records.sequences import Sequences, by_entity, rows_of, split
-from tefm.tables import examination_tables, outcome_tables
+from tefm.records.grouping import by_entity
+from tefm.records.sequences import Sequences
+from tefm.records.splitting import rows_of, split
+from tefm.show.terminal import examination_tables, outcome_tables
 from tefm.task import Split
 
 

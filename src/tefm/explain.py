@@ -16,21 +16,21 @@ import polars as pl
 from numpy.typing import NDArray
 from pydantic import model_validator
 
+from tefm.base.errors import InputError, did_you_mean
+from tefm.base.files import replacing
+from tefm.base.progress import progress
+from tefm.base.settings import Settings
 from tefm.codes.coder import SlotCoder
-from tefm.console import progress
-from tefm.errors import InputError, did_you_mean
-from tefm.files import replacing
 from tefm.language.vocabulary import CodeVocabulary
+from tefm.rationale.card import Rationale, describe_rationale
 from tefm.rationale.config import RationaleConfig
 from tefm.rationale.extractor import Explainer
-from tefm.rationale.judge import Judge, SlotSequences
-from tefm.rationale.rationale import Rationale, describe_rationale
-from tefm.rationale.selection import By, Of, Over, top_k
+from tefm.rationale.masked_model import MaskedModel
+from tefm.rationale.select import By, Of, Over, top_k
 from tefm.rationale.surrogate import Agreement
 from tefm.rationale.verify import until_sufficient, verify
-from tefm.records.read import open_table
+from tefm.records.readers.table import open_table
 from tefm.records.sequences import Sequences
-from tefm.settings import Settings
 
 if TYPE_CHECKING:
     from tefm.model import TEFM
@@ -39,18 +39,19 @@ if TYPE_CHECKING:
 AT_ONCE = 256
 
 
-def judge_of(model: TEFM) -> Judge:
+def judge_of(model: TEFM) -> MaskedModel:
     """The model as the judge of masked records."""
     assert model.tokenizer_ is not None, "text has no codes to judge"
-    return Judge(model.tokenizer_.coder.encode, model.reader.logits, model.calibration_)
+    return MaskedModel(model.tokenizer_.coder.encode, model.reader.logits, model.calibration_)
 
 
-def slot_sequences(model: TEFM, frame: pl.DataFrame, sequences: Sequences) -> SlotSequences:
+def slot_sequences(model: TEFM, frame: pl.DataFrame, sequences: Sequences) -> Sequences:
     """The sequences of a table as slots, with what the prompt says beside the codes."""
     assert model.tokenizer_ is not None
     texts, gaps = model.beside(frame, sequences)
     records = open_table(frame[sequences.rows], name=sequences.file)
-    return SlotSequences(model.tokenizer_.vectoriser.transform(records), sequences.starts, texts, gaps)
+    x_ND = model.tokenizer_.vectoriser.transform(records)
+    return replace(sequences, values=x_ND, texts=texts, gaps=gaps)
 
 
 def learn_to_explain(
@@ -137,10 +138,10 @@ def explain(
 def _described(
     model: TEFM,
     sequences: Sequences,
-    slots: SlotSequences,
+    slots: Sequences,
     keep_ND: NDArray[np.bool_],
     scores_ND: NDArray[np.float32],
-    judge: Judge,
+    judge: MaskedModel,
 ) -> list[Rationale]:
     """Arrays become words."""
     assert model.tokenizer_ is not None
@@ -157,7 +158,7 @@ def _described(
             keep_ND[rows],
             scores_ND[rows],
             verification,
-            sequence=str(sequences.ids[number]),
+            sequence=str(sequences.names[number]),
             classes=model.classes_,
             codes=[words.said(code) for code in codes_NK[rows]],
             decoded_ND=decoded_ND[rows],
@@ -168,7 +169,7 @@ def _described(
 
 def _numbers_of(sequences: Sequences, wanted: Sequence[str], noun: str) -> NDArray[np.int64]:
     """The numbers of the sequences with these names."""
-    numbers = {str(name): number for number, name in enumerate(sequences.ids)}
+    numbers = {str(name): number for number, name in enumerate(sequences.names)}
     for name in wanted:
         if name not in numbers:
             remedy = did_you_mean(name, numbers)

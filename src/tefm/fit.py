@@ -12,16 +12,17 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from tefm.base.files import check_replaceable
+from tefm.base.progress import note
 from tefm.bundle import is_saved
-from tefm.console import note
-from tefm.files import check_replaceable
-from tefm.language.accounting import Account, account
-from tefm.language.processes import is_first
-from tefm.language.serialise import FORMATS, serialise
+from tefm.language.distributed import is_first
+from tefm.language.token_counts import Account, account
 from tefm.model import TEFM, Evaluation
-from tefm.records.read import open_table
+from tefm.records.readers.table import open_table
 from tefm.records.schema import Schema
-from tefm.records.sequences import PARTS, Sequences, split
+from tefm.records.sequences import Sequences
+from tefm.records.serialise import FORMATS, serialise
+from tefm.records.splitting import PARTS, split
 from tefm.records.vectorise import Vectoriser, needed_columns
 from tefm.task import Split, Task
 

@@ -1,6 +1,6 @@
 """`TEFM`: the stages as one model. fit, predict, predict_proba, explain, evaluate, save, load.
 
-A table goes through the `RecordTokenizer` (codes/) into codes and through the `Reader` (language/) into probabilities;
+A table goes through the `RecordTokenizer` (codes/) into codes and through the `Classifier` (language/) into probabilities;
 the `Explainer` (rationale/) ranks the slots that a probability rests on.
 
 Shapes: S sequences, Q classes.
@@ -17,31 +17,33 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from tefm.checkpoint import identity, stage_folder
+from tefm.base.checkpoint import identity, stage_folder
+from tefm.base.errors import InputError, NotFittedError
+from tefm.base.progress import note
 from tefm.codes.coder import class_numbers
 from tefm.codes.tokenizer import RecordTokenizer
-from tefm.console import note
-from tefm.errors import InputError, NotFittedError
 from tefm.explain import Choice, explain, learn_to_explain, slot_sequences
 from tefm.language.align import Alignment
 from tefm.language.backbone import Backbone, open_backbone
-from tefm.language.calibrate import Calibration
-from tefm.language.metrics import Scores, score
-from tefm.language.processes import first_process_makes, is_first
+from tefm.language.classifier import Classifier
+from tefm.language.distributed import first_process_makes, is_first
 from tefm.language.prompts import Prompt, PromptWriter
-from tefm.language.reader import CodeSequences, Reader, TextSequences
-from tefm.language.serialise import serialise
 from tefm.language.train import History
 from tefm.language.vocabulary import CodeVocabulary
+from tefm.rationale.card import Rationale
 from tefm.rationale.extractor import Explainer
 from tefm.rationale.masking import with_masked_copies
-from tefm.rationale.rationale import Rationale
-from tefm.records.beside import gap_words, last_texts
+from tefm.records.grouping import by_entity, by_window
 from tefm.records.infer import infer_schema
 from tefm.records.phrases import phrases_of
-from tefm.records.read import open_table
+from tefm.records.prompt_context import gap_words, last_texts
+from tefm.records.readers.table import open_table
 from tefm.records.schema import Schema
-from tefm.records.sequences import Sequences, balance, by_entity, by_window, check_label, split
+from tefm.records.sequences import Sequences
+from tefm.records.serialise import serialise
+from tefm.records.splitting import balance, check_label, split
+from tefm.scoring.calibration import Calibration
+from tefm.scoring.metrics import Scores, score
 from tefm.task import ModelConfig
 
 VALIDATION_SHARE = 0.1
@@ -99,7 +101,7 @@ class TEFM:
         self.config = ModelConfig.checked(settings)
         self.schema_: Schema | None = None
         self.tokenizer_: RecordTokenizer | None = None
-        self.reader_: Reader | None = None
+        self.reader_: Classifier | None = None
         self.classes_: tuple[str, ...] = ()
         #: the number of the class that AUROC and the threshold are about
         self.positive_ = 1
@@ -158,7 +160,7 @@ class TEFM:
         if self.config.inputs == "codes":
             reader = self.reader_ = self._code_reader(backbone, training, held, work)
         else:
-            reader = self.reader_ = Reader(backbone)
+            reader = self.reader_ = Classifier(backbone)
         # a class without training sequences is not judged
         judged = held.sequences.select(np.isin(np.asarray(held.sequences.labels), self.classes_))
         held_labels = self._numbers(judged)
@@ -210,7 +212,7 @@ class TEFM:
             found.append(_Part(part_frame, np.sort(part.rows), part.select(self.chosen(part))))
         return found[0], found[1]
 
-    def _code_reader(self, backbone: Backbone, training: _Part, held: _Part, work: Path | None) -> Reader:
+    def _code_reader(self, backbone: Backbone, training: _Part, held: _Part, work: Path | None) -> Classifier:
         """Stage 2: a backbone that knows the codes."""
         tokenizer = self.tokenizer_
         assert tokenizer is not None, "codes come first"
@@ -219,7 +221,7 @@ class TEFM:
         phrases = phrases_of(tokenizer.vectoriser)
         x_ND = tokenizer.vectoriser.transform(training.records)
         codes_NK = coder.encode(x_ND)
-        reader = Reader.open(
+        reader = Classifier.open(
             backbone,
             CodeVocabulary.of(phrases.record, levels=coder.config.levels, entries=coder.config.entries),
             coder.network.quantiser.codebooks_KCd.detach().cpu().numpy(),
@@ -245,9 +247,7 @@ class TEFM:
         reader.keep(finished, self.history_["align"], self.alignment_)
         return reader
 
-    def _examples(
-        self, training: _Part, labels_S: NDArray[np.int64]
-    ) -> tuple[CodeSequences | TextSequences, NDArray[np.int64]]:
+    def _examples(self, training: _Part, labels_S: NDArray[np.int64]) -> tuple[Sequences, NDArray[np.int64]]:
         """What is learned from: the training sequences, and copies of which only a random part is kept."""
         copies = self.config.masked_copies
         if self.config.inputs == "text" or not copies:
@@ -295,7 +295,7 @@ class TEFM:
         said = np.array(self.classes_, dtype=object)[self.calibration_.predict(p_SQ)]
         return pl.DataFrame(
             {
-                self.sequence_noun: pl.Series(sequences.ids.astype(str)),
+                self.sequence_noun: pl.Series(sequences.names.astype(str)),
                 "records": sequences.lengths,
                 "predicted": pl.Series(said.astype(str)),
                 **{f"p({name})": p_SQ[:, number] for number, name in enumerate(self.classes_)},
@@ -332,7 +332,7 @@ class TEFM:
         self,
         logits_SQ: NDArray[Any],
         labels_S: NDArray[np.int64],
-        shown: CodeSequences | TextSequences,
+        shown: Sequences,
         resamples: int = 1_000,
     ) -> Evaluation:
         p_SQ = self.calibration_.probabilities(logits_SQ)
@@ -388,7 +388,7 @@ class TEFM:
     # ---- tables become sequences ------------------------------------------------------------------------------
 
     @property
-    def reader(self) -> Reader:
+    def reader(self) -> Classifier:
         if self.reader_ is None:
             raise NotFittedError("this model has not learned anything yet", remedy="call fit(table) or load(folder)")
         return self.reader_
@@ -440,14 +440,15 @@ class TEFM:
         numbers = {name: number for number, name in enumerate(self.classes_)}
         return np.array([numbers[label] for label in np.asarray(sequences.labels)], dtype=np.int64)
 
-    def read(self, frame: pl.DataFrame, sequences: Sequences) -> CodeSequences | TextSequences:
+    def read(self, frame: pl.DataFrame, sequences: Sequences) -> Sequences:
         """What the language model reads of sequences."""
         schema = self._fitted_schema
         if self.config.inputs == "text":
-            return TextSequences(serialise(frame, schema, sequences, "compact"), sequences.lengths.tolist())
+            return replace(sequences, texts=serialise(frame, schema, sequences, "compact"))
         assert self.tokenizer_ is not None and self.prompt_ is not None
         codes_NK = self.tokenizer_.encode(open_table(frame[sequences.rows], name=sequences.file))
-        return CodeSequences(codes_NK, sequences.starts, *self.beside(frame, sequences))
+        texts, gaps = self.beside(frame, sequences)
+        return replace(sequences, values=codes_NK, texts=texts, gaps=gaps)
 
     def beside(self, frame: pl.DataFrame, sequences: Sequences) -> tuple[list[str] | None, list[str] | None]:
         """What the prompt says beside the codes: free text per sequence, and the time between two records."""

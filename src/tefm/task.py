@@ -10,14 +10,14 @@ import yaml
 from pydantic import ConfigDict, model_validator
 from pydantic import Field as Setting
 
+from tefm.base.errors import SettingsError, did_you_mean
+from tefm.base.settings import Settings, StageSettings
 from tefm.codes.config import TokenizerConfig
-from tefm.errors import SettingsError, did_you_mean
 from tefm.language.config import AlignConfig, Start, TuneConfig
 from tefm.language.prompts import Prompt, Style, positive_class
 from tefm.language.smollm2 import NAME as SMOLLM2
 from tefm.rationale.config import RationaleConfig
 from tefm.records.schema import Schema, TextLoader
-from tefm.settings import Settings, StageSettings
 
 Stage = TypeVar("Stage", bound=StageSettings)
 

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from planted import LAYOUT, records, wards, words
 
+from tefm.base.errors import InputError, MissingExtraError, SettingsError
 from tefm.baselines import boosted, set_transformer
 from tefm.baselines.boosted import PATIENCE, TREES, fit_lightgbm, fit_xgboost
 from tefm.baselines.choice import Chosen, Examples, Fitted, Task, choose, log_loss
@@ -23,7 +24,6 @@ from tefm.baselines.linear import fit_logistic, fit_tfidf
 from tefm.baselines.majority import fit_majority
 from tefm.baselines.set_transformer import fit_set_transformer
 from tefm.baselines.tabpfn import fit_tabpfn
-from tefm.errors import InputError, MissingExtraError, SettingsError
 
 # ---- inputs ---------------------------------------------------------------------------------------------------------
 

@@ -12,10 +12,10 @@ import pytest
 from conftest import Explained
 from planted import visits
 
+from tefm.base.errors import InputError, MissingExtraError, SettingsError
 from tefm.baselines import boosted, set_transformer
 from tefm.baselines.compare import BaselineData, evaluate_baselines
 from tefm.baselines.tabular import evaluate_tabular
-from tefm.errors import InputError, MissingExtraError, SettingsError
 
 ALL = ("majority", "tfidf", "logistic", "xgboost", "lightgbm", "set-transformer")
 

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
+from tefm.base.errors import InputError, MissingExtraError
 from tefm.codes.ceiling import _auroc_and_error, ceiling
-from tefm.errors import InputError, MissingExtraError
 
 N = 3000
 RNG = np.random.default_rng(0)

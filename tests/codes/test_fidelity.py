@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tefm.base.errors import InputError
 from tefm.codes.fidelity import Fidelity, FieldFidelity, codebook_use, collisions, measure, mode_of, row_ids
-from tefm.errors import InputError
 from tefm.records.layout import Layout, Slot
 
 LAYOUT = Layout(

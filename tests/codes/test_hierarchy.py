@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tefm.base.errors import InputError
 from tefm.codes.hierarchy import _inter_pairs, _intra_pairs, hierarchy
-from tefm.errors import InputError
 from tefm.records.layout import Layout, Slot
 
 

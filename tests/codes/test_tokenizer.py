@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from tefm import Field, RecordTokenizer, Schema, TokenizerConfig
+from tefm.base.errors import ArtefactError, InputError, NotFittedError, SettingsError
 from tefm.codes.coder import SlotCoder
 from tefm.codes.stream import code_columns, encode_to_parquet, read_codes
-from tefm.errors import ArtefactError, InputError, NotFittedError, SettingsError
 from tefm.records.layout import Layout, Slot
 
 TINY = {"levels": 2, "entries": 8, "latent": 8, "hidden": 32, "steps": 150}

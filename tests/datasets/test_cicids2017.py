@@ -9,9 +9,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from tefm.base.errors import InputError, SettingsError
 from tefm.datasets import cicids2017
 from tefm.datasets.cicids2017 import CORRECTED, FIELDS
-from tefm.errors import InputError, SettingsError
 from tefm.records.vectorise import Vectoriser
 
 DATA = Path(__file__).parents[1] / "data" / "cicids2017"

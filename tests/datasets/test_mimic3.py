@@ -10,8 +10,8 @@ import numpy as np
 import polars as pl
 import pytest
 
+from tefm.base.errors import InputError
 from tefm.datasets import mimic3
-from tefm.errors import InputError
 from tefm.records.describe import describe
 from tefm.records.leakage import check_leakage, label_copies
 from tefm.records.schema import Schema

@@ -13,13 +13,13 @@ from conftest import Explained
 from miniatures import FAMILIES, miniature
 from numpy.typing import NDArray
 
-from tefm.errors import SettingsError
+from tefm.base.errors import SettingsError
 from tefm.language import align as aligning
 from tefm.language.align import Alignment, align, flow, measure_alignment, words_loss, write_codes
+from tefm.language.alignment_examples import AlignmentExamples
 from tefm.language.backbone import Backbone, open_backbone
 from tefm.language.batches import Batch, Example
 from tefm.language.config import AlignConfig
-from tefm.language.describer import Describer
 from tefm.language.train import History
 from tefm.language.vocabulary import CodeVocabulary, extend, start_rows
 from tefm.records.layout import Layout, Slot, SlotKind
@@ -37,7 +37,7 @@ PHRASES = Phrases(
 SIZES = np.array([4, 3, 1, 1])
 KINDS: tuple[SlotKind, ...] = ("category", "number", "flag", "flag")
 LAYOUT = Layout(tuple(Slot(kind, kind, int(size)) for kind, size in zip(KINDS, SIZES, strict=True)))
-Aligned = tuple[Backbone, Describer]
+Aligned = tuple[Backbone, AlignmentExamples]
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def opened(folder: Path) -> Aligned:
     backbone = open_backbone(folder, device="cpu")
     ids = extend(backbone, CodeVocabulary.of("stay", levels=LEVELS, entries=ENTRIES))
     start_rows(backbone, ids, np.random.default_rng(0).normal(size=(LEVELS * ENTRIES, 8)))
-    return backbone, Describer(PHRASES, backbone.tokenizer, ids)
+    return backbone, AlignmentExamples(PHRASES, backbone.tokenizer, ids)
 
 
 @pytest.fixture(scope="module")

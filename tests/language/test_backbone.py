@@ -11,8 +11,8 @@ import torch
 from conftest import Explained
 from miniatures import FAMILIES, miniature
 
-from tefm.errors import ArtefactError, InputError, SettingsError
-from tefm.files import write_manifest
+from tefm.base.errors import ArtefactError, InputError, SettingsError
+from tefm.base.files import write_manifest
 from tefm.language import smollm2
 from tefm.language.backbone import Backbone, open_backbone, turns
 

@@ -11,7 +11,7 @@ import pytest
 from conftest import Explained
 from miniatures import FAMILIES, miniature
 
-from tefm.errors import SettingsError
+from tefm.base.errors import SettingsError
 from tefm.language.backbone import Backbone, open_backbone, turns
 from tefm.language.prompts import PRESETS, Prompt, PromptWriter, positive_class
 from tefm.language.vocabulary import BEGIN, END, CodeVocabulary, TokenIds, extend

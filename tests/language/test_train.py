@@ -18,7 +18,7 @@ from conftest import Explained
 from miniatures import FAMILIES, miniature
 from torch import Tensor
 
-from tefm.errors import ArtefactError, SettingsError
+from tefm.base.errors import ArtefactError, SettingsError
 from tefm.language.backbone import Backbone, open_backbone
 from tefm.language.batches import Batch, Example, collate
 from tefm.language.config import AlignConfig, TrainConfig, TuneConfig

@@ -11,7 +11,7 @@ from conftest import Explained
 from miniatures import FAMILIES, SPARE, miniature
 from torch import Tensor
 
-from tefm.errors import SettingsError
+from tefm.base.errors import SettingsError
 from tefm.language.backbone import Backbone, open_backbone
 from tefm.language.vocabulary import BEGIN, END, CodeVocabulary, TokenIds, extend, start_rows, word_vectors
 

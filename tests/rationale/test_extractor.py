@@ -10,17 +10,17 @@ import torch
 from conftest import Explained
 from numpy.typing import NDArray
 
+from tefm.base.errors import ArtefactError, InputError, SettingsError
 from tefm.codes.coder import SlotCoder
 from tefm.codes.config import TokenizerConfig
-from tefm.errors import ArtefactError, InputError, SettingsError
-from tefm.language.calibrate import Calibration
-from tefm.language.reader import CodeSequences
 from tefm.rationale.config import RationaleConfig
 from tefm.rationale.extractor import Explainer, Extractor, losses, top_k_mask
 from tefm.rationale.greedy import search
-from tefm.rationale.judge import Judge, SlotSequences
+from tefm.rationale.masked_model import MaskedModel
 from tefm.rationale.surrogate import Surrogate, rows_of
 from tefm.records.layout import Layout, Slot
+from tefm.records.sequences import Sequences
+from tefm.scoring.calibration import Calibration
 
 LAYOUT = Layout(
     (
@@ -33,7 +33,7 @@ DECIDES = 2
 QUICK: dict[str, Any] = {"surrogate_steps": 150, "surrogate_hidden": 32, "hidden": 32, "epochs": 12, "batch": 64}
 
 
-def make(sequences: int, seed: int = 0) -> SlotSequences:
+def make(sequences: int, seed: int = 0) -> Sequences:
     rng = np.random.default_rng(seed)
     starts = np.concatenate([[0], np.cumsum(rng.integers(1, 4, sequences))])
     sizes = LAYOUT.sizes_D
@@ -42,10 +42,10 @@ def make(sequences: int, seed: int = 0) -> SlotSequences:
     last_N = np.isin(np.arange(len(x_ND)), starts[1:] - 1)
     missing_N = last_N & (x_ND[:, DECIDES] == 0)
     x_ND[missing_N, DECIDES] = rng.integers(1, 3, int(missing_N.sum()))
-    return SlotSequences(x_ND.astype(np.uint8), starts)
+    return Sequences(x_ND.astype(np.uint8), starts)
 
 
-def answer(sequences: CodeSequences) -> NDArray[Any]:
+def answer(sequences: Sequences) -> NDArray[Any]:
     """The last record's deciding slot, and nothing else."""
     value_S = np.asarray(sequences.codes_NK)[sequences.starts[1:] - 1, DECIDES].astype(float)
     margin_S = np.select([value_S == 1, value_S == 2], [-3.0, 3.0], 0.0)
@@ -53,7 +53,7 @@ def answer(sequences: CodeSequences) -> NDArray[Any]:
 
 
 #: it reads the slots themselves: what it answers is known whatever the codes keep
-JUDGE = Judge(lambda x_ND: x_ND, answer, Calibration())
+JUDGE = MaskedModel(lambda x_ND: x_ND, answer, Calibration())
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def explainer(coder: SlotCoder) -> Explainer:
     return Explainer.fit(coder, make(300), JUDGE, RationaleConfig(**QUICK))
 
 
-def found(explainer: Explainer, sequences: SlotSequences) -> float:
+def found(explainer: Explainer, sequences: Sequences) -> float:
     """The share of sequences in whose last record the deciding slot comes first."""
     return float((explainer.rank(sequences)[sequences.starts[1:] - 1].argmax(axis=1) == DECIDES).mean())
 
@@ -117,7 +117,7 @@ def test_absent_slots_come_last(explainer: Explainer) -> None:
 def test_nothing_to_rank(explainer: Explainer) -> None:
     none = make(5).select(np.zeros(0, dtype=np.int64))
     assert explainer.rank(none).shape == explainer.search(none, np.zeros((0, 2))).shape == (0, LAYOUT.width)
-    blank = SlotSequences(np.zeros((2, LAYOUT.width), dtype=np.uint8), np.array([0, 2]))
+    blank = Sequences(np.zeros((2, LAYOUT.width), dtype=np.uint8), np.array([0, 2]))
     assert not explainer.rank(blank).any()
     assert not explainer.search(blank, np.array([[0.5, 0.5]])).any()
 
@@ -156,12 +156,12 @@ def test_the_prediction_to_explain_can_be_given(explainer: Explainer) -> None:
 def test_questions_are_bounded(coder: SlotCoder) -> None:
     asked = []
 
-    def counted(sequences: CodeSequences) -> NDArray[Any]:
+    def counted(sequences: Sequences) -> NDArray[Any]:
         asked.append(len(sequences))
         return answer(sequences)
 
     config = RationaleConfig(**{**QUICK, "questions": 200, "versions": 3, "surrogate_steps": 20, "epochs": 2})
-    Explainer.fit(coder, make(300), Judge(lambda x_ND: x_ND, counted, Calibration()), config)
+    Explainer.fit(coder, make(300), MaskedModel(lambda x_ND: x_ND, counted, Calibration()), config)
     assert len(asked) == 5
     assert sum(asked) <= 200
 
@@ -235,6 +235,6 @@ def test_the_search_gives_each_record_its_slots_one_by_one(coder: SlotCoder, exp
     place_S = (seen.slot_NP[last] == DECIDES).int().argmax(dim=1)
     alone_ND = np.zeros_like(sequences.x_ND)
     alone_ND[last, DECIDES] = sequences.x_ND[last, DECIDES]
-    log_p_SQ = explainer._whole(SlotSequences(alone_ND, sequences.starts))[1]
+    log_p_SQ = explainer._whole(Sequences(alone_ND, sequences.starts))[1]
     value_S = seen.value_NGP[last, 0, place_S]
     torch.testing.assert_close(value_S, log_p_SQ[torch.arange(20), predicted_S])

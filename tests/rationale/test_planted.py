@@ -13,7 +13,7 @@ from conftest import quick
 
 from tefm.explain import judge_of, slot_sequences
 from tefm.model import TEFM
-from tefm.rationale.rationale import Rationale
+from tefm.rationale.card import Rationale
 from tefm.rationale.verify import smuggled, until_sufficient
 from tefm.records.schema import Schema
 

@@ -19,8 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from tefm.errors import InputError
-from tefm.rationale.rationale import Answer, Rationale, describe_rationale, from_json, to_json
+from tefm.base.errors import InputError
+from tefm.rationale.card import Answer, Rationale, describe_rationale, from_json, to_json
 from tefm.rationale.render import card, to_html
 from tefm.rationale.verdict import Verdict
 from tefm.rationale.verify import Verification
@@ -448,7 +448,7 @@ def test_a_stored_rationale_is_shown_at_once() -> None:
     body = json.dumps(to_json(everything(X_ND[:1])))
     code = """
 import json, sys
-from tefm.rationale.rationale import from_json
+from tefm.rationale.card import from_json
 from tefm.rationale.render import card, to_html
 found = from_json(json.load(sys.stdin))
 assert "Ward: heart" in to_html([found]) and card(found)

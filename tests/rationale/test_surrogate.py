@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from tefm.language.calibrate import Calibration
-from tefm.rationale.judge import SlotSequences
 from tefm.rationale.masking import random_keep
 from tefm.rationale.surrogate import PLACES, Surrogate, held_out, rows_of, trimmed
+from tefm.records.sequences import Sequences
+from tefm.scoring.calibration import Calibration
 
 
 def test_a_sequence_is_read_alone_and_in_order() -> None:
@@ -37,7 +37,7 @@ def test_old_records_share_the_last_place() -> None:
 def test_random_masks_keep_present_slots_of_every_size() -> None:
     x_ND = np.zeros((3_000, 40), dtype=np.uint8)
     x_ND[:, :20] = 1
-    sequences = SlotSequences(x_ND, np.arange(0, 3_001, 2))
+    sequences = Sequences(x_ND, np.arange(0, 3_001, 2))
     keep_ND = random_keep(sequences, np.random.default_rng(0))
     assert not keep_ND[:, 20:].any()
     size_N = keep_ND.sum(axis=1)

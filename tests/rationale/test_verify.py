@@ -13,30 +13,30 @@ import pytest
 from conftest import Explained
 from numpy.typing import NDArray
 
-from tefm.errors import SettingsError
-from tefm.language.calibrate import Calibration
-from tefm.language.reader import CodeSequences
-from tefm.rationale.judge import Judge, Keep, SlotSequences
-from tefm.rationale.selection import order_over, top_k
+from tefm.base.errors import SettingsError
+from tefm.rationale.masked_model import Keep, MaskedModel
+from tefm.rationale.select import order_over, top_k
 from tefm.rationale.verify import Verification, faithfulness, paired_gain, smuggled, until_sufficient, verify
+from tefm.records.sequences import Sequences
+from tefm.scoring.calibration import Calibration
 
 D = 6
 
 
-def judging(score: Callable[[NDArray[Any]], float], calibration: Calibration | None = None) -> Judge:
+def judging(score: Callable[[NDArray[Any]], float], calibration: Calibration | None = None) -> MaskedModel:
     """A judge whose codes are the slots; `score` of a sequence's records is the logit of the class 1."""
 
-    def logits(found: CodeSequences) -> NDArray[Any]:
+    def logits(found: Sequences) -> NDArray[Any]:
         return np.array([[0.0, score(found.codes_NK[a:b])] for a, b in pairwise(found.starts)])
 
-    return Judge(lambda x_ND: x_ND, logits, calibration or Calibration())
+    return MaskedModel(lambda x_ND: x_ND, logits, calibration or Calibration())
 
 
-def counting(judge: Judge) -> tuple[Judge, list[int]]:
+def counting(judge: MaskedModel) -> tuple[MaskedModel, list[int]]:
     """The same judge, and a list that fills with the number of questions of each call."""
     calls: list[int] = []
 
-    def logits(found: CodeSequences) -> NDArray[Any]:
+    def logits(found: Sequences) -> NDArray[Any]:
         calls.append(len(found))
         return judge.logits(found)
 
@@ -48,21 +48,21 @@ def planted(x_LD: NDArray[Any]) -> float:
     return {0: -0.5, 1: -3.0, 2: 3.0}[int(x_LD[-1, 0])]
 
 
-def single(records: list[list[int]]) -> SlotSequences:
+def single(records: list[list[int]]) -> Sequences:
     """Sequences of one record each."""
-    return SlotSequences(np.array(records, dtype=np.uint8), np.arange(len(records) + 1))
+    return Sequences(np.array(records, dtype=np.uint8), np.arange(len(records) + 1))
 
 
-def drawn(sequences: int, seed: int = 0) -> tuple[SlotSequences, NDArray[np.int64]]:
+def drawn(sequences: int, seed: int = 0) -> tuple[Sequences, NDArray[np.int64]]:
     """Sequences of one to three records, slots 0 and 1 always there; slot 0 of the last record decides the truth."""
     rng = np.random.default_rng(seed)
     starts = np.concatenate([[0], np.cumsum(rng.integers(1, 4, sequences))])
     x_ND = rng.integers(0, 3, (starts[-1], D)).astype(np.uint8)
     x_ND[:, :2] = rng.integers(1, 3, (len(x_ND), 2))
-    return SlotSequences(x_ND, starts), (x_ND[starts[1:] - 1, 0] == 2).astype(np.int64)
+    return Sequences(x_ND, starts), (x_ND[starts[1:] - 1, 0] == 2).astype(np.int64)
 
 
-def keeping(sequences: SlotSequences, *slots: int) -> Keep:
+def keeping(sequences: Sequences, *slots: int) -> Keep:
     keep_ND = np.zeros(sequences.x_ND.shape, dtype=bool)
     keep_ND[:, list(slots)] = True
     return keep_ND
@@ -157,7 +157,7 @@ def test_one_call_for_all_forms() -> None:
 
 
 def test_several_classes() -> None:
-    judge = Judge(
+    judge = MaskedModel(
         lambda x_ND: x_ND,
         lambda found: np.eye(3)[found.codes_NK[found.starts[1:] - 1, 0]] * 4,
         Calibration(),
@@ -181,7 +181,7 @@ def test_json() -> None:
 # ---- growth ---------------------------------------------------------------------------------------------------------
 
 
-def needing(least: int) -> Judge:
+def needing(least: int) -> MaskedModel:
     """Class 1 from so many present slots on, class 0 below."""
     return judging(lambda x_LD: 3.0 if (x_LD > 0).sum() >= least else -3.0)
 
@@ -190,7 +190,7 @@ def needing(least: int) -> Judge:
 def test_growth_ends_at_the_smallest_that_passes(least: int) -> None:
     """Whatever size is needed, on the coarse grid or between; the slots are those that rank first."""
     rng = np.random.default_rng(least)
-    sequences = SlotSequences(np.ones((6, 10), dtype=np.uint8), np.array([0, 3, 6]))
+    sequences = Sequences(np.ones((6, 10), dtype=np.uint8), np.array([0, 3, 6]))
     scores_ND = rng.random((6, 10))
     keep_ND = until_sufficient(needing(least), scores_ND, sequences)
     for rows in (slice(0, 3), slice(3, 6)):
@@ -227,7 +227,7 @@ def test_growth_takes_the_smallest_above_the_last_coarse_failure() -> None:
 
 def test_growth_over_records_keeps_as_many_of_each() -> None:
     judge = judging(lambda x_LD: 3.0 if (x_LD > 0).sum(axis=1).min() >= 3 else -3.0)
-    sequences = SlotSequences(np.ones((2, 8), dtype=np.uint8), np.array([0, 2]))
+    sequences = Sequences(np.ones((2, 8), dtype=np.uint8), np.array([0, 2]))
     keep_ND = until_sufficient(judge, np.random.default_rng(0).random((2, 8)), sequences, over="record")
     assert keep_ND.sum(axis=1).tolist() == [3, 3]
 
@@ -261,7 +261,7 @@ def test_an_empty_record_needs_no_growth() -> None:
 # ---- the population -------------------------------------------------------------------------------------------------
 
 
-def rankings(sequences: SlotSequences) -> dict[str, NDArray[Any]]:
+def rankings(sequences: Sequences) -> dict[str, NDArray[Any]]:
     right_ND = np.zeros(sequences.x_ND.shape)
     right_ND[:, 0] = 1
     return {"right": right_ND, "wrong": -right_ND}

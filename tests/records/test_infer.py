@@ -13,9 +13,9 @@ import pytest
 from conftest import Explained
 
 from tefm import Field, Schema, Vectoriser, infer_schema
-from tefm.errors import InputError, SchemaError
+from tefm.base.errors import InputError, SchemaError
 from tefm.records.infer import Guess, schema_of
-from tefm.records.read import open_table
+from tefm.records.readers.table import open_table
 
 ROWS = 60
 

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tefm.errors import InputError, MissingExtraError, SettingsError
-from tefm.records.read import BATCH_CELLS, FORMATS, Table, open_table
+from tefm.base.errors import InputError, MissingExtraError, SettingsError
+from tefm.records.readers.table import BATCH_CELLS, FORMATS, Table, open_table
 
 duckdb = pytest.importorskip("duckdb")
 

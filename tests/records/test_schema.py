@@ -9,7 +9,7 @@ from conftest import Explained
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tefm.errors import SchemaError, did_you_mean
+from tefm.base.errors import SchemaError, did_you_mean
 from tefm.records.schema import MISSING_WORDS, Field, Lookup, Schema, Side
 
 # ---- there and back -------------------------------------------------------------------------------------------------

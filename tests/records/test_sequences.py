@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tefm.errors import InputError, SettingsError
+from tefm.base.errors import InputError, SettingsError
+from tefm.records.grouping import by_entity, by_window
 from tefm.records.schema import Field, Schema
-from tefm.records.sequences import PARTS, balance, by_entity, by_window, check_label, rows_of, split
+from tefm.records.splitting import PARTS, balance, check_label, rows_of, split
 
 busy = settings(deadline=None)  # a shared machine may pause in the middle of an example
 

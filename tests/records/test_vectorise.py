@@ -15,12 +15,13 @@ from conftest import Explained
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tefm.errors import InputError, TefmWarning
-from tefm.records import read, vectorise
+from tefm.base.errors import InputError, TefmWarning
+from tefm.records import vectorise
+from tefm.records.grouping import by_entity, by_window
 from tefm.records.layout import Slot
 from tefm.records.mappers import OTHER, NumberMapper, SetMapper
+from tefm.records.readers import table as read
 from tefm.records.schema import FALSE_WORDS, MISSING_WORDS, TRUE_WORDS, Field, Lookup, Schema, Side
-from tefm.records.sequences import by_entity, by_window
 from tefm.records.vectorise import Vectoriser
 
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from tefm.base.errors import MissingExtraError
 from tefm.baselines.choice import Chosen, Examples, Fitted, Numbers, Task, choose
 from tefm.baselines.inputs import Features
-from tefm.errors import MissingExtraError
 
 PATIENCE, TREES = 50, 2_000
 LEAVES, DEPTHS, RATES = (15, 7, 31), (4, 3, 6), (0.04, 0.1)

@@ -15,7 +15,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tefm.language.metrics import score
+from tefm.scoring.metrics import score
 
 Numbers = NDArray[np.int64]
 Probabilities = NDArray[np.float64]

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tefm.base.errors import InputError, MissingExtraError, SettingsError, did_you_mean
+from tefm.base.progress import note
 from tefm.baselines.boosted import fit_lightgbm, fit_xgboost
 from tefm.baselines.choice import LEAST, STEPS, Chosen, Examples, Numbers, Task
 from tefm.baselines.inputs import Features, Kind, Ordered, Records, records_of, sequence_features
@@ -21,11 +23,9 @@ from tefm.baselines.majority import fit_majority
 from tefm.baselines.set_transformer import fit_set_transformer
 from tefm.baselines.tabpfn import fit_tabpfn
 from tefm.codes.coder import class_numbers
-from tefm.console import note
-from tefm.errors import InputError, MissingExtraError, SettingsError, did_you_mean
-from tefm.language.calibrate import Calibration
-from tefm.language.metrics import Scores, score
 from tefm.records.layout import Layout
+from tefm.scoring.calibration import Calibration
+from tefm.scoring.metrics import Scores, score
 
 PARTS = ("train", "validation", "test")
 #: Every baseline by its name: learns from training examples, and chooses on validation examples.

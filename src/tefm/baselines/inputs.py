@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from tefm.errors import InputError, SettingsError
+from tefm.base.errors import InputError, SettingsError
 from tefm.records.layout import Layout, SlotKind
 
 Kind = Literal["last", "history", "flat"]

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tefm.base.errors import InputError
 from tefm.baselines.choice import Chosen, Examples, Fitted, Task, choose
 from tefm.baselines.inputs import Features
-from tefm.errors import InputError
 
 STRENGTHS = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 NGRAMS = (1, 2)

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tefm.base.errors import InputError, MissingExtraError
 from tefm.baselines.choice import Chosen, Examples, Fitted, Task, choose
 from tefm.baselines.inputs import Features
-from tefm.errors import InputError, MissingExtraError
 
 MEMBERS = (4, 16)
 #: Sequences that are asked about at once, which bounds the memory.

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import f1_score
 
-from tefm.errors import InputError, MissingExtraError
+from tefm.base.errors import InputError, MissingExtraError
 
 #: For a few hundred to a few ten thousand rows of many sparse slots: small trees, slow learning, and rows and
 #: columns sampled, so that raw slots are not put at a disadvantage by over-fitting. One setting for all

@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tefm.base.errors import InputError, NotFittedError
 from tefm.codes.config import TokenizerConfig
 from tefm.codes.fidelity import mode_of
 from tefm.codes.network import CodeNetwork
 from tefm.codes.teacher import cross_fitted_scores
 from tefm.codes.train import CHUNK, History, Trainer, TrainingData
-from tefm.errors import InputError, NotFittedError
 from tefm.records.layout import Layout, Slots
 
 Codes = NDArray[np.uint16]

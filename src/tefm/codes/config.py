@@ -9,8 +9,8 @@ from typing import ClassVar, Literal
 
 from pydantic import Field as Setting
 
+from tefm.base.settings import Presets, StageSettings
 from tefm.records.layout import Layout
-from tefm.settings import Presets, StageSettings
 
 
 class TokenizerConfig(StageSettings):

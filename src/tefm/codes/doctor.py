@@ -14,15 +14,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tefm.base.errors import InputError
 from tefm.codes.ceiling import Score, ceiling
 from tefm.codes.coder import SlotCoder
 from tefm.codes.fidelity import Collisions, Fidelity, LevelUse, codebook_use, collisions, measure, row_ids
 from tefm.codes.hierarchy import PrefixDistance, hierarchy
 from tefm.codes.tokenizer import RecordTokenizer
-from tefm.errors import InputError
+from tefm.records.grouping import by_entity
 from tefm.records.layout import Slots
-from tefm.records.read import Table
-from tefm.records.sequences import balance, by_entity, check_label, split
+from tefm.records.readers.table import Table
+from tefm.records.splitting import balance, check_label, split
 from tefm.records.vectorise import needed_columns
 
 #: The names of what the ceiling compares.

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tefm.errors import InputError
+from tefm.base.errors import InputError
 from tefm.records.layout import Layout, Slots
 
 #: Rows × slots handled at once: the float temporaries of a block stay near 32 MB, whatever the table.

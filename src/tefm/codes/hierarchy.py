@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tefm.base.errors import InputError
 from tefm.codes.fidelity import row_ids, squared_error
-from tefm.errors import InputError
 from tefm.records.layout import Layout, Slots
 
 Rows = NDArray[np.int64]

@@ -13,12 +13,12 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tefm.base.errors import InputError
+from tefm.base.files import replacing
+from tefm.base.progress import progress
 from tefm.codes.coder import Codes
 from tefm.codes.tokenizer import RecordTokenizer
-from tefm.console import progress
-from tefm.errors import InputError
-from tefm.files import replacing
-from tefm.records.read import Table, open_table, parquet_files
+from tefm.records.readers.table import Table, open_table, parquet_files
 
 
 def code_columns(levels: int) -> list[str]:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tefm.console import progress
+from tefm.base.progress import progress
 
 #: Records of a frequent class beyond this many times the rarest class are left out of each fit.
 CLASS_RATIO = 10

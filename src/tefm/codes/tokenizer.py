@@ -17,20 +17,20 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tefm import __version__
+from tefm.base.errors import ArtefactError, InputError, NotFittedError, SettingsError, did_you_mean
+from tefm.base.files import is_whole, read_manifest, replacing_folder, write_json, write_manifest
+from tefm.base.settings import Preset
 from tefm.codes.coder import Codes, SlotCoder
 from tefm.codes.config import TokenizerConfig
 from tefm.codes.network import CodeNetwork
 from tefm.codes.train import History
-from tefm.errors import ArtefactError, InputError, NotFittedError, SettingsError, did_you_mean
-from tefm.files import is_whole, read_manifest, replacing_folder, write_json, write_manifest
 from tefm.records.infer import infer_schema
 from tefm.records.layout import Slots
-from tefm.records.read import Table, open_table
+from tefm.records.readers.table import Table, open_table
 from tefm.records.schema import Schema
-from tefm.records.sequences import check_label
+from tefm.records.splitting import check_label
 from tefm.records.vectorise import Vectoriser
 from tefm.records.words import text_of
-from tefm.settings import Preset
 
 KIND = "tefm record tokenizer"
 

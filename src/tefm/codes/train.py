@@ -21,12 +21,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from tefm.base.errors import ArtefactError, SettingsError
+from tefm.base.files import replacing
+from tefm.base.progress import progress
 from tefm.codes.config import TokenizerConfig
 from tefm.codes.network import CodeNetwork, ReconstructionLoss
 from tefm.codes.quantiser import straight_through
-from tefm.console import progress
-from tefm.errors import ArtefactError, SettingsError
-from tefm.files import replacing
 from tefm.records.layout import Layout
 
 #: Dead entries are looked for this often, until the last share of the steps, which lets the rest come to rest.

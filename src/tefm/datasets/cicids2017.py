@@ -16,12 +16,12 @@ from typing import Literal, get_args
 
 import polars as pl
 
+from tefm.base.errors import InputError, SettingsError
 from tefm.datasets.base import Dataset
-from tefm.errors import InputError, SettingsError
-from tefm.records.read import Table, open_table
+from tefm.records.grouping import by_window
+from tefm.records.readers.source import explaining, open_bytes
+from tefm.records.readers.table import Table, open_table
 from tefm.records.schema import MISSING_WORDS, Field, Schema
-from tefm.records.sequences import by_window
-from tefm.records.source import explaining, open_bytes
 from tefm.records.words import numbers_of
 
 SOURCE = (

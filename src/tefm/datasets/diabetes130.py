@@ -10,8 +10,9 @@ from importlib.resources import as_file, files
 import polars as pl
 
 from tefm.datasets.base import Dataset
+from tefm.records.grouping import by_entity
 from tefm.records.schema import Field, Schema
-from tefm.records.sequences import balance, by_entity
+from tefm.records.splitting import balance
 
 SOURCE = (
     "Clore, Cios, DeShazo, Strack: Diabetes 130-US hospitals for years 1999-2008, UCI Machine Learning Repository, "

@@ -12,12 +12,13 @@ from pathlib import Path
 
 import polars as pl
 
+from tefm.base.errors import InputError, did_you_mean
 from tefm.datasets.base import Dataset
-from tefm.errors import InputError, did_you_mean
+from tefm.records.grouping import by_entity
 from tefm.records.mappers import most_frequent
-from tefm.records.read import open_table
+from tefm.records.readers.table import open_table
 from tefm.records.schema import Field, Schema
-from tefm.records.sequences import balance, by_entity
+from tefm.records.splitting import balance
 
 SOURCE = (
     "Johnson, Pollard, Mark: MIMIC-III Clinical Database, PhysioNet, 2016 (credentialed; the demo is under ODbL 1.0); "

@@ -18,12 +18,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tefm.base.progress import progress
 from tefm.codes.fidelity import measure
-from tefm.console import progress
+from tefm.language.alignment_examples import AlignmentExamples
 from tefm.language.backbone import Backbone, autocast
 from tefm.language.batches import Batch, Example, ShuffledBatches, collate, model_inputs, padded
 from tefm.language.config import AlignConfig
-from tefm.language.describer import Describer
 from tefm.language.predict import by_length, usual_tokens
 from tefm.language.train import History, target_loss, train
 from tefm.records.layout import Layout
@@ -31,7 +31,7 @@ from tefm.records.layout import Layout
 
 def align(
     backbone: Backbone,
-    describer: Describer,
+    describer: AlignmentExamples,
     x_ND: NDArray[Any],
     codes_NK: NDArray[np.integer],
     config: AlignConfig,
@@ -66,7 +66,7 @@ def align(
 
 
 def _drawn(
-    describer: Describer,
+    describer: AlignmentExamples,
     x_D: NDArray[Any],
     code_K: NDArray[np.integer],
     backward: bool,
@@ -125,7 +125,7 @@ class Alignment:
 
 def measure_alignment(
     backbone: Backbone,
-    describer: Describer,
+    describer: AlignmentExamples,
     x_ND: NDArray[Any],
     codes_NK: NDArray[np.integer],
     decode: Callable[[NDArray[np.integer]], NDArray[Any]],
@@ -153,7 +153,9 @@ def measure_alignment(
     )
 
 
-def write_codes(backbone: Backbone, describer: Describer, x_ND: NDArray[Any], *, beam: int = 1) -> NDArray[np.int64]:
+def write_codes(
+    backbone: Backbone, describer: AlignmentExamples, x_ND: NDArray[Any], *, beam: int = 1
+) -> NDArray[np.int64]:
     """The codes that the model writes for records in words, each level held to its own tokens."""
     ids = describer.ids
     asked = [describer.asking(x_D, describer.present(x_D)) for x_D in x_ND]
@@ -199,7 +201,12 @@ def _written(backbone: Backbone, asked: Sequence[NDArray[np.int64]], ids: Any, b
 
 
 def flow(
-    backbone: Backbone, describer: Describer, x_ND: NDArray[Any], codes_NK: NDArray[np.integer], *, seed: int = 0
+    backbone: Backbone,
+    describer: AlignmentExamples,
+    x_ND: NDArray[Any],
+    codes_NK: NDArray[np.integer],
+    *,
+    seed: int = 0,
 ) -> tuple[float, float]:
     """The loss of the words, per token, given the true code and given another record's."""
     order = np.random.default_rng(seed).permutation(len(x_ND))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tefm.errors import InputError, MissingExtraError, SettingsError, TefmError
+from tefm.base.errors import InputError, MissingExtraError, SettingsError, TefmError
 from tefm.language.smollm2 import NAME as SMOLLM2
 from tefm.language.smollm2 import quietly, smollm2_folder
 

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field as Setting
 
-from tefm.settings import Presets, StageSettings
+from tefm.base.settings import Presets, StageSettings
 
 #: What learns: all weights; low-rank adapters and the new rows; the new rows alone.
 Trains = Literal["full", "lora", "rows"]

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tefm.console import progress
+from tefm.base.progress import progress
 from tefm.language.backbone import Backbone, autocast
 from tefm.language.batches import model_inputs, padded
 

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from pydantic import Field as Setting
 from pydantic import model_validator
 
-from tefm.errors import SettingsError, did_you_mean
+from tefm.base.errors import SettingsError, did_you_mean
+from tefm.base.settings import Settings
 from tefm.language.backbone import turns
 from tefm.language.vocabulary import BEGIN, END, TokenIds
-from tefm.settings import Settings
 
 Style = Literal["full", "compact"]
 Ids = NDArray[np.int64]

@@ -20,9 +20,9 @@ from typing import Any
 
 import torch
 
-from tefm.console import err
-from tefm.errors import ArtefactError, InputError, MissingExtraError
-from tefm.files import MANIFEST, read_manifest, replacing_folder, sha256, write_manifest
+from tefm.base.errors import ArtefactError, InputError, MissingExtraError
+from tefm.base.files import MANIFEST, read_manifest, replacing_folder, sha256, write_manifest
+from tefm.base.progress import err
 
 NAME = "smollm2-135m"
 HUB_ID = "HuggingFaceTB/SmolLM2-135M-Instruct"

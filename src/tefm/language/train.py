@@ -19,9 +19,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tefm.console import progress
-from tefm.errors import ArtefactError, SettingsError
-from tefm.files import replacing
+from tefm.base.errors import ArtefactError, SettingsError
+from tefm.base.files import replacing
+from tefm.base.progress import progress
 from tefm.language.backbone import Backbone, autocast
 from tefm.language.batches import NOTHING, Batch
 from tefm.language.config import TrainConfig

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tefm.errors import SettingsError
+from tefm.base.errors import SettingsError
 from tefm.language.backbone import Backbone
 
 BEGIN, END = "<|item_begin|>", "<|item_end|>"

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from pydantic import Field as Setting
 from pydantic import model_validator
 
-from tefm.settings import Presets, StageSettings
+from tefm.base.settings import Presets, StageSettings
 
 
 class RationaleConfig(StageSettings):

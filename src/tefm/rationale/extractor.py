@@ -23,14 +23,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from tefm.base.errors import ArtefactError, InputError
+from tefm.base.progress import progress
 from tefm.codes.coder import SlotCoder
 from tefm.codes.network import CodeNetwork, mlp
-from tefm.console import progress
-from tefm.errors import ArtefactError, InputError
-from tefm.language.calibrate import Floats
 from tefm.rationale.config import RationaleConfig
 from tefm.rationale.greedy import search
-from tefm.rationale.judge import Judge, Keep, SlotSequences
+from tefm.rationale.masked_model import Keep, MaskedModel
 from tefm.rationale.masking import random_keep
 from tefm.rationale.surrogate import (
     CHUNK,
@@ -44,6 +43,8 @@ from tefm.rationale.surrogate import (
     rows_of,
     slots_tensor,
 )
+from tefm.records.sequences import Sequences
+from tefm.scoring.calibration import Floats
 
 #: Weight decay of the extractor that imitates: there are few records, and many ways to tell them apart.
 DECAY = 0.1
@@ -126,7 +127,7 @@ class Explainer:
 
     @classmethod
     def fit(
-        cls, coder: SlotCoder, sequences: SlotSequences, judge: Judge, config: RationaleConfig | None = None
+        cls, coder: SlotCoder, sequences: Sequences, judge: MaskedModel, config: RationaleConfig | None = None
     ) -> Explainer:
         """Ask the judge about training sequences, whole and masked, and learn to select for it."""
         config = config or RationaleConfig()
@@ -159,7 +160,7 @@ class Explainer:
         return explainer
 
     @torch.no_grad()
-    def rank(self, sequences: SlotSequences, p_SQ: Floats | None = None) -> NDArray[np.float32]:
+    def rank(self, sequences: Sequences, p_SQ: Floats | None = None) -> NDArray[np.float32]:
         """Per record and slot a figure in [0, 1], higher for what is kept earlier; 0 for absent slots.
 
         `p_SQ` are the predictions to explain, where they are known already; else the surrogate's stand for them.
@@ -174,7 +175,7 @@ class Explainer:
         scores_ND: NDArray[np.float32] = torch.cat(parts).numpy()
         return scores_ND
 
-    def search(self, sequences: SlotSequences, p_SQ: Floats) -> NDArray[np.float32]:
+    def search(self, sequences: Sequences, p_SQ: Floats) -> NDArray[np.float32]:
         """The ranking that the extractor imitates: a greedy search on the surrogate for the predictions `p_SQ`.
 
         Some hundred passes through the encoder for each record instead of one, and still no language model.
@@ -220,7 +221,7 @@ class Explainer:
 
     # ---- learning ---------------------------------------------------------------------------------------------
 
-    def learn(self, sequences: SlotSequences, p_SQ: Floats) -> None:
+    def learn(self, sequences: Sequences, p_SQ: Floats) -> None:
         """Teach the extractor, from where it is, with the surrogate as it is."""
         if self.config.selection == "greedy":
             self._imitate(sequences, p_SQ)
@@ -237,7 +238,7 @@ class Explainer:
                 if config.selection == "topk":  # a ranking that does not waver at the end
                     optimiser.param_groups[0]["lr"] = config.learning_rate * (1 - epoch / config.epochs)
                 for chosen in torch.randperm(len(sequences), generator=draw).split(config.batch):
-                    at = torch.from_numpy(sequences.records(chosen.numpy()))
+                    at = torch.from_numpy(sequences.places(chosen.numpy()))
                     lengths = torch.from_numpy(sequences.lengths[chosen.numpy()])
                     starts = F.pad(lengths.cumsum(0), (1, 0))
                     logits_ND = self._logits(x_ND[at], said_SQ[chosen].repeat_interleave(lengths, dim=0))
@@ -252,7 +253,7 @@ class Explainer:
                     advance(1)
                 advance(0, note=f"KL {float(found.prediction.detach()):.3f}")
 
-    def _imitate(self, sequences: SlotSequences, p_SQ: Floats) -> None:
+    def _imitate(self, sequences: Sequences, p_SQ: Floats) -> None:
         """Learn the order of a greedy search, whose values say which slots were as good."""
         config = self.config
         chosen = _affordable(sequences, config)
@@ -284,7 +285,7 @@ class Explainer:
                 advance(0, note=f"loss {float(loss.detach()):.3f}")
 
     @torch.no_grad()
-    def sample(self, sequences: SlotSequences, p_SQ: Floats, draw: torch.Generator) -> Keep:
+    def sample(self, sequences: Sequences, p_SQ: Floats, draw: torch.Generator) -> Keep:
         """Masks as they come up in learning: of a random size, with noise in the ranking."""
         x_ND = slots_tensor(sequences.x_ND)
         lengths = torch.from_numpy(sequences.lengths)
@@ -308,7 +309,7 @@ class Explainer:
         return logits_ND
 
     @torch.no_grad()
-    def _whole(self, sequences: SlotSequences) -> tuple[Tensor, Tensor]:
+    def _whole(self, sequences: Sequences) -> tuple[Tensor, Tensor]:
         """Without a mask: the latents of the records, and the surrogate's log p of the sequences."""
         latent_Nd, read_Nd = latents(self.network, sequences.x_ND, self.config.reads)
         rows_ST = rows_of(sequences.starts)
@@ -326,7 +327,7 @@ def _drawn_mask(
     return top_k_mask(logits_ND + noise_ND, present_ND, size_N)
 
 
-def _affordable(sequences: SlotSequences, config: RationaleConfig) -> NDArray[np.int64]:
+def _affordable(sequences: Sequences, config: RationaleConfig) -> NDArray[np.int64]:
     """As many sequences, in a random order, as the search has time for; at least one."""
     present_S = np.bincount(sequences.sequence_N, (sequences.x_ND > 0).sum(axis=1), len(sequences))
     order = np.random.default_rng(config.seed).permutation(len(sequences))

@@ -16,11 +16,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tefm.base.progress import progress
 from tefm.codes.network import CodeNetwork
-from tefm.console import progress
 from tefm.rationale.config import RationaleConfig
-from tefm.rationale.judge import SlotSequences
 from tefm.rationale.surrogate import Surrogate, latents, read_latent, rows_of, slots_tensor
+from tefm.records.sequences import Sequences
 
 #: Records that are searched at once.
 AT_ONCE = 256
@@ -66,7 +66,7 @@ class Search:
 def search(
     network: CodeNetwork,
     surrogate: Surrogate,
-    sequences: SlotSequences,
+    sequences: Sequences,
     decided_S: Tensor,
     config: RationaleConfig,
 ) -> Search:
@@ -81,7 +81,7 @@ def search(
     parts = np.array_split(by_length, -(-len(sequences.x_ND) // AT_ONCE) or 1)
     with progress("search", len(sequences)) as advance:
         for part in parts:
-            at = torch.from_numpy(sequences.records(part))
+            at = torch.from_numpy(sequences.places(part))
             few = sequences.select(part)
             value_NGP[at] = _search(network, surrogate, few, slot_NP[at], decided_S[torch.from_numpy(part)], config)
             advance(len(part))
@@ -91,7 +91,7 @@ def search(
 def _search(
     network: CodeNetwork,
     surrogate: Surrogate,
-    sequences: SlotSequences,
+    sequences: Sequences,
     slot_NP: Tensor,
     decided_S: Tensor,
     config: RationaleConfig,

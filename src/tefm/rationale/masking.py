@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from tefm.language.reader import CodeSequences
-from tefm.rationale.judge import Encode, Keep, SlotSequences
-from tefm.rationale.selection import order_of
+from tefm.rationale.masked_model import Encode, Keep
+from tefm.rationale.select import order_of
+from tefm.records.sequences import Sequences
 
 
-def random_keep(sequences: SlotSequences, rng: np.random.Generator, least: float = 0.03) -> Keep:
+def random_keep(sequences: Sequences, rng: np.random.Generator, least: float = 0.03) -> Keep:
     """A random part of the present slots of each record.
 
     The share is drawn per sequence, evenly on a logarithmic scale, for one slot and two are what is judged hardest;
@@ -26,7 +26,7 @@ def random_keep(sequences: SlotSequences, rng: np.random.Generator, least: float
     return keep_ND
 
 
-def with_masked_copies(sequences: SlotSequences, encode: Encode, copies: int, seed: int) -> CodeSequences:
+def with_masked_copies(sequences: Sequences, encode: Encode, copies: int, seed: int) -> Sequences:
     """The codes of sequences, and after them of so many copies of each of which only a random part is kept.
 
     A language model that reads whole records only has never been told what to say of one with three features, and
@@ -35,4 +35,5 @@ def with_masked_copies(sequences: SlotSequences, encode: Encode, copies: int, se
     rng = np.random.default_rng((seed, 4))
     many = sequences.select(np.tile(np.arange(len(sequences)), 1 + copies))
     masks = [np.ones(sequences.x_ND.shape, dtype=bool), *(random_keep(sequences, rng) for _ in range(copies))]
-    return many.masked(np.concatenate(masks)).coded(encode)
+    masked = many.masked(np.concatenate(masks))
+    return masked.with_values(encode(masked.x_ND))

@@ -16,7 +16,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from tefm.rationale.rationale import Answer, Bar, Rationale, RationaleRecord, quoted
+from tefm.rationale.card import Answer, Bar, Rationale, RationaleRecord, quoted
 
 #: Cells of a full bar: leaves the words more than half of 80 columns.
 BAR = 16

@@ -18,13 +18,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from tefm.base.progress import progress
 from tefm.codes.network import Block, CodeNetwork
 from tefm.codes.quantiser import straight_through
-from tefm.console import progress
-from tefm.language.calibrate import Calibration, Floats
 from tefm.rationale.config import RationaleConfig
-from tefm.rationale.judge import Judge, Keep, SlotSequences
+from tefm.rationale.masked_model import Keep, MaskedModel
 from tefm.records.layout import Slots
+from tefm.records.sequences import Sequences
+from tefm.scoring.calibration import Calibration, Floats
 
 #: Records are told apart by their place counted from the last one, up to this many.
 PLACES = 16
@@ -129,8 +130,8 @@ class Answers:
     def ask(
         cls,
         network: CodeNetwork,
-        sequences: SlotSequences,
-        judge: Judge,
+        sequences: Sequences,
+        judge: MaskedModel,
         config: RationaleConfig,
         keep_ND: Keep | None = None,
     ) -> Answers:
@@ -168,7 +169,7 @@ class Agreement:
     sequences: int
 
 
-def fit_surrogate(answers: Answers, judge: Judge, config: RationaleConfig) -> tuple[Surrogate, Agreement]:
+def fit_surrogate(answers: Answers, judge: MaskedModel, config: RationaleConfig) -> tuple[Surrogate, Agreement]:
     """Learn the judge's answers; a tenth of the training sequences, with all their versions, says when to stop."""
     held_S = held_out(answers.origin_S, config.seed)
     assert held_S.any() and not held_S.all(), "at least two training sequences"
@@ -242,7 +243,7 @@ def _logits(surrogate: Surrogate, latent_Nd: Tensor, rows_ST: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def _agreement(surrogate: Surrogate, answers: Answers, held: NDArray[np.int64], judge: Judge) -> Agreement:
+def _agreement(surrogate: Surrogate, answers: Answers, held: NDArray[np.int64], judge: MaskedModel) -> Agreement:
     p_SQ = surrogate(answers.latent_Nd, answers.rows_ST[held]).softmax(dim=1).double().numpy()
     same_S = judge.decide(p_SQ) == judge.decide(answers.p_SQ[held])
     distance_S = np.abs(p_SQ - answers.p_SQ[held]).mean(axis=1)

@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tefm.errors import SettingsError
-from tefm.language.calibrate import Floats
-from tefm.language.metrics import Interval, paired_difference
-from tefm.rationale.judge import Judge, Keep, SlotSequences
-from tefm.rationale.selection import By, Of, Over, order_over, top_k
+from tefm.base.errors import SettingsError
+from tefm.rationale.masked_model import Keep, MaskedModel
+from tefm.rationale.select import By, Of, Over, order_over, top_k
 from tefm.rationale.verdict import Verdict
 from tefm.records.layout import Layout
+from tefm.records.sequences import Sequences
+from tefm.scoring.calibration import Floats
+from tefm.scoring.metrics import Interval, paired_difference
 
 Numbers = NDArray[np.int64]
 
@@ -93,7 +94,7 @@ class Verification:
         }
 
 
-def verify(judge: Judge, sequences: SlotSequences, keep_ND: Keep) -> list[Verification]:
+def verify(judge: MaskedModel, sequences: Sequences, keep_ND: Keep) -> list[Verification]:
     """Ask about each sequence in all four forms, in one go: what reads the same is asked once."""
     everything_ND = np.ones_like(keep_ND)
     full, alone, without, nothing = _ask(judge, sequences, [everything_ND, keep_ND, ~keep_ND, ~everything_ND])
@@ -104,9 +105,9 @@ def verify(judge: Judge, sequences: SlotSequences, keep_ND: Keep) -> list[Verifi
 
 
 def until_sufficient(
-    judge: Judge,
+    judge: MaskedModel,
     scores_ND: NDArray[Any],
-    sequences: SlotSequences,
+    sequences: Sequences,
     *,
     over: Over = "sequence",
     most: int | None = None,
@@ -140,7 +141,7 @@ def until_sufficient(
 
     def first(at_A: Numbers, size_A: Numbers) -> Keep:
         """The first so many slots of these sequences."""
-        keep: Keep = order_ND[sequences.records(at_A)] < np.repeat(size_A, sequences.lengths[at_A])[:, None]
+        keep: Keep = order_ND[sequences.places(at_A)] < np.repeat(size_A, sequences.lengths[at_A])[:, None]
         return keep
 
     size_S, failed_S = limit_S.copy(), np.zeros(len(sequences), dtype=np.int64)
@@ -173,8 +174,8 @@ def until_sufficient(
         touched_S = np.bincount(sequences.sequence_N, (tried_ND != keep_ND).any(axis=1), minlength=len(sequences)) > 0
         at_A = np.flatnonzero(several_S & touched_S)
         if len(at_A):
-            dropped_A = at_A[passes(at_A, tried_ND[sequences.records(at_A)])]
-            rows = sequences.records(dropped_A)
+            dropped_A = at_A[passes(at_A, tried_ND[sequences.places(at_A)])]
+            rows = sequences.places(dropped_A)
             keep_ND[rows] = tried_ND[rows]
     return keep_ND
 
@@ -210,8 +211,8 @@ class Faithfulness:
 
 
 def faithfulness(
-    judge: Judge,
-    sequences: SlotSequences,
+    judge: MaskedModel,
+    sequences: Sequences,
     labels_S: NDArray[Any],
     scores_by_name: Mapping[str, NDArray[Any]],
     shares: Sequence[float],
@@ -284,14 +285,14 @@ def paired_gain(
     )
 
 
-def smuggled(judge: Judge, sequences: SlotSequences, keep_ND: Keep, *, seed: int = 0) -> Numbers:
+def smuggled(judge: MaskedModel, sequences: Sequences, keep_ND: Keep, *, seed: int = 0) -> Numbers:
     """What the judge predicts under the same masks when the records below them are those of others.
 
     A mask that says the answer by *which* slots it keeps still says it then. One that only points at values does not:
     the predictions are as good as guesses.
     """
     others_N = np.random.default_rng(seed).permutation(len(sequences.x_ND))
-    moved = SlotSequences(sequences.x_ND[others_N], sequences.starts, sequences.texts, sequences.gaps)
+    moved = sequences.with_values(sequences.x_ND[others_N])
     return judge.decide(judge(moved, keep_ND))
 
 
@@ -311,7 +312,7 @@ class _Answers:
         return self.p_SQ[np.arange(len(label_S)), label_S]
 
 
-def _ask(judge: Judge, sequences: SlotSequences, forms: Sequence[Keep]) -> list[_Answers]:
+def _ask(judge: MaskedModel, sequences: Sequences, forms: Sequence[Keep]) -> list[_Answers]:
     """The judge's answers to the same sequences under several masks, in one call: it asks duplicates once."""
     copies = sequences.select(np.tile(np.arange(len(sequences)), len(forms)))
     p_SQ = judge(copies, np.concatenate(forms))

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from tefm.errors import InputError, TefmWarning
+from tefm.base.errors import InputError, TefmWarning
 from tefm.records.schema import FALSE_WORDS, TRUE_WORDS, Field
 from tefm.records.words import as_numbers
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from tefm.errors import InputError, SchemaError, did_you_mean
-from tefm.records.read import Table, open_table
+from tefm.base.errors import InputError, SchemaError, did_you_mean
+from tefm.records.readers.table import Table, open_table
 from tefm.records.schema import FALSE_WORDS, MISSING_WORDS, TRUE_WORDS, Field, Schema
 from tefm.records.words import as_numbers, text_of
 

@@ -9,11 +9,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from tefm.errors import InputError, did_you_mean
+from tefm.base.errors import InputError, did_you_mean
 from tefm.records.schema import Schema
+from tefm.records.sequences import Texts
 from tefm.records.words import text_of
-
-Texts = NDArray[np.object_]  # of str, or None where there is nothing
 
 #: Times held as text: ISO 8601, with "T" read as a blank and "Z" as +00:00.
 _ISO_FORMATS = ("%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M", "%Y-%m-%d", "%Y-%m-%d %H:%M:%S%.f%z", "%Y-%m-%d %H:%M%z")

@@ -14,8 +14,8 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic import Field as Setting
 
-from tefm.errors import SchemaError, did_you_mean
-from tefm.files import write_text
+from tefm.base.errors import SchemaError, did_you_mean
+from tefm.base.files import write_text
 
 Model = TypeVar("Model", bound=BaseModel)
 Kind = Literal["category", "number", "flag", "set"]

@@ -21,7 +21,7 @@ import polars as pl
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
-from tefm.errors import InputError
+from tefm.base.errors import InputError
 from tefm.records.flags import flags_of, refuse_neither
 from tefm.records.layout import Layout, Slots
 from tefm.records.mappers import (
@@ -34,7 +34,7 @@ from tefm.records.mappers import (
     distinct_pairs,
     most_frequent,
 )
-from tefm.records.read import Table, open_table
+from tefm.records.readers.table import Table, open_table
 from tefm.records.schema import TRUE_WORDS, Field, Schema, Side
 from tefm.records.words import Words, numbers_of, split_strings, text_of, word_ids, words_of
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tefm.errors import InputError
+from tefm.base.errors import InputError
 from tefm.records.schema import Field
 
 #: A number whose thousands are set apart by commas.

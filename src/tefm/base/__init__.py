@@ -1,0 +1,1 @@
+"""The ground floor: errors, files, settings, progress and checkpoints. It knows nothing of records or models."""

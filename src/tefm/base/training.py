@@ -1,0 +1,65 @@
+"""What training loops share: the best state so far, and a checkpoint that belongs to one run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tefm.base.errors import ArtefactError, SettingsError
+from tefm.base.files import replacing
+
+
+@dataclass
+class KeepBest:
+    """The state with the lowest validation loss so far.
+
+    >>> best = KeepBest()
+    >>> [best.offer(step, loss, {"w": torch.tensor([step])}) for step, loss in [(10, 0.5), (20, 0.4), (30, 0.6)]]
+    [True, True, False]
+    >>> best.step, best.state["w"].item(), best.exhausted(30, patience=10), best.exhausted(25, patience=10)
+    (20, 20, True, False)
+    """
+
+    loss: float = math.inf
+    step: int = 0
+    state: dict[str, Tensor] = field(default_factory=dict)
+
+    def offer(self, step: int, loss: float, state: Mapping[str, Tensor]) -> bool:
+        """Keep a copy of this state if its loss is the lowest; says whether it was."""
+        if not loss < self.loss:
+            return False
+        self.loss, self.step = loss, step
+        self.state = {name: value.detach().to("cpu", copy=True) for name, value in state.items()}
+        return True
+
+    def exhausted(self, step: int, *, patience: int) -> bool:
+        """Whether the last improvement is at least `patience` steps ago."""
+        return bool(self.state) and step - self.step >= patience
+
+
+def save_checkpoint(path: Path, fingerprint: str, body: Mapping[str, Any]) -> None:
+    """Write a checkpoint; one that is there stays until the new one is whole."""
+    with replacing(path) as temporary:
+        torch.save({"fingerprint": fingerprint, **body}, temporary)
+
+
+def load_checkpoint(path: Path, fingerprint: str, *, device: torch.device | str = "cpu") -> dict[str, Any]:
+    """Read the checkpoint of a run; one of other data or settings is refused."""
+    try:
+        body: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
+        belongs_to = body.pop("fingerprint")
+    except Exception as error:  # torch raises whatever the unpickler met
+        raise ArtefactError("this checkpoint cannot be read", file=path, remedy="delete it to start again") from error
+    if belongs_to != fingerprint:
+        raise SettingsError(
+            "this checkpoint belongs to other data or other settings",
+            file=path,
+            remedy="delete it to start again, or use the table and settings it was made with",
+        )
+    return body

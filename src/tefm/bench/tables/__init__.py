@@ -1,0 +1,48 @@
+"""One module per table. A table is a function of a plan and of what was measured; what it needs is what it asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tefm.bench.experiments import Ask, Plan
+from tefm.bench.table import Table
+from tefm.bench.tables import (
+    alignment,
+    buckets,
+    crossdomain,
+    curve,
+    hierarchy,
+    levels,
+    parts,
+    prediction,
+    pretraining,
+    prompts,
+    rationalization,
+    reconstruction,
+    shapes,
+    smallest,
+    starts,
+    supervision,
+    tokens,
+)
+
+#: The paper's tables first, then our own.
+TABLES: dict[str, Callable[[Plan, Ask], Table]] = {
+    "reconstruction": reconstruction.table,
+    "alignment": alignment.table,
+    "hierarchy": hierarchy.table,
+    "prediction": prediction.table,
+    "crossdomain": crossdomain.table,
+    "rationalization": rationalization.table,
+    "pretraining": pretraining.table,
+    "shapes": shapes.table,
+    "tokens": tokens.table,
+    "smallest": smallest.table,
+    "parts": parts.table,
+    "supervision": supervision.table,
+    "levels": levels.table,
+    "buckets": buckets.table,
+    "prompts": prompts.table,
+    "starts": starts.table,
+    "curve": curve.table,
+}

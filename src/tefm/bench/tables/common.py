@@ -1,0 +1,63 @@
+"""Words and columns that several tables share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tefm.bench.experiments import Plan, known
+from tefm.bench.table import Column, Row, Table
+from tefm.bench.tables.published import ON
+from tefm.bench.tokenizers import Recipe
+
+#: What each data set is called in a table, and what it is.
+TITLES = {
+    "diabetes130": "Diabetes130",
+    "mimic3": "MIMIC-III",
+    "ddos": "DDoS",
+    "portscan": "PortScan",
+    "attack": "15 attacks",
+}
+SHAPE = "K3-C128"
+#: The two kinds of codes that stand beside each other: those that saw the label, and those that saw none.
+RECIPES: tuple[Recipe, ...] = ("task-aware", "unsupervised")
+
+FIDELITY = (
+    Column("slot_accuracy", "slot accuracy", 4, "up"),
+    Column("mode_slot_accuracy", "all-mode", 4),
+    Column("close_accuracy", "±1", 4, "up"),
+    Column("nmse", "NMSE", 4, "down"),
+)
+PREDICTION = (
+    Column("tokens", "tokens", 1, "down"),
+    Column("accuracy", "accuracy", 3, "up"),
+    Column("macro_f1", "macro F1", 3, "up"),
+    Column("auroc", "AUROC", 3, "up"),
+    Column("auprc", "AUPRC", 3, "up"),
+    Column("brier", "Brier", 3, "down"),
+    Column("ece", "ECE", 3, "down"),
+)
+JUDGED = (
+    "Settings are chosen on validation parts. Each line is the mean ± standard deviation over splits of the test part,"
+    " scored once per split, with temperature and threshold from the validation part."
+)
+
+
+def called(recipe: Recipe) -> str:
+    """What a recipe of codes is called in a table."""
+    return "the paper's objective" if recipe == "paper" else recipe
+
+
+def made_of(
+    plan: Plan,
+    name: str,
+    title: str,
+    about: str,
+    keys: Sequence[str],
+    columns: Sequence[Column],
+    rows: Iterable[Row],
+) -> Table:
+    """A table of the rows that say anything."""
+    said = known(rows)
+    published = ON if any(row.published for row in said) else ""
+    made = {"data": plan.data, "splits": plan.splits, "backbones": plan.backbones, "quick": plan.quick}
+    return Table(name, title, about, tuple(keys), tuple(columns), said, published, made)

@@ -1,0 +1,41 @@
+"""Hierarchy: records that share more of a code are more alike."""
+
+from __future__ import annotations
+
+from tefm.bench.experiments import Ask, Pick, Plan, row
+from tefm.bench.measurement import Found
+from tefm.bench.table import Column, Table
+from tefm.bench.tables.common import SHAPE, TITLES, called, made_of
+from tefm.bench.tables.published import HIERARCHY, STANDS_FOR
+from tefm.bench.tables.reconstruction import RECIPES
+
+ABOUT = f"""Euclidean distance of two test records (slots scaled to [0, 1]) that share the first one, two or three
+numbers of their {SHAPE} code (*intra*), and of two that do not (*inter*): up to 5,000 pairs each. The smaller the
+ratio, the more a code says. Distances depend on the number of slots and their scale, so only ratios compare with
+the paper's."""
+COLUMNS = (
+    Column("intra", "intra distance", 3, "down"),
+    Column("inter", "inter distance", 3),
+    Column("ratio", "ratio", 3, "down"),
+)
+PREFIXES = ("a", "a+b", "a+b+c")
+
+
+def _prefix(level: int) -> Pick:
+    def pick(found: Found) -> dict[str, float | None]:
+        here = found["hierarchy"][level]
+        return {"intra": here["intra_mean"], "inter": here["inter_mean"], "ratio": here["ratio"]}
+
+    return pick
+
+
+def table(plan: Plan, ask: Ask) -> Table:
+    rows = []
+    for data in (*plan.clinical, *plan.flows):
+        for recipe in RECIPES:
+            codes = [plan.codes(data, split, recipe) for split in plan.splits]
+            for level, prefix in enumerate(PREFIXES):
+                keys = {"data": TITLES[data], "codes": called(recipe)}
+                paper = HIERARCHY[level] if recipe == "paper" and STANDS_FOR.get(data) == "clinical" else None
+                rows.append(row({**keys, "prefix": prefix}, codes, ask, _prefix(level), paper))
+    return made_of(plan, "hierarchy", "Codes as a hierarchy", ABOUT, ("data", "codes", "prefix"), COLUMNS, rows)

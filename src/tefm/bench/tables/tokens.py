@@ -1,0 +1,27 @@
+"""Tokens: what a sequence costs in every form."""
+
+from __future__ import annotations
+
+from tefm.bench.experiments import Ask, Plan
+from tefm.bench.table import Column, Figure, Row, Table
+from tefm.bench.tables.common import TITLES, made_of
+from tefm.bench.tables.published import BACKBONES, STANDS_FOR
+
+ABOUT = """Tokens per sequence (mean of 100 sequences), with the question for codes, without it for text. *Share* is
+that of the tokens of the same records as prose. The paper counts 3,938 tokens for a patient of MIMIC-III and 5,639
+for ten flows (Qwen3); its prose is not given, and our records are others."""
+COLUMNS = (Column("mean", "tokens", 1, "down"), Column("share", "share of prose", 4, "down"))
+
+
+def table(plan: Plan, ask: Ask) -> Table:
+    rows = []
+    for data in (*plan.clinical, *plan.flows):
+        paper = BACKBONES[STANDS_FOR[data]]
+        for line in (ask(plan.tokens(data)) or {"rows": []})["rows"]:
+            keys = {"data": TITLES[data], "form": line["format"], "tokenizer": line["tokenizer"]}
+            figures = {"mean": Figure((line["mean"],)), "share": Figure((line["share_of_prose"],))}
+            known = [forms for name, forms in paper.items() if name.startswith(line["tokenizer"])]
+            said = {"prose": 0, "codes, full prompt": 1}.get(line["format"])
+            published = {"mean": float(known[0][said][0])} if known and said is not None else {}
+            rows.append(Row(keys, figures, published))
+    return made_of(plan, "tokens", "Tokens", ABOUT, ("data", "form", "tokenizer"), COLUMNS, rows)

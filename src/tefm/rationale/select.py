@@ -1,0 +1,112 @@
+"""From a ranking to a mask: which slots are kept at a given retention.
+
+Every record, or every sequence, keeps its own best slots. Only present slots are ever kept: an absent slot that is
+masked leaves the same record.
+
+Shapes: S sequences, N records of all of them, D slots.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tefm.base.errors import InputError, SettingsError
+from tefm.rationale.masked_model import Keep
+from tefm.records.layout import Layout, Slots
+from tefm.records.sequences import Sequences
+
+Of = Literal["all", "present"]
+Over = Literal["record", "sequence"]
+By = Literal["slot", "field"]
+Order = NDArray[np.int32]
+
+#: The place of an absent slot: behind every other one.
+ABSENT = np.iinfo(np.int32).max
+
+
+def top_k(
+    scores_ND: NDArray[Any],
+    sequences: Sequences,
+    share: float,
+    *,
+    of: Of = "all",
+    over: Over = "record",
+    by: By = "slot",
+    layout: Layout | None = None,
+) -> Keep:
+    """Keep the slots that rank highest, a `share` of all or of the present ones, at least one.
+
+    A record keeps its own best slots; over a sequence its records put together what each would have kept, and spend it
+    where the scores are highest. By field, `of="all"` counts what a record has to say rather than its slots: a
+    category is one thing as it is, and a set is as many as the values it has, not as many as it could have; each of
+    them is kept or left on its own. Of equal scores the one that stands first wins.
+
+    >>> x_ND = np.array([[4, 0, 1, 1], [2, 3, 0, 0]], dtype=np.uint8)
+    >>> scores_ND = np.array([[0.1, 0.9, 0.3, 0.2], [0.8, 0.4, 0.9, 0.9]])
+    >>> one = Sequences(x_ND, np.array([0, 2]))
+    >>> top_k(scores_ND, one, 0.5).astype(int).tolist()
+    [[0, 0, 1, 1], [1, 1, 0, 0]]
+    >>> top_k(scores_ND, one, 0.5, of="present", over="sequence").astype(int).tolist()
+    [[0, 0, 1, 0], [1, 1, 0, 0]]
+    """
+    if not 0 < share <= 1:
+        raise SettingsError("a retention is a share", value=share, remedy="give a number above 0, up to 1, like 0.05")
+    if by == "field" and layout is None:
+        raise SettingsError("to count by field, it must be known which slots are of a set", remedy="give the layout")
+    present_ND = sequences.x_ND > 0
+    present_N = present_ND.sum(axis=1)
+    counted_N = present_N if of == "present" else np.full(len(present_N), present_ND.shape[1])
+    if by == "field" and of == "all":
+        assert layout is not None
+        counted_N = counted_N - (~present_ND & layout.member_D).sum(axis=1)
+    budget_N = np.minimum(np.maximum(1, np.rint(share * counted_N)), present_N)
+    if over == "sequence":
+        budget_N = np.bincount(sequences.sequence_N, budget_N, minlength=len(sequences))[sequences.sequence_N]
+    keep_ND: Keep = order_over(scores_ND, sequences, over) < budget_N[:, None]
+    return keep_ND
+
+
+def order_of(scores_ND: NDArray[Any], x_ND: Slots) -> Order:
+    """The place of each present slot in the ranking of its record, 0 first; absent ones come after any place.
+
+    >>> order_of(np.array([[0.2, 0.9, 0.9, 0.5]]), np.array([[1, 3, 1, 0]], dtype=np.uint8))[0, :3].tolist()
+    [2, 0, 1]
+    """
+    assert scores_ND.shape == x_ND.shape, "one score per slot"
+    if np.isnan(scores_ND).any():
+        raise InputError(
+            f"{np.isnan(scores_ND).any(axis=1).sum()} of {len(scores_ND)} records have scores that are nan",
+            remedy="a ranking needs a number for each slot: replace nan by the lowest score",
+        )
+    lowest = np.finfo(np.float64).min  # so that a present slot with a score of -inf still comes before the absent ones
+    late_ND = np.where(x_ND > 0, -np.maximum(scores_ND.astype(np.float64), lowest), np.inf)
+    by_score_ND = np.argsort(late_ND, axis=1, kind="stable")
+    order_ND = np.empty(x_ND.shape, dtype=np.int32)
+    np.put_along_axis(order_ND, by_score_ND, np.arange(x_ND.shape[1], dtype=np.int32)[None], axis=1)
+    order_ND[x_ND == 0] = ABSENT
+    return order_ND
+
+
+def order_over(scores_ND: NDArray[Any], sequences: Sequences, over: Over) -> Order:
+    """`order_of` each record, or of all slots of a sequence together."""
+    if over == "record":
+        return order_of(scores_ND, sequences.x_ND)
+    slots = sequences.x_ND.shape[1]
+    order_ND = np.empty(sequences.x_ND.shape, dtype=np.int32)
+    for length in np.unique(sequences.lengths[sequences.lengths > 0]):  # sequences of a length are one wide table
+        rows = sequences.places(np.flatnonzero(sequences.lengths == length))
+        wide = (-1, int(length) * slots)
+        order_ND[rows] = order_of(scores_ND[rows].reshape(wide), sequences.x_ND[rows].reshape(wide)).reshape(-1, slots)
+    return order_ND
+
+
+def by_chance(sequences: Sequences, seed: int = 0) -> NDArray[np.float64]:
+    """A random ranking, the least that any other has to beat.
+
+    >>> by_chance(Sequences(np.ones((3, 4), dtype=np.uint8), np.array([0, 1, 3]))).shape
+    (3, 4)
+    """
+    return np.random.default_rng(seed).random(sequences.x_ND.shape)

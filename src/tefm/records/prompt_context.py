@@ -1,0 +1,67 @@
+"""What a prompt may hold beside the codes: free text, and words about the time between two records."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from tefm.base.errors import InputError, did_you_mean
+from tefm.records.roles import times
+from tefm.records.schema import Schema
+from tefm.records.sequences import Sequences
+from tefm.records.words import text_of
+
+#: Up to how many seconds a gap is told in a unit, and the unit's length.
+UNITS = (
+    (60, 1, "second"),
+    (3_600, 60, "minute"),
+    (86_400, 3_600, "hour"),
+    (60 * 86_400, 86_400, "day"),
+    (2 * 365 * 86_400, 30 * 86_400, "month"),
+    (float("inf"), 365 * 86_400, "year"),
+)
+
+
+def last_texts(frame: pl.DataFrame, schema: Schema, sequences: Sequences, file: str | None = None) -> list[str] | None:
+    """The free text of each sequence's last record; None when the schema has no text."""
+    if not schema.text:
+        return None
+    missing = [name for name in schema.text if name not in frame.columns]
+    if missing:
+        remedy = did_you_mean(missing[0], frame.columns)
+        raise InputError("the text column is not in the table", file=file, column=missing[0], remedy=remedy)
+    columns = [text_of(frame[name], schema.missing_words).gather(sequences.last).to_list() for name in schema.text]
+    return ["\n".join(text for text in texts if text) for texts in zip(*columns, strict=True)]
+
+
+def gap_words(frame: pl.DataFrame, schema: Schema, sequences: Sequences, file: str | None = None) -> list[str]:
+    """Per record of the sequences, in their order, how long after the one before it came; empty for the first.
+
+    >>> from tefm.records.grouping import by_entity
+    >>> days = ["2024-01-01", "2024-01-04", "2024-01-01"]
+    >>> frame = pl.DataFrame({"who": ["a", "a", "b"], "day": days, "x": [1, 2, 3]})
+    >>> schema = Schema.from_yaml("{entity: who, time: day, fields: {x: number}}")
+    >>> gap_words(frame, schema, by_entity(frame, schema))
+    ['', ' 3 days later: ', '']
+    """
+    if schema.time is None:
+        remedy = "name its column in the schema: `time: COLUMN`"
+        raise InputError("words about time need a time", file=file, remedy=remedy)
+    column, second = times(frame, schema.time, schema, file)
+    if second is None:
+        raise InputError(
+            "words about time need dates, and this column holds plain numbers",
+            file=file,
+            column=schema.time,
+            remedy="give a column of dates, or leave `gaps` out of the prompt",
+        )
+    at = column.gather(sequences.rows).to_numpy()
+    firsts = set(sequences.starts[:-1].tolist())
+    return ["" if place in firsts else _said((at[place] - at[place - 1]) * second) for place in range(len(at))]
+
+
+def _said(seconds: float) -> str:
+    for limit, length, unit in UNITS:
+        if seconds < limit:
+            count = round(seconds / length)
+            return f" {count} {unit}{'' if count == 1 else 's'} later: "
+    raise AssertionError("the last unit has no limit")

@@ -1,0 +1,1 @@
+"""Tables come in through here: one module per file format."""

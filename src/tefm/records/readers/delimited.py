@@ -1,0 +1,117 @@
+"""CSV and TSV files, packed or not, read piece by piece with every column as text.
+
+Types come from the schema later, so a file of mixed types never fails half way.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.csv
+
+from tefm.base.errors import InputError
+from tefm.records.readers.source import Source, explaining, from_arrow, is_gzip, not_utf8, open_bytes, refuse_duplicates
+
+#: A row of a CSV must fit in one block; the reader holds about thirty of them.
+CSV_BLOCK = 2 << 20
+
+
+@dataclass(frozen=True)
+class _Header:
+    names: list[str]
+    delimiter: str
+    #: records up to and with the header: blank ones may stand before it
+    skip: int
+    has_rows: bool
+
+
+def open_csv(path: Path, delimiters: str, column_names: Sequence[str] | None) -> Source:
+    """A CSV, every column as text: types come from the schema, so mixed values never stop the stream.
+
+    Of the `delimiters` the first that splits the header is taken.
+    """
+    with explaining(path, "CSV"):
+        headers = [_read_header(path, delimiter) for delimiter in delimiters]
+    header = next((header for header in headers if len(header.names) > 1), headers[0])
+    names = header.names
+    if column_names is not None:
+        if len(column_names) != len(names):
+            raise InputError(
+                f"`column_names` has {len(column_names)} names, the file has {len(names)} columns",
+                file=path,
+                remedy=f"give one name per column; the header says: {', '.join(map(repr, names))}",
+            )
+        names = [name.strip() for name in column_names]
+    refuse_duplicates(names, path)
+    return Source(
+        name=str(path),
+        empty=pl.DataFrame(schema=dict.fromkeys(names, pl.String)),
+        read=lambda columns, rows: _read_csv(path, header, names, columns),
+    )
+
+
+def _read_header(path: Path, delimiter: str) -> _Header:
+    with open_bytes(path) as file, io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as lines:
+        try:
+            for skip, record in enumerate(csv.reader(lines, delimiter=delimiter), start=1):
+                if record:
+                    has_rows = any(line.strip("\r\n") for line in lines)
+                    return _Header([name.strip() for name in record], delimiter, skip, has_rows)
+        except csv.Error as error:
+            raise InputError(
+                f"the header cannot be read: {error}", file=path, remedy="look for a quote that is never closed"
+            ) from error
+    raise InputError("the file has no header and no rows", file=path, remedy="write the table again, with a header")
+
+
+def _read_csv(path: Path, header: _Header, names: list[str], columns: list[str]) -> Iterator[pl.DataFrame]:
+    if not header.has_rows:
+        return
+    with explaining(path, "CSV"), pa.input_stream(str(path), compression="gzip" if is_gzip(path) else None) as stream:
+        try:
+            reader = pyarrow.csv.open_csv(
+                stream,
+                # One thread: it is as fast here, and only then do errors know the row.
+                pyarrow.csv.ReadOptions(
+                    column_names=names, skip_rows_after_names=header.skip, block_size=CSV_BLOCK, use_threads=False
+                ),
+                pyarrow.csv.ParseOptions(delimiter=header.delimiter, newlines_in_values=True),
+                pyarrow.csv.ConvertOptions(
+                    column_types=dict.fromkeys(names, pa.string()),
+                    include_columns=columns,
+                    strings_can_be_null=True,
+                    null_values=[""],
+                ),
+            )
+            for batch in reader:
+                yield from_arrow(batch, path)
+        except pa.ArrowInvalid as error:
+            _explain_csv(error, path, header)
+
+
+def _explain_csv(error: pa.ArrowInvalid, path: Path, header: _Header) -> NoReturn:
+    text = str(error)
+    if "invalid UTF8" in text:
+        raise not_utf8(path) from error
+    if "straddling" in text:
+        raise InputError(
+            f"a row is longer than {CSV_BLOCK >> 20} MiB", file=path, remedy="look for a quote that is never closed"
+        ) from error
+    ragged = re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+): (.*)", text, re.DOTALL)
+    if ragged is None:
+        raise error
+    row, expected, found, cells = ragged.groups()
+    raise InputError(
+        f"row {row} has {found} cells where the header has {expected} (the header is row 1, blank lines not counted)",
+        file=path,
+        value=cells if len(cells) <= 80 else cells[:80] + "…",
+        remedy=f"put quotes around cells that contain the delimiter {header.delimiter!r}, or mend the row",
+    ) from error

@@ -1,0 +1,116 @@
+"""Figures of a report, made by hand: what the pages are tested with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tefm.codes.doctor import Finding
+from tefm.codes.fidelity import Collisions, Fidelity, FieldFidelity, LevelUse
+from tefm.codes.hierarchy import PrefixDistance
+from tefm.language.token_counts import Account
+from tefm.rationale.card import Answer, Bar, KeptStatement, Rationale, RationaleRecord, Retention
+from tefm.rationale.verify import Faithfulness
+from tefm.scoring.metrics import Interval
+from tefm.show.figures import Bin, Case, Codes, Cost, Figures, Map, Method, Rationales
+
+FORMS = {"prose": 412.0, "csv": 199.0, "json": 405.0, "toon": 201.0, "codes, with the question": 8.7}
+HOSTILE = '<script>alert("x")</script> & "quoted" \'too\''
+
+
+def scores(accuracy: float, classes: tuple[str, ...] = ("no", "yes")) -> dict[str, Any]:
+    def around(value: float) -> dict[str, float | None]:
+        return {"value": value, "low": value - 0.03, "high": value + 0.02}
+
+    undefined: dict[str, float | None] = {"value": None, "low": None, "high": None}
+    return {
+        "n": 328,
+        "classes": list(classes),
+        "auroc": around(accuracy + 0.08),
+        "auprc": undefined,
+        "accuracy": around(accuracy),
+        "macro_f1": around(accuracy - 0.011),
+        "brier": around(0.123),
+        "ece": around(0.045),
+    }
+
+
+def codes(levels: int = 3, fields: int = 4, name: str = "field") -> Codes:
+    rng = np.random.default_rng(0)
+    of_fields = tuple(
+        FieldFidelity(f"{name} {n}", "category", 1, 0.5 + n / (2 * fields), 0.4 + n / (2 * fields), 0.95, 0.1)
+        for n in range(fields)
+    )
+    return Codes(
+        records=1_234,
+        task_aware=True,
+        use=tuple(LevelUse(level, 4, 3, 1, 0.75, 2.75 + level, 0.455) for level in range(1, levels + 1)),
+        counts=((700, 400, 134, 0),) * levels,
+        fidelity=Fidelity(
+            1_234, 9, 0.9123, 0.8123, 0.9234, 0.8234, 0.0456, 0.0567, 0.7, 0.6, None, None, None, of_fields
+        ),
+        collisions=Collisions(1_234, 1_111, 987, 0.2, 0.234, 289, 100, 189, None),
+        hierarchy=tuple(
+            PrefixDistance(n, 4**n, 0.99, 1.25, 0.25, 1.75, 0.35, 0.9 - n / 20) for n in range(1, levels + 1)
+        ),
+        map=Map(*(tuple(rng.normal(size=60).tolist()) for _ in range(2)), tuple((np.arange(60) % 11).tolist()), 0.61),
+        findings=(Finding("warning", "level 1 has `collapsed`", "use fewer entries"),),
+    )
+
+
+def rationale(says: str = "yes", other: str = "no", *, passed: bool = True) -> Rationale:
+    def answer(p: float) -> Answer:
+        return Answer(says if p >= 0.5 else other, {says: p, other: 1 - p})
+
+    record = RationaleRecord(
+        1,
+        None,
+        "<sta_a_3><sta_b_7>",
+        (KeptStatement("drugs", None, "drugs: morphine", (4,), 1.0),),
+        ("drugs: morphine",),
+        (Bar("drugs: morphine", 1.0, True), Bar("ward", 0.5, False)),
+    )
+    return Rationale(
+        "patient", "p7", "stay", (other, says), answer(0.91), answer(0.82), answer(0.31), answer(0.2),
+        "sufficient" if passed else "insufficient", passed, 0.09, 0.6, Retention(1, 4, 9), (record,),
+    )  # fmt: skip
+
+
+def rationales(**of_case: Any) -> Rationales:
+    def judged(strategy: str, share: float, accuracy: float) -> Faithfulness:
+        none = np.zeros(0, dtype=np.int64)
+        return Faithfulness(
+            strategy, share, "present", 3.5, accuracy, accuracy, (accuracy,) * 2, 0.9, 0.75, 0.0625, None, none
+        )
+
+    curves = [judged("everything", 1.0, 0.808), judged("nothing", 0.0, 0.5)]
+    curves += [judged(name, share, 0.5 + share / 2) for name in ("TEFM", "random") for share in (0.05, 0.1, 0.3)]
+    return Rationales(200, tuple(curves), 40, 37, 2, 3.0, (Case(rationale(**of_case), "yes"),), 65)
+
+
+def figures(**changes: Any) -> Figures:
+    made: dict[str, Any] = {
+        "title": "died from the stays of one patient",
+        "label": "died",
+        "facts": {"Task": "died: no, yes", "Sequences": "328 with 602 stays"},
+        "positive": "yes",
+        "methods": (
+            Method("TEFM (codes)", scores(0.803), 8.7),
+            Method("lightgbm", scores(0.81), 0.0),
+            Method("logistic", scores(0.809), 0.0),
+        ),
+        "tokens": tuple(
+            Account(form, "smollm2-135m", mean, mean - 1, int(mean * 3), mean / 412) for form, mean in FORMS.items()
+        ),
+        "calibration": (
+            Bin(0.12, Interval(0.1, 0.05, 0.2), 80),
+            Bin(0.57, Interval(0.6, 0.4, 0.75), 33),
+            Bin(0.93, Interval(0.95, 0.9, 0.98), 215),
+        ),
+        "cost": Cost(123.4, 0.56, "a machine of our own"),
+        "codes": codes(),
+        "rationales": rationales(),
+        "warnings": ("These may have been learned from.",),
+    }
+    return Figures(**{**made, **changes})

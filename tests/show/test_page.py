@@ -1,0 +1,205 @@
+"""The report as a page: well-formed, asks no network for anything, says every figure, and no text breaks it."""
+
+from __future__ import annotations
+
+import json
+import re
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+from html import unescape
+from html.parser import HTMLParser
+
+import pytest
+from show.examples import HOSTILE, codes, figures, rationale, rationales, scores
+
+from tefm.show.figures import Case, Figures, Method, OfClass
+from tefm.show.page import report_page
+
+EMPTY = {"meta", "br", "hr", "img", "input", "link"}
+
+
+class Outline(HTMLParser):
+    """Which elements there are, and whether each is closed where it should be."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.ids: list[str] = []
+        self.addresses: list[str] = []
+        self.text = ""
+        self.feed(page)
+        self.close()
+        assert not self.open, self.open
+
+    def handle_starttag(self, name: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.append(name)
+        found = dict(attributes)
+        self.ids += [str(found["id"])] if "id" in found else []
+        self.addresses += [str(found[key]) for key in ("src", "href", "srcset", "data", "action") if key in found]
+        assert not [key for key in found if key.startswith("on")], "nothing runs"
+        if name not in EMPTY:
+            self.open.append(name)
+
+    def handle_startendtag(self, name: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(name, attributes)
+        if name not in EMPTY:
+            self.handle_endtag(name)
+
+    def handle_endtag(self, name: str) -> None:
+        assert self.open and self.open[-1] == name, f"</{name}> closes {self.open[-1:]}"
+        self.open.pop()
+
+    def handle_data(self, data: str) -> None:
+        if self.open[-1:] != ["style"]:
+            self.text += data
+
+
+def checked(page: str) -> Outline:
+    """A page that stands alone and is well-formed."""
+    outline = Outline(page)
+    assert len(outline.ids) == len(set(outline.ids)), "an id is there once"
+    assert all(address.startswith("#") and address[1:] in outline.ids for address in outline.addresses)
+    assert not {"script", "link", "img", "iframe", "object"} & set(outline.tags)
+    assert not re.search(r"@import|url\(", page)
+    for svg in re.findall(r"<svg.*?</svg>", page, re.S):
+        root = ET.fromstring(svg)  # also where HTML would forgive
+        assert root.find("{*}title") is not None and root.find("{*}desc") is not None
+        assert "nan" not in svg
+    return outline
+
+
+def test_every_figure_is_said() -> None:
+    page = report_page(figures())
+    text = " ".join(checked(page).text.split())
+    for said in (
+        "died from the stays of one patient", "are about died = yes. ", "the probability of died = yes",
+        "328 with 602 stays", "These may have been learned from.",
+        "0.803 [0.773, 0.823]", "0.810 [0.780, 0.830]", "lightgbm", "logistic", "0.123 [0.093, 0.143]",
+        "412.0", "prose", "toon", "8.7 tokens per sequence", "48.3%",
+        "0.120", "0.600 [0.400, 0.750]", "215",
+        "3 of 4 entries used (75%), perplexity 3.8, most used 45.5%", "Level 3",
+        "0.9123", "0.8123", "field 3", "level 1 has collapsed", "987 codes for 1,111 distinct records",
+        "1.250 ± 0.250", "0.8500", "61% of the variance",
+        "TEFM", "random", "0.808", "37 of 40 rationales pass", "of 2 sequences", "200 sequences",
+        "patient p7: yes (p = 0.91)", "drugs: morphine", "Recorded: yes",
+        "123.4 sequences per second", "0.56 seconds", "a machine of our own",
+    ):  # fmt: skip
+        assert said in text, said
+
+
+def test_figures_are_json() -> None:
+    body = json.loads(json.dumps(figures().to_dict()))
+    assert body["methods"][0]["scores"]["accuracy"]["value"] == 0.803
+    assert body["codes"]["hierarchy"][2]["prefix"] == "a+b+c"
+    assert body["codes"]["fidelity"]["fields"][0]["name"] == "field 0"
+    assert body["calibration"][1]["share"] == {"value": 0.6, "low": 0.4, "high": 0.75}
+    assert body["rationales"]["cases"][0]["rationale"]["conclusion"]
+    assert [curve["strategy"] for curve in body["rationales"]["curves"]][:2] == ["everything", "nothing"]
+
+
+def test_nothing_in_a_table_can_break_the_page() -> None:
+    hostile = figures(
+        title=HOSTILE,
+        facts={HOSTILE: HOSTILE},
+        positive=HOSTILE,
+        methods=(Method(HOSTILE, scores(0.8), 9.0), Method(HOSTILE, scores(0.7), 0.0)),
+        tokens=tuple(replace(account, format=f"{account.format} {HOSTILE}") for account in figures().tokens),
+        codes=codes(name=HOSTILE),
+        rationales=replace(rationales(), cases=(Case(rationale(HOSTILE), HOSTILE),)),
+        warnings=(HOSTILE,),
+    )
+    page = report_page(hostile)
+    assert HOSTILE in checked(page).text, "it is shown as it is"
+    assert "<script" not in page
+
+
+@pytest.mark.parametrize("levels", [1, 2, 3, 5, 8])
+def test_any_number_of_levels(levels: int) -> None:
+    page = report_page(figures(codes=codes(levels)))
+    checked(page)
+    assert page.count("use of its entries") == levels
+
+
+@pytest.mark.parametrize("fields", [1, 5, 60])
+def test_any_number_of_fields(fields: int) -> None:
+    text = checked(report_page(figures(codes=codes(fields=fields)))).text
+    assert all(f"field {n}: 0." in text for n in range(fields))
+
+
+def without(**changes: object) -> tuple[Figures, str]:
+    made = figures(**changes)
+    return made, checked(report_page(made)).text
+
+
+def test_a_model_that_only_predicts_has_no_section_about_rationales() -> None:
+    made, text = without(rationales=None, cost=replace(figures().cost, seconds_to_explain=None))
+    assert "Cases" not in text and "How few features" not in text
+    assert "How the codebooks are used" in text
+    assert "rationales" in made.to_dict()
+
+
+def test_a_model_that_reads_text_has_no_section_about_codes() -> None:
+    _, text = without(codes=None, rationales=None)
+    assert "codebook" not in text and "Map of records" not in text
+    assert "How well it predicts" in text
+
+
+def test_several_classes_are_about_the_predicted_one() -> None:
+    _, text = without(positive=None, methods=(Method("TEFM (codes)", scores(0.9, ("a", "b", "c")), 33.0),))
+    assert "the probability of its answer" in text
+    assert "are about" not in text
+    assert "AUROC, AUPRC and macro F1 are means over the classes that occur, each against the rest" in text
+    assert "No tabular model stands beside it" in text
+
+
+def test_several_classes_are_told_one_by_one() -> None:
+    classes = tuple(OfClass(f"attack {n}", 40 - n, 0.9, 0.8, 0.847) for n in range(30))
+    _, text = without(positive=None, by_class=(*classes, OfClass("never", 0, None, None, None)))
+    assert "attack 0400.9000.8000.847" in text.replace("\n", ""), "a row of the table"
+    assert "20 (few)" not in text and "19 (few)" in text, "fewer than 20 are marked"
+    assert "attack 24" in text and "attack 25" not in text and "and 6 more" in text
+    assert "class by class" not in without()[1], "of two classes the scores say it all"
+
+
+@pytest.mark.parametrize(("sequences", "few"), [(8, True), (49, True), (50, False)])
+def test_few_sequences_are_called_few_beside_their_intervals(sequences: int, few: bool) -> None:
+    _, text = without(methods=(Method("TEFM (codes)", scores(0.8) | {"n": sequences}, 9.0),))
+    assert ("too few for the intervals to hold" in text) == few
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [(0, "no answer is wrong"), (1, "and the only wrong one"), (1_402, "and one of the 1,402 wrong ones")],
+)
+def test_the_page_says_whether_there_are_wrong_answers(wrong: int, said: str) -> None:
+    assert said in without(rationales=replace(rationales(), wrong=wrong))[1]
+
+
+def test_what_is_recorded_stands_with_its_column() -> None:
+    case = Case(replace(rationale("1", "0"), label="expired"), "0")
+    _, text = without(rationales=replace(rationales(), cases=(case,)))
+    assert "Recorded: expired = 0, the model is wrong." in text
+    assert "patient p7: expired = 1 (p = 0.91)" in text
+
+
+def test_perfect_scores_stay_within_their_plots() -> None:
+    sure = scores(0.98) | {"accuracy": {"value": 1.0, "low": 1.0, "high": 1.0}}
+    page = report_page(figures(methods=(Method("TEFM (codes)", sure, 9.0),)))
+    checked(page)
+    plot = ET.fromstring(re.findall(r"<svg.*?</svg>", page, re.S)[0])
+    ticks = [
+        float(t.text) for t in plot.iter("{http://www.w3.org/2000/svg}text") if re.fullmatch(r"[01]\.\d+", t.text or "")
+    ]
+    assert max(ticks) == 1.0
+
+
+def test_one_stylesheet_for_light_and_dark_and_narrow_screens() -> None:
+    page = unescape(report_page(figures()))
+    assert page.count("<style>") == 1
+    assert "prefers-color-scheme: dark" in page and "width=device-width" in page
+    # a table is always in a box of its own that scrolls, or in a card that wraps
+    for at in (found.start() for found in re.finditer("<table", page)):
+        before = page[:at]
+        boxed = before.rfind('<div class="scroll"') > before.rfind("</div>")
+        assert boxed or before.rfind("<article") > before.rfind("</article>")

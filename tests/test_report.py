@@ -1,0 +1,201 @@
+"""From a model to its report: the same figures as the model itself gives, on tables and on a task; the command."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from conftest import QUICK, STAYS, Explained, quick, stays
+from report.test_page import checked
+from typer.testing import CliRunner
+
+from tefm.base.errors import InputError, TefmError
+from tefm.cli import app
+from tefm.fit import Outcome, fit_task
+from tefm.model import TEFM
+from tefm.report import codes_of, figures_of, source_of
+from tefm.show.figures import Figures
+from tefm.show.page import report_page
+from tefm.task import Task
+
+TABLE = stays(60, seed=1)
+
+
+@pytest.fixture(scope="module")
+def of_table(fitted: TEFM) -> Figures:
+    return figures_of(fitted, TABLE)
+
+
+@pytest.fixture(scope="module")
+def task(backbones: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Outcome]:
+    """A folder with a task file, its table and the model that was fitted."""
+    folder = tmp_path_factory.mktemp("task")
+    stays(150).write_csv(folder / "stays.csv")
+    STAYS.save(folder / "schema.yaml")
+    body = {"table": "stays.csv", "schema": "schema.yaml", "backbone": str(backbones["llama"]), **QUICK}
+    (folder / "task.yaml").write_text(json.dumps({**body, "split": {"shares": [0.6, 0.2, 0.2]}}))
+    return folder, fit_task(Task.load(folder / "task.yaml"), folder / "model", device="cpu")
+
+
+def test_scores_are_those_of_the_model(fitted: TEFM, of_table: Figures) -> None:
+    judged = fitted.evaluate(TABLE)
+    (ours,) = of_table.methods
+    assert ours.scores == judged.scores.to_dict()
+    assert ours.tokens == judged.tokens_mean
+    assert sum(one.sequences for one in of_table.calibration) == judged.scores.n
+    assert "learned from" in of_table.warnings[0]
+
+
+def test_codes_are_those_of_the_records(fitted: TEFM, of_table: Figures) -> None:
+    assert of_table.codes is not None and fitted.tokenizer_ is not None
+    codes_NK = fitted.tokenizer_.encode(TABLE)
+    assert of_table.codes.counts == tuple(
+        tuple(sorted(np.bincount(codes_N, minlength=8).tolist(), reverse=True)) for codes_N in codes_NK.T
+    )
+    assert sorted(of_table.codes.map.code) == sorted(codes_NK[:, 0].tolist())
+    assert [level.used for level in of_table.codes.use] == [len(np.unique(codes_N)) for codes_N in codes_NK.T]
+
+
+def test_rationales_are_checked_ones(fitted: TEFM, of_table: Figures) -> None:
+    found = of_table.rationales
+    assert found is not None
+    everything = next(curve for curve in found.curves if curve.strategy == "everything")
+    assert everything.accuracy == pytest.approx(of_table.methods[0].scores["accuracy"]["value"])
+    assert found.passed + found.default == found.explained == 40
+    labels = dict(TABLE.group_by("patient", maintain_order=True).agg(pl.col("died").last()).iter_rows())
+    assert all(case.label == labels[case.rationale.sequence] for case in found.cases)
+    assert len({case.rationale.predicted for case in found.cases if case.rationale.predicted == case.label}) == 2
+
+
+def test_a_wrong_case_is_looked_for_among_all_sequences(fitted: TEFM) -> None:
+    """One wrong answer in 300, which is none of the sequences that are explained anyway."""
+    table = stays(300, seed=1)
+    predicted = fitted.predict_table(table)
+    order = np.random.default_rng(fitted.config.seed).permutation(predicted.height)
+    wrong = predicted["patient"][int(order[-1])]  # the last to be explained
+    other = {"yes": "no", "no": "yes"}
+    said = {who: other[what] if who == wrong else what for who, _, what, *_ in predicted.iter_rows()}
+    found = figures_of(fitted, table.with_columns(died=pl.col("patient").replace_strict(said))).rationales
+    assert found is not None and found.wrong == 1 and found.explained == 40
+    missed = [case for case in found.cases if case.rationale.predicted != case.label]
+    assert [case.rationale.sequence for case in missed] == [wrong]
+
+
+def test_the_page_of_real_figures(of_table: Figures) -> None:
+    json.dumps(of_table.to_dict())
+    checked(report_page(of_table))
+
+
+def test_a_task_gives_its_test_part_and_the_tabular_models(task: tuple[Path, Outcome]) -> None:
+    folder, outcome = task
+    model = TEFM.load(folder / "model", device="cpu")
+    found = figures_of(model, source_of(model))  # the bundle knows where its table was
+    assert [method.name for method in found.methods] == ["TEFM (codes)", "lightgbm", "logistic"]
+    assert found.methods[0].scores == outcome.test.scores.to_dict()
+    assert found.methods[1].scores == outcome.to_dict()["baselines"]["lightgbm"]
+    assert outcome.remarks, "few are tested"
+    assert list(found.warnings) == [f"F{remark[1:]}." for remark in outcome.remarks], "the page says what the fit did"
+    assert "too few for the intervals to hold" in checked(report_page(found)).text
+
+
+def test_another_table_than_that_of_the_fit_is_told(task: tuple[Path, Outcome], tmp_path: Path) -> None:
+    folder, _ = task
+    for name in ("task.yaml", "schema.yaml"):
+        (tmp_path / name).write_text((folder / name).read_text())
+    stays(160, seed=5).write_csv(tmp_path / "stays.csv")
+    model = TEFM.load(folder / "model", device="cpu")
+    found = figures_of(model, source_of(model, str(tmp_path / "task.yaml")))
+    assert "have changed since" in found.warnings[0]
+
+
+@pytest.mark.parametrize("settings", [{"rationale": "none"}, {"inputs": "text"}])
+def test_models_without_some_parts(settings: dict[str, Any], backbones: dict[str, Path]) -> None:
+    """Three classes, no rationales; the second reads text, and has no codes either."""
+    schema = STAYS.model_copy(update={"label": "ward", "fields": tuple(f for f in STAYS.fields if f.name != "ward")})
+    known = pl.col("ward").is_not_null()
+    model = quick(backbones["llama"], schema, **settings).fit(stays(60).filter(known))
+    found = figures_of(model, TABLE.filter(known))
+    assert found.rationales is None and found.positive is None
+    assert (found.codes is None) == (settings == {"inputs": "text"})
+    text = checked(report_page(found)).text
+    assert "the probability of its answer" in text
+    labels = Counter(TABLE.filter(known).group_by("patient", maintain_order=True).agg(pl.col("ward").last())["ward"])
+    assert {one.name: one.sequences for one in found.by_class} == labels
+    right = sum(one.recall * one.sequences for one in found.by_class if one.recall is not None)
+    assert right / labels.total() == pytest.approx(found.methods[0].scores["accuracy"]["value"])
+    f1 = [one.f1 for one in found.by_class if one.f1 is not None]
+    assert np.mean(f1) == pytest.approx(found.methods[0].scores["macro_f1"]["value"])
+
+
+def test_the_head_says_what_a_sequence_is(of_table: Figures, backbones: dict[str, Path]) -> None:
+    assert of_table.title == "died from the stays of one patient"
+    assert of_table.facts["One sequence"] == "the stays of one patient"
+    counts = dict(TABLE.group_by("patient").agg(pl.col("died").last())["died"].value_counts().iter_rows())
+    most = sorted(counts, key=lambda name: -counts[name])
+    assert of_table.facts["Sequences"] == f"60 with {TABLE.height} stays; died: " + ", ".join(
+        f"{counts[name]} × “{name}”" for name in most
+    )
+    assert of_table.facts["Task"] == "died: “no”, “yes”"
+    single = STAYS.model_copy(update={"entity": None, "time": None})
+    table = TABLE.with_columns(died=(pl.col("died") == "yes").cast(int))
+    model = quick(backbones["llama"], single, rationale="none").fit(table)
+    model.calibration_ = replace(model.calibration_, threshold=0.25)
+    found = figures_of(model, table)
+    assert found.title == "died from one stay"
+    assert found.facts["One sequence"] == "one stay"
+    assert found.facts["Sequences"].startswith(f"{TABLE.height}; died: ")
+    text = checked(report_page(found)).text
+    assert f"are about died = {found.positive}. " in text
+    assert f"died = {found.positive} if its probability is at least 0.250" in found.facts["Decision"]
+
+
+@pytest.mark.parametrize("records", [1, 2, 40])
+def test_codes_of_few_records(fitted: TEFM, records: int) -> None:
+    assert fitted.tokenizer_ is not None
+    found = codes_of(fitted.tokenizer_.coder, fitted.tokenizer_.vectoriser.transform(TABLE[:records]))
+    assert len(found.map.x) == len(found.map.y) == records
+    assert np.isfinite(found.map.x).all()
+
+
+def test_tables_that_cannot_be_reported_on(fitted: TEFM, explained: Explained) -> None:
+    unknown = TABLE.with_columns(died=pl.lit("perhaps"))
+    explained(InputError, lambda: figures_of(fitted, unknown), "perhaps", "'died'", "no, yes")
+    unlabelled = TABLE.with_columns(died=pl.lit(None, dtype=pl.String))
+    explained(InputError, lambda: figures_of(fitted, unlabelled), "labelled", "'died'")
+    explained(InputError, lambda: source_of(fitted), "task file", "table")
+
+
+# ---- the command ------------------------------------------------------------------------------------------------
+
+
+def test_the_command(task: tuple[Path, Outcome], tmp_path: Path) -> None:
+    folder, outcome = task
+    words = ["report", str(folder / "model"), str(folder / "task.yaml"), "--device", "cpu"]
+    done = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "r.html"), "--json"], catch_exceptions=False)
+    assert done.exit_code == 0
+    body = json.loads(done.stdout)
+    assert body["methods"][0]["scores"]["n"] == outcome.test.scores.n
+    assert "stays" in checked((tmp_path / "r.html").read_text()).text
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (("{folder}/model", "{folder}/no.yaml"), ("no.yaml", "task file")),
+        (("{folder}/model", "{folder}/no.csv"), ("no.csv",)),
+        (("{folder}/model", "{folder}/stays.csv", "--out", "r.pdf"), ("r.pdf", "HTML")),
+        (("{folder}/nothing", "{folder}/stays.csv"), ("nothing", "manifest.json")),
+    ],
+)
+def test_errors_of_the_command(task: tuple[Path, Outcome], words: tuple[str, ...], parts: tuple[str, ...]) -> None:
+    given = ["report", *(word.format(folder=task[0]) for word in words)]
+    done = CliRunner().invoke(app, given)
+    assert isinstance(done.exception, TefmError)
+    assert all(part in str(done.exception) for part in parts), done.exception
+    assert done.exception.remedy
