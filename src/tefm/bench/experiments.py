@@ -72,7 +72,7 @@ class Plan:
     def codes(self, data: str, split: int, recipe: Recipe, buckets: int | None = None, **settings: Any) -> Codes:
         """A tokenizer; what is said but is the default anyway is not another measurement."""
         plain = Codes(data=data, split=split, recipe=recipe)
-        usual = plain.config().model_dump()
+        usual = plain.config().tokenizer_config.model_dump()
         changes = {name: value for name, value in settings.items() if value != usual[name]}
         small = QUICK_CODES if self.quick else {}
         buckets = None if buckets == BUCKETS[data] else buckets
@@ -114,7 +114,6 @@ class Plan:
             start=start,
             align=align,
             align_settings=self._align_settings(codes.data, align),
-            judged=4 if self.quick else 1_000,
             tunes=given,
             keep=keep or (usual and plain and start == "codebook"),
         )

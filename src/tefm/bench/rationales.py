@@ -81,7 +81,9 @@ def _opened(reading: Reading, bench: Bench) -> tuple[MaskedModel, SlotCoder, Lab
     """The judge, its tokenizer, and the sequences to learn from and to be judged on."""
     assert reading.codes is not None, "text has no slots to keep"
     data, task = reading.codes.split_data(bench), DATA[reading.place[0]][0]
-    return *reading.judge(bench), data.sequences(task, "train"), data.sequences(task, "test")
+    fitted = reading.fitted(bench)
+    assert fitted.coder is not None, "a model of codes"
+    return fitted.masked_model, fitted.coder, data.sequences(task, "train"), data.sequences(task, "test")
 
 
 def other_ways(

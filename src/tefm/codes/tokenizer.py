@@ -5,10 +5,8 @@ A table goes through the `Vectoriser` (records/) into slots and through the `Slo
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +20,7 @@ from tefm.base.files import is_whole, read_manifest, replacing_folder, write_jso
 from tefm.base.settings import Preset
 from tefm.codes.coder import Codes, SlotCoder
 from tefm.codes.config import TokenizerConfig
-from tefm.codes.network import CodeNetwork
-from tefm.codes.train import History
+from tefm.codes.storage import load_coder, save_coder
 from tefm.records.infer import infer_schema
 from tefm.records.layout import Slots
 from tefm.records.readers.table import Table, open_table
@@ -62,6 +59,13 @@ class RecordTokenizer:
             raise SettingsError("give a config or single settings, not both", value=min(settings))
         self.coder = SlotCoder(config or TokenizerConfig.preset(preset, **settings), device=device)
         self.vectoriser_: Vectoriser | None = None
+
+    @classmethod
+    def of(cls, vectoriser: Vectoriser, coder: SlotCoder) -> RecordTokenizer:
+        """A tokenizer made of two parts that have learned already."""
+        tokenizer = cls(coder.config)
+        tokenizer.coder, tokenizer.vectoriser_ = coder, vectoriser
+        return tokenizer
 
     @property
     def config(self) -> TokenizerConfig:
@@ -150,17 +154,10 @@ class RecordTokenizer:
 
     def save(self, folder: str | Path) -> Path:
         """Write the tokenizer as one folder: config, vectoriser, weights, and a manifest that seals them."""
-        from safetensors.torch import save_file
-
-        coder, vectoriser = self.coder, self.vectoriser
         with replacing_folder(folder, ours=self.is_saved) as temporary:
-            write_json(temporary / "config.json", coder.config.model_dump(mode="json"))
-            write_json(temporary / "vectoriser.json", vectoriser.model_dump(mode="json"))
-            learned = {"mode": coder.mode_D_.tolist(), "classes": coder.classes_, "history": asdict(coder.history_)}
-            write_json(temporary / "learned.json", learned)
-            state = {name: value.detach().cpu().contiguous() for name, value in coder.network.state_dict().items()}
-            save_file(state, str(temporary / "network.safetensors"))
-            write_manifest(temporary, KIND, version=__version__, identity=coder.identity)
+            save_coder(self.coder, temporary)
+            write_json(temporary / "vectoriser.json", self.vectoriser.model_dump(mode="json"))
+            write_manifest(temporary, KIND, version=__version__, identity=self.coder.identity)
         return Path(folder)
 
     @staticmethod
@@ -171,31 +168,22 @@ class RecordTokenizer:
     @classmethod
     def load(cls, folder: str | Path, *, device: str | None = None) -> RecordTokenizer:
         """Read a saved tokenizer; a damaged or foreign folder is refused with the reason."""
-        from safetensors.torch import load_file
-
         folder = Path(folder)
         read_manifest(folder, KIND)
+        coder = load_coder(folder, device=device)
         try:
-            config = TokenizerConfig.checked(json.loads((folder / "config.json").read_text(encoding="utf-8")))
             vectoriser = Vectoriser.model_validate_json((folder / "vectoriser.json").read_text(encoding="utf-8"))
-            learned = json.loads((folder / "learned.json").read_text(encoding="utf-8"))
-            state = load_file(str(folder / "network.safetensors"))
-            targets = len(state["head.bias"]) if "head.bias" in state else 0
-            network = CodeNetwork(vectoriser.layout, config, targets=targets)
-            network.load_state_dict(state)
-            history = History(**learned["history"])
-        except (ValueError, KeyError, TypeError, RuntimeError) as error:
+        except (OSError, ValueError) as error:
             raise ArtefactError(
-                f"the parts of this tokenizer do not belong together: {error}", file=folder, remedy="save it again"
+                f"the vectoriser of this tokenizer cannot be read: {error}", file=folder, remedy="save it again"
             ) from error
-        tokenizer = cls(config, device=device)
-        tokenizer.vectoriser_ = vectoriser
-        coder = tokenizer.coder
-        coder.network_ = network.to(coder.device).eval()
-        coder.mode_D_ = np.array(learned["mode"], dtype=vectoriser.layout.dtype)
-        coder.classes_ = tuple(learned["classes"])
-        coder.history_ = history
-        return tokenizer
+        if vectoriser.layout != coder.layout:
+            raise ArtefactError(
+                "the vectoriser and the codes of this tokenizer do not belong together",
+                file=folder,
+                remedy="copy the whole folder, or save it again",
+            )
+        return cls.of(vectoriser, coder)
 
 
 def _training_rows(

@@ -5,7 +5,10 @@ Shapes: S sequences, N records of all of them, D slots.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from tefm.rationale.masked_model import Encode, Keep
 from tefm.rationale.select import order_of
@@ -26,14 +29,15 @@ def random_keep(sequences: Sequences, rng: np.random.Generator, least: float = 0
     return keep_ND
 
 
-def with_masked_copies(sequences: Sequences, encode: Encode, copies: int, seed: int) -> Sequences:
-    """The codes of sequences, and after them of so many copies of each of which only a random part is kept.
+def with_masked_copies(slots: Sequences, codes_NK: NDArray[Any], encode: Encode, copies: int, seed: int) -> Sequences:
+    """The sequences as codes, followed by so many copies of each of which only a random part of the slots is kept.
 
-    A language model that reads whole records only has never been told what to say of one with three features, and
-    says something all the same: the check of a rationale would rest on that.
+    A language model that has only seen whole records answers confidently, and wrongly, about a record with three
+    features; what the check of a rationale says would depend on that.
     """
     rng = np.random.default_rng((seed, 4))
-    many = sequences.select(np.tile(np.arange(len(sequences)), 1 + copies))
-    masks = [np.ones(sequences.x_ND.shape, dtype=bool), *(random_keep(sequences, rng) for _ in range(copies))]
-    masked = many.masked(np.concatenate(masks))
-    return masked.with_values(encode(masked.x_ND))
+    keep_ND = np.concatenate([random_keep(slots, rng) for _ in range(copies)])
+    repeated = slots.select(np.tile(np.arange(len(slots)), copies))
+    masked_NK = encode(repeated.masked(keep_ND).x_ND)
+    everything = slots.select(np.tile(np.arange(len(slots)), 1 + copies))
+    return everything.with_values(np.concatenate([codes_NK, masked_NK]))
