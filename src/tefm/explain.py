@@ -49,7 +49,8 @@ def explainer_of(fitted: Fitted) -> Explainer:
     """The extractor of a model; one that was fitted without it cannot explain."""
     if fitted.explainer is None:
         raise NotFittedError(
-            "this model was fitted without explanations", remedy="fit it with inputs: codes and without rationale: none"
+            "this model cannot explain: it was fitted without rationales",
+            remedy="fit it with inputs: codes and without rationale: none",
         )
     return fitted.explainer
 

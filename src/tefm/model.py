@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import NotFittedError as SklearnNotFittedError
 
 from tefm.base.errors import InputError, NotFittedError
 from tefm.base.progress import note
@@ -40,6 +41,10 @@ from tefm.task import ModelConfig
 VALIDATION_SHARE = 0.1
 #: The column that labels given apart from the table are put into, when the schema names none.
 LABEL = "label"
+
+
+class _NotFittedYetError(NotFittedError, SklearnNotFittedError):  # type: ignore[misc]  # scikit-learn is untyped
+    """What both kinds of callers catch."""
 
 
 class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn is untyped
@@ -247,7 +252,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     def fitted(self) -> Fitted:
         """The fitted stages; an error says so where there are none yet."""
         if not self.__sklearn_is_fitted__():
-            raise NotFittedError("this model has not been fitted yet", remedy="call fit(table) or TEFM.load(folder)")
+            raise _NotFittedYetError("this model has not been fitted yet", remedy="call fit(table) or TEFM.load(folder)")
         return self.fitted_
 
     @property
@@ -272,7 +277,8 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The class of each sequence of the table: one per sequence, not one per row."""
-        return np.asarray(self.classes_)[self.fitted.decide(self.predict_proba(X))]
+        p_SQ = self.predict_proba(X)
+        return np.asarray(self.classes_)[self.fitted.decide(p_SQ)]
 
     def predict_table(self, X: Any) -> Any:
         """One row per sequence: its identifier, its number of records, the class, and the probability of each class.

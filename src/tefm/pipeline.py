@@ -297,7 +297,7 @@ def align(
     *,
     checkpoint: Path | None = None,
 ) -> tuple[History, Alignment | None]:
-    """Stage 2: teach codes and words, where the config asks for it, and measure on held-out records what was learned."""
+    """Stage 2: align codes and words, where the config asks for it, and measure the result on held-out records."""
     settings = config.align_config(len(data.training.sequences), classifier.backbone.device.type)
     if settings is None:
         skipped = "alignment skipped (helps with few labels, needs a GPU); force it with `align: default`"

@@ -1,4 +1,4 @@
-"""Reading tables: every format gives the same values, large files come in batches, bad files are explained."""
+"""Prediction tables: every format gives the same values, large files come in batches, bad files are explained."""
 
 from __future__ import annotations
 

@@ -38,13 +38,13 @@ class Tune(Settings):
     settings: dict[str, Any] = Setting(default_factory=dict)
 
 
-class Reading(Measurement):
+class Prediction(Measurement):
     """A language model tuned on the training sequences, its answers to the test sequences scored once.
 
     Temperature and threshold come from the validation sequences, and so does the number of steps.
     """
 
-    KIND: ClassVar[str] = "reading"
+    KIND: ClassVar[str] = "prediction"
 
     #: None reads the records as text
     codes: Codes | None = None

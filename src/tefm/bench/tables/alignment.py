@@ -6,7 +6,7 @@ from typing import Literal
 
 from tefm.bench.experiments import Ask, Plan, row
 from tefm.bench.measurement import Found
-from tefm.bench.predictions import Reading, Tune
+from tefm.bench.predictions import Prediction, Tune
 from tefm.bench.table import Column, Table
 from tefm.bench.tables.common import SHAPE, TITLES, made_of
 from tefm.bench.tables.published import ALIGNMENT, STANDS_FOR
@@ -33,7 +33,7 @@ COLUMNS = (
 CURVE = (100, 300, 1_000, None)
 
 
-def aligned(plan: Plan, data: str, split: int, recipe: Recipe, align: Literal["default", "paper"]) -> Reading:
+def aligned(plan: Plan, data: str, split: int, recipe: Recipe, align: Literal["default", "paper"]) -> Prediction:
     """A model aligned once, and tuned from there as the tables need it."""
     tunes: tuple[Tune, ...] = (plan.tune(data),)
     if data == "diabetes130":

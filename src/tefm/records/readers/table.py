@@ -1,4 +1,4 @@
-"""Reading tables: whatever the user has becomes a `Table` of polars frames.
+"""Prediction tables: whatever the user has becomes a `Table` of polars frames.
 
 `open_table` takes a path (CSV, TSV, Parquet, Arrow IPC, JSON lines, DuckDB), a folder or glob of Parquet files,
 or a table in memory (polars, pandas, Arrow). Files are read in batches, only the columns that are asked for.
