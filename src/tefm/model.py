@@ -13,8 +13,11 @@ from typing import Any, Literal
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import NotFittedError as SklearnNotFittedError
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import column_or_1d
 
 from tefm.base.errors import InputError, NotFittedError
 from tefm.base.progress import note
@@ -110,6 +113,8 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         The four stages: coder, classifier, calibration, explainer.
     preparation_ : Preparation
         How tables become their input.
+    n_features_in_ : int
+        The columns of the training table.
     figures_ : dict
         What was measured, by part of the data (`validation`, `test`).
     source_ : dict or None
@@ -198,7 +203,9 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             schema = schema.model_copy(update={"label": LABEL})
         if schema.label is None:
             raise InputError(
-                "there is no label to learn", file=opened.name, remedy="name its column in the schema: `label: COLUMN`"
+                "there is no label to learn: TEFM requires y to be passed, but the target y is None",
+                file=opened.name,
+                remedy="name its column in the schema, `label: COLUMN`, or give y",
             )
         tokenizer = self.tokenizer
         if tokenizer is not None and not isinstance(tokenizer, RecordTokenizer):
@@ -222,9 +229,15 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         )
         figures = {} if fitted.validation is None else {"validation": fitted.validation.to_dict()}
         self._set(Bundle(fitted, preparation, figures))
+        self.n_features_in_ = len(opened.columns) - (y is not None)
         if y is not None:
             self.classes_ = _typed(data.classes, y)
         return self
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = tags.input_tags.string = tags.input_tags.categorical = True
+        return tags
 
     def _parts(self, opened: Table, validation: Any, schema: Schema, config: ModelConfig) -> tuple[Table, Table]:
         """The table to train on and the one to validate on."""
@@ -252,7 +265,9 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     def fitted(self) -> Fitted:
         """The fitted stages; an error says so where there are none yet."""
         if not self.__sklearn_is_fitted__():
-            raise _NotFittedYetError("this model has not been fitted yet", remedy="call fit(table) or TEFM.load(folder)")
+            raise _NotFittedYetError(
+                "this model has not been fitted yet", remedy="call fit(table) or TEFM.load(folder)"
+            )
         return self.fitted_
 
     @property
@@ -355,14 +370,26 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
 
 def _table(X: Any) -> Any:
-    """One record as a dict and a list of dicts are tables too, and so is an array."""
+    """One record as a dict, a list of dicts, and whatever makes a two-dimensional array are tables too."""
     if isinstance(X, Mapping) and not any(isinstance(value, (list, tuple, np.ndarray)) for value in X.values()):
         return pl.DataFrame([dict(X)])
     if isinstance(X, list) and X and all(isinstance(record, Mapping) for record in X):
         return pl.DataFrame([dict(record) for record in X], infer_schema_length=None)
-    if isinstance(X, np.ndarray) and X.ndim == 2:
-        return pl.DataFrame({f"x{column}": X[:, column] for column in range(X.shape[1])})
-    return X
+    if issparse(X):
+        raise InputError("sparse input is not supported", remedy="give a dense array or a frame: X.toarray()")
+    is_array = isinstance(X, list) or (hasattr(X, "__array__") and not hasattr(X, "columns"))
+    if not is_array or isinstance(X, (str, Path)):
+        return X
+    array = np.asarray(X)
+    if array.ndim != 2:
+        raise InputError(
+            f"a table has two dimensions, this array has {array.ndim}",
+            value=array.shape,
+            remedy="Reshape your data: X.reshape(1, -1) for one record, X.reshape(-1, 1) for one field",
+        )
+    if np.iscomplexobj(array):
+        raise InputError("Complex data not supported", remedy="give real and imaginary parts as two columns")
+    return pl.DataFrame({f"x{column}": array[:, column].tolist() for column in range(array.shape[1])}, strict=False)
 
 
 def _opened(X: Any, y: Any, schema: Schema | None) -> Table:
@@ -370,7 +397,14 @@ def _opened(X: Any, y: Any, schema: Schema | None) -> Table:
     opened = open_table(_table(X))
     if y is None:
         return opened
-    labels = pl.Series(np.asarray(y).ravel())
+    column = schema.label if schema is not None and schema.label is not None else LABEL
+    try:
+        check_classification_targets(y)
+        labels = pl.Series(column_or_1d(y, warn=True))
+    except ValueError as error:
+        raise InputError(
+            f"y does not hold classes: {error}", remedy="give one class per row; cut a number into classes first"
+        ) from error
     frame = opened.frame()
     if len(labels) != frame.height:
         raise InputError(
@@ -378,15 +412,13 @@ def _opened(X: Any, y: Any, schema: Schema | None) -> Table:
             file=opened.name,
             remedy="give one label per row",
         )
-    column = schema.label if schema is not None and schema.label is not None else LABEL
     return open_table(frame.with_columns(labels.alias(column)), name=opened.name)
 
 
 def _typed(classes: tuple[str, ...], y: Any) -> NDArray[Any]:
     """The classes as the values of `y` that they stand for."""
     values = np.unique(np.asarray(y).ravel())
-    texts = text_of(pl.Series(values), ()).to_list()
-    by_text = dict(zip(texts, values, strict=True))
+    by_text = dict(zip(text_of(pl.Series(values), ()).to_list(), values, strict=True))
     return np.array([by_text[name] for name in classes])
 
 
