@@ -40,7 +40,8 @@ FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 FIGURES = re.compile(r"<!-- figures(?P<table>:[^\n]*?)?(?P<lines>\n.*?)?\s*-->\n(?P<rest>.*)", re.DOTALL)
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
-DECIMAL = re.compile(r"\d+\.\d+")
+#: A decimal number, but not that of a name such as TinyLlama-1.1B.
+DECIMAL = re.compile(r"(?<![\w.])(?<!\w-)\d+\.\d+(?!\w)")
 #: What must have a source: a mean with its spread, or three digits and more.
 CLAIM = re.compile(r"±\s+\d|\d\.\d{3}")
 #: How a text says that a figure is in no stored result. † is explained on the page, and needs no comment.
