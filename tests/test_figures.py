@@ -268,6 +268,29 @@ def test_swapped_figures_are_found() -> None:
             check_page(page)
 
 
+def test_any_other_digit_of_the_readme_is_found() -> None:
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    hidden = [found.span() for pattern in (FENCE, COMMENT) for found in pattern.finditer(page)]
+    places = [
+        found.end() - 1
+        for found in re.finditer(r"(?<![\w.])(?<!\w-)\d\.\d{3,}", page)
+        if not any(start <= found.start() < end for start, end in hidden)
+    ]
+    assert len(places) > 60
+    for place in places:
+        with pytest.raises(FigureError):
+            check_page(other_digit(page, place))
+
+
+def test_swapped_lines_of_the_readme_are_found() -> None:
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    for one, other in (("XGBoost on slots", "LightGBM on slots"), ("SHAP", "random"), ("unsupervised", "task-aware")):
+        swapped = page.replace(f"\n| {one} |", "\n| @ |").replace(f"\n| {other} |", f"\n| {one} |")
+        assert swapped.count("@") == page.count(f"\n| {one} |") > 0
+        with pytest.raises(FigureError):
+            check_page(swapped.replace("| @ |", f"| {other} |"))
+
+
 def test_a_figure_without_a_source_is_found() -> None:
     for body in ("AUROC 0.902", "AUROC 0.9 ± 0.1", "<!-- figures\n0.916 = not stored\n-->\nLightGBM scores 0.916."):
         with pytest.raises(FigureError):

@@ -10,9 +10,9 @@ from tefm.evaluate.tables.common import TITLES, made_of
 from tefm.evaluate.tables.rationalization import asked
 
 ABOUT = """Features are added in the order of a ranking until the language model, shown only these, gives the same
-answer with at least half of the evidence. *Passed* is the share of predictions that get there. The search goes on
-until the check passes, so nearly every ranking passes for every prediction that has any evidence, a random one
-included: compare the number of slots instead. *Default* is the share of predictions that the model also makes for an
+answer with at least half of the evidence. *Passed* is the share of predictions that get there. The search continues
+until the check passes, so every ranking passes for nearly every prediction that has any evidence, even a random one:
+compare the number of slots instead. *Default* is the share of predictions that the model also makes for an
 empty record; no features are shown for those. *Flips* is how often the answer changes when the rationale is removed.
 *Accuracy, values shuffled* uses the same masks on values of other sequences; compare it with *commonest class*.
 *Milliseconds* per sequence to rank its slots, all methods in one run on one machine, training not counted; KernelSHAP
