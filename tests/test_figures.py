@@ -25,7 +25,7 @@ from pathlib import Path
 
 import pytest
 
-from tefm.evaluate.table import Figure, Table
+from tefm.bench.table import Figure, Table
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results"

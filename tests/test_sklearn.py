@@ -73,7 +73,12 @@ def test_cross_validation_keeps_the_records_of_an_entity_together(fitted: TEFM) 
     table = stays(90)
     model = quick(Path(fitted.backbone), STAYS, tokenizer=fitted.tokenizer_, tune=QUICK["tune"], rationale="none")
     scores = cross_val_score(
-        model, table, table["died"].to_numpy(), groups=table["patient"].to_numpy(), cv=GroupKFold(2), error_score="raise"
+        model,
+        table,
+        table["died"].to_numpy(),
+        groups=table["patient"].to_numpy(),
+        cv=GroupKFold(2),
+        error_score="raise",
     )
     assert scores.shape == (2,)
     assert (scores > 0.8).all()

@@ -141,7 +141,11 @@ class Plan:
         )
 
     def rationales(
-        self, reading: Prediction, preset: Literal["default", "paper"] = "default", others: bool = False, **settings: Any
+        self,
+        reading: Prediction,
+        preset: Literal["default", "paper"] = "default",
+        others: bool = False,
+        **settings: Any,
     ) -> Rationales:
         small = QUICK_RATIONALE if self.quick else {}
         most, asked = (12, 2) if self.quick else (None, 60)
