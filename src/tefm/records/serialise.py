@@ -24,11 +24,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tefm.base.errors import InputError, SettingsError
+from tefm.records.columns import Columns, columns_of, value_names
 from tefm.records.flags import flags_of
 from tefm.records.readers.table import open_table
 from tefm.records.schema import Field, Schema
 from tefm.records.sequences import Sequences
-from tefm.records.vectorise import Columns, columns_of, value_names
 
 Format = Literal["prose", "compact", "csv", "json", "toon"]
 FORMATS: tuple[Format, ...] = get_args(Format)
