@@ -1,4 +1,4 @@
-"""Reading tables: every format gives the same values, large files come in batches, bad files are explained."""
+"""Reading tables: every format gives the same values, large files are read in batches, bad files are explained."""
 
 from __future__ import annotations
 
@@ -301,7 +301,7 @@ def test_arrow_types(tmp_path: Path) -> None:
         "json": (pa.json_(), ['{"a":1}', None], ['{"a":1}', None]),
         "map": (pa.struct([("map", pa.int8())]), [{"map": 1}, None], ['{"map":1}', None]),
     }
-    arrow = pa.table({name: pa.array(given, kind) for name, (kind, given, _) in values.items()})
+    arrow = pa.table({name: pa.array(cells, kind) for name, (kind, cells, _) in values.items()})
     expected = {name: read for name, (_, _, read) in values.items()}
     pq.write_table(arrow.drop_columns(["half"]), tmp_path / "t.parquet")
     assert open_table(arrow).frame().to_dict(as_series=False) == expected
@@ -406,7 +406,7 @@ def test_duckdb_is_optional(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         open_table(write(tmp_path / "t.duckdb", "x"), query="SELECT 1")
 
 
-# ---- what is wrong with a path, a file, a request -----------------------------------------------------------------
+# ---- bad paths, files and requests ----------------------------------------------------------------------------------
 
 
 def test_missing_paths(tmp_path: Path) -> None:

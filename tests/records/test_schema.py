@@ -105,7 +105,7 @@ def test_a_setting_left_empty_is_not_given() -> None:
     assert schema == Schema(fields=(Field(name="age", kind="number"),))
 
 
-def test_lookups_and_side_tables_are_looked_for_beside_the_schema(tmp_path: Path) -> None:
+def test_lookups_and_side_tables_are_relative_to_the_schema(tmp_path: Path) -> None:
     (tmp_path / "schema.yaml").write_text(
         """
         fields:
@@ -126,7 +126,7 @@ def test_fields_know_their_columns_names_and_limits() -> None:
         "fields: {lab_tests: number, dx: {kind: set, columns: [d1, d2]}, ward: {kind: category, title: Ward, top: 3}}"
     )
     assert schema.columns == ("lab_tests", "d1", "d2", "ward")
-    assert [field.shown for field in schema.fields] == ["lab tests", "dx", "Ward"]
+    assert [field.display_name for field in schema.fields] == ["lab tests", "dx", "Ward"]
     assert [field.limit for field in schema.fields] == [40, 200, 3]
 
 

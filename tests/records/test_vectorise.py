@@ -40,7 +40,7 @@ def reread(vectoriser: Vectoriser) -> Vectoriser:
 
 # ---- numbers --------------------------------------------------------------------------------------------------------
 
-#: anything a column of numbers may hold: any float, ties, many zeros, and what is no number
+#: anything a column of numbers may contain: any float, ties, many zeros, and values that are not numbers
 NUMBERS = st.lists(
     st.one_of(
         st.floats(),
@@ -79,7 +79,7 @@ def test_buckets_are_monotone_few_and_never_empty(values: list[float | None], bu
     size = vectoriser.layout.slots[0].size
     assert set(slots.tolist()) == set(range(1, size + 1))
     assert size <= buckets
-    if len(set(finite)) <= buckets:  # few values: each is told apart
+    if len(set(finite)) <= buckets:  # few values: each has its own bucket
         assert size == len(set(finite))
 
 
@@ -98,11 +98,11 @@ def test_many_zeros_take_one_bucket_and_leave_the_others_full() -> None:
     counts = np.bincount(vectoriser.transform(table)[:, 0])[1:]
     assert counts.tolist() == [70, 10, 10, 10]
     mapper = vectoriser.mappers[0]
-    assert [mapper.say(value) for value in range(1, 5)] == ["0", "1–10", "11–20", "≥ 21"]
+    assert [mapper.in_words(value) for value in range(1, 5)] == ["0", "1–10", "11–20", "≥ 21"]
 
 
 @pytest.mark.parametrize(
-    ("values", "buckets", "said"),
+    ("values", "buckets", "words_of_buckets"),
     [
         ([1, 2, 3, 4, 5, 6], 3, ["≤ 2", "3–4", "≥ 5"]),
         ([7, 7, 7], 10, ["7"]),
@@ -110,11 +110,13 @@ def test_many_zeros_take_one_bucket_and_leave_the_others_full() -> None:
         ([1, 9], 1, ["1–9"]),
     ],
 )
-def test_a_bucket_is_said_as_the_range_of_its_training_values(
-    values: list[float], buckets: int, said: list[str]
+def test_a_bucket_is_written_as_the_range_of_its_training_values(
+    values: list[float], buckets: int, words_of_buckets: list[str]
 ) -> None:
     mapper = NumberMapper.fit("x", np.array(values, dtype=float), buckets, unit="days")
-    assert [mapper.say(value) for value in range(1, len(said) + 1)] == [f"{words} days" for words in said]
+    assert [mapper.in_words(value) for value in range(1, len(words_of_buckets) + 1)] == [
+        f"{words} days" for words in words_of_buckets
+    ]
 
 
 def test_a_bucket_decodes_to_a_value_that_was_seen() -> None:
@@ -147,7 +149,7 @@ def test_categories_are_numbered_by_frequency(values: list[str | None], top: int
     table = pl.DataFrame({"x": pl.Series(values, dtype=pl.String)})
     vectoriser = Vectoriser.fit(table, schema_of(Field(name="x", kind="category", top=top)))
     counts = Counter(word for value in values if (word := known(value)) is not None)
-    counts.pop(OTHER, None)  # a decoded table holds it, and it stays what it means
+    counts.pop(OTHER, None)  # it occurs in a decoded table, where it keeps its meaning
     frequent = sorted(counts, key=lambda word: (-counts[word], word))[:top]
     for rows in (values, new):
         slots = vectoriser.transform(pl.DataFrame({"x": pl.Series(rows, dtype=pl.String)}))
@@ -165,7 +167,7 @@ def test_an_unseen_value_is_other() -> None:
     slots = vectoriser.transform(pl.DataFrame({"ward": ["Z", None, "B"]}))
     assert slots[:, 0].tolist() == [3, 0, 2]
     assert vectoriser.inverse(slots)["ward"].to_list() == [OTHER, None, "B"]
-    assert [vectoriser.mappers[0].say(value) for value in (1, 3)] == ["A", "other"]
+    assert [vectoriser.mappers[0].in_words(value) for value in (1, 3)] == ["A", "other"]
 
 
 def test_codes_with_gaps_are_the_same_words_as_without() -> None:
@@ -359,7 +361,7 @@ def test_names_come_from_the_schema_or_a_lookup(tmp_path: Path) -> None:
     mapper = vectoriser.mappers[0]
     # what the schema says goes before the lookup; names of values that do not occur are not kept
     assert mapper.model_dump()["names"] == {"428": "Heart failure", "250": "Diabetes mellitus"}
-    assert [mapper.say(value) for value in (1, 2, 3, 4)] == ["Heart failure", "111", "Diabetes mellitus", "other"]
+    assert [mapper.in_words(value) for value in (1, 2, 3, 4)] == ["Heart failure", "111", "Diabetes mellitus", "other"]
 
 
 # ---- a whole table --------------------------------------------------------------------------------------------------
@@ -471,9 +473,9 @@ def test_a_table_that_does_not_fit_shows_the_difference(tmp_path: Path, explaine
     )
     assert "weight" not in str(error)
     roles = {"entity": "patient", "time": "admitted", "label": "died", "text": ("note",), "ignore": ("row_id",)}
-    known = {"patient": 1, "admitted": 2, "died": 0, "note": "x", "row_id": 3}
+    values = {"patient": 1, "admitted": 2, "died": 0, "note": "x", "row_id": 3}
     schema = FIELDS.model_copy(update=roles)
-    renamed = TABLE.rename({"age": "Age"}).with_columns(**{name: pl.lit(value) for name, value in known.items()})
+    renamed = TABLE.rename({"age": "Age"}).with_columns(**{name: pl.lit(value) for name, value in values.items()})
     error = explained(InputError, lambda: Vectoriser.fit(renamed, schema), "− age ", "+ Age ")
     assert str(error).count("+ ") == 1
     explained(InputError, lambda: vectoriser.readable(tmp_path / "new.csv"), "− age ")
@@ -548,7 +550,7 @@ def test_rare_words_are_dropped_when_there_are_too_many(monkeypatch: pytest.Monk
     monkeypatch.setattr(read, "BATCH_CELLS", 100)
     words = [f"rare {i}" if i % 2 else f"often {i % 6}" for i in range(1_000)]
     vectoriser = Vectoriser.fit(pl.DataFrame({"x": words}), schema_of(Field(name="x", kind="category", top=3)))
-    assert [vectoriser.mappers[0].say(value) for value in (1, 2, 3)] == ["often 0", "often 2", "often 4"]
+    assert [vectoriser.mappers[0].in_words(value) for value in (1, 2, 3)] == ["often 0", "often 2", "often 4"]
 
 
 def test_a_set_without_its_count_has_flags_alone() -> None:

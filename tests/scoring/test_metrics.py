@@ -122,7 +122,7 @@ def test_calibrated_probabilities_have_next_to_no_calibration_error() -> None:
     )
 
 
-def test_the_positive_class_is_the_second_one_unless_told() -> None:
+def test_the_positive_class_is_the_second_one_by_default() -> None:
     p, labels = draw(2, 0)
     first, second = (score(p, labels, names(2), positive=c, resamples=0) for c in (0, 1))
     assert first.auroc.value == pytest.approx(second.auroc.value)

@@ -10,10 +10,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tefm.base.errors import InputError
-from tefm.records.mappers import concatenated
 from tefm.records.readers.table import Table, open_table
 from tefm.records.schema import Field, Schema, Side
-from tefm.records.words import Words, numbers_of, split_strings, text_of, word_ids, words_of
+from tefm.records.words import Words, concatenated, numbers_of, split_strings, text_of, word_ids, words_of
 
 #: A batch has at most this many records.
 BATCH_ROWS = 1 << 17

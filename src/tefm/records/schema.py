@@ -91,7 +91,7 @@ class Field(BaseModel):
         return self.columns or (self.name,)
 
     @property
-    def shown(self) -> str:
+    def display_name(self) -> str:
         """The field's display name."""
         return self.title or self.name.replace("_", " ").strip()
 

@@ -31,11 +31,11 @@ from tefm.records.mappers import (
     Mapper,
     NumberMapper,
     SetMapper,
-    distinct_pairs,
     most_frequent,
 )
 from tefm.records.readers.table import Table, open_table
 from tefm.records.schema import TRUE_WORDS, Field, Schema
+from tefm.records.words import distinct_pairs
 
 __all__ = ["Vectoriser", "needed_columns"]
 

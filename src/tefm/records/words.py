@@ -8,7 +8,7 @@ Shapes: N records.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -58,6 +58,21 @@ def words_of(series: pl.Series, missing: Iterable[str]) -> Words:
     ids_N = np.array([index.get(word, -1) for word in words])[ids_N]
     present = ids_N >= 0
     return Words(rows[present], ids_N[present], vocabulary)
+
+
+def concatenated(parts: Sequence[Words]) -> Words:
+    """The words of several columns as one."""
+    vocabulary = list(dict.fromkeys(word for part in parts for word in part.vocabulary))
+    index = {word: position for position, word in enumerate(vocabulary)}
+    ids = [np.array([index[word] for word in part.vocabulary], dtype=np.int64)[part.ids] for part in parts]
+    return Words(np.concatenate([part.rows for part in parts]), np.concatenate(ids), vocabulary)
+
+
+def distinct_pairs(words: Words) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Each (row, word) once."""
+    size = max(len(words.vocabulary), 1)
+    pairs = np.unique(words.rows * size + words.ids)
+    return pairs // size, pairs % size
 
 
 def split_strings(series: pl.Series, delimiter: str) -> pl.Series:

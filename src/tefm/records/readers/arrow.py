@@ -1,4 +1,4 @@
-"""Arrow IPC files and streams, and the way from Arrow data to polars frames that other formats share."""
+"""Arrow IPC files and streams, and the conversion of Arrow data to polars frames, which other formats share."""
 
 from __future__ import annotations
 
