@@ -111,7 +111,7 @@ def test_folders_that_are_no_bundle(saved: Path, tmp_path: Path, explained: Expl
 
 def test_a_foreign_folder_is_not_overwritten(fitted: TEFM, tmp_path: Path, explained: Explained) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    explained(InputError, lambda: fitted.save(tmp_path), tmp_path, "not ours")
+    explained(InputError, lambda: fitted.save(tmp_path), tmp_path, "not written by tefm")
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 

@@ -231,7 +231,7 @@ def test_save_and_load(fitted, tmp_path):
     fitted.save(tmp_path / "tok")  # our own folder may be replaced
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "mine.txt").write_text("keep me")
-    with pytest.raises(InputError, match="not ours"):
+    with pytest.raises(InputError, match="not written by tefm"):
         fitted.save(tmp_path / "notes")
     assert (tmp_path / "notes" / "mine.txt").read_text() == "keep me"
 
