@@ -7,10 +7,9 @@ import time
 import numpy as np
 import polars as pl
 import pytest
-from sklearn.metrics import roc_auc_score
 
 from tefm.records.layout import Layout, Slot
-from tefm.records.leakage import _auc, check_leakage, label_copies
+from tefm.records.leakage import check_leakage, label_copies
 from tefm.records.schema import Schema
 
 N = 2000
@@ -129,13 +128,6 @@ def test_labels_of_any_type(rng, encode):
     slots, died = clean(rng), rng.random(N) < 0.5
     slots[:, 0] = 1 + died
     assert [leak.field for leak in check_leakage(slots, LAYOUT, encode(died))] == ["age"]
-
-
-def test_auc_agrees_with_scikit_learn(rng):
-    score = np.array([0.2, 0.5, 0.2, 0.9, 0.5])
-    values, inside = rng.integers(0, 5, 300), rng.random(300) < 0.4
-    counts = [np.bincount(values[which], minlength=5) for which in (inside, ~inside)]
-    assert _auc(score, *counts) == pytest.approx(roc_auc_score(inside, score[values]))
 
 
 def test_is_quick_on_many_records(rng):

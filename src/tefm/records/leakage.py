@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from tefm.records import roles
 from tefm.records.layout import Layout, Slots
 from tefm.records.schema import Schema
+from tefm.scoring.metrics import auroc
 
 #: Fewer records of a class (or of all others) are not judged: ten in each half rank perfectly
 #: by chance once in C(20, 10) = 184,756 times, and both halves must.
@@ -165,18 +166,9 @@ def _auc_of_class(table_VLH: NDArray[np.int64], label: int) -> float:
     all_VH = table_VLH.sum(axis=1)
     overall_H = inside_VH.sum(axis=0) / all_VH.sum(axis=0)
     rate_VH = (inside_VH + PRIOR * overall_H) / (all_VH + PRIOR)
-    outside_VH = all_VH - inside_VH
-    return sum(_auc(rate_VH[:, half], inside_VH[:, 1 - half], outside_VH[:, 1 - half]) for half in (0, 1)) / 2
-
-
-def _auc(score_V: NDArray[np.float64], inside_V: NDArray[np.int64], outside_V: NDArray[np.int64]) -> float:
-    """The chance that a record inside has a higher score than one outside; equal scores count half."""
-    order = np.argsort(score_V)
-    ties = np.flatnonzero(np.diff(score_V[order], prepend=-1.0))
-    inside = np.add.reduceat(inside_V[order], ties)
-    outside = np.add.reduceat(outside_V[order], ties)
-    below = np.cumsum(outside) - outside / 2
-    return float(inside @ below / (inside.sum() * outside.sum()))
+    is_inside = np.repeat([True, False], len(table_VLH))
+    counts_H = np.concatenate([inside_VH, all_VH - inside_VH]).T
+    return sum(auroc(np.tile(rate_VH[:, half], 2), is_inside, counts_H[1 - half]) for half in (0, 1)) / 2
 
 
 def _presence(
