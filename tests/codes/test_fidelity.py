@@ -107,9 +107,9 @@ def test_results_are_plain_json() -> None:
 def test_what_does_not_fit_is_named() -> None:
     with pytest.raises(InputError, match="no records"):
         mode_of(X[:0], LAYOUT)
-    with pytest.raises(InputError, match="4 slots, the layout has 5"):
+    with pytest.raises(InputError, match="4 slots, but the layout has 5"):
         mode_of(X[:, :4], LAYOUT)
-    with pytest.raises(InputError, match="do not fit together"):
+    with pytest.raises(InputError, match="do not match"):
         measure(X, BACK[:3], LAYOUT, mode_of(X, LAYOUT))
 
 

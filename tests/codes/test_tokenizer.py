@@ -194,7 +194,7 @@ def test_killed_and_resumed_gives_the_same_weights(tmp_path):
 def test_a_checkpoint_of_something_else_is_refused(tmp_path):
     checkpoint = tmp_path / "run.checkpoint"
     torch.save({"fingerprint": "another"}, checkpoint)
-    with pytest.raises(ArtefactError, match="other data or other settings"):
+    with pytest.raises(SettingsError, match="other data or other settings"):
         RecordTokenizer(**TINY).fit(table(), SCHEMA, checkpoint=checkpoint)
     checkpoint.write_bytes(b"half a file")
     with pytest.raises(ArtefactError, match="cannot be read"):

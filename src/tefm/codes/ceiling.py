@@ -116,7 +116,9 @@ def _check_rows(
 
 def _check_classes(classes: NDArray[Any], parts: Mapping[str, NDArray[np.int64]]) -> None:
     if len(classes) < 2:
-        raise InputError(f"the label has {len(classes)} classes, but prediction needs two", remedy="choose another label")
+        raise InputError(
+            f"the label has {len(classes)} classes, but prediction needs two", remedy="choose another label"
+        )
     for part, labels_N in parts.items():
         missing = np.setdiff1d(np.arange(len(classes)), labels_N)
         if len(missing):
