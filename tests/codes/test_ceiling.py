@@ -25,18 +25,18 @@ LABELS = np.where(A + B > 15, "died", "alive")
 
 
 def test_codes_that_carry_half_of_the_signal() -> None:
-    """The label is a sum of two slots; the codes know one of them, under shuffled names."""
+    """The label is a sum of two slots; the codes contain one of them, under shuffled names."""
     codes = RNG.permutation(16)[A][:, None]
     noise = RNG.integers(0, 16, (N, 1))
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # a user sees none of LightGBM's or scikit-learn's warnings
-        got = ceiling(
+        scores = ceiling(
             {"raw slots": RAW, "codes": codes, "noise": noise}, LABELS, TRAIN, TEST, categorical={"codes": range(1)}
         )
-    assert list(got) == ["raw slots", "codes", "noise"]
-    raw, coded, guess = got.values()
+    assert list(scores) == ["raw slots", "codes", "noise"]
+    raw, coded, guess = scores.values()
     assert raw.auroc > 0.99 and raw.accuracy > 0.95 and raw.macro_f1 > 0.95
-    best = roc_auc_score(LABELS[TEST] == "died", A[TEST])  # what the known slot tells at best
+    best = roc_auc_score(LABELS[TEST] == "died", A[TEST])  # the best possible with one slot
     assert coded.auroc == pytest.approx(best, abs=0.01)
     assert 0.75 < coded.auroc < 0.90
     assert guess.auroc == pytest.approx(0.5, abs=4 * guess.auroc_se)
@@ -52,8 +52,8 @@ def test_same_seed_same_score() -> None:
 
 def test_several_classes() -> None:
     labels = np.digitize(A + B, [10, 20])
-    got = ceiling({"raw": RAW, "half": RAW[:, :1]}, labels, TRAIN, TEST)
-    assert got["raw"].auroc > 0.99 > 0.9 > got["half"].auroc > 0.7
+    scores = ceiling({"raw": RAW, "half": RAW[:, :1]}, labels, TRAIN, TEST)
+    assert scores["raw"].auroc > 0.99 > 0.9 > scores["half"].auroc > 0.7
 
 
 def test_rows_outside_both_parts_do_not_count() -> None:
