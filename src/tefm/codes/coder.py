@@ -160,7 +160,8 @@ class SlotCoder:
     def _tensor(self, slots_ND: NDArray[Any]) -> torch.Tensor:
         if slots_ND.shape[1] != self.layout.width:
             raise InputError(
-                f"the records have {slots_ND.shape[1]} slots, but the tokenizer was fitted on {self.layout.width}"
+                f"the records have {slots_ND.shape[1]} slots, but the tokenizer was fitted on {self.layout.width}",
+                remedy="vectorise them with the vectoriser of this tokenizer",
             )
         return torch.from_numpy(np.ascontiguousarray(slots_ND)).to(self.device)
 
@@ -168,9 +169,14 @@ class SlotCoder:
         codes_NK = np.asarray(codes_NK)
         levels, entries = self.config.levels, self.config.entries
         if codes_NK.ndim != 2 or codes_NK.shape[1] != levels:
-            raise InputError(f"codes must be rows of {levels} numbers; these have the shape {codes_NK.shape}")
+            raise InputError(
+                f"codes must be rows of {levels} numbers; these have the shape {codes_NK.shape}",
+                remedy="decode with the tokenizer that encoded them",
+            )
         if not np.issubdtype(codes_NK.dtype, np.integer):
-            raise InputError(f"codes must be whole numbers, not {codes_NK.dtype}")
+            raise InputError(
+                f"codes must be whole numbers, not {codes_NK.dtype}", remedy="give the codes as `encode` returns them"
+            )
         outside = (codes_NK < 0) | (codes_NK >= entries)
         if outside.any():
             raise InputError(
