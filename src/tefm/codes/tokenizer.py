@@ -1,4 +1,4 @@
-"""`RecordTokenizer`: the first stage as a user sees it. fit, encode, decode, save, load.
+"""`RecordTokenizer`: the first stage as users see it. fit, encode, decode, save, load.
 
 A table goes through the `Vectoriser` (records/) into slots and through the `SlotCoder` into codes.
 """
@@ -56,7 +56,7 @@ class RecordTokenizer:
         **settings: Any,
     ) -> None:
         if config is not None and settings:
-            raise SettingsError("give a config or single settings, not both", value=min(settings))
+            raise SettingsError("give either a config or single settings, not both", value=min(settings))
         self.coder = SlotCoder(config or TokenizerConfig.preset(preset, **settings), device=device)
         self.vectoriser_: Vectoriser | None = None
 
@@ -74,9 +74,7 @@ class RecordTokenizer:
     @property
     def vectoriser(self) -> Vectoriser:
         if self.vectoriser_ is None:
-            raise NotFittedError(
-                "this tokenizer has not learned anything yet", remedy="call fit(table) or load(folder)"
-            )
+            raise NotFittedError("this tokenizer is not fitted yet", remedy="call fit(table) or load(folder)")
         return self.vectoriser_
 
     @property
@@ -97,8 +95,8 @@ class RecordTokenizer:
         """Learn slots and codes from the training rows of a table.
 
         `validation` is a table for early stopping; without one, a tenth of the entities (or rows) is held out.
-        Codes are task-aware when the schema names a label, unless `task_aware=False`. With `checkpoint`, a run
-        that was killed goes on from there when the same call is made again.
+        Codes are task-aware when the schema names a label, unless `task_aware=False`. With `checkpoint` (a file),
+        an interrupted run resumes when the same call is made again.
         """
         table = open_table(source)
         schema = schema or infer_schema(table)
@@ -109,11 +107,13 @@ class RecordTokenizer:
                 "task-aware codes need the label",
                 file=table.name,
                 column=schema.label,
-                remedy="name it as `label:` in the schema, or learn without it (task_aware=False, --unsupervised)",
+                remedy="name it under `label:` in the schema, or learn without it (task_aware=False, --unsupervised)",
             )
         if schema.entity is not None and schema.entity not in table.columns:
             remedy = did_you_mean(schema.entity, table.columns)
-            raise InputError("the entity is not in the table", file=table.name, column=schema.entity, remedy=remedy)
+            raise InputError(
+                "the entity column is not in the table", file=table.name, column=schema.entity, remedy=remedy
+            )
         vectoriser = Vectoriser.fit(table, schema, seed=self.config.seed)
         x_ND, labels_N, groups_N = _training_rows(vectoriser, table, self.config)
         if task_aware:
@@ -137,12 +137,12 @@ class RecordTokenizer:
         return np.concatenate(parts) if parts else np.zeros((0, self.config.levels), dtype=np.uint16)
 
     def batches(self, source: Any, beside: Sequence[str] = ()) -> Iterator[tuple[Codes, pl.DataFrame]]:
-        """Codes batch by batch, with other columns of the same rows; the next batch is read while one is encoded."""
+        """Codes batch by batch, with the columns `beside` of the same rows; the next batch is read during encoding."""
         vectorised = self.vectoriser.batches_beside(source, beside)
-        with ThreadPoolExecutor(max_workers=1) as ahead:
-            coming = ahead.submit(next, vectorised, None)
-            while (batch := coming.result()) is not None:
-                coming = ahead.submit(next, vectorised, None)
+        with ThreadPoolExecutor(max_workers=1) as reader:
+            upcoming = reader.submit(next, vectorised, None)
+            while (batch := upcoming.result()) is not None:
+                upcoming = reader.submit(next, vectorised, None)
                 slots_ND, frame = batch
                 yield self.coder.encode(slots_ND), frame
 
@@ -162,7 +162,7 @@ class RecordTokenizer:
 
     @staticmethod
     def is_saved(folder: Path) -> bool:
-        """Whether `folder` holds a whole tokenizer."""
+        """Whether `folder` contains a complete tokenizer."""
         return is_whole(folder, KIND)
 
     @classmethod
@@ -189,26 +189,26 @@ class RecordTokenizer:
 def _training_rows(
     vectoriser: Vectoriser, table: Table, config: TokenizerConfig
 ) -> tuple[Slots, NDArray[Any] | None, NDArray[Any] | None]:
-    """Slots, labels and entities of the training rows; of a table longer than `max_rows`, a uniform sample."""
+    """Slots, labels and entities of the training rows; a uniform sample if the table has more than `max_rows`."""
     schema = vectoriser.table_schema
     roles = [name for name in (schema.label, schema.entity) if name is not None and name in table.columns]
     rng = np.random.default_rng(config.seed)
-    kept: list[NDArray[Any]] = []  # a random key per row, its slots, and one column per role
+    rows: list[NDArray[Any]] = []  # a random key per row, its slots, and one column per role
     for slots_ND, frame in vectoriser.batches_beside(table, roles):
-        part = [rng.random(len(slots_ND)), slots_ND]
-        part += [text_of(frame[name], schema.missing_words).to_numpy() for name in roles]
-        kept = [np.concatenate(pair) for pair in zip(kept, part, strict=True)] if kept else part
-        if len(kept[0]) > config.max_rows:
-            smallest = np.sort(np.argpartition(kept[0], config.max_rows)[: config.max_rows])
-            kept = [values[smallest] for values in kept]
-    columns = dict(zip(roles, kept[2:], strict=True))
+        batch = [rng.random(len(slots_ND)), slots_ND]
+        batch += [text_of(frame[name], schema.missing_words).to_numpy() for name in roles]
+        rows = [np.concatenate(pair) for pair in zip(rows, batch, strict=True)] if rows else batch
+        if len(rows[0]) > config.max_rows:
+            smallest = np.sort(np.argpartition(rows[0], config.max_rows)[: config.max_rows])
+            rows = [values[smallest] for values in rows]
+    columns = dict(zip(roles, rows[2:], strict=True))
     labels = columns.get(schema.label) if schema.label else None
-    owners = columns.get(schema.entity) if schema.entity else None
-    if owners is not None and (missing := sum(owner is None for owner in owners)):
+    entities = columns.get(schema.entity) if schema.entity else None
+    if entities is not None and (missing := sum(entity is None for entity in entities)):
         raise InputError(
-            f"{missing} of {len(owners)} training rows have no entity",
+            f"{missing} of {len(entities)} training rows have no entity",
             file=table.name,
             column=schema.entity,
-            remedy="drop these rows, or fill in whom they belong to",
+            remedy="drop these rows, or fill in their entity",
         )
-    return kept[1], labels, None if owners is None else owners.astype(str)
+    return rows[1], labels, None if entities is None else entities.astype(str)
