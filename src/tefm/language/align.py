@@ -59,7 +59,7 @@ def align(
         batch_of,
         config.total_steps(len(x_ND)),
         config,
-        what="aligning codes and words",
+        title="aligning codes and words",
         checkpoint=checkpoint,
         fingerprint=data_fingerprint(x_ND, codes_NK) if checkpoint else "",
     )

@@ -65,7 +65,7 @@ def tune(
         batch_of,
         config.total_steps(len(examples)),
         config,
-        what="learning to answer",
+        title="fine-tuning the language model",
         validate=validate if validation is not None and len(validation) else None,
         checkpoint=checkpoint,
         fingerprint=data_fingerprint(*(example.ids for example in examples), training.labels_N) if checkpoint else "",
