@@ -1,4 +1,4 @@
-"""Random parts of records, to learn from: whoever is asked about a rationale later has seen its like.
+"""Random parts of records for training, so that the model has seen inputs like those of a rationale.
 
 Shapes: S sequences, N records of all of them, D slots.
 """
@@ -15,8 +15,8 @@ from tefm.records.sequences import Sequences
 def random_keep(sequences: Sequences, rng: np.random.Generator, least: float = 0.03) -> Keep:
     """A random part of the present slots of each record.
 
-    The share is drawn per sequence, evenly on a logarithmic scale, for one slot and two are what is judged hardest;
-    one record in twenty is empty.
+    The share is drawn per sequence, uniformly on a logarithmic scale, because inputs of one or two slots are the
+    hardest; one record in twenty is empty.
     """
     share_S = np.exp(rng.uniform(np.log(least), 0.0, len(sequences)))
     present_ND = sequences.x_ND > 0
@@ -27,13 +27,13 @@ def random_keep(sequences: Sequences, rng: np.random.Generator, least: float = 0
 
 
 def with_masked_copies(sequences: Sequences, encode: Encode, copies: int, seed: int) -> Sequences:
-    """The codes of sequences, and after them of so many copies of each of which only a random part is kept.
+    """The codes of all sequences, followed by `copies` copies of each with a random part of its slots.
 
-    A language model that reads whole records only has never been told what to say of one with three features, and
-    says something all the same: the check of a rationale would rest on that.
+    A language model trained on whole records only has never learned what to predict from three features, and predicts
+    something all the same; the check of a rationale would depend on that.
     """
     rng = np.random.default_rng((seed, 4))
-    many = sequences.select(np.tile(np.arange(len(sequences)), 1 + copies))
+    repeated = sequences.select(np.tile(np.arange(len(sequences)), 1 + copies))
     masks = [np.ones(sequences.x_ND.shape, dtype=bool), *(random_keep(sequences, rng) for _ in range(copies))]
-    masked = many.masked(np.concatenate(masks))
+    masked = repeated.masked(np.concatenate(masks))
     return masked.with_values(encode(masked.x_ND))
