@@ -1,4 +1,4 @@
-"""Random parts of records, to learn from: whoever is asked about a rationale later has seen its like.
+"""Random parts of records for training, so that the model has seen inputs like those of a rationale.
 
 Shapes: S sequences, N records of all of them, D slots.
 """
@@ -18,8 +18,8 @@ from tefm.records.sequences import Sequences
 def random_keep(sequences: Sequences, rng: np.random.Generator, least: float = 0.03) -> Keep:
     """A random part of the present slots of each record.
 
-    The share is drawn per sequence, evenly on a logarithmic scale, for one slot and two are what is judged hardest;
-    one record in twenty is empty.
+    The share is drawn per sequence, uniformly on a logarithmic scale, because inputs of one or two slots are the
+    hardest; one record in twenty is empty.
     """
     share_S = np.exp(rng.uniform(np.log(least), 0.0, len(sequences)))
     present_ND = sequences.x_ND > 0
