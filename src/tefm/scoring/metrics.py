@@ -178,7 +178,7 @@ def paired_difference(
     Both are resampled together, so sequences that are hard for both do not widen the interval.
     """
     if metric not in METRICS:
-        raise SettingsError("not a known metric", value=metric, remedy=f"choose one of {', '.join(METRICS)}")
+        raise SettingsError("not a valid metric", value=metric, remedy=f"choose one of {', '.join(METRICS)}")
     a = _checked(a_probabilities_NQ, labels_N, a_predicted_N, positive)
     b = _checked(b_probabilities_NQ, labels_N, b_predicted_N, positive)
     compute = METRICS[metric]
@@ -241,19 +241,22 @@ def _class_numbers(numbers_N: NDArray[Any], shape: tuple[int, ...], name: str) -
     return numbers_N.astype(np.int64)
 
 
+#: Each metric of `score`: one value per row of counts.
 METRICS: Mapping[Metric, Callable[[_Sample, Floats], Floats]] = {
-    "auroc": lambda of, counts_RN: weighted.macro(
-        weighted.auroc, of.probabilities_NQ, of.labels_N, counts_RN, positive=of.positive
+    "auroc": lambda sample, counts_RN: weighted.macro(
+        weighted.auroc, sample.probabilities_NQ, sample.labels_N, counts_RN, positive=sample.positive
     ),
-    "auprc": lambda of, counts_RN: weighted.macro(
-        weighted.average_precision, of.probabilities_NQ, of.labels_N, counts_RN, positive=of.positive
+    "auprc": lambda sample, counts_RN: weighted.macro(
+        weighted.average_precision, sample.probabilities_NQ, sample.labels_N, counts_RN, positive=sample.positive
     ),
-    "accuracy": lambda of, counts_RN: weighted.mean(of.predicted_N == of.labels_N, counts_RN),
-    "macro_f1": lambda of, counts_RN: weighted.macro_f1(
-        of.labels_N, of.predicted_N, of.probabilities_NQ.shape[1], counts_RN
+    "accuracy": lambda sample, counts_RN: weighted.mean(sample.predicted_N == sample.labels_N, counts_RN),
+    "macro_f1": lambda sample, counts_RN: weighted.macro_f1(
+        sample.labels_N, sample.predicted_N, sample.probabilities_NQ.shape[1], counts_RN
     ),
-    "brier": lambda of, counts_RN: weighted.brier(of.probabilities_NQ, of.labels_N, counts_RN, positive=of.positive),
-    "ece": lambda of, counts_RN: weighted.calibration_error(
-        of.probabilities_NQ, of.labels_N, of.predicted_N, counts_RN
+    "brier": lambda sample, counts_RN: weighted.brier(
+        sample.probabilities_NQ, sample.labels_N, counts_RN, positive=sample.positive
+    ),
+    "ece": lambda sample, counts_RN: weighted.calibration_error(
+        sample.probabilities_NQ, sample.labels_N, sample.predicted_N, counts_RN
     ),
 }
