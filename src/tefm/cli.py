@@ -32,14 +32,14 @@ TableArg = Annotated[
 QueryOption = Annotated[str | None, typer.Option(help="SQL query, for a DuckDB file")]
 SchemaOption = Annotated[Path | None, typer.Option(help="schema YAML; inferred when left out")]
 JsonOption = Annotated[bool, typer.Option("--json", help="print JSON for machines")]
-EntityOption = Annotated[str | None, typer.Option(help="column that says whose record it is")]
-TimeOption = Annotated[str | None, typer.Option(help="column that orders an entity's records")]
+EntityOption = Annotated[str | None, typer.Option(help="column that names the entity, e.g. the patient")]
+TimeOption = Annotated[str | None, typer.Option(help="column that orders the records of an entity")]
 LabelOption = Annotated[str | None, typer.Option(help="column to predict")]
 DeviceOption = Annotated[str | None, typer.Option(help="cpu or cuda; the GPU when there is one")]
 
 
 def main() -> NoReturn:
-    """Run the command line; an error of the user's input is one clear message, never a traceback."""
+    """Run the command line; a user error is one clear message, never a traceback."""
     warnings.showwarning = partial(_warned, otherwise=warnings.showwarning)
     try:
         app(standalone_mode=True)
@@ -78,7 +78,7 @@ def inspect(
     schema_out: Annotated[Path | None, typer.Option("--out", help="write the schema here, to edit it")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Look at a table: what each column probably is, and what gives the label away."""
+    """Look at a table: the probable kind of each column, and columns that leak the label."""
     from tefm.records.infer import schema_of
     from tefm.records.readers.table import open_table
     from tefm.show.terminal import schema_table
@@ -120,10 +120,10 @@ def tokenize(
     label: LabelOption = None,
     query: QueryOption = None,
     preset: Annotated[str, typer.Option(help="default, or paper for the paper's plain objective")] = "default",
-    unsupervised: Annotated[bool, typer.Option("--unsupervised", help="codes that do not see the label")] = False,
-    levels: Annotated[int | None, typer.Option(help="K, the numbers per record")] = None,
-    entries: Annotated[int | None, typer.Option(help="C, the entries per level")] = None,
-    buckets: Annotated[int | None, typer.Option(help="B, the buckets of every number")] = None,
+    unsupervised: Annotated[bool, typer.Option("--unsupervised", help="codes that do not use the label")] = False,
+    levels: Annotated[int | None, typer.Option(help="K, the number of levels: a record becomes K codes")] = None,
+    entries: Annotated[int | None, typer.Option(help="C, the codebook entries per level")] = None,
+    buckets: Annotated[int | None, typer.Option(help="B, the buckets of every number field")] = None,
     steps: Annotated[int | None, typer.Option(help="training steps")] = None,
     seed: Annotated[int, typer.Option(help="random seed")] = 0,
     settings: Annotated[list[str] | None, typer.Option("--set", help="any other setting, as name=value")] = None,
@@ -175,7 +175,7 @@ def encode(
     device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write the codes of a table's records, with entity, time and label beside them, in bounded memory."""
+    """Encode a table to Parquet, with entity, time and label, in bounded memory."""
     from tefm.codes.stream import encode_to_parquet
     from tefm.codes.tokenizer import RecordTokenizer
 
@@ -249,13 +249,13 @@ def doctor(
 
 @app.command(epilog="Example: tefm fit task.yaml --out model")
 def fit(
-    task: Annotated[Path, typer.Argument(help="task YAML: table, entity, time, label, and what else differs")],
+    task: Annotated[Path, typer.Argument(help="task YAML: table, entity, time, label, and any settings")],
     folder: Annotated[Path, typer.Option("--out", help="folder for the model")],
     backbone: Annotated[str | None, typer.Option(help="smollm2-135m, a folder, or a hub id")] = None,
-    layers: Annotated[int | None, typer.Option(help="first blocks of the backbone that are kept")] = None,
+    layers: Annotated[int | None, typer.Option(help="use only the first N transformer blocks of the backbone")] = None,
     inputs: Annotated[str | None, typer.Option(help="codes, or text for the raw-text baseline")] = None,
     align: Annotated[str | None, typer.Option(help="auto, none, default, paper")] = None,
-    unsupervised: Annotated[bool, typer.Option("--unsupervised", help="codes that do not see the label")] = False,
+    unsupervised: Annotated[bool, typer.Option("--unsupervised", help="codes that do not use the label")] = False,
     compare: Annotated[bool, typer.Option(help="fit LightGBM and logistic regression on the same split")] = True,
     seed: Annotated[int | None, typer.Option(help="random seed of the model")] = None,
     device: DeviceOption = None,
@@ -294,7 +294,7 @@ def predict(
     device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Predict every sequence of a table: its class and the probability of each."""
+    """Predict every sequence of a table: its class and the probability of each class."""
     from tefm.base.files import replacing
     from tefm.model import TEFM
     from tefm.records.readers.table import open_table
@@ -319,10 +319,11 @@ def explain(
     model: Annotated[Path, typer.Argument(help="folder of a model")],
     table: TableArg,
     keep: Annotated[
-        str | None, typer.Option(help="share of the slots to keep, like 5%; the smallest that passes when left out")
+        str | None,
+        typer.Option(help="share of the slots to keep, like 5%; by default the smallest rationale that passes"),
     ] = None,
     of: Annotated[str, typer.Option(help="what --keep is a share of: all slots, or those present in a record")] = "all",
-    over: Annotated[str, typer.Option(help="spend the share on each record, or over the whole sequence")] = "sequence",
+    over: Annotated[str, typer.Option(help="keep the share of each record, or of the whole sequence")] = "sequence",
     by: Annotated[str, typer.Option(help="count every slot, or fields: a set counts the values it has")] = "slot",
     entity: Annotated[list[str] | None, typer.Option(help="explain only this one; may be given several times")] = None,
     limit: Annotated[int, typer.Option(help="cards to print, at most")] = 3,
@@ -390,7 +391,7 @@ def evaluate(
 def report(
     model: Annotated[Path, typer.Argument(help="folder of a model")],
     table: Annotated[
-        str | None, typer.Argument(help="labelled table; the test part of what the model was fitted on when left out")
+        str | None, typer.Argument(help="labelled table; by default the test part of the table the model was fitted on")
     ] = None,
     target: Annotated[Path, typer.Option("--out", help="HTML file")] = Path("report.html"),
     query: QueryOption = None,
@@ -452,17 +453,17 @@ def bench(
         typer.Option(help="smollm2-135m, a folder, or a hub id; further ones join the prediction table"),
     ] = None,
     seeds: Annotated[str, typer.Option(help="number of splits, or the first and the last: 20-25")] = "3",
-    quick: Annotated[bool, typer.Option("--quick", help="miniature settings, to see that everything runs")] = False,
-    folder: Annotated[Path, typer.Option("--runs", help="where measurements are kept")] = Path("runs/bench"),
+    quick: Annotated[bool, typer.Option("--quick", help="tiny settings, to check that everything runs")] = False,
+    folder: Annotated[Path, typer.Option("--runs", help="folder for the measurements")] = Path("runs/bench"),
     results: Annotated[Path, typer.Option("--out", help="folder for the tables, as JSON")] = Path("results"),
-    html: Annotated[Path | None, typer.Option(help="also one page with all of them")] = None,
-    markdown: Annotated[Path | None, typer.Option(help="also a folder of Markdown pages, one each")] = None,
-    workers: Annotated[int, typer.Option(help="measurements made at the same time")] = 1,
-    prepare: Annotated[bool, typer.Option("--prepare", help="make the arrays of the data only, and stop")] = False,
-    measure: Annotated[bool, typer.Option(help="measure what is missing, or only lay out what was measured")] = True,
+    html: Annotated[Path | None, typer.Option(help="also write one HTML page with all tables")] = None,
+    markdown: Annotated[Path | None, typer.Option(help="also write a Markdown page per table into this folder")] = None,
+    workers: Annotated[int, typer.Option(help="measurements to run in parallel")] = 1,
+    prepare: Annotated[bool, typer.Option("--prepare", help="only prepare the arrays, then stop")] = False,
+    measure: Annotated[bool, typer.Option(help="measure what is missing, or only lay out what is there")] = True,
     as_json: JsonOption = False,
 ) -> None:
-    """Make tables of the paper and our own: measure what is missing, write them as JSON, show them."""
+    """Measure the tables of the paper and our own; what was measured before is reused."""
     from tefm.bench.make_tables import Asked, run
 
     asked = Asked.of(tables or [], data or [], backbone or [], seeds=seeds, quick=quick)
@@ -477,16 +478,22 @@ def bench(
 @app.command(epilog="Example: tefm demo")
 def demo(
     steps: Annotated[int, typer.Option(help="training steps of the tokenizer")] = 1_500,
-    layers: Annotated[int, typer.Option(help="first blocks of the language model that are kept")] = 4,
+    layers: Annotated[int, typer.Option(help="use only the first N blocks of the language model")] = 4,
     tune_steps: Annotated[int, typer.Option(help="training steps of the language model")] = 160,
+    target: Annotated[Path, typer.Option("--out", help="HTML file for the details")] = Path("tefm-demo.html"),
+    verbose: Annotated[bool, typer.Option("--verbose", help="also print the tables of every stage")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Embedded hospital data to codes, what the codes keep, and a language model that answers from them alone."""
+    """Predict death from hospital admissions on embedded data, against LightGBM, and explain one prediction."""
     from tefm.demo import run_demo
 
-    figures = run_demo(steps=steps, layers=layers, tune_steps=tune_steps, quiet=as_json)
+    with shown(on_stdout=not as_json):
+        story = run_demo(steps=steps, layers=layers, tune_steps=tune_steps, report=target)
     if as_json:
-        _print_json(figures)
+        _print_json(story.to_dict())
+        return
+    for part in story.shown(verbose=verbose):
+        out.print(part, highlight=False)
 
 
 # ---- helpers ----------------------------------------------------------------------------------------------------

@@ -82,7 +82,7 @@ class Demo:
 
 
 def run_demo(
-    *, steps: int = 1_500, layers: int = 4, tune_steps: int = 160, report: Path = Path("tefm-demo-report.html")
+    *, steps: int = 1_500, layers: int = 4, tune_steps: int = 160, report: Path = Path("tefm-demo.html")
 ) -> Demo:
     """Fit the demo's model, explain one test patient, write the report."""
     started = time.perf_counter()

@@ -1,4 +1,4 @@
-"""The settings of a model, and the task file: a table, who the entity is, what the label is, and what else differs."""
+"""The settings of a model, and the task file: a table, its roles (entity, time, label), a split, and any setting."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from tefm.records.schema import Schema, TextLoader
 
 Stage = TypeVar("Stage", bound=StageSettings)
 
-#: Blocks that are kept when `layers` is not given: of SmolLM2 the first six did better than all thirty
-#: (docs/results/prediction.md); other backbones stay whole.
+#: First blocks that are used when `layers` is not given: on task-aware codes, six of SmolLM2's thirty score as well as
+#: all of them (docs/results/prediction.md), at a fifth of the time. Other backbones stay whole.
 KEPT_LAYERS = {SMOLLM2: 6}
-#: With `align: auto`, codes and words are aligned below this many training sequences, where it was measured to pay,
-#: and on a GPU only: on two CPU cores it takes many hours.
+#: `align: auto` aligns codes and words with fewer training sequences than this, where it helps (docs/results/curve.md),
+#: and on a GPU only: it takes hours on two CPU cores.
 ALIGN_BELOW = 1_000
 
 
@@ -37,11 +37,11 @@ class ModelConfig(Settings):
     """
 
     # sequences
-    #: this many consecutive records are a sequence; None: the records of an entity
+    #: so many consecutive records make a sequence; None: the records of an entity do
     window: int | None = Setting(default=None, ge=1)
-    #: the label of nothing special: a sequence has its first label that is another one
+    #: the label of nothing special, e.g. BENIGN: a sequence has its first label that is a different one
     background: str | None = None
-    #: keep as many sequences of every class as the rarest has: for training, or wherever labels are looked at
+    #: keep as many sequences of every class as the rarest has: for training, or for evaluation too
     balance: Literal["none", "train", "all"] = "none"
 
     # stage 1
@@ -51,34 +51,34 @@ class ModelConfig(Settings):
 
     # the backbone
     backbone: str = SMOLLM2
-    #: the first blocks that are kept
+    #: the first transformer blocks that are used
     layers: int | None = Setting(default=None, ge=1)
     start: Start = "codebook"
 
-    # stage 2: a preset, settings, `none`, or `auto` where it was measured to pay
+    # stage 2: a preset, settings, `none`, or `auto`: with few labels and a GPU
     align: Literal["auto", "none", "default", "paper"] | dict[str, Any] = "auto"
 
     # stage 3
     #: the name of a preset, or settings of a `Prompt`
     prompt: str | dict[str, Any] = "generic"
     style: Style = "compact"
-    #: of two classes, the one that is asked for
+    #: of two classes, the one that AUROC and the threshold are about
     positive: str | None = None
     tune: dict[str, Any] = Setting(default_factory=dict)
-    #: copies of each training sequence of which only a random part is kept, learned from beside it in as many steps
+    #: copies of each training sequence with a random part of its slots masked; the number of steps stays the same
     masked_copies: int = Setting(default=1, ge=0)
-    #: `text` reads the serialised records with the same question and training: the baseline
+    #: `text` reads the serialised records instead, with the same prompt and training: the baseline
     inputs: Literal["codes", "text"] = "codes"
     #: with `inputs: text`, so many tokens of a sequence at most; the last ones stay
     text_limit: int | None = Setting(default=None, ge=1)
 
-    # stage 4: a preset, settings, or `none` for a model that predicts only
+    # stage 4: a preset, settings, or `none` for a model that only predicts
     rationale: Literal["none", "default", "paper"] | dict[str, Any] = "default"
     seed: int = 0
 
     @model_validator(mode="after")
     def _checked_early(self) -> ModelConfig:
-        """Settings of later stages are checked before the first one takes its time."""
+        """Settings of all stages are checked before the first one starts."""
         try:
             self.tokenizer_config  # noqa: B018
             self.tune_config  # noqa: B018
@@ -103,7 +103,7 @@ class ModelConfig(Settings):
         return config.model_copy(update={"epochs": config.epochs / (1 + copies)})
 
     def align_config(self, sequences: int, device: str) -> AlignConfig | None:
-        """The settings of stage 2, or None where it is left out."""
+        """The settings of stage 2, or None where it is skipped."""
         if isinstance(self.align, dict):
             return _stage(AlignConfig, {"seed": self.seed, **self.align})
         if self.align == "none" or (self.align == "auto" and (sequences >= ALIGN_BELOW or device == "cpu")):
@@ -112,14 +112,14 @@ class ModelConfig(Settings):
 
     @property
     def rationale_config(self) -> RationaleConfig | None:
-        """The settings of stage 4, or None where it is left out: text has no slots to keep."""
+        """The settings of stage 4, or None where it is skipped: the text baseline has no slots to keep."""
         if self.rationale == "none" or self.inputs == "text":
             return None
         chosen = {"preset": self.rationale} if isinstance(self.rationale, str) else self.rationale
         return _stage(RationaleConfig, {"seed": self.seed, **chosen})
 
     def positive_number(self, classes: Sequence[str], counts: Sequence[int]) -> int:
-        """The number of the class that is asked for; of more than two, the last."""
+        """The number of the positive class; of more than two classes, the last."""
         if self.positive is not None and self.positive not in classes:
             remedy = did_you_mean(self.positive, classes)
             raise SettingsError("the positive class does not exist", value=self.positive, remedy=remedy)
@@ -145,7 +145,7 @@ class ModelConfig(Settings):
 
 
 def _stage(config: type[Stage], settings: dict[str, Any]) -> Stage:
-    """The config of a stage out of its settings, of which one may be the name of a preset."""
+    """The config of a stage from its settings; the setting `preset` names what they start from."""
     return config.preset(settings.get("preset", "default"), **_without(settings, "preset"))
 
 
@@ -154,7 +154,7 @@ def _without(settings: dict[str, Any], *names: str) -> dict[str, Any]:
 
 
 class Split(Settings):
-    """How sequences are divided into train, validation and test."""
+    """How sequences are split into train, validation and test."""
 
     by: Literal["random", "time"] = "random"
     shares: tuple[float, float, float] = (0.8, 0.1, 0.1)
@@ -162,7 +162,7 @@ class Split(Settings):
 
 
 class Task(Settings):
-    """One YAML file per task; paths in it are relative to it.
+    """A task file; paths in it are relative to it.
 
     >>> task = Task.from_yaml("{table: stays.csv, entity: patient, label: died, prompt: {preset: mortality}}")
     >>> task.table, task.split.shares, task.model.prompt
@@ -186,21 +186,23 @@ class Task(Settings):
         path = Path(path)
         if not path.is_file():
             raise SettingsError(
-                "there is no task file here",
+                "there is no task file",
                 file=path,
-                remedy="write one: table, entity, time, label, and what else differs from the defaults",
+                remedy="write one, for example: {table: stays.csv, entity: patient, label: died}",
             )
         return cls.from_yaml(path.read_text(encoding="utf-8"), folder=path.parent, file=path)
 
     @classmethod
     def from_yaml(cls, text: str, *, folder: Path | None = None, file: Path | None = None) -> Task:
-        """A task out of YAML text; settings that are not the task's own are the model's."""
+        """A task from YAML text; settings that are not the task's own are those of the model."""
         try:
             body = yaml.load(text, TextLoader)  # a class called `yes` is no truth value
         except yaml.YAMLError as error:
-            raise SettingsError(f"this is no valid YAML: {error}", file=file, remedy="mend the line") from error
+            raise SettingsError(f"not valid YAML: {error}", file=file, remedy="fix the line") from error
         if not isinstance(body, dict):
-            raise SettingsError("a task is a mapping", file=file, remedy="write `table: PATH`, and what else differs")
+            raise SettingsError(
+                "a task file holds settings, one `name: value` per line", file=file, remedy="start with `table: PATH`"
+            )
         own = ("table", "query", "schema", "entity", "time", "label", "split")
         known = (*own, *ModelConfig.model_fields)
         # a misspelled name comes first: it explains the one that is missing
@@ -208,7 +210,7 @@ class Task(Settings):
             if name not in known:
                 raise SettingsError(f"there is no setting {name!r}", file=file, remedy=did_you_mean(str(name), known))
         if body.get("table") is None:
-            raise SettingsError("a task names its table", file=file, remedy="write `table: PATH`")
+            raise SettingsError("the task does not name a table", file=file, remedy="add `table: PATH`")
         try:
             model = ModelConfig.checked(_without(body, *own))
             task = cls.checked({name: value for name, value in body.items() if name in own} | {"model": model})
@@ -217,7 +219,7 @@ class Task(Settings):
         return task if folder is None else task.relative_to(folder)
 
     def relative_to(self, folder: Path) -> Task:
-        """The same task with its files looked for in `folder`."""
+        """The same task with paths relative to `folder`."""
         update: dict[str, Any] = {"table": str(folder / self.table)}
         if isinstance(self.given_schema, str):
             update["given_schema"] = str(folder / self.given_schema)
@@ -227,7 +229,7 @@ class Task(Settings):
         return self.model_copy(update=update)
 
     def schema_for(self, table: Any) -> Schema:
-        """The schema of the task: as given, or inferred."""
+        """The schema of the task, as given or inferred."""
         from tefm.records.infer import infer_schema
 
         if self.given_schema is None:
@@ -237,5 +239,5 @@ class Task(Settings):
         else:
             schema = Schema.from_yaml(yaml.safe_dump(self.given_schema))
         roles = {name: value for name in ("entity", "time", "label") if (value := getattr(self, name)) is not None}
-        # read again, so that a role that is also a field is refused: a label among the fields would be the answer
+        # validated again, so that a role that is also a field is refused: a label among the fields would leak
         return Schema.from_yaml(schema.model_copy(update=roles).to_yaml()) if roles else schema
