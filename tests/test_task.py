@@ -114,7 +114,7 @@ def test_numbers_in_a_file_are_those_in_a_call(folder: Path) -> None:
         ("{table: stays.csv, backbon: x}", ["'backbon'", "'backbone'"]),
         ("{table: stays.csv, tune: {learning_rat: 1}}", ["'learning_rat'", "'learning_rate'"]),
         ("{table: stays.csv, codes: {level: 3}}", ["'level'", "'levels'"]),
-        ("{entity: patient}", ["names its table"]),
+        ("{entity: patient}", ["does not name a table"]),
         ("", ["table"]),
         ("[stays.csv]", ["table"]),
         ("{table: [", ["YAML"]),
