@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,9 +29,16 @@ from tefm.language.vocabulary import CodeVocabulary, TokenIds, extend, start_row
 WORDS = CodeVocabulary.of("admission", levels=2, entries=6)
 HEADS = [(family, tied) for family in FAMILIES for tied in (True, False)]
 Weights = dict[str, Tensor]
-
-
 Opened = Callable[..., tuple[Backbone, TokenIds]]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def frozen_modules() -> Iterator[None]:
+    """Every run of accelerate ends with a garbage collection; without the imported modules it takes no time."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="module")
@@ -55,15 +63,15 @@ def weights(backbone: Backbone) -> Weights:
     return {name: weight.detach().clone() for name, weight in backbone.model.named_parameters()}
 
 
-def assert_same(found: Weights, expected: Weights) -> None:
-    assert found.keys() == expected.keys()
+def assert_same(actual: Weights, expected: Weights) -> None:
+    assert actual.keys() == expected.keys()
     for name, weight in expected.items():
-        assert torch.equal(found[name], weight), name
+        assert torch.equal(actual[name], weight), name
 
 
-def assert_near(found: Weights, expected: Weights) -> None:
+def assert_near(actual: Weights, expected: Weights) -> None:
     for name, weight in expected.items():
-        torch.testing.assert_close(found[name], weight, atol=1e-6, rtol=0, msg=name)
+        torch.testing.assert_close(actual[name], weight, atol=1e-6, rtol=0, msg=name)
 
 
 def batches(ids: TokenIds, size: int = 5) -> Callable[[int], Batch]:
@@ -86,8 +94,8 @@ def trained(
     backbone: Backbone, ids: TokenIds | None, steps: int = 4, *, how: dict[str, Any] | None = None, **config: Any
 ) -> Any:
     settings = TrainConfig(**{"learning_rate": 1e-2, "warmup": 0, **config})
-    given = {"batch_of": batches(ids) if ids else None, "title": "testing", **(how or {})}
-    return train(backbone, ids, steps=steps, config=settings, **given)
+    arguments = {"batch_of": batches(ids) if ids else None, "title": "testing", **(how or {})}
+    return train(backbone, ids, steps=steps, config=settings, **arguments)
 
 
 # ---- what learns ----------------------------------------------------------------------------------------------------
@@ -133,9 +141,9 @@ def test_adapters_are_merged_and_old_words_stay(opened: Opened, family: str, tie
     backbone.model.save_pretrained(tmp_path)
     again, report = AutoModelForCausalLM.from_pretrained(tmp_path, output_loading_info=True)
     assert not any(report[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"))
-    asked = torch.tensor([[5, 6, *ids.all]])
+    prompt = torch.tensor([[5, 6, *ids.all]])
     with torch.no_grad():
-        assert torch.equal(again(asked).logits, backbone.model(asked).logits)
+        assert torch.equal(again(prompt).logits, backbone.model(prompt).logits)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -169,8 +177,8 @@ def test_only_matrices_decay(opened: Opened) -> None:
     nothing = Batch(nothing.ids_BT, nothing.mask_BT, torch.full_like(nothing.labels_BL, -100))
     trained(backbone, ids, how={"batch_of": lambda step: nothing}, steps=1, weight_decay=0.5, schedule="constant")
     for name, weight in weights(backbone).items():
-        kept = weight.ndim < 2 or "embed_tokens" in name
-        torch.testing.assert_close(weight, before[name] * (1 if kept else 1 - 0.5e-2), msg=name)
+        undecayed = weight.ndim < 2 or "embed_tokens" in name
+        torch.testing.assert_close(weight, before[name] * (1 if undecayed else 1 - 0.5e-2), msg=name)
 
 
 # ---- the same result ------------------------------------------------------------------------------------------------
@@ -179,39 +187,39 @@ def test_only_matrices_decay(opened: Opened) -> None:
 @pytest.mark.parametrize(("trains", "accumulate"), [("full", 3), ("full", 7), ("lora", 3), ("rows", 3)])
 def test_parts_of_a_batch_change_nothing(opened: Opened, trains: str, accumulate: int) -> None:
     """5 examples: 3 parts are uneven, and of 7 parts two are empty."""
-    found = []
+    runs = []
     for parts in (1, accumulate):
         backbone, ids = opened("qwen3")
         history = trained(backbone, ids, trains=trains, accumulate=parts, learning_rate=1e-4)
-        found.append((weights(backbone), history.loss))
-    assert_near(found[1][0], found[0][0])
-    np.testing.assert_allclose(found[1][1], found[0][1], rtol=1e-5)
+        runs.append((weights(backbone), history.loss))
+    assert_near(runs[1][0], runs[0][0])
+    np.testing.assert_allclose(runs[1][1], runs[0][1], rtol=1e-5)
 
 
 @pytest.mark.parametrize(
     ("family", "trains"), [*((family, "full") for family in FAMILIES), ("qwen3", "lora"), ("gemma2", "rows")]
 )
 def test_activations_computed_again_change_nothing(opened: Opened, family: str, trains: str) -> None:
-    found = []
+    runs = []
     for checkpointing in (False, True):
         backbone, ids = opened(family)
         trained(backbone, ids, steps=2, trains=trains, checkpointing=checkpointing, learning_rate=1e-4)
         assert not backbone.model.is_gradient_checkpointing
-        found.append(weights(backbone))
-    assert_near(found[1], found[0])
+        runs.append(weights(backbone))
+    assert_near(runs[1], runs[0])
 
 
 def test_the_same_seed_gives_the_same_weights(opened: Opened) -> None:
-    found = []
+    runs = []
     for seed in (1, 1, 2):
         backbone, ids = opened()
         trained(backbone, ids, trains="lora", rank=2, seed=seed)
-        found.append(weights(backbone))
-    assert_same(found[1], found[0])
-    assert any(not torch.equal(found[2][name], weight) for name, weight in found[0].items())
+        runs.append(weights(backbone))
+    assert_same(runs[1], runs[0])
+    assert any(not torch.equal(runs[2][name], weight) for name, weight in runs[0].items())
 
 
-# ---- a kill, and going on -------------------------------------------------------------------------------------------
+# ---- a killed run resumes -------------------------------------------------------------------------------------------
 
 
 class KilledError(Exception):
@@ -228,16 +236,18 @@ def killed_at(batch_of: Callable[[int], Batch], at: int) -> Callable[[int], Batc
 
 
 @pytest.mark.parametrize(("trains", "validated"), [("full", True), ("lora", True), ("rows", True), ("full", False)])
-def test_a_killed_run_goes_on_as_if_nothing_was(opened: Opened, tmp_path: Path, trains: str, validated: bool) -> None:
+def test_a_killed_run_resumes_and_ends_with_the_same_weights(
+    opened: Opened, tmp_path: Path, trains: str, validated: bool
+) -> None:
     checkpoint = tmp_path / "run" / "checkpoint.pt"
     setting: dict[str, Any] = {"steps": 8, "trains": trains, "rank": 2, "save_every": 0, "checks": 4, "patience": 9}
 
     def attempt(kill: int | None) -> tuple[Weights, Any]:
         backbone, ids = opened()
-        batch_of, held = batches(ids), batches(ids)(100)
+        batch_of, validation = batches(ids), batches(ids)(100)
 
         def validate() -> float:
-            return float(target_loss(backbone.model, held))
+            return float(target_loss(backbone.model, validation))
 
         how: dict[str, Any] = {"batch_of": batch_of, "validate": validate if validated else None}
         if kill is None:
@@ -252,34 +262,42 @@ def test_a_killed_run_goes_on_as_if_nothing_was(opened: Opened, tmp_path: Path, 
         return weights(backbone), history
 
     expected, whole = attempt(None)
-    found, resumed = attempt(5)
+    actual, resumed = attempt(5)
     assert resumed.resumed_from == 5  # between two checks: validation is measured at every second step
-    assert_same(found, expected)
+    assert_same(actual, expected)
     assert (resumed.loss, resumed.validation, resumed.best_step) == (whole.loss, whole.validation, whole.best_step)
     assert not checkpoint.exists()
 
 
-def test_progress_is_told_step_by_step(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[tuple[int, str | None]] = []
+def test_progress_advances_step_by_step(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[int, str | None]] = []
 
     @contextmanager
     def watched(*_: Any, **__: Any) -> Iterator[Callable[..., None]]:
-        yield lambda steps, note=None: told.append((steps, note))
+        yield lambda steps, note=None: calls.append((steps, note))
 
     monkeypatch.setattr("tefm.language.train.progress", watched)
     backbone, ids = opened()
     trained(backbone, ids, steps=6, checks=2, how={"validate": lambda: 0.25})
-    assert [steps for steps, note in told if note is None] == [1] * 6
-    assert [note.partition(", ")[2] for _, note in told if note] == ["validation 0.2500"] * 2
+    assert [steps for steps, note in calls if note is None] == [1] * 6
+    assert [note.partition(", ")[2] for _, note in calls if note] == ["validation 0.2500"] * 2
 
 
-@pytest.fixture
-def interrupted(opened: Opened, tmp_path: Path) -> Path:
-    checkpoint = tmp_path / "checkpoint.pt"
+@pytest.fixture(scope="module")
+def interrupted_once(opened: Opened, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    checkpoint = tmp_path_factory.mktemp("interrupted") / "checkpoint.pt"
     backbone, ids = opened()
     how = {"batch_of": killed_at(batches(ids), 3), "checkpoint": checkpoint}
     with pytest.raises(KilledError):
         trained(backbone, ids, how=how, save_every=0)
+    return checkpoint.read_bytes()
+
+
+@pytest.fixture
+def interrupted(interrupted_once: bytes, tmp_path: Path) -> Path:
+    """The checkpoint of a killed run."""
+    checkpoint = tmp_path / "checkpoint.pt"
+    checkpoint.write_bytes(interrupted_once)
     return checkpoint
 
 
