@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 from conftest import QUICK, STAYS, Explained, quick, stays
-from report.test_page import checked
+from show.test_page import checked
 from typer.testing import CliRunner
 
 from tefm.base.errors import InputError, TefmError
@@ -48,8 +48,8 @@ def test_scores_are_those_of_the_model(fitted: TEFM, of_table: Figures) -> None:
     (ours,) = of_table.methods
     assert ours.scores == judged.scores.to_dict()
     assert ours.tokens == judged.tokens_mean
-    assert sum(one.sequences for one in of_table.calibration) == judged.scores.n
-    assert "learned from" in of_table.warnings[0]
+    assert sum(group.sequences for group in of_table.calibration) == judged.scores.n
+    assert "trained on" in of_table.warnings[0]
 
 
 def test_codes_are_those_of_the_records(fitted: TEFM, of_table: Figures) -> None:
@@ -101,7 +101,7 @@ def test_a_task_gives_its_test_part_and_the_tabular_models(task: tuple[Path, Out
     assert found.methods[1].scores == outcome.to_dict()["baselines"]["lightgbm"]
     assert outcome.remarks, "few are tested"
     assert list(found.warnings) == [f"F{remark[1:]}." for remark in outcome.remarks], "the page says what the fit did"
-    assert "too few for the intervals to hold" in checked(report_page(found)).text
+    assert "too few for reliable intervals" in checked(report_page(found)).text
 
 
 def test_another_table_than_that_of_the_fit_is_told(task: tuple[Path, Outcome], tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_models_without_some_parts(settings: dict[str, Any], backbones: dict[str
     assert found.rationales is None and found.positive is None
     assert (found.codes is None) == (settings == {"inputs": "text"})
     text = checked(report_page(found)).text
-    assert "the probability of its answer" in text
+    assert "probability of the predicted class" in text
     labels = Counter(TABLE.filter(known).group_by("patient", maintain_order=True).agg(pl.col("ward").last())["ward"])
     assert {one.name: one.sequences for one in found.by_class} == labels
     right = sum(one.recall * one.sequences for one in found.by_class if one.recall is not None)
@@ -151,7 +151,7 @@ def test_the_head_says_what_a_sequence_is(of_table: Figures, backbones: dict[str
     assert found.facts["One sequence"] == "one stay"
     assert found.facts["Sequences"].startswith(f"{TABLE.height}; died: ")
     text = checked(report_page(found)).text
-    assert f"are about died = {found.positive}. " in text
+    assert f"are those of died = {found.positive}." in text
     assert f"died = {found.positive} if its probability is at least 0.250" in found.facts["Decision"]
 
 

@@ -90,7 +90,7 @@ def rationales(**of_case: Any) -> Rationales:
 
 
 def figures(**changes: Any) -> Figures:
-    made: dict[str, Any] = {
+    values: dict[str, Any] = {
         "title": "died from the stays of one patient",
         "label": "died",
         "facts": {"Task": "died: no, yes", "Sequences": "328 with 602 stays"},
@@ -109,8 +109,10 @@ def figures(**changes: Any) -> Figures:
             Bin(0.93, Interval(0.95, 0.9, 0.98), 215),
         ),
         "cost": Cost(123.4, 0.56, "a machine of our own"),
+        "tokens_counted": 200,
+        "few": 20,
         "codes": codes(),
         "rationales": rationales(),
         "warnings": ("These may have been learned from.",),
     }
-    return Figures(**{**made, **changes})
+    return Figures(**{**values, **changes})
