@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -36,18 +37,21 @@ def test_it_comes_back_as_it_was(fitted: TEFM, saved: Path) -> None:
     assert np.array_equal(again.predict_proba(TABLE), fitted.predict_proba(TABLE))
     assert again.predict_table(TABLE).equals(fitted.predict_table(TABLE))
     assert again.config == fitted.config
-    for name in ("schema_", "classes_", "positive_", "prompt_", "calibration_", "alignment_", "figures_"):
-        assert vars(again)[name] == vars(fitted)[name], name
-    assert again.history_["tune"].stopped_at == fitted.history_["tune"].stopped_at
-    assert again.reader.backbone.name == fitted.reader.backbone.name
+    assert again.preparation == fitted.preparation
+    assert again.figures_ == fitted.figures_
+    assert again.classes_.tolist() == fitted.classes_.tolist()
+    for name in ("config", "classes", "positive", "prompt", "calibration", "alignment"):
+        assert getattr(again.fitted, name) == getattr(fitted.fitted, name), name
+    assert again.fitted.history["tune"].stopped_at == fitted.fitted.history["tune"].stopped_at
+    assert again.fitted.classifier.backbone.name == fitted.fitted.classifier.backbone.name
 
 
 def test_the_calibration_comes_back(saved: Path, tmp_path: Path) -> None:
     model = TEFM.load(saved, device="cpu")
     before = model.predict_proba(TABLE)
-    model.calibration_ = Calibration(temperature=5.0, threshold=0.001, positive=1)
+    model.fitted_ = replace(model.fitted, calibration=Calibration(temperature=5.0, threshold=0.001, positive=1))
     again = TEFM.load(model.save(tmp_path / "model"), device="cpu")
-    assert again.calibration_ == model.calibration_
+    assert again.fitted.calibration == model.fitted.calibration
     assert set(again.predict(TABLE)) == {"yes"}
     assert (again.predict_proba(TABLE).max(axis=1) < before.max(axis=1)).all()
 
@@ -107,7 +111,7 @@ def test_folders_that_are_no_bundle(saved: Path, tmp_path: Path, explained: Expl
 
 def test_a_foreign_folder_is_not_overwritten(fitted: TEFM, tmp_path: Path, explained: Explained) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    explained(InputError, lambda: fitted.save(tmp_path), tmp_path, "not ours")
+    explained(InputError, lambda: fitted.save(tmp_path), tmp_path, "not written by tefm")
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
@@ -136,12 +140,12 @@ def test_plain_transformers_reads_the_language_folder(fitted: TEFM, saved: Path)
 
     model = AutoModelForCausalLM.from_pretrained(saved / "language").eval()
     tokenizer = AutoTokenizer.from_pretrained(saved / "language")
-    read = fitted.read(TABLE, fitted.sequences(TABLE, fitted.schema_))
-    logits_SQ = fitted.reader.logits(read)
-    for ids, expected_Q in list(zip(fitted.reader.prompts(read), logits_SQ, strict=True))[:5]:
-        text = fitted.reader.backbone.tokenizer.decode(ids)
+    read = fitted.fitted.read(fitted.preparation.slots(*fitted.preparation.to_predict(TABLE)))
+    logits_SQ = fitted.fitted.classifier.logits(read)
+    for ids, expected_Q in list(zip(fitted.fitted.classifier.prompts(read), logits_SQ, strict=True))[:5]:
+        text = fitted.fitted.classifier.backbone.tokenizer.decode(ids)
         given = tokenizer(text, add_special_tokens=False, return_tensors="pt")
         assert given.input_ids[0].tolist() == ids.tolist()
         with torch.no_grad():
             last_V = model(**given).logits[0, -1]
-        np.testing.assert_allclose(last_V[fitted.reader.writer.first_tokens], expected_Q, atol=1e-4)
+        np.testing.assert_allclose(last_V[fitted.fitted.classifier.writer.first_tokens], expected_Q, atol=1e-4)

@@ -11,7 +11,6 @@ import pytest
 from conftest import STAYS, Explained, quick, stays
 
 from tefm.base.errors import InputError, NotFittedError, SettingsError
-from tefm.explain import judge_of, slot_sequences
 from tefm.model import TEFM
 from tefm.rationale.card import from_json, to_json
 
@@ -76,13 +75,13 @@ def test_some_sequences_only(fitted: TEFM, explained: Explained) -> None:
 def test_a_choice_that_does_not_exist_is_named(fitted: TEFM, explained: Explained) -> None:
     explained(SettingsError, lambda: fitted.explain(TABLE, keep=1.5), "keep", "1.5")
     explained(SettingsError, lambda: fitted.explain(TABLE, off="all"), "'off'", "of")
-    explained(SettingsError, lambda: TEFM(rationale={"versoins": 2}), "'versoins'", "'versions'")
+    explained(SettingsError, lambda: TEFM(STAYS, rationale={"versoins": 2}).fit(TABLE), "'versoins'", "'versions'")
 
 
 def test_it_survives_saving(fitted: TEFM, tmp_path: Path) -> None:
     again = TEFM.load(fitted.save(tmp_path / "model"), device="cpu")
     assert [to_json(one) for one in again.explain(TABLE)] == [to_json(one) for one in fitted.explain(TABLE)]
-    assert again.explainer.agreement_ == fitted.explainer.agreement_
+    assert again.fitted.explainer.agreement_ == fitted.fitted.explainer.agreement_
     assert "every rationale is checked" in (tmp_path / "model" / "README.md").read_text()
 
 
@@ -105,10 +104,10 @@ def test_what_stands_beside_the_codes_is_judged_with_them(backbones: dict[str, P
     model = quick(backbones["llama"], STAYS.model_copy(update={"text": ("note",), "ignore": ()}), prompt=prompt).fit(
         stays(120)
     )
-    frame, sequences = model.frame_and_sequences(TABLE)
-    slots = slot_sequences(model, frame, sequences)
+    frame, sequences = model.preparation.to_predict(TABLE)
+    slots = model.preparation.slots(frame, sequences)
     assert slots.texts is not None and slots.gaps is not None
-    assert np.allclose(judge_of(model)(slots), model.predict_proba(TABLE), atol=1e-6)
+    assert np.allclose(model.fitted.masked_model(slots), model.predict_proba(TABLE), atol=1e-6)
     assert len(model.explain(TABLE)) == len(sequences)
 
 

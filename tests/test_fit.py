@@ -12,13 +12,13 @@ from conftest import quick, stays
 from rich.console import Console
 
 from tefm.fit import fit_frame, rare, repeated, thinned, unlabelled, without_unseen
-from tefm.model import Evaluation
+from tefm.outcome import Evaluation
 from tefm.records.grouping import by_entity
 from tefm.records.schema import Schema
 from tefm.records.sequences import Sequences
 from tefm.scoring.metrics import score
 from tefm.show.terminal import evaluation_table, outcome_tables, prediction_table
-from tefm.task import Split
+from tefm.task import ModelConfig, Split
 
 
 def shown(*parts: Any) -> str:
@@ -40,7 +40,7 @@ def test_a_class_without_training_sequences_is_not_judged() -> None:
     found, remarks = without_unseen(sequences, parts)
     assert found.tolist() == ["train", "train", "", "test", "test", ""]
     assert len(remarks) == 1
-    assert "2 sequences are not judged" in remarks[0]
+    assert "2 sequences are not scored" in remarks[0]
     assert "(c)" in remarks[0]
     found, remarks = without_unseen(sequences.select([0, 1, 3, 4]), parts[[0, 1, 3, 4]])
     assert (found.tolist(), remarks) == (parts[[0, 1, 3, 4]].tolist(), [])
@@ -48,23 +48,23 @@ def test_a_class_without_training_sequences_is_not_judged() -> None:
 
 def test_rare_classes_are_named() -> None:
     assert rare(("a", "b", "c"), labelled(*"a" * 30, *"b" * 3)) == [
-        "few test sequences, so chance decides about: b (3), c (0)"
+        "too few test sequences to say anything about: b (3), c (0)"
     ]
     assert rare(("a", "b"), labelled(*"a" * 30, *"b" * 20)) == []
 
 
 def test_sequences_without_a_label_are_counted() -> None:
     assert unlabelled(labelled("a", None, "b", None)) == [
-        "2 of 4 sequences have no label: they are neither learned from nor judged"
+        "2 of 4 sequences have no label: they are neither trained on nor scored"
     ]
     assert unlabelled(labelled("a", "b")) == []
 
 
-def test_a_balance_that_leaves_next_to_nothing_says_so(backbones: dict[str, Path]) -> None:
+def test_a_balance_that_leaves_next_to_nothing_says_so() -> None:
     flows = labelled(*"a" * 500, *"b" * 60, "c", None)
-    balanced, whole = quick(backbones["llama"], balance="train"), quick(backbones["llama"], balance="none")
+    balanced, whole = ModelConfig(balance="train"), ModelConfig(balance="none")
     (remark,) = thinned(balanced, flows)
-    assert "the rarest has (c, 1): 3 of 561 training sequences are learned from" in remark
+    assert "the rarest has (c, 1): 3 of 561 training sequences are used" in remark
     assert thinned(balanced, flows.select(range(560))) == []
     assert thinned(whole, flows) == []
 
@@ -85,12 +85,12 @@ def test_a_new_class_at_the_end_of_a_table_does_not_stop_the_fit(backbones: dict
     frame = frame.with_columns(died=pl.when(pl.col("day").is_in(last.implode())).then(pl.lit("lost")).otherwise("died"))
     model = quick(backbones["llama"], rationale="none")
     outcome = fit_frame(model, frame, Split(by="time", shares=(0.6, 0.2, 0.2)), compare=False)
-    assert model.classes_ == ("no", "yes")
+    assert model.fitted.classes == ("no", "yes")
     assert "(lost)" in outcome.remarks[0]
-    assert "chance decides about" in outcome.remarks[1]
+    assert "too few test sequences" in outcome.remarks[1]
     assert outcome.sequences["test"] == outcome.test.scores.n < 12
     assert outcome.to_dict()["remarks"] == list(outcome.remarks)
-    assert "! few test sequences" in shown(*outcome_tables(outcome))
+    assert "! too few test sequences" in shown(*outcome_tables(outcome))
 
 
 def test_an_evaluation_on_few_sequences_says_so() -> None:

@@ -137,7 +137,7 @@ def test_a_circle_is_found() -> None:
         ("tefm.records.readers.table", "from tefm.codes.coder import SlotCoder"),
         ("tefm.records.readers.table", "import tefm.codes.coder as coder"),
         ("tefm.records.readers.table", "def later():\n    from tefm.codes import coder"),
-        ("tefm.records.readers.table", "from ..codes import coder"),
+        ("tefm.records.infer", "from ..codes import coder"),
         ("tefm.records.readers.table", "from tefm import RecordTokenizer"),
         ("tefm.records.readers.table", "from tefm import codes"),
         ("tefm.records.readers.table", "import_module('tefm.codes.coder')"),

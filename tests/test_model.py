@@ -12,8 +12,8 @@ import pytest
 from conftest import STAYS, Explained, quick, stays
 from language.miniatures import FAMILIES
 
-from tefm import RecordTokenizer
 from tefm.base.errors import InputError, NotFittedError, SettingsError
+from tefm.codes.coder import SlotCoder
 from tefm.language.classifier import Classifier
 from tefm.model import TEFM
 from tefm.records.schema import Schema
@@ -42,7 +42,7 @@ def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*given: Any, **settings: Any) -> None:
         raise AssertionError("a stage has begun")
 
-    monkeypatch.setattr(RecordTokenizer, "fit", refuse)
+    monkeypatch.setattr(SlotCoder, "fit", refuse)
     monkeypatch.setattr(Classifier, "tune", refuse)
 
 
@@ -52,11 +52,12 @@ def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("inputs", ["codes", "text"])
 def test_a_family_learns_and_comes_back_from_disk(
-    family: str, inputs: str, backbones: dict[str, Path], tmp_path: Path
+    family: str, inputs: str, fitted: TEFM, backbones: dict[str, Path], tmp_path: Path
 ) -> None:
     rate = 3e-3 if inputs == "codes" or family == "gemma2" else 1e-2
     tune = {"learning_rate": rate, "least": 40, "epochs": 2}
-    model = quick(backbones[family], inputs=inputs, tune=tune).fit(TRAINING)
+    tokenizer = fitted.tokenizer_ if inputs == "codes" else None  # the same for all families
+    model = quick(backbones[family], inputs=inputs, tune=tune, tokenizer=tokenizer).fit(TRAINING)
     p_SQ = model.predict_proba(HELD_OUT)
     check_probabilities(p_SQ)
     found = model.evaluate(HELD_OUT, resamples=20)
@@ -75,8 +76,8 @@ def test_four_classes_that_begin_alike(fitted: TEFM, backbones: dict[str, Path],
         return table.with_columns(died=pl.when(pl.col("ward").is_not_null()).then(kind))
 
     model = quick(backbones["llama"], tune={"learning_rate": 5e-3, "least": 80}).fit(wards(TRAINING))
-    assert model.classes_ == ("ward-0no", "ward-0yes", "ward-1no", "ward-1yes")
-    assert len(set(model.reader.writer.first_tokens)) == 4
+    assert model.fitted.classes == ("ward-0no", "ward-0yes", "ward-1no", "ward-1yes")
+    assert len(set(model.fitted.classifier.writer.first_tokens)) == 4
     check_probabilities(model.predict_proba(HELD_OUT), classes=4)
     found = model.evaluate(wards(HELD_OUT), resamples=20)
     assert found.scores.auroc.value > 0.85
@@ -86,16 +87,15 @@ def test_four_classes_that_begin_alike(fitted: TEFM, backbones: dict[str, Path],
 
 def test_alignment_comes_before_tuning_and_is_measured(fitted: TEFM, tmp_path: Path) -> None:
     model = around(fitted, align={"steps": 3, "batch": 8}).fit(TRAINING)
-    assert model.history_["align"].stopped_at == 3
-    assert model.alignment_ is not None
-    assert len(model.alignment_.exact) == 2
+    assert model.fitted.history["align"].stopped_at == 3
+    assert model.fitted.alignment is not None
+    assert len(model.fitted.alignment.exact) == 2
     again = TEFM.load(model.save(tmp_path / "model"), device="cpu")
-    assert again.alignment_ == model.alignment_
+    assert again.fitted.alignment == model.fitted.alignment
     assert "alignment" in (tmp_path / "model" / "README.md").read_text()
 
 
 def test_a_tokenizer_folder_is_as_good_as_a_tokenizer(fitted: TEFM, tmp_path: Path) -> None:
-    assert fitted.tokenizer_ is not None
     given = around(fitted).fit(TRAINING)
     folder = fitted.tokenizer_.save(tmp_path / "tokenizer")
     loaded = quick(Path(fitted.config.backbone), tokenizer=folder, **ONE_STEP).fit(TRAINING)
@@ -108,7 +108,7 @@ def test_unsupervised_codes_never_see_the_label(backbones: dict[str, Path]) -> N
     def identity(table: pl.DataFrame) -> str:
         model = quick(backbones["llama"], codes=codes, task_aware=False, **ONE_STEP)
         tokenizer = model.fit(table, validation=HELD_OUT).tokenizer_
-        assert tokenizer is not None and not tokenizer.coder.classes_
+        assert not tokenizer.coder.classes_
         return tokenizer.coder.identity
 
     other = TRAINING.with_columns(pl.col("died").replace_strict({"yes": "no", "no": "yes"}))
@@ -120,7 +120,6 @@ def test_unsupervised_codes_never_see_the_label(backbones: dict[str, Path]) -> N
 
 def test_one_seed_gives_one_model(fitted: TEFM, backbones: dict[str, Path]) -> None:
     same, other = (quick(backbones["llama"], seed=seed).fit(TRAINING) for seed in (0, 1))
-    assert fitted.tokenizer_ and same.tokenizer_ and other.tokenizer_
     assert np.array_equal(same.tokenizer_.encode(HELD_OUT), fitted.tokenizer_.encode(HELD_OUT))
     assert np.array_equal(same.predict_proba(HELD_OUT), fitted.predict_proba(HELD_OUT))
     assert not np.array_equal(other.tokenizer_.encode(HELD_OUT), fitted.tokenizer_.encode(HELD_OUT))
@@ -144,7 +143,7 @@ def test_windows_with_a_background(backbones: dict[str, Path]) -> None:
     assert found.scores.auroc.value > 0.9
     said = model.predict_table(table)
     assert said.columns == ["segment", "records", "predicted", "p(no)", "p(yes)"]
-    assert said["segment"][:2].to_list() == ["0", "1"]
+    assert said["segment"][:2].to_list() == [0, 1]
     assert said["records"].to_list() == [5] * 20 + [3]
     assert found.tokens_mean > 12
 
@@ -174,23 +173,22 @@ def test_balance(balance: str, trained: bool, judged: bool, fitted: TEFM, monkey
 
 
 def test_the_class_that_is_asked_for(fitted: TEFM, explained: Explained) -> None:
-    assert fitted.classes_[fitted.positive_] == "yes"
+    assert fitted.classes_[fitted.fitted.positive] == "yes"
     model = around(fitted, positive="no").fit(TRAINING)
-    assert model.classes_[model.positive_] == model.classes_[model.calibration_.positive] == "no"
+    assert model.classes_[model.fitted.positive] == model.classes_[model.fitted.calibration.positive] == "no"
     explained(SettingsError, lambda: around(fitted, positive="yess").fit(TRAINING), "'yess'", "'yes'")
 
 
 def prompts(model: TEFM) -> list[str]:
-    assert model.schema_ is not None
-    read = model.read(HELD_OUT, model.sequences(HELD_OUT, model.schema_))
-    return [model.reader.backbone.tokenizer.decode(ids) for ids in model.reader.prompts(read)]
+    read = model.fitted.read(model.preparation.slots(*model.preparation.to_predict(HELD_OUT)))
+    return [model.fitted.classifier.backbone.tokenizer.decode(ids) for ids in model.fitted.classifier.prompts(read)]
 
 
 def test_a_prompt_of_ones_own(fitted: TEFM) -> None:
     prompt = {"message": "{count} stay(s): {records}. Alive?", "answers": {"yes": "Dead", "no": "Well"}, "chat": True}
     model = around(fitted, prompt=prompt).fit(TRAINING)
-    tokenizer = model.reader.backbone.tokenizer
-    assert [tokenizer.decode(ids) for ids in model.reader.writer.answers] == ["Well<|im_end|>", "Dead<|im_end|>"]
+    tokenizer, writer = model.fitted.classifier.backbone.tokenizer, model.fitted.classifier.writer
+    assert [tokenizer.decode(ids) for ids in writer.answers] == ["Well<|im_end|>", "Dead<|im_end|>"]
     lengths = HELD_OUT.group_by("patient", maintain_order=True).len()["len"]
     for shown, length in zip(prompts(model), lengths, strict=True):
         assert shown.startswith(f"<|im_start|>user\n{length} stay(s): <|")
@@ -228,10 +226,10 @@ def test_settings_make_a_round_trip(fitted: TEFM) -> None:
     assert model.set_params(seed=5, device=None).get_params() == {**params, "seed": 5, "device": None}
 
 
+@pytest.mark.usefixtures("no_training")
 @pytest.mark.parametrize(
     ("settings", "parts"),
     [
-        ({"tun": {}}, ["'tun'", "'tune'"]),
         ({"tune": {"learning_rat": 1}}, ["'learning_rat'", "'learning_rate'"]),
         ({"tune": {"preset": "papers"}}, ["preset", "paper"]),
         ({"codes": {"levels": 0}}, ["levels"]),
@@ -239,11 +237,11 @@ def test_settings_make_a_round_trip(fitted: TEFM) -> None:
         ({"align": {"sampel": 2}}, ["'sampel'", "'sample'"]),
     ],
 )
-def test_settings_of_any_stage_are_checked_at_once(
+def test_settings_of_any_stage_are_checked_before_the_first_one(
     settings: dict[str, Any], parts: list[str], explained: Explained
 ) -> None:
-    explained(SettingsError, lambda: TEFM(**settings), *parts)
-    explained(SettingsError, lambda: TEFM().set_params(**settings), *parts)
+    explained(SettingsError, lambda: TEFM(STAYS, **settings).fit(TRAINING), *parts)
+    explained(SettingsError, lambda: TEFM(STAYS).set_params(**settings).fit(TRAINING), *parts)
 
 
 @pytest.mark.usefixtures("no_training")
@@ -352,10 +350,10 @@ def test_smollm2_fits_predicts_and_comes_back(fitted: TEFM, tmp_path: Path) -> N
         device="cpu",
     )
     model.fit(stays(40))
-    losses = [loss for _, loss in model.history_["tune"].loss]
+    losses = [loss for _, loss in model.fitted.history["tune"].loss]
     assert losses[-1] < losses[0]
     p_SQ = model.predict_proba(HELD_OUT)
     check_probabilities(p_SQ)
     again = TEFM.load(model.save(tmp_path / "model"), device="cpu")
-    assert again.reader.backbone.model.config.num_hidden_layers == 1
+    assert again.fitted.classifier.backbone.model.config.num_hidden_layers == 1
     assert np.array_equal(again.predict_proba(HELD_OUT), p_SQ)

@@ -1,8 +1,8 @@
-"""The bundle: a trained model as one folder.
+"""The bundle: a fitted model as one folder, and back.
 
 manifest.json   hashes of all parts, versions
-model.json      settings, classes, prompt, calibration, what was measured
-tokenizer/      schema and codebooks (RecordTokenizer)
+model.json      settings, classes, prompt, calibration, figures
+tokenizer/      codes, and how tables become slots
 language/       the language model, an ordinary Hugging Face folder
 rationale.safetensors   surrogate and extractor, where the model explains itself
 README.md       the model card
@@ -12,15 +12,17 @@ from __future__ import annotations
 
 import json
 import platform
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tefm import __version__
 from tefm.base.errors import ArtefactError
 from tefm.base.files import is_whole, read_manifest, replacing_folder, write_json, write_manifest, write_text
+from tefm.codes.coder import SlotCoder
+from tefm.codes.storage import load_coder, save_coder
 from tefm.codes.tokenizer import RecordTokenizer
-from tefm.explain import load_explainer, save_explainer
 from tefm.language.align import Alignment
 from tefm.language.backbone import open_backbone
 from tefm.language.classifier import Classifier
@@ -29,12 +31,28 @@ from tefm.language.prompts import Prompt, PromptWriter
 from tefm.language.smollm2 import quietly
 from tefm.language.train import History
 from tefm.language.vocabulary import TokenIds
-from tefm.model import TEFM
+from tefm.pipeline import Fitted
+from tefm.prepare import Preparation
+from tefm.rationale.storage import load_explainer, save_explainer
 from tefm.records.schema import Schema
 from tefm.scoring.calibration import Calibration
+from tefm.task import ModelConfig
 
 KIND = "tefm model"
 EXPLAINER = "rationale.safetensors"
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """All that is saved of a model."""
+
+    fitted: Fitted
+    #: how tables become its input; None for a model of arrays, as the benchmarks make them
+    preparation: Preparation | None = None
+    #: what was measured: name of the part → figures
+    figures: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    #: the table it was fitted on and how that was split, where a task said so
+    source: Mapping[str, Any] | None = None
 
 
 def is_saved(folder: Path) -> bool:
@@ -42,103 +60,131 @@ def is_saved(folder: Path) -> bool:
     return is_whole(folder, KIND)
 
 
-def save(model: TEFM, folder: Path) -> Path:
-    """Write a fitted model; of several processes, the first one does."""
+def save(bundle: Bundle, folder: Path) -> Path:
+    """Write a bundle; of several processes, the first one does."""
     import torch
     import transformers
 
     if not is_first():
         return folder
-
-    reader, tokenizer = model.reader, model.tokenizer_
-    assert model.prompt_ is not None and model.schema_ is not None
+    fitted, preparation = bundle.fitted, bundle.preparation
     with replacing_folder(folder, ours=is_saved) as temporary:
+        identity = None if fitted.coder is None else fitted.coder.identity
+        ids, alignment = fitted.classifier.ids, fitted.alignment
         body: dict[str, Any] = {
-            "config": model.config.model_dump(mode="json"),
-            "schema": model.schema_.model_dump(mode="json"),
-            "classes": model.classes_,
-            "positive": model.positive_,
-            "prompt": model.prompt_.model_dump(mode="json"),
-            "calibration": model.calibration_.to_dict(),
-            "codes": None if tokenizer is None else tokenizer.coder.identity,
-            "ids": None if reader.ids is None else asdict(reader.ids),
-            "history": {stage: history.to_dict() for stage, history in model.history_.items()},
-            "alignment": None if model.alignment_ is None else asdict(model.alignment_),
-            "figures": model.figures_,
-            "source": model.source_,
+            "config": fitted.config.model_dump(mode="json"),
+            "schema": None if preparation is None else preparation.schema.model_dump(mode="json"),
+            "classes": fitted.classes,
+            "positive": fitted.positive,
+            "prompt": fitted.prompt.model_dump(mode="json"),
+            "calibration": fitted.calibration.to_dict(),
+            "codes": identity,
+            "ids": None if ids is None else asdict(ids),
+            "history": {stage: history.to_dict() for stage, history in fitted.history.items()},
+            "alignment": None if alignment is None else asdict(alignment),
+            "figures": dict(bundle.figures),
+            "source": bundle.source,
         }
         write_json(temporary / "model.json", body)
-        if model.explainer_ is not None:
-            save_explainer(model.explainer_, temporary / EXPLAINER)
-        if tokenizer is not None:
-            tokenizer.save(temporary / "tokenizer")
+        if fitted.explainer is not None:
+            save_explainer(fitted.explainer, temporary / EXPLAINER)
+        if fitted.coder is not None:
+            _save_codes(fitted.coder, preparation, temporary / "tokenizer")
         with quietly():
-            reader.backbone.model.save_pretrained(temporary / "language")
-            reader.backbone.tokenizer.save_pretrained(temporary / "language")
-        write_text(temporary / "README.md", card(model))
+            fitted.classifier.backbone.model.save_pretrained(temporary / "language")
+            fitted.classifier.backbone.tokenizer.save_pretrained(temporary / "language")
+        if preparation is not None:
+            write_text(temporary / "README.md", card(bundle))
         versions = {
             "tefm": __version__,
             "torch": torch.__version__,
             "transformers": transformers.__version__,
             "python": platform.python_version(),
         }
-        write_manifest(temporary, KIND, versions=versions, codes=body["codes"])
+        write_manifest(temporary, KIND, versions=versions, codes=identity)
     return folder
 
 
-def load(folder: Path, *, device: str | None = None) -> TEFM:
-    """Read a saved model; parts that do not belong together are refused."""
+def _save_codes(coder: SlotCoder, preparation: Preparation | None, folder: Path) -> None:
+    if preparation is not None:
+        preparation.tokenizer(coder).save(folder)
+    else:
+        folder.mkdir()
+        save_coder(coder, folder)
+
+
+def load(folder: Path, *, device: str | None = None) -> Bundle:
+    """Read a bundle; parts that do not belong together are refused."""
     read_manifest(folder, KIND)
     try:
         body = json.loads((folder / "model.json").read_text(encoding="utf-8"))
-        model = TEFM(device=device, **body["config"])
-        model.schema = model.schema_ = Schema.model_validate(body["schema"])
-        model.classes_, model.positive_ = tuple(body["classes"]), body["positive"]
-        model.prompt_ = Prompt.checked(body["prompt"])
-        model.calibration_ = Calibration.from_dict(body["calibration"])
-        model.history_ = {stage: History(**history) for stage, history in body["history"].items()}
-        model.figures_, model.source_ = body["figures"], body.get("source")  # older bundles have none
+        config = ModelConfig.checked(body["config"])
+        schema = None if body["schema"] is None else Schema.model_validate(body["schema"])
+        classes, prompt = tuple(body["classes"]), Prompt.checked(body["prompt"])
+        calibration = Calibration.from_dict(body["calibration"])
+        history = {stage: History(**steps) for stage, steps in body["history"].items()}
         ids = None if body["ids"] is None else TokenIds(**body["ids"])
+        alignment = None
         if body["alignment"] is not None:
-            model.alignment_ = Alignment(**{**body["alignment"], "exact": tuple(body["alignment"]["exact"])})
-    except (ValueError, KeyError, TypeError) as error:
+            alignment = Alignment(**{**body["alignment"], "exact": tuple(body["alignment"]["exact"])})
+        positive, figures, source, identity = (body[name] for name in ("positive", "figures", "source", "codes"))
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise ArtefactError(
             f"the parts of this model do not belong together: {error}", file=folder, remedy="save it again"
         ) from error
-    if body["codes"] is not None:
-        tokenizer = model.tokenizer_ = RecordTokenizer.load(folder / "tokenizer", device=device)
-        if tokenizer.coder.identity != body["codes"]:
-            raise ArtefactError(
-                "the tokenizer is not the one that this language model has learned to read",
-                file=folder / "tokenizer",
-                value=tokenizer.coder.identity,
-                remedy="put the tokenizer back that the bundle was saved with",
-            )
+    coder, preparation, explainer = None, None, None
+    if identity is None:
+        preparation = None if schema is None else Preparation(schema, config, None)
+    else:
+        coder, preparation = _load_codes(folder / "tokenizer", schema, config, prompt, identity, device)
         if (folder / EXPLAINER).is_file():  # the manifest knows whether it should be there
-            model.explainer_ = load_explainer(tokenizer.coder, folder / EXPLAINER)
+            explainer = load_explainer(coder, folder / EXPLAINER)
     backbone = open_backbone(folder / "language", device=device)
-    backbone.name = model.config.backbone
-    reader = model.reader_ = Classifier(backbone, ids)
-    reader.writer_ = PromptWriter(backbone.tokenizer, model.prompt_, model.classes_, ids)
-    return model
+    backbone.name = config.backbone
+    classifier = Classifier(backbone, ids, text_limit=config.text_limit)
+    classifier.writer_ = PromptWriter(backbone.tokenizer, prompt, classes, ids)
+    fitted = Fitted(config, classes, positive, prompt, classifier, calibration, coder, explainer, alignment, history)
+    return Bundle(fitted, preparation, figures, source)
 
 
-def card(model: TEFM) -> str:
+def _load_codes(
+    folder: Path, schema: Schema | None, config: ModelConfig, prompt: Prompt, identity: str, device: str | None
+) -> tuple[SlotCoder, Preparation | None]:
+    """The codes of a bundle, and how tables become slots where it says so."""
+    preparation = None
+    if schema is None:
+        coder = load_coder(folder, device=device)
+    else:
+        tokenizer = RecordTokenizer.load(folder, device=device)
+        coder, preparation = tokenizer.coder, Preparation(schema, config, tokenizer.vectoriser, prompt.gaps)
+    if coder.identity != identity:
+        raise ArtefactError(
+            "the tokenizer is not the one that this language model was trained with",
+            file=folder,
+            value=coder.identity,
+            remedy="put back the tokenizer that the bundle was saved with",
+        )
+    return coder, preparation
+
+
+def card(bundle: Bundle) -> str:
     """The model card: what it is, what it reads, what was measured."""
-    reader = model.reader
+    model, preparation = bundle.fitted, bundle.preparation
+    assert preparation is not None
+    backbone = model.classifier.backbone.model
     lines = [
         "---",
         f"base_model: {model.config.backbone}",
         "library_name: tefm",
         "---",
-        f"# {model.title}",
+        f"# {preparation.title}",
         "",
-        f"- classes: {', '.join(model.classes_)}; one sequence is {model.one_sequence}",
-        f"- language model: {model.config.backbone}, {reader.backbone.model.config.num_hidden_layers} blocks, "
-        f"{reader.backbone.model.num_parameters():,} weights; `language/` loads with `AutoModelForCausalLM`",
+        f"- classes: {', '.join(model.classes)}; one sequence is {preparation.one_sequence}",
+        f"- language model: {model.config.backbone}, {backbone.config.num_hidden_layers} blocks, "
+        f"{backbone.num_parameters():,} weights; `language/` loads with `AutoModelForCausalLM`",
     ]
-    if model.tokenizer_ is not None:
-        coder = model.tokenizer_.coder
+    if model.coder is not None:
+        coder = model.coder
         kind = "task-aware: they saw the labels of the training records and carry part of the answer"
         lines.append(
             f"- codes: {coder.layout.width} slots become {coder.config.levels} of {coder.config.entries} each, "
@@ -146,8 +192,8 @@ def card(model: TEFM) -> str:
         )
     else:
         lines.append("- reads the serialised records, not codes (the raw-text baseline)")
-    if model.alignment_ is not None:
-        a = model.alignment_
+    if model.alignment is not None:
+        a = model.alignment
         exact = " / ".join(f"{share:.2f}" for share in a.exact)
         lines += [
             f"- alignment, {a.records:,} held-out records: slot accuracy from words {a.slot_accuracy:.4f} "
@@ -155,14 +201,14 @@ def card(model: TEFM) -> str:
             f"exact codes {exact}, loss of the words {a.true_loss:.3f} with the true code, {a.shuffled_loss:.3f} with "
             "that of another record",
         ]
-    if model.explainer_ is not None and model.explainer_.agreement_ is not None:
-        same = model.explainer_.agreement_
+    if model.explainer is not None and model.explainer.agreement_ is not None:
+        same = model.explainer.agreement_
         lines.append(
             "- rationales: the surrogate that they were learned with gives the language model's label for "
             f"{same.whole_same:.1%} of {same.sequences:,} held-out sequences (masked: {same.masked_same:.1%}); "
             "every rationale is checked with the language model itself"
         )
-    for part, figures in model.figures_.items():
+    for part, figures in bundle.figures.items():
         lines += ["", f"## Measured on the {part} part ({figures['n']:,} sequences)", "", "| figure | value | 95% |"]
         lines.append("| --- | --- | --- |")
         for name in ("auroc", "auprc", "accuracy", "macro_f1", "brier", "ece"):
@@ -170,7 +216,7 @@ def card(model: TEFM) -> str:
             if found["value"] is not None:
                 lines.append(f"| {name} | {found['value']:.4f} | {found['low']:.4f}–{found['high']:.4f} |")
         lines.append(f"| tokens per sequence | {figures['tokens_mean']:.1f} | |")
-    calibration = model.calibration_
+    calibration = model.calibration
     threshold = "the most probable class" if calibration.threshold is None else f"p ≥ {calibration.threshold:.3f}"
     lines += ["", f"Temperature {calibration.temperature:.3f}, decision: {threshold}; both learned on validation.", ""]
     lines += [
@@ -179,7 +225,7 @@ def card(model: TEFM) -> str:
         "",
         'model = TEFM.load("this folder")',
         'model.predict_table("new records.csv")',
-        *(['print(model.explain("new records.csv")[0].text)'] if model.explainer_ is not None else []),
+        *(['print(model.explain("new records.csv")[0].text)'] if model.explainer is not None else []),
         "```",
         "",
     ]

@@ -13,13 +13,13 @@ import typer
 
 from tefm import __version__
 from tefm.base.errors import TefmError, TefmWarning
-from tefm.base.progress import err, out
+from tefm.base.progress import err, note, out, shown
 
 #: What typer exits with after Ctrl-C.
 INTERRUPTED = 130
 
 app = typer.Typer(
-    help="Structured records as a few discrete tokens, read by a language model.",
+    help="Structured records as a few discrete tokens for language models.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -48,7 +48,7 @@ def main() -> NoReturn:
         sys.exit(1)
     except SystemExit as stop:
         if stop.code == INTERRUPTED:
-            err.print("stopped; `fit` and `bench` go on when the same command is given again")
+            err.print("interrupted; give the same command again to resume `fit`, `tokenize` or `bench`")
         raise
     sys.exit(0)
 
@@ -130,20 +130,21 @@ def tokenize(
     device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Fit a tokenizer: learn slots and codes from a table. A run that was killed goes on where it was."""
+    """Fit a tokenizer: learn slots and codes from a table. Resumes if interrupted."""
     from tefm.base.files import check_replaceable
     from tefm.codes.tokenizer import RecordTokenizer
 
     check_replaceable(folder, RecordTokenizer.is_saved)
-    opened, found = _table_and_schema(table, query, schema, entity, time, label)
-    found = found if buckets is None else found.with_buckets(buckets)
+    opened, table_schema = _table_and_schema(table, query, schema, entity, time, label)
+    table_schema = table_schema if buckets is None else table_schema.with_buckets(buckets)
     given = {"levels": levels, "entries": entries, "steps": steps, "seed": seed, **_pairs(settings or [])}
     chosen = {name: value for name, value in given.items() if value is not None}
     tokenizer = RecordTokenizer(preset=preset, device=device, **chosen)  # type: ignore[arg-type]
     checkpoint = folder.with_name(f"{folder.name}.checkpoint")
-    if checkpoint.exists():
-        err.print(f"going on from {checkpoint}")
-    tokenizer.fit(opened, found, task_aware=False if unsupervised else None, checkpoint=checkpoint)
+    with shown(on_stdout=not as_json):
+        if checkpoint.exists():
+            note(f"resuming from {checkpoint}")
+        tokenizer.fit(opened, table_schema, task_aware=False if unsupervised else None, checkpoint=checkpoint)
     tokenizer.save(folder)
     history, coder = tokenizer.coder.history_, tokenizer.coder
     facts = {
@@ -160,7 +161,7 @@ def tokenize(
     if as_json:
         _print_json(facts)
         return
-    kind = f"task-aware codes for {found.label!r}" if coder.classes_ else "unsupervised codes"
+    kind = f"task-aware codes for {table_schema.label!r}" if coder.classes_ else "unsupervised codes"
     out.print(f"{kind}: {coder.layout.width} slots become {coder.config.levels} × {coder.config.entries}")
     out.print(f"saved to {folder}. Next: tefm doctor {folder} {table}")
 
@@ -178,7 +179,8 @@ def encode(
     from tefm.codes.stream import encode_to_parquet
     from tefm.codes.tokenizer import RecordTokenizer
 
-    records = encode_to_parquet(RecordTokenizer.load(tokenizer, device=device), table, target, query=query)
+    with shown():
+        records = encode_to_parquet(RecordTokenizer.load(tokenizer, device=device), table, target, query=query)
     if as_json:
         _print_json({"records": records, "out": str(target)})
     else:
@@ -194,7 +196,7 @@ def decode(
     rows: Annotated[int, typer.Option(help="records to print")] = 3,
     as_json: JsonOption = False,
 ) -> None:
-    """Turn codes back into records: what a reader of the codes can know."""
+    """Turn codes back into records: a lossy reconstruction."""
     from tefm.base.files import replacing
     from tefm.codes.stream import read_codes
     from tefm.codes.tokenizer import RecordTokenizer
@@ -228,18 +230,20 @@ def doctor(
 ) -> None:
     """Examine codes: fidelity, codebook use, collisions, hierarchy, what they could predict; what to change.
 
-    Give it records the tokenizer did not learn from, or the figures flatter.
+    Give it records that the tokenizer was not trained on; on training records the figures are too good.
     """
     from tefm.codes.doctor import examine_table
     from tefm.codes.tokenizer import RecordTokenizer
     from tefm.records.readers.table import open_table
     from tefm.show.terminal import examination_tables
 
-    found = examine_table(RecordTokenizer.load(tokenizer, device=device), open_table(table, query=query), seed=seed)
+    with shown():
+        loaded = RecordTokenizer.load(tokenizer, device=device)
+        examination = examine_table(loaded, open_table(table, query=query), seed=seed)
     if as_json:
-        _print_json(found.to_dict())
+        _print_json(examination.to_dict())
         return
-    for part in examination_tables(found):
+    for part in examination_tables(examination):
         out.print(part)
 
 
@@ -257,7 +261,10 @@ def fit(
     device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Learn a task: codes, alignment, tuning; judged on the test part, saved as one folder. Goes on after a kill."""
+    """Fit a task file: codes, alignment, fine-tuning, explanations; score the test part; save one folder.
+
+    Resumes if interrupted. Redirected to a file, the output is a log: a line per stage and per minute.
+    """
     from tefm.fit import fit_task
     from tefm.show.terminal import outcome_tables
     from tefm.task import ModelConfig, Task
@@ -268,7 +275,8 @@ def fit(
         changes["task_aware"] = False
     loaded = Task.load(task)
     loaded = loaded.model_copy(update={"model": ModelConfig.checked({**dict(loaded.model), **changes})})
-    outcome = fit_task(loaded, folder, device=device, compare=compare)
+    with shown(on_stdout=not as_json):
+        _, outcome = fit_task(loaded, folder, device=device, compare=compare)
     if as_json:
         _print_json({"folder": str(folder), **outcome.to_dict()})
         return
@@ -294,15 +302,16 @@ def predict(
 
     if target is not None and target.suffix not in (".csv", ".parquet"):
         raise TefmError("predictions are written as CSV or Parquet", value=target.name, remedy="--out predictions.csv")
-    found = TEFM.load(model, device=device).predict_table(open_table(table, query=query))
+    with shown():
+        predictions = TEFM.load(model, device=device).predict_table(open_table(table, query=query))
     if target is not None:
         with replacing(target) as temporary:
-            found.write_csv(temporary) if target.suffix == ".csv" else found.write_parquet(temporary)
-        err.print(f"{found.height:,} predictions written to {target}")
+            predictions.write_csv(temporary) if target.suffix == ".csv" else predictions.write_parquet(temporary)
+        err.print(f"{predictions.height:,} predictions written to {target}")
     elif as_json:
-        _print_json(found.to_dicts())
+        _print_json(predictions.to_dicts())
     else:
-        out.print(prediction_table(found))
+        out.print(prediction_table(predictions))
 
 
 @app.command(epilog="Example: tefm explain model admissions.csv --entity 12345")
@@ -322,10 +331,8 @@ def explain(
     device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Explain predictions: the few features each rests on, checked with the model itself."""
+    """Explain predictions: a few features each, with which alone the model gives the same answer."""
     from tefm.base.files import write_text
-    from tefm.explain import Choice
-    from tefm.explain import explain as explain_table
     from tefm.model import TEFM
     from tefm.rationale.card import to_json
     from tefm.rationale.render import card, to_html
@@ -333,22 +340,24 @@ def explain(
 
     if target is not None and target.suffix not in (".html", ".jsonl"):
         raise TefmError("rationales are written as HTML or JSON lines", value=target.name, remedy="--out page.html")
-    chosen = Choice.checked({"keep": _share(keep), "of": of, "over": over, "by": by})
-    found = explain_table(TEFM.load(model, device=device), open_table(table, query=query), chosen, entities=entity)
+    choice = {"keep": _share(keep), "of": of, "over": over, "by": by}
+    with shown():
+        loaded = TEFM.load(model, device=device)
+        rationales = loaded.explain(open_table(table, query=query), entities=entity, **choice)
     if target is not None:
-        lines = (json.dumps(to_json(one), ensure_ascii=False) + "\n" for one in found)
-        write_text(target, to_html(found) if target.suffix == ".html" else "".join(lines))
-        err.print(f"{len(found):,} rationales written to {target}")
+        lines = (json.dumps(to_json(rationale), ensure_ascii=False) + "\n" for rationale in rationales)
+        write_text(target, to_html(rationales) if target.suffix == ".html" else "".join(lines))
+        err.print(f"{len(rationales):,} rationales written to {target}")
     elif as_json:
-        _print_json([to_json(one) for one in found])
+        _print_json([to_json(rationale) for rationale in rationales])
     else:
-        for one in found[:limit]:
-            out.print(card(one))
-    passed = sum(one.passed for one in found)
-    default = sum(one.verdict == "default" for one in found)
+        for rationale in rationales[:limit]:
+            out.print(card(rationale))
+    passed = sum(rationale.passed for rationale in rationales)
+    default = sum(rationale.verdict == "default" for rationale in rationales)
     err.print(
-        f"{len(found):,} explained: {passed:,} pass the check; {default:,} rest on nothing: "
-        "the model gives the same answer when it is shown no feature",
+        f"{len(rationales):,} explained: {passed:,} pass the check; {default:,} default answers: "
+        "the model predicts the same with no features",
         highlight=False,
     )
 
@@ -361,19 +370,20 @@ def evaluate(
     device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """MaskedModel a model on labelled sequences it has not seen, with bootstrap intervals."""
+    """Score a model on labelled sequences that it has not seen, with bootstrap intervals."""
     from tefm.model import TEFM
     from tefm.records.readers.table import open_table
     from tefm.show.terminal import evaluation_table
 
-    loaded = TEFM.load(model, device=device)
-    found = loaded.evaluate(open_table(table, query=query))
+    with shown():
+        loaded = TEFM.load(model, device=device)
+        evaluation = loaded.evaluate(open_table(table, query=query))
     if loaded.source_ is not None and Path(loaded.source_["table"]) == Path(table).absolute():
-        err.print("! the model was fitted on this table, and has learned most of these sequences", style="yellow")
+        err.print("! the model was fitted on this table: most of these sequences are training data", style="yellow")
     if as_json:
-        _print_json(found.to_dict())
+        _print_json(evaluation.to_dict())
     else:
-        out.print(evaluation_table(found))
+        out.print(evaluation_table(evaluation))
 
 
 @app.command(epilog="Example: tefm report model --out report.html")
@@ -395,8 +405,9 @@ def report(
 
     if target.suffix != ".html":
         raise TefmError("a report is written as HTML", value=target.name, remedy="--out report.html")
-    loaded = TEFM.load(model, device=device)
-    figures = figures_of(loaded, source_of(loaded, table, query=query))
+    with shown():
+        loaded = TEFM.load(model, device=device)
+        figures = figures_of(loaded, source_of(loaded, table, query=query))
     write_text(target, report_page(figures))
     if as_json:
         _print_json(figures.to_dict())
@@ -413,21 +424,20 @@ def tokens(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """What the model reads of each sequence, and what the same records would cost as text."""
+    """Count the tokens the model reads per sequence, and those of the same records as text."""
     from tefm.fit import count_tokens
-    from tefm.language.token_counts import families as known
+    from tefm.language.token_counts import families as family_tokenizers
     from tefm.model import TEFM
     from tefm.records.readers.table import open_table
     from tefm.show.terminal import token_table
 
     loaded = TEFM.load(model, device="cpu")
-    found = count_tokens(
-        loaded, *loaded.frame_and_sequences(open_table(table, query=query)), known() if families else {}
-    )
+    frame, sequences = loaded.preparation.to_predict(open_table(table, query=query))
+    counts = count_tokens(loaded, frame, sequences, family_tokenizers() if families else {})
     if as_json:
-        _print_json([vars(account) for account in found])
+        _print_json([vars(count) for count in counts])
     else:
-        out.print(token_table(found))
+        out.print(token_table(counts))
 
 
 @app.command(epilog="Example: tefm bench prediction rationalization --data cicids2017=corrected.parquet --seeds 3")

@@ -1,10 +1,9 @@
-"""A task from table to bundle: split, fit, judge on the test part once, save; beside what users do today."""
+"""A task from table to bundle: split, fit, score the test part once, compare with LightGBM, save."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +11,22 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from tefm import pipeline
 from tefm.base.files import check_replaceable
-from tefm.base.progress import note
+from tefm.base.progress import job, log, stage
 from tefm.bundle import is_saved
 from tefm.language.distributed import is_first
 from tefm.language.token_counts import Account, account
-from tefm.model import TEFM, Evaluation
+from tefm.model import TEFM
+from tefm.outcome import Outcome
+from tefm.prepare import chosen, sequences_of
 from tefm.records.readers.table import open_table
 from tefm.records.schema import Schema
 from tefm.records.sequences import Sequences
 from tefm.records.serialise import FORMATS, serialise
 from tefm.records.splitting import PARTS, split
 from tefm.records.vectorise import Vectoriser, needed_columns
-from tefm.task import Split, Task
+from tefm.task import ModelConfig, Split, Task
 
 #: With fewer test sequences of a class than this, what the figures say about it is chance.
 FEW = 20
@@ -34,32 +36,12 @@ REPEATED = 0.1
 COUNTED = 200
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What came of a task."""
-
-    model: TEFM
-    sequences: dict[str, int]
-    test: Evaluation
-    #: figures of tabular models on the same sequences; empty when LightGBM is not installed
-    baselines: dict[str, dict[str, Any]] = field(default_factory=dict)
-    tokens: list[Account] = field(default_factory=list)
-    #: what a reader of the figures has to know
-    remarks: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "classes": list(self.model.classes_),
-            "sequences": self.sequences,
-            "test": self.test.to_dict(),
-            "baselines": {name: found["test_calibrated"] for name, found in self.baselines.items()},
-            "tokens": [vars(found) for found in self.tokens],
-            "remarks": list(self.remarks),
-        }
+#: Beside the stages of the pipeline: comparing with tabular models, and scoring the test part.
+SHARES = {**pipeline.SHARES, "test": 0.05, "compare": 0.1}
 
 
-def fit_task(task: Task, folder: Path, *, device: str | None = None, compare: bool = True) -> Outcome:
-    """Fit a task and save its bundle; a run that was killed goes on when it is called again."""
+def fit_task(task: Task, folder: Path, *, device: str | None = None, compare: bool = True) -> tuple[TEFM, Outcome]:
+    """Fit a task and save its bundle; an interrupted run resumes when it is called again."""
     check_replaceable(folder, is_saved)
     opened = open_table(task.table, query=task.query)
     model = TEFM(task.schema_for(opened), device=device, **dict(task.model))
@@ -69,7 +51,7 @@ def fit_task(task: Task, folder: Path, *, device: str | None = None, compare: bo
     model.save(folder)
     if is_first():
         shutil.rmtree(checkpoint, ignore_errors=True)
-    return outcome
+    return model, outcome
 
 
 def fit_frame(
@@ -81,59 +63,73 @@ def fit_frame(
     compare: bool = True,
     file: str | None = None,
 ) -> Outcome:
-    """Fit a model on the training part of a table, and judge it on the test part, once."""
-    assert model.schema is not None, "the schema is known"
-    sequences = model.sequences(frame, model.schema, file=file)
-    parts, told = parted(model, sequences, shares)
-    for remark in told:
-        note(f"! {remark}")  # now, and not only after the hours of training
+    """Fit a model on the training part of a table, and score it on the test part, once."""
+    schema, config = model.schema, model.config
+    assert schema is not None, "the schema is known"
+    sequences = sequences_of(frame, schema, config, file=file)
+    parts, remarks = parted(config, sequences, shares)
+    for remark in remarks:
+        log.warning(remark)  # now, and not only after hours of training
     rows = {part: np.sort(sequences.select(parts == part).rows) for part in PARTS}
     tables = {part: open_table(frame[rows[part]], name=file) for part in PARTS}
-    model.fit(tables["train"], validation=tables["validation"], checkpoint=checkpoint)
-    test = model.evaluate(tables["test"])
-    model.figures_["test"] = test.to_dict()
-    judged, of_judged = judged_sequences(model, sequences, parts)
-    counts: dict[str, int] = {part: int((of_judged == part).sum()) for part in PARTS}
-    baselines = compared(model, frame, judged, of_judged) if compare else {}
-    tested = judged.select(of_judged == "test")
-    remarks = (*told, *repeated(frame, model.schema, judged, of_judged), *rare(model.classes_, tested))
-    return Outcome(model, counts, test, baselines, count_tokens(model, frame, tested), remarks)
+    with job(SHARES if compare else {name: share for name, share in SHARES.items() if name != "compare"}):
+        model.fit(tables["train"], validation=tables["validation"], checkpoint=checkpoint)
+        with stage("test", f"scoring {int((parts == 'test').sum()):,} test sequences"):
+            test = model.evaluate(tables["test"])
+        model.figures_["test"] = test.to_dict()
+        used, part_of_used = used_sequences(config, sequences, parts)
+        baselines = compare_with_tabular(model, frame, used, part_of_used) if compare else {}
+    tested = used.select(part_of_used == "test")
+    remarks += [*repeated(frame, schema, used, part_of_used), *rare(model.fitted.classes, tested)]
+    return Outcome(
+        config.inputs,
+        model.fitted.classes,
+        {part: int((part_of_used == part).sum()) for part in PARTS},
+        test,
+        baselines,
+        tuple(count_tokens(model, frame, tested)),
+        tuple(remarks),
+        model.fitted.alignment,
+    )
 
 
-def parted(model: TEFM, sequences: Sequences, shares: Split) -> tuple[NDArray[np.str_], list[str]]:
-    """The part of each sequence, and remarks about those that are not learned from."""
+def parted(config: ModelConfig, sequences: Sequences, shares: Split) -> tuple[NDArray[np.str_], list[str]]:
+    """The part of each sequence, and remarks about those that are not trained on."""
     parts = split(sequences, shares=shares.shares, by=shares.by, seed=shares.seed)
     parts, unseen = without_unseen(sequences, parts)
-    return parts, [*unlabelled(sequences), *unseen, *thinned(model, sequences.select(parts == "train"))]
+    return parts, [*unlabelled(sequences), *unseen, *thinned(config, sequences.select(parts == "train"))]
 
 
 def unlabelled(sequences: Sequences) -> list[str]:
     """A remark about the sequences that cannot be learned from."""
     count = int((~sequences.labelled).sum())
-    said = f"{count:,} of {len(sequences):,} sequences have no label: they are neither learned from nor judged"
-    return [said] if count else []
+    remark = f"{count:,} of {len(sequences):,} sequences have no label: they are neither trained on nor scored"
+    return [remark] if count else []
 
 
-def thinned(model: TEFM, training: Sequences) -> list[str]:
+def thinned(config: ModelConfig, training: Sequences) -> list[str]:
     """A remark about a balance that leaves next to nothing of a class, because another one is rare."""
-    if model.config.balance == "none":
+    if config.balance == "none":
         return []
     names, counts = np.unique(np.asarray(training.labels)[training.labelled].astype(str), return_counts=True)
     if not len(counts) or counts.min() >= FEW:
         return []
     name, count = names[counts.argmin()], counts.min()
     left = f"{count * len(counts):,} of {counts.sum():,} training sequences"
-    return [f"balance keeps as many of each class as the rarest has ({name}, {count}): {left} are learned from"]
+    return [f"balance keeps as many of each class as the rarest has ({name}, {count}): {left} are used"]
 
 
 def repeated(frame: pl.DataFrame, schema: Schema, sequences: Sequences, parts: NDArray[np.str_]) -> list[str]:
-    """A remark about test sequences that say in all fields what a training sequence says."""
-    said = frame.select(needed_columns(open_table(frame), schema)).hash_rows(seed=0).to_numpy()[sequences.rows]
-    hashes = np.array([hash(one.tobytes()) for one in np.split(said, sequences.starts[1:-1])])
-    tested = hashes[parts == "test"]
-    count = int(np.isin(tested, hashes[parts == "train"]).sum())
-    known = f"{count:,} of {len(tested):,} test sequences are the same in all fields as one that was learned from"
-    return [f"{known}: the figures say less about new ones"] if count >= REPEATED * max(1, len(tested)) else []
+    """A remark about test sequences that equal a training sequence in all fields."""
+    columns = frame.select(needed_columns(open_table(frame), schema))
+    row_hashes = columns.hash_rows(seed=0).to_numpy()[sequences.rows]
+    hashes = np.array([hash(rows.tobytes()) for rows in np.split(row_hashes, sequences.starts[1:-1])])
+    test_hashes = hashes[parts == "test"]
+    count = int(np.isin(test_hashes, hashes[parts == "train"]).sum())
+    if count < REPEATED * max(1, len(test_hashes)):
+        return []
+    same = f"{count:,} of {len(test_hashes):,} test sequences are equal to a training sequence in all fields"
+    return [f"{same}: the figures say less about new sequences"]
 
 
 def without_unseen(sequences: Sequences, parts: NDArray[np.str_]) -> tuple[NDArray[np.str_], list[str]]:
@@ -144,28 +140,30 @@ def without_unseen(sequences: Sequences, parts: NDArray[np.str_]) -> tuple[NDArr
     if not unseen.any():
         return parts, []
     names = ", ".join(sorted(set(labels[unseen])))
-    remark = f"{unseen.sum():,} sequences are not judged: no training sequence has their class ({names})"
+    remark = f"{unseen.sum():,} sequences are not scored: no training sequence has their class ({names})"
     return np.where(unseen, "", parts), [remark]
 
 
 def rare(classes: Sequence[str], tested: Sequences) -> list[str]:
-    """A remark about the classes that are too rare to be judged."""
+    """A remark about the classes that are too rare in the test part."""
     counts = {name: int((np.asarray(tested.labels) == name).sum()) for name in classes}
     few = [f"{name} ({count})" for name, count in counts.items() if count < FEW]
-    return [f"few test sequences, so chance decides about: {', '.join(few)}"] if few else []
+    return [f"too few test sequences to say anything about: {', '.join(few)}"] if few else []
 
 
-def judged_sequences(model: TEFM, sequences: Sequences, parts: NDArray[np.str_]) -> tuple[Sequences, NDArray[np.str_]]:
-    """The sequences that the model learns from and is judged on, with their parts."""
-    kept = []
+def used_sequences(
+    config: ModelConfig, sequences: Sequences, parts: NDArray[np.str_]
+) -> tuple[Sequences, NDArray[np.str_]]:
+    """The sequences that the model is trained and scored on, with their parts."""
+    numbers = []
     for part in PARTS:
-        here = np.flatnonzero(parts == part)
-        kept.append(here[model.chosen(sequences.select(here), test=part == "test")])
-    chosen = np.concatenate(kept)
-    return sequences.select(chosen), parts[chosen]
+        members = np.flatnonzero(parts == part)
+        numbers.append(members[chosen(sequences.select(members), config, test=part == "test")])
+    used = np.concatenate(numbers)
+    return sequences.select(used), parts[used]
 
 
-def compared(
+def compare_with_tabular(
     model: TEFM, frame: pl.DataFrame, sequences: Sequences, parts: NDArray[np.str_]
 ) -> dict[str, dict[str, Any]]:
     """LightGBM and logistic regression on the slots of the same sequences; nothing when LightGBM is not installed."""
@@ -174,34 +172,34 @@ def compared(
     from tefm.baselines.tabular import evaluate_tabular
 
     if find_spec("lightgbm") is None:
-        note("no comparison with LightGBM: pip install 'tefm[doctor]'")
+        log.warning("no comparison with LightGBM: pip install 'tefm[doctor]'")
         return {}
-    note("beside it: LightGBM and logistic regression on the slots of the same sequences")
-    if model.tokenizer_ is not None:
-        vectoriser = model.tokenizer_.vectoriser
-    else:
-        assert model.schema_ is not None
-        vectoriser = Vectoriser.fit(frame[np.sort(sequences.select(parts == "train").rows)], model.schema_)
-    return evaluate_tabular(
-        vectoriser.transform(frame),
-        vectoriser.layout,
-        sequences,
-        np.asarray(sequences.labels),
-        parts,
-        ("last", "flat") if model.config.window else ("last", "history"),
-        positive=model.positive_,
-        seed=model.config.seed,
+    preparation = model.preparation
+    vectoriser = preparation.vectoriser or Vectoriser.fit(
+        frame[np.sort(sequences.select(parts == "train").rows)], preparation.schema
     )
+    with stage("compare", "fitting LightGBM and logistic regression on the same sequences, for comparison"):
+        return evaluate_tabular(
+            vectoriser.transform(frame),
+            vectoriser.layout,
+            sequences,
+            np.asarray(sequences.labels),
+            parts,
+            ("last", "flat") if preparation.config.window else ("last", "history"),
+            positive=model.fitted.positive,
+            seed=preparation.config.seed,
+        )
 
 
 def count_tokens(
     model: TEFM, frame: pl.DataFrame, sequences: Sequences, families: Mapping[str, Any] | None = None
 ) -> list[Account]:
-    """What the model reads of some sequences, and what the same records would cost as text, also in other families."""
-    assert model.schema_ is not None
-    some = sequences.select(np.arange(len(sequences)) < COUNTED)
-    texts: dict[str, list[str]] = {name: serialise(frame, model.schema_, some, name) for name in FORMATS}
-    read = np.array([len(prompt) for prompt in model.reader.prompts(model.read(frame, some))])
-    form = "codes" if model.config.inputs == "codes" else "compact"
-    own = {model.config.backbone: model.reader.backbone.tokenizer}
-    return account(texts, own, lengths={f"{form}, with the question": read}) + account(texts, dict(families or {}))
+    """How many tokens the model reads per sequence, and how many the same records take as text."""
+    fitted, preparation = model.fitted, model.preparation
+    few = sequences.select(np.arange(len(sequences)) < COUNTED)
+    texts: dict[str, list[str]] = {name: serialise(frame, preparation.schema, few, name) for name in FORMATS}
+    read = fitted.read(preparation.slots(frame, few))
+    lengths = np.array([len(prompt) for prompt in fitted.classifier.prompts(read)])
+    form = "codes" if fitted.coder is not None else "compact"
+    own = {fitted.config.backbone: fitted.classifier.backbone.tokenizer}
+    return account(texts, own, lengths={f"{form}, with the question": lengths}) + account(texts, dict(families or {}))

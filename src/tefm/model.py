@@ -1,92 +1,130 @@
-"""`TEFM`: the stages as one model. fit, predict, predict_proba, explain, evaluate, save, load.
+"""`TEFM`: the whole thing as a scikit-learn classifier of tables. fit, predict, explain, evaluate, save, load.
 
-A table goes through the `RecordTokenizer` (codes/) into codes and through the `Classifier` (language/) into probabilities;
-the `Explainer` (rationale/) ranks the slots that a probability rests on.
-
-Shapes: S sequences, Q classes.
+`prepare.py` turns a table into arrays, `pipeline.py` fits the four stages on them, `bundle.py` saves the result.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from scipy.sparse import issparse
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import NotFittedError as SklearnNotFittedError
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import column_or_1d
 
-from tefm.base.checkpoint import identity, stage_folder
 from tefm.base.errors import InputError, NotFittedError
 from tefm.base.progress import note
-from tefm.codes.coder import class_numbers
+from tefm.bundle import Bundle
+from tefm.bundle import load as load_bundle
+from tefm.bundle import save as save_bundle
 from tefm.codes.tokenizer import RecordTokenizer
-from tefm.explain import Choice, explain, learn_to_explain, slot_sequences
-from tefm.language.align import Alignment
-from tefm.language.backbone import Backbone, open_backbone
-from tefm.language.classifier import Classifier
-from tefm.language.distributed import first_process_makes, is_first
-from tefm.language.prompts import Prompt, PromptWriter
-from tefm.language.train import History
-from tefm.language.vocabulary import CodeVocabulary
+from tefm.explain import Choice, explain, named_sequences
+from tefm.language.config import Start
+from tefm.language.prompts import Style
+from tefm.language.smollm2 import NAME as SMOLLM2
+from tefm.outcome import Evaluation
+from tefm.pipeline import Fitted
+from tefm.pipeline import fit as fit_pipeline
+from tefm.prepare import Preparation, class_numbers_of, prepare, sequences_of
 from tefm.rationale.card import Rationale
-from tefm.rationale.extractor import Explainer
-from tefm.rationale.masking import with_masked_copies
-from tefm.records.grouping import by_entity, by_window
 from tefm.records.infer import infer_schema
-from tefm.records.phrases import phrases_of
-from tefm.records.prompt_context import gap_words, last_texts
-from tefm.records.readers.table import open_table
+from tefm.records.readers.table import Table, open_table
 from tefm.records.schema import Schema
-from tefm.records.sequences import Sequences
-from tefm.records.serialise import serialise
-from tefm.records.splitting import balance, check_label, split
-from tefm.scoring.calibration import Calibration
-from tefm.scoring.metrics import Scores, score
+from tefm.records.splitting import split
+from tefm.records.words import text_of
 from tefm.task import ModelConfig
 
 VALIDATION_SHARE = 0.1
-#: What the first stage depends on, of all that a fit does.
-CODES_DEPEND_ON = ("records", "schema", "seed", "codes", "task_aware", "device")
-#: Records that the alignment is measured on, at most.
-JUDGED = 1_000
+#: The column that labels given apart from the table are put into, when the schema names none.
+LABEL = "label"
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """How well a model does on labelled sequences, and what it reads for it."""
-
-    scores: Scores
-    #: tokens per sequence that the language model is shown
-    tokens_mean: float
-    tokens_median: float
-    #: sequences without a label, which are not judged
-    unlabelled: int = 0
-
-    def to_dict(self) -> dict[str, Any]:
-        return {**self.scores.to_dict(), **{name: value for name, value in vars(self).items() if name != "scores"}}
+class _NotFittedYetError(NotFittedError, SklearnNotFittedError):  # type: ignore[misc]  # scikit-learn is untyped
+    """What both kinds of callers catch."""
 
 
-@dataclass(frozen=True)
-class _Part:
-    """A part of a table: all of its records, and the labelled sequences among them."""
+class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn is untyped
+    """Predict a class for each sequence of records with a language model that reads codes.
 
-    frame: pl.DataFrame
-    rows: NDArray[np.int64]
-    sequences: Sequences
+    A *sequence* is all the records of one entity (the schema's `entity` column), `window` consecutive rows, or, with
+    neither, a single row. `predict`, `predict_proba` and `explain` return one result per sequence, in the order of
+    the sequences' first rows; `predict_table` returns them with the identifiers.
 
-    @property
-    def records(self) -> pl.DataFrame:
-        return self.frame[self.rows]
+    Tables are paths (CSV, Parquet, Arrow, JSON lines, DuckDB), polars or pandas frames, pyarrow tables, NumPy arrays,
+    one record as a dict, or a list of dicts.
 
+    Parameters
+    ----------
+    schema : Schema, optional
+        What the columns mean: entity, time, label, fields. Inferred from the training table when left out.
+    tokenizer : RecordTokenizer or path, optional
+        A fitted tokenizer whose codes are used; learned by `fit` when left out.
+    device : str, optional
+        `cpu` or `cuda`; the GPU when there is one.
+    window : int, optional
+        Consecutive rows that make a sequence; the records of an entity when left out.
+    background : str, optional
+        The label of nothing special, e.g. BENIGN: a sequence has its first label that is a different one.
+    balance : {"none", "train", "all"}
+        Keep as many sequences of every class as the rarest has: for training, or for training and evaluation.
+    codes : dict, optional
+        Settings of the tokenizer (`TokenizerConfig`), like `{"levels": 3, "entries": 128}`.
+    task_aware : bool
+        Whether the codes learn from the training labels too. They then carry a part of the answer.
+    backbone : str
+        The causal language model: `smollm2-135m`, a folder, or a Hugging Face hub id.
+    layers : int, optional
+        First transformer blocks of the backbone that are kept; 6 of SmolLM2's 30, all of any other.
+    start : {"codebook", "words", "mean", "random"}
+        Where the embeddings of the new tokens start.
+    align : {"auto", "none", "default", "paper"} or dict
+        Alignment of codes and words before fine-tuning; `auto` aligns with few labels and a GPU.
+    prompt : str or dict
+        The question: the name of a preset (`generic`, `mortality`, `intrusion`), or settings of a `Prompt`.
+    style : {"compact", "full"}
+        The wording of a preset's prompt.
+    positive : str, optional
+        Of two classes, the one that AUROC and the decision threshold are about; the rarer one when left out.
+    tune : dict, optional
+        Settings of the fine-tuning (`TuneConfig`), like `{"steps": 400}`.
+    masked_copies : int
+        Copies of each training sequence with a random part of the slots masked, which explanations need.
+    inputs : {"codes", "text"}
+        `text` reads the serialised records instead of codes: the baseline.
+    text_limit : int, optional
+        With `inputs="text"`, tokens of a sequence at most; the last ones stay.
+    rationale : {"default", "paper", "none"} or dict
+        Settings of the explanations (`RationaleConfig`); `none` for a model that only predicts.
+    seed : int
+        Everything random depends on it.
 
-class TEFM:
-    """Sequences of records in, classes out, read by a language model from codes alone.
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        The classes, in alphabetical order; of the type of `y` where `y` was given to `fit`.
+    fitted_ : Fitted
+        The four stages: coder, classifier, calibration, explainer.
+    preparation_ : Preparation
+        How tables become their input.
+    n_features_in_ : int
+        The columns of the training table.
+    figures_ : dict
+        What was measured, by part of the data (`validation`, `test`).
+    source_ : dict or None
+        The table that a task file named and how it was split.
 
-    The settings are those of `ModelConfig`. `tokenizer` is a fitted one (or its folder) to read codes of; without it,
-    one is learned. `inputs="text"` reads the serialised records instead, with the same question and training: the
-    baseline.
+    Examples
+    --------
+    >>> from tefm import TEFM
+    >>> TEFM(prompt="mortality", layers=2)
+    TEFM(layers=2, prompt='mortality')
     """
 
     def __init__(
@@ -95,379 +133,294 @@ class TEFM:
         *,
         tokenizer: RecordTokenizer | str | Path | None = None,
         device: str | None = None,
-        **settings: Any,
+        window: int | None = None,
+        background: str | None = None,
+        balance: Literal["none", "train", "all"] = "none",
+        codes: Mapping[str, Any] | None = None,
+        task_aware: bool = True,
+        backbone: str = SMOLLM2,
+        layers: int | None = None,
+        start: Start = "codebook",
+        align: str | Mapping[str, Any] = "auto",
+        prompt: str | Mapping[str, Any] = "generic",
+        style: Style = "compact",
+        positive: str | None = None,
+        tune: Mapping[str, Any] | None = None,
+        masked_copies: int = 1,
+        inputs: Literal["codes", "text"] = "codes",
+        text_limit: int | None = None,
+        rationale: str | Mapping[str, Any] = "default",
+        seed: int = 0,
     ) -> None:
-        self.schema, self.tokenizer, self.device = schema, tokenizer, device
-        self.config = ModelConfig.checked(settings)
-        self.schema_: Schema | None = None
-        self.tokenizer_: RecordTokenizer | None = None
-        self.reader_: Classifier | None = None
-        self.classes_: tuple[str, ...] = ()
-        #: the number of the class that AUROC and the threshold are about
-        self.positive_ = 1
-        self.prompt_: Prompt | None = None
-        self.calibration_ = Calibration()
-        self.alignment_: Alignment | None = None
-        self.history_: dict[str, History] = {}
-        self.explainer_: Explainer | None = None
-        #: what was measured, for the model card: name of the part → figures
-        self.figures_: dict[str, dict[str, Any]] = {}
-        #: the table it was fitted on and how that was split, where a task said so: a report looks there again
-        self.source_: dict[str, Any] | None = None
+        self.schema = schema
+        self.tokenizer = tokenizer
+        self.device = device
+        self.window = window
+        self.background = background
+        self.balance = balance
+        self.codes = codes
+        self.task_aware = task_aware
+        self.backbone = backbone
+        self.layers = layers
+        self.start = start
+        self.align = align
+        self.prompt = prompt
+        self.style = style
+        self.positive = positive
+        self.tune = tune
+        self.masked_copies = masked_copies
+        self.inputs = inputs
+        self.text_limit = text_limit
+        self.rationale = rationale
+        self.seed = seed
 
-    # ---- scikit-learn's manners -------------------------------------------------------------------------------
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The settings that the model was made with."""
-        return {"schema": self.schema, "tokenizer": self.tokenizer, "device": self.device, **dict(self.config)}
-
-    def set_params(self, **settings: Any) -> TEFM:
-        """Change settings before `fit`."""
-        self.schema = settings.pop("schema", self.schema)
-        self.tokenizer = settings.pop("tokenizer", self.tokenizer)
-        self.device = settings.pop("device", self.device)
-        self.config = ModelConfig.checked({**dict(self.config), **settings})
-        return self
+    @property
+    def config(self) -> ModelConfig:
+        """The parameters, checked; an error names the one that is wrong."""
+        given = {name: getattr(self, name) for name in ModelConfig.model_fields}
+        return ModelConfig.checked({name: value for name, value in given.items() if value is not None})
 
     # ---- learning ---------------------------------------------------------------------------------------------
 
-    def fit(self, table: Any, *, validation: Any = None, checkpoint: str | Path | None = None) -> TEFM:
+    def fit(self, X: Any, y: Any = None, *, validation: Any = None, checkpoint: str | Path | None = None) -> TEFM:
         """Learn from the labelled sequences of a table.
 
-        `validation` is a table of other sequences for early stopping and calibration; without one, a tenth of the
-        sequences is held out. With `checkpoint`, a folder, a run that was killed goes on from there when the same
-        call is made again; several processes need one, to share what the first has learned.
+        Parameters
+        ----------
+        X : table
+            The training records, one per row.
+        y : array-like, optional
+            One label per row, in place of the schema's label column.
+        validation : table, optional
+            Other sequences, for early stopping and calibration; a tenth of the sequences when left out.
+        checkpoint : path, optional
+            A folder: an interrupted fit resumes from there when it is called again. Several processes need one.
         """
-        training, held = self._parts(table, validation)
-        self.classes_, labels_S = class_numbers(np.asarray(training.sequences.labels))
-        counts = np.bincount(labels_S, minlength=len(self.classes_)).tolist()
-        told = ", ".join(f"{count:,} {name}" for name, count in zip(self.classes_, counts, strict=True))
-        note(f"{len(training.sequences):,} sequences to learn from ({told}), {len(held.sequences):,} held out")
-        self.positive_ = self.config.positive_number(self.classes_, counts)
-        self.prompt_ = self.config.prompt_for(self.classes_, self.positive_, self._fitted_schema)
-        # what can be refused is refused before the first stage takes its time
-        backbone = open_backbone(self.config.backbone, layers=self.config.kept_layers, device=self.device)
-        PromptWriter(backbone.tokenizer, self.prompt_, self.classes_)
-        place = Path(checkpoint) if checkpoint is not None else None
-        settings = {**self.get_params(), "schema": self._fitted_schema}
-        if place is not None:
-            settings["records"] = identity(training.records, held.records)
-        if self.config.inputs == "codes":
-            about_codes = {name: settings.get(name) for name in CODES_DEPEND_ON}
-            self.tokenizer_ = self._tokenizer(training, held, stage_folder(place, "codes", about_codes))
-            settings["tokenizer"] = self.tokenizer_.coder.identity
-        work = stage_folder(place, "language", settings)
-        if self.config.inputs == "codes":
-            reader = self.reader_ = self._code_reader(backbone, training, held, work)
-        else:
-            reader = self.reader_ = Classifier(backbone)
-        # a class without training sequences is not judged
-        judged = held.sequences.select(np.isin(np.asarray(held.sequences.labels), self.classes_))
-        held_labels = self._numbers(judged)
-        shown = self.read(held.frame, judged) if len(judged) else None
-        examples, example_labels = self._examples(training, labels_S)
-        steps = self.config.tune_config.total_steps(len(example_labels))
+        config = self.config
+        opened = _opened(X, y, self.schema)
+        schema = self.schema or infer_schema(opened, label=LABEL if y is not None else None)
+        if y is not None and schema.label is None:
+            schema = schema.model_copy(update={"label": LABEL})
+        if schema.label is None:
+            raise InputError(
+                "there is no label to learn: TEFM requires y to be passed, but the target y is None",
+                file=opened.name,
+                remedy="name its column in the schema, `label: COLUMN`, or give y",
+            )
+        tokenizer = self.tokenizer
+        if tokenizer is not None and not isinstance(tokenizer, RecordTokenizer):
+            tokenizer = RecordTokenizer.load(tokenizer, device=self.device)
+        training, held_out = self._parts(opened, validation, schema, config)
+        preparation, data = prepare(
+            training, held_out, schema, config, vectoriser=None if tokenizer is None else tokenizer.vectoriser
+        )
+        counts = np.bincount(data.training.labels_S, minlength=len(data.classes))
+        by_class = ", ".join(f"{count:,} {name}" for name, count in zip(data.classes, counts, strict=True))
         note(
-            f"stage 3 · tuning inherits {backbone.name}, {reader.backbone.model.num_parameters():,} weights: "
-            f"{steps:,} steps at most (`tune: {{steps: 400}}` in the task for fewer)"
+            f"{len(data.training.sequences):,} sequences to train on ({by_class}), "
+            f"{len(data.validation.sequences):,} to validate on"
         )
-        self.history_["tune"] = reader.tune(
-            self.prompt_,
-            self.classes_,
-            examples,
-            example_labels,
-            shown,
-            held_labels,
-            self.config.tune_config,
-            checkpoint=work / "tune.checkpoint" if work else None,
-            finished=work / "tuned.pt" if work else None,
+        fitted = fit_pipeline(
+            data,
+            config,
+            coder=None if tokenizer is None else tokenizer.coder,
+            device=self.device,
+            checkpoint=None if checkpoint is None else Path(checkpoint),
         )
-        if shown is not None:
-            logits_SQ = reader.logits(shown)
-            self.calibration_ = Calibration.fit(logits_SQ, held_labels, positive=self.positive_)
-            self.figures_["validation"] = self._judged(logits_SQ, held_labels, shown).to_dict()
-        rationale = self.config.rationale_config
-        if rationale is not None and is_first():  # the others have nothing to save, and nobody to explain to
-            note(f"stage 4 · the extractor inherits {len(training.sequences):,} sequences and the model as their judge")
-            kept = work / "rationale.safetensors" if work else None
-            self.explainer_ = learn_to_explain(self, training.frame, training.sequences, rationale, kept)
+        figures = {} if fitted.validation is None else {"validation": fitted.validation.to_dict()}
+        self._set(Bundle(fitted, preparation, figures))
+        self.n_features_in_ = len(opened.columns) - (y is not None)
+        if y is not None:
+            self.classes_ = _typed(data.classes, y)
         return self
 
-    def _parts(self, table: Any, validation: Any) -> tuple[_Part, _Part]:
-        """What is learned from, and what is held out for early stopping and calibration."""
-        opened = open_table(table)
-        schema = self.schema_ = self._schema(opened)
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = tags.input_tags.string = tags.input_tags.categorical = True
+        return tags
+
+    def _parts(self, opened: Table, validation: Any, schema: Schema, config: ModelConfig) -> tuple[Table, Table]:
+        """The table to train on and the one to validate on."""
+        if validation is not None:
+            return opened, open_table(validation)
         frame = opened.frame()
-        sequences = self.sequences(frame, schema, file=opened.name)
-        check_label(sequences.labels, column=schema.label, file=opened.name)
-        if validation is None:
-            parts = split(sequences, shares=(1 - VALIDATION_SHARE, VALIDATION_SHARE, 0.0), seed=self.config.seed)
-            pairs = [(frame, sequences.select(parts == part)) for part in ("train", "validation")]
-        else:
-            other = open_table(validation)
-            held_frame = other.frame()
-            pairs = [(frame, sequences), (held_frame, self.sequences(held_frame, schema, file=other.name))]
-        found = []
-        for part_frame, part in pairs:
-            found.append(_Part(part_frame, np.sort(part.rows), part.select(self.chosen(part))))
-        return found[0], found[1]
+        sequences = sequences_of(frame, schema, config, file=opened.name)
+        parts = split(sequences, shares=(1 - VALIDATION_SHARE, VALIDATION_SHARE, 0.0), seed=config.seed)
+        rows = [np.sort(sequences.select(parts == part).rows) for part in ("train", "validation")]
+        training, held_out = (open_table(frame[part], name=opened.name) for part in rows)
+        return training, held_out
 
-    def _code_reader(self, backbone: Backbone, training: _Part, held: _Part, work: Path | None) -> Classifier:
-        """Stage 2: a backbone that knows the codes."""
-        tokenizer = self.tokenizer_
-        assert tokenizer is not None, "codes come first"
-        coder = tokenizer.coder
-        note(f"stage 1 · {coder.layout.width} slots become {coder.config.levels} × {coder.config.entries} codes")
-        phrases = phrases_of(tokenizer.vectoriser)
-        x_ND = tokenizer.vectoriser.transform(training.records)
-        codes_NK = coder.encode(x_ND)
-        reader = Classifier.open(
-            backbone,
-            CodeVocabulary.of(phrases.record, levels=coder.config.levels, entries=coder.config.entries),
-            coder.network.quantiser.codebooks_KCd.detach().cpu().numpy(),
-            start=self.config.start,
-            seed=self.config.seed,
-            words=(phrases, x_ND, codes_NK),
-        )
-        config = self.config.align_config(len(training.sequences), backbone.device.type)
-        if config is None:
-            note("stage 2 · no alignment: it pays with few labelled sequences and a GPU (align: default makes it)")
-            return reader
-        note(f"stage 2 · alignment inherits {len(codes_NK):,} records and their codes")
-        finished = work / "aligned.pt" if work else None
-        if (found := reader.restore(finished)) is not None:
-            self.history_["align"], self.alignment_ = found
-            return reader
-        self.history_["align"] = reader.align(
-            phrases, x_ND, codes_NK, config, checkpoint=work / "align.checkpoint" if work else None
-        )
-        chosen = np.random.default_rng(self.config.seed).permutation(len(held.rows))[:JUDGED]
-        held_ND = tokenizer.vectoriser.transform(held.records[np.sort(chosen)])
-        self.alignment_ = reader.measure_alignment(phrases, held_ND, coder.encode(held_ND), coder)
-        reader.keep(finished, self.history_["align"], self.alignment_)
-        return reader
+    def _set(self, bundle: Bundle) -> None:
+        assert bundle.preparation is not None, "a model of tables knows how to prepare them"
+        self.fitted_ = bundle.fitted
+        self.preparation_ = bundle.preparation
+        self.classes_ = np.array(bundle.fitted.classes, dtype=object)
+        self.figures_ = dict(bundle.figures)
+        self.source_ = bundle.source
 
-    def _examples(self, training: _Part, labels_S: NDArray[np.int64]) -> tuple[Sequences, NDArray[np.int64]]:
-        """What is learned from: the training sequences, and copies of which only a random part is kept."""
-        copies = self.config.masked_copies
-        if self.config.inputs == "text" or not copies:
-            return self.read(training.frame, training.sequences), labels_S
-        assert self.tokenizer_ is not None
-        slots = slot_sequences(self, training.frame, training.sequences)
-        shown = with_masked_copies(slots, self.tokenizer_.coder.encode, copies, self.config.seed)
-        return shown, np.tile(labels_S, 1 + copies)
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "fitted_")
 
-    def _tokenizer(self, training: _Part, held: _Part, work: Path | None) -> RecordTokenizer:
-        """The tokenizer as given, or fitted on the training records."""
-        if isinstance(self.tokenizer, RecordTokenizer):
-            return self.tokenizer
-        if self.tokenizer is not None:
-            return RecordTokenizer.load(self.tokenizer, device=self.device)
-        schema = self._fitted_schema
-        settings = {"seed": self.config.seed, **self.config.codes}
-
-        def make() -> RecordTokenizer:
-            return RecordTokenizer(device=self.device, **settings).fit(
-                open_table(training.records, name=training.sequences.file),
-                schema,
-                # task-aware codes stop on what they tell about the label, which is measured on a part they hold out
-                validation=None if self.config.task_aware else held.records,
-                task_aware=self.config.task_aware,
-                checkpoint=work / "tokenizer.checkpoint" if work else None,
+    @property
+    def fitted(self) -> Fitted:
+        """The fitted stages; an error says so where there are none yet."""
+        if not self.__sklearn_is_fitted__():
+            raise _NotFittedYetError(
+                "this model has not been fitted yet", remedy="call fit(table) or TEFM.load(folder)"
             )
+        return self.fitted_
 
-        return first_process_makes(make, work / "tokenizer" if work else None, device=self.device)
+    @property
+    def preparation(self) -> Preparation:
+        """How tables become the model's input; an error says so before `fit`."""
+        self.fitted  # noqa: B018
+        return self.preparation_
+
+    @property
+    def tokenizer_(self) -> RecordTokenizer:
+        """The first stage as a tokenizer of tables."""
+        if self.fitted.coder is None:
+            raise NotFittedError("a model that reads text has no tokenizer", remedy="fit it with inputs: codes")
+        return self.preparation.tokenizer(self.fitted.coder)
 
     # ---- predicting -------------------------------------------------------------------------------------------
 
-    def predict_proba(self, table: Any) -> NDArray[np.float64]:
-        """Per sequence of the table the probability of each of `classes_`."""
-        return self._probabilities(*self.frame_and_sequences(table))
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """The probability of each of `classes_`, one row per sequence of the table."""
+        frame, sequences = self.preparation.to_predict(_table(X))
+        return self.fitted.probabilities(self.preparation.slots(frame, sequences))
 
-    def predict(self, table: Any) -> NDArray[np.object_]:
-        """Per sequence of the table its class."""
-        return np.array(self.classes_, dtype=object)[self.calibration_.predict(self.predict_proba(table))]
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The class of each sequence of the table: one per sequence, not one per row."""
+        p_SQ = self.predict_proba(X)
+        return np.asarray(self.classes_)[self.fitted.decide(p_SQ)]
 
-    def predict_table(self, table: Any) -> pl.DataFrame:
-        """One row per sequence: whose it is, how many records, the class, and the probability of each class."""
-        frame, sequences = self.frame_and_sequences(table)
-        p_SQ = self._probabilities(frame, sequences)
-        said = np.array(self.classes_, dtype=object)[self.calibration_.predict(p_SQ)]
-        return pl.DataFrame(
-            {
-                self.sequence_noun: pl.Series(sequences.names.astype(str)),
-                "records": sequences.lengths,
-                "predicted": pl.Series(said.astype(str)),
-                **{f"p({name})": p_SQ[:, number] for number, name in enumerate(self.classes_)},
-            }
-        )
+    def predict_table(self, X: Any) -> Any:
+        """One row per sequence: its identifier, its number of records, the class, and the probability of each class.
 
-    def evaluate(self, table: Any, *, resamples: int = 1_000) -> Evaluation:
+        The identifier keeps its column name and type. The result is a pandas frame when a pandas frame was given, and
+        a polars frame otherwise.
+        """
+        preparation = self.preparation
+        frame, sequences = preparation.to_predict(_table(X))
+        p_SQ = self.fitted.probabilities(preparation.slots(frame, sequences))
+        entity = preparation.schema.entity if not preparation.config.window else None
+        noun = preparation.sequence_noun
+        identifiers = pl.Series(noun, np.arange(len(sequences)))
+        if entity is not None:
+            identifiers = frame[entity].gather(sequences.last).alias(noun)
+        columns = {
+            "records": sequences.lengths,
+            "predicted": pl.Series(np.asarray(self.fitted.classes, dtype=object)[self.fitted.decide(p_SQ)].astype(str)),
+            **{f"p({name})": p_SQ[:, number] for number, name in enumerate(self.fitted.classes)},
+        }
+        for name in [name for name in columns if name == noun]:
+            columns[f"{name}_"] = columns.pop(name)  # the identifier keeps its name
+        table = pl.DataFrame({noun: identifiers, **columns})
+        return table.to_pandas() if _is_pandas(X) else table
+
+    def evaluate(self, X: Any, *, resamples: int = 1_000) -> Evaluation:
         """Every figure on the labelled sequences of a table, with bootstrap intervals."""
-        opened = open_table(table)
-        frame = opened.frame()
-        given = self.sequences(frame, self._fitted_schema, file=opened.name)
-        sequences = given.select(self.chosen(given, test=True))
-        unknown = sorted({label for label in np.asarray(sequences.labels) if label not in self.classes_})
-        if unknown:
-            raise InputError(
-                "the table has a class that the model does not know",
-                file=opened.name,
-                column=self._fitted_schema.label,
-                value=unknown[0],
-                remedy=f"the model knows {', '.join(self.classes_)}: leave these records out, or fit on all classes",
-            )
-        if not len(sequences):
-            raise InputError(
-                "no sequence of this table has a label",
-                file=opened.name,
-                column=self._fitted_schema.label,
-                remedy="fill it in, or predict without it",
-            )
-        shown = self.read(frame, sequences)
-        found = self._judged(self.reader.logits(shown, show=True), self._numbers(sequences), shown, resamples)
-        return replace(found, unlabelled=int((~given.labelled).sum()))
+        frame, sequences, unlabelled = self.preparation.to_evaluate(_table(X), self.fitted.classes)
+        labels_S = class_numbers_of(sequences, self.fitted.classes)
+        figures = self.fitted.evaluate(self.preparation.slots(frame, sequences), labels_S, resamples=resamples)
+        return replace(figures, unlabelled=unlabelled)
 
-    def _judged(
-        self,
-        logits_SQ: NDArray[Any],
-        labels_S: NDArray[np.int64],
-        shown: Sequences,
-        resamples: int = 1_000,
-    ) -> Evaluation:
-        p_SQ = self.calibration_.probabilities(logits_SQ)
-        predicted_S = self.calibration_.predict(p_SQ)
-        scores = score(
-            p_SQ, labels_S, self.classes_, predicted_N=predicted_S, positive=self.positive_, resamples=resamples
-        )
-        tokens_S = np.array([len(prompt) for prompt in self.reader.prompts(shown)])
-        return Evaluation(scores, float(tokens_S.mean()), float(np.median(tokens_S)))
-
-    def _probabilities(self, frame: pl.DataFrame, sequences: Sequences) -> NDArray[np.float64]:
-        return self.calibration_.probabilities(self.reader.logits(self.read(frame, sequences), show=True))
+    def score(self, X: Any, y: Any = None, sample_weight: None = None) -> float:
+        """Accuracy over the labelled sequences of a table; `y` gives one label per row, where the table has none."""
+        opened = _opened(X, y, self.preparation.schema)
+        return self.evaluate(opened, resamples=0).scores.accuracy.value
 
     # ---- explaining -------------------------------------------------------------------------------------------
 
-    def explain(self, table: Any, *, entities: Sequence[str] | None = None, **choice: Any) -> list[Rationale]:
-        """Which features each prediction of a table rests on, checked: kept alone, they give the same answer.
+    def explain(self, X: Any, *, entities: Sequence[str] | None = None, **choice: Any) -> list[Rationale]:
+        """The features behind each prediction of a table: with only these, the model gives the same answer.
 
-        Each rationale is the smallest that passes the check. With `keep`, a share of all slots (`of="present"`: of
-        those that a record has) is kept instead, `over` the sequence or each record, and the check says whether that
-        was enough. `entities` explains only some sequences.
+        Each rationale is the smallest one that passes this check. With `keep`, a share of all slots (`of="present"`:
+        of those that a record has) is kept instead, `over` the sequence or each record, and the check says whether
+        that was enough. `entities` explains only some sequences.
         """
-        return explain(self, table, Choice.checked(choice), entities=entities)
-
-    @property
-    def explainer(self) -> Explainer:
-        if self.explainer_ is None:
-            self.reader  # noqa: B018  # a model that has learned nothing says so
-            raise NotFittedError(
-                "this model has not learned to explain", remedy="fit it with inputs: codes and without rationale: none"
-            )
-        return self.explainer_
-
-    @property
-    def sequence_noun(self) -> str:
-        """What a sequence is called."""
-        schema = self._fitted_schema
-        return "segment" if self.config.window else schema.entity or schema.record
-
-    @property
-    def one_sequence(self) -> str:
-        """What a sequence is made of."""
-        schema, window = self._fitted_schema, self.config.window
-        if window:
-            return f"{window} consecutive {schema.record}s"
-        return f"the {schema.record}s of one {schema.entity}" if schema.entity else f"one {schema.record}"
-
-    @property
-    def title(self) -> str:
-        """What is told from what."""
-        return f"{self._fitted_schema.label} from {self.one_sequence}"
-
-    # ---- tables become sequences ------------------------------------------------------------------------------
-
-    @property
-    def reader(self) -> Classifier:
-        if self.reader_ is None:
-            raise NotFittedError("this model has not learned anything yet", remedy="call fit(table) or load(folder)")
-        return self.reader_
-
-    @property
-    def _fitted_schema(self) -> Schema:
-        if self.schema_ is None:
-            raise NotFittedError("this model has not learned anything yet", remedy="call fit(table) or load(folder)")
-        return self.schema_
-
-    def _schema(self, opened: Any) -> Schema:
-        schema = self.schema or infer_schema(opened)
-        if schema.label is None:
-            raise InputError(
-                "there is no label to learn",
-                file=opened.name,
-                remedy="name its column in the schema: `label: COLUMN`",
-            )
-        return schema
-
-    def sequences(
-        self, frame: pl.DataFrame, schema: Schema, *, file: str | None = None, whole: bool = True
-    ) -> Sequences:
-        """The sequences of a table: windows, or the records of each entity; `whole` leaves a short last window out."""
-        if self.config.window is not None:
-            return by_window(
-                frame, schema, self.config.window, drop_last=whole, background=self.config.background, file=file
-            )
-        return by_entity(frame, schema, background=self.config.background, file=file)
-
-    def chosen(self, sequences: Sequences, *, test: bool = False) -> NDArray[np.int64]:
-        """Which sequences of a part are learned from, or judged: the labelled ones, balanced as the settings say."""
-        labelled = np.flatnonzero(sequences.labelled)
-        if self.config.balance == "all" or (self.config.balance == "train" and not test):
-            return labelled[balance(sequences.select(labelled), seed=self.config.seed)]
-        return labelled
-
-    def frame_and_sequences(self, table: Any) -> tuple[pl.DataFrame, Sequences]:
-        """A table to predict: labels are neither needed nor looked at."""
-        opened = open_table(table)
-        schema = self._fitted_schema.model_copy(update={"label": None})
-        frame = opened.frame()
-        if not frame.height:
-            raise InputError("the table has no rows", file=opened.name, remedy="give a table with records")
-        return frame, self.sequences(frame, schema, file=opened.name, whole=False)
-
-    def _numbers(self, sequences: Sequences) -> NDArray[np.int64]:
-        """The class numbers of labelled sequences."""
-        numbers = {name: number for number, name in enumerate(self.classes_)}
-        return np.array([numbers[label] for label in np.asarray(sequences.labels)], dtype=np.int64)
-
-    def read(self, frame: pl.DataFrame, sequences: Sequences) -> Sequences:
-        """What the language model reads of sequences."""
-        schema = self._fitted_schema
-        if self.config.inputs == "text":
-            return replace(sequences, texts=serialise(frame, schema, sequences, "compact"))
-        assert self.tokenizer_ is not None and self.prompt_ is not None
-        codes_NK = self.tokenizer_.encode(open_table(frame[sequences.rows], name=sequences.file))
-        texts, gaps = self.beside(frame, sequences)
-        return replace(sequences, values=codes_NK, texts=texts, gaps=gaps)
-
-    def beside(self, frame: pl.DataFrame, sequences: Sequences) -> tuple[list[str] | None, list[str] | None]:
-        """What the prompt says beside the codes: free text per sequence, and the time between two records."""
-        assert self.prompt_ is not None
-        schema = self._fitted_schema
-        gaps = gap_words(frame, schema, sequences) if self.prompt_.gaps else None
-        return last_texts(frame, schema, sequences), gaps
+        checked = Choice.checked(choice)
+        frame, sequences = self.preparation.to_predict(_table(X))
+        if entities is not None:
+            sequences = named_sequences(sequences, entities, self.preparation.sequence_noun)
+        return explain(self.fitted, self.preparation, frame, sequences, checked)
 
     # ---- on disk ----------------------------------------------------------------------------------------------
 
     def save(self, folder: str | Path) -> Path:
-        """Write the model as one folder, a bundle (tefm.bundle)."""
-        from tefm.bundle import save
-
-        return save(self, Path(folder))
+        """Write the model as one folder (`tefm.bundle`)."""
+        return save_bundle(Bundle(self.fitted, self.preparation, self.figures_, self.source_), Path(folder))
 
     @classmethod
     def load(cls, folder: str | Path, *, device: str | None = None) -> TEFM:
-        """Read a bundle; one whose parts do not belong together is refused."""
-        from tefm.bundle import load
+        """Read a saved model; a folder whose parts do not belong together is refused."""
+        bundle = load_bundle(Path(folder), device=device)
+        if bundle.preparation is None:
+            raise InputError(
+                "this model was fitted on arrays and does not read tables", file=str(folder), remedy="fit it on a table"
+            )
+        settings = bundle.fitted.config.model_dump()
+        model = cls(bundle.preparation.schema, device=device, **settings)
+        model._set(bundle)
+        return model
 
-        return load(Path(folder), device=device)
+
+# ---- what counts as a table ---------------------------------------------------------------------------------------
+
+
+def _table(X: Any) -> Any:
+    """One record as a dict, a list of dicts, and whatever makes a two-dimensional array are tables too."""
+    if isinstance(X, Mapping) and not any(isinstance(value, (list, tuple, np.ndarray)) for value in X.values()):
+        return pl.DataFrame([dict(X)])
+    if isinstance(X, list) and X and all(isinstance(record, Mapping) for record in X):
+        return pl.DataFrame([dict(record) for record in X], infer_schema_length=None)
+    if issparse(X):
+        raise InputError("sparse input is not supported", remedy="give a dense array or a frame: X.toarray()")
+    is_array = isinstance(X, list) or (hasattr(X, "__array__") and not hasattr(X, "columns"))
+    if not is_array or isinstance(X, (str, Path)):
+        return X
+    array = np.asarray(X)
+    if array.ndim != 2:
+        raise InputError(
+            f"a table has two dimensions, this array has {array.ndim}",
+            value=array.shape,
+            remedy="Reshape your data: X.reshape(1, -1) for one record, X.reshape(-1, 1) for one field",
+        )
+    if np.iscomplexobj(array):
+        raise InputError("Complex data not supported", remedy="give real and imaginary parts as two columns")
+    return pl.DataFrame({f"x{column}": array[:, column].tolist() for column in range(array.shape[1])}, strict=False)
+
+
+def _opened(X: Any, y: Any, schema: Schema | None) -> Table:
+    """The table, with the labels that were given apart from it."""
+    opened = open_table(_table(X))
+    if y is None:
+        return opened
+    column = schema.label if schema is not None and schema.label is not None else LABEL
+    try:
+        check_classification_targets(y)
+        labels = pl.Series(column_or_1d(y, warn=True))
+    except ValueError as error:
+        raise InputError(
+            f"y does not hold classes: {error}", remedy="give one class per row; cut a number into classes first"
+        ) from error
+    frame = opened.frame()
+    if len(labels) != frame.height:
+        raise InputError(
+            f"y has {len(labels)} labels, but the table has {frame.height} rows",
+            file=opened.name,
+            remedy="give one label per row",
+        )
+    return open_table(frame.with_columns(labels.alias(column)), name=opened.name)
+
+
+def _typed(classes: tuple[str, ...], y: Any) -> NDArray[Any]:
+    """The classes as the values of `y` that they stand for."""
+    values = np.unique(np.asarray(y).ravel())
+    by_text = dict(zip(text_of(pl.Series(values), ()).to_list(), values, strict=True))
+    return np.array([by_text[name] for name in classes])
+
+
+def _is_pandas(table: Any) -> bool:
+    return type(table).__module__.split(".")[0] == "pandas"

@@ -69,6 +69,8 @@ class ModelConfig(Settings):
     masked_copies: int = Setting(default=1, ge=0)
     #: `text` reads the serialised records with the same question and training: the baseline
     inputs: Literal["codes", "text"] = "codes"
+    #: with `inputs: text`, so many tokens of a sequence at most; the last ones stay
+    text_limit: int | None = Setting(default=None, ge=1)
 
     # stage 4: a preset, settings, or `none` for a model that predicts only
     rationale: Literal["none", "default", "paper"] | dict[str, Any] = "default"
@@ -78,7 +80,7 @@ class ModelConfig(Settings):
     def _checked_early(self) -> ModelConfig:
         """Settings of later stages are checked before the first one takes its time."""
         try:
-            _stage(TokenizerConfig, self.codes)
+            self.tokenizer_config  # noqa: B018
             self.tune_config  # noqa: B018
             self.align_config(0, "cuda")
             self.rationale_config  # noqa: B018
@@ -89,6 +91,10 @@ class ModelConfig(Settings):
     @property
     def kept_layers(self) -> int | None:
         return self.layers if self.layers is not None else KEPT_LAYERS.get(self.backbone)
+
+    @property
+    def tokenizer_config(self) -> TokenizerConfig:
+        return _stage(TokenizerConfig, {"seed": self.seed, **self.codes})
 
     @property
     def tune_config(self) -> TuneConfig:

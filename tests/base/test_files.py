@@ -1,4 +1,4 @@
-"""Files and folders are replaced whole or not at all, and a manifest tells whether a folder is whole."""
+"""Files and folders are replaced completely or not at all, and a manifest shows whether a folder is complete."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_file_does_not_replace_a_folder(tmp_path: Path, explained: Explained) 
     assert names(tmp_path / "place") == ["kept.txt"]
 
 
-def test_a_place_below_a_file_is_refused(tmp_path: Path, explained: Explained) -> None:
+def test_a_path_below_a_file_is_refused(tmp_path: Path, explained: Explained) -> None:
     (tmp_path / "file").write_text("x")
     explained(InputError, lambda: write_text(tmp_path / "file" / "note.txt", "text"), tmp_path / "file")
 
@@ -126,7 +126,7 @@ def test_an_empty_folder_may_be_filled(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("taken", ["folder", "file"])
-def test_what_is_not_ours_is_never_replaced(taken: str, tmp_path: Path, explained: Explained) -> None:
+def test_a_path_not_written_by_tefm_is_never_replaced(taken: str, tmp_path: Path, explained: Explained) -> None:
     place = tmp_path / "thesis"
     if taken == "folder":
         place.mkdir()
@@ -138,7 +138,7 @@ def test_what_is_not_ours_is_never_replaced(taken: str, tmp_path: Path, explaine
         with replacing_folder(place, ours=lambda folder: (folder / MANIFEST).exists()):
             raise AssertionError("nothing may be written")
 
-    explained(InputError, fill, place, "not ours")
+    explained(InputError, fill, place, "not written by tefm")
     assert (place / "chapter1.txt" if taken == "folder" else place).read_text() == "years of work"
     assert names(tmp_path) == ["thesis"]
 
@@ -186,7 +186,7 @@ def test_a_damaged_manifest_is_named(text: str, sealed: Path, explained: Explain
 
 
 @pytest.mark.parametrize("place", ["nowhere", "empty", "file.txt"])
-def test_a_place_without_a_manifest_is_no_saved_model(place: str, tmp_path: Path, explained: Explained) -> None:
+def test_a_path_without_a_manifest_is_not_a_saved_model(place: str, tmp_path: Path, explained: Explained) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "file.txt").write_text("x")
     explained(ArtefactError, lambda: read_manifest(tmp_path / place, "toy model"), tmp_path / place, MANIFEST)

@@ -27,9 +27,9 @@ def test_a_preset_is_the_defaults_with_its_own_and_then_the_given_changes(config
 
 
 @pytest.mark.parametrize("config", STAGES)
-def test_what_is_wrong_with_a_preset_is_said(config: type[StageSettings], explained: Explained) -> None:
+def test_an_invalid_preset_is_explained(config: type[StageSettings], explained: Explained) -> None:
     wrong = "papers"
-    explained(SettingsError, lambda: config.preset(wrong), "there is no such preset", wrong, "one of: default, paper")  # type: ignore[arg-type]
+    explained(SettingsError, lambda: config.preset(wrong), "not a valid preset", wrong, "one of: default, paper")  # type: ignore[arg-type]
     explained(SettingsError, lambda: config.preset("paper", sed=1), "sed", "seed")
     with pytest.raises(SettingsError, match=r"'learning_rate'.*-1"):
         config.preset("paper", learning_rate=-1)

@@ -1,4 +1,4 @@
-"""Every way to rank finds the one slot that decides, on records where one slot decides."""
+"""Every attribution method finds the deciding slot, on records where a single slot decides."""
 
 from __future__ import annotations
 
@@ -63,30 +63,30 @@ def explainable(x_ND: Tensor, keep_ND: Tensor, starts: NDArray[Any]) -> Tensor:
     return torch.nn.functional.logsigmoid(torch.stack([-odds_S, odds_S], dim=1))
 
 
-def logits(found: Sequences) -> NDArray[Any]:
-    """The same of "codes" that are the slots themselves."""
-    x_ND = torch.from_numpy(found.codes_NK)
-    return explainable(x_ND, torch.ones(x_ND.shape), found.starts).numpy()
+def logits(codes: Sequences) -> NDArray[Any]:
+    """The same for codes that are the slots themselves."""
+    x_ND = torch.from_numpy(codes.codes_NK)
+    return explainable(x_ND, torch.ones(x_ND.shape), codes.starts).numpy()
 
 
-JUDGE = MaskedModel(lambda x_ND: x_ND, logits, Calibration())
-TRAINING, HELD = toy(300, seed=1), toy(40, seed=2)
-CHANCES = JUDGE(TRAINING)
+MODEL = MaskedModel(lambda x_ND: x_ND, logits, Calibration())
+TRAINING, TEST = toy(300, seed=1), toy(40, seed=2)
+CHANCES = MODEL(TRAINING)
 LABELS = CHANCES.argmax(axis=1)
-LAST = HELD.starts[1:] - 1
+LAST = TEST.starts[1:] - 1
 
 RANKINGS: dict[str, Callable[[], Scores]] = {
-    "mutual information": lambda: by_mutual_information(TRAINING, LABELS, HELD),
-    "saliency": lambda: by_saliency(explainable, HELD),
-    "integrated gradients": lambda: by_integrated_gradients(explainable, HELD),
-    "lrp": lambda: by_lrp(fit_plain(TRAINING, CHANCES, LAYOUT), HELD),
-    "attention": lambda: by_attention(fit_attention(TRAINING, CHANCES, LAYOUT), HELD),
-    "tree shap": lambda: by_tree_shap(TRAINING, LABELS, HELD, LAYOUT),
-    "shap": lambda: by_shap(explainable, HELD, samples=100),
-    "kernel shap": lambda: by_kernel_shap(JUDGE, HELD.select(np.arange(40)), samples=100),
-    "greedy": lambda: by_greedy(JUDGE, HELD, most=2),
+    "mutual information": lambda: by_mutual_information(TRAINING, LABELS, TEST),
+    "saliency": lambda: by_saliency(explainable, TEST),
+    "integrated gradients": lambda: by_integrated_gradients(explainable, TEST),
+    "lrp": lambda: by_lrp(fit_plain(TRAINING, CHANCES, LAYOUT), TEST),
+    "attention": lambda: by_attention(fit_attention(TRAINING, CHANCES, LAYOUT), TEST),
+    "tree shap": lambda: by_tree_shap(TRAINING, LABELS, TEST, LAYOUT),
+    "shap": lambda: by_shap(explainable, TEST, samples=100),
+    "kernel shap": lambda: by_kernel_shap(MODEL, TEST.select(np.arange(40)), samples=100),
+    "greedy": lambda: by_greedy(MODEL, TEST, most=2),
 }
-#: those that tell for from against; SHAP values of the trees have no "absent" to compare with
+#: methods with a sign; the SHAP values of trees have no "absent" to compare with
 SIGNED = ("saliency", "integrated gradients", "lrp", "shap", "kernel shap")
 
 
@@ -97,20 +97,20 @@ def ranked() -> dict[str, Scores]:
 
 def first_slot(scores_ND: Scores) -> NDArray[np.int64]:
     """The present slot that ranks first in each last record."""
-    return np.where(HELD.x_ND > 0, scores_ND, -np.inf)[LAST].argmax(axis=1)
+    return np.where(TEST.x_ND > 0, scores_ND, -np.inf)[LAST].argmax(axis=1)
 
 
 @pytest.mark.parametrize("name", RANKINGS)
 def test_the_planted_slot_ranks_first(name: str, ranked: dict[str, Scores]) -> None:
     scores_ND = ranked[name]
-    assert scores_ND.shape == HELD.x_ND.shape
+    assert scores_ND.shape == TEST.x_ND.shape
     assert np.isfinite(scores_ND).all()
     assert (first_slot(scores_ND) == PLANTED).mean() > 0.95
 
 
 def test_chance_does_not_know_the_planted_slot() -> None:
-    scores_ND = by_chance(HELD)
-    assert scores_ND.shape == HELD.x_ND.shape
+    scores_ND = by_chance(TEST)
+    assert scores_ND.shape == TEST.x_ND.shape
     assert (first_slot(scores_ND) == PLANTED).mean() < 0.5
 
 
@@ -118,7 +118,7 @@ def test_chance_does_not_know_the_planted_slot() -> None:
 def test_a_slot_that_argues_against_the_prediction_ranks_below_one_that_says_nothing(
     name: str, ranked: dict[str, Scores]
 ) -> None:
-    x_SD = HELD.x_ND[LAST]
+    x_SD = TEST.x_ND[LAST]
     against = (x_SD[:, PLANTED] == 1) & (x_SD[:, 3] > 0)
     agrees = (x_SD[:, PLANTED] == 2) & (x_SD[:, 3] > 0)
     assert against.any()
@@ -130,43 +130,43 @@ def test_a_slot_that_argues_against_the_prediction_ranks_below_one_that_says_not
 
 @pytest.mark.parametrize("rank", [by_saliency, by_integrated_gradients, by_shap])
 def test_the_label_to_explain_may_be_given(rank: Callable[..., Scores]) -> None:
-    ones = np.ones(len(HELD), dtype=np.int64)
-    towards, away = (rank(explainable, HELD, labels_S=labels)[LAST, PLANTED] for labels in (ones, 1 - ones))
+    ones = np.ones(len(TEST), dtype=np.int64)
+    towards, away = (rank(explainable, TEST, labels_S=labels)[LAST, PLANTED] for labels in (ones, 1 - ones))
     np.testing.assert_allclose(towards, -away, atol=1e-6)
-    assert ((towards > 0) == (HELD.x_ND[LAST, PLANTED] == 2)).all()
+    assert ((towards > 0) == (TEST.x_ND[LAST, PLANTED] == 2)).all()
 
 
 def test_records_before_the_last_have_no_say_where_the_model_does_not_read_them() -> None:
-    before = np.setdiff1d(np.arange(len(HELD.x_ND)), LAST)
-    for scores_ND in (by_saliency(explainable, HELD), by_integrated_gradients(explainable, HELD)):
+    before = np.setdiff1d(np.arange(len(TEST.x_ND)), LAST)
+    for scores_ND in (by_saliency(explainable, TEST), by_integrated_gradients(explainable, TEST)):
         assert not scores_ND[before].any()
-    # what is on average zero is found to be so from a sample of subsets
-    np.testing.assert_allclose(by_shap(explainable, HELD, samples=200)[before], 0, atol=1e-6)
+    # a sample of subsets is enough to see that their values are zero
+    np.testing.assert_allclose(by_shap(explainable, TEST, samples=200)[before], 0, atol=1e-6)
 
 
 def test_shap_values_add_up_to_what_all_slots_change() -> None:
-    scores_ND = by_shap(explainable, HELD, samples=200)
-    log_SQ = explainable(torch.from_numpy(HELD.x_ND), torch.ones(HELD.x_ND.shape), HELD.starts).numpy()
+    scores_ND = by_shap(explainable, TEST, samples=200)
+    log_SQ = explainable(torch.from_numpy(TEST.x_ND), torch.ones(TEST.x_ND.shape), TEST.starts).numpy()
     odds_S = np.abs(log_SQ[:, 1] - log_SQ[:, 0])
-    np.testing.assert_allclose(np.add.reduceat(scores_ND.sum(axis=1), HELD.starts[:-1]), odds_S, atol=1e-4)
+    np.testing.assert_allclose(np.add.reduceat(scores_ND.sum(axis=1), TEST.starts[:-1]), odds_S, atol=1e-4)
 
 
 def test_long_inputs_in_batches_rank_as_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = [by_saliency(explainable, HELD), by_integrated_gradients(explainable, HELD), by_shap(explainable, HELD)]
+    whole = [by_saliency(explainable, TEST), by_integrated_gradients(explainable, TEST), by_shap(explainable, TEST)]
     monkeypatch.setattr("tefm.bench.attribution.RECORDS", 7)
-    parts = [by_saliency(explainable, HELD), by_integrated_gradients(explainable, HELD), by_shap(explainable, HELD)]
-    for expected, found in zip(whole, parts, strict=True):
-        np.testing.assert_allclose(found, expected, atol=1e-6)
+    parts = [by_saliency(explainable, TEST), by_integrated_gradients(explainable, TEST), by_shap(explainable, TEST)]
+    for expected, actual in zip(whole, parts, strict=True):
+        np.testing.assert_allclose(actual, expected, atol=1e-6)
 
 
 @pytest.mark.parametrize(
     "rank",
     [
-        lambda seed: by_chance(HELD, seed),
-        lambda seed: by_lrp(fit_plain(TRAINING, CHANCES, LAYOUT, seed=seed), HELD),
-        lambda seed: by_attention(fit_attention(TRAINING, CHANCES, LAYOUT, seed=seed), HELD),
-        lambda seed: by_tree_shap(TRAINING, LABELS, HELD, LAYOUT, seed=seed),
-        lambda seed: by_shap(_bent, HELD, samples=80, seed=seed),
+        lambda seed: by_chance(TEST, seed),
+        lambda seed: by_lrp(fit_plain(TRAINING, CHANCES, LAYOUT, seed=seed), TEST),
+        lambda seed: by_attention(fit_attention(TRAINING, CHANCES, LAYOUT, seed=seed), TEST),
+        lambda seed: by_tree_shap(TRAINING, LABELS, TEST, LAYOUT, seed=seed),
+        lambda seed: by_shap(_bent, TEST, samples=80, seed=seed),
     ],
     ids=["chance", "lrp", "attention", "tree shap", "shap"],
 )
@@ -193,29 +193,29 @@ def _bent(x_ND: Tensor, keep_ND: Tensor, starts: NDArray[Any]) -> Tensor:
 
 
 def test_greedy_gets_the_answer_from_one_slot() -> None:
-    scores_ND = by_greedy(JUDGE, HELD, most=1)
+    scores_ND = by_greedy(MODEL, TEST, most=1)
     chosen_ND = scores_ND >= 2
-    assert (np.add.reduceat(chosen_ND.sum(axis=1), HELD.starts[:-1]) == 1).all()
-    assert (JUDGE.decide(JUDGE(HELD, chosen_ND)) == JUDGE.decide(JUDGE(HELD))).all()
+    assert (np.add.reduceat(chosen_ND.sum(axis=1), TEST.starts[:-1]) == 1).all()
+    assert (MODEL.decide(MODEL(TEST, chosen_ND)) == MODEL.decide(MODEL(TEST))).all()
 
 
 def test_greedy_ranks_the_rest_by_what_each_does_alone() -> None:
     x_ND = np.array([[1, 0, 2, 1, 1, 0, 0, 0]], dtype=np.uint8)
-    scores_D = by_greedy(JUDGE, Sequences(x_ND, np.array([0, 1])), most=1)[0]
+    scores_D = by_greedy(MODEL, Sequences(x_ND, np.array([0, 1])), most=1)[0]
     alone = 1 / (1 + np.exp(-AGAINST)) - 0.5
     np.testing.assert_allclose(scores_D, [0, 0, 2, alone, 0, 0, 0, 0], atol=1e-6)
 
 
 def test_greedy_over_records_chooses_in_each() -> None:
-    chosen_ND = by_greedy(JUDGE, HELD, most=2, over="record") >= 2
-    present_N = (HELD.x_ND > 0).sum(axis=1)
+    chosen_ND = by_greedy(MODEL, TEST, most=2, over="record") >= 2
+    present_N = (TEST.x_ND > 0).sum(axis=1)
     np.testing.assert_array_equal(chosen_ND.sum(axis=1), np.minimum(present_N, 2))
-    assert not chosen_ND[HELD.x_ND == 0].any()
+    assert not chosen_ND[TEST.x_ND == 0].any()
 
 
 def test_greedy_ends_when_nothing_is_left() -> None:
     x_ND = np.array([[0, 0, 2, 1, 0, 0, 0, 0], [0] * 8], dtype=np.uint8)
-    scores_ND = by_greedy(JUDGE, Sequences(x_ND, np.array([0, 1, 2])), most=5)
+    scores_ND = by_greedy(MODEL, Sequences(x_ND, np.array([0, 1, 2])), most=5)
     np.testing.assert_array_equal(scores_ND, [[0, 0, 6, 5, 0, 0, 0, 0], [0] * 8])
 
 
@@ -225,22 +225,22 @@ def test_greedy_ends_when_nothing_is_left() -> None:
 def test_a_sequence_without_a_present_slot_is_ranked_too() -> None:
     empty = Sequences(np.zeros((2, WIDTH), dtype=np.uint8), np.array([0, 1, 2]))
     pool = fit_attention(TRAINING, CHANCES, LAYOUT)
-    for scores_ND in (by_shap(explainable, empty), by_attention(pool, empty), by_greedy(JUDGE, empty, most=2)):
+    for scores_ND in (by_shap(explainable, empty), by_attention(pool, empty), by_greedy(MODEL, empty, most=2)):
         np.testing.assert_array_equal(scores_ND, np.zeros((2, WIDTH)))
 
 
 def test_trees_of_several_classes_and_a_class_they_never_saw() -> None:
     labels = np.where(LABELS == 1, 4, np.where(TRAINING.x_ND[TRAINING.starts[1:] - 1, 0] > 2, 2, 1))
-    scores_ND = by_tree_shap(TRAINING, labels, HELD, LAYOUT)
-    ones = HELD.x_ND[LAST, PLANTED] == 2
+    scores_ND = by_tree_shap(TRAINING, labels, TEST, LAYOUT)
+    ones = TEST.x_ND[LAST, PLANTED] == 2
     assert (first_slot(scores_ND)[ones] == PLANTED).mean() > 0.95
-    unseen = np.full(len(HELD), 3)
-    assert not by_tree_shap(TRAINING, labels, HELD, LAYOUT, labels_S=unseen).any()
+    unseen = np.full(len(TEST), 3)
+    assert not by_tree_shap(TRAINING, labels, TEST, LAYOUT, labels_S=unseen).any()
 
 
 def test_trees_need_two_labels(explained: Explained) -> None:
     same = np.ones(len(TRAINING), dtype=np.int64)
-    explained(InputError, lambda: by_tree_shap(TRAINING, same, HELD, LAYOUT), "one label only", "value 1")
+    explained(InputError, lambda: by_tree_shap(TRAINING, same, TEST, LAYOUT), "one label only", "value 1")
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def test_a_published_figure_has_its_own_column_and_ours_is_never_in_it() -> None
     table = Table("t", "T", "", ("data",), (Column("a", "A", 2), Column("b", "B")), (ours, theirs))
     assert table.cells() == (
         ["data", "splits", "A", "A, paper"],
-        [["x", "2", "0.60 ± 0.10", "–"], ["y", "–", "–", "0.90"]],
+        [["x", "2", "0.60 ± 0.14", "–"], ["y", "–", "–", "0.90"]],
     )
 
 

@@ -1,4 +1,4 @@
-"""The code ceiling on planted data, its AUROC against scikit-learn's, and what it refuses."""
+"""The code ceiling on planted data, its scores against scikit-learn's, and what it refuses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
 from tefm.base.errors import InputError, MissingExtraError
-from tefm.codes.ceiling import _auroc_and_error, ceiling
+from tefm.codes.ceiling import auroc_with_error, ceiling
 
 N = 3000
 RNG = np.random.default_rng(0)
@@ -25,18 +25,18 @@ LABELS = np.where(A + B > 15, "died", "alive")
 
 
 def test_codes_that_carry_half_of_the_signal() -> None:
-    """The label is a sum of two slots; the codes know one of them, under shuffled names."""
+    """The label is a sum of two slots; the codes contain one of them, under shuffled names."""
     codes = RNG.permutation(16)[A][:, None]
     noise = RNG.integers(0, 16, (N, 1))
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # a user sees none of LightGBM's or scikit-learn's warnings
-        got = ceiling(
+        scores = ceiling(
             {"raw slots": RAW, "codes": codes, "noise": noise}, LABELS, TRAIN, TEST, categorical={"codes": range(1)}
         )
-    assert list(got) == ["raw slots", "codes", "noise"]
-    raw, coded, guess = got.values()
+    assert list(scores) == ["raw slots", "codes", "noise"]
+    raw, coded, guess = scores.values()
     assert raw.auroc > 0.99 and raw.accuracy > 0.95 and raw.macro_f1 > 0.95
-    best = roc_auc_score(LABELS[TEST] == "died", A[TEST])  # what the known slot tells at best
+    best = roc_auc_score(LABELS[TEST] == "died", A[TEST])  # the best possible with one slot
     assert coded.auroc == pytest.approx(best, abs=0.01)
     assert 0.75 < coded.auroc < 0.90
     assert guess.auroc == pytest.approx(0.5, abs=4 * guess.auroc_se)
@@ -52,8 +52,8 @@ def test_same_seed_same_score() -> None:
 
 def test_several_classes() -> None:
     labels = np.digitize(A + B, [10, 20])
-    got = ceiling({"raw": RAW, "half": RAW[:, :1]}, labels, TRAIN, TEST)
-    assert got["raw"].auroc > 0.99 > 0.9 > got["half"].auroc > 0.7
+    scores = ceiling({"raw": RAW, "half": RAW[:, :1]}, labels, TRAIN, TEST)
+    assert scores["raw"].auroc > 0.99 > 0.9 > scores["half"].auroc > 0.7
 
 
 def test_rows_outside_both_parts_do_not_count() -> None:
@@ -76,7 +76,7 @@ def test_a_class_missing_from_either_part() -> None:
 def test_rows_that_do_not_fit() -> None:
     with pytest.raises(InputError, match="'raw' has 10 rows, but there are 3000 labels"):
         ceiling({"raw": RAW[:10]}, LABELS, TRAIN, TEST)
-    with pytest.raises(InputError, match="1000 records are in the training and in the test rows"):
+    with pytest.raises(InputError, match="1000 records are in both the training and the test rows"):
         ceiling({"raw": RAW}, LABELS, TRAIN | TEST, TEST)
 
 
@@ -91,10 +91,10 @@ def test_without_lightgbm(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_auroc_is_scikit_learns(classes: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     labels = np.concatenate([np.arange(classes), rng.integers(0, classes, 40)])
-    chances = rng.dirichlet(np.ones(classes), len(labels)).round(1) + 0.1  # rounded: many ties
-    chances /= chances.sum(axis=1, keepdims=True)
-    expected = roc_auc_score(labels, chances[:, 1] if classes == 2 else chances, multi_class="ovr")
-    assert _auroc_and_error(chances, labels, rng)[0] == pytest.approx(expected)
+    probabilities = rng.dirichlet(np.ones(classes), len(labels)).round(1) + 0.1  # rounded: many ties
+    probabilities /= probabilities.sum(axis=1, keepdims=True)
+    expected = roc_auc_score(labels, probabilities[:, 1] if classes == 2 else probabilities, multi_class="ovr")
+    assert auroc_with_error(probabilities, labels, seed)[0] == pytest.approx(expected)
 
 
 def test_bootstrap_error_is_hanley_and_mcneils() -> None:
@@ -102,7 +102,7 @@ def test_bootstrap_error_is_hanley_and_mcneils() -> None:
     rng = np.random.default_rng(0)
     labels = np.repeat([0, 1], 400)
     score = rng.normal(size=800) + labels
-    auc, error = _auroc_and_error(np.stack([-score, score], axis=1), labels, rng)
+    auc, error = auroc_with_error(np.stack([-score, score], axis=1), labels, seed=0)
     q1, q2 = auc / (2 - auc), 2 * auc**2 / (1 + auc)
     expected = np.sqrt((auc * (1 - auc) + 399 * (q1 - auc**2) + 399 * (q2 - auc**2)) / 400**2)
     assert error == pytest.approx(expected, rel=0.2)

@@ -1,4 +1,4 @@
-"""The doctor says in words what is wrong: each fault planted, and none where there is none."""
+"""The doctor finds each planted fault, and none where there is none."""
 
 import numpy as np
 import pytest
@@ -29,32 +29,32 @@ def coder(x, **settings):
     return SlotCoder(config, device="cpu").fit(x, LAYOUT)
 
 
-def problems(found):
-    return " | ".join(f"{finding.problem} → {finding.remedy}" for finding in found.findings)
+def problems(examination):
+    return " | ".join(f"{finding.problem} → {finding.remedy}" for finding in examination.findings)
 
 
 def test_good_codes_get_no_warning():
     x, labels = records()
     half = np.arange(len(x)) % 2 == 0
-    found = examine(coder(x, levels=1), x, labels_N=labels, train_N=half, test_N=~half)
-    assert found.fidelity.slot_accuracy == 1.0
-    assert found.ceiling is not None and found.ceiling["codes"].auroc > 0.99
-    assert not found.findings, problems(found)
+    examination = examine(coder(x, levels=1), x, labels_N=labels, train_N=half, test_N=~half)
+    assert examination.fidelity.slot_accuracy == 1.0
+    assert examination.ceiling is not None and examination.ceiling["codes"].auroc > 0.99
+    assert not examination.findings, problems(examination)
 
 
 def test_a_lost_field_is_named_with_a_remedy():
     x, _ = records()
     x[:, 3] = np.random.default_rng(1).integers(1, 5, len(x))  # independent of everything: four entries cannot hold it
-    said = problems(examine(coder(x, levels=1), x))
-    assert "lost" in said and "n3" in said and "--levels 2" in said
+    text = problems(examine(coder(x, levels=1), x))
+    assert "lost" in text and "n3" in text and "--levels 2" in text
 
 
-def test_a_collapsed_level_is_called_out():
+def test_a_collapsed_level_gets_a_warning():
     x, _ = records()
     good = coder(x, entries=8)
     good.network.quantiser.codebooks_KCd.data[0, 1:] = 1e6  # every record picks the one entry that is left
-    said = problems(examine(good, x))
-    assert "level 1 has collapsed" in said and "--entries" in said
+    text = problems(examine(good, x))
+    assert "level 1 has collapsed" in text and "--entries" in text
 
 
 def test_few_records_are_no_collapse():
@@ -62,28 +62,28 @@ def test_few_records_are_no_collapse():
     x[:, 3] = np.random.default_rng(1).integers(1, 5, len(x))
     good = coder(x, levels=1, entries=16)
     few = np.unique(x, axis=0)[[0, 4, 8]]  # three kinds
-    found = examine(good, few)
-    assert found.use[0].used == 3, "as many as they can"
-    assert "collapsed" not in problems(found) and "never used" not in problems(found)
+    examination = examine(good, few)
+    assert examination.use[0].used == 3, "as many as they can"
+    assert "collapsed" not in problems(examination) and "never used" not in problems(examination)
 
 
 def test_records_that_repeat_are_no_collapse():
     x, _ = records()
     x[:, 3] = np.random.default_rng(1).integers(1, 5, len(x))
     good = coder(x, levels=1, entries=16)
-    found = examine(good, np.concatenate([np.repeat(x[:1], 50_000, axis=0), x]))  # one record nearly always
-    assert found.use[0].perplexity < 2, "used as if there were one entry"
-    assert "collapsed" not in problems(found)
+    examination = examine(good, np.concatenate([np.repeat(x[:1], 50_000, axis=0), x]))  # one record nearly always
+    assert examination.use[0].perplexity < 2, "used as if there were one entry"
+    assert "collapsed" not in problems(examination)
 
 
-def test_a_signal_that_the_codes_drop_is_called_out():
+def test_a_signal_that_the_codes_drop_gets_a_warning():
     x, _ = records()
     hidden = np.random.default_rng(2).integers(1, 5, len(x))
     x[:, 3] = hidden
     labels = np.where(hidden > 2, "yes", "no").astype(object)
     half = np.arange(len(x)) % 2 == 0
-    said = problems(examine(coder(x, levels=1), x, labels_N=labels, train_N=half, test_N=~half))
-    assert "the codes can predict at AUROC" in said and "share their code with a record of another label" in said
+    text = problems(examine(coder(x, levels=1), x, labels_N=labels, train_N=half, test_N=~half))
+    assert "the codes can predict at AUROC" in text and "share their code with a record of another label" in text
 
 
 def test_json_is_plain():

@@ -24,7 +24,7 @@ LAYOUT = Layout(
     )
 )
 X = np.array([[1, 1, 1, 1, 0], [2, 1, 2, 1, 1], [4, 2, 0, 0, 0], [4, 3, 1, 0, 1]], np.uint8)
-# Age comes back one off, right, absent, three off; sex right, wrong, wrong, right; of four flags one is missed.
+# Age is decoded one off, right, absent, three off; sex right, wrong, wrong, right; of four flags one is missed.
 BACK = np.array([[2, 1, 1, 1, 0], [2, 3, 2, 1, 0], [0, 1, 0, 0, 1], [1, 3, 2, 0, 1]], np.uint8)
 
 
@@ -48,33 +48,35 @@ def test_mode_is_the_most_common_value_and_the_smallest_of_several() -> None:
 
 
 def test_golden_figures() -> None:
-    got = measure(X, BACK, LAYOUT, mode_of(X, LAYOUT))
-    assert (got.records, got.slots) == (4, 5)
+    fidelity = measure(X, BACK, LAYOUT, mode_of(X, LAYOUT))
+    assert (fidelity.records, fidelity.slots) == (4, 5)
     # exact per slot: age 1, sex 2, count 3, flags 4 and 2 of 4
-    assert got.slot_accuracy == pytest.approx(12 / 20)
+    assert fidelity.slot_accuracy == pytest.approx(12 / 20)
     # one bucket off is forgiven: age of the first record and count of the last, never a category
-    assert got.close_accuracy == pytest.approx(14 / 20)
+    assert fidelity.close_accuracy == pytest.approx(14 / 20)
     # age (1² + 0 + 4² + 3²) / 4², sex two wrong, count (1 / 2)², flags two wrong
-    assert got.nmse == pytest.approx((26 / 16 + 2 + 1 / 4 + 2) / 20)
+    assert fidelity.nmse == pytest.approx((26 / 16 + 2 + 1 / 4 + 2) / 20)
     # the mode 4 1 1 0 0 is right 2, 2, 2, 2, 2 times
-    assert got.mode_slot_accuracy == pytest.approx(10 / 20)
-    assert got.mode_close_accuracy == pytest.approx(11 / 20)  # count 2 of the second record; its 0 is absent, not close
-    assert got.mode_nmse == pytest.approx(((9 + 4) / 16 + 2 + 2 / 4 + 4) / 20)
-    assert got.field_accuracy == pytest.approx(6 / 12)
-    assert got.mode_field_accuracy == pytest.approx(6 / 12)
-    # four flags present, three of them found, four claimed
-    assert (got.recall, got.precision, got.f1) == (3 / 4, 3 / 4, 3 / 4)
+    assert fidelity.mode_slot_accuracy == pytest.approx(10 / 20)
+    assert fidelity.mode_close_accuracy == pytest.approx(
+        11 / 20
+    )  # count 2 of the second record; its 0 is absent, not close
+    assert fidelity.mode_nmse == pytest.approx(((9 + 4) / 16 + 2 + 2 / 4 + 4) / 20)
+    assert fidelity.field_accuracy == pytest.approx(6 / 12)
+    assert fidelity.mode_field_accuracy == pytest.approx(6 / 12)
+    # four flags present, three of them decoded, four predicted
+    assert (fidelity.recall, fidelity.precision, fidelity.f1) == (3 / 4, 3 / 4, 3 / 4)
 
 
 def test_golden_fields() -> None:
-    got = measure(X, BACK, LAYOUT, mode_of(X, LAYOUT))
-    assert got.fields == (
+    fidelity = measure(X, BACK, LAYOUT, mode_of(X, LAYOUT))
+    assert fidelity.fields == (
         FieldFidelity("age", "number", 1, 0.25, 0.5, 0.5, kept=-0.5),
         FieldFidelity("sex", "category", 1, 0.5, 0.5, 0.5, kept=0.0),
         FieldFidelity("dx", "set", 2, 0.75, 0.5, 0.75, kept=0.75),
         FieldFidelity("dx (count)", "number", 1, 0.75, 0.5, 1.0, kept=0.5),
     )
-    assert got.lost == ("age", "sex")
+    assert fidelity.lost == ("age", "sex")
 
 
 def test_absent_is_never_close_to_a_number() -> None:
@@ -107,9 +109,9 @@ def test_results_are_plain_json() -> None:
 def test_what_does_not_fit_is_named() -> None:
     with pytest.raises(InputError, match="no records"):
         mode_of(X[:0], LAYOUT)
-    with pytest.raises(InputError, match="4 slots, the layout has 5"):
+    with pytest.raises(InputError, match="4 slots, but the layout has 5"):
         mode_of(X[:, :4], LAYOUT)
-    with pytest.raises(InputError, match="do not fit together"):
+    with pytest.raises(InputError, match="do not match"):
         measure(X, BACK[:3], LAYOUT, mode_of(X, LAYOUT))
 
 
@@ -117,9 +119,14 @@ def test_what_does_not_fit_is_named() -> None:
 @given(st.integers(1, 30), st.integers(0, 2**32 - 1))
 def test_perfect_reconstruction(n: int, seed: int) -> None:
     x = random_slots(n, seed)
-    got = measure(x, x.copy(), LAYOUT, mode_of(x, LAYOUT))
-    assert (got.slot_accuracy, got.close_accuracy, got.nmse, got.field_accuracy) == (1.0, 1.0, 0.0, 1.0)
-    assert got.recall in (1.0, None) and got.lost == ()
+    fidelity = measure(x, x.copy(), LAYOUT, mode_of(x, LAYOUT))
+    assert (fidelity.slot_accuracy, fidelity.close_accuracy, fidelity.nmse, fidelity.field_accuracy) == (
+        1.0,
+        1.0,
+        0.0,
+        1.0,
+    )
+    assert fidelity.recall in (1.0, None) and fidelity.lost == ()
 
 
 @settings(deadline=None)
@@ -127,14 +134,17 @@ def test_perfect_reconstruction(n: int, seed: int) -> None:
 def test_invariants(n: int, seed: int) -> None:
     x, back = random_slots(n, seed), random_slots(n, seed + 1)
     mode_D = mode_of(x, LAYOUT)
-    got = measure(x, back, LAYOUT, mode_D)
-    assert got.slot_accuracy <= got.close_accuracy <= 1 and got.mode_slot_accuracy <= got.mode_close_accuracy
-    assert 0 <= got.nmse <= 1 - got.slot_accuracy + 1e-12  # no slot is more than wholly wrong
-    assert all(field.kept is None or field.kept <= 1 for field in got.fields)
+    fidelity = measure(x, back, LAYOUT, mode_D)
+    assert (
+        fidelity.slot_accuracy <= fidelity.close_accuracy <= 1
+        and fidelity.mode_slot_accuracy <= fidelity.mode_close_accuracy
+    )
+    assert 0 <= fidelity.nmse <= 1 - fidelity.slot_accuracy + 1e-12  # no slot is more than wholly wrong
+    assert all(field.kept is None or field.kept <= 1 for field in fidelity.fields)
 
     shuffle = np.random.default_rng(seed).permutation(n)
     again = measure(x[shuffle], back[shuffle], LAYOUT, mode_D)
-    np.testing.assert_allclose(figures(again), figures(got))
+    np.testing.assert_allclose(figures(again), figures(fidelity))
 
 
 @settings(deadline=None)
@@ -142,10 +152,13 @@ def test_invariants(n: int, seed: int) -> None:
 def test_guessing_the_mode_keeps_nothing(n: int, seed: int) -> None:
     x = random_slots(n, seed)
     mode_D = mode_of(x, LAYOUT)
-    got = measure(x, np.tile(mode_D, (n, 1)), LAYOUT, mode_D)
-    assert (got.slot_accuracy, got.close_accuracy) == (got.mode_slot_accuracy, got.mode_close_accuracy)
-    assert got.nmse == got.mode_nmse
-    assert all(field.kept in (0.0, None) for field in got.fields if field.kind != "set")
+    fidelity = measure(x, np.tile(mode_D, (n, 1)), LAYOUT, mode_D)
+    assert (fidelity.slot_accuracy, fidelity.close_accuracy) == (
+        fidelity.mode_slot_accuracy,
+        fidelity.mode_close_accuracy,
+    )
+    assert fidelity.nmse == fidelity.mode_nmse
+    assert all(field.kept in (0.0, None) for field in fidelity.fields if field.kind != "set")
 
 
 def test_blocks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,11 +202,11 @@ def test_golden_collisions() -> None:
     codes = np.array([[0, 0], [0, 0], [0, 1], [0, 1], [1, 0], [1, 0], [1, 0], [1, 1]])
     x = np.array([[5, 5], [5, 5], [1, 2], [1, 3], [7, 7], [7, 7], [7, 8], [9, 9]], np.uint8)
     labels = np.array(["alive", "died", "alive", "alive", "died", "died", "alive", "died"])
-    got = collisions(x, codes, labels)
-    assert (got.records, got.distinct_records, got.distinct_codes) == (8, 6, 4)
-    assert (got.collision_rate, got.sharing_rate, got.colliding) == (0.5, 7 / 8, 7)
+    shared = collisions(x, codes, labels)
+    assert (shared.records, shared.distinct_records, shared.distinct_codes) == (8, 6, 4)
+    assert (shared.collision_rate, shared.sharing_rate, shared.colliding) == (0.5, 7 / 8, 7)
     # the first two are identical, so that their labels differ is not the codes' doing
-    assert (got.identical, got.different, got.conflicting) == (2, 2, 3)
+    assert (shared.identical, shared.different, shared.conflicting) == (2, 2, 3)
     unlabelled = collisions(x, codes)
     assert (unlabelled.identical, unlabelled.different, unlabelled.conflicting) == (2, 5, None)
 
@@ -203,13 +216,13 @@ def test_golden_collisions() -> None:
 def test_collision_categories_sum_up(n: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     x, codes, labels = rng.integers(0, 3, (n, 2)), rng.integers(0, 3, (n, 2)), rng.integers(0, 2, n)
-    got = collisions(x.astype(np.uint8), codes, labels)
-    assert got.conflicting is not None
-    assert got.identical + got.different + got.conflicting == got.colliding <= n
-    assert 0 <= got.collision_rate <= got.sharing_rate <= 1
+    shared = collisions(x.astype(np.uint8), codes, labels)
+    assert shared.conflicting is not None
+    assert shared.identical + shared.different + shared.conflicting == shared.colliding <= n
+    assert 0 <= shared.collision_rate <= shared.sharing_rate <= 1
 
     shuffle = rng.permutation(n)
-    assert collisions(x[shuffle].astype(np.uint8), codes[shuffle], labels[shuffle]) == got
+    assert collisions(x[shuffle].astype(np.uint8), codes[shuffle], labels[shuffle]) == shared
 
 
 @settings(deadline=None)

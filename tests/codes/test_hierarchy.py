@@ -1,4 +1,4 @@
-"""Records that share more of their code lie closer: planted clusters, hand-made pairs, empty prefixes."""
+"""Records that share more of their code are more similar: planted clusters, hand-made pairs, empty prefixes."""
 
 from __future__ import annotations
 

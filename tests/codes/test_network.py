@@ -50,7 +50,7 @@ def test_a_soft_mask_has_a_gradient_and_ends_at_both_extremes():
     keep = torch.full(x.shape, 0.5, requires_grad=True)
     net.encode_latent(x, keep).square().sum().backward()
     assert keep.grad is not None and float(keep.grad[x > 0].abs().sum()) > 0
-    assert float(keep.grad[x == 0].abs().sum()) == 0  # nothing there to keep
+    assert float(keep.grad[x == 0].abs().sum()) == 0  # absent slots have nothing to keep
     assert torch.equal(net.encode_latent(x, torch.ones(x.shape)), net.encode_latent(x))
 
 
@@ -95,14 +95,14 @@ def test_decoded_slots_stay_in_range(likelihood):
 def test_decode_puts_every_slot_in_its_place():
     """The decoder's outputs are grouped by size; decoding sorts them back."""
     net = network()
-    wanted = torch.tensor([3, 2, 1, 0, 0, 1])
+    slots = torch.tensor([3, 2, 1, 0, 0, 1])
     with torch.no_grad():
         last = net.decoder[-1]
         last.weight.zero_()
         for group, bias in net.split(last.bias[None]):
-            target = wanted[net.order_D[group.first : group.last]]
+            target = slots[net.order_D[group.first : group.last]]
             if group.size == 1:
                 bias[0].copy_(torch.where(target > 0, 9.0, -9.0))
             else:
                 bias[0].zero_().scatter_(1, target[:, None], 9.0)
-    assert net.decode(torch.randn(3, 8)).tolist() == [wanted.tolist()] * 3
+    assert net.decode(torch.randn(3, 8)).tolist() == [slots.tolist()] * 3

@@ -10,12 +10,12 @@ from tefm.codes.quantiser import ResidualQuantiser, lloyd, straight_through
 
 
 def quantiser(levels=3, entries=8, latent=6, seed=0, **settings):
-    made = ResidualQuantiser(levels, entries, latent, **settings)
+    fresh = ResidualQuantiser(levels, entries, latent, **settings)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         scale = 0.5 ** torch.arange(levels)[:, None, None]
-        made.codebooks_KCd.copy_(torch.randn(levels, entries, latent, generator=generator) * scale)
-    return made
+        fresh.codebooks_KCd.copy_(torch.randn(levels, entries, latent, generator=generator) * scale)
+    return fresh
 
 
 def latents(records=200, latent=6, seed=1):
@@ -32,23 +32,23 @@ def test_agrees_with_vector_quantize_pytorch_on_the_same_codebooks():
     for layer, entries in zip(theirs.layers, ours.codebooks_KCd, strict=True):
         layer._codebook.embed.data.copy_(entries[None])
         layer._codebook.initted.fill_(True)
-    quantised, indices, _ = theirs.eval()(x)
-    found = ours(x)
-    assert torch.equal(found.codes_NK, indices)
-    assert torch.allclose(found.latent_Nd, quantised, atol=1e-5)
-    assert torch.allclose(ours.embed(found.codes_NK), quantised, atol=1e-5)
+    latent, indices, _ = theirs.eval()(x)
+    quantised = ours(x)
+    assert torch.equal(quantised.codes_NK, indices)
+    assert torch.allclose(quantised.latent_Nd, latent, atol=1e-5)
+    assert torch.allclose(ours.embed(quantised.codes_NK), latent, atol=1e-5)
 
 
 def test_losses_are_sums_over_dimensions_and_levels():
     q, x = quantiser(learned="gradient"), latents(50)
-    found = q(x)
+    quantised = q(x)
     residual, expected = x, 0.0
     for k in range(3):
-        picked = q.codebooks_KCd[k][found.codes_NK[:, k]]
+        picked = q.codebooks_KCd[k][quantised.codes_NK[:, k]]
         expected += float((residual - picked).square().sum(dim=1).mean().detach())
         residual = residual - picked
-    assert float(found.commitment) == pytest.approx(expected, rel=1e-5)
-    assert float(found.codebook) == pytest.approx(expected, rel=1e-5)
+    assert float(quantised.commitment) == pytest.approx(expected, rel=1e-5)
+    assert float(quantised.codebook) == pytest.approx(expected, rel=1e-5)
 
 
 def test_stop_gradients_move_the_right_side_only():
@@ -65,9 +65,9 @@ def test_stop_gradients_move_the_right_side_only():
 @given(seed=st.integers(0, 10_000), levels=st.integers(1, 4), entries=st.integers(2, 9), beam=st.integers(2, 12))
 def test_beam_search_never_does_worse_than_greedy(seed, levels, entries, beam):
     q, x = quantiser(levels, entries, seed=seed), latents(20, seed=seed + 1)
-    greedy, found = q.encode(x, 1), q.encode(x, beam)
-    assert found.shape == (20, levels)
-    assert bool((errors(q, x, found) <= errors(q, x, greedy) + 1e-4).all())
+    greedy, wide = q.encode(x, 1), q.encode(x, beam)
+    assert wide.shape == (20, levels)
+    assert bool((errors(q, x, wide) <= errors(q, x, greedy) + 1e-4).all())
 
 
 def test_a_wide_beam_finds_the_best_of_all_codes():
@@ -107,10 +107,10 @@ def test_dead_entries_are_replaced_and_the_living_stay():
     q, x = quantiser(levels=1, entries=4), latents(100)
     with torch.no_grad():
         q.codebooks_KCd[0, 3] = 1e6
-    found = q(x)
-    q.follow(found)
+    quantised = q(x)
+    q.follow(quantised)
     alive = q.codebooks_KCd[0, :3].clone()
-    assert q.replace_dead(found, torch.Generator().manual_seed(0)) == 1
+    assert q.replace_dead(quantised, torch.Generator().manual_seed(0)) == 1
     assert torch.equal(q.codebooks_KCd[0, :3], alive)
     assert bool((q.codebooks_KCd[0, 3] == x).all(dim=1).any())
 
@@ -128,9 +128,9 @@ def test_ema_moves_entries_to_the_mean_of_what_picks_them():
 @pytest.mark.parametrize("how", ["identity", "rotation"])
 def test_straight_through_gives_the_quantised_value_and_a_gradient(how):
     x, target = latents(30).requires_grad_(), latents(30, seed=9)
-    given_ = straight_through(x, target, how)
-    assert torch.allclose(given_, target, atol=1e-4)
-    given_.sum().backward()
+    passed = straight_through(x, target, how)
+    assert torch.allclose(passed, target, atol=1e-4)
+    passed.sum().backward()
     assert x.grad is not None and bool((x.grad.abs().sum(dim=1) > 0).all())
     if how == "identity":
         assert torch.equal(x.grad, torch.ones_like(x))

@@ -1,8 +1,11 @@
-"""The cross-fitted teacher: it tells what can be told, and never a record's own label."""
+"""The cross-fitted teacher: it finds a signal, and never leaks a record's own label."""
+
+from contextlib import contextmanager
 
 import numpy as np
 from sklearn.metrics import roc_auc_score
 
+from tefm.codes import teacher
 from tefm.codes.teacher import cross_fitted_scores
 
 
@@ -28,7 +31,7 @@ def test_labels_without_a_signal_cannot_be_read_off_the_scores():
 
 
 def test_records_of_one_group_are_held_out_together():
-    """Copies of a record under one entity: with its copies in the fit, the random label would be known."""
+    """Copies of a record under one entity: with its copies in the fit, the random label could be looked up."""
     x = np.repeat(records(300), 5, axis=0)
     labels = np.repeat(np.random.default_rng(2).integers(0, 2, 300), 5)
     groups = np.repeat(np.arange(300), 5)
@@ -40,9 +43,9 @@ def test_records_of_one_group_are_held_out_together():
 def test_unlabelled_records_get_scores_too():
     x = records()
     labels = (x[:, 0] > 1).astype(np.int64)
-    known = np.where(np.arange(len(x)) % 3 == 0, -1, labels)
-    scores = cross_fitted_scores(x, known, np.arange(len(x)))
-    assert roc_auc_score(labels[known < 0], scores[known < 0, 0]) > 0.95
+    partly = np.where(np.arange(len(x)) % 3 == 0, -1, labels)
+    scores = cross_fitted_scores(x, partly, np.arange(len(x)))
+    assert roc_auc_score(labels[partly < 0], scores[partly < 0, 0]) > 0.95
 
 
 def test_many_classes_have_a_score_each():
@@ -57,3 +60,18 @@ def test_a_class_of_one_record_does_no_harm():
     labels = np.zeros(60, dtype=np.int64)
     labels[7] = 1
     assert np.isfinite(cross_fitted_scores(x, labels, np.arange(60))).all()
+
+
+def test_folds_are_numbered_in_the_progress(monkeypatch):
+    titles, notes = [], []
+
+    @contextmanager
+    def progress(what, total):
+        titles.append((what, total))
+        yield lambda steps, note=None: notes.append(note) if note else None
+
+    monkeypatch.setattr(teacher, "progress", progress)
+    x = records(60)
+    cross_fitted_scores(x, (x[:, 0] > 1).astype(np.int64), np.arange(60), folds=3)
+    assert titles == [("learning which features predict the label", 3)]
+    assert notes == ["fold 1 of 3", "fold 2 of 3", "fold 3 of 3"]

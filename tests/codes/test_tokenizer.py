@@ -68,7 +68,7 @@ def test_toy_example_of_the_paper(seed):
 # ---- forward and backward ---------------------------------------------------------------------------------------
 
 
-def test_separable_records_come_back(fitted):
+def test_separable_records_are_reconstructed(fitted):
     back = fitted.decode(fitted.encode(table(seed=1)))
     truth = table(seed=1)
     assert (back["colour"] == truth["colour"]).mean() == 1
@@ -100,7 +100,7 @@ def test_an_empty_table_has_no_codes(fitted):
         (np.array([[0.5, 1.0]]), "whole numbers"),
     ],
 )
-def test_what_is_no_code_is_refused(fitted, codes, part):
+def test_invalid_codes_are_refused(fitted, codes, part):
     with pytest.raises(InputError, match=part):
         fitted.decode(codes)
 
@@ -129,27 +129,27 @@ def test_task_aware_is_the_default_with_a_label_and_can_be_left_out():
 
 
 def test_task_aware_codes_keep_a_signal_that_plain_codes_drop():
-    """One weak bit decides the label among strong ones: too little to be worth a code, unless the label asks for it."""
+    """One weak bit decides the label among strong ones: too little to be worth a code, unless it predicts the label."""
     rng = np.random.default_rng(0)
     x = rng.integers(1, 5, (3000, 9)).astype(np.uint8)
     x[:, 8] = rng.integers(0, 2, 3000)
     layout = Layout((*(Slot(f"n{i}", "category", 4) for i in range(8)), Slot("bit", "flag", 1)))
     labels = np.where(x[:, 8] == 1, "yes", "no").astype(object)
 
-    def kept(labels_N):
+    def accuracy(labels_N):
         config = TokenizerConfig(levels=1, entries=8, latent=8, hidden=32, steps=400)
         coder = SlotCoder(config, device="cpu").fit(x, layout, labels_N=labels_N)
         code = coder.encode(x)[:, 0]
         shares = [np.mean(x[code == c, 8]) for c in np.unique(code)]
         return np.mean([max(s, 1 - s) for s in shares])
 
-    assert kept(labels) > 0.95
-    assert kept(None) < 0.8
+    assert accuracy(labels) > 0.95
+    assert accuracy(None) < 0.8
 
 
-def test_labels_may_be_missing_here_and_there():
-    some = table().with_columns(pl.when(pl.int_range(400) % 3 == 0).then(None).otherwise(pl.col("bad")).alias("bad"))
-    assert RecordTokenizer(**TINY).fit(some, SCHEMA).coder.classes_ == ("no", "yes")
+def test_labels_may_be_missing():
+    partly = table().with_columns(pl.when(pl.int_range(400) % 3 == 0).then(None).otherwise(pl.col("bad")).alias("bad"))
+    assert RecordTokenizer(**TINY).fit(partly, SCHEMA).coder.classes_ == ("no", "yes")
 
 
 # ---- determinism and resuming -----------------------------------------------------------------------------------
@@ -179,8 +179,9 @@ RecordTokenizer(**TINY).fit(table(), SCHEMA, checkpoint=sys.argv[1])
 
 def test_killed_and_resumed_gives_the_same_weights(tmp_path):
     checkpoint = tmp_path / "run.checkpoint"
-    here = Path(__file__).parent
-    done = subprocess.run([sys.executable, "-c", KILLED, str(checkpoint)], cwd=here, capture_output=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, str(checkpoint)], cwd=Path(__file__).parent, capture_output=True, check=False
+    )
     assert done.returncode == -signal.SIGKILL, done.stderr.decode()
     assert checkpoint.exists()
     resumed = RecordTokenizer(**TINY).fit(table(), SCHEMA, checkpoint=checkpoint)
@@ -194,7 +195,7 @@ def test_killed_and_resumed_gives_the_same_weights(tmp_path):
 def test_a_checkpoint_of_something_else_is_refused(tmp_path):
     checkpoint = tmp_path / "run.checkpoint"
     torch.save({"fingerprint": "another"}, checkpoint)
-    with pytest.raises(ArtefactError, match="other data or other settings"):
+    with pytest.raises(SettingsError, match="other data or other settings"):
         RecordTokenizer(**TINY).fit(table(), SCHEMA, checkpoint=checkpoint)
     checkpoint.write_bytes(b"half a file")
     with pytest.raises(ArtefactError, match="cannot be read"):
@@ -231,7 +232,7 @@ def test_save_and_load(fitted, tmp_path):
     fitted.save(tmp_path / "tok")  # our own folder may be replaced
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "mine.txt").write_text("keep me")
-    with pytest.raises(InputError, match="not ours"):
+    with pytest.raises(InputError, match="not written by tefm"):
         fitted.save(tmp_path / "notes")
     assert (tmp_path / "notes" / "mine.txt").read_text() == "keep me"
 

@@ -78,7 +78,7 @@ def test_every_statistic_has_a_group_for_people():
     assert groups == {
         "Destination", "Volume", "Rates", "Packet lengths", "Timing", "Flags", "Bulk transfers", "Windows",
     }  # fmt: skip
-    assert "_" not in "".join(field.shown for field in FIELDS)
+    assert "_" not in "".join(field.display_name for field in FIELDS)
 
 
 def test_infinity_and_nan_are_absent_and_their_rows_stay():
@@ -126,7 +126,7 @@ def test_attack_keeps_every_flow_and_label():
     assert data.frame["label"].n_unique() == 16
 
 
-def test_the_broken_dash_of_the_official_labels_is_mended(tmp_path):
+def test_the_broken_dash_of_the_official_labels_is_repaired(tmp_path):
     path = labelled(tmp_path, ["BENIGN", "Web Attack � XSS", "Web Attack – XSS"] * 10)
     assert set(cicids2017(path, task="attack").frame["label"]) == {"BENIGN", "Web Attack - XSS"}
 
@@ -180,7 +180,7 @@ def test_a_packed_csv_reads_the_same(tmp_path):
     assert cicids2017(path).frame.equals(cicids2017(DDOS).frame)
 
 
-def test_a_folder_without_the_file_says_what_it_holds(tmp_path):
+def test_a_folder_without_the_file_is_listed(tmp_path):
     labelled(tmp_path, ["BENIGN"] * 10, "Friday-WorkingHours-Afternoon-PortScan.csv")
     with pytest.raises(InputError, match=r"'ddos'.*Friday-WorkingHours-Afternoon-PortScan\.csv"):
         cicids2017(tmp_path, task="ddos")

@@ -10,12 +10,19 @@ import numpy as np
 import pytest
 import torch
 from conftest import Explained
-from miniatures import FAMILIES, miniature
+from miniatures import FAMILIES
 from numpy.typing import NDArray
 
 from tefm.base.errors import SettingsError
 from tefm.language import align as aligning
-from tefm.language.align import Alignment, align, flow, measure_alignment, words_loss, write_codes
+from tefm.language.align import (
+    Alignment,
+    align,
+    mean_target_loss,
+    measure_alignment,
+    true_and_shuffled_loss,
+    write_codes,
+)
 from tefm.language.alignment_examples import AlignmentExamples
 from tefm.language.backbone import Backbone, open_backbone
 from tefm.language.batches import Batch, Example
@@ -40,11 +47,6 @@ LAYOUT = Layout(tuple(Slot(kind, kind, int(size)) for kind, size in zip(KINDS, S
 Aligned = tuple[Backbone, AlignmentExamples]
 
 
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    return {family: miniature(family, tmp_path_factory.mktemp(family)) for family in FAMILIES}
-
-
 def opened(folder: Path) -> Aligned:
     backbone = open_backbone(folder, device="cpu")
     ids = extend(backbone, CodeVocabulary.of("stay", levels=LEVELS, entries=ENTRIES))
@@ -53,8 +55,8 @@ def opened(folder: Path) -> Aligned:
 
 
 @pytest.fixture(scope="module")
-def fresh(folders: dict[str, Path]) -> dict[str, Aligned]:
-    return {family: opened(folder) for family, folder in folders.items()}
+def fresh(backbones: dict[str, Path]) -> dict[str, Aligned]:
+    return {family: opened(folder) for family, folder in backbones.items()}
 
 
 def drawn(count: int, seed: int = 0) -> NDArray[np.int64]:
@@ -77,18 +79,18 @@ def seen_batches(
     aligned: Aligned, x_ND: NDArray[Any], monkeypatch: pytest.MonkeyPatch, steps: int, **config: Any
 ) -> list[Batch]:
     """The batches of a run, without the run."""
-    found: list[Batch] = []
+    batches: list[Batch] = []
 
-    def listening(backbone: Any, ids: Any, batch_of: Any, steps: int, *rest: Any, **how: Any) -> History:
-        found.extend(batch_of(step) for step in range(steps))
+    def listening(backbone: Any, ids: Any, batch_of: Any, steps: int, *_: Any, **__: Any) -> History:
+        batches.extend(batch_of(step) for step in range(steps))
         return History()
 
     monkeypatch.setattr(aligning, "train", listening)
     align(*aligned, x_ND, codes_of(x_ND), AlignConfig(steps=steps, **config))
-    return found
+    return batches
 
 
-def examples(batches: list[Batch]) -> list[tuple[list[int], list[int]]]:
+def ids_and_targets(batches: list[Batch]) -> list[tuple[list[int], list[int]]]:
     """Per example its ids and its targets."""
     return [
         (ids[mask == 1].tolist(), labels[labels >= 0].tolist())
@@ -103,7 +105,7 @@ def test_both_directions_come_in_their_share(fresh: dict[str, Aligned], monkeypa
     codes = set(range(ids.first, ids.begin))
     for share in (0.0, 0.3, 1.0):
         batches = seen_batches(aligned, x_ND, monkeypatch, steps=100, batch=4, backward=share)
-        kinds = [{set(targets) <= codes for _, targets in examples([batch])} for batch in batches]
+        kinds = [{set(targets) <= codes for _, targets in ids_and_targets([batch])} for batch in batches]
         assert all(len(kind) == 1 for kind in kinds)  # a batch has one direction
         assert np.mean([kind == {True} for kind in kinds]) == pytest.approx(share, abs=0.12)
 
@@ -112,14 +114,14 @@ def test_codes_are_the_target_of_words_and_words_that_of_codes(
     fresh: dict[str, Aligned], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     aligned, x_ND = fresh["llama"], drawn(30)
-    ids, known = aligned[1].ids, {tuple(code) for code in aligned[1].ids.of(codes_of(x_ND)).tolist()}
-    for tokens, targets in examples(seen_batches(aligned, x_ND, monkeypatch, 10, batch=6, backward=1.0)):
-        assert tuple(targets) in known
+    ids, codes = aligned[1].ids, {tuple(code) for code in aligned[1].ids.of(codes_of(x_ND)).tolist()}
+    for tokens, targets in ids_and_targets(seen_batches(aligned, x_ND, monkeypatch, 10, batch=6, backward=1.0)):
+        assert tuple(targets) in codes
         assert tokens[-LEVELS - 1 :] == [ids.begin, *targets]
-    said = x_ND[(x_ND > 0).any(axis=1)]
-    for tokens, targets in examples(seen_batches(aligned, said, monkeypatch, 10, batch=6, backward=0.0)):
+    described = x_ND[(x_ND > 0).any(axis=1)]
+    for tokens, targets in ids_and_targets(seen_batches(aligned, described, monkeypatch, 10, batch=6, backward=0.0)):
         begin = tokens.index(ids.begin)
-        assert tuple(tokens[begin + 1 : begin + 1 + LEVELS]) in known
+        assert tuple(tokens[begin + 1 : begin + 1 + LEVELS]) in codes
         assert tokens[begin + 1 + LEVELS] == ids.end
         assert targets
         assert not set(targets) & set(ids.all)
@@ -130,29 +132,31 @@ def test_fields_are_drawn_anew_each_time(fresh: dict[str, Aligned], monkeypatch:
     stop = aligned[0].tokenizer(".", add_special_tokens=False)["input_ids"][0]
 
     def counts(**config: Any) -> list[int]:
-        return [tokens.count(stop) for tokens, _ in examples(seen_batches(aligned, x_ND, monkeypatch, 20, **config))]
+        return [
+            tokens.count(stop) for tokens, _ in ids_and_targets(seen_batches(aligned, x_ND, monkeypatch, 20, **config))
+        ]
 
     assert set(counts(backward=0.0, sample=2)) == {2}
     assert set(counts(backward=0.0, sample=None)) == {3}
     assert set(counts(backward=1.0, whole=1.0)) == {3}
     assert set(counts(backward=1.0, whole=0.0)) == {0, 1, 2, 3}
-    some = examples(seen_batches(aligned, x_ND, monkeypatch, 20, backward=0.0, sample=1))
-    assert len({tuple(targets) for _, targets in some}) == 3
-    again = examples(seen_batches(aligned, x_ND, monkeypatch, 20, backward=0.0, sample=1))
-    assert some == again
+    first = ids_and_targets(seen_batches(aligned, x_ND, monkeypatch, 20, backward=0.0, sample=1))
+    assert len({tuple(targets) for _, targets in first}) == 3
+    again = ids_and_targets(seen_batches(aligned, x_ND, monkeypatch, 20, backward=0.0, sample=1))
+    assert first == again
 
 
 def test_an_empty_record_teaches_its_code(fresh: dict[str, Aligned], monkeypatch: pytest.MonkeyPatch) -> None:
     aligned, x_ND = fresh["gemma2"], np.zeros((4, 4), dtype=np.int64)
     for backward in (0.0, 1.0):
-        for _, targets in examples(seen_batches(aligned, x_ND, monkeypatch, 3, backward=backward)):
+        for _, targets in ids_and_targets(seen_batches(aligned, x_ND, monkeypatch, 3, backward=backward)):
             assert targets == aligned[1].ids.of(np.zeros(3)).tolist()
 
 
 def test_only_so_many_records_are_learned_from(fresh: dict[str, Aligned], monkeypatch: pytest.MonkeyPatch) -> None:
     x_ND = np.array([[a, b, c, 0] for a in range(1, 5) for b in range(1, 4) for c in range(2)])
     batches = seen_batches(fresh["llama"], x_ND, monkeypatch, 20, batch=4, backward=1.0, max_records=7)
-    assert len({tuple(targets) for _, targets in examples(batches)}) == 7
+    assert len({tuple(targets) for _, targets in ids_and_targets(batches)}) == 7
 
 
 # ---- writing codes --------------------------------------------------------------------------------------------------
@@ -160,97 +164,97 @@ def test_only_so_many_records_are_learned_from(fresh: dict[str, Aligned], monkey
 
 def scores(aligned: Aligned, x_D: NDArray[Any], codes_XK: NDArray[Any]) -> NDArray[Any]:
     """The log-probabilities of codes, each level among its own tokens, in one pass without a cache."""
-    backbone, describer = aligned
-    asked = describer.asking(x_D, describer.present(x_D))
-    tokens_XT = np.concatenate([np.tile(asked, (len(codes_XK), 1)), describer.ids.of(codes_XK)], axis=1)
+    backbone, examples = aligned
+    prompt = examples.code_prompt(x_D, examples.present(x_D))
+    tokens_XT = np.concatenate([np.tile(prompt, (len(codes_XK), 1)), examples.ids.of(codes_XK)], axis=1)
     with torch.no_grad():
-        logits_XTV = backbone.model(torch.from_numpy(tokens_XT)).logits[:, len(asked) - 1 : -1]
+        logits_XTV = backbone.model(torch.from_numpy(tokens_XT)).logits[:, len(prompt) - 1 : -1]
     every = np.arange(len(codes_XK))
     return sum(
-        logits_XTV[:, level, describer.ids.level(level)].log_softmax(dim=1).numpy()[every, codes_XK[:, level]]
+        logits_XTV[:, level, examples.ids.level(level)].log_softmax(dim=1).numpy()[every, codes_XK[:, level]]
         for level in range(LEVELS)
     )
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_beams_are_searched_in_earnest(fresh: dict[str, Aligned], family: str) -> None:
+def test_more_beams_find_better_codes(fresh: dict[str, Aligned], family: str) -> None:
     aligned, x_ND = fresh[family], drawn(8)
     beams = (1, 4, ENTRIES**LEVELS)
-    found = [write_codes(*aligned, x_ND, beam=beam) for beam in beams]
-    for codes_NK in found:
+    written = [write_codes(*aligned, x_ND, beam=beam) for beam in beams]
+    for codes_NK in written:
         assert codes_NK.shape == (8, LEVELS)
         assert ((codes_NK >= 0) & (codes_NK < ENTRIES)).all()
     every = np.array(list(itertools.product(range(ENTRIES), repeat=LEVELS)))
-    greedy, some, all_N = np.array(
-        [scores(aligned, x_D, np.array(codes)) for x_D, *codes in zip(x_ND, *found, strict=True)]
+    greedy_N, four_N, all_N = np.array(
+        [scores(aligned, x_D, np.array(codes)) for x_D, *codes in zip(x_ND, *written, strict=True)]
     ).T
-    assert some.mean() >= greedy.mean() - 1e-5
-    # so many beams are all codes: the best of them is the best there is
+    assert four_N.mean() >= greedy_N.mean() - 1e-5
+    # with as many beams as codes, the search is exhaustive
     np.testing.assert_allclose(all_N, [scores(aligned, x_D, every).max() for x_D in x_ND], atol=1e-4)
-    assert (all_N >= greedy - 1e-4).all()
+    assert (all_N >= greedy_N - 1e-4).all()
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_one_beam_is_the_best_token_of_each_level(fresh: dict[str, Aligned], family: str) -> None:
-    (backbone, describer), x_ND = fresh[family], drawn(12, seed=1)
-    written = write_codes(backbone, describer, x_ND)
+    (backbone, examples), x_ND = fresh[family], drawn(12, seed=1)
+    written = write_codes(backbone, examples, x_ND)
     for x_D, code_K in zip(x_ND, written, strict=True):
-        tokens = describer.asking(x_D, describer.present(x_D)).tolist()
+        tokens = examples.code_prompt(x_D, examples.present(x_D)).tolist()
         for level in range(LEVELS):
             with torch.no_grad():
-                own = backbone.model(torch.tensor([tokens])).logits[0, -1, describer.ids.level(level)]
+                own = backbone.model(torch.tensor([tokens])).logits[0, -1, examples.ids.level(level)]
             assert int(own.argmax()) == code_K[level]
-            tokens.append(describer.ids.level(level).start + int(code_K[level]))
+            tokens.append(examples.ids.level(level).start + int(code_K[level]))
 
 
 # ---- the measure ----------------------------------------------------------------------------------------------------
 
 
-def test_codes_that_are_all_the_same_tell_nothing(fresh: dict[str, Aligned]) -> None:
+def test_codes_that_are_all_the_same_hold_no_information(fresh: dict[str, Aligned]) -> None:
     x_ND = drawn(20)
-    true, shuffled = flow(*fresh["llama"], x_ND, np.full((20, LEVELS), 2))
+    true, shuffled = true_and_shuffled_loss(*fresh["llama"], x_ND, np.full((20, LEVELS), 2))
     assert true == shuffled > 0
 
 
-def test_the_other_code_is_never_ones_own(fresh: dict[str, Aligned], monkeypatch: pytest.MonkeyPatch) -> None:
-    backbone, describer = fresh["llama"]
+def test_no_record_is_paired_with_its_own_code(fresh: dict[str, Aligned], monkeypatch: pytest.MonkeyPatch) -> None:
+    backbone, examples = fresh["llama"]
     x_ND = np.tile([[1, 1, 1, 1]], (20, 1))
     codes_NK = np.array(list(itertools.product(range(ENTRIES), repeat=LEVELS)))[:20]
-    given: list[list[tuple[int, ...]]] = []
+    calls: list[list[tuple[int, ...]]] = []
 
     def listening(backbone: Backbone, examples: list[Example]) -> float:
-        given.append([tuple(example.ids.tolist()) for example in examples])
+        calls.append([tuple(example.ids.tolist()) for example in examples])
         return 0.0
 
-    monkeypatch.setattr(aligning, "words_loss", listening)
+    monkeypatch.setattr(aligning, "mean_target_loss", listening)
     for seed in range(5):
-        flow(backbone, describer, x_ND, codes_NK, seed=seed)
-        true, shuffled = given[-2:]
+        true_and_shuffled_loss(backbone, examples, x_ND, codes_NK, seed=seed)
+        true, shuffled = calls[-2:]
         assert sorted(true) == sorted(shuffled)
         assert all(own != other for own, other in zip(true, shuffled, strict=True))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_loss_of_words_is_that_of_one_after_another(fresh: dict[str, Aligned], family: str) -> None:
-    backbone, describer = fresh[family]
+def test_the_loss_of_a_batch_is_that_of_its_examples_one_by_one(fresh: dict[str, Aligned], family: str) -> None:
+    backbone, examples = fresh[family]
     x_ND = drawn(9).clip([1, 0, 0, 0])
-    found = [describer.to_words(x_D, np.array([1, 2, 3]), describer.present(x_D)) for x_D in x_ND]
+    sentences = [examples.to_words(x_D, np.array([1, 2, 3]), examples.present(x_D)) for x_D in x_ND]
     total = 0.0
-    for example in found:
+    for example in sentences:
         with torch.no_grad():
             logs = backbone.model(torch.from_numpy(example.ids)[None]).logits[0].log_softmax(dim=1)
         total -= sum(float(logs[place - 1, example.ids[place]]) for place in np.flatnonzero(example.target))
-    expected = total / sum(int(example.target.sum()) for example in found)
-    assert words_loss(backbone, found) == pytest.approx(expected, rel=1e-5)
+    expected = total / sum(int(example.target.sum()) for example in sentences)
+    assert mean_target_loss(backbone, sentences) == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("family", ["phi3"])
-def test_what_can_be_learned_is_learned(folders: dict[str, Path], family: str) -> None:
-    aligned, x_ND = opened(folders[family]), drawn(400)
-    held = drawn(60, seed=1)
+def test_what_can_be_learned_is_learned(backbones: dict[str, Path], family: str) -> None:
+    aligned, x_ND = opened(backbones[family]), drawn(400)
+    held_ND = drawn(60, seed=1)
 
     def measured() -> Alignment:
-        return measure_alignment(*aligned, held, codes_of(held), decoded, LAYOUT, np.zeros(4, dtype=int))
+        return measure_alignment(*aligned, held_ND, codes_of(held_ND), decoded, LAYOUT, np.zeros(4, dtype=int))
 
     before = measured()
     assert before.flow == pytest.approx(0, abs=0.3)
@@ -264,37 +268,37 @@ def test_what_can_be_learned_is_learned(folders: dict[str, Path], family: str) -
     assert after.slot_accuracy > max(before.slot_accuracy, after.mode_slot_accuracy)
     assert after.close_accuracy >= after.slot_accuracy
     assert (after.upper_slot_accuracy, after.upper_close_accuracy) == (1, 1)
-    assert after.mode_slot_accuracy == pytest.approx((held == 0).mean())
+    assert after.mode_slot_accuracy == pytest.approx((held_ND == 0).mean())
     assert after.to_dict()["flow"] == after.shuffled_loss - after.true_loss
 
 
 def test_a_checkpoint_of_other_records_is_refused(
-    folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, explained: Explained
+    backbones: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, explained: Explained
 ) -> None:
     x_ND, checkpoint = drawn(40), tmp_path / "checkpoint.pt"
     config = AlignConfig(steps=6, batch=4, save_every=0)
-    backbone, describer = opened(folders["llama"])
+    backbone, examples = opened(backbones["llama"])
     called = 0
 
-    def dying(*given: Any) -> Example:
+    def dying(*arguments: Any) -> Example:
         nonlocal called
         called += 1
         if called > 12:
             raise InterruptedError
-        return original(*given)
+        return original(*arguments)
 
-    original = aligning._drawn
-    monkeypatch.setattr(aligning, "_drawn", dying)
+    original = aligning._draw
+    monkeypatch.setattr(aligning, "_draw", dying)
     with pytest.raises(InterruptedError):
-        align(backbone, describer, x_ND, codes_of(x_ND), config, checkpoint=checkpoint)
-    monkeypatch.setattr(aligning, "_drawn", original)
+        align(backbone, examples, x_ND, codes_of(x_ND), config, checkpoint=checkpoint)
+    monkeypatch.setattr(aligning, "_draw", original)
     assert checkpoint.is_file()
-    backbone, describer = opened(folders["llama"])
+    backbone, examples = opened(backbones["llama"])
     other = drawn(40, seed=5)
-    call = lambda: align(backbone, describer, other, codes_of(other), config, checkpoint=checkpoint)  # noqa: E731
+    call = lambda: align(backbone, examples, other, codes_of(other), config, checkpoint=checkpoint)  # noqa: E731
     explained(SettingsError, call, checkpoint, "other data")
-    backbone, describer = opened(folders["llama"])
-    assert align(backbone, describer, x_ND, codes_of(x_ND), config, checkpoint=checkpoint).resumed_from > 0
+    backbone, examples = opened(backbones["llama"])
+    assert align(backbone, examples, x_ND, codes_of(x_ND), config, checkpoint=checkpoint).resumed_from > 0
 
 
 def test_what_the_written_codes_give_back_is_compared_with_the_records(
@@ -305,9 +309,9 @@ def test_what_the_written_codes_give_back_is_compared_with_the_records(
     written_ND = np.array([[4, 2, 1, 0], [1, 0, 0, 0], [2, 1, 1, 0]])
     true_NK, written_NK = codes_of(x_ND), codes_of(written_ND)
     monkeypatch.setattr(aligning, "write_codes", lambda *_, **__: written_NK)
-    found = measure_alignment(*fresh["llama"], x_ND, true_NK, decoded, LAYOUT, np.array([2, 0, 1, 0]))
-    assert found.slot_accuracy == pytest.approx(7 / 12)
-    assert found.close_accuracy == pytest.approx(8 / 12)
-    assert (found.upper_slot_accuracy, found.upper_close_accuracy) == (1, 1)
-    assert found.mode_slot_accuracy == pytest.approx(6 / 12)
-    assert found.exact == pytest.approx((2 / 3, 0, 2 / 3))
+    alignment = measure_alignment(*fresh["llama"], x_ND, true_NK, decoded, LAYOUT, np.array([2, 0, 1, 0]))
+    assert alignment.slot_accuracy == pytest.approx(7 / 12)
+    assert alignment.close_accuracy == pytest.approx(8 / 12)
+    assert (alignment.upper_slot_accuracy, alignment.upper_close_accuracy) == (1, 1)
+    assert alignment.mode_slot_accuracy == pytest.approx(6 / 12)
+    assert alignment.exact == pytest.approx((2 / 3, 0, 2 / 3))

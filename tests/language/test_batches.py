@@ -14,59 +14,57 @@ PAD = 0
 
 @st.composite
 def examples(draw: st.DrawFn) -> list[Example]:
-    """Some examples; the first token of one is never a target, as nothing predicts it."""
-    found = []
+    """Some examples; the first token is never a target, as nothing predicts it."""
+    drawn = []
     for _ in range(draw(st.integers(1, 6))):
         size = draw(st.integers(2, 9))
         ids = np.array(draw(st.lists(st.integers(0, 50), min_size=size, max_size=size)))
         places = draw(st.sets(st.integers(1, size - 1), min_size=1))
-        found.append(Example(ids, np.isin(np.arange(size), list(places))))
-    return found
+        drawn.append(Example(ids, np.isin(np.arange(size), list(places))))
+    return drawn
 
 
 @given(examples())
-def test_every_target_is_at_its_place_from_the_right(given_examples: list[Example]) -> None:
-    batch = collate(given_examples, PAD)
+def test_every_target_is_at_its_place_from_the_right(drawn: list[Example]) -> None:
+    batch = collate(drawn, PAD)
     width, last = batch.ids_BT.shape[1], batch.labels_BL.shape[1]
-    assert width == max(len(example.ids) for example in given_examples)
+    assert width == max(len(example.ids) for example in drawn)
     assert last < width or width == 1
-    assert batch.mask_BT.sum(dim=1).tolist() == [len(example.ids) for example in given_examples]
-    for example, ids_T, mask_T, labels_L in zip(
-        given_examples, batch.ids_BT, batch.mask_BT, batch.labels_BL, strict=True
-    ):
+    assert batch.mask_BT.sum(dim=1).tolist() == [len(example.ids) for example in drawn]
+    for example, ids_T, mask_T, labels_L in zip(drawn, batch.ids_BT, batch.mask_BT, batch.labels_BL, strict=True):
         assert ids_T[mask_T == 1].tolist() == example.ids.tolist()
         assert (ids_T[mask_T == 0] == PAD).all()
-        wanted = torch.full((width,), NOTHING)
-        wanted[width - len(example.ids) :][torch.from_numpy(example.target)] = torch.from_numpy(
+        labels_T = torch.full((width,), NOTHING)
+        labels_T[width - len(example.ids) :][torch.from_numpy(example.target)] = torch.from_numpy(
             example.ids[example.target]
         )
-        assert torch.equal(torch.full((width,), NOTHING)[: width - last], wanted[: width - last])
-        assert torch.equal(labels_L, wanted[width - last :])
-    assert batch.targets == sum(int(example.target.sum()) for example in given_examples)
+        assert torch.equal(torch.full((width,), NOTHING)[: width - last], labels_T[: width - last])
+        assert torch.equal(labels_L, labels_T[width - last :])
+    assert batch.targets == sum(int(example.target.sum()) for example in drawn)
 
 
 @given(examples(), st.integers(1, 9))
-def test_parts_are_everything_once_and_never_empty(given_examples: list[Example], parts: int) -> None:
-    batch = collate(given_examples, PAD)
+def test_parts_are_everything_once_and_never_empty(drawn: list[Example], parts: int) -> None:
+    batch = collate(drawn, PAD)
     shares = [batch.part(slice(number, None, parts)) for number in range(parts)]
     assert all(len(share.ids_BT) for share in shares)
     assert sum(share.targets for share in shares) == batch.targets
-    said = [(ids.tolist(), labels.tolist()) for share in shares for ids, labels in zip(share.ids_BT, share.labels_BL)]
-    asked = [one for one in said if any(label != NOTHING for label in one[1])]
+    parted = [(ids.tolist(), labels.tolist()) for share in shares for ids, labels in zip(share.ids_BT, share.labels_BL)]
+    with_targets = [(ids, labels) for ids, labels in parted if any(label != NOTHING for label in labels)]
     whole = [(ids.tolist(), labels.tolist()) for ids, labels in zip(batch.ids_BT, batch.labels_BL)]
-    assert sorted(asked) == sorted(whole)
+    assert sorted(with_targets) == sorted(whole)
 
 
 @given(st.lists(st.integers(1, 7), min_size=1, max_size=5), st.integers(0, 4))
 def test_a_token_sees_what_came_before_it_and_no_padding(sizes: list[int], before: int) -> None:
-    given_inputs = model_inputs(*padded([np.arange(1, size + 1) for size in sizes], PAD), before=before)
+    inputs = model_inputs(*padded([np.arange(1, size + 1) for size in sizes], PAD), before=before)
     width = max(sizes)
     for row, size in enumerate(sizes):
-        assert given_inputs["position_ids"][row, width - size :].tolist() == list(range(before, before + size))
+        assert inputs["position_ids"][row, width - size :].tolist() == list(range(before, before + size))
     if len(set(sizes)) == 1:
-        assert "attention_mask" not in given_inputs
+        assert "attention_mask" not in inputs
         return
-    sees_BTT = given_inputs["attention_mask"][:, 0] == 0
+    sees_BTT = inputs["attention_mask"][:, 0] == 0
     assert sees_BTT.any(dim=2).all()  # a token that looks nowhere is a NaN
     for row, size in enumerate(sizes):
         for place in range(width - size, width):

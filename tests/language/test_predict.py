@@ -34,9 +34,11 @@ def prompts(shared: int, longest: int = 30, count: int = 9) -> list[NDArray[np.i
     return [np.concatenate([begins, rng.integers(300, size=rng.integers(1, longest))]) for _ in range(count)]
 
 
-def one_by_one(backbone: Backbone, asked: list[NDArray[np.int64]]) -> NDArray[np.float32]:
+def one_by_one(backbone: Backbone, questions: list[NDArray[np.int64]]) -> NDArray[np.float32]:
     with torch.no_grad():
-        return np.stack([backbone.model(torch.from_numpy(ids)[None]).logits[0, -1, ANSWERS].numpy() for ids in asked])
+        return np.stack(
+            [backbone.model(torch.from_numpy(ids)[None]).logits[0, -1, ANSWERS].numpy() for ids in questions]
+        )
 
 
 @pytest.mark.parametrize("shared", [0, 1, 25])
@@ -45,21 +47,23 @@ def one_by_one(backbone: Backbone, asked: list[NDArray[np.int64]]) -> NDArray[np
 def test_batches_and_sharing_change_nothing(
     backbones: dict[tuple[str, bool], Backbone], family: str, tied: bool, shared: int
 ) -> None:
-    backbone, asked = backbones[family, tied], prompts(shared)
-    assert common_prefix(asked) >= shared
-    expected = one_by_one(backbone, asked)
+    backbone, questions = backbones[family, tied], prompts(shared)
+    assert common_prefix(questions) >= shared
+    expected = one_by_one(backbone, questions)
     assert expected.std(axis=0).min() > 0.01  # the prompts differ in what they answer, so that order shows
     for batch_tokens in (1, 64, 10_000, None):
         for share_prefix in (True, False):
-            found = answer_logits(backbone, asked, ANSWERS, batch_tokens=batch_tokens, share_prefix=share_prefix)
-            assert found.dtype == np.float32
-            np.testing.assert_allclose(found, expected, atol=1e-5)
+            logits_NQ = answer_logits(
+                backbone, questions, ANSWERS, batch_tokens=batch_tokens, share_prefix=share_prefix
+            )
+            assert logits_NQ.dtype == np.float32
+            np.testing.assert_allclose(logits_NQ, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_long_prompts(backbones: dict[tuple[str, bool], Backbone], family: str) -> None:
-    backbone, asked = backbones[family, True], prompts(shared=120, longest=200, count=4)
-    np.testing.assert_allclose(answer_logits(backbone, asked, ANSWERS), one_by_one(backbone, asked), atol=1e-5)
+    backbone, questions = backbones[family, True], prompts(shared=120, longest=200, count=4)
+    np.testing.assert_allclose(answer_logits(backbone, questions, ANSWERS), one_by_one(backbone, questions), atol=1e-5)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -67,8 +71,8 @@ def test_the_longest_padding_does_not_change_a_result(backbones: dict[tuple[str,
     backbone = backbones[family, True]
     short, long = np.array([40, 41]), np.arange(60)
     alone = answer_logits(backbone, [short], ANSWERS)
-    beside = answer_logits(backbone, [short, long], ANSWERS, batch_tokens=10_000, share_prefix=False)
-    np.testing.assert_allclose(beside[:1], alone, atol=1e-5)
+    padded = answer_logits(backbone, [short, long], ANSWERS, batch_tokens=10_000, share_prefix=False)
+    np.testing.assert_allclose(padded[:1], alone, atol=1e-5)
 
 
 def test_equal_prompts_and_no_prompts(backbones: dict[tuple[str, bool], Backbone]) -> None:
@@ -79,11 +83,11 @@ def test_equal_prompts_and_no_prompts(backbones: dict[tuple[str, bool], Backbone
 
 
 @given(st.lists(st.lists(st.integers(0, 1), min_size=1, max_size=6), min_size=1, max_size=5))
-def test_a_common_prefix_is_the_longest_that_leaves_a_token(asked: list[list[int]]) -> None:
-    shared = common_prefix([np.array(ids) for ids in asked])
-    assert all(ids[:shared] == asked[0][:shared] for ids in asked)
-    assert all(len(ids) > shared for ids in asked)
-    assert any(len(ids) == shared + 1 for ids in asked) or len({ids[shared] for ids in asked}) > 1
+def test_a_common_prefix_is_the_longest_that_leaves_a_token(questions: list[list[int]]) -> None:
+    shared = common_prefix([np.array(ids) for ids in questions])
+    assert all(ids[:shared] == questions[0][:shared] for ids in questions)
+    assert all(len(ids) > shared for ids in questions)
+    assert any(len(ids) == shared + 1 for ids in questions) or len({ids[shared] for ids in questions}) > 1
 
 
 @given(st.lists(st.integers(1, 40), max_size=30), st.integers(1, 100))

@@ -39,11 +39,8 @@ class Tokenised:
 
 
 @pytest.fixture(scope="module")
-def families(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tokenised]:
-    return {
-        family: Tokenised(open_backbone(miniature(family, tmp_path_factory.mktemp(family)), device="cpu"))
-        for family in FAMILIES
-    }
+def families(backbones: dict[str, Path]) -> dict[str, Tokenised]:
+    return {family: Tokenised(open_backbone(folder, device="cpu")) for family, folder in backbones.items()}
 
 
 @pytest.fixture
@@ -86,22 +83,22 @@ def test_a_prompt_is_the_tokens_of_its_text(families: dict[str, Tokenised], fami
     writer = tokenised.writer(prompt)
     for gaps, texts in itertools.product((None, GAPS), (None, TEXTS)):
         for _ in range(2):  # what is kept from the first time changes nothing
-            found = writer.of_codes(CODES, STARTS, gaps=gaps, texts=texts)
+            prompts = writer.of_codes(CODES, STARTS, gaps=gaps, texts=texts)
             expected = [readable(prompt, around, i, gaps, texts[i] if texts else "") for i in range(len(STARTS) - 1)]
-            assert [ids.tolist() for ids in found] == [tokenised(text) for text in expected]
+            assert [ids.tolist() for ids in prompts] == [tokenised(text) for text in expected]
 
 
 def test_a_tokenizer_without_a_chat_template(tmp_path: Path) -> None:
     tokenised = Tokenised(open_backbone(miniature("llama", tmp_path, chat=False), device="cpu"))
-    found = tokenised.writer(Prompt(message="{records} Died?")).of_codes(CODES, np.array([0, 1]))
-    assert found[0].tolist() == tokenised(f"{BEGIN}{WORDS.said(CODES[0])}{END} Died?\n")
+    prompts = tokenised.writer(Prompt(message="{records} Died?")).of_codes(CODES, np.array([0, 1]))
+    assert prompts[0].tolist() == tokenised(f"{BEGIN}{WORDS.said(CODES[0])}{END} Died?\n")
 
 
 def test_a_long_text_is_cut(llama: Tokenised) -> None:
     prompt = Prompt(message="{records}{text}", text_tokens=6, chat=False)
     text = "The patient is a woman of 63 years."
-    found = llama.writer(prompt).of_codes(CODES, np.array([0, 1]), texts=[text])[0]
-    assert found.tolist() == [
+    ids = llama.writer(prompt).of_codes(CODES, np.array([0, 1]), texts=[text])[0]
+    assert ids.tolist() == [
         *llama("<|im_start|>" + BEGIN), *llama(WORDS.said(CODES[0])), llama.ids.end, *llama(text)[:6]
     ]  # fmt: skip
 
@@ -114,7 +111,7 @@ def test_raw_text_keeps_its_last_tokens(llama: Tokenised) -> None:
     assert cut.tolist() == head + body[-4:] + tail
 
 
-# ---- nobody writes a code but us ------------------------------------------------------------------------------------
+# ---- no text can write a code ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -139,8 +136,9 @@ def test_no_text_brings_a_token_of_control(families: dict[str, Tokenised], famil
 
 def test_a_text_of_brackets_and_blanks_stays_as_it_is(llama: Tokenised) -> None:
     text = "BP < 120, ratio |a| > 3, <b>bold</b>"
-    found = llama.writer(Prompt(message="{records}{text}", chat=False)).of_codes(CODES, np.array([0, 1]), texts=[text])
-    assert llama.tokenizer.decode(found[0]).endswith(END + text)
+    writer = llama.writer(Prompt(message="{records}{text}", chat=False))
+    ids = writer.of_codes(CODES, np.array([0, 1]), texts=[text])[0]
+    assert llama.tokenizer.decode(ids).endswith(END + text)
 
 
 # ---- answers --------------------------------------------------------------------------------------------------------
@@ -170,12 +168,12 @@ def test_first_tokens_tell_the_classes_apart(
 
 
 def test_names_answer_where_they_can_and_letters_where_they_begin_alike(llama: Tokenised) -> None:
-    def said(*classes: str) -> list[str]:
-        answers = llama.writer(Prompt(), classes).answers
-        return [llama.tokenizer.decode(answer, skip_special_tokens=True) for answer in answers]
+    def answers(*classes: str) -> list[str]:
+        ids = llama.writer(Prompt(), classes).answers
+        return [llama.tokenizer.decode(answer, skip_special_tokens=True) for answer in ids]
 
-    assert said("benign", "attack") == ["benign", "attack"]
-    assert said("DoS Hulk", "DoS GoldenEye") == ["A", "B"]
+    assert answers("benign", "attack") == ["benign", "attack"]
+    assert answers("DoS Hulk", "DoS GoldenEye") == ["A", "B"]
 
 
 def test_given_answers_are_said(llama: Tokenised) -> None:
@@ -238,12 +236,12 @@ def test_a_preset_can_be_changed() -> None:
 
 def test_answers_that_begin_alike(llama: Tokenised, explained: Explained) -> None:
     prompt = Prompt(answers={"died": "The end", "survived": "The answer"})
-    explained(SettingsError, lambda: llama.writer(prompt), "same token", "The end", "another word")
+    explained(SettingsError, lambda: llama.writer(prompt), "same token", "The end", "different word")
 
 
 def test_more_classes_than_the_tokenizer_has_letters(llama: Tokenised, explained: Explained) -> None:
     classes = tuple(f"class {number}" for number in range(40))
-    explained(SettingsError, lambda: llama.writer(Prompt(), classes), "40 short words", "answers")
+    explained(SettingsError, lambda: llama.writer(Prompt(), classes), "40 single-token words", "answers")
 
 
 def test_an_empty_answer(llama: Tokenised, explained: Explained) -> None:
@@ -264,7 +262,7 @@ def test_an_unknown_placeholder(message: str, explained: Explained) -> None:
 
 @pytest.mark.parametrize("message", ["Died?", "{records} {records}"])
 def test_records_not_exactly_once(message: str, explained: Explained) -> None:
-    explained(SettingsError, lambda: Prompt.checked({"message": message}), "{records} not exactly once")
+    explained(SettingsError, lambda: Prompt.checked({"message": message}), "{records} exactly once")
 
 
 def test_an_unknown_preset(explained: Explained) -> None:

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from tefm.base.errors import InputError, TefmWarning
-from tefm.language import token_counts as accounting
+from tefm.language import token_counts
 from tefm.language.smollm2 import cache_folder
 from tefm.language.token_counts import Account, Family, account, counts, families
 
@@ -34,11 +34,11 @@ def words() -> Any:
     return PreTrainedTokenizerFast(tokenizer_object=word_tokenizer())
 
 
-def test_counts_are_per_text_and_go_on_over_batches(words: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(accounting, "BATCH", 2)
-    found = counts(["a b", "", "a b a", "b", "a b c d"], words)
-    assert found.dtype == np.int64
-    assert found.tolist() == [2, 0, 3, 1, 4]
+def test_counts_are_per_text_and_in_order_over_batches(words: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(token_counts, "BATCH", 2)
+    lengths = counts(["a b", "", "a b a", "b", "a b c d"], words)
+    assert lengths.dtype == np.int64
+    assert lengths.tolist() == [2, 0, 3, 1, 4]
     assert counts([], words).tolist() == []
 
 
@@ -52,7 +52,7 @@ def test_special_tokens_are_not_counted() -> None:
     assert counts(["a b"], tokenizer).tolist() == [2]
 
 
-def test_an_account_compares_with_prose(words: Any) -> None:
+def test_counts_are_compared_with_prose(words: Any) -> None:
     texts = {"prose": ["a a a a", "a a a a a a"], "compact": ["a", "a a a a"]}
     assert account(texts, {"words": words}, {"codes": np.array([1, 1])}) == [
         Account("prose", "words", 5.0, 5.0, 6, 1.0),
@@ -91,8 +91,8 @@ def packed(path: Path, name: str, content: bytes) -> Path:
 @pytest.fixture
 def one_family(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Only the family "Tiny", whose package npm would have to fetch; gives the place of the cache."""
-    tiny = Family("Tiny", "tiny@1.0.0", "models/tokenizer.json", accounting._huggingface)
-    monkeypatch.setattr(accounting, "FAMILIES", (tiny,))
+    tiny = Family("Tiny", "tiny@1.0.0", "models/tokenizer.json", token_counts._huggingface)
+    monkeypatch.setattr(token_counts, "FAMILIES", (tiny,))
     monkeypatch.setenv("TEFM_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
@@ -144,7 +144,7 @@ def test_the_cache_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_
 def test_a_vocabulary_by_rank_joins_the_lowest_rank_first() -> None:
     tokens = [bytes([byte]) for byte in range(256)] + [b"ab", b"bc", b"abc", b" ab", b"\xc3\xa9", b"12"]
     lines = b"\n".join(base64.b64encode(token) + b" %d" % rank for rank, token in enumerate(tokens))
-    tokenizer = accounting._tiktoken(lines)
+    tokenizer = token_counts._tiktoken(lines)
 
     def pieces(text: str) -> list[bytes]:
         return [tokens[i] for i in tokenizer.encode(text).ids]

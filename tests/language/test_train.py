@@ -86,7 +86,7 @@ def trained(
     backbone: Backbone, ids: TokenIds | None, steps: int = 4, *, how: dict[str, Any] | None = None, **config: Any
 ) -> Any:
     settings = TrainConfig(**{"learning_rate": 1e-2, "warmup": 0, **config})
-    given = {"batch_of": batches(ids) if ids else None, "what": "testing", **(how or {})}
+    given = {"batch_of": batches(ids) if ids else None, "title": "testing", **(how or {})}
     return train(backbone, ids, steps=steps, config=settings, **given)
 
 
@@ -158,7 +158,7 @@ def test_everything_learns(opened: Opened, family: str) -> None:
 def test_rows_without_codes(opened: Opened, explained: Explained) -> None:
     backbone, ids = opened()
     how = {"batch_of": batches(ids)}
-    explained(SettingsError, lambda: trained(backbone, None, how=how, trains="rows"), "no new rows", "lora")
+    explained(SettingsError, lambda: trained(backbone, None, how=how, trains="rows"), "rows", "has none", "lora")
 
 
 def test_only_matrices_decay(opened: Opened) -> None:
@@ -294,7 +294,7 @@ def test_a_checkpoint_of_other_settings(
     backbone, ids = opened()
     how = {"checkpoint": interrupted, **other.pop("how", {})}
     call = lambda: trained(backbone, ids, **{"save_every": 0, **other, "how": how})  # noqa: E731
-    explained(SettingsError, call, interrupted, "other data or settings", "delete")
+    explained(SettingsError, call, interrupted, "other data or other settings", "delete")
     assert interrupted.is_file()
 
 

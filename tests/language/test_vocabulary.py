@@ -1,4 +1,4 @@
-"""The new tokens: their names and ids, and rows that start apart without touching those that are there."""
+"""The new tokens: their names and ids, and rows that start different and leave the existing rows unchanged."""
 
 from __future__ import annotations
 
@@ -64,9 +64,9 @@ def test_ids_are_contiguous_and_each_token_is_one(
     assert ids.all == list(range(first, first + len(vocabulary.tokens)))
     assert backbone.tokenizer.convert_tokens_to_ids([BEGIN, END]) == [ids.begin, ids.end] == ids.all[-2:]
     codes_NK = np.random.default_rng(0).integers(vocabulary.entries, size=(20, vocabulary.levels))
-    said = BEGIN + "".join(vocabulary.said(code) for code in codes_NK) + END
-    found = backbone.tokenizer(said, add_special_tokens=False)["input_ids"]
-    assert found == [ids.begin, *ids.of(codes_NK).flatten().tolist(), ids.end]
+    text = BEGIN + "".join(vocabulary.said(code) for code in codes_NK) + END
+    tokens = backbone.tokenizer(text, add_special_tokens=False)["input_ids"]
+    assert tokens == [ids.begin, *ids.of(codes_NK).flatten().tolist(), ids.end]
 
 
 def test_each_level_has_its_own_ids() -> None:
@@ -83,10 +83,10 @@ def test_tokens_survive_saving(folders: dict[tuple[str, bool], Path], family: st
     ids = extend(backbone, FEW)
     backbone.tokenizer.save_pretrained(tmp_path)
     again = AutoTokenizer.from_pretrained(tmp_path)
-    said = f"one {BEGIN}{''.join(FEW.names)}{END}, two"
-    found = again(said, add_special_tokens=False)["input_ids"]
-    assert found == backbone.tokenizer(said, add_special_tokens=False)["input_ids"]
-    assert set(ids.all) <= set(found)
+    text = f"one {BEGIN}{''.join(FEW.names)}{END}, two"
+    tokens = again(text, add_special_tokens=False)["input_ids"]
+    assert tokens == backbone.tokenizer(text, add_special_tokens=False)["input_ids"]
+    assert set(ids.all) <= set(tokens)
     assert len(again) == len(backbone.tokenizer)
 
 
@@ -141,9 +141,9 @@ def test_a_projection_keeps_angles_too(tmp_path: Path) -> None:
     latents_PV = np.random.default_rng(0).normal(size=(48, 16))
     start_rows(backbone, ids, latents_PV)
     table = tables(backbone)[0]
-    found = cosines((table[ids.first : ids.begin] - table[: ids.first].mean(dim=0)).numpy())
+    projected = cosines((table[ids.first : ids.begin] - table[: ids.first].mean(dim=0)).numpy())
     pairs = np.triu_indices(48, 1)
-    assert np.corrcoef(found[pairs], cosines(latents_PV)[pairs])[0, 1] > 0.9
+    assert np.corrcoef(projected[pairs], cosines(latents_PV)[pairs])[0, 1] > 0.9
 
 
 def cosines(vectors: np.ndarray) -> np.ndarray:
@@ -154,12 +154,12 @@ def cosines(vectors: np.ndarray) -> np.ndarray:
 def test_the_same_seed_gives_the_same_rows(llama: Backbone) -> None:
     ids = extend(llama, FEW)
     latents_PV = np.random.default_rng(0).normal(size=(16, 5))
-    found = []
+    drawn = []
     for seed in (3, 3, 4):
         start_rows(llama, ids, latents_PV, seed=seed)
-        found.append(tables(llama)[0])
-    assert torch.equal(found[0], found[1])
-    assert not torch.allclose(found[0], found[2])
+        drawn.append(tables(llama)[0])
+    assert torch.equal(drawn[0], drawn[1])
+    assert not torch.allclose(drawn[0], drawn[2])
 
 
 def test_a_code_of_all_zeros_starts_as_the_mean(llama: Backbone) -> None:
@@ -171,13 +171,13 @@ def test_a_code_of_all_zeros_starts_as_the_mean(llama: Backbone) -> None:
 
 def test_word_vectors_point_to_what_a_codes_records_say() -> None:
     codes_NK = np.array([[0, 1], [0, 2], [1, 1], [1, 2]])
-    said_NH = np.array([[1.0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 1, 0]])
-    found = word_vectors(codes_NK, said_NH, entries=3)
-    assert found.shape == (6, 3)
-    np.testing.assert_allclose(found[0], [1, -1, 0])
-    np.testing.assert_allclose(found[1], [-1, 1, 0])
-    assert found[[2, 3]].any(axis=1).all()  # unused codes are told apart as well
-    assert not np.allclose(found[2], found[3])
+    words_NH = np.array([[1.0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 1, 0]])
+    vectors_PH = word_vectors(codes_NK, words_NH, entries=3)
+    assert vectors_PH.shape == (6, 3)
+    np.testing.assert_allclose(vectors_PH[0], [1, -1, 0])
+    np.testing.assert_allclose(vectors_PH[1], [-1, 1, 0])
+    assert vectors_PH[[2, 3]].any(axis=1).all()  # unused codes differ as well
+    assert not np.allclose(vectors_PH[2], vectors_PH[3])
 
 
 # ---- what is wrong --------------------------------------------------------------------------------------------------

@@ -14,8 +14,9 @@ from tefm.base.errors import ArtefactError, InputError, SettingsError
 from tefm.codes.coder import SlotCoder
 from tefm.codes.config import TokenizerConfig
 from tefm.rationale.config import RationaleConfig
-from tefm.rationale.extractor import Explainer, Extractor, losses, top_k_mask
+from tefm.rationale.extractor import Explainer, Extractor
 from tefm.rationale.greedy import search
+from tefm.rationale.mask_loss import losses, top_k_mask
 from tefm.rationale.masked_model import MaskedModel
 from tefm.rationale.surrogate import Surrogate, rows_of
 from tefm.records.layout import Layout, Slot
@@ -52,8 +53,8 @@ def answer(sequences: Sequences) -> NDArray[Any]:
     return np.stack([-margin_S / 2, margin_S / 2], axis=1)
 
 
-#: it reads the slots themselves: what it answers is known whatever the codes keep
-JUDGE = MaskedModel(lambda x_ND: x_ND, answer, Calibration())
+#: reads the slots themselves, so its answers do not depend on what the codes preserve
+MODEL = MaskedModel(lambda x_ND: x_ND, answer, Calibration())
 
 
 @pytest.fixture(scope="module")
@@ -64,36 +65,36 @@ def coder() -> SlotCoder:
 
 @pytest.fixture(scope="module")
 def explainer(coder: SlotCoder) -> Explainer:
-    return Explainer.fit(coder, make(300), JUDGE, RationaleConfig(**QUICK))
+    return Explainer.fit(coder, make(300), MODEL, RationaleConfig(**QUICK))
 
 
-def found(explainer: Explainer, sequences: Sequences) -> float:
-    """The share of sequences in whose last record the deciding slot comes first."""
+def share_found(explainer: Explainer, sequences: Sequences) -> float:
+    """The share of sequences in whose last record the deciding slot ranks first."""
     return float((explainer.rank(sequences)[sequences.starts[1:] - 1].argmax(axis=1) == DECIDES).mean())
 
 
 def test_finds_the_field_that_decides(explainer: Explainer) -> None:
-    assert found(explainer, make(200, seed=1)) >= 0.95
+    assert share_found(explainer, make(200, seed=1)) >= 0.95
     assert explainer.agreement_ is not None
     assert explainer.agreement_.whole_same >= 0.95
     assert explainer.agreement_.masked_distance < 0.1
 
 
 @pytest.mark.parametrize("changes", [{"selection": "topk", "code_weight": 0.0, "epochs": 40}, {"context": False}])
-def test_other_ways_to_learn_find_it_too(coder: SlotCoder, changes: dict[str, Any]) -> None:
+def test_other_training_methods_find_it_too(coder: SlotCoder, changes: dict[str, Any]) -> None:
     config = RationaleConfig(**{**QUICK, "reads": "latents", "rounds": 0, **changes})
-    assert found(Explainer.fit(coder, make(300), JUDGE, config), make(200, seed=1)) >= 0.9
+    assert share_found(Explainer.fit(coder, make(300), MODEL, config), make(200, seed=1)) >= 0.9
 
 
-def test_the_papers_preset(coder: SlotCoder) -> None:
-    """For the prediction alone the deciding slot is all that is needed; the dual loss wants the others too."""
+def test_the_preset_of_the_paper(coder: SlotCoder) -> None:
+    """The prediction needs the deciding slot only; the dual loss needs the others as well."""
     sequences = make(200, seed=1)
     last = sequences.starts[1:] - 1
     first = []
     for weight in (0.0, 1.0):
         config = RationaleConfig.preset("paper", **{**QUICK, "code_weight": weight, "epochs": 20})
-        explainer = Explainer.fit(coder, make(300), JUDGE, config)
-        first.append(found(explainer, sequences))
+        explainer = Explainer.fit(coder, make(300), MODEL, config)
+        first.append(share_found(explainer, sequences))
         scores_SD = explainer.rank(sequences)[last]
         assert scores_SD[:, DECIDES].mean() > scores_SD.sum() / (sequences.x_ND[last] > 0).sum()
     assert first[0] >= 0.5
@@ -102,7 +103,7 @@ def test_the_papers_preset(coder: SlotCoder) -> None:
 
 def test_the_search_that_is_imitated_finds_it(explainer: Explainer) -> None:
     sequences = make(60, seed=1)
-    scores_ND = explainer.search(sequences, JUDGE(sequences))
+    scores_ND = explainer.search(sequences, MODEL(sequences))
     assert (scores_ND[sequences.starts[1:] - 1].argmax(axis=1) == DECIDES).mean() >= 0.95
 
 
@@ -125,7 +126,7 @@ def test_nothing_to_rank(explainer: Explainer) -> None:
 def test_a_seed_decides_everything(coder: SlotCoder) -> None:
     def ranked(seed: int) -> NDArray[np.float32]:
         config = RationaleConfig(**{**QUICK, "surrogate_steps": 20, "epochs": 2, "seed": seed})
-        return Explainer.fit(coder, make(60), JUDGE, config).rank(make(50, seed=2))
+        return Explainer.fit(coder, make(60), MODEL, config).rank(make(50, seed=2))
 
     first_ND = ranked(0)
     torch.manual_seed(77)  # nothing hangs on the state of the caller's generator
@@ -133,7 +134,7 @@ def test_a_seed_decides_everything(coder: SlotCoder) -> None:
     assert not np.array_equal(ranked(1), first_ND)
 
 
-def test_what_is_restored_ranks_the_same(coder: SlotCoder, explainer: Explainer, explained: Explained) -> None:
+def test_a_restored_explainer_ranks_the_same(coder: SlotCoder, explainer: Explainer, explained: Explained) -> None:
     sequences = make(50, seed=2)
     restored = Explainer.from_tensors(coder, explainer.tensors(), explainer.config)
     assert np.array_equal(restored.rank(sequences), explainer.rank(sequences))
@@ -142,32 +143,32 @@ def test_what_is_restored_ranks_the_same(coder: SlotCoder, explainer: Explainer,
     explained(ArtefactError, lambda: Explainer.from_tensors(coder, {}, wide), "not the tensors")
 
 
-def test_learning_leaves_the_coder_alone(coder: SlotCoder, explainer: Explainer) -> None:
+def test_training_does_not_change_the_coder(coder: SlotCoder, explainer: Explainer) -> None:
     assert all(parameter.grad is None for parameter in explainer.network.parameters())
     assert any(parameter.requires_grad for parameter in coder.network.parameters())
 
 
 def test_the_prediction_to_explain_can_be_given(explainer: Explainer) -> None:
     sequences = make(50, seed=2)
-    one_SQ = np.tile([0.95, 0.05], (50, 1))
-    assert not np.array_equal(explainer.rank(sequences, one_SQ), explainer.rank(sequences, one_SQ[:, ::-1].copy()))
+    p_SQ = np.tile([0.95, 0.05], (50, 1))
+    assert not np.array_equal(explainer.rank(sequences, p_SQ), explainer.rank(sequences, p_SQ[:, ::-1].copy()))
 
 
-def test_questions_are_bounded(coder: SlotCoder) -> None:
-    asked = []
+def test_the_number_of_model_predictions_is_bounded(coder: SlotCoder) -> None:
+    calls = []
 
     def counted(sequences: Sequences) -> NDArray[Any]:
-        asked.append(len(sequences))
+        calls.append(len(sequences))
         return answer(sequences)
 
     config = RationaleConfig(**{**QUICK, "questions": 200, "versions": 3, "surrogate_steps": 20, "epochs": 2})
     Explainer.fit(coder, make(300), MaskedModel(lambda x_ND: x_ND, counted, Calibration()), config)
-    assert len(asked) == 5
-    assert sum(asked) <= 200
+    assert len(calls) == 5
+    assert sum(calls) <= 200
 
 
 def test_too_few_sequences(coder: SlotCoder, explained: Explained) -> None:
-    explained(InputError, lambda: Explainer.fit(coder, make(1), JUDGE), "too few")
+    explained(InputError, lambda: Explainer.fit(coder, make(1), MODEL), "too few")
 
 
 def test_settings(explained: Explained) -> None:
@@ -223,18 +224,18 @@ def test_the_search_gives_each_record_its_slots_one_by_one(coder: SlotCoder, exp
     sequences = make(20, seed=4)
     depth = 6
     config = RationaleConfig(**QUICK, depth=depth)
-    predicted_S = torch.from_numpy(JUDGE.decide(JUDGE(sequences)))
-    seen = search(explainer.network, explainer.surrogate, sequences, predicted_S, config)
+    predicted_S = torch.from_numpy(MODEL.decide(MODEL(sequences)))
+    result = search(explainer.network, explainer.surrogate, sequences, predicted_S, config)
     present_N = (sequences.x_ND > 0).sum(axis=1)
-    open_NG = (seen.value_NGP > -torch.inf).sum(dim=2).numpy()
+    open_NG = (result.value_NGP > -torch.inf).sum(dim=2).numpy()
     assert np.array_equal(open_NG, np.clip(present_N[:, None] - np.arange(depth), 0, None))
-    ranking_ND = seen.ranking(LAYOUT.width)
+    ranking_ND = result.ranking(LAYOUT.width)
     assert np.array_equal(ranking_ND > 0, sequences.x_ND > 0)
-    # a value is what the surrogate says of that record with that slot alone, the others being empty
+    # the first value of a slot is the surrogate's log p with that slot alone, all other records being empty
     last = sequences.starts[1:] - 1
-    place_S = (seen.slot_NP[last] == DECIDES).int().argmax(dim=1)
+    place_S = (result.slot_NP[last] == DECIDES).int().argmax(dim=1)
     alone_ND = np.zeros_like(sequences.x_ND)
     alone_ND[last, DECIDES] = sequences.x_ND[last, DECIDES]
     log_p_SQ = explainer._whole(Sequences(alone_ND, sequences.starts))[1]
-    value_S = seen.value_NGP[last, 0, place_S]
+    value_S = result.value_NGP[last, 0, place_S]
     torch.testing.assert_close(value_S, log_p_SQ[torch.arange(20), predicted_S])

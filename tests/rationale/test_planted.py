@@ -1,4 +1,4 @@
-"""Planted truth: visits of which it is known what decides the label, so that a rationale can be right or wrong."""
+"""Planted truth: visits whose label is decided by known fields, so that a rationale can be right or wrong."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ fields:
   site: category
   drugs: {kind: set, delimiter: ;}
 """)
-#: Small networks and few steps. So few that masked records are shown more often than by default, to be coded as well.
+#: Small networks and few steps, and therefore a larger share of masked records than by default.
 SETTINGS: dict[str, Any] = {
     "codes": {
         "levels": 2,
@@ -52,7 +52,7 @@ PATIENTS = 800
 
 
 def visits(cause: Cause, count: int, seed: int) -> pl.DataFrame:
-    """One visit per patient; of every field any value is as probable as another, whatever the others are."""
+    """One visit per patient; all fields are uniform and independent of each other."""
     rng = np.random.default_rng(seed)
     stage, ward = rng.choice(["I", "II", "III", "IV"], count), rng.choice(["heart", "lung", "skin"], count)
     late = np.isin(stage, ["III", "IV"])
@@ -79,75 +79,109 @@ def fit(cause: Cause, backbone: Path, seed: int = 0, **settings: Any) -> TEFM:
 
 
 def new(cause: Cause) -> pl.DataFrame:
-    """Patients that no model has seen."""
+    """Patients that are not in the training data."""
     return visits(cause, 200, seed=100)
 
 
 @pytest.fixture(scope="module")
 def planted(backbones: dict[str, Path]) -> TEFM:
-    """A model that knows the stage decides, and nothing else does."""
+    """A model of visits where the stage alone decides."""
     return fit("stage", backbones["llama"])
 
 
-def precision_and_recall(found: Sequence[Rationale], planted: set[str]) -> tuple[float, float]:
-    """Of the fields that are kept, the share that decides; of those that decide, the share that is kept."""
-    kept = [{said.field for record in one.records for said in record.statements} for one in found]
-    right = sum(len(fields & planted) for fields in kept)
-    return right / sum(map(len, kept)), right / (len(planted) * len(kept))
+@pytest.fixture(scope="module")
+def planted_pair(backbones: dict[str, Path]) -> TEFM:
+    """A model of visits where stage and ward decide together."""
+    return fit("stage and ward", backbones["llama"])
+
+
+def selected_fields(rationale: Rationale) -> set[str]:
+    return {statement.field for record in rationale.records for statement in record.statements}
+
+
+def precision_and_recall(rationales: Sequence[Rationale], deciding: set[str]) -> tuple[float, float]:
+    """The share of the selected fields that decide, and the share of the deciding fields that are selected."""
+    selected = [selected_fields(rationale) for rationale in rationales]
+    right = sum(len(fields & deciding) for fields in selected)
+    return right / sum(map(len, selected)), right / (len(deciding) * len(selected))
 
 
 def test_the_field_that_decides_is_found_and_passes(planted: TEFM) -> None:
     table = new("stage")
-    found = planted.explain(table)
-    passed = [one for one in found if one.passed]
-    assert np.mean([one.predicted == died for one, died in zip(found, table["died"], strict=True)]) >= 0.95
-    assert len(passed) >= 0.9 * len(found)
+    rationales = planted.explain(table)
+    passed = [rationale for rationale in rationales if rationale.passed]
+    right = [rationale.predicted == died for rationale, died in zip(rationales, table["died"], strict=True)]
+    assert np.mean(right) >= 0.95
+    assert len(passed) >= 0.9 * len(rationales)
     for answer in ("yes", "no"):
-        of_answer = [one for one in passed if one.predicted == answer]
+        of_answer = [rationale for rationale in passed if rationale.predicted == answer]
         assert len(of_answer) >= 50
         precision, recall = precision_and_recall(of_answer, {"stage"})
         assert precision >= 0.95 and recall >= 0.95, (answer, precision, recall)
 
 
-def test_two_fields_that_decide_together_are_found(backbones: dict[str, Path]) -> None:
-    """Both are kept where there is room for two; the smallest that passes holds nothing else, though one may do."""
-    model, table = fit("stage and ward", backbones["llama"]), new("stage and ward")
-    both = [
-        one for one in model.explain(table, keep=2 / model.explainer.network.layout.width) if one.predicted == "yes"
-    ]
-    assert len(both) >= 20 and all(one.retention.kept == 2 for one in both)
-    assert np.mean([one.passed for one in both]) >= 0.95
-    precision, recall = precision_and_recall(both, {"stage", "ward"})
+def test_two_fields_that_decide_together_are_found(planted_pair: TEFM) -> None:
+    """With room for two slots, both are selected."""
+    share = 2 / planted_pair.explainer.network.layout.width
+    rationales = [r for r in planted_pair.explain(new("stage and ward"), keep=share) if r.predicted == "yes"]
+    assert len(rationales) >= 20 and all(rationale.retention.kept == 2 for rationale in rationales)
+    assert np.mean([rationale.passed for rationale in rationales]) >= 0.95
+    precision, recall = precision_and_recall(rationales, {"stage", "ward"})
     assert precision >= 0.95 and recall >= 0.95, (precision, recall)
-    smallest = [one for one in model.explain(table) if one.predicted == "yes" and one.passed]
-    assert len(smallest) >= 20
-    precision, _ = precision_and_recall(smallest, {"stage", "ward"})
-    assert precision >= 0.95, precision
 
 
-def test_a_mask_does_not_smuggle_the_label(planted: TEFM) -> None:
-    """Values of others under the same masks: the judge can only guess, where with their own values it was right."""
+def smallest_of_pair(model: TEFM) -> list[Rationale]:
+    """The smallest rationales that pass, of patients predicted to die."""
+    rationales = [r for r in model.explain(new("stage and ward")) if r.predicted == "yes" and r.passed]
+    assert len(rationales) >= 20
+    return rationales
+
+
+def test_the_smallest_rationale_has_deciding_fields_and_no_others(planted_pair: TEFM) -> None:
+    for rationale in smallest_of_pair(planted_pair):
+        assert selected_fields(rationale) and selected_fields(rationale) <= {"stage", "ward"}, str(rationale)
+        assert rationale.alone.says == "yes"
+
+
+@pytest.mark.xfail(reason="one of two deciding fields can give half of the evidence, which passes", strict=True)
+def test_the_smallest_rationale_has_both_deciding_fields(planted_pair: TEFM) -> None:
+    """A sufficient rationale need not be complete: where the ward alone gets the answer, the stage is left out."""
+    _, recall = precision_and_recall(smallest_of_pair(planted_pair), {"stage", "ward"})
+    assert recall >= 0.95, recall
+
+
+def test_a_mask_does_not_encode_the_label(planted: TEFM) -> None:
+    """With the values of other patients under the same masks, the model predicts the others' labels.
+
+    Its predictions are then right as often as independent guesses with the same frequencies. The mean of 100 shuffles
+    has a standard error of 0.003.
+    """
     table = new("stage")
-    slots, judge = slot_sequences(planted, *planted.frame_and_sequences(table)), judge_of(planted)
-    keep_ND = until_sufficient(judge, planted.explainer.rank(slots, judge(slots)), slots)
+    slots, model = slot_sequences(planted, *planted.frame_and_sequences(table)), judge_of(planted)
+    keep_ND = until_sufficient(model, planted.explainer.rank(slots, model(slots)), slots)
     died_S = np.array([planted.classes_.index(died) for died in table["died"]])
-    commonest = np.bincount(died_S).max() / len(died_S)
-    assert (judge.decide(judge(slots, keep_ND)) == died_S).mean() >= 0.95
-    guessed = [(smuggled(judge, slots, keep_ND, seed=seed) == died_S).mean() for seed in range(5)]
-    assert np.mean(guessed) <= commonest + 0.1, guessed
+    assert (model.decide(model(slots, keep_ND)) == died_S).mean() >= 0.95
+    above_chance, as_others = [], []
+    for seed in range(100):
+        predicted_S = smuggled(model, slots, keep_ND, seed=seed)
+        chance = (np.bincount(predicted_S, minlength=2) * np.bincount(died_S)).sum() / len(died_S) ** 2
+        above_chance.append((predicted_S == died_S).mean() - chance)
+        others_S = np.random.default_rng(seed).permutation(len(died_S))
+        as_others.append((predicted_S == died_S[others_S]).mean())
+    assert abs(np.mean(above_chance)) <= 0.02, np.mean(above_chance)
+    assert min(as_others) >= 0.95, min(as_others)
 
 
 def test_where_no_field_decides_nothing_passes(backbones: dict[str, Path]) -> None:
-    model = fit("nothing", backbones["llama"])
-    found = model.explain(new("nothing"))
-    assert len(found) == 200 and not [one.title for one in found if one.passed]
+    rationales = fit("nothing", backbones["llama"]).explain(new("nothing"))
+    assert len(rationales) == 200 and not [rationale.title for rationale in rationales if rationale.passed]
 
 
-def test_without_masked_copies_a_model_does_not_know_a_part_of_a_record(
+def test_without_masked_copies_a_model_cannot_predict_from_parts_of_a_record(
     planted: TEFM, backbones: dict[str, Path]
 ) -> None:
-    """What they are for: the field still decides, but far fewer rationales can be shown to carry the answer."""
+    """Why they exist: without them the field still decides, but far fewer rationales pass the check."""
     unused = quick(backbones["llama"], VISITS, **SETTINGS, masked_copies=0).set_params(tokenizer=planted.tokenizer_)
     without = unused.fit(visits("stage", PATIENTS, seed=0)).explain(new("stage"))
-    assert np.mean([one.passed for one in without]) <= 0.75
-    assert np.mean([one.passed for one in planted.explain(new("stage"))]) >= 0.9
+    assert np.mean([rationale.passed for rationale in without]) <= 0.75
+    assert np.mean([rationale.passed for rationale in planted.explain(new("stage"))]) >= 0.9

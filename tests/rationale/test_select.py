@@ -29,7 +29,7 @@ LAYOUT = Layout(
 )
 D = LAYOUT.width
 
-ways = st.fixed_dictionaries(
+methods = st.fixed_dictionaries(
     {
         "of": st.sampled_from(["all", "present"]),
         "over": st.sampled_from(["record", "sequence"]),
@@ -50,64 +50,64 @@ def ranked(draw: st.DrawFn) -> tuple[NDArray[Any], Sequences]:
     return scores_ND, Sequences(x_ND.astype(np.uint8), np.concatenate([[0], np.cumsum(lengths)]))
 
 
-@given(ranked(), ways, shares)
+@given(ranked(), methods, shares)
 def test_only_present_slots_and_the_budget(
-    given: tuple[NDArray[Any], Sequences], how: dict[str, Any], share: float
+    ranking: tuple[NDArray[Any], Sequences], options: dict[str, Any], share: float
 ) -> None:
-    scores_ND, sequences = given
-    keep_ND = top_k(scores_ND, sequences, share, layout=LAYOUT, **how)
+    scores_ND, sequences = ranking
+    keep_ND = top_k(scores_ND, sequences, share, layout=LAYOUT, **options)
     present_ND = sequences.x_ND > 0
     assert not (keep_ND & ~present_ND).any()
 
     def budget(present_D: NDArray[np.bool_]) -> int:
-        counted = present_D.sum() if how["of"] == "present" else D
-        if how["of"] == "all" and how["by"] == "field":
+        counted = present_D.sum() if options["of"] == "present" else D
+        if options["of"] == "all" and options["by"] == "field":
             counted = D - 5 + present_D[3:].sum()  # of the five flags those that are on
         return int(min(max(1, round(share * counted)), present_D.sum()))
 
     expected_N = np.array([budget(present_D) for present_D in present_ND], dtype=np.int64)
     kept_N = keep_ND.sum(axis=1)
-    if how["over"] == "record":
+    if options["over"] == "record":
         assert kept_N.tolist() == expected_N.tolist()
     else:
         for a, b in pairwise(sequences.starts):
             assert kept_N[a:b].sum() == expected_N[a:b].sum()
 
 
-@given(ranked(), ways, shares)
-def test_what_is_kept_ranks_above_what_is_not(
-    given: tuple[NDArray[Any], Sequences], how: dict[str, Any], share: float
+@given(ranked(), methods, shares)
+def test_selected_slots_rank_above_the_others(
+    ranking: tuple[NDArray[Any], Sequences], options: dict[str, Any], share: float
 ) -> None:
-    scores_ND, sequences = given
-    keep_ND = top_k(scores_ND, sequences, share, layout=LAYOUT, **how)
-    bounds = np.arange(len(keep_ND) + 1) if how["over"] == "record" else sequences.starts
+    scores_ND, sequences = ranking
+    keep_ND = top_k(scores_ND, sequences, share, layout=LAYOUT, **options)
+    bounds = np.arange(len(keep_ND) + 1) if options["over"] == "record" else sequences.starts
     for a, b in pairwise(bounds):
         kept = scores_ND[a:b][keep_ND[a:b]]
         left = scores_ND[a:b][~keep_ND[a:b] & (sequences.x_ND[a:b] > 0)]
         assert kept.min(initial=np.inf) >= left.max(initial=-np.inf)
 
 
-@given(ranked(), ways, shares, shares)
+@given(ranked(), methods, shares, shares)
 def test_a_smaller_share_is_part_of_a_larger_one(
-    given: tuple[NDArray[Any], Sequences], how: dict[str, Any], one: float, other: float
+    ranking: tuple[NDArray[Any], Sequences], options: dict[str, Any], share: float, other: float
 ) -> None:
-    scores_ND, sequences = given
+    scores_ND, sequences = ranking
     small_ND, large_ND = (
-        top_k(scores_ND, sequences, share, layout=LAYOUT, **how) for share in (min(one, other), max(one, other))
+        top_k(scores_ND, sequences, part, layout=LAYOUT, **options) for part in (min(share, other), max(share, other))
     )
     assert not (small_ND & ~large_ND).any()
 
 
-@given(ranked(), ways)
-def test_the_whole_share_is_everything(given: tuple[NDArray[Any], Sequences], how: dict[str, Any]) -> None:
-    scores_ND, sequences = given
-    keep_ND = top_k(scores_ND, sequences, 1.0, layout=LAYOUT, **how)
+@given(ranked(), methods)
+def test_the_whole_share_is_everything(ranking: tuple[NDArray[Any], Sequences], options: dict[str, Any]) -> None:
+    scores_ND, sequences = ranking
+    keep_ND = top_k(scores_ND, sequences, 1.0, layout=LAYOUT, **options)
     assert (keep_ND == (sequences.x_ND > 0)).all()
 
 
 @given(ranked(), shares, st.sampled_from(["all", "present"]))
-def test_only_the_order_within_a_record_counts(given: tuple[NDArray[Any], Sequences], share: float, of: Of) -> None:
-    scores_ND, sequences = given
+def test_only_the_order_within_a_record_counts(ranking: tuple[NDArray[Any], Sequences], share: float, of: Of) -> None:
+    scores_ND, sequences = ranking
     scale_N1 = np.arange(1, len(scores_ND) + 1)[:, None]
     other_ND = np.exp(2 * scores_ND) * scale_N1 - 7 * scale_N1
     keep_ND = top_k(scores_ND, sequences, share, of=of)
@@ -115,8 +115,8 @@ def test_only_the_order_within_a_record_counts(given: tuple[NDArray[Any], Sequen
 
 
 @given(ranked(), st.sampled_from(["record", "sequence"]))
-def test_places_run_without_gaps(given: tuple[NDArray[Any], Sequences], over: Over) -> None:
-    scores_ND, sequences = given
+def test_places_run_without_gaps(ranking: tuple[NDArray[Any], Sequences], over: Over) -> None:
+    scores_ND, sequences = ranking
     order_ND = order_over(scores_ND, sequences, over)
     assert ((order_ND == ABSENT) == (sequences.x_ND == 0)).all()
     bounds = np.arange(len(order_ND) + 1) if over == "record" else sequences.starts
@@ -125,7 +125,7 @@ def test_places_run_without_gaps(given: tuple[NDArray[Any], Sequences], over: Ov
         assert sorted(places.tolist()) == list(range(len(places)))
 
 
-def test_of_equal_scores_the_first_wins() -> None:
+def test_the_first_of_equal_scores_wins() -> None:
     x_ND = np.ones((1, 200), dtype=np.uint8)
     x_ND[0, 1] = 0
     scores_ND = np.arange(200)[None] % 2  # the odd ones first, each kind in order
@@ -148,7 +148,7 @@ def test_a_sequence_spends_where_scores_are_highest() -> None:
 
 
 @pytest.mark.parametrize(("by", "kept"), [("slot", 4), ("field", 2)])
-def test_by_field_a_set_is_what_it_holds(by: By, kept: int) -> None:
+def test_by_field_a_set_counts_its_values(by: By, kept: int) -> None:
     """Half of 8 slots are 4; half of age, ward, the count and one diagnosis are 2."""
     x_ND = np.array([[3, 2, 1, 0, 1, 0, 0, 0]], dtype=np.uint8)
     scores_ND = np.arange(8.0)[None]
@@ -158,7 +158,7 @@ def test_by_field_a_set_is_what_it_holds(by: By, kept: int) -> None:
     assert keep_ND[0, 2]
 
 
-def test_bad_settings_say_what_to_do(explained: Explained) -> None:
+def test_bad_settings_have_a_remedy(explained: Explained) -> None:
     sequences = Sequences(np.ones((1, D), dtype=np.uint8), np.array([0, 1]))
     scores_ND = np.zeros((1, D))
     for share in (0, -0.1, 1.5, 5):
@@ -169,7 +169,7 @@ def test_bad_settings_say_what_to_do(explained: Explained) -> None:
 
 
 @pytest.mark.parametrize("over", ["record", "sequence"])
-def test_many_records_take_no_time(over: Over) -> None:
+def test_many_records_are_fast(over: Over) -> None:
     """20,000 records of 250 slots; the bound is generous, a loop over records would still miss it."""
     rng = np.random.default_rng(0)
     x_ND = (rng.random((20_000, 250)) < 0.2).astype(np.uint8)

@@ -1,4 +1,4 @@
-"""The surrogate: what it reads, and which masked sequences it learns from."""
+"""The surrogate: what it reads, and the masked sequences it learns from."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def test_random_masks_keep_present_slots_of_every_size() -> None:
     assert set(size_N) == set(range(21))
     assert 0.03 < (size_N == 0).mean() < 0.07
     assert (size_N == 1).mean() > 0.1
-    one_NT = size_N.reshape(-1, 2)
-    full = one_NT[(one_NT > 0).all(axis=1)]
+    size_NT = size_N.reshape(-1, 2)
+    full = size_NT[(size_NT > 0).all(axis=1)]
     assert (full[:, 0] == full[:, 1]).all()  # one share per sequence
 
 
@@ -62,7 +62,7 @@ def test_places_that_no_sequence_reaches_are_cut() -> None:
     assert trimmed(rows_ST[:2]).tolist() == [[0], [1]]
 
 
-def test_it_decides_with_the_judges_threshold() -> None:
+def test_it_uses_the_threshold_of_the_model() -> None:
     p_SQ = np.random.default_rng(0).dirichlet([1.0, 1.0], 200)
     for calibration in (Calibration(), Calibration(threshold=0.6, positive=0), Calibration(threshold=0.2, positive=1)):
         surrogate = Surrogate(4, 2, 8)

@@ -1,4 +1,4 @@
-"""Verification: verdicts on planted rules, growth, faithfulness, and masks that try to say the answer themselves."""
+"""Verification: verdicts on planted rules, growth, faithfulness, and masks that encode the answer themselves."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from tefm.scoring.calibration import Calibration
 D = 6
 
 
-def judging(score: Callable[[NDArray[Any]], float], calibration: Calibration | None = None) -> MaskedModel:
-    """A judge whose codes are the slots; `score` of a sequence's records is the logit of the class 1."""
+def model_of(score: Callable[[NDArray[Any]], float], calibration: Calibration | None = None) -> MaskedModel:
+    """A model whose codes are the slots; `score` of a sequence's records is the logit of class 1."""
 
-    def logits(found: Sequences) -> NDArray[Any]:
-        return np.array([[0.0, score(found.codes_NK[a:b])] for a, b in pairwise(found.starts)])
+    def logits(codes: Sequences) -> NDArray[Any]:
+        return np.array([[0.0, score(codes.codes_NK[a:b])] for a, b in pairwise(codes.starts)])
 
     return MaskedModel(lambda x_ND: x_ND, logits, calibration or Calibration())
 
 
-def counting(judge: MaskedModel) -> tuple[MaskedModel, list[int]]:
-    """The same judge, and a list that fills with the number of questions of each call."""
+def counting(model: MaskedModel) -> tuple[MaskedModel, list[int]]:
+    """The same model, and a list that collects the number of sequences of each call."""
     calls: list[int] = []
 
-    def logits(found: Sequences) -> NDArray[Any]:
-        calls.append(len(found))
-        return judge.logits(found)
+    def logits(codes: Sequences) -> NDArray[Any]:
+        calls.append(len(codes))
+        return model.logits(codes)
 
-    return replace(judge, logits=logits), calls
+    return replace(model, logits=logits), calls
 
 
 def planted(x_LD: NDArray[Any]) -> float:
@@ -73,9 +73,9 @@ def keeping(sequences: Sequences, *slots: int) -> Keep:
 
 def test_the_deciding_slot_is_sufficient_and_comprehensive() -> None:
     sequences, truth = drawn(40)
-    found = verify(judging(planted), sequences, keeping(sequences, 0))
-    assert [v.label for v in found] == truth.tolist()
-    for v in found:
+    verifications = verify(model_of(planted), sequences, keeping(sequences, 0))
+    assert [v.label for v in verifications] == truth.tolist()
+    for v in verifications:
         assert v.verdict == "sufficient"
         assert v.passed
         assert v.same
@@ -88,10 +88,10 @@ def test_the_deciding_slot_is_sufficient_and_comprehensive() -> None:
 def test_the_other_slots_are_not() -> None:
     """Also where they get the same answer: an empty record gets it too."""
     sequences, _ = drawn(40)
-    found = verify(judging(planted), sequences, keeping(sequences, 1, 2, 3, 4, 5))
-    assert {v.verdict for v in found} == {"insufficient"}
-    assert any(v.same for v in found)
-    for v in found:
+    verifications = verify(model_of(planted), sequences, keeping(sequences, 1, 2, 3, 4, 5))
+    assert {v.verdict for v in verifications} == {"insufficient"}
+    assert any(v.same for v in verifications)
+    for v in verifications:
         assert v.comprehensiveness == 0
         assert v.sufficiency == v.evidence
 
@@ -99,78 +99,81 @@ def test_the_other_slots_are_not() -> None:
 def test_where_the_label_sits_in_no_field_nothing_passes() -> None:
     """The answer is always the same, whatever is kept: a default, even with everything kept."""
     sequences, _ = drawn(40)
-    indifferent = judging(lambda x_LD: 1.0 + 0.01 * int(x_LD[-1, 3]))
+    indifferent = model_of(lambda x_LD: 1.0 + 0.01 * int(x_LD[-1, 3]))
     for keep_ND in (keeping(sequences, 0), keeping(sequences, *range(D)), keeping(sequences)):
-        found = verify(indifferent, sequences, keep_ND)
-        assert all(v.same and v.verdict == "default" and not v.passed for v in found)
+        verifications = verify(indifferent, sequences, keep_ND)
+        assert all(v.same and v.verdict == "default" and not v.passed for v in verifications)
 
 
 def test_half_of_the_evidence_is_enough() -> None:
     """Each present slot adds to the probability; half of what all of them add must be there."""
-    judge = judging(lambda x_LD: float(np.log((0.5 + 0.05 * x_LD.sum()) / (0.5 - 0.05 * x_LD.sum()))))
+    model = model_of(lambda x_LD: float(np.log((0.5 + 0.05 * x_LD.sum()) / (0.5 - 0.05 * x_LD.sum()))))
     sequences = single([[1] * D] * 3)
     keep_ND = np.zeros((3, D), dtype=bool)
     for row, kept in enumerate((2, 3, 4)):
         keep_ND[row, :kept] = True
-    found = verify(judge, sequences, keep_ND)
-    assert [v.evidence for v in found] == pytest.approx([0.3] * 3)
-    assert [v.sufficiency for v in found] == pytest.approx([0.2, 0.15, 0.1])
-    assert all(v.same for v in found)
-    assert found[0].verdict == "insufficient"
-    assert found[2].verdict == "sufficient"
+    verifications = verify(model, sequences, keep_ND)
+    assert [v.evidence for v in verifications] == pytest.approx([0.3] * 3)
+    assert [v.sufficiency for v in verifications] == pytest.approx([0.2, 0.15, 0.1])
+    assert all(v.same for v in verifications)
+    assert verifications[0].verdict == "insufficient"
+    assert verifications[2].verdict == "sufficient"
 
 
 def test_a_decision_that_hangs_on_the_threshold() -> None:
     """The evidence is small and yet the empty record gets another answer: nothing can be shown to carry so little."""
-    judge = judging(lambda x_LD: 0.1 * int(x_LD[-1, 0] > 0), Calibration(threshold=0.51))
+    model = model_of(lambda x_LD: 0.1 * int(x_LD[-1, 0] > 0), Calibration(threshold=0.51))
     sequences = single([[1, 1, 1, 0, 0, 0]])
-    (of_it,) = verify(judge, sequences, keeping(sequences, 0))
-    (of_other,) = verify(judge, sequences, keeping(sequences, 1))
-    assert of_it.evidence < 0.05
-    assert (of_it.label, of_it.label_nothing) == (1, 0)
-    assert of_it.same and not of_other.same
-    assert of_it.verdict == of_other.verdict == "insufficient"
+    (deciding,) = verify(model, sequences, keeping(sequences, 0))
+    (other,) = verify(model, sequences, keeping(sequences, 1))
+    assert deciding.evidence < 0.05
+    assert (deciding.label, deciding.label_nothing) == (1, 0)
+    assert deciding.same and not other.same
+    assert deciding.verdict == other.verdict == "insufficient"
 
 
 def test_another_answer_is_insufficient_however_close() -> None:
-    judge = judging(lambda x_LD: 0.4 * int(x_LD[-1, 0] > 0) - 0.1 * int(x_LD[-1, 1] == 0), Calibration(threshold=0.58))
+    model = model_of(lambda x_LD: 0.4 * int(x_LD[-1, 0] > 0) - 0.1 * int(x_LD[-1, 1] == 0), Calibration(threshold=0.58))
     sequences = single([[1, 1, 0, 0, 0, 0]])
-    (found,) = verify(judge, sequences, keeping(sequences, 0))
-    assert found.alone[1] - found.nothing[1] > 0.5 * found.evidence
-    assert not found.same
-    assert found.verdict == "insufficient"
+    (verification,) = verify(model, sequences, keeping(sequences, 0))
+    assert verification.alone[1] - verification.nothing[1] > 0.5 * verification.evidence
+    assert not verification.same
+    assert verification.verdict == "insufficient"
 
 
 def test_nothing_is_as_long_as_the_sequence() -> None:
-    """A judge that counts records: empty records of the same number say the same."""
+    """A model that counts records: empty records of the same number say the same."""
     sequences, _ = drawn(30)
-    found = verify(judging(lambda x_LD: float(len(x_LD))), sequences, keeping(sequences, 0))
-    assert all(v.evidence == 0 and v.verdict == "default" for v in found)
-    assert len({v.nothing for v in found}) == 3
+    verifications = verify(model_of(lambda x_LD: float(len(x_LD))), sequences, keeping(sequences, 0))
+    assert all(v.evidence == 0 and v.verdict == "default" for v in verifications)
+    assert len({v.nothing for v in verifications}) == 3
 
 
 def test_one_call_for_all_forms() -> None:
-    judge, calls = counting(judging(planted))
+    model, calls = counting(model_of(planted))
     sequences = single([[2, 0, 0, 0, 0, 0], [2, 1, 0, 0, 0, 0]])
-    verify(judge, sequences, keeping(sequences, 0))
+    verify(model, sequences, keeping(sequences, 0))
     assert calls == [4]  # [2], [2, 1], [0, 1] and nothing
 
 
 def test_several_classes() -> None:
-    judge = MaskedModel(
+    model = MaskedModel(
         lambda x_ND: x_ND,
-        lambda found: np.eye(3)[found.codes_NK[found.starts[1:] - 1, 0]] * 4,
+        lambda codes: np.eye(3)[codes.codes_NK[codes.starts[1:] - 1, 0]] * 4,
         Calibration(),
     )
     sequences = single([[1, 1, 0, 0, 0, 0], [2, 1, 0, 0, 0, 0]])
-    found = verify(judge, sequences, keeping(sequences, 0))
-    assert [(v.label, v.label_nothing, v.verdict) for v in found] == [(1, 0, "sufficient"), (2, 0, "sufficient")]
-    assert [len(v.full) for v in found] == [3, 3]
+    verifications = verify(model, sequences, keeping(sequences, 0))
+    assert [(v.label, v.label_nothing, v.verdict) for v in verifications] == [
+        (1, 0, "sufficient"),
+        (2, 0, "sufficient"),
+    ]
+    assert [len(v.full) for v in verifications] == [3, 3]
 
 
 def test_json() -> None:
     sequences, _ = drawn(3)
-    first: Verification = verify(judging(planted), sequences, keeping(sequences, 0))[0]
+    first: Verification = verify(model_of(planted), sequences, keeping(sequences, 0))[0]
     assert type(first.verdict) is str
     body = json.loads(json.dumps(first.to_dict()))
     assert body["verdict"] == "sufficient"
@@ -183,7 +186,7 @@ def test_json() -> None:
 
 def needing(least: int) -> MaskedModel:
     """Class 1 from so many present slots on, class 0 below."""
-    return judging(lambda x_LD: 3.0 if (x_LD > 0).sum() >= least else -3.0)
+    return model_of(lambda x_LD: 3.0 if (x_LD > 0).sum() >= least else -3.0)
 
 
 @pytest.mark.parametrize("least", range(1, 31))
@@ -203,43 +206,43 @@ def test_growth_agrees_with_a_search_of_every_size() -> None:
     """On sequences of all lengths: the deciding slot has a random place in the ranking."""
     sequences, _ = drawn(60, seed=3)
     scores_ND = np.random.default_rng(0).random(sequences.x_ND.shape)
-    judge = judging(planted)
-    keep_ND = until_sufficient(judge, scores_ND, sequences, prune=False)
+    model = model_of(planted)
+    keep_ND = until_sufficient(model, scores_ND, sequences, prune=False)
     order_ND = order_over(scores_ND, sequences, "sequence")
     last_S = sequences.starts[1:] - 1
     sizes_S = np.bincount(sequences.sequence_N, keep_ND.sum(axis=1))
     assert sizes_S.tolist() == (order_ND[last_S, 0] + 1).tolist()
-    pruned_ND = until_sufficient(judge, scores_ND, sequences)
+    pruned_ND = until_sufficient(model, scores_ND, sequences)
     assert not (pruned_ND & ~keep_ND).any()
     assert np.bincount(sequences.sequence_N, pruned_ND.sum(axis=1)).tolist() == [1] * len(sequences)
     assert pruned_ND[last_S, 0].all(), "only the deciding slot is left"
     assert max(sizes_S) > 6
-    assert all(v.passed for v in verify(judge, sequences, keep_ND))
+    assert all(v.passed for v in verify(model, sequences, keep_ND))
 
 
 def test_growth_takes_the_smallest_above_the_last_coarse_failure() -> None:
-    """5 passes, 6 and 8 fail, 10 and more pass: sizes 9 to 11 are asked, 5 is not looked for."""
-    judge = judging(lambda x_LD: 3.0 if (x_LD > 0).sum() == 5 or (x_LD > 0).sum() >= 10 else -3.0)
+    """5 passes, 6 and 8 fail, 10 and more pass: sizes 9 to 11 are tried, 5 is not searched for."""
+    model = model_of(lambda x_LD: 3.0 if (x_LD > 0).sum() == 5 or (x_LD > 0).sum() >= 10 else -3.0)
     sequences = single([[1] * 20])
     scores_ND = -np.arange(20.0)[None]
-    assert until_sufficient(judge, scores_ND, sequences).sum() == 10
+    assert until_sufficient(model, scores_ND, sequences).sum() == 10
 
 
 def test_growth_over_records_keeps_as_many_of_each() -> None:
-    judge = judging(lambda x_LD: 3.0 if (x_LD > 0).sum(axis=1).min() >= 3 else -3.0)
+    model = model_of(lambda x_LD: 3.0 if (x_LD > 0).sum(axis=1).min() >= 3 else -3.0)
     sequences = Sequences(np.ones((2, 8), dtype=np.uint8), np.array([0, 2]))
-    keep_ND = until_sufficient(judge, np.random.default_rng(0).random((2, 8)), sequences, over="record")
+    keep_ND = until_sufficient(model, np.random.default_rng(0).random((2, 8)), sequences, over="record")
     assert keep_ND.sum(axis=1).tolist() == [3, 3]
 
 
 def test_where_nothing_argues_for_the_answer_nothing_is_kept() -> None:
-    """And nothing is asked about: that no feature carries the answer is known at once."""
+    """And no selection is tried: the first call shows that no feature supports the answer."""
     sequences, _ = drawn(20)
-    judge, calls = counting(judging(lambda x_LD: 1.0))
-    keep_ND = until_sufficient(judge, np.random.default_rng(0).random(sequences.x_ND.shape), sequences)
+    model, calls = counting(model_of(lambda x_LD: 1.0))
+    keep_ND = until_sufficient(model, np.random.default_rng(0).random(sequences.x_ND.shape), sequences)
     assert len(calls) == 1
     assert not keep_ND.any()
-    assert {v.verdict for v in verify(judge, sequences, keep_ND)} == {"default"}
+    assert {v.verdict for v in verify(model, sequences, keep_ND)} == {"default"}
 
 
 def test_at_most_so_many(explained: Explained) -> None:
@@ -254,7 +257,7 @@ def test_at_most_so_many(explained: Explained) -> None:
 
 def test_an_empty_record_needs_no_growth() -> None:
     sequences = single([[0] * D, [2, 0, 0, 0, 0, 0]])
-    keep_ND = until_sufficient(judging(planted), np.zeros((2, D)), sequences)
+    keep_ND = until_sufficient(model_of(planted), np.zeros((2, D)), sequences)
     assert keep_ND.sum(axis=1).tolist() == [0, 1]
 
 
@@ -270,8 +273,8 @@ def rankings(sequences: Sequences) -> dict[str, NDArray[Any]]:
 def test_faithfulness_tells_rankings_apart() -> None:
     sequences, truth = drawn(200)
     flipped = truth.copy()
-    flipped[:20] = 1 - flipped[:20]  # the judge is wrong on a tenth
-    rows = faithfulness(judging(planted), sequences, flipped, rankings(sequences), [0.5, 1 / D], proof=True)
+    flipped[:20] = 1 - flipped[:20]  # the model is wrong on a tenth
+    rows = faithfulness(model_of(planted), sequences, flipped, rankings(sequences), [0.5, 1 / D], proof=True)
     assert [(row.strategy, row.retention) for row in rows] == [
         ("everything", 1.0),
         ("nothing", 0.0),
@@ -301,7 +304,7 @@ def test_the_f1_of_each_class() -> None:
     sklearn_metrics = pytest.importorskip("sklearn.metrics")
     sequences, truth = drawn(50)
     labels = np.random.default_rng(1).integers(0, 2, 50)
-    everything, nothing = faithfulness(judging(planted), sequences, labels, {}, [])
+    everything, nothing = faithfulness(model_of(planted), sequences, labels, {}, [])
     assert everything.f1 == pytest.approx(sklearn_metrics.f1_score(labels, truth, average=None))
     assert everything.macro_f1 == pytest.approx(sklearn_metrics.f1_score(labels, truth, average="macro"))
     assert nothing.f1[1] == 0
@@ -311,7 +314,7 @@ def test_the_f1_of_each_class() -> None:
 
 def test_faithfulness_of_present_slots() -> None:
     sequences, truth = drawn(30)
-    *_, right = faithfulness(judging(planted), sequences, truth, rankings(sequences), [0.05], of="present")[:3]
+    *_, right = faithfulness(model_of(planted), sequences, truth, rankings(sequences), [0.05], of="present")[:3]
     assert (right.of, right.kept, right.accuracy) == ("present", 1.0, 1.0)
 
 
@@ -321,18 +324,18 @@ def test_no_gain_without_a_difference() -> None:
     assert (gain.value, gain.low, gain.high) == (0, 0, 0)
 
 
-# ---- masks that say the answer --------------------------------------------------------------------------------------
+# ---- masks that encode the answer -----------------------------------------------------------------------------------
 
 
-def test_a_mask_that_points_at_values_is_lost_without_them() -> None:
+def test_a_mask_that_points_at_values_is_useless_without_them() -> None:
     sequences, truth = drawn(600)
     keep_ND = keeping(sequences, 0)
-    judge = judging(planted)
-    assert (judge.decide(judge(sequences, keep_ND)) == truth).all()
-    assert abs((smuggled(judge, sequences, keep_ND) == truth).mean() - 0.5) < 0.1
+    model = model_of(planted)
+    assert (model.decide(model(sequences, keep_ND)) == truth).all()
+    assert abs((smuggled(model, sequences, keep_ND) == truth).mean() - 0.5) < 0.1
 
 
-def test_a_mask_that_says_the_answer_itself_gets_no_credit() -> None:
+def test_a_mask_that_encodes_the_answer_gets_no_credit() -> None:
     """Slot 4 is kept where the answer is 1 and slot 5 where it is 0; neither has to do with it."""
     sequences, truth = drawn(600)
     sequences.x_ND[:, 4:] = 1
@@ -341,14 +344,14 @@ def test_a_mask_that_says_the_answer_itself_gets_no_credit() -> None:
     scores_ND[np.arange(len(at_N)), at_N] = 1
     keep_ND = top_k(scores_ND, sequences, 1 / D)
 
-    judge = judging(planted)  # reads values: the mask says nothing to it
-    assert (judge.decide(judge(sequences, keep_ND)) == truth).mean() < 0.6
-    assert not any(v.passed for v in verify(judge, sequences, keep_ND))
+    model = model_of(planted)  # reads values, so the mask tells it nothing
+    assert (model.decide(model(sequences, keep_ND)) == truth).mean() < 0.6
+    assert not any(v.passed for v in verify(model, sequences, keep_ND))
 
     def gullible(x_LD: NDArray[Any]) -> float:
-        """Right on whole records, but where slot 0 is missing it listens to which slots are there."""
+        """Right on whole records, but where slot 0 is missing it reacts to which slots are present."""
         return planted(x_LD) if x_LD[-1, 0] else 3.0 * int(x_LD[-1, 4]) - 3.0 * int(x_LD[-1, 5])
 
-    judge = judging(gullible)
-    assert (judge.decide(judge(sequences, keep_ND)) == truth).all()
-    assert (smuggled(judge, sequences, keep_ND) == truth).all()  # without the values, and still right: it was the mask
+    model = model_of(gullible)
+    assert (model.decide(model(sequences, keep_ND)) == truth).all()
+    assert (smuggled(model, sequences, keep_ND) == truth).all()  # without the values, and still right: it was the mask

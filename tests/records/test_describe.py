@@ -84,16 +84,16 @@ def test_chosen_fields_are_said_in_the_order_of_the_schema() -> None:
     assert statements(VECTORISER, SLOTS[1], fields=("icu",)) == []
 
 
-def test_a_sample_says_some_of_what_the_full_description_says() -> None:
+def test_a_sample_is_part_of_the_full_description() -> None:
     full = {statement.words for statement in statements(VECTORISER, SLOTS[0])}
     seen = set()
     for seed in range(30):
         text = describe(VECTORISER, SLOTS[0], sample=2, rng=np.random.default_rng(seed))
         assert text == describe(VECTORISER, SLOTS[0], sample=2, rng=np.random.default_rng(seed))
-        said = {words for words in full if f"{words}." in text}
-        assert len(said) == 2
-        assert len(text) == len("This admission:") + sum(len(f" {words}.") for words in said)
-        seen |= said
+        sampled = {words for words in full if f"{words}." in text}
+        assert len(sampled) == 2
+        assert len(text) == len("This admission:") + sum(len(f" {words}.") for words in sampled)
+        seen |= sampled
     assert seen == full  # every field has its turn
 
 

@@ -27,7 +27,7 @@ def repeated(*values: Any) -> list[Any]:
 
 def guess(column: list[Any] | pl.Series, name: str = "x") -> Guess:
     """What one column is taken for; a second one is there so that the table has a field."""
-    table = pl.DataFrame({name: column, "beside": repeated("u", "v", "w")})
+    table = pl.DataFrame({name: column, "other": repeated("u", "v", "w")})
     return next(guess for guess in schema_of(open_table(table))[1] if guess.column == name)
 
 
@@ -57,32 +57,32 @@ FIELDS: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
     "yes and no": ("icu", repeated("Yes", "No", ""), {"kind": "flag"}),
     "yes and gaps": ("icu", repeated("y", None), {"kind": "flag"}),
     "a list": ("dx", repeated(["428", "250"], [], None, ["401"]), {"kind": "set"}),
-    "split by ;": ("dx", repeated(*DX), {"kind": "set", "delimiter": ";"}),
-    "split by |": ("dx", repeated(*(words.replace(";", "|") for words in DX)), {"kind": "set", "delimiter": "|"}),
+    "separated by ;": ("dx", repeated(*DX), {"kind": "set", "delimiter": ";"}),
+    "separated by |": ("dx", repeated(*(words.replace(";", "|") for words in DX)), {"kind": "set", "delimiter": "|"}),
     "a rare delimiter": ("title", repeated("a", "b", "c", "d;e"), {"kind": "category"}),
 }
 
 
 @pytest.mark.parametrize(("name", "column", "settings"), FIELDS.values(), ids=FIELDS.keys())
 def test_a_column_becomes_a_field(name: str, column: list[Any], settings: dict[str, Any]) -> None:
-    found = guess(column, name)
-    assert found.field == Field(name=name, **settings)
-    assert found.kind == settings["kind"]
-    assert found.why
+    inferred = guess(column, name)
+    assert inferred.field == Field(name=name, **settings)
+    assert inferred.kind == settings["kind"]
+    assert inferred.why
 
 
 def test_a_guess_counts_values_and_gaps() -> None:
-    found = guess(repeated("A", "B", "?", None))
-    assert (found.distinct, found.missing) == (2, 0.5)
+    inferred = guess(repeated("A", "B", "?", None))
+    assert (inferred.distinct, inferred.missing) == (2, 0.5)
     assert (guess(repeated(1.5, 2.5, 3.5, None)).distinct, guess(repeated(1.5, None)).missing) == (3, 0.5)
     assert guess(repeated(["a", "b"], ["b"], None)).distinct == 2
     assert guess(repeated(*DX)).distinct == 3
 
 
 def test_a_few_words_among_numbers_mean_absent() -> None:
-    found = guess([*map(str, range(ROWS - 2)), "pending", "hemolysed"])
-    assert found.field == Field(name="x", kind="number", absent=("hemolysed", "pending"))
-    assert "'hemolysed', 'pending' taken as absent" in found.why
+    inferred = guess([*map(str, range(ROWS - 2)), "pending", "hemolysed"])
+    assert inferred.field == Field(name="x", kind="number", absent=("hemolysed", "pending"))
+    assert "counted as absent: 'hemolysed', 'pending'" in inferred.why
 
 
 def test_a_list_of_which_no_two_cells_are_the_same_is_a_set() -> None:
@@ -90,12 +90,12 @@ def test_a_list_of_which_no_two_cells_are_the_same_is_a_set() -> None:
     rng = np.random.default_rng(0)
     often, rows = [f"4{i:02}" for i in range(12)], range(25)
     lists = ["; ".join([*rng.choice(often, 2, replace=False), f"V{i}", f"E{i}"]) for i in rows]
-    found = schema_of(open_table(pl.DataFrame({"dx": lists, "ward": ["A", "B", "C", "D", "E"] * 5})))[1][0]
-    assert found.field == Field(name="dx", kind="set", delimiter=";")
+    inferred = schema_of(open_table(pl.DataFrame({"dx": lists, "ward": ["A", "B", "C", "D", "E"] * 5})))[1][0]
+    assert inferred.field == Field(name="dx", kind="set", delimiter=";")
     keys = [f"{2020 + i % 3};{i:05}" for i in rows]
-    found = schema_of(open_table(pl.DataFrame({"key": keys, "ward": ["A", "B", "C", "D", "E"] * 5})))[1][0]
-    assert (found.kind, found.field) == ("ignore", None)
-    assert "identifier" in found.why
+    inferred = schema_of(open_table(pl.DataFrame({"key": keys, "ward": ["A", "B", "C", "D", "E"] * 5})))[1][0]
+    assert (inferred.kind, inferred.field) == ("ignore", None)
+    assert "identifier" in inferred.why
 
 
 # ---- what is left out -----------------------------------------------------------------------------------------------
@@ -115,18 +115,18 @@ IGNORED: dict[str, tuple[str, Any, str]] = {
     "dates with the day first": ("x", repeated("31/01/2024", "1.2.2024", "-"), "--time"),
     "times as text": ("x", repeated("2024-01-31T08:30", "2024-02-01 09:00:00"), "--time"),
     "free text": ("x", [NOTE.format(i) for i in range(ROWS)], "`text:`"),
-    "lists of lists": ("x", repeated([["a"]], [["b"], []]), "lists inside lists"),
+    "lists of lists": ("x", repeated([["a"]], [["b"], []]), "nested lists"),
 }
 
 
 @pytest.mark.parametrize(("name", "column", "why"), IGNORED.values(), ids=IGNORED.keys())
 def test_a_column_that_cannot_help_is_left_out_with_the_reason(name: str, column: Any, why: str) -> None:
-    found = guess(column, name)
-    assert (found.kind, found.field) == ("ignore", None)
-    assert why in found.why
-    schema = infer_schema(pl.DataFrame({name: column, "beside": repeated("u", "v", "w")}))
+    inferred = guess(column, name)
+    assert (inferred.kind, inferred.field) == ("ignore", None)
+    assert why in inferred.why
+    schema = infer_schema(pl.DataFrame({name: column, "other": repeated("u", "v", "w")}))
     assert schema.ignore == (name,)
-    assert [field.name for field in schema.fields] == ["beside"]
+    assert [field.name for field in schema.fields] == ["other"]
 
 
 def test_few_rows_are_no_identifier() -> None:
@@ -181,7 +181,7 @@ def test_a_guess_that_is_not_clear_is_not_made() -> None:
     assert infer_schema(both).label is None
 
 
-def test_roles_are_taken_as_told() -> None:
+def test_roles_are_used_as_specified() -> None:
     table = pl.DataFrame(
         {"host": repeated("a", "b"), "when": repeated(3, 1, 2), "bad": repeated(0, 1), "x": repeated(1, 2)}
     )
@@ -248,7 +248,7 @@ def test_a_row_outside_the_sample_is_not_forgotten(
 ) -> None:
     """A schema that was inferred reads the table that it was inferred from, whatever rows were looked at."""
     monkeypatch.setattr("tefm.records.infer.SPREAD", 39)
-    table = pl.DataFrame({"x": [*(column * 39)[:39], last], "beside": (["u", "v"] * 20)})
+    table = pl.DataFrame({"x": [*(column * 39)[:39], last], "other": (["u", "v"] * 20)})
     source: Any = table
     if form == "csv":
         source = tmp_path / "t.csv"

@@ -67,8 +67,8 @@ def test_the_words_are_those_of_describe(slots: tuple[int, ...]) -> None:
         present = [values[x_D[slot] - 1] for slot, values in zip(field.slots, field.values, strict=True) if x_D[slot]]
         if not present:
             continue
-        words = next(words for resting, words in expected.items() if set(resting) & set(field.slots))
+        words = next(words for positions, words in expected.items() if set(positions) & set(field.slots))
         if field.title == "ICU stay":
-            assert (words, present) == ("ICU stay", ["yes"])  # a flag is its name there, and a yes here
+            assert (words, present) == ("ICU stay", ["yes"])  # `describe` writes the name of a flag, `Phrases` a yes
         else:
             assert words.startswith(f"{field.title}: {', '.join(present)}")

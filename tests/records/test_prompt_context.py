@@ -1,4 +1,4 @@
-"""What stands beside the codes: the free text of the last record, and the time since the one before."""
+"""What a prompt contains besides the codes: the free text of the last record, and the time since the previous one."""
 
 from __future__ import annotations
 
@@ -70,13 +70,13 @@ def test_gaps_do_not_depend_on_the_unit_of_the_column(unit: Any) -> None:
         (timedelta(days=4_000), "11 years"),
     ],
 )
-def test_a_gap_is_told_in_the_unit_that_fits(gap: timedelta, words: str) -> None:
+def test_a_gap_is_written_in_the_right_unit(gap: timedelta, words: str) -> None:
     start = datetime(2020, 2, 28, 23, 0)
     assert gaps([start, start + gap]) == ["", f" {words} later: "]
 
 
 @pytest.mark.parametrize("days", [[1, 2, 3, 4], [0.5, 1.5, 2.5, 3.5], ["1", "2", "3", "4"]])
-def test_numbers_are_no_dates(days: list[Any], explained: Explained) -> None:
+def test_numbers_are_not_dates(days: list[Any], explained: Explained) -> None:
     explained(InputError, lambda: gaps(days), "'day'", "plain numbers", "dates")
 
 

@@ -105,7 +105,7 @@ def test_a_setting_left_empty_is_not_given() -> None:
     assert schema == Schema(fields=(Field(name="age", kind="number"),))
 
 
-def test_lookups_and_side_tables_are_looked_for_beside_the_schema(tmp_path: Path) -> None:
+def test_lookups_and_side_tables_are_relative_to_the_schema(tmp_path: Path) -> None:
     (tmp_path / "schema.yaml").write_text(
         """
         fields:
@@ -126,7 +126,7 @@ def test_fields_know_their_columns_names_and_limits() -> None:
         "fields: {lab_tests: number, dx: {kind: set, columns: [d1, d2]}, ward: {kind: category, title: Ward, top: 3}}"
     )
     assert schema.columns == ("lab_tests", "d1", "d2", "ward")
-    assert [field.shown for field in schema.fields] == ["lab tests", "dx", "Ward"]
+    assert [field.display_name for field in schema.fields] == ["lab tests", "dx", "Ward"]
     assert [field.limit for field in schema.fields] == [40, 200, 3]
 
 
@@ -169,8 +169,8 @@ MISTAKES = {
     "fields as a list": ("fields: [age, sex]", ["fields"]),
     "text": ("just some text", ["fields"]),
     "an empty file": ("", ["fields"]),
-    "bad YAML": ("fields:\n  age: {kind: number\n  sex: category", ["no valid YAML", "line 3"]),
-    "a tab": ("fields:\n\tage: number", ["no valid YAML", "line 2"]),
+    "bad YAML": ("fields:\n  age: {kind: number\n  sex: category", ["not valid YAML", "line 3"]),
+    "a tab": ("fields:\n\tage: number", ["not valid YAML", "line 2"]),
     "a field twice": ("fields:\n  age: number\n  age: category", ["'age' is given twice", "line 3"]),
     "a column of two fields": (
         "fields: {a: {kind: set, columns: [x, y]}, b: {kind: number, columns: [y]}}",
@@ -223,4 +223,4 @@ def test_two_fields_of_one_name_are_refused() -> None:
 def test_did_you_mean_names_the_nearest_or_all() -> None:
     assert did_you_mean("agee", ["age", "sex"]) == "did you mean 'age'?"
     assert did_you_mean("zzz", ["age", "sex"]) == "known: 'age', 'sex'"
-    assert did_you_mean("zzz", [f"c{i}" for i in range(20)]).endswith("'c11' …")
+    assert did_you_mean("zzz", [f"c{i}" for i in range(20)]).endswith("'c11' … (20 in all)")

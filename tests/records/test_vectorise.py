@@ -25,7 +25,7 @@ from tefm.records.schema import FALSE_WORDS, MISSING_WORDS, TRUE_WORDS, Field, L
 from tefm.records.vectorise import Vectoriser
 
 
-def one(field: Field) -> Schema:
+def schema_of(field: Field) -> Schema:
     return Schema(fields=(field,))
 
 
@@ -40,7 +40,7 @@ def reread(vectoriser: Vectoriser) -> Vectoriser:
 
 # ---- numbers --------------------------------------------------------------------------------------------------------
 
-#: anything a column of numbers may hold: any float, ties, many zeros, and what is no number
+#: anything a column of numbers may contain: any float, ties, many zeros, and values that are not numbers
 NUMBERS = st.lists(
     st.one_of(
         st.floats(),
@@ -55,7 +55,7 @@ NUMBERS = st.lists(
 
 def numbers(values: list[float | None], buckets: int) -> tuple[Vectoriser, pl.DataFrame]:
     table = pl.DataFrame({"x": pl.Series(values, dtype=pl.Float64)})
-    return Vectoriser.fit(table, one(Field(name="x", kind="number", buckets=buckets))), table
+    return Vectoriser.fit(table, schema_of(Field(name="x", kind="number", buckets=buckets))), table
 
 
 @given(NUMBERS, st.integers(1, 12), NUMBERS)
@@ -79,7 +79,7 @@ def test_buckets_are_monotone_few_and_never_empty(values: list[float | None], bu
     size = vectoriser.layout.slots[0].size
     assert set(slots.tolist()) == set(range(1, size + 1))
     assert size <= buckets
-    if len(set(finite)) <= buckets:  # few values: each is told apart
+    if len(set(finite)) <= buckets:  # few values: each has its own bucket
         assert size == len(set(finite))
 
 
@@ -98,11 +98,11 @@ def test_many_zeros_take_one_bucket_and_leave_the_others_full() -> None:
     counts = np.bincount(vectoriser.transform(table)[:, 0])[1:]
     assert counts.tolist() == [70, 10, 10, 10]
     mapper = vectoriser.mappers[0]
-    assert [mapper.say(value) for value in range(1, 5)] == ["0", "1–10", "11–20", "≥ 21"]
+    assert [mapper.in_words(value) for value in range(1, 5)] == ["0", "1–10", "11–20", "≥ 21"]
 
 
 @pytest.mark.parametrize(
-    ("values", "buckets", "said"),
+    ("values", "buckets", "words_of_buckets"),
     [
         ([1, 2, 3, 4, 5, 6], 3, ["≤ 2", "3–4", "≥ 5"]),
         ([7, 7, 7], 10, ["7"]),
@@ -110,11 +110,13 @@ def test_many_zeros_take_one_bucket_and_leave_the_others_full() -> None:
         ([1, 9], 1, ["1–9"]),
     ],
 )
-def test_a_bucket_is_said_as_the_range_of_its_training_values(
-    values: list[float], buckets: int, said: list[str]
+def test_a_bucket_is_written_as_the_range_of_its_training_values(
+    values: list[float], buckets: int, words_of_buckets: list[str]
 ) -> None:
     mapper = NumberMapper.fit("x", np.array(values, dtype=float), buckets, unit="days")
-    assert [mapper.say(value) for value in range(1, len(said) + 1)] == [f"{words} days" for words in said]
+    assert [mapper.in_words(value) for value in range(1, len(words_of_buckets) + 1)] == [
+        f"{words} days" for words in words_of_buckets
+    ]
 
 
 def test_a_bucket_decodes_to_a_value_that_was_seen() -> None:
@@ -126,7 +128,7 @@ def test_a_bucket_decodes_to_a_value_that_was_seen() -> None:
 def test_absent_may_be_words_or_numbers(words: list[Any]) -> None:
     field = Field(name="x", kind="number", absent=("999", "Unknown"))
     table = pl.DataFrame({"x": words})
-    slots = Vectoriser.fit(table, one(field)).transform(table)[:, 0]
+    slots = Vectoriser.fit(table, schema_of(field)).transform(table)[:, 0]
     assert slots.tolist() == [1, 0, 2] + [0] * (len(words) - 3)
 
 
@@ -145,9 +147,9 @@ def known(value: str | None) -> str | None:
 @given(VALUES, st.integers(1, 6), VALUES)
 def test_categories_are_numbered_by_frequency(values: list[str | None], top: int, new: list[str | None]) -> None:
     table = pl.DataFrame({"x": pl.Series(values, dtype=pl.String)})
-    vectoriser = Vectoriser.fit(table, one(Field(name="x", kind="category", top=top)))
+    vectoriser = Vectoriser.fit(table, schema_of(Field(name="x", kind="category", top=top)))
     counts = Counter(word for value in values if (word := known(value)) is not None)
-    counts.pop(OTHER, None)  # a decoded table holds it, and it stays what it means
+    counts.pop(OTHER, None)  # it occurs in a decoded table, where it keeps its meaning
     frequent = sorted(counts, key=lambda word: (-counts[word], word))[:top]
     for rows in (values, new):
         slots = vectoriser.transform(pl.DataFrame({"x": pl.Series(rows, dtype=pl.String)}))
@@ -161,16 +163,16 @@ def test_categories_are_numbered_by_frequency(values: list[str | None], top: int
 
 
 def test_an_unseen_value_is_other() -> None:
-    vectoriser = Vectoriser.fit(pl.DataFrame({"ward": ["A", "B", "A"]}), one(Field(name="ward", kind="category")))
+    vectoriser = Vectoriser.fit(pl.DataFrame({"ward": ["A", "B", "A"]}), schema_of(Field(name="ward", kind="category")))
     slots = vectoriser.transform(pl.DataFrame({"ward": ["Z", None, "B"]}))
     assert slots[:, 0].tolist() == [3, 0, 2]
     assert vectoriser.inverse(slots)["ward"].to_list() == [OTHER, None, "B"]
-    assert [vectoriser.mappers[0].say(value) for value in (1, 3)] == ["A", "other"]
+    assert [vectoriser.mappers[0].in_words(value) for value in (1, 3)] == ["A", "other"]
 
 
 def test_codes_with_gaps_are_the_same_words_as_without() -> None:
     """A column of whole numbers with a gap arrives as 1.0, 2.0, NaN."""
-    vectoriser = Vectoriser.fit(pl.DataFrame({"x": [1, 1, 2]}), one(Field(name="x", kind="category")))
+    vectoriser = Vectoriser.fit(pl.DataFrame({"x": [1, 1, 2]}), schema_of(Field(name="x", kind="category")))
     for column in ([2.0, None, 1.0], [2.0, math.nan, 1.0], ["2", None, "1"], ["2", "", " 1"]):
         assert vectoriser.transform(pl.DataFrame({"x": column}))[:, 0].tolist() == [2, 0, 1]
 
@@ -185,7 +187,7 @@ def test_nothing_is_never_a_word(missing: tuple[str, ...]) -> None:
 
 def test_more_than_255_values_need_a_wider_slot() -> None:
     table = pl.DataFrame({"x": [f"v{i:03}" for i in range(400)]})
-    vectoriser = Vectoriser.fit(table, one(Field(name="x", kind="category", top=300)))
+    vectoriser = Vectoriser.fit(table, schema_of(Field(name="x", kind="category", top=300)))
     slots = vectoriser.transform(table)
     assert slots.dtype == np.uint16
     assert slots[:, 0].tolist() == [min(i, 301) for i in range(1, 401)]
@@ -198,7 +200,7 @@ def test_more_than_255_values_need_a_wider_slot() -> None:
 @given(st.lists(st.sampled_from([None, "", "?", *TRUE_WORDS, *FALSE_WORDS, "YES", " No "]), min_size=1, max_size=20))
 def test_flags_are_on_or_absent(values: list[str | None]) -> None:
     table = pl.DataFrame({"x": pl.Series(values, dtype=pl.String)})
-    vectoriser = Vectoriser.fit(table, one(Field(name="x", kind="flag")))
+    vectoriser = Vectoriser.fit(table, schema_of(Field(name="x", kind="flag")))
     slots = vectoriser.transform(table)
     on = [value is not None and value.strip().lower() in TRUE_WORDS for value in values]
     assert slots[:, 0].tolist() == [int(state) for state in on]
@@ -207,15 +209,15 @@ def test_flags_are_on_or_absent(values: list[str | None]) -> None:
 
 def test_a_flag_is_written_back_as_it_was_written() -> None:
     table = pl.DataFrame({"x": ["Ch", "No", None]})
-    vectoriser = Vectoriser.fit(table, one(Field(name="x", kind="flag", on=("Steady", "Ch"))))
+    vectoriser = Vectoriser.fit(table, schema_of(Field(name="x", kind="flag", on=("Steady", "Ch"))))
     assert vectoriser.inverse(vectoriser.transform(table))["x"].to_list() == ["Ch", None, None]
 
 
 def test_a_word_that_is_neither_yes_nor_no_is_named(explained: Explained) -> None:
-    """While it is learned from: the schema can still be mended."""
+    """At training: the schema can still be corrected."""
 
     def fit(*words: Any) -> Vectoriser:
-        return Vectoriser.fit(pl.DataFrame({"icu": words}), one(Field(name="icu", kind="flag")))
+        return Vectoriser.fit(pl.DataFrame({"icu": words}), schema_of(Field(name="icu", kind="flag")))
 
     explained(InputError, lambda: fit("yes", "maybe"), "'icu'", "'maybe'", "`on:`", "`category`")
     explained(InputError, lambda: fit("0", "1", "2"), "'icu'", "'2'", "`on:`", "`number`")
@@ -228,7 +230,7 @@ UNSEEN = ["yes", "5", "-2.5", "1,200", "maybe", "Infinity", "0.00", "?", "no", "
 @pytest.mark.parametrize("form", ["memory", "csv", "batches"])
 def test_a_word_that_was_not_seen_refuses_no_batch(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As an unseen category does not: a number other than 0 is on, any other word is absent."""
-    vectoriser = Vectoriser.fit(pl.DataFrame({"icu": ["yes", "no"]}), one(Field(name="icu", kind="flag")))
+    vectoriser = Vectoriser.fit(pl.DataFrame({"icu": ["yes", "no"]}), schema_of(Field(name="icu", kind="flag")))
     table = pl.DataFrame({"icu": UNSEEN})
     source: Any = table
     if form == "csv":
@@ -236,20 +238,20 @@ def test_a_word_that_was_not_seen_refuses_no_batch(form: str, tmp_path: Path, mo
         table.write_csv(source)
     elif form == "batches":
         monkeypatch.setattr(read, "BATCH_CELLS", 4)
-    with pytest.warns(TefmWarning) as said:
+    with pytest.warns(TefmWarning) as caught:
         slots = vectoriser.transform(source)
     assert slots[:, 0].tolist() == [1, 1, 1, 1, 0, 0, 0, 0, 0, 1]
-    told = sorted(str(warning.message) for warning in said)
+    messages = sorted(str(warning.message) for warning in caught)
     if form == "batches":
-        assert [message.split(" values")[0].split("but ")[1] for message in told] == ["1 of 2", "3 of 4", "3 of 4"]
+        assert [message.split(" values")[0].split("but ")[1] for message in messages] == ["1 of 2", "3 of 4", "3 of 4"]
         return
-    (message,) = told
+    (message,) = messages
     for part in ("'icu'", "7 of 10", "value '5'", "t.csv" if form == "csv" else "table in memory"):
         assert part in message
 
 
 def test_a_flag_that_lists_what_means_yes_knows_every_other_word() -> None:
-    schema = one(Field(name="icu", kind="flag", on=("3",)))
+    schema = schema_of(Field(name="icu", kind="flag", on=("3",)))
     vectoriser = Vectoriser.fit(pl.DataFrame({"icu": ["3", "2", "x"]}), schema)
     assert vectoriser.transform(pl.DataFrame({"icu": ["3", "5", "maybe"]}))[:, 0].tolist() == [1, 0, 0]
 
@@ -290,7 +292,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @given(rows=SETS, new=SETS)
 def test_sets_come_back_in_every_shape(shape: str, rows: list[list[str]], new: list[list[str]], folder: Path) -> None:
     field, table = set_table(shape, rows, folder)
-    vectoriser = Vectoriser.fit(table, one(field))
+    vectoriser = Vectoriser.fit(table, schema_of(field))
     mapper = vectoriser.mappers[0]
     assert isinstance(mapper, SetMapper)
     counts = Counter(word for row in rows for word in {known(value) for value in row} - {None})
@@ -311,7 +313,7 @@ def test_all_shapes_give_the_same_slots(tmp_path: Path) -> None:
     slots = []
     for shape in SHAPES:
         field, table = set_table(shape, rows, tmp_path)
-        vectoriser = Vectoriser.fit(table, one(field))
+        vectoriser = Vectoriser.fit(table, schema_of(field))
         assert vectoriser.layout.slots[1:] == tuple(Slot("dx", "flag", 1, member=value) for value in ("a", "b", "c"))
         slots.append(vectoriser.transform(table).tolist())
     assert slots[0] == [[2, 1, 1, 0], [0, 0, 0, 0], [2, 1, 0, 1], [1, 0, 0, 0], [1, 0, 1, 0], [1, 1, 0, 0]]
@@ -320,7 +322,7 @@ def test_all_shapes_give_the_same_slots(tmp_path: Path) -> None:
 
 def test_members_beyond_the_frequent_ones_are_counted() -> None:
     table = pl.DataFrame({"dx": [["a", "x"], ["a", "y", "z"], ["a"]]})
-    vectoriser = Vectoriser.fit(table, one(Field(name="dx", kind="set", top=1)))
+    vectoriser = Vectoriser.fit(table, schema_of(Field(name="dx", kind="set", top=1)))
     decoded = vectoriser.inverse(vectoriser.transform(table))["dx"].to_list()
     assert decoded == [["a", f"{OTHER} 1"], ["a", f"{OTHER} 1", f"{OTHER} 2"], ["a"]]
 
@@ -330,14 +332,14 @@ def test_a_side_table_is_found_by_keys_of_any_type(tmp_path: Path) -> None:
     (tmp_path / "side.csv").write_text("id,code\n1,428\n 2 ,250\n2,428\n9,111\n")
     field = Field(name="dx", kind="set", side=Side(table=str(tmp_path / "side.csv"), key="id", value="code"))
     table = pl.DataFrame({"id": [2.0, None, 1.0, 7.0]})
-    vectoriser = Vectoriser.fit(table, one(field))
+    vectoriser = Vectoriser.fit(table, schema_of(field))
     assert vectoriser.inverse(vectoriser.transform(table))["dx"].to_list() == [["428", "250"], [], ["428"], []]
 
 
 def test_a_side_table_without_its_columns_is_named(tmp_path: Path, explained: Explained) -> None:
     (tmp_path / "side.csv").write_text("id,icd\n1,428\n")
     field = Field(name="dx", kind="set", side=Side(table=str(tmp_path / "side.csv"), key="id", value="code"))
-    explained(InputError, lambda: Vectoriser.fit(pl.DataFrame({"id": [1]}), one(field)), "side.csv", "'code'")
+    explained(InputError, lambda: Vectoriser.fit(pl.DataFrame({"id": [1]}), schema_of(field)), "side.csv", "'code'")
 
 
 @pytest.mark.parametrize(
@@ -345,7 +347,7 @@ def test_a_side_table_without_its_columns_is_named(tmp_path: Path, explained: Ex
 )
 def test_lists_belong_to_sets(kind: Any, column: list[Any], explained: Explained) -> None:
     table = pl.DataFrame({"x": column})
-    explained(InputError, lambda: Vectoriser.fit(table, one(Field(name="x", kind=kind))), "'x'", "List", "set")
+    explained(InputError, lambda: Vectoriser.fit(table, schema_of(Field(name="x", kind=kind))), "'x'", "List", "set")
 
 
 # ---- names ----------------------------------------------------------------------------------------------------------
@@ -355,11 +357,11 @@ def test_names_come_from_the_schema_or_a_lookup(tmp_path: Path) -> None:
     (tmp_path / "icd.csv").write_text("code,title\n428, Heart failure \n250,Diabetes\n777,Unused\n")
     lookup = Lookup(table=str(tmp_path / "icd.csv"), key="code", name="title")
     field = Field(name="dx", kind="category", lookup=lookup, names={"250": "Diabetes mellitus"})
-    vectoriser = Vectoriser.fit(pl.DataFrame({"dx": [428, 428, 250, 111]}), one(field))
+    vectoriser = Vectoriser.fit(pl.DataFrame({"dx": [428, 428, 250, 111]}), schema_of(field))
     mapper = vectoriser.mappers[0]
     # what the schema says goes before the lookup; names of values that do not occur are not kept
     assert mapper.model_dump()["names"] == {"428": "Heart failure", "250": "Diabetes mellitus"}
-    assert [mapper.say(value) for value in (1, 2, 3, 4)] == ["Heart failure", "111", "Diabetes mellitus", "other"]
+    assert [mapper.in_words(value) for value in (1, 2, 3, 4)] == ["Heart failure", "111", "Diabetes mellitus", "other"]
 
 
 # ---- a whole table --------------------------------------------------------------------------------------------------
@@ -471,9 +473,9 @@ def test_a_table_that_does_not_fit_shows_the_difference(tmp_path: Path, explaine
     )
     assert "weight" not in str(error)
     roles = {"entity": "patient", "time": "admitted", "label": "died", "text": ("note",), "ignore": ("row_id",)}
-    known = {"patient": 1, "admitted": 2, "died": 0, "note": "x", "row_id": 3}
+    values = {"patient": 1, "admitted": 2, "died": 0, "note": "x", "row_id": 3}
     schema = FIELDS.model_copy(update=roles)
-    renamed = TABLE.rename({"age": "Age"}).with_columns(**{name: pl.lit(value) for name, value in known.items()})
+    renamed = TABLE.rename({"age": "Age"}).with_columns(**{name: pl.lit(value) for name, value in values.items()})
     error = explained(InputError, lambda: Vectoriser.fit(renamed, schema), "− age ", "+ Age ")
     assert str(error).count("+ ") == 1
     explained(InputError, lambda: vectoriser.readable(tmp_path / "new.csv"), "− age ")
@@ -525,7 +527,7 @@ def long(monkeypatch: pytest.MonkeyPatch) -> pl.DataFrame:
 
 
 def test_a_sample_of_a_long_table_finds_the_quantiles(long: pl.DataFrame) -> None:
-    vectoriser = Vectoriser.fit(long, one(Field(name="x", kind="number")))
+    vectoriser = Vectoriser.fit(long, schema_of(Field(name="x", kind="number")))
     shares = np.bincount(vectoriser.transform(long)[:, 0], minlength=11)[1:] / long.height
     assert len(shares) == 10
     # of 2,000 sampled rows, a tenth is known to ±0.7 percentage points (one standard deviation)
@@ -535,7 +537,7 @@ def test_a_sample_of_a_long_table_finds_the_quantiles(long: pl.DataFrame) -> Non
 def test_a_sample_is_the_same_for_the_same_seed_whatever_the_batches(
     long: pl.DataFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    schema = one(Field(name="x", kind="number"))
+    schema = schema_of(Field(name="x", kind="number"))
     first = Vectoriser.fit(long, schema, seed=3)
     assert Vectoriser.fit(long, schema, seed=3) == first
     assert Vectoriser.fit(long, schema, seed=4) != first
@@ -547,8 +549,8 @@ def test_rare_words_are_dropped_when_there_are_too_many(monkeypatch: pytest.Monk
     monkeypatch.setattr(vectorise, "WORDS_KEPT", 10)
     monkeypatch.setattr(read, "BATCH_CELLS", 100)
     words = [f"rare {i}" if i % 2 else f"often {i % 6}" for i in range(1_000)]
-    vectoriser = Vectoriser.fit(pl.DataFrame({"x": words}), one(Field(name="x", kind="category", top=3)))
-    assert [vectoriser.mappers[0].say(value) for value in (1, 2, 3)] == ["often 0", "often 2", "often 4"]
+    vectoriser = Vectoriser.fit(pl.DataFrame({"x": words}), schema_of(Field(name="x", kind="category", top=3)))
+    assert [vectoriser.mappers[0].in_words(value) for value in (1, 2, 3)] == ["often 0", "often 2", "often 4"]
 
 
 def test_a_set_without_its_count_has_flags_alone() -> None:

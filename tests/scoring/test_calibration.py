@@ -1,4 +1,4 @@
-"""Temperatures that are known, thresholds that move only for a reason, and the round trip."""
+"""Known temperatures are recovered, thresholds move only for a reason, and calibrations survive a round trip."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def test_too_little_to_learn_from() -> None:
     logits, labels = answers(5_000, temperature=4.0, bias=4.0)
     assert Calibration.fit(logits[:19], labels[:19]) == Calibration()
     assert Calibration.fit(logits, np.ones_like(labels)) == Calibration()
-    some = Calibration.fit(logits[:49], labels[:49])
-    assert some.temperature != 1.0 and some.threshold is None
+    between = Calibration.fit(logits[:49], labels[:49])
+    assert between.temperature != 1.0 and between.threshold is None
 
 
 def test_answers_that_are_all_right_do_not_make_certain() -> None:
@@ -104,8 +104,8 @@ def test_a_threshold_that_is_clearly_wrong_moves() -> None:
 
 def test_noise_does_not_move_it() -> None:
     """Of calibrated answers one half is best; the best threshold of 100 sequences is often far from it."""
-    found = [Calibration.fit(*answers(100, seed=seed)).threshold for seed in range(40)]
-    assert np.mean([threshold == 0.5 for threshold in found]) > 0.7
+    thresholds = [Calibration.fit(*answers(100, seed=seed)).threshold for seed in range(40)]
+    assert np.mean([threshold == 0.5 for threshold in thresholds]) > 0.7
 
 
 def test_the_first_class_can_be_the_positive_one() -> None:

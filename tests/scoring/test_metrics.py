@@ -1,4 +1,4 @@
-"""Every figure against scikit-learn's, the bootstrap against closed forms, and what is refused."""
+"""Every metric against scikit-learn's, intervals against closed forms, and input that is refused."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from sklearn.metrics import accuracy_score, average_precision_score, brier_score_loss, f1_score, roc_auc_score
 
 from tefm.base.errors import InputError, SettingsError
-from tefm.scoring import metrics
-from tefm.scoring.metrics import paired_difference, score
+from tefm.scoring import bootstrap, metrics
+from tefm.scoring.metrics import auroc, average_precision, f1_per_class, macro_f1, paired_difference, score
 
 
 def draw(classes: int, seed: int, n: int = 40) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -33,15 +33,57 @@ def names(classes: int) -> tuple[str, ...]:
     return tuple("abcdefgh"[:classes])
 
 
+# ---- single numbers -------------------------------------------------------------------------------------------------
+
+#: Few values, so that many are equal; some extreme.
+SCORES = st.sampled_from([-np.inf, -3.0, 0.0, 0.25, 0.5, 1e9])
+
+
+@given(st.lists(st.tuples(SCORES, st.booleans(), st.integers(0, 3)), min_size=1, max_size=30))
+def test_ranking_metrics_are_scikit_learns(rows: list[tuple[float, bool, int]]) -> None:
+    """A weight counts a sequence so often; scikit-learn gets it repeated."""
+    scores, positive, weights = (np.array(column) for column in zip(*rows, strict=True))
+    repeated, truth = np.repeat(scores, weights), np.repeat(positive, weights)
+    if truth.all() or not truth.any():
+        assert math.isnan(auroc(scores, positive, weights))
+        assert math.isnan(average_precision(scores, positive, weights))
+        return
+    repeated = repeated.clip(-1e9)  # scikit-learn takes no infinite scores; the order is the same
+    assert auroc(scores, positive, weights) == pytest.approx(roc_auc_score(truth, repeated))
+    assert average_precision(scores, positive, weights) == pytest.approx(average_precision_score(truth, repeated))
+    assert auroc(repeated, truth) == pytest.approx(roc_auc_score(truth, repeated))
+
+
+@given(st.lists(st.tuples(*[st.integers(0, 4)] * 2, st.integers(1, 3)), min_size=1, max_size=30))
+def test_f1_is_scikit_learns(rows: list[tuple[int, int, int]]) -> None:
+    labels, predicted, weights = (np.array(column) for column in zip(*rows, strict=True))
+    expected = f1_score(labels, predicted, average=None, labels=range(5), sample_weight=weights, zero_division=0)
+    np.testing.assert_allclose(f1_per_class(labels, predicted, 5, weights), expected)
+    expected = f1_score(labels, predicted, average="macro", sample_weight=weights)
+    assert macro_f1(labels, predicted, 5, weights) == pytest.approx(expected)
+    assert macro_f1(labels, predicted, 5) == pytest.approx(f1_score(labels, predicted, average="macro"))
+
+
+def test_weights_below_one() -> None:
+    labels, predicted, scores = np.array([0, 1, 1]), np.array([1, 1, 0]), np.array([0.5, 0.7, 0.2])
+    weights = np.array([0.2, 0.5, 0.1])
+    assert macro_f1(labels, predicted, 2, weights) == pytest.approx(macro_f1(labels, predicted, 2, 10 * weights))
+    expected = average_precision_score(labels, scores, sample_weight=weights)
+    assert average_precision(scores, labels, weights) == pytest.approx(expected)
+
+
+# ---- a whole model --------------------------------------------------------------------------------------------------
+
+
 @settings(max_examples=50)
 @given(st.integers(2, 5), st.integers(0, 2**32 - 1))
-def test_figures_are_scikit_learns(classes: int, seed: int) -> None:
+def test_scores_are_scikit_learns(classes: int, seed: int) -> None:
     p, labels = draw(classes, seed)
     got = score(p, labels, names(classes), resamples=0)
     one_hot = np.eye(classes)[labels]
-    asked = [1] if classes == 2 else range(classes)
-    assert got.auroc.value == pytest.approx(np.mean([roc_auc_score(one_hot[:, c], p[:, c]) for c in asked]))
-    assert got.auprc.value == pytest.approx(np.mean([average_precision_score(one_hot[:, c], p[:, c]) for c in asked]))
+    ranked = [1] if classes == 2 else range(classes)
+    assert got.auroc.value == pytest.approx(np.mean([roc_auc_score(one_hot[:, c], p[:, c]) for c in ranked]))
+    assert got.auprc.value == pytest.approx(np.mean([average_precision_score(one_hot[:, c], p[:, c]) for c in ranked]))
     assert got.accuracy.value == pytest.approx(accuracy_score(labels, p.argmax(axis=1)))
     assert got.macro_f1.value == pytest.approx(f1_score(labels, p.argmax(axis=1), average="macro"))
     brier = brier_score_loss(labels, p[:, 1]) if classes == 2 else ((p - one_hot) ** 2).sum(axis=1).mean()
@@ -55,10 +97,10 @@ def test_a_resample_is_scored_as_if_it_were_the_data(classes: int, seed: int) ->
     p, labels = draw(classes, seed, n=12)
     rows = np.random.default_rng(seed).integers(0, len(labels), len(labels))
     counts = np.bincount(rows, minlength=len(labels))[None].astype(float)
-    of_counts, of_rows = (metrics._checked(p[pick], labels[pick], None, 1) for pick in (slice(None), rows))
+    weighted, repeated = (metrics._checked(p[pick], labels[pick], None, 1) for pick in (slice(None), rows))
     ones = np.ones((1, len(rows)))
     for name, measure in metrics.METRICS.items():
-        expected, got = measure(of_rows, ones)[0], measure(of_counts, counts)[0]
+        expected, got = measure(repeated, ones)[0], measure(weighted, counts)[0]
         assert got == pytest.approx(expected, nan_ok=True), name
 
 
@@ -80,7 +122,7 @@ def test_calibrated_probabilities_have_next_to_no_calibration_error() -> None:
     )
 
 
-def test_the_positive_class_is_the_second_one_unless_told() -> None:
+def test_the_positive_class_is_the_second_one_by_default() -> None:
     p, labels = draw(2, 0)
     first, second = (score(p, labels, names(2), positive=c, resamples=0) for c in (0, 1))
     assert first.auroc.value == pytest.approx(second.auroc.value)
@@ -139,7 +181,7 @@ def test_resamples_without_the_rare_class_are_skipped() -> None:
 def test_same_seed_same_scores_whatever_the_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
     p, labels = draw(3, 0)
     once = score(p, labels, names(3), resamples=30, seed=4)
-    monkeypatch.setattr(metrics, "CHUNK_CELLS", 7 * len(labels))
+    monkeypatch.setattr(bootstrap, "CHUNK_CELLS", 7 * len(labels))
     assert score(p, labels, names(3), resamples=30, seed=4) == once
     assert score(p, labels, names(3), resamples=30, seed=5) != once
 

@@ -1,7 +1,7 @@
-"""Where the stages of a fit leave their work, so that a run that was killed goes on.
+"""What a fit leaves for a run that is resumed later, stage by stage.
 
-A stage has a folder that is named by all it depends on. With other settings, the stages that these do not concern are
-found again, and the others begin afresh: nothing is in the way, and nothing has to be deleted.
+The folder of a stage is named after everything it depends on. With other settings, the stages that do not depend on
+them are found again and the others start afresh: nothing is in the way, and nothing has to be deleted.
 """
 
 from __future__ import annotations
@@ -12,27 +12,35 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import polars as pl
+import numpy as np
 
 from tefm.base.progress import note
 
 
-def stage_folder(work: Path | None, stage: str, settings: Mapping[str, Any]) -> Path | None:
-    """The folder of a stage with these settings; None when nothing is to be left."""
+def stage_folder(work: Path | None, stage: str, depends_on: Mapping[str, Any]) -> Path | None:
+    """The folder of a stage that depends on these values; None when nothing is to be kept."""
     if work is None:
         return None
-    said = {name: str(value) for name, value in settings.items()}
-    digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+    values = {name: str(value) for name, value in depends_on.items()}
+    digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
     folder = work / f"{stage}-{digest[:12]}"
     if folder.is_dir():
-        note(f"going on from {folder}")
+        note(f"resuming from {folder}")
     return folder
 
 
-def identity(*tables: pl.DataFrame) -> str:
-    """What tells the records of tables from others."""
+def identity(*values: Any) -> str:
+    """A hash of arrays, texts and lists of texts.
+
+    >>> identity(np.arange(3), None) == identity(np.arange(3), None) != identity(np.arange(3), ["a"])
+    True
+    """
     digest = hashlib.sha256()
-    for table in tables:
-        digest.update(str(table.schema).encode())
-        digest.update(table.hash_rows(seed=0).to_numpy().tobytes())
+    for value in values:
+        if isinstance(value, np.ndarray) and value.dtype != object:
+            digest.update(f"{value.dtype}{value.shape}".encode())
+            digest.update(np.ascontiguousarray(value).tobytes())
+        else:
+            texts = list(value) if isinstance(value, (np.ndarray, list, tuple)) else [value]
+            digest.update(json.dumps([None if text is None else str(text) for text in texts]).encode())
     return digest.hexdigest()

@@ -1,13 +1,13 @@
-"""What can go wrong for a user, in a small hierarchy.
+"""The errors a user can meet, in a small hierarchy.
 
-Every message names what was found (file, column, value) and what to do next.
-Anything that is not one of these and escapes from `tefm` is a bug.
+Every message names the file, column and value concerned, and what to do next.
+Any other exception that escapes from `tefm` is a bug.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 
@@ -31,25 +31,25 @@ class TefmError(Exception):
         super().__init__(str(self))
 
     def __str__(self) -> str:
-        where = [
-            f"{name} {shown}"
-            for name, shown in (
+        context = [
+            f"{name} {text}"
+            for name, text in (
                 ("file", self.file),
                 ("column", repr(self.column) if self.column is not None else None),
                 ("value", repr(self.value) if self.value is not None else None),
             )
-            if shown is not None
+            if text is not None
         ]
-        text = self.problem
-        if where:
-            text += f" [{', '.join(where)}]"
+        message = self.problem
+        if context:
+            message += f" [{', '.join(context)}]"
         if self.remedy:
-            text += f"\n  → {self.remedy}"
-        return text
+            message += f"\n  → {self.remedy}"
+        return message
 
 
 class InputError(TefmError, ValueError):
-    """The user's table cannot be read or does not fit what was learned."""
+    """The user's table cannot be read or does not match the fitted model."""
 
 
 class SchemaError(TefmError, ValueError):
@@ -65,7 +65,7 @@ class NotFittedError(TefmError, ValueError):
 
 
 class ArtefactError(TefmError, ValueError):
-    """A saved folder is damaged, incomplete, or was made by something else."""
+    """A saved folder is damaged, incomplete, or was written by something else."""
 
 
 class MissingExtraError(TefmError, ImportError):
@@ -73,15 +73,29 @@ class MissingExtraError(TefmError, ImportError):
 
 
 class TefmWarning(UserWarning):
-    """Something a user should know that does not stop the work."""
+    """Something a user should know that does not stop the run."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A remedy that names the nearest known names."""
+    """A remedy that suggests the most similar names, or lists all of them.
+
+    >>> did_you_mean("wards", ["ward", "age"])
+    "did you mean 'ward'?"
+    >>> did_you_mean("x", ["ward", "age"])
+    "known: 'ward', 'age'"
+    """
     known = list(known)
     folded = {other.lower(): other for other in known}
-    near = [folded[match] for match in difflib.get_close_matches(name.lower(), folded, n=3, cutoff=0.6)]
-    if near:
-        return f"did you mean {' or '.join(repr(n) for n in near)}?"
-    shown = ", ".join(repr(n) for n in known[:12])
-    return f"known: {shown}{' …' if len(known) > 12 else ''}"
+    similar = [folded[match] for match in difflib.get_close_matches(name.lower(), folded, n=3, cutoff=0.6)]
+    if similar:
+        return f"did you mean {' or '.join(map(repr, similar))}?"
+    return f"known: {listed(known)}"
+
+
+def listed(names: Sequence[str], most: int = 12) -> str:
+    """Names in quotes; of a long list, the first ones and how many there are.
+
+    >>> listed(["age", "ward", "sex"], most=2)
+    "'age', 'ward' … (3 in all)"
+    """
+    return ", ".join(map(repr, names[:most])) + (f" … ({len(names)} in all)" if len(names) > most else "")

@@ -1,7 +1,7 @@
-"""Writing that is never half-done, and manifests that tell whether a folder is whole.
+"""Atomic writes, and manifests that show whether a folder is complete and unchanged.
 
-A file is written under a temporary name in the same folder and renamed; a folder is filled beside
-its place and renamed. Whoever looks sees the old state or the new one.
+A file or folder is written under a temporary name next to its destination, then renamed. Other processes see either
+the old state or the new one, never half of it.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ MANIFEST = "manifest.json"
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """A temporary path to write to; it takes the place of `path` when the block ends well."""
+    """A temporary path to write to; it replaces `path` when the block ends without an error."""
     path = Path(path)
     _make_folder(path.parent)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         yield temporary
         if path.is_dir() and not temporary.is_dir():
-            raise InputError("cannot write a file here, the path is a folder", file=path, remedy="give a file name")
+            raise InputError("cannot write the file: the path is a folder", file=path, remedy="give a file name")
         temporary.replace(path)
     finally:
         if temporary.is_file():
@@ -38,22 +38,22 @@ def replacing(path: str | Path) -> Iterator[Path]:
 
 
 def write_text(path: str | Path, text: str) -> Path:
-    """Write a text file in one step."""
+    """Write a text file atomically."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
     return Path(path)
 
 
 def write_json(path: str | Path, body: Any) -> Path:
-    """Write a JSON file in one step."""
+    """Write a JSON file atomically."""
     return write_text(path, json.dumps(body, indent=1, ensure_ascii=False) + "\n")
 
 
 @contextmanager
 def replacing_folder(path: str | Path, *, ours: Callable[[Path], bool]) -> Iterator[Path]:
-    """A temporary folder to fill; it takes the place of `path` when the block ends well.
+    """A temporary folder to fill; it replaces `path` when the block ends without an error.
 
-    An existing folder is replaced only when `ours` recognises it: nobody's other files are lost.
+    An existing folder is replaced only if `ours` recognises it, so that no other files are lost.
     """
     path = Path(path)
     check_replaceable(path, ours)
@@ -78,17 +78,17 @@ def _make_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(
-            f"cannot create this folder: {error.strerror}", file=path, remedy="give a place that can be written to"
+            f"cannot create the folder: {error.strerror}", file=path, remedy="give a path that you can write to"
         ) from error
 
 
 def check_replaceable(path: Path, ours: Callable[[Path], bool]) -> None:
-    """Refuse a place that holds something that `ours` does not recognise; to be called before long work."""
+    """Refuse a path with contents that `ours` does not recognise; call this before a long computation."""
     if path.exists() and not (path.is_dir() and (not any(path.iterdir()) or ours(path))):
         raise InputError(
-            "this place is taken by something that is not ours to replace",
+            "the path exists and was not written by tefm",
             file=path,
-            remedy="give a new folder, or move what is there",
+            remedy="give a new folder, or move the existing one",
         )
 
 
@@ -98,7 +98,7 @@ def sha256(path: Path) -> str:
 
 
 def write_manifest(folder: Path, kind: str, **facts: Any) -> None:
-    """Seal a folder: its kind, facts about it, and a hash of every file in it."""
+    """Write the manifest of a folder: its kind, facts about it, and a hash of every file in it."""
     parts = {
         str(path.relative_to(folder)): sha256(path)
         for path in sorted(folder.rglob("*"))
@@ -108,27 +108,29 @@ def write_manifest(folder: Path, kind: str, **facts: Any) -> None:
 
 
 def read_manifest(folder: str | Path, kind: str) -> dict[str, Any]:
-    """Check that `folder` is a whole and unchanged `kind`, and return its manifest."""
+    """Check that `folder` is a complete and unchanged `kind`, and return its manifest."""
     folder = Path(folder)
     path = folder / MANIFEST
     if not folder.is_dir() or not path.is_file():
         raise ArtefactError(
-            f"this is no saved {kind}: it has no {MANIFEST}", file=folder, remedy="give the folder that `save` wrote"
+            f"not a saved {kind}: there is no {MANIFEST}", file=folder, remedy="give the folder that `save` wrote"
         )
     try:
         manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        found, parts = manifest["kind"], dict(manifest["parts"])
+        actual, parts = manifest["kind"], dict(manifest["parts"])
     except (ValueError, KeyError, TypeError) as error:
         raise ArtefactError("the manifest is damaged", file=path, remedy="save the folder again") from error
-    if found != kind:
-        raise ArtefactError(f"this holds a {found}, not a {kind}", file=folder, remedy=f"give a folder with a {kind}")
+    if actual != kind:
+        raise ArtefactError(
+            f"the folder is a saved {actual}, not a {kind}", file=folder, remedy=f"give the folder of a {kind}"
+        )
     for name, digest in parts.items():
         part = folder / name
         if not part.is_file():
-            raise ArtefactError("a part is missing", file=part, remedy="copy the whole folder, or save it again")
+            raise ArtefactError("a file is missing", file=part, remedy="copy the whole folder, or save it again")
         if sha256(part) != digest:
             raise ArtefactError(
-                "a part was changed or damaged after it was saved (its hash differs)",
+                "the file was changed or damaged after it was saved (its hash differs)",
                 file=part,
                 remedy="copy the folder again, or save it again",
             )
@@ -136,7 +138,7 @@ def read_manifest(folder: str | Path, kind: str) -> dict[str, Any]:
 
 
 def is_whole(folder: Path, kind: str) -> bool:
-    """Whether `folder` holds a whole and unchanged `kind`."""
+    """Whether `folder` is a complete and unchanged `kind`."""
     try:
         read_manifest(folder, kind)
     except ArtefactError:

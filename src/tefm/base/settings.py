@@ -1,16 +1,17 @@
-"""What all configs share: frozen, validated where they enter, with an error that names the setting."""
+"""The base of all configs: frozen, validated on input, with errors that name the setting."""
 
 from __future__ import annotations
 
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import ErrorDetails
 
 from tefm.base.errors import SettingsError, did_you_mean
 
-#: The defaults, or what the paper says.
+#: The defaults, or the paper's settings.
 Preset = Literal["default", "paper"]
-#: What each preset changes; `default` changes nothing, and needs no saying.
+#: What each preset changes; `default` changes nothing and is not listed.
 Presets = dict[str, dict[str, Any]]
 
 
@@ -21,24 +22,38 @@ class Settings(BaseModel):
 
     @classmethod
     def checked(cls, settings: dict[str, Any]) -> Self:
-        """A config out of plain values, with an error that names the setting."""
+        """A config from plain values; an invalid one raises an error that names the setting."""
         try:
             return cls.model_validate(settings)
         except ValidationError as error:
-            # a misspelled name comes first: it explains the one that is missing
-            found = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
-            name = ".".join(str(part) for part in found["loc"])
-            if found["type"] == "extra_forbidden":
-                remedy = did_you_mean(str(found["loc"][-1]), cls.model_fields) if len(found["loc"]) == 1 else None
+            details, name = first_error(error)
+            if details["type"] == "extra_forbidden":
+                path = details["loc"]
+                remedy = did_you_mean(str(path[-1]), cls.model_fields) if len(path) == 1 else None
                 raise SettingsError(f"there is no setting {name!r}", remedy=remedy) from error
             if not name:
-                problem, _, remedy = found["msg"].removeprefix("Value error, ").partition(" → ")
-                raise SettingsError(problem, remedy=remedy or None) from error
-            raise SettingsError(f"setting {name!r}: {found['msg']}", value=found["input"]) from error
+                problem, remedy = problem_and_remedy(details)
+                raise SettingsError(problem, remedy=remedy) from error
+            raise SettingsError(f"setting {name!r}: {details['msg']}", value=details["input"]) from error
+
+
+def first_error(error: ValidationError) -> tuple[ErrorDetails, str]:
+    """The details to report, and the name of the setting (empty for a check of the whole config).
+
+    A misspelled name comes first, because it explains a missing one.
+    """
+    details = min(error.errors(), key=lambda details: details["type"] != "extra_forbidden")
+    return details, ".".join(str(part) for part in details["loc"])
+
+
+def problem_and_remedy(details: ErrorDetails) -> tuple[str, str | None]:
+    """The message of a validator in this package, which puts the remedy after an arrow."""
+    problem, _, remedy = details["msg"].removeprefix("Value error, ").partition(" → ")
+    return problem, remedy or None
 
 
 class StageSettings(Settings):
-    """The base of the configs that have named sets of settings beside their defaults.
+    """The base of the configs that have presets: named sets of settings besides the defaults.
 
     >>> class Oven(StageSettings):
     ...     degrees: int = 180
@@ -52,8 +67,8 @@ class StageSettings(Settings):
 
     @classmethod
     def preset(cls, name: Preset, **changes: Any) -> Self:
-        """A named set of settings, with changes on top."""
+        """The settings of a preset, with changes on top."""
         presets: Presets = {"default": {}, **cls.PRESETS}
         if name not in presets:
-            raise SettingsError("there is no such preset", value=name, remedy=f"one of: {', '.join(presets)}")
+            raise SettingsError("not a valid preset", value=name, remedy=f"choose one of: {', '.join(presets)}")
         return cls.checked({**presets[name], **changes})

@@ -1,7 +1,7 @@
-"""What users do today, on the same sequences and the same splits as our own model.
+"""Conventional models on the same sequences and the same split as our own: what users would fit without it.
 
-`compare` fits any of them and scores the test part once: the commonest class (`majority`), logistic regressions of text
-and of slots (`linear`), LightGBM and XGBoost (`boosted`), a Set Transformer over the records (`set_transformer`), and
-TabPFN (`tabpfn`). `inputs` is what they read, `choice` how validation picks their settings. Each fit tries four to six
-settings, no model more than another. `tabular` compares the two that `tefm fit` shows.
+`compare` fits baselines and scores the test part once; `tabular` names the two that `tefm fit` compares with, LightGBM
+(`boosted`) and logistic regression (`linear`). `inputs` is what they are given, `choice` how validation picks their
+settings. Each fit tries four to six settings, no model more than another. The paper's other baselines are in
+`bench/baselines`.
 """

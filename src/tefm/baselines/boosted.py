@@ -1,95 +1,79 @@
-"""Boosted trees on the slots of a sequence: LightGBM and XGBoost.
+"""Boosted trees on the slots of a sequence: LightGBM.
 
-Settings, chosen on validation (6 each), categories without an order in both; trees are added until the validation loss
-has not fallen for 50, at most 2,000; every tree sees 80% of the rows and half of the columns.
-LightGBM: 15, 7 or 31 leaves, learning rate 0.04 or 0.1, the rest as the code ceiling has it (whose setting is the
-first). XGBoost: depth 4, 3 or 6, the same two learning rates, a leaf's weight of 1 or more.
+Six settings, chosen on validation: 15, 7 or 31 leaves, learning rate 0.04 or 0.1; the rest is as in the code ceiling
+(whose own setting is the first). Categories are unordered. Trees are added until the validation loss has not fallen for
+50 trees, at most 2,000; every tree sees 80% of the rows and half of the columns.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-import numpy as np
+from numpy.typing import NDArray
 
 from tefm.base.errors import MissingExtraError
-from tefm.baselines.choice import Chosen, Examples, Fitted, Numbers, Task, choose
+from tefm.baselines.choice import Chosen, Examples, Fitted, Numbers, Task, choose, stopping_examples
 from tefm.baselines.inputs import Features
 
 PATIENCE, TREES = 50, 2_000
-LEAVES, DEPTHS, RATES = (15, 7, 31), (4, 3, 6), (0.04, 0.1)
+LEAVES, RATES = (15, 7, 31), (0.04, 0.1)
+
+Settings = Mapping[str, Any]
+#: Rows of features and the class of each.
+Labelled = tuple[NDArray[Any], Numbers]
 
 
 def fit_lightgbm(train: Examples[Features], validation: Examples[Features], task: Task) -> Chosen:
-    """LightGBM, stopped and chosen on validation."""
+    """LightGBM, with early stopping and settings chosen on validation."""
     try:
         from lightgbm import LGBMClassifier, early_stopping
     except ImportError as error:
         raise MissingExtraError("this baseline needs LightGBM", remedy="pip install 'tefm[baselines]'") from error
     from tefm.codes.ceiling import LIGHTGBM
 
-    seen, places_N = train.seen
-    judged, judged_places_N = _stopping(validation, seen)
+    def fit(settings: Settings, learn: Labelled, stop: Labelled) -> tuple[Any, int]:
+        model = LGBMClassifier(**{**LIGHTGBM, **settings, "n_estimators": TREES, "random_state": task.seed})
+        with warnings.catch_warnings():
+            # its successors eval_X and eval_y are missing from earlier versions
+            warnings.filterwarnings("ignore", message="The argument 'eval_set' is deprecated")
+            model.fit(
+                *learn,
+                eval_set=[stop],
+                categorical_feature=train.inputs.of_kind("category"),
+                callbacks=[early_stopping(PATIENCE, verbose=False)],
+            )
+        return model, int(model.best_iteration_)
 
-    def candidates() -> Iterator[tuple[Fitted, dict[str, Any]]]:
-        for leaves in LEAVES:
-            for rate in RATES:
-                tried: dict[str, Any] = {"num_leaves": leaves, "learning_rate": rate}
-                model = LGBMClassifier(**{**LIGHTGBM, **tried, "n_estimators": TREES, "random_state": task.seed})
-                with warnings.catch_warnings():
-                    # its successors eval_X and eval_y are missing from the versions before
-                    warnings.filterwarnings("ignore", message="The argument 'eval_set' is deprecated")
-                    model.fit(
-                        train.inputs.x_NF,
-                        places_N,
-                        eval_set=[(judged.x_NF, judged_places_N)],
-                        categorical_feature=train.inputs.of_kind("category"),
-                        callbacks=[early_stopping(PATIENCE, verbose=False)],
-                    )
-                yield _fitted(model, seen, task), {**tried, "trees": int(model.best_iteration_)}
-
-    return choose(candidates(), validation, task)
+    grid = [{"num_leaves": leaves, "learning_rate": rate} for leaves in LEAVES for rate in RATES]
+    return choose_trees(grid, fit, train, validation, task)
 
 
-def fit_xgboost(train: Examples[Features], validation: Examples[Features], task: Task) -> Chosen:
-    """XGBoost, stopped and chosen on validation."""
-    try:
-        from xgboost import XGBClassifier
-    except ImportError as error:
-        raise MissingExtraError("this baseline needs XGBoost", remedy="pip install 'tefm[baselines]'") from error
+def choose_trees(
+    grid: Sequence[Settings],
+    fit: Callable[[Settings, Labelled, Labelled], tuple[Any, int]],
+    train: Examples[Features],
+    validation: Examples[Features],
+    task: Task,
+) -> Chosen:
+    """The best boosted trees of a grid of settings.
 
-    seen, places_N = train.seen
-    judged, judged_places_N = _stopping(validation, seen)
+    `fit` takes settings, the rows to learn from and the rows for early stopping; it returns a model and its number of
+    trees.
+    """
+    seen, positions_N = train.seen
+    stopping, stopping_positions_N = stopping_examples(validation, seen)
 
-    def candidates() -> Iterator[tuple[Fitted, dict[str, Any]]]:
-        for depth in DEPTHS:
-            for rate in RATES:
-                tried: dict[str, Any] = {"max_depth": depth, "learning_rate": rate}
-                model = XGBClassifier(
-                    **tried,
-                    n_estimators=TREES,
-                    subsample=0.8,
-                    colsample_bytree=0.5,
-                    tree_method="hist",
-                    enable_categorical=True,
-                    feature_types=["c" if kind == "category" else "q" for kind in train.inputs.kinds],
-                    early_stopping_rounds=PATIENCE,
-                    eval_metric="logloss" if len(seen) == 2 else "mlogloss",
-                    random_state=task.seed,
-                )
-                model.fit(train.inputs.x_NF, places_N, eval_set=[(judged.x_NF, judged_places_N)], verbose=False)
-                yield _fitted(model, seen, task), {**tried, "trees": int(model.best_iteration) + 1}
+    def candidates() -> Iterator[tuple[Fitted, Settings]]:
+        for settings in grid:
+            model, trees = fit(settings, (train.inputs.x_NF, positions_N), (stopping.x_NF, stopping_positions_N))
+            yield Fitted(partial(_predict, model), seen, task.classes), {**settings, "trees": trees}
 
     return choose(candidates(), validation, task)
 
 
-def _stopping(validation: Examples[Features], seen: Numbers) -> tuple[Features, Numbers]:
-    """What stopping is decided on: neither library takes classes that it has not learned."""
-    known_N = np.isin(validation.labels_N, seen)
-    return validation.inputs[known_N], np.searchsorted(seen, validation.labels_N[known_N])
-
-
-def _fitted(model: Any, seen: Numbers, task: Task) -> Fitted:
-    return Fitted(lambda inputs: model.predict_proba(inputs.x_NF), seen, task.classes)
+def _predict(model: Any, inputs: Features) -> NDArray[Any]:
+    p_NQ: NDArray[Any] = model.predict_proba(inputs.x_NF)
+    return p_NQ

@@ -1,7 +1,7 @@
 """How validation picks among fitted models; the same rule for every baseline.
 
-Of two classes the highest AUROC wins, of several (or where validation lacks a class) the lowest log-loss; ties go to
-the lower log-loss, then to the setting that is named first.
+With two classes the highest AUROC wins, with more (or where validation lacks a class) the lowest log-loss. Ties go to
+the lower log-loss, then to the setting that was tried first.
 
 Shapes: N sequences, Q classes.
 """
@@ -21,39 +21,39 @@ Numbers = NDArray[np.int64]
 Probabilities = NDArray[np.float64]
 Inputs = TypeVar("Inputs")
 
-#: A probability below this costs as much as this one, so that one confident error does not decide a choice.
+#: Lower probabilities count as this one, so that one confident error does not decide a choice.
 LEAST = 1e-6
-#: Steps that a network is given; it stops long before.
+#: The most training steps of a network; early stopping ends it long before.
 STEPS = 2_000
 
 
 @dataclass(frozen=True)
 class Task:
-    """What a model is told beside the sequences."""
+    """What a model needs to know apart from the sequences."""
 
-    #: how many classes there are, whether training has all of them or not
+    #: number of classes, whether or not all of them occur in training
     classes: int
-    #: of two, the class that AUROC is about
+    #: with two classes, the one that AUROC is about
     positive: int = 1
     seed: int = 0
-    #: for the models that use one: "cpu", "cuda", … ; None takes a GPU where there is one
+    #: for models that use one: "cpu", "cuda", … ; None picks a GPU if there is one
     device: str | None = None
-    #: of the models that learn step by step, at most
+    #: the most training steps, for models that learn step by step
     steps: int = STEPS
 
 
 @dataclass(frozen=True, eq=False)
 class Examples(Generic[Inputs]):
-    """Sequences as a model reads them, with their class numbers."""
+    """Sequences as a model is given them, with their class numbers."""
 
     inputs: Inputs
     labels_N: Numbers
 
     @property
     def seen(self) -> tuple[Numbers, Numbers]:
-        """The class numbers that occur, and each label as a place among them."""
-        classes, places_N = np.unique(self.labels_N, return_inverse=True)
-        return classes, places_N
+        """The class numbers that occur, and each label as a position among them."""
+        classes, positions_N = np.unique(self.labels_N, return_inverse=True)
+        return classes, positions_N
 
 
 class Model(Protocol):
@@ -64,7 +64,7 @@ class Model(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """A model of the classes that training has; its probabilities have a column for every class."""
+    """A model of the classes that occur in training; its probabilities have a column for every class."""
 
     predict: Callable[[Any], NDArray[Any]]
     seen: Numbers
@@ -73,7 +73,7 @@ class Fitted:
     def predict_proba(self, inputs: Any) -> Probabilities:
         p_NQ = np.zeros((len(inputs), self.classes))
         p_NQ[:, self.seen] = self.predict(inputs)
-        p_NQ /= p_NQ.sum(axis=1, keepdims=True)  # libraries that answer in single precision are a little off
+        p_NQ /= p_NQ.sum(axis=1, keepdims=True)  # single-precision libraries are slightly off
         return p_NQ
 
 
@@ -83,9 +83,9 @@ class Chosen:
 
     model: Model
     settings: Mapping[str, Any]
-    #: what it says about the validation sequences
+    #: its probabilities for the validation sequences
     validation_NQ: Probabilities
-    #: smaller is better: negative AUROC (0 where it does not count), log-loss
+    #: lower is better: negative AUROC (0 where it is not used), then log-loss
     rank: tuple[float, float]
     #: every setting that was tried, with its AUROC and log-loss on validation
     tried: tuple[Mapping[str, Any], ...]
@@ -95,7 +95,7 @@ class Chosen:
 
 
 def choose(candidates: Iterable[tuple[Model, Mapping[str, Any]]], validation: Examples[Any], task: Task) -> Chosen:
-    """The best of models, each with its settings."""
+    """The candidate that does best on validation; each comes with its settings."""
     ranked, tried = [], []
     for model, settings in candidates:
         p_NQ = model.predict_proba(validation.inputs)
@@ -106,8 +106,17 @@ def choose(candidates: Iterable[tuple[Model, Mapping[str, Any]]], validation: Ex
     return Chosen(model, settings, p_NQ, rank, tuple(tried))
 
 
+def stopping_examples(validation: Examples[Any], seen: Numbers) -> tuple[Any, Numbers]:
+    """The validation inputs that early stopping is measured on, with their labels as positions among `seen`.
+
+    Classes that training lacks are left out: a model cannot learn them.
+    """
+    seen_N = np.isin(validation.labels_N, seen)
+    return validation.inputs[seen_N], np.searchsorted(seen, validation.labels_N[seen_N])
+
+
 def auroc_of(p_NQ: Probabilities, labels_N: Numbers, task: Task) -> float | None:
-    """The AUROC, None where it is not defined."""
+    """The AUROC; None where it is not defined."""
     names = tuple(map(str, range(task.classes)))
     return score(p_NQ, labels_N, names, positive=task.positive, resamples=0).auroc.to_dict()["value"]
 

@@ -1,6 +1,6 @@
-"""What a baseline reads of sequences: one row of features each, or all records of each as a set.
+"""What a baseline is given of a sequence: one row of features, or all of its records.
 
-Needs nothing but numpy, so that it also works where the table libraries are missing.
+Needs only numpy, so it also works without the table libraries.
 
 Shapes: N records or sequences, D slots, F features, L records of the longest sequence.
 """
@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 
 from tefm.base.errors import InputError, SettingsError
 from tefm.records.layout import Layout, SlotKind
+from tefm.records.sequences import Sequences
 
 Kind = Literal["last", "history", "flat"]
 
 
 class Ordered(Protocol):
-    """Row numbers, sequence after sequence: `tefm.records.sequences.Sequences`, or what else has these two."""
+    """Row numbers, sequence after sequence: `tefm.records.sequences.Sequences`, or anything with these two."""
 
     @property
     def rows(self) -> NDArray[np.int64]: ...
@@ -33,7 +34,7 @@ class Ordered(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """One row per sequence, and what each column holds."""
+    """One row per sequence, and the kind of each column."""
 
     x_NF: NDArray[Any]
     kinds: tuple[SlotKind, ...]
@@ -44,82 +45,81 @@ class Features:
     def __getitem__(self, which: NDArray[Any]) -> Features:
         return Features(self.x_NF[which], self.kinds)
 
-    def of_kind(self, wanted: SlotKind) -> list[int]:
+    def of_kind(self, kind: SlotKind) -> list[int]:
         """The columns of one kind."""
-        return [column for column, kind in enumerate(self.kinds) if kind == wanted]
+        return [column for column, other in enumerate(self.kinds) if other == kind]
 
 
 @dataclass(frozen=True, eq=False)
 class Records:
-    """The records of every sequence, in order: rows of one table that is never copied."""
+    """The records of every sequence, in order: rows of one table, which is never copied."""
 
     slots_ND: NDArray[Any]
     layout: Layout
-    rows: NDArray[np.int64]
-    starts: NDArray[np.int64]
+    #: row numbers of `slots_ND`
+    sequences: Sequences
 
     def __len__(self) -> int:
-        return len(self.starts) - 1
+        return len(self.sequences)
 
     def __getitem__(self, which: NDArray[Any]) -> Records:
-        chosen = np.flatnonzero(which) if which.dtype == bool else which
-        lengths = np.diff(self.starts)[chosen]
-        starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-        moved = np.repeat(self.starts[chosen] - starts[:-1], lengths)
-        return Records(self.slots_ND, self.layout, self.rows[moved + np.arange(starts[-1])], starts)
+        return Records(self.slots_ND, self.layout, self.sequences.select(which))
 
     @property
-    def lengths(self) -> NDArray[np.int64]:
-        return np.diff(self.starts)
+    def x_ND(self) -> NDArray[Any]:
+        """The slots of the records, sequence after sequence."""
+        x_ND: NDArray[Any] = self.slots_ND[self.sequences.rows]
+        return x_ND
 
     @property
     def from_end(self) -> NDArray[np.int64]:
-        """Of each record, how many of its sequence come after it."""
-        return np.repeat(self.starts[1:], self.lengths) - np.arange(len(self.rows)) - 1
+        """For each record, how many of its sequence come after it."""
+        sequences = self.sequences
+        return np.repeat(sequences.starts[1:], sequences.lengths) - np.arange(len(sequences.rows)) - 1
 
 
 def records_of(slots_ND: NDArray[Any], sequences: Ordered, layout: Layout) -> Records:
-    """The records of sequences, once it is known that they fit the layout."""
+    """The records of sequences, after checking that they fit the layout."""
     if slots_ND.shape[1] != layout.width:
         raise InputError(
             f"these records have {slots_ND.shape[1]} slots, not {layout.width}",
             remedy="give the layout of the vectoriser that made them",
         )
-    return Records(slots_ND, layout, sequences.rows, sequences.starts)
+    return Records(slots_ND, layout, Sequences(sequences.rows, sequences.starts))
 
 
 def sequence_features(records: Records, kind: Kind) -> Features:
     """One row per sequence.
 
     `last`: the slots of its last record. `history`: these, the mean of each slot over its records (as a share of the
-    slot's size; of a flag, how often it is on), and the number of records. `flat`: the slots of all records side by
+    slot's size; for a flag, how often it is on), and the number of records. `flat`: the slots of all records side by
     side, the last record at the end and 0 (absent) in front of shorter sequences; meant for windows.
 
     >>> from tefm.records.layout import Slot
     >>> x = np.array([[1, 0], [3, 1], [4, 1]], dtype=np.uint8)
     >>> layout = Layout((Slot("age", "number", 4), Slot("dx", "flag", 1, "428")))
-    >>> records = Records(x, layout, np.arange(3), np.array([0, 2, 3]))
+    >>> records = Records(x, layout, Sequences(np.arange(3), np.array([0, 2, 3])))
     >>> sequence_features(records, "history").x_NF.tolist()
     [[3.0, 1.0, 0.5, 0.5, 2.0], [4.0, 1.0, 1.0, 1.0, 1.0]]
     >>> sequence_features(records, "flat").x_NF.tolist()
     [[1, 0, 3, 1], [0, 0, 4, 1]]
     """
     if kind not in get_args(Kind):
-        raise SettingsError("there are no such features", value=kind, remedy=f"choose one of {get_args(Kind)}")
-    layout, lengths_N = records.layout, records.lengths
-    slots = tuple(slot.kind for slot in layout.slots)
-    last_ND = records.slots_ND[records.rows[records.starts[1:] - 1]]
+        raise SettingsError("not a valid kind of features", value=kind, remedy=f"choose one of {get_args(Kind)}")
+    layout, sequences = records.layout, records.sequences
+    slot_kinds = tuple(slot.kind for slot in layout.slots)
+    last_ND = records.slots_ND[sequences.last]
     if kind == "last":
-        return Features(last_ND, slots)
-    all_ND = records.slots_ND[records.rows]
+        return Features(last_ND, slot_kinds)
+    all_ND = records.x_ND
     if kind == "flat":
-        longest = int(lengths_N.max())
+        longest = int(sequences.lengths.max())
         flat_NLD = np.zeros((len(records), longest, layout.width), dtype=all_ND.dtype)
-        flat_NLD[np.repeat(np.arange(len(records)), lengths_N), longest - 1 - records.from_end] = all_ND
-        return Features(flat_NLD.reshape(len(records), longest * layout.width), slots * longest)
-    first = records.starts[:-1]
-    means_ND = np.add.reduceat(all_ND / layout.sizes_D.astype(np.float32), first, axis=0) / lengths_N[:, None]
-    # counts of presence and largest buckets, added to these, were no better on validation (Diabetes130, splits 20, 21)
-    x_NF = np.hstack([last_ND, means_ND, lengths_N[:, None]], dtype=np.float32)
+        flat_NLD[sequences.sequence_N, longest - 1 - records.from_end] = all_ND
+        return Features(flat_NLD.reshape(len(records), longest * layout.width), slot_kinds * longest)
+    lengths_N1 = sequences.lengths[:, None]
+    means_ND = np.add.reduceat(all_ND / layout.sizes_D.astype(np.float32), sequences.starts[:-1], axis=0) / lengths_N1
+    # adding counts of presence and largest buckets did not help on validation (Diabetes130, splits 20, 21)
+    x_NF = np.hstack([last_ND, means_ND, lengths_N1], dtype=np.float32)
     number: SlotKind = "number"
-    return Features(x_NF, slots + (number,) * (x_NF.shape[1] - layout.width))
+    return Features(x_NF, slot_kinds + (number,) * (x_NF.shape[1] - layout.width))

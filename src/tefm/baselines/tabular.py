@@ -1,4 +1,4 @@
-"""The two comparisons that stand beside every fitted model: LightGBM and logistic regression on the raw slots."""
+"""The two comparisons of every fitted model: LightGBM and logistic regression on the raw slots."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tefm.baselines.compare import BaselineData, evaluate_baselines
+from tefm.baselines.compare import TABULAR, BaselineData, evaluate_baselines
 from tefm.baselines.inputs import Kind, Ordered
 from tefm.records.layout import Layout
 
@@ -21,11 +21,11 @@ def evaluate_tabular(
     parts: NDArray[np.str_],
     kinds: Sequence[Kind] = ("last", "history"),
     *,
-    models: Sequence[str] = ("lightgbm", "logistic"),
+    models: Sequence[str] = tuple(TABULAR),
     positive: int = 1,
     resamples: int = 1000,
     seed: int = 0,
 ) -> dict[str, dict[str, Any]]:
-    """`evaluate_baselines` of the models that read one row of slots per sequence."""
+    """`evaluate_baselines` of LightGBM and logistic regression, from plain arrays."""
     data = BaselineData(slots_ND, layout, sequences, labels, parts)
     return evaluate_baselines(data, models=models, kinds=kinds, positive=positive, resamples=resamples, seed=seed)

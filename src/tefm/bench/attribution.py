@@ -1,10 +1,10 @@
-"""The other ways to say which slots a prediction rests on: what the extractor is compared with.
+"""Other attribution methods, with which the extractor is compared.
 
-Every `by_…` returns a ranking of all slots of all records (higher is kept earlier), in favour of the predicted class:
-a slot that argues against it ranks low. Chance, mutual information and attention know no direction. What absent slots
-score means nothing. The same selection, coding and language model then judge every ranking alike.
+Every `by_…` returns a score for each slot of each record; higher scores are selected first. Scores are signed: a slot
+that argues against the predicted class ranks low. Chance, mutual information and attention have no sign. The scores of
+absent slots mean nothing. Every ranking is evaluated with the same selection, codes and language model.
 
-captum, shap and LightGBM do what they already do; they come with `pip install 'tefm[attribution]'`.
+captum, shap and LightGBM do the work; install them with `pip install 'tefm[attribution]'`.
 
 Shapes: S sequences, N records of all of them, D slots, Q classes, M input columns, P pairs of a record and a slot.
 """
@@ -32,14 +32,14 @@ from tefm.records.sequences import Sequences
 
 Scores = NDArray[np.float64]
 Labels = NDArray[np.integer[Any]]
-#: The model to explain: slots, how much of each is kept (0 to 1, with gradient), where sequences start → log p_SQ.
+#: The model to explain: slots, how much of each is kept (0 to 1, with gradient), starts of the sequences → log p_SQ.
 Explainable = Callable[[Tensor, Tensor, NDArray[np.integer[Any]]], Tensor]
 
-#: Records that go through a model at once: 4,096 × some 1,000 input columns are 16 MB.
+#: Records per batch: 4,096 × about 1,000 input columns are 16 MB.
 RECORDS = 4_096
-#: Points between "nothing kept" and "all kept" that integrated gradients are summed over.
+#: Points of the path from no slots to all slots that integrated gradients sum over.
 STEPS = 32
-#: A probability of 0 or 1 has no log-odds; nearer than this, none is told from certain.
+#: Probabilities are clipped this far from 0 and 1, which have no log-odds.
 LEAST = 1e-6
 
 
@@ -47,17 +47,17 @@ LEAST = 1e-6
 
 
 def by_mutual_information(training: Sequences, labels_S: Labels, sequences: Sequences) -> Scores:
-    """What each slot of the last record says about the label, over all training sequences: one order for all."""
-    # a slot is a small whole number whatever it stands for: counted, not smoothed
-    said_D = mutual_info_classif(training.last, labels_S, discrete_features=True)
-    return np.where(sequences.x_ND > 0, said_D, 0.0)
+    """The mutual information of each slot of the last record with the label: the same order for all sequences."""
+    # slots are small whole numbers, so they are counted, not smoothed
+    information_D = mutual_info_classif(training.last, labels_S, discrete_features=True)
+    return np.where(sequences.x_ND > 0, information_D, 0.0)
 
 
 # ---- by gradients ---------------------------------------------------------------------------------------------------
 
 
 def by_saliency(explainable: Explainable, sequences: Sequences, *, labels_S: Labels | None = None) -> Scores:
-    """How fast the log-odds of the predicted class rise with each slot, where all are kept."""
+    """The gradient of the log-odds of the predicted class for each slot, with all slots kept."""
     method = _library("captum.attr").Saliency
     return _by_gradient(explainable, sequences, labels_S, lambda f, keep_ND: method(f).attribute(keep_ND, abs=False))
 
@@ -65,7 +65,7 @@ def by_saliency(explainable: Explainable, sequences: Sequences, *, labels_S: Lab
 def by_integrated_gradients(
     explainable: Explainable, sequences: Sequences, *, labels_S: Labels | None = None, steps: int = STEPS
 ) -> Scores:
-    """The same, on average on the way from nothing kept to all kept."""
+    """The average gradient on the path from no slots to all slots."""
     method = _library("captum.attr").IntegratedGradients
     return _by_gradient(
         explainable, sequences, labels_S, lambda f, keep_ND: method(f).attribute(keep_ND, n_steps=steps), steps
@@ -79,7 +79,7 @@ def _by_gradient(
     attribute: Callable[[Callable[[Tensor], Tensor], Tensor], Tensor],
     copies: int = 1,
 ) -> Scores:
-    """A method of captum around the mask that keeps everything; it looks at so many copies of the records at once."""
+    """A captum method at the mask that keeps everything; it evaluates `copies` copies of the records at once."""
     labels_S = _predicted(explainable, sequences) if labels_S is None else labels_S
     scores_ND = np.zeros(sequences.x_ND.shape)
     for chosen in _batches(sequences, max(1, RECORDS // copies)):
@@ -92,7 +92,7 @@ def _by_gradient(
 
 
 def _odds_of(explainable: Explainable, sequences: Sequences, labels_S: Labels) -> Callable[[Tensor], Tensor]:
-    """Mask in, log-odds of the predicted classes out; several copies of the records may come one after another."""
+    """Mask in, log-odds of the predicted classes out; the mask may contain several copies of the records in a row."""
     x_ND, records = torch.from_numpy(sequences.x_ND), len(sequences.x_ND)
 
     def odds(keep_ND: Tensor) -> Tensor:
@@ -104,13 +104,13 @@ def _odds_of(explainable: Explainable, sequences: Sequences, labels_S: Labels) -
     return odds
 
 
-# ---- by a model that is made to be explained ------------------------------------------------------------------------
+# ---- by a model that is easy to explain ------------------------------------------------------------------------
 
 
 def by_lrp(plain: PlainNetwork, sequences: Sequences, *, labels_S: Labels | None = None) -> Scores:
     """Layer-wise relevance propagation (the epsilon rule) through a plain network; columns are summed per slot.
 
-    The network (`fit_plain`) reads one record, the last; the other records are explained as if each were the last.
+    The network (`fit_plain`) reads the last record only; the other records are explained as if each were the last.
     """
     lrp = _library("captum.attr").LRP(plain.layers)
     if labels_S is None:
@@ -126,7 +126,7 @@ def by_lrp(plain: PlainNetwork, sequences: Sequences, *, labels_S: Labels | None
 
 
 def by_attention(pool: AttentionPool, sequences: Sequences) -> Scores:
-    """How much a model that pools the present slots of a sequence (`fit_attention`) attends to each."""
+    """The attention that a model which pools the present slots of a sequence (`fit_attention`) gives to each."""
     scores_ND = np.zeros(sequences.x_ND.shape)
     with torch.no_grad():
         present = pool.present(sequences)
@@ -143,31 +143,33 @@ def by_tree_shap(
     labels_S: Labels | None = None,
     seed: int = 0,
 ) -> Scores:
-    """What is done today: LightGBM on the slots of the last record, and the SHAP values of its trees.
+    """The usual method: LightGBM on the slots of the last record, and the SHAP values of its trees.
 
     `labels` are those of the training sequences. The other records are explained as if each were the last.
     """
     if len(np.unique(labels)) < 2:
         raise InputError(
-            "the training sequences have one label only, and trees need two to tell apart",
+            "the training sequences have one label only, but trees need at least two",
             value=labels.tolist()[0] if len(labels) else None,
-            remedy="give training sequences of at least two classes",
+            remedy="use training sequences of at least two classes",
         )
     model = _library("lightgbm").LGBMClassifier(**LIGHTGBM, random_state=seed)
     unordered = [number for number, slot in enumerate(layout.slots) if slot.kind == "category"]
     model.fit(training.last, labels, categorical_feature=unordered)
     if labels_S is None:
         labels_S = model.predict(sequences.last)
-    # per class the slots and what is said without any; of two classes, only those of the second are given
-    given = model.predict(sequences.x_ND, pred_contrib=True).reshape(len(sequences.x_ND), -1, layout.width + 1)
-    values_NQD = given[:, :, :-1] if given.shape[1] > 1 else np.concatenate([-given, given], axis=1)[:, :, :-1]
-    of_class = {label: number for number, label in enumerate(model.classes_.tolist())}
-    class_N = np.array([of_class.get(label, -1) for label in labels_S.tolist()])[sequences.sequence_N]
-    # of a class that never came in training the trees know nothing
+    # one column per slot and one for the base value, per class; with two classes, LightGBM returns the second only
+    values_NQD = model.predict(sequences.x_ND, pred_contrib=True).reshape(len(sequences.x_ND), -1, layout.width + 1)
+    if values_NQD.shape[1] == 1:
+        values_NQD = np.concatenate([-values_NQD, values_NQD], axis=1)
+    values_NQD = values_NQD[:, :, :-1]
+    number_of = {label: number for number, label in enumerate(model.classes_.tolist())}
+    class_N = np.array([number_of.get(label, -1) for label in labels_S.tolist()])[sequences.sequence_N]
+    # the trees have no values for a class that does not occur in training
     return np.where(class_N[:, None] >= 0, values_NQD[np.arange(len(class_N)), class_N], 0.0)
 
 
-# ---- by asking about subsets ----------------------------------------------------------------------------------------
+# ---- by predicting subsets ------------------------------------------------------------------------------------------
 
 
 def by_shap(
@@ -178,27 +180,27 @@ def by_shap(
     labels_S: Labels | None = None,
     seed: int = 0,
 ) -> Scores:
-    """SHAP values of the log-odds over the present slots of each sequence; what is not kept is absent.
+    """SHAP values of the log-odds over the present slots of each sequence; dropped slots count as absent.
 
-    `samples` subsets are asked about per sequence: several times as many as it has present slots.
+    `samples` is the number of subsets per sequence; use several times the number of its present slots.
     """
     labels_S = _predicted(explainable, sequences) if labels_S is None else labels_S
     return _by_kernel(lambda copies, keep_ND: _log_p(explainable, copies, keep_ND), sequences, labels_S, samples, seed)
 
 
 def by_kernel_shap(
-    judge: MaskedModel,
+    masked_model: MaskedModel,
     sequences: Sequences,
     samples: int = 1_000,
     *,
     labels_S: Labels | None = None,
     seed: int = 0,
 ) -> Scores:
-    """The same, asking the language model itself: `samples` questions per sequence."""
-    labels_S = judge.decide(judge(sequences)) if labels_S is None else labels_S
+    """SHAP values of the language model itself, which predicts `samples` subsets per sequence."""
+    labels_S = masked_model.decide(masked_model(sequences)) if labels_S is None else labels_S
 
     def log_p(copies: Sequences, keep_ND: Keep) -> Tensor:
-        return torch.from_numpy(np.log(np.clip(judge(copies, keep_ND), LEAST, 1 - LEAST)))
+        return torch.from_numpy(np.log(np.clip(masked_model(copies, keep_ND), LEAST, 1 - LEAST)))
 
     return _by_kernel(log_p, sequences, labels_S, samples, seed)
 
@@ -210,13 +212,13 @@ def _by_kernel(
     explainer = _library("shap").KernelExplainer
     scores_ND = np.zeros(sequences.x_ND.shape)
     for number in range(len(sequences)):
-        one = sequences.select(np.array([number]))
-        row_P, slot_P = np.nonzero(one.x_ND)
+        sequence = sequences.select(np.array([number]))
+        row_P, slot_P = np.nonzero(sequence.x_ND)
         if not len(row_P):
             continue
-        odds = _odds_of_subsets(log_p, one, labels_S[number : number + 1])
+        odds = _odds_of_subsets(log_p, sequence, labels_S[number : number + 1])
         with _numpy_seed(seed + number):
-            # no selection of a few features first (l1_reg): all slots are to be ranked
+            # l1_reg=0: rank all slots instead of selecting a few features first
             values_1P = explainer(odds, np.zeros((1, len(row_P)))).shap_values(
                 np.ones((1, len(row_P))), nsamples=samples, l1_reg=0, silent=True
             )
@@ -225,16 +227,16 @@ def _by_kernel(
 
 
 def _odds_of_subsets(
-    log_p: Callable[[Sequences, Keep], Tensor], one: Sequences, label_1: Labels
+    log_p: Callable[[Sequences, Keep], Tensor], sequence: Sequences, label_1: Labels
 ) -> Callable[[NDArray[Any]], Scores]:
-    """Subsets of the present slots of one sequence in (a 1 for each slot that is kept), log-odds of the label out."""
-    row_P, slot_P = np.nonzero(one.x_ND)
+    """Subsets of the present slots of one sequence in (1 for each slot that is kept), log-odds of the label out."""
+    row_P, slot_P = np.nonzero(sequence.x_ND)
 
     def odds(subsets_SP: NDArray[Any]) -> Scores:
         subsets = len(subsets_SP)
-        keep_SLD = np.zeros((subsets, *one.x_ND.shape), dtype=bool)
+        keep_SLD = np.zeros((subsets, *sequence.x_ND.shape), dtype=bool)
         keep_SLD[:, row_P, slot_P] = subsets_SP > 0.5
-        copies = one.select(np.zeros(subsets, dtype=np.int64))
+        copies = sequence.select(np.zeros(subsets, dtype=np.int64))
         odds_S: Scores = _log_odds(log_p(copies, np.concatenate(keep_SLD)), label_1.repeat(subsets)).double().numpy()
         return odds_S
 
@@ -242,7 +244,7 @@ def _odds_of_subsets(
 
 
 def by_greedy(
-    judge: MaskedModel,
+    masked_model: MaskedModel,
     sequences: Sequences,
     most: int,
     *,
@@ -251,39 +253,39 @@ def by_greedy(
 ) -> Scores:
     """The upper reference: forward selection by the language model, `most` slots per sequence (or per record).
 
-    Each step tries every present slot that is left together with those chosen, and takes the one that makes the
-    predicted label likeliest; all sequences take the step in one question. Slots never chosen rank below, by what
-    each does alone. It asks about `most` × present slots subsets per sequence.
+    Each step tries every remaining present slot together with those chosen so far, and chooses the one that makes the
+    predicted label most probable; one call of the model serves all sequences. Slots that are never chosen rank below,
+    by their effect alone. It predicts `most` × present slots subsets per sequence.
     """
-    labels_S = judge.decide(judge(sequences)) if labels_S is None else labels_S
+    labels_S = masked_model.decide(masked_model(sequences)) if labels_S is None else labels_S
     chosen_ND = np.zeros(sequences.x_ND.shape, dtype=bool)
-    nothing_S = judge(sequences, chosen_ND)[np.arange(len(sequences)), labels_S]
+    nothing_S = masked_model(sequences, chosen_ND)[np.arange(len(sequences)), labels_S]
     scores_ND = np.zeros(sequences.x_ND.shape)
     for step in range(most):
         row_P, slot_P = np.nonzero((sequences.x_ND > 0) & ~chosen_ND)
         if not len(row_P):
             break
-        of_P = sequences.sequence_N[row_P]
-        tried = sequences.select(of_P)
-        keep_ND = chosen_ND[sequences.places(of_P)]
-        keep_ND[tried.starts[:-1] + row_P - sequences.starts[of_P], slot_P] = True
-        p_P = judge(tried, keep_ND)[np.arange(len(of_P)), labels_S[of_P]]
+        sequence_P = sequences.sequence_N[row_P]
+        tried = sequences.select(sequence_P)
+        keep_ND = chosen_ND[sequences.places(sequence_P)]
+        keep_ND[tried.starts[:-1] + row_P - sequences.starts[sequence_P], slot_P] = True
+        p_P = masked_model(tried, keep_ND)[np.arange(len(sequence_P)), labels_S[sequence_P]]
         if step == 0:
-            scores_ND[row_P, slot_P] = p_P - nothing_S[of_P]  # at most 1
-        group_P = of_P if over == "sequence" else row_P
+            scores_ND[row_P, slot_P] = p_P - nothing_S[sequence_P]  # at most 1
+        group_P = sequence_P if over == "sequence" else row_P
         best_first = np.lexsort((-p_P, group_P))
         _, first = np.unique(group_P[best_first], return_index=True)
-        taken = best_first[first]
-        chosen_ND[row_P[taken], slot_P[taken]] = True
-        scores_ND[row_P[taken], slot_P[taken]] = 1 + most - step  # at least 2
+        best = best_first[first]
+        chosen_ND[row_P[best], slot_P[best]] = True
+        scores_ND[row_P[best], slot_P[best]] = 1 + most - step  # at least 2
     return scores_ND
 
 
-# ---- what they share ------------------------------------------------------------------------------------------------
+# ---- shared helpers -------------------------------------------------------------------------------------------------
 
 
 def _batches(sequences: Sequences, records: int) -> Iterator[NDArray[np.int64]]:
-    """The numbers of the sequences, in batches of about so many records."""
+    """The numbers of the sequences, in batches of about `records` records."""
     batch_S = sequences.starts[:-1] // records
     for batch in np.unique(batch_S):
         yield np.flatnonzero(batch_S == batch)
@@ -292,11 +294,11 @@ def _batches(sequences: Sequences, records: int) -> Iterator[NDArray[np.int64]]:
 @torch.no_grad()
 def _log_p(explainable: Explainable, sequences: Sequences, keep_ND: Keep) -> Tensor:
     """The log-probabilities of the classes."""
-    found = []
+    parts = []
     for chosen in _batches(sequences, RECORDS):
-        part, keep = sequences.select(chosen), keep_ND[sequences.places(chosen)]
-        found.append(explainable(torch.from_numpy(part.x_ND), torch.from_numpy(keep).float(), part.starts).cpu())
-    return torch.cat(found)
+        batch, keep = sequences.select(chosen), keep_ND[sequences.places(chosen)]
+        parts.append(explainable(torch.from_numpy(batch.x_ND), torch.from_numpy(keep).float(), batch.starts).cpu())
+    return torch.cat(parts)
 
 
 def _predicted(explainable: Explainable, sequences: Sequences) -> Labels:
@@ -320,12 +322,14 @@ def _library(name: str) -> Any:
         return import_module(name)
     except ImportError as error:
         library = name.partition(".")[0]
-        raise MissingExtraError(f"this ranking needs {library}", remedy="pip install 'tefm[attribution]'") from error
+        raise MissingExtraError(
+            f"this attribution method needs {library}", remedy="pip install 'tefm[attribution]'"
+        ) from error
 
 
 @contextmanager
 def _numpy_seed(seed: int) -> Iterator[None]:
-    """shap draws from numpy's global generator: it is seeded, and left as it was found."""
+    """Seed numpy's global generator, which shap uses, and restore its state afterwards."""
     state = np.random.get_state()
     np.random.seed(seed % 2**32)
     try:

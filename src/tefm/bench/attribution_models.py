@@ -1,6 +1,7 @@
-"""Two small models made to be explained: they learn the language model's probabilities, and say how they got there.
+"""Two small models that are easy to explain and learn the language model's probabilities.
 
-A plain network for layer-wise relevance, which knows no norms, skips or attention; and attention over present slots.
+A plain network for layer-wise relevance propagation, which cannot handle norms, skips or attention; and attention over
+present slots.
 
 Shapes: S sequences, N records, D slots, Q classes, M input columns, P pairs of a record and a slot, H width.
 """
@@ -17,15 +18,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from tefm.base.training import KeepBest
 from tefm.codes.network import SlotInput, mlp
 from tefm.records.layout import Layout
 from tefm.records.sequences import Sequences
 
 WIDTH = 64
 EPOCHS, BATCH, LEARNING_RATE, WEIGHT_DECAY = 30, 64, 2e-3, 1e-2
-#: Share of the training sequences on which the best epoch is chosen.
+#: The share of the training sequences that chooses the best epoch.
 HELD_OUT = 0.1
-#: Records are told apart by how far they are from the last one, up to this far.
+#: Records are distinguished by their distance from the last one, up to this far.
 FARTHEST = 8
 
 
@@ -48,7 +50,7 @@ class PlainNetwork(nn.Module):
 
     @torch.no_grad()
     def centre(self) -> None:
-        """Let the logits of the classes sum to nothing: what all classes gain says nothing about any of them."""
+        """Make the logits of the classes sum to zero: a gain of all classes favours none of them."""
         last = self.layers[-1]
         assert isinstance(last, nn.Linear)
         last.weight.sub_(last.weight.mean(dim=0))
@@ -57,7 +59,7 @@ class PlainNetwork(nn.Module):
 
 @dataclass(frozen=True)
 class Present:
-    """The present slots of sequences, one after another."""
+    """The present slots of all sequences, concatenated."""
 
     row_P: NDArray[np.int64]
     slot_P: NDArray[np.int64]
@@ -68,7 +70,7 @@ class Present:
 
 
 class AttentionPool(nn.Module):
-    """A vector per slot value, and one query that weighs those that are present in a sequence."""
+    """A vector per slot value, and one query that weights those present in a sequence."""
 
     def __init__(self, layout: Layout, classes: int) -> None:
         super().__init__()
@@ -76,7 +78,7 @@ class AttentionPool(nn.Module):
         self.value = nn.Embedding(int(layout.sizes_D.sum()), WIDTH)
         self.distance = nn.Embedding(FARTHEST + 1, WIDTH)
         for embedding in (self.value, self.distance):
-            # begun large, vectors of slots that say nothing keep the attention they were born with
+            # with large initial values, uninformative slots would keep their initial attention
             nn.init.normal_(embedding.weight, std=0.1)
         self.key = nn.Linear(WIDTH, WIDTH)
         self.query_H = nn.Parameter(torch.randn(WIDTH) / WIDTH**0.5)
@@ -91,7 +93,7 @@ class AttentionPool(nn.Module):
         return Present(row_P, slot_P, entry, sequence, distance, len(sequences))
 
     def attention(self, present: Present) -> Tensor:
-        """The weights of the slots: of each sequence they sum to 1."""
+        """The weights of the slots, which sum to 1 in each sequence."""
         return self._read(present)[0]
 
     def logits(self, sequences: Sequences) -> Tensor:
@@ -110,7 +112,7 @@ class AttentionPool(nn.Module):
 
 
 def fit_plain(training: Sequences, probabilities_SQ: NDArray[Any], layout: Layout, *, seed: int = 0) -> PlainNetwork:
-    """A plain network that reads the last record of a sequence as the language model reads the sequence."""
+    """A plain network that predicts the language model's probabilities from the last record of a sequence."""
     last_SD = training.last
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -123,7 +125,7 @@ def fit_plain(training: Sequences, probabilities_SQ: NDArray[Any], layout: Layou
 def fit_attention(
     training: Sequences, probabilities_SQ: NDArray[Any], layout: Layout, *, seed: int = 0
 ) -> AttentionPool:
-    """Attention that pools the present slots of a sequence to what the language model says of it."""
+    """Attention over the present slots of a sequence that predicts the language model's probabilities."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         pool = AttentionPool(layout, probabilities_SQ.shape[1])
@@ -134,25 +136,23 @@ def fit_attention(
 def _distil(
     model: nn.Module, logits: Callable[[NDArray[np.int64]], Tensor], probabilities_SQ: NDArray[Any], seed: int
 ) -> None:
-    """Learn the probabilities; the epoch that does best on a tenth of the sequences stays."""
+    """Learn the probabilities, and keep the epoch that does best on a tenth of the sequences."""
     rng = np.random.default_rng(seed)
     order_S, target_SQ = rng.permutation(len(probabilities_SQ)), torch.from_numpy(probabilities_SQ).float()
-    held, learned = np.split(order_S, [int(len(order_S) * HELD_OUT)])
+    held_out, training = np.split(order_S, [int(len(order_S) * HELD_OUT)])
     optimiser = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
 
     def loss(chosen: NDArray[np.int64]) -> Tensor:
         return nn.functional.cross_entropy(logits(chosen), target_SQ[chosen])
 
-    best, kept = float("inf"), copy.deepcopy(model.state_dict())
-    for _ in range(EPOCHS):
-        rng.shuffle(learned)
-        for start in range(0, len(learned), BATCH):
+    best = KeepBest(state=copy.deepcopy(model.state_dict()))
+    for epoch in range(1, EPOCHS + 1):
+        rng.shuffle(training)
+        for start in range(0, len(training), BATCH):
             optimiser.zero_grad()
-            loss(learned[start : start + BATCH]).backward()
+            loss(training[start : start + BATCH]).backward()
             optimiser.step()
         with torch.no_grad():
-            now = float(loss(held if len(held) else learned))
-        if now < best:
-            best, kept = now, copy.deepcopy(model.state_dict())
-    model.load_state_dict(kept)
+            best.offer(epoch, float(loss(held_out if len(held_out) else training)), model.state_dict())
+    model.load_state_dict(best.state)
     model.requires_grad_(False)

@@ -25,7 +25,7 @@ class Baseline(Measurement):
     steps: int = STEPS
 
     def measure(self, bench: Bench) -> Found:
-        from tefm.baselines.compare import BaselineData, evaluate_baselines
+        from tefm.bench.baselines.compare import BaselineData, evaluate_baselines
 
         data = bench.sources.split(self.data, self.split)
         task = data.tasks[self.task or DATA[self.data][0]]

@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 
 from tefm.base.errors import InputError
 from tefm.base.files import replacing
+from tefm.language.prompts import Prompt
+from tefm.pipeline import Part, TaskData
 from tefm.records.layout import Layout, Slot, Slots
 from tefm.records.phrases import Phrases
 from tefm.records.sequences import Sequences
@@ -83,6 +85,42 @@ class SplitData:
     def in_part(self, part: str) -> NDArray[np.bool_]:
         found: NDArray[np.bool_] = self.part_N == PARTS.index(part)
         return found
+
+    def task_data(
+        self,
+        name: str,
+        prompt: Prompt,
+        *,
+        texts: Sequence[str] | None = None,
+        training: NDArray[np.int64] | None = None,
+    ) -> TaskData:
+        """What a fit of a task is made from; `texts` of all sequences for the text baseline.
+
+        `training` are the numbers of the training sequences, all of that part when left out.
+        """
+        task = self.tasks[name]
+        chosen = {part: task.of(part) for part in ("train", "validation")}
+        if training is not None:
+            chosen["train"] = training
+        parts = [self.part(name, part, numbers, texts=texts) for part, numbers in chosen.items()]
+        layout, phrases = (self.layout, self.phrases) if texts is None else (None, None)
+        return TaskData(parts[0], parts[1], task.classes, task.positive, prompt, layout, phrases)
+
+    def part(self, name: str, part: str, numbers: NDArray[np.int64], *, texts: Sequence[str] | None = None) -> Part:
+        """All records of a part, and some of its sequences."""
+        task = self.tasks[name]
+        sequences = Sequences(task.rows, task.starts, texts=texts).select(numbers)
+        labels_S = task.labels_S[numbers]
+        if texts is not None:
+            return Part(sequences, labels_S)
+        rows = np.flatnonzero(self.in_part(part))
+        return Part(
+            sequences.with_values(np.searchsorted(rows, sequences.rows)),
+            labels_S,
+            self.x_ND[rows],
+            record_labels_N=self.label_N[rows].astype(object),
+            groups_N=self.group_N[rows],
+        )
 
     def sequences(self, task: str, part: str) -> tuple[Sequences, NDArray[np.int64]]:
         """The sequences of a part as slots, and their classes."""
@@ -192,7 +230,11 @@ class Sources:
         part_N = np.zeros(frame.height, dtype=np.int8)
         group_N = np.zeros(frame.height, dtype=np.int32)
         part_N[everyone.rows] = np.repeat([PARTS.index(part) for part in parts], everyone.lengths)
-        group_N[everyone.rows] = np.repeat(np.arange(len(everyone)), everyone.lengths)
+        # entities are numbered in the order of their names, as a fit from a table does
+        numbers = np.arange(len(everyone))
+        if schema.entity is not None:
+            numbers = np.argsort(np.argsort(everyone.names.astype(str)))
+        group_N[everyone.rows] = np.repeat(numbers, everyone.lengths)
         tasks = {DATA[name][0]: data.sequences}
         if name == "diabetes130":
             tasks["readmission"] = _readmission(data, everyone, seed)

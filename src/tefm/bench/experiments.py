@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar
 from tefm.bench.comparisons import Baseline, Tokens
 from tefm.bench.data import BUCKETS, CLINICAL, DATA, FLOWS
 from tefm.bench.measurement import Found, Measurement
-from tefm.bench.predictions import Reading, Tune
+from tefm.bench.predictions import Prediction, Tune
 from tefm.bench.rationales import Cost, Rationales
 from tefm.bench.table import Figure, Row
 from tefm.bench.tokenizers import Ceiling, Codes, Recipe
@@ -72,7 +72,7 @@ class Plan:
     def codes(self, data: str, split: int, recipe: Recipe, buckets: int | None = None, **settings: Any) -> Codes:
         """A tokenizer; what is said but is the default anyway is not another measurement."""
         plain = Codes(data=data, split=split, recipe=recipe)
-        usual = plain.config().model_dump()
+        usual = plain.config().tokenizer_config.model_dump()
         changes = {name: value for name, value in settings.items() if value != usual[name]}
         small = QUICK_CODES if self.quick else {}
         buckets = None if buckets == BUCKETS[data] else buckets
@@ -97,7 +97,7 @@ class Plan:
         start: Start = "codebook",
         align: Literal["none", "default", "paper"] = "none",
         keep: bool = False,
-    ) -> Reading:
+    ) -> Prediction:
         """A model that reads codes: as `tefm fit` makes it (and kept, for rationales ask it), or with these tunes."""
         backbone = backbone or self.backbones[0]
         layers = None if whole and not self.quick else self.layers(backbone)
@@ -106,7 +106,7 @@ class Plan:
         given = tunes or (self.tune(codes.data, masked_copies=1, settings=settings),)
         usual = codes == self.codes(codes.data, codes.split, codes.recipe)
         plain = not (tunes or whole or random_body) and backbone == self.backbones[0] and align == "none"
-        return Reading(
+        return Prediction(
             codes=codes,
             backbone=backbone,
             layers=layers,
@@ -114,7 +114,6 @@ class Plan:
             start=start,
             align=align,
             align_settings=self._align_settings(codes.data, align),
-            judged=4 if self.quick else 1_000,
             tunes=given,
             keep=keep or (usual and plain and start == "codebook"),
         )
@@ -127,7 +126,7 @@ class Plan:
         # a flow says 77 numbers: long descriptions, of which those that go to codes teach more
         return {"batch": 64, "backward": 0.75, "whole": 0.75, "steps": 1_500} if align == "default" else {"batch": 64}
 
-    def text(self, data: str, split: int, *, backbone: str | None = None, whole: bool = False) -> Reading:
+    def text(self, data: str, split: int, *, backbone: str | None = None, whole: bool = False) -> Prediction:
         """The same model on the records as text."""
         backbone = backbone or self.backbones[0]
         layers = None if whole and not self.quick else self.layers(backbone)
@@ -137,12 +136,16 @@ class Plan:
         settings |= {"epochs": 2, "least": 1, "checks": 2} if long else {}
         settings |= QUICK_STEPS if self.quick else {}
         limit = 64 if self.quick else TEXT_LIMIT if long else None
-        return Reading(
+        return Prediction(
             data=data, split=split, backbone=backbone, layers=layers, limit=limit, tunes=(Tune(settings=settings),)
         )
 
     def rationales(
-        self, reading: Reading, preset: Literal["default", "paper"] = "default", others: bool = False, **settings: Any
+        self,
+        reading: Prediction,
+        preset: Literal["default", "paper"] = "default",
+        others: bool = False,
+        **settings: Any,
     ) -> Rationales:
         small = QUICK_RATIONALE if self.quick else {}
         most, asked = (12, 2) if self.quick else (None, 60)

@@ -13,7 +13,7 @@ from tefm.base.files import write_text
 from tefm.bench.data import FLOWS, Sources
 from tefm.bench.experiments import FIRST_SPLIT, Plan
 from tefm.bench.measurement import Bench, Measurement
-from tefm.bench.predictions import Reading
+from tefm.bench.predictions import Prediction
 from tefm.bench.table import Column, Row, Table
 from tefm.bench.tables import TABLES
 from tefm.bench.tokenizers import Codes
@@ -190,6 +190,6 @@ def _prepare(bench: Bench, wanted: Sequence[Measurement]) -> None:
     for asked in bench.missing(wanted):
         if isinstance(asked, Codes):
             asked.split_data(bench)
-        if isinstance(asked, Reading) and asked.codes is None:
+        if isinstance(asked, Prediction) and asked.codes is None:
             bench.sources.split(*asked.place)
             bench.sources.texts(*asked.place)

@@ -16,7 +16,7 @@ from pydantic import Field as Setting
 
 from tefm.bench.data import DATA, FLOWS
 from tefm.bench.measurement import Bench, Found, Measurement
-from tefm.bench.predictions import Reading
+from tefm.bench.predictions import Prediction
 from tefm.codes.coder import SlotCoder
 from tefm.rationale.config import RationaleConfig
 from tefm.rationale.extractor import Explainer
@@ -42,7 +42,7 @@ class Rationales(Measurement):
 
     KIND: ClassVar[str] = "rationales"
 
-    reading: Reading
+    reading: Prediction
     preset: Literal["default", "paper"] = "default"
     #: changes to the extractor's settings
     settings: dict[str, Any] = Setting(default_factory=dict)
@@ -77,11 +77,13 @@ class Rationales(Measurement):
         return found
 
 
-def _opened(reading: Reading, bench: Bench) -> tuple[MaskedModel, SlotCoder, Labelled, Labelled]:
+def _opened(reading: Prediction, bench: Bench) -> tuple[MaskedModel, SlotCoder, Labelled, Labelled]:
     """The judge, its tokenizer, and the sequences to learn from and to be judged on."""
     assert reading.codes is not None, "text has no slots to keep"
     data, task = reading.codes.split_data(bench), DATA[reading.place[0]][0]
-    return *reading.judge(bench), data.sequences(task, "train"), data.sequences(task, "test")
+    fitted = reading.fitted(bench)
+    assert fitted.coder is not None, "a model of codes"
+    return fitted.masked_model, fitted.coder, data.sequences(task, "train"), data.sequences(task, "test")
 
 
 def other_ways(
@@ -192,7 +194,7 @@ class Cost(Measurement):
 
     KIND: ClassVar[str] = "cost"
 
-    reading: Reading
+    reading: Prediction
     settings: dict[str, Any] = Setting(default_factory=dict)
     sequences: int = 50
     #: those that the ways which ask the language model are timed on

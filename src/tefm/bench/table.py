@@ -39,17 +39,21 @@ class Figure:
 
     @property
     def sd(self) -> float:
-        """The standard deviation over the splits.
+        """The sample standard deviation over the splits (n - 1 in the denominator); 0 for a single split.
 
-        >>> Figure((0.5, 1.0)).mean, Figure((0.5, 1.0)).sd
-        (0.75, 0.25)
+        >>> Figure((0.5, 1.0, 1.5)).mean, Figure((0.5, 1.0, 1.5)).sd
+        (1.0, 0.5)
+        >>> Figure((0.5,)).sd
+        0.0
         """
-        return math.sqrt(math.fsum((value - self.mean) ** 2 for value in self.values) / len(self.values))
+        if len(self.values) == 1:
+            return 0.0
+        return math.sqrt(math.fsum((value - self.mean) ** 2 for value in self.values) / (len(self.values) - 1))
 
     def said(self, digits: int) -> str:
         """
         >>> Figure((0.8, 0.84)).said(2), Figure((1234.5,)).said(0)
-        ('0.82 ± 0.02', '1,234')
+        ('0.82 ± 0.03', '1,234')
         """
         spread = f" ± {self.sd:,.{digits}f}" if len(self.values) > 1 else ""
         return f"{self.mean:,.{digits}f}{spread}"
@@ -141,7 +145,7 @@ class Table:
         >>> print(Table("t", "T", "", ("data",), (Column("accuracy", "accuracy", 2),), (row,)).markdown())
         | data | splits | accuracy | accuracy, paper |
         | --- | --- | --- | --- |
-        | demo | 2 | 0.82 ± 0.02 | 0.82 |
+        | demo | 2 | 0.82 ± 0.03 | 0.82 |
         """
         header, lines = self.cells()
         return "\n".join(_line(cells) for cells in (header, ["---"] * len(header), *lines))

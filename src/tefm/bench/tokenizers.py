@@ -6,21 +6,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
-import torch
 from pydantic import Field as Setting
 
-from tefm.base.files import replacing
+from tefm.base.files import replacing_folder
 from tefm.bench.data import DATA, SplitData
 from tefm.bench.measurement import Bench, Found, Measurement
 from tefm.codes.coder import SlotCoder
-from tefm.codes.config import TokenizerConfig
 from tefm.codes.fidelity import codebook_use, collisions, measure
 from tefm.codes.hierarchy import hierarchy
-from tefm.codes.network import CodeNetwork
+from tefm.codes.storage import load_coder, save_coder
+from tefm.language.prompts import Prompt
+from tefm.pipeline import learn_codes
+from tefm.task import ModelConfig
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+#: The codes of all records, beside the parts of the coder.
+CODES = "codes.npz"
 Recipe = Literal["task-aware", "unsupervised", "paper"]
 
 
@@ -40,49 +43,36 @@ class Codes(Measurement):
     def split_data(self, bench: Bench) -> SplitData:
         return bench.sources.split(self.data, self.split, self.buckets)
 
-    def config(self) -> TokenizerConfig:
-        preset: Literal["default", "paper"] = "paper" if self.recipe == "paper" else "default"
-        return TokenizerConfig.preset(preset, **{"seed": self.split, **self.settings})
+    def config(self) -> ModelConfig:
+        """The settings of the fit that learns these codes."""
+        codes = {"preset": "paper" if self.recipe == "paper" else "default", **self.settings}
+        return ModelConfig(codes=codes, task_aware=self.recipe == "task-aware", seed=self.split)
 
     def measure(self, bench: Bench) -> Found:
-        data, aware = self.split_data(bench), self.recipe == "task-aware"
-        train_N = data.in_part("train")
-        coder = SlotCoder(self.config()).fit(
-            data.x_ND[train_N],
-            data.layout,
-            groups_N=data.group_N[train_N],
-            labels_N=data.label_N[train_N].astype(object) if aware else None,
-            validation_ND=None if aware else data.x_ND[data.in_part("validation")],
-        )
+        data = self.split_data(bench)
+        task = DATA[self.data][0]
+        prompt = Prompt.preset("generic", label=task, record=data.phrases.record)  # codes do not depend on it
+        coder = learn_codes(data.task_data(task, prompt), self.config())
         codes_NK = coder.encode(data.x_ND)
         self._keep(bench, coder, codes_NK)
         return examined(data, coder, codes_NK)
 
-    def _file(self, bench: Bench) -> Path:
-        return bench.kept(self).with_suffix(".npz")
-
     def left(self, bench: Bench) -> bool:
-        return self._file(bench).exists()
+        return (bench.kept(self) / CODES).exists()
 
     def _keep(self, bench: Bench, coder: SlotCoder, codes_NK: NDArray[Any]) -> None:
-        path = self._file(bench)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        state = {f"state/{name}": value.cpu().numpy() for name, value in coder.network.state_dict().items()}
-        with replacing(path) as temporary, temporary.open("wb") as file:
-            np.savez_compressed(
-                file, codes=codes_NK, mode=coder.mode_D_, config=coder.config.model_dump_json(), **state
-            )
+        with replacing_folder(bench.kept(self), ours=_is_kept) as temporary:
+            save_coder(coder, temporary)
+            np.savez_compressed(temporary / CODES, codes=codes_NK)
 
     def open(self, bench: Bench) -> tuple[NDArray[np.uint16], SlotCoder]:
         """The codes of all records, and the tokenizer that made them."""
-        with np.load(self._file(bench)) as file:
-            arrays = {name: file[name] for name in file.files}
-        coder = SlotCoder(TokenizerConfig.model_validate_json(str(arrays["config"])))
-        state = {n.removeprefix("state/"): torch.from_numpy(v) for n, v in arrays.items() if n.startswith("state/")}
-        network = CodeNetwork(self.split_data(bench).layout, coder.config, targets=len(state.get("head.bias", ())))
-        network.load_state_dict(state)
-        coder.network_, coder.mode_D_ = network.to(coder.device).eval(), arrays["mode"]
-        return arrays["codes"], coder
+        with np.load(bench.kept(self) / CODES) as file:
+            return file["codes"], load_coder(bench.kept(self))
+
+
+def _is_kept(folder: Path) -> bool:
+    return (folder / CODES).is_file()
 
 
 def examined(data: SplitData, coder: SlotCoder, codes_NK: NDArray[Any]) -> Found:

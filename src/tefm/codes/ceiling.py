@@ -1,7 +1,7 @@
 """The code ceiling: how well could anything predict from the codes, before a language model is trained?
 
 The same LightGBM is fitted on each representation of the same records (raw slots, quantised vectors, codes)
-and scored on the same test rows. What it loses from raw slots to codes, a language model will not find again.
+and scored on the same test rows. A language model cannot recover what is lost from raw slots to codes.
 
 Shapes: N records, F features of one representation, C classes.
 """
@@ -14,13 +14,15 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.metrics import f1_score
 
 from tefm.base.errors import InputError, MissingExtraError
+from tefm.scoring import weighted
+from tefm.scoring.bootstrap import bootstrap, stratified_counts
+from tefm.scoring.metrics import macro_f1
 
-#: For a few hundred to a few ten thousand rows of many sparse slots: small trees, slow learning, and rows and
-#: columns sampled, so that raw slots are not put at a disadvantage by over-fitting. One setting for all
-#: representations and no tuning: only their differences are read. Deterministic, so that a figure can be repeated.
+#: For a few hundred to tens of thousands of rows of many sparse slots: small trees, slow learning, and sampled rows
+#: and columns, so that raw slots do not suffer from over-fitting. All representations share one setting without tuning:
+#: only their differences matter. Deterministic, so that results can be reproduced.
 LIGHTGBM: Mapping[str, Any] = {
     "n_estimators": 200,
     "learning_rate": 0.04,
@@ -32,17 +34,17 @@ LIGHTGBM: Mapping[str, Any] = {
     "deterministic": True,
     "force_row_wise": True,
     "verbosity": -1,
-    # as many threads as OpenMP is allowed: on cores that others use too, threads waiting for each other cost far more
+    # as many threads as OpenMP allows: on shared cores, more threads mostly wait for each other
     "n_jobs": 0,
 }
 
-#: Enough for a standard error to about 5% of itself (1 / √(2 × 200)).
+#: Enough to know the standard error to about 5% (1 / √(2 × 200)).
 RESAMPLES = 200
 
 
 @dataclass(frozen=True)
 class Score:
-    """How well one representation predicts: AUROC (of several classes: the mean of one against the rest)
+    """How well one representation predicts: AUROC (with several classes, the mean of one against the rest)
     with its bootstrap standard error over the test rows, accuracy and macro F1."""
 
     auroc: float
@@ -65,7 +67,7 @@ def ceiling(
     categorical: Mapping[str, Sequence[int]] | None = None,
     seed: int = 0,
 ) -> dict[str, Score]:
-    """Scores each named N×F representation; `categorical` names its columns that have no order.
+    """Score each named N×F representation; `categorical` lists its columns of unordered values.
 
     For example `ceiling({"raw slots": x_ND, "codes": codes_NK}, …, categorical={"codes": range(K)})`.
     """
@@ -79,14 +81,14 @@ def ceiling(
         model = _lightgbm(seed)
         unordered = [int(column) for column in (categorical or {}).get(name, ())]
         model.fit(x_NF[train], train_labels, categorical_feature=unordered)
-        chances_NC = model.predict_proba(x_NF[test])
-        guess_N = chances_NC.argmax(axis=1)
-        auroc, auroc_se = _auroc_and_error(chances_NC, test_labels, np.random.default_rng(seed))
+        probabilities_NC = model.predict_proba(x_NF[test])
+        predicted_N = probabilities_NC.argmax(axis=1)
+        auroc, auroc_se = auroc_with_error(probabilities_NC, test_labels, seed)
         scores[name] = Score(
             auroc=auroc,
             auroc_se=auroc_se,
-            accuracy=float((guess_N == test_labels).mean()),
-            macro_f1=float(f1_score(test_labels, guess_N, average="macro")),
+            accuracy=float((predicted_N == test_labels).mean()),
+            macro_f1=macro_f1(test_labels, predicted_N, len(classes)),
             train_records=len(train_labels),
             test_records=len(test_labels),
         )
@@ -109,14 +111,16 @@ def _check_rows(
         if length != len(labels):
             raise InputError(f"{name!r} has {length} rows, but there are {len(labels)} labels")
     if both := int((train & test).sum()):
-        raise InputError(f"{both} records are in the training and in the test rows", remedy="score on held-out rows")
+        raise InputError(f"{both} records are in both the training and the test rows", remedy="score on held-out rows")
 
 
 def _check_classes(classes: NDArray[Any], parts: Mapping[str, NDArray[np.int64]]) -> None:
     if len(classes) < 2:
-        raise InputError(f"the label has {len(classes)} classes, a prediction needs two", remedy="choose another label")
-    for part, found in parts.items():
-        missing = np.setdiff1d(np.arange(len(classes)), found)
+        raise InputError(
+            f"the label has {len(classes)} classes, but prediction needs two", remedy="choose another label"
+        )
+    for part, labels_N in parts.items():
+        missing = np.setdiff1d(np.arange(len(classes)), labels_N)
         if len(missing):
             raise InputError(
                 f"{len(missing)} of {len(classes)} classes of the label do not occur in the {part} rows",
@@ -125,35 +129,13 @@ def _check_classes(classes: NDArray[Any], parts: Mapping[str, NDArray[np.int64]]
             )
 
 
-def _auroc_and_error(
-    chances_NC: NDArray[np.float64], labels_N: NDArray[np.int64], rng: np.random.Generator
+def auroc_with_error(
+    probabilities_NC: NDArray[np.float64], labels_N: NDArray[np.int64], seed: int
 ) -> tuple[float, float]:
-    """The macro AUROC and its bootstrap standard error."""
-    classes = chances_NC.shape[1]
-    # With two classes, each against the rest is the same comparison.
-    asked = range(1, classes) if classes == 2 else range(classes)
-    ranks = [(np.unique(chances_NC[:, c], return_inverse=True)[1], labels_N == c) for c in asked]
+    """The AUROC and its bootstrap standard error, stratified by class so that no sample lacks one."""
 
-    def macro(weight_N: NDArray[np.int64]) -> float:
-        return float(np.mean([_auroc(rank_N, positive_N, weight_N) for rank_N, positive_N in ranks]))
+    def metric(weights_RN: NDArray[np.float64]) -> NDArray[np.float64]:
+        return weighted.macro(weighted.auroc, probabilities_NC, labels_N, weights_RN)
 
-    # Drawn within each class, so that none is ever missing from a sample.
-    rows_of = [np.flatnonzero(labels_N == c) for c in range(classes)]
-    samples = (np.concatenate([rng.choice(rows, len(rows)) for rows in rows_of]) for _ in range(RESAMPLES))
-    resampled = [macro(np.bincount(rows, minlength=len(labels_N))) for rows in samples]
-    return macro(np.ones_like(labels_N)), float(np.std(resampled, ddof=1))
-
-
-def _auroc(rank_N: NDArray[np.int64], positive_N: NDArray[np.bool_], weight_N: NDArray[np.int64]) -> float:
-    """The chance that a positive record ranks above a negative one; a tie counts half, a record as often as it weighs.
-
-    scikit-learn's own sorts again at each call; here a bootstrap sample is two counts over ranks sorted once.
-
-    >>> _auroc(np.array([0, 1, 1, 2]), np.array([False, False, True, True]), np.array([1, 1, 1, 1]))
-    0.875
-    """
-    ranks = int(rank_N.max()) + 1
-    positive = np.bincount(rank_N, weight_N * positive_N, minlength=ranks)
-    negative = np.bincount(rank_N, weight_N * ~positive_N, minlength=ranks)
-    below = np.cumsum(negative) - negative
-    return float(positive @ (below + negative / 2) / (positive.sum() * negative.sum()))
+    auroc, *resampled = bootstrap(metric, stratified_counts(labels_N, RESAMPLES, seed))
+    return float(auroc), float(np.std(resampled, ddof=1))

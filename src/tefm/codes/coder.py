@@ -1,4 +1,4 @@
-"""`SlotCoder`: slots in, codes out, and back. Works from arrays alone; it knows no table.
+"""`SlotCoder`: slots in, codes out, and back. Works with arrays only, without a table.
 
 Shapes: N records, D slots, d latent, K levels.
 """
@@ -23,12 +23,12 @@ from tefm.records.layout import Layout, Slots
 
 Codes = NDArray[np.uint16]
 
-#: Share of the groups (or rows) that early stopping is measured on when no validation records are given.
+#: Share of the groups (or rows) held out for early stopping when no validation records are given.
 VALIDATION_SHARE = 0.1
 
 
 class SlotCoder:
-    """The trained network with what belongs to it.
+    """Learns codes from slots, encodes and decodes.
 
     >>> import numpy as np
     >>> from tefm.codes.config import TokenizerConfig
@@ -64,9 +64,9 @@ class SlotCoder:
     ) -> SlotCoder:
         """Learn codes; `labels_N` (None where unknown) makes them task-aware.
 
-        `groups_N` says which records belong together (an entity): they are held out together. Without
-        `validation_ND` (judged by what comes back, as its labels are not known), a tenth of the groups is held out
-        for early stopping.
+        `groups_N` is the group (entity) of each record: a group is held out as a whole. Early stopping uses
+        `validation_ND` (its reconstruction only, as its labels are not given) or else a tenth of the groups. With
+        `checkpoint`, an interrupted run resumes.
         """
         if len(x_ND) < 2:
             raise InputError(
@@ -78,15 +78,15 @@ class SlotCoder:
         if labels_N is not None:
             self.classes_, numbers_N = class_numbers(labels_N)
             targets_NQ = torch.from_numpy(cross_fitted_scores(x_ND, numbers_N, groups_N, seed=self.config.seed))
-        held_N = np.zeros(len(x_ND), dtype=bool)
+        held_out_N = np.zeros(len(x_ND), dtype=bool)
         if validation_ND is None:
-            held_N = _held_out(groups_N, self.config.seed)
-            validation_ND = x_ND[held_N]
+            held_out_N = _held_out(groups_N, self.config.seed)
+            validation_ND = x_ND[held_out_N]
         data = TrainingData(
-            torch.from_numpy(x_ND[~held_N]),
+            torch.from_numpy(x_ND[~held_out_N]),
             torch.from_numpy(validation_ND),
-            None if targets_NQ is None else targets_NQ[torch.from_numpy(~held_N)],
-            None if targets_NQ is None or not held_N.any() else targets_NQ[torch.from_numpy(held_N)],
+            None if targets_NQ is None else targets_NQ[torch.from_numpy(~held_out_N)],
+            None if targets_NQ is None or not held_out_N.any() else targets_NQ[torch.from_numpy(held_out_N)],
         )
         self.config = self.config.resolved(rows=len(data.x_ND), layout=layout)
         checkpoint = Path(checkpoint) if checkpoint is not None else None
@@ -108,9 +108,7 @@ class SlotCoder:
     @property
     def network(self) -> CodeNetwork:
         if self.network_ is None:
-            raise NotFittedError(
-                "this tokenizer has not learned anything yet", remedy="call fit(table) or load(folder)"
-            )
+            raise NotFittedError("this tokenizer is not fitted yet", remedy="call fit(table) or load(folder)")
         return self.network_
 
     @property
@@ -119,7 +117,7 @@ class SlotCoder:
 
     @property
     def identity(self) -> str:
-        """A hash of the codebooks: codes of one tokenizer mean nothing to another."""
+        """A hash of the codebooks: the codes of one tokenizer have no meaning for another."""
         return hashlib.sha256(self.network.quantiser.codebooks_KCd.detach().cpu().numpy().tobytes()).hexdigest()[:16]
 
     # ---- forward and backward ---------------------------------------------------------------------------------
@@ -144,7 +142,7 @@ class SlotCoder:
         return out_Nd
 
     def embed(self, codes_NK: NDArray[Any]) -> NDArray[np.float32]:
-        """ê, the quantised latent: all that a reader of the codes can know."""
+        """ê, the quantised latent: all the information in the codes."""
         with torch.inference_mode():
             embedded_Nd: NDArray[np.float32] = self.network.quantiser.embed(self._codes(codes_NK)).cpu().numpy()
         return embedded_Nd
@@ -161,22 +159,30 @@ class SlotCoder:
 
     def _tensor(self, slots_ND: NDArray[Any]) -> torch.Tensor:
         if slots_ND.shape[1] != self.layout.width:
-            raise InputError(f"these records have {slots_ND.shape[1]} slots, not {self.layout.width}")
+            raise InputError(
+                f"the records have {slots_ND.shape[1]} slots, but the tokenizer was fitted on {self.layout.width}",
+                remedy="vectorise them with the vectoriser of this tokenizer",
+            )
         return torch.from_numpy(np.ascontiguousarray(slots_ND)).to(self.device)
 
     def _codes(self, codes_NK: NDArray[Any]) -> torch.Tensor:
         codes_NK = np.asarray(codes_NK)
         levels, entries = self.config.levels, self.config.entries
         if codes_NK.ndim != 2 or codes_NK.shape[1] != levels:
-            raise InputError(f"a code has {levels} numbers here; this has the shape {codes_NK.shape}")
+            raise InputError(
+                f"codes must be rows of {levels} numbers; these have the shape {codes_NK.shape}",
+                remedy="decode with the tokenizer that encoded them",
+            )
         if not np.issubdtype(codes_NK.dtype, np.integer):
-            raise InputError(f"codes are whole numbers, not {codes_NK.dtype}")
+            raise InputError(
+                f"codes must be whole numbers, not {codes_NK.dtype}", remedy="give the codes as `encode` returns them"
+            )
         outside = (codes_NK < 0) | (codes_NK >= entries)
         if outside.any():
             raise InputError(
-                f"a code is a whole number from 0 to {entries - 1}",
+                f"codes must be whole numbers from 0 to {entries - 1}",
                 value=int(codes_NK[outside][0]),
-                remedy="decode with the tokenizer that encoded",
+                remedy="decode with the tokenizer that encoded them",
             )
         return torch.from_numpy(codes_NK.astype(np.int64)).to(self.device)
 
@@ -186,7 +192,7 @@ def class_numbers(labels_N: NDArray[Any]) -> tuple[tuple[str, ...], NDArray[np.i
     classes = tuple(sorted({str(label) for label in labels_N if label is not None}))
     if len(classes) < 2:
         raise InputError(
-            "the label is empty" if not classes else "the label has one class only, and a task needs two",
+            "the label is empty" if not classes else "the label has only one class, but a task needs two",
             value=classes[0] if classes else None,
             remedy="give records of both classes, or learn codes without the label (task_aware=False, --unsupervised)",
         )
@@ -199,9 +205,9 @@ def _held_out(groups_N: NDArray[np.int64], seed: int) -> NDArray[np.bool_]:
     groups = int(groups_N.max()) + 1
     if groups == 1:  # one entity: the last tenth of its records
         return np.arange(len(groups_N)) >= len(groups_N) - max(1, len(groups_N) // 10)
-    held = np.zeros(groups, dtype=bool)
-    held[np.random.default_rng(seed).permutation(groups)[: max(1, round(VALIDATION_SHARE * groups))]] = True
-    return held[groups_N]
+    held_out = np.zeros(groups, dtype=bool)
+    held_out[np.random.default_rng(seed).permutation(groups)[: max(1, round(VALIDATION_SHARE * groups))]] = True
+    return held_out[groups_N]
 
 
 def _fingerprint(config: TokenizerConfig, x_ND: Slots, labels_N: NDArray[Any] | None) -> str:

@@ -1,6 +1,6 @@
 """The settings of the tokenizer, and its presets.
 
-One frozen config, validated where it enters. `None` means "sized by the data" (`resolved`).
+One frozen config, validated when it is created. `None` means that the data decides (`resolved`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tefm.records.layout import Layout
 
 
 class TokenizerConfig(StageSettings):
-    """How records are compressed into codes. Defaults are the measured best (docs/decisions.md).
+    """How records are compressed into codes. The defaults did best in our measurements (docs/decisions.md).
 
     >>> TokenizerConfig().levels, TokenizerConfig().entries
     (3, 128)
@@ -35,17 +35,17 @@ class TokenizerConfig(StageSettings):
     #: `softmax`: a likelihood per slot; `squares`: squared error of scaled values
     likelihood: Literal["softmax", "squares"] = "softmax"
 
-    # what the loss weighs
+    # weights of the loss
     #: weight of the flags of sets, each times its log inverse frequency (base 32) when `rare` is on
     member_weight: float = Setting(default=2.0, ge=0)
     rare: bool = True
     #: weight of numbers: their exact buckets cost many bits
     number_weight: float = Setting(default=1.0, ge=0)
-    #: squared error of a number's expected bucket beside its likelihood: a near miss costs less than a far one
+    #: squared error of a number's expected bucket, in addition to its likelihood: a near miss costs less than a far one
     ordinal_weight: float | None = Setting(default=None, ge=0)
-    #: β, the commitment of the encoder to its codebook entries
+    #: β, the weight of the commitment loss: how strongly the encoder is pulled towards its codebook entries
     commitment: float = Setting(default=0.25, ge=0)
-    #: weight of the label head, used when labels are given (task-aware codes)
+    #: weight of the label head when labels are given (task-aware codes)
     label_weight: float = Setting(default=30.0, ge=0)
 
     # how codebooks learn
@@ -56,7 +56,7 @@ class TokenizerConfig(StageSettings):
     #: Lloyd iterations on the final latents, after which the decoder is fitted to the final codes
     settle: int = Setting(default=5, ge=0)
 
-    #: share of training records shown with a random part of their slots masked; 0 is off
+    #: share of training records that have a random part of their slots masked; 0 is off
     mask_share: float = Setting(default=0.25, ge=0, le=1)
 
     # the schedule
@@ -66,18 +66,18 @@ class TokenizerConfig(StageSettings):
     batch: int | None = Setting(default=None, ge=1)
     learning_rate: float = Setting(default=1e-3, gt=0)
     weight_decay: float = Setting(default=1e-4, ge=0)
-    #: validation is measured this many times; training stops after `patience` of them without a better one
+    #: number of validation checks; training stops after `patience` of them without improvement
     checks: int = Setting(default=20, ge=1)
     patience: int = Setting(default=6, ge=1)
-    #: rows held in memory for training; a larger table is sampled
+    #: the most rows in memory for training; a larger table is sampled
     max_rows: int = Setting(default=1_000_000, ge=1)
 
-    #: candidates kept per level when encoding, beside the greedy one; 1 is greedy alone
+    #: candidates per level of the beam search, in addition to the greedy one; 1 is greedy encoding
     beam: int = Setting(default=4, ge=1)
     seed: int = 0
 
     #: The paper's plain objective: squared error on scaled slots, codebook and commitment losses, greedy codes.
-    #: Codebooks start from k-means and dead entries are replaced here too, so that the comparison is of objectives.
+    #: k-means initialises the codebooks and dead entries are replaced here too, so that only the objectives differ.
     PRESETS: ClassVar[Presets] = {
         "paper": {
             "latent": 64,
@@ -102,7 +102,7 @@ class TokenizerConfig(StageSettings):
         return self.model_copy(
             update={
                 "hidden": self.hidden or (256 if layout.sizes_D.sum() <= 2_000 else 512),
-                # beside categories and sets it takes bits from them; among numbers alone it spends them better
+                # among categories and sets it takes bits away from them; among numbers alone it uses the bits better
                 "ordinal_weight": self.ordinal_weight if self.ordinal_weight is not None else 100.0 * only_numbers,
                 # about 32 batches per pass over small tables, at most 512 records each
                 "batch": self.batch or max(16, min(512, rows // 32)),

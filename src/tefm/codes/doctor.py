@@ -1,12 +1,13 @@
-"""The doctor: everything that can be known about codes before a language model is trained on them.
+"""The doctor: everything that can be measured about codes before a language model is trained on them.
 
-`examine` measures a tokenizer on a table; `findings` says in words what is wrong and what to change.
+`examine` measures a tokenizer on a table; `findings` says in words what is wrong and how to fix it.
 
 Shapes: N records, D slots, d latent, K levels.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -26,22 +27,22 @@ from tefm.records.readers.table import Table
 from tefm.records.splitting import balance, check_label, split
 from tefm.records.vectorise import needed_columns
 
-#: The names of what the ceiling compares.
+#: Names of representations that the ceiling compares.
 RAW, CODES = "raw slots", "codes"
 
-#: A level that uses less than this share of its entries is called out.
+#: A level that uses less than this share of its entries gets a warning.
 FULL_USE = 0.99
 #: A level whose perplexity is at most this share of the entries that the distinct records could use has collapsed.
 COLLAPSED = 0.25
-#: How much AUROC the codes may lose against the raw slots before it is called out.
+#: How much AUROC the codes may lose against the raw slots before there is a warning.
 CEILING_LOSS = 0.02
-#: Share of records that share their code with a record of another label.
+#: How many of the records may share their code with a record of another label before there is a warning.
 CONFLICTS = 0.05
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong, with what to change."""
+    """One problem, and how to fix it."""
 
     level: str  # "warning" or "note"
     problem: str
@@ -50,13 +51,13 @@ class Finding:
 
 @dataclass(frozen=True)
 class Examination:
-    """All measurements of one tokenizer on one table."""
+    """Every measurement of one tokenizer on one table."""
 
     fidelity: Fidelity
     use: list[LevelUse]
     collisions: Collisions
     hierarchy: list[PrefixDistance]
-    #: scores of LightGBM on raw slots and on the quantised latents; None without labels
+    #: scores of LightGBM on raw slots, latents and codes; None without labels
     ceiling: dict[str, Score] | None
     task_aware: bool
     findings: list[Finding]
@@ -87,27 +88,31 @@ def examine(
     """Measure a coder on records.
 
     `judged_N` marks the records that fidelity is measured on (all by default). With labels, the ceiling is
-    learned on `train_N` and scored on `test_N`; records with no label belong to neither.
+    fitted on `train_N` and scored on `test_N`; records without a label belong to neither.
     """
     judged_N = np.ones(len(x_ND), dtype=bool) if judged_N is None else judged_N
     codes_NK = coder.encode(x_ND)
     judged_ND, judged_codes_NK = x_ND[judged_N], codes_NK[judged_N]
-    labels = labels_N[judged_N] if labels_N is not None and all(v is not None for v in labels_N[judged_N]) else None
+    labels = None if labels_N is None else labels_N[judged_N]
+    if labels is not None and any(label is None for label in labels):
+        labels = None  # conflicts can only be counted where every record has a label
     scores = None
     if labels_N is not None and train_N is not None and test_N is not None:
-        used = train_N | test_N
-        features = {RAW: x_ND[used], "latents": coder.latent(x_ND[used]), CODES: coder.embed(codes_NK[used])}
-        scores = ceiling(features, labels_N[used], train_N[used], test_N[used], seed=seed)
+        used_N = train_N | test_N
+        features = {RAW: x_ND[used_N], "latents": coder.latent(x_ND[used_N]), CODES: coder.embed(codes_NK[used_N])}
+        scores = ceiling(features, labels_N[used_N], train_N[used_N], test_N[used_N], seed=seed)
     fidelity = measure(judged_ND, coder.decode(judged_codes_NK), coder.layout, coder.mode_D_)
     use = codebook_use(codes_NK, coder.config.entries)
-    found = collisions(judged_ND, judged_codes_NK, labels)
+    shared = collisions(judged_ND, judged_codes_NK, labels)
     prefixes = hierarchy(judged_ND, judged_codes_NK, coder.layout, seed=seed)
-    said = findings(coder, fidelity, use_of_distinct(x_ND, codes_NK, coder.config.entries), found, prefixes, scores)
-    return Examination(fidelity, use, found, prefixes, scores, bool(coder.classes_), said)
+    problems = findings(
+        coder, fidelity, use_of_distinct(x_ND, codes_NK, coder.config.entries), shared, prefixes, scores
+    )
+    return Examination(fidelity, use, shared, prefixes, scores, bool(coder.classes_), problems)
 
 
 def examine_table(tokenizer: RecordTokenizer, table: Table, *, seed: int = 0) -> Examination:
-    """Measure a tokenizer on a table; with a label in it, sequences are split by entity for the ceiling."""
+    """Measure a tokenizer on a table; if it has the label, sequences are split by entity for the ceiling."""
     schema = tokenizer.schema
     roles = [name for name in (schema.entity, schema.time, schema.label) if name is not None and name in table.columns]
     frame = table.frame(list(dict.fromkeys([*needed_columns(table, schema), *roles])))
@@ -116,8 +121,8 @@ def examine_table(tokenizer: RecordTokenizer, table: Table, *, seed: int = 0) ->
     x_ND = tokenizer.vectoriser.transform(frame)
     if schema.label is None or schema.label not in table.columns:
         return examine(tokenizer.coder, x_ND, seed=seed)
-    known = schema.model_copy(update={role: None for role in ("entity", "time") if getattr(schema, role) not in roles})
-    sequences = by_entity(frame, known, file=table.name)
+    absent = [role for role in ("entity", "time") if getattr(schema, role) not in roles]
+    sequences = by_entity(frame, schema.model_copy(update=dict.fromkeys(absent)), file=table.name)
     sequences = sequences.select(sequences.labelled)
     check_label(sequences.labels, column=schema.label, file=table.name)
     sequences = sequences.select(balance(sequences, seed=seed))
@@ -132,18 +137,18 @@ def examine_table(tokenizer: RecordTokenizer, table: Table, *, seed: int = 0) ->
 
 @dataclass(frozen=True)
 class DistinctUse:
-    """How the codebooks are used by records of which each counts once."""
+    """How distinct records use the codebooks."""
 
     records: int
     levels: list[LevelUse]
 
 
 def use_of_distinct(x_ND: Slots, codes_NK: NDArray[np.integer[Any]], entries: int) -> DistinctUse:
-    """The use of the codebooks without repetitions: what recurs in a table is no fault of its codes.
+    """The use of the codebooks, with each distinct record counted once: repeated records are not a fault of the codes.
 
     >>> x_ND = np.array([[1, 1], [1, 1], [1, 1], [2, 1]], np.uint8)
-    >>> found = use_of_distinct(x_ND, np.array([[0], [0], [0], [1]]), entries=2)
-    >>> found.records, found.levels[0].perplexity
+    >>> use = use_of_distinct(x_ND, np.array([[0], [0], [0], [1]]), entries=2)
+    >>> use.records, use.levels[0].perplexity
     (2, 2.0)
     """
     first = np.unique(row_ids(x_ND), return_index=True)[1]
@@ -154,60 +159,77 @@ def findings(
     coder: SlotCoder,
     fidelity: Fidelity,
     use: DistinctUse,
-    found: Collisions,
+    shared: Collisions,
     prefixes: list[PrefixDistance],
     scores: dict[str, Score] | None,
 ) -> list[Finding]:
-    """What is wrong, in words, worst first."""
-    config = coder.config
-    said: list[Finding] = []
+    """The problems in words, worst first."""
+    return [
+        *_codebook_findings(coder, use),
+        *_fidelity_findings(coder, fidelity),
+        *_label_findings(coder, shared, scores),
+        *_hierarchy_findings(prefixes),
+    ]
 
-    def warn(problem: str, remedy: str) -> None:
-        said.append(Finding("warning", problem, remedy))
 
+def _codebook_findings(coder: SlotCoder, use: DistinctUse) -> Iterator[Finding]:
     for level in use.levels:
         if level.perplexity <= COLLAPSED * min(level.entries, use.records):
-            warn(
+            yield Finding(
+                "warning",
                 f"level {level.level} has collapsed: {use.records:,} distinct records use its {level.entries} entries "
                 f"as if there were {level.perplexity:.0f}",
-                f"use fewer entries (--entries {max(2, config.entries // 2)}), or more training steps",
+                f"use fewer entries (--entries {max(2, coder.config.entries // 2)}), or more training steps",
             )
         elif level.utilisation < FULL_USE and use.records >= level.entries:  # fewer records cannot use them all
-            warn(
+            yield Finding(
+                "warning",
                 f"level {level.level}: {level.dead} of {level.entries} entries are never used",
                 "expected on a table of few records; otherwise set replace_dead and settle, or use fewer entries",
             )
-    lost = fidelity.lost
+
+
+def _fidelity_findings(coder: SlotCoder, fidelity: Fidelity) -> Iterator[Finding]:
+    config, lost = coder.config, fidelity.lost
     if lost:
-        named = ", ".join(lost[:6]) + (" …" if len(lost) > 6 else "")
-        warn(
-            f"{len(lost)} field(s) are lost, the codes say no more about them than the most common value does: {named}",
+        names = ", ".join(lost[:6]) + (" …" if len(lost) > 6 else "")
+        yield Finding(
+            "warning",
+            f"{len(lost)} field(s) are lost ({names}): decoding is no better than guessing their most common value",
             f"add a level (--levels {config.levels + 1}), or put fields you do not need under `ignore:`",
         )
     if fidelity.recall is not None and fidelity.recall < 0.5:
-        warn(
-            f"only {fidelity.recall:.0%} of the present members of sets come back",
+        yield Finding(
+            "warning",
+            f"only {fidelity.recall:.0%} of the members present in sets are decoded",
             f"raise member_weight (now {config.member_weight:g}), or add a level",
         )
     if fidelity.slot_accuracy <= fidelity.mode_slot_accuracy:
-        warn(
+        yield Finding(
+            "warning",
             f"slot accuracy {fidelity.slot_accuracy:.3f} is no better than always guessing the most common value "
             f"({fidelity.mode_slot_accuracy:.3f})",
             "train longer (--steps), or give more records",
         )
-    if scores is not None:
-        raw, coded = scores[RAW], scores[CODES]
-        if coded.auroc < raw.auroc - CEILING_LOSS:
-            remedy = "add levels or entries" if coder.classes_ else "let the codes see the label (no --unsupervised)"
-            warn(f"the codes can predict at AUROC {coded.auroc:.3f} at best, the raw slots at {raw.auroc:.3f}", remedy)
-    if found.conflicting is not None and found.conflicting > CONFLICTS * found.records:
-        warn(
-            f"{found.conflicting / found.records:.0%} of the records share their code with a record of another label",
-            "more entries or levels tell them apart",
+
+
+def _label_findings(coder: SlotCoder, shared: Collisions, scores: dict[str, Score] | None) -> Iterator[Finding]:
+    if scores is not None and scores[CODES].auroc < scores[RAW].auroc - CEILING_LOSS:
+        yield Finding(
+            "warning",
+            f"the codes can predict at AUROC {scores[CODES].auroc:.3f} at best, the raw slots at "
+            f"{scores[RAW].auroc:.3f}",
+            "add levels or entries" if coder.classes_ else "learn task-aware codes (leave out --unsupervised)",
         )
+    if shared.conflicting is not None and shared.conflicting > CONFLICTS * shared.records:
+        yield Finding(
+            "warning",
+            f"{shared.conflicting / shared.records:.0%} of the records share their code with a record of another label",
+            "add entries or levels to separate them",
+        )
+
+
+def _hierarchy_findings(prefixes: list[PrefixDistance]) -> Iterator[Finding]:
     ratios = [prefix.ratio for prefix in prefixes if prefix.ratio is not None]
     if any(later >= earlier for earlier, later in pairwise(ratios)):
-        said.append(
-            Finding("note", "a longer prefix of the code does not mean more similar records", "train longer (--steps)")
-        )
-    return said
+        yield Finding("note", "records with a longer prefix in common are not more similar", "train longer (--steps)")

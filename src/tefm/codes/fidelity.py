@@ -1,8 +1,8 @@
-"""What the codes keep of the records: reconstruction, codebook use, collisions.
+"""How much of the records the codes preserve: reconstruction, codebook use, collisions.
 
-Slot accuracy alone flatters: on sparse records the most common value everywhere already scores high.
-So every figure of `measure` stands next to that of this all-mode baseline, and the flags of sets are
-judged by recall and precision.
+Slot accuracy alone flatters: on sparse records, guessing the most common value everywhere already scores high.
+So `measure` compares every metric with that of this all-mode baseline, and scores the flags of sets by recall and
+precision.
 
 Shapes: N records, D slots, K levels.
 """
@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from tefm.base.errors import InputError
 from tefm.records.layout import Layout, Slots
 
-#: Rows × slots handled at once: the float temporaries of a block stay near 32 MB, whatever the table.
+#: Rows × slots per block: its temporary floats take about 32 MB, however large the table.
 _BLOCK = 1 << 22
 
-#: A field counts as lost when the codes keep less than this share of what guessing the mode misses …
+#: A field counts as lost when the codes recover less than this share of what guessing the mode misses …
 LOST_BELOW = 0.10
 #: … unless guessing the mode is right this often: a nearly constant field has nothing to lose.
 NEARLY_CONSTANT = 0.97
@@ -29,10 +29,10 @@ NEARLY_CONSTANT = 0.97
 
 @dataclass(frozen=True)
 class FieldFidelity:
-    """What comes back of one field.
+    """How well one field is reconstructed.
 
     `kept` is the share of what the mode misses that the codes get right, (accuracy − mode) / (1 − mode);
-    negative when guessing the mode is better, None when the mode is always right. Of a set it is the recall.
+    negative when guessing the mode is better, None when the mode is always right. For a set it is the recall.
     """
 
     name: str
@@ -45,10 +45,10 @@ class FieldFidelity:
 
     @property
     def lost(self) -> bool:
-        """Whether the codes say next to nothing about this field."""
-        # Flags of a set are mostly off, so the mode is nearly always right there and excuses nothing.
-        could_be = self.kind == "set" or self.mode_accuracy < NEARLY_CONSTANT
-        return could_be and self.kept is not None and self.kept < LOST_BELOW
+        """Whether the codes have next to no information about this field."""
+        # The flags of a set are mostly off, so there the mode is nearly always right without being constant.
+        varies = self.kind == "set" or self.mode_accuracy < NEARLY_CONSTANT
+        return varies and self.kept is not None and self.kept < LOST_BELOW
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self) | {"lost": self.lost}
@@ -56,12 +56,12 @@ class FieldFidelity:
 
 @dataclass(frozen=True)
 class Fidelity:
-    """How well records come back from their codes; `mode_…` is the same figure of the all-mode baseline.
+    """How well records are reconstructed from their codes; `mode_…` is the same metric of the all-mode baseline.
 
     `close_accuracy` forgives one bucket where both values of a number are present (the paper's ±1).
     `nmse` is the mean of ((x̂ − x) / size)², where a wrong category or flag counts as 1.
-    `field_accuracy` leaves out the flags of sets; those are judged by `recall`, `precision` and `f1`
-    (each None where it is undefined, as without any set).
+    `field_accuracy` leaves out the flags of sets; those are scored by `recall`, `precision` and `f1`
+    (each None where it is undefined, for example without any set).
     """
 
     records: int
@@ -81,7 +81,7 @@ class Fidelity:
 
     @property
     def lost(self) -> tuple[str, ...]:
-        """The names of the fields the codes say next to nothing about."""
+        """The names of the fields about which the codes have next to no information."""
         return tuple(field.name for field in self.fields if field.lost)
 
     def to_dict(self) -> dict[str, Any]:
@@ -109,8 +109,8 @@ class Collisions:
     """Records that share their code with another record.
 
     The colliding records are split by what shares their code: only `identical` records (no code could
-    tell them apart), `different` records of the same label, or `conflicting` ones: different records,
-    of which one has another label. Without labels `conflicting` is None and `different` holds both.
+    distinguish them), `different` records of the same label, or `conflicting` ones: different records,
+    of which one has another label. Without labels `conflicting` is None and `different` counts both.
     """
 
     records: int
@@ -130,7 +130,7 @@ class Collisions:
 
 
 def mode_of(x_ND: Slots, layout: Layout) -> Slots:
-    """The most common value of each slot, the smallest of several: the all-mode baseline.
+    """The most common value of each slot (the smallest of several): the all-mode baseline.
 
     >>> from tefm.records.layout import Slot
     >>> mode_of(np.array([[1, 0], [2, 0], [2, 1]], np.uint8), Layout((Slot("a", "number", 2), Slot("b", "flag", 1))))
@@ -141,15 +141,15 @@ def mode_of(x_ND: Slots, layout: Layout) -> Slots:
 
 
 def measure(x_ND: Slots, back_ND: Slots, layout: Layout, mode_D: Slots) -> Fidelity:
-    """Compares records with what comes back from their codes; `mode_D` is `mode_of` the training rows."""
+    """Compare records with their reconstruction; `mode_D` is `mode_of` the training rows."""
     _check(x_ND, layout)
     if back_ND.shape != x_ND.shape or mode_D.shape != x_ND.shape[1:]:
-        raise InputError(f"records {x_ND.shape}, back {back_ND.shape} and mode {mode_D.shape} do not fit together")
+        raise InputError(f"records {x_ND.shape}, reconstruction {back_ND.shape} and mode {mode_D.shape} do not match")
 
     codes = _tally(x_ND, back_ND, layout)
     mode = _tally(x_ND, np.broadcast_to(mode_D, x_ND.shape), layout)
     ordinary_D = ~layout.member_D
-    present, found, claimed = float(codes.present.sum()), float(codes.found.sum()), float(codes.claimed.sum())
+    present, hits, predicted = float(codes.present.sum()), float(codes.hits.sum()), float(codes.predicted.sum())
     return Fidelity(
         records=len(x_ND),
         slots=layout.width,
@@ -161,10 +161,10 @@ def measure(x_ND: Slots, back_ND: Slots, layout: Layout, mode_D: Slots) -> Fidel
         mode_nmse=float(mode.error.mean()),
         field_accuracy=float(codes.exact[ordinary_D].mean()) if ordinary_D.any() else None,
         mode_field_accuracy=float(mode.exact[ordinary_D].mean()) if ordinary_D.any() else None,
-        recall=_ratio(found, present),
-        precision=_ratio(found, claimed),
-        f1=_ratio(2 * found, present + claimed),
-        fields=tuple(_field(name, slots, layout, codes, mode) for name, slots in _rows(layout)),
+        recall=_ratio(hits, present),
+        precision=_ratio(hits, predicted),
+        f1=_ratio(2 * hits, present + predicted),
+        fields=tuple(_field(name, slots, layout, codes, mode) for name, slots in _slots_by_field(layout)),
     )
 
 
@@ -177,15 +177,17 @@ def codebook_use(codes_NK: NDArray[np.integer[Any]], entries: int) -> list[Level
     if not len(codes_NK):
         raise InputError("there are no codes to measure")
     if codes_NK.min() < 0 or codes_NK.max() >= entries:
-        raise InputError(f"codes reach from {codes_NK.min()} to {codes_NK.max()}, but a level has {entries} entries")
+        raise InputError(f"codes range from {codes_NK.min()} to {codes_NK.max()}, but a level has {entries} entries")
     return [_level_use(level, np.bincount(codes_N, minlength=entries)) for level, codes_N in enumerate(codes_NK.T, 1)]
 
 
 def collisions(x_ND: Slots, codes_NK: NDArray[np.integer[Any]], labels: NDArray[Any] | None = None) -> Collisions:
-    """Counts the records that share their code with another, split by whether that loses anything."""
+    """Count the records that share their code with another, split by whether that loses information."""
     records = len(x_ND)
     if not records or len(codes_NK) != records or (labels is not None and len(labels) != records):
-        raise InputError(f"{records} records and {len(codes_NK)} codes (and labels): one of each is needed per record")
+        raise InputError(
+            f"{records} records, but {len(codes_NK)} codes (or another number of labels): give one per record"
+        )
 
     code_N, row_N = row_ids(codes_NK), row_ids(x_ND)
     shared_N = np.bincount(code_N)[code_N] > 1
@@ -211,20 +213,20 @@ def collisions(x_ND: Slots, codes_NK: NDArray[np.integer[Any]], labels: NDArray[
 
 
 def squared_error(x_ND: Slots, y_ND: Slots, layout: Layout) -> NDArray[np.float64]:
-    """How far apart two values of a slot are, squared, from 0 to 1.
+    """The squared difference of two values of a slot, from 0 to 1.
 
-    Numbers differ by their share of the slot's range. Categories and flags have no order: they are equal or not.
+    Numbers differ by a share of the slot's range. Categories and flags have no order: they are equal or not.
     """
     error_ND: NDArray[np.float64] = (x_ND != y_ND).astype(np.float64)
     number_D = layout.number_D
-    apart = x_ND[:, number_D].astype(np.float64) - y_ND[:, number_D]
-    error_ND[:, number_D] = np.square(apart / np.maximum(layout.sizes_D[number_D], 1))
+    difference = x_ND[:, number_D].astype(np.float64) - y_ND[:, number_D]
+    error_ND[:, number_D] = np.square(difference / np.maximum(layout.sizes_D[number_D], 1))
     return error_ND
 
 
 def row_ids(rows: NDArray[Any]) -> NDArray[np.int64]:
-    """One number per row, 0, 1, …: equal rows get the same."""
-    # A row seen as one opaque value sorts by its bytes: exact, and many times faster than np.unique(axis=0).
+    """A number per row, 0, 1, …, which is the same for equal rows."""
+    # Viewed as one opaque value, a row sorts by its bytes: exact, and many times faster than np.unique(axis=0).
     rows = np.ascontiguousarray(rows)
     as_bytes = rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1])))[:, 0]
     return np.unique(as_bytes, return_inverse=True)[1].astype(np.int64)
@@ -234,19 +236,19 @@ def _check(x_ND: Slots, layout: Layout) -> None:
     if not len(x_ND):
         raise InputError("there are no records to measure")
     if x_ND.shape[1] != layout.width:
-        raise InputError(f"the records have {x_ND.shape[1]} slots, the layout has {layout.width}")
+        raise InputError(f"the records have {x_ND.shape[1]} slots, but the layout has {layout.width}")
 
 
 class _Tally(NamedTuple):
-    """Per slot: shares of exact and ±1 matches, mean squared error; and of the flags of sets, how often they are
-    present in the record, found again, and claimed by what came back."""
+    """Per slot: shares of exact and ±1 matches and the mean squared error; for the flags of sets, how often they are
+    present in the record, predicted by the reconstruction, and both (hits)."""
 
     exact: NDArray[np.float64]
     close: NDArray[np.float64]
     error: NDArray[np.float64]
     present: NDArray[np.float64]
-    found: NDArray[np.float64]
-    claimed: NDArray[np.float64]
+    hits: NDArray[np.float64]
+    predicted: NDArray[np.float64]
 
 
 def _tally(x_ND: Slots, back_ND: Slots, layout: Layout) -> _Tally:
@@ -255,33 +257,33 @@ def _tally(x_ND: Slots, back_ND: Slots, layout: Layout) -> _Tally:
     for start in range(0, len(x_ND), step):
         x, back = x_ND[start : start + step], back_ND[start : start + step]
         exact = x == back
-        # Asked of both sides, because a difference of unsigned integers wraps around.
+        # Compared both ways, because a difference of unsigned integers wraps around.
         neighbours = ((x == back + 1) | (back == x + 1)) & (x > 0) & (back > 0) & layout.number_D
         error = squared_error(x, back, layout)
-        present, claimed = (x > 0) & layout.member_D, (back > 0) & layout.member_D
-        counted = exact, exact | neighbours, error, present, present & claimed, claimed
-        totals += [each.sum(axis=0) for each in counted]
+        present, predicted = (x > 0) & layout.member_D, (back > 0) & layout.member_D
+        block = exact, exact | neighbours, error, present, present & predicted, predicted
+        totals += [values.sum(axis=0) for values in block]
     totals[:3] /= len(x_ND)
     return _Tally(*totals)
 
 
-def _rows(layout: Layout) -> list[tuple[str, NDArray[np.int64]]]:
-    """The rows of the table of fields: a name and its slots. A set's count is a row of its own."""
-    rows = []
+def _slots_by_field(layout: Layout) -> list[tuple[str, NDArray[np.int64]]]:
+    """The name and the slots of each field; a set's count is a field of its own."""
+    fields = []
     for name in layout.fields:
         slots = layout.of_field(name)
         members, others = slots[layout.member_D[slots]], slots[~layout.member_D[slots]]
         if len(members):
-            rows.append((name, members))
+            fields.append((name, members))
         if len(others):
-            rows.append((f"{name} (count)" if len(members) else name, others))
-    return rows
+            fields.append((f"{name} (count)" if len(members) else name, others))
+    return fields
 
 
 def _field(name: str, slots: NDArray[np.int64], layout: Layout, codes: _Tally, mode: _Tally) -> FieldFidelity:
     is_set = bool(layout.member_D[slots[0]])
     accuracy, mode_accuracy = float(codes.exact[slots].mean()), float(mode.exact[slots].mean())
-    recall = _ratio(float(codes.found[slots].sum()), float(codes.present[slots].sum()))
+    recall = _ratio(float(codes.hits[slots].sum()), float(codes.present[slots].sum()))
     return FieldFidelity(
         name=name,
         kind="set" if is_set else layout.slots[slots[0]].kind,
@@ -312,7 +314,7 @@ def _level_use(level: int, counts: NDArray[np.int64]) -> LevelUse:
 
 
 def _distinct_within(group_N: NDArray[np.int64], value_N: NDArray[np.int64]) -> NDArray[np.int64]:
-    """For each record, how many different values its group holds."""
+    """For each record, how many distinct values its group has."""
     values = int(value_N.max()) + 1
     pairs = np.unique(group_N * values + value_N)
     return np.bincount(pairs // values)[group_N]

@@ -1,7 +1,7 @@
 """Do records that share more of their code resemble each other more? The paper's hierarchy table.
 
 For each prefix length, pairs of records that share the prefix (intra) are compared with pairs that do not
-(inter). A ratio of the two mean distances that falls with each level says that every level refines the one before.
+(inter). If the ratio of the two mean distances falls with each level, every level refines the one before.
 
 Shapes: N records, D slots, K levels, P pairs.
 """
@@ -32,13 +32,13 @@ class PrefixDistance:
     length: int
     #: distinct prefixes
     groups: int
-    #: share of records that have the prefix in common with another: whom the intra pairs speak for
+    #: share of records that have the prefix in common with another: those that intra pairs are drawn from
     partnered: float
     intra_mean: float | None
     intra_std: float | None
     inter_mean: float | None
     inter_std: float | None
-    #: intra / inter: lower is a clearer grouping
+    #: intra / inter: lower means clearer groups
     ratio: float | None
 
     @property
@@ -53,9 +53,9 @@ class PrefixDistance:
 def hierarchy(
     x_ND: Slots, codes_NK: NDArray[np.integer[Any]], layout: Layout, *, pairs: int = 5000, seed: int = 0
 ) -> list[PrefixDistance]:
-    """The distances for the prefix lengths 1…K, each from `pairs` intra and `pairs` inter pairs."""
+    """Distances for prefix lengths 1…K, each from `pairs` intra and `pairs` inter pairs."""
     if not len(x_ND) or len(codes_NK) != len(x_ND):
-        raise InputError(f"{len(x_ND)} records and {len(codes_NK)} codes: one code is needed per record")
+        raise InputError(f"{len(x_ND)} records and {len(codes_NK)} codes: give one code per record")
     return [
         _prefix_distance(x_ND, codes_NK[:, :length], layout, pairs, np.random.default_rng([seed, length]))
         for length in range(1, codes_NK.shape[1] + 1)
@@ -82,40 +82,40 @@ def _prefix_distance(
 
 
 # Both samplers draw a record uniformly among those that have a partner, then its partner uniformly. With the
-# records sorted by group, a record's own group is one stretch, so a partner is a random position inside
+# records sorted by group, a record's own group is contiguous, so a partner is a random position inside
 # or outside of it: no draw is ever rejected, however rare such pairs are.
 
 
 def _intra_pairs(group_N: Rows, pairs: int, rng: np.random.Generator) -> tuple[Rows, Rows]:
-    order, start, size, place = _stretches(group_N)
+    order, start, size, position = _sorted_groups(group_N)
     candidates = np.flatnonzero(size > 1)
     if not len(candidates):
         return candidates, candidates
     left = rng.choice(candidates, pairs)
     right = start[left] + rng.integers(size[left] - 1)
-    right += right >= place[left]  # step over the record itself
+    right += right >= position[left]  # skip the record itself
     return left, order[right]
 
 
 def _inter_pairs(group_N: Rows, pairs: int, rng: np.random.Generator) -> tuple[Rows, Rows]:
-    order, start, size, _ = _stretches(group_N)
+    order, start, size, _ = _sorted_groups(group_N)
     candidates = np.flatnonzero(size < len(group_N))
     if not len(candidates):
         return candidates, candidates
     left = rng.choice(candidates, pairs)
     right = rng.integers(len(group_N) - size[left])
-    right += size[left] * (right >= start[left])  # step over its whole group
+    right += size[left] * (right >= start[left])  # skip its whole group
     return left, order[right]
 
 
-def _stretches(group_N: Rows) -> tuple[Rows, Rows, Rows, Rows]:
-    """The records sorted by group, and for each record: where its group starts, its size, its own place."""
+def _sorted_groups(group_N: Rows) -> tuple[Rows, Rows, Rows, Rows]:
+    """The records sorted by group, and for each record: where its group starts, the group's size, its own position."""
     order = np.argsort(group_N, kind="stable")
     sizes = np.bincount(group_N)
     starts = np.cumsum(sizes) - sizes
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order))
-    return order, starts[group_N], sizes[group_N], place
+    position = np.empty_like(order)
+    position[order] = np.arange(len(order))
+    return order, starts[group_N], sizes[group_N], position
 
 
 def _distances(x_ND: Slots, pairs: tuple[Rows, Rows], layout: Layout) -> NDArray[np.float64]:

@@ -1,8 +1,8 @@
 """Encoder and decoder around the quantiser: slots → latent → code → latent → slots.
 
-The encoder reads every slot value through an embedding that is zero for "absent", so a masked slot and an
-absent one are the same input, and a soft mask (x ⊙ z) is the embedding scaled by z. The decoder gives
-every slot a likelihood over its values.
+The encoder embeds every slot value, with zero for "absent", so a masked slot and an absent one are the
+same input, and a soft mask (x ⊙ z) scales the embedding by z. The decoder gives every slot a likelihood
+over its values.
 
 Shapes: N records, D slots, M input columns, d latent, K levels; V values of a slot.
 """
@@ -23,7 +23,7 @@ from tefm.records.layout import Layout
 
 
 class SlotInput(nn.Module):
-    """Slots as the columns that the encoder reads.
+    """Slots as the input columns of the encoder.
 
     Categories and flags get one column per value; numbers a thermometer (bucket ≥ 1, bucket ≥ 2, …),
     so that neighbouring buckets look alike. Absent is zero everywhere.
@@ -50,7 +50,7 @@ class SlotInput(nn.Module):
         if self.scaled:
             columns = x_ND / self.size_D
             return columns if keep_ND is None else columns * keep_ND
-        # Column by column: copying whole rows of the transposed records is what memory is good at.
+        # Column by column: copying whole rows of the transposed records is fast.
         value_MN = x_ND.T.contiguous().index_select(0, self.slot_M)
         limit_M1 = self.value_M[:, None].to(value_MN.dtype)
         at = self.ordered
@@ -64,7 +64,7 @@ class SlotInput(nn.Module):
 class Group:
     """Slots of one size, decoded together.
 
-    The slots stand at `first…last` when slots are sorted by size, their outputs at `start…stop`: one logit for each
+    The slots are at `first…last` when slots are sorted by size, their outputs at `start…stop`: one logit for each
     flag, one for each value (absent included) of the other slots.
     """
 
@@ -72,7 +72,7 @@ class Group:
     first: int
     last: int
     start: int
-    #: whether some of the slots hold ordered buckets
+    #: whether some of the slots are numbers, with ordered buckets
     ordered: bool
 
     @property
@@ -81,7 +81,7 @@ class Group:
 
 
 class Block(nn.Module):
-    """A residual block with the norm in front."""
+    """A pre-norm residual block."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -131,7 +131,7 @@ class CodeNetwork(nn.Module):
 
     @torch.no_grad()
     def start_at_frequencies(self, x_ND: Tensor) -> None:
-        """Let the decoder begin with how often each value occurs, so that it learns only what differs from that."""
+        """Initialise the decoder with how often each value occurs, so that it only learns what differs from that."""
         if self.squares:
             return
         last = self.decoder[-1]
@@ -155,9 +155,9 @@ class CodeNetwork(nn.Module):
 
     @torch.no_grad()
     def decode(self, latent_Nd: Tensor) -> Tensor:
-        """The slots of a quantised latent: the likeliest value, and flags above the threshold.
+        """The slots of a quantised latent: the most likely value, and flags above the threshold.
 
-        Where far misses of numbers were made to count (`ordinal_weight`), their median bucket instead.
+        For numbers trained with `ordinal_weight`, the median bucket instead.
         """
         out_NM = self.decoder(latent_Nd)
         if self.squares:
@@ -187,7 +187,7 @@ class CodeNetwork(nn.Module):
         return parts
 
     def member_scores(self, latent_Nd: Tensor) -> Tensor:
-        """What the threshold cuts: a score for every flag of a set, around [0, 1]."""
+        """The scores that the threshold applies to: one per flag of a set, about from 0 to 1."""
         out_NM = self.decoder(latent_Nd)
         if self.squares:
             return out_NM[:, self.member_D]
@@ -196,7 +196,7 @@ class CodeNetwork(nn.Module):
 
 
 def _groups(layout: Layout, order_D: NDArray[np.int64]) -> list[Group]:
-    """The slots in groups of one size."""
+    """The slots grouped by size."""
     sizes_D, groups, start = layout.sizes_D[order_D], [], 0
     for size in np.unique(sizes_D).tolist():
         first, last = np.searchsorted(sizes_D, [size, size + 1]).tolist()
@@ -207,7 +207,7 @@ def _groups(layout: Layout, order_D: NDArray[np.int64]) -> list[Group]:
 
 
 class ReconstructionLoss(nn.Module):
-    """‖D(ê) − x‖², or the negative log-likelihood of the slots: a sum over slots, one figure per record."""
+    """‖D(ê) − x‖², or the negative log-likelihood of the slots: a sum over slots, one value per record."""
 
     def __init__(self, layout: Layout, config: TokenizerConfig, x_ND: Tensor) -> None:
         super().__init__()
@@ -234,16 +234,16 @@ class ReconstructionLoss(nn.Module):
         number_D = self.number_D[network.order_D]
         loss_N = out_NM.new_zeros(len(out_NM))
         for group, logits in network.split(out_NM):
-            here = slice(group.first, group.last)
-            target = sorted_ND[:, here]
+            slots = slice(group.first, group.last)
+            target = sorted_ND[:, slots]
             if group.size == 1:
-                each = F.binary_cross_entropy_with_logits(logits, target.float(), reduction="none")
+                loss = F.binary_cross_entropy_with_logits(logits, target.float(), reduction="none")
             else:
-                each = F.cross_entropy(logits.transpose(1, 2), target.long(), reduction="none")
+                loss = F.cross_entropy(logits.transpose(1, 2), target.long(), reduction="none")
                 if self.config.ordinal_weight and group.ordered:
                     steps = torch.arange(group.size + 1, device=logits.device) / group.size
                     expected = (logits.softmax(dim=2) * steps).sum(dim=2)
-                    far = (expected - target / group.size).square() * number_D[here]
-                    each = each + self.config.ordinal_weight * far
-            loss_N = loss_N + (each * weight_D[here]).sum(dim=1)
+                    distance = (expected - target / group.size).square() * number_D[slots]
+                    loss = loss + self.config.ordinal_weight * distance
+            loss_N = loss_N + (loss * weight_D[slots]).sum(dim=1)
         return loss_N

@@ -1,6 +1,6 @@
 """The residual quantiser: a latent becomes K small integers, level by level.
 
-Level k picks the codebook entry nearest to what the levels before it left over:
+Level k picks the codebook entry nearest to the residual of the levels before it:
 
     r¹ = e,   i_k = argmin_j ‖rᵏ − e_jᵏ‖²,   rᵏ⁺¹ = rᵏ − e_{i_k}ᵏ,   ê = Σ_k e_{i_k}ᵏ
 
@@ -18,11 +18,11 @@ from torch.nn import functional as F
 
 @dataclass(frozen=True)
 class Quantised:
-    """What one greedy pass over the levels gives."""
+    """The result of one greedy pass over the levels."""
 
     latent_Nd: Tensor
     codes_NK: Tensor
-    #: what each level was given to explain
+    #: the residual that each level quantised
     residuals: list[Tensor]
     #: ‖rᵏ − sg[e_{i_k}]‖² summed over levels and dimensions, mean over records
     commitment: Tensor
@@ -33,7 +33,7 @@ class Quantised:
 class ResidualQuantiser(nn.Module):
     """K codebooks of C entries.
 
-    With `learned="gradient"` the codebooks are parameters that the codebook loss moves; with `"ema"` they
+    With `learned="gradient"` the codebooks are parameters trained by the codebook loss; with `"ema"` they
     follow the running mean of the residuals assigned to each entry.
     """
 
@@ -46,14 +46,14 @@ class ResidualQuantiser(nn.Module):
         self.codebooks_KCd = nn.Parameter(codebooks_KCd, requires_grad=not self.ema)
         self.register_buffer("count_KC", torch.ones(levels, entries))
         self.register_buffer("total_KCd", torch.zeros(levels, entries, latent))
-        #: how often each entry was picked since the last search for dead ones
+        #: how often each entry was picked since dead ones were last replaced
         self.register_buffer("picked_KC", torch.zeros(levels, entries))
         self.count_KC: Tensor
         self.total_KCd: Tensor
         self.picked_KC: Tensor
 
     def forward(self, latent_Nd: Tensor) -> Quantised:
-        """The greedy code, with the two losses of the codebooks."""
+        """The greedy code, with the commitment and the codebook loss."""
         residual_Nd, sum_Nd = latent_Nd, torch.zeros_like(latent_Nd)
         commitment = codebook = latent_Nd.new_zeros(())
         codes, residuals = [], []
@@ -70,15 +70,15 @@ class ResidualQuantiser(nn.Module):
 
     @torch.no_grad()
     def encode(self, latent_Nd: Tensor, beam: int = 1) -> Tensor:
-        """The code with the smallest error among those a beam search over the levels finds.
+        """The code with the smallest error found by a beam search over the levels.
 
-        The greedy code stays a candidate to the end, so the error never exceeds the greedy one.
+        The greedy code always remains a candidate, so the error never exceeds the greedy one.
         """
         if beam == 1:
             return self._greedy(latent_Nd)
         records, (levels, entries) = len(latent_Nd), (self.levels, self.entries)
-        # ‖e − c¹ − … − cᵏ‖² = ‖e‖² + Σ_k (‖cᵏ‖² − 2 e·cᵏ) + Σ_{l<k} 2 cˡ·cᵏ: the products with e are made once
-        # for all levels, those between entries are a table, so a wider beam costs look-ups and no products.
+        # ‖e − c¹ − … − cᵏ‖² = ‖e‖² + Σ_k (‖cᵏ‖² − 2 e·cᵏ) + Σ_{l<k} 2 cˡ·cᵏ: the products with e are computed once
+        # for all levels, those between entries are a table, so a wider beam needs only look-ups.
         flat_Xd = self.codebooks_KCd.flatten(0, 1)
         own_NKC = torch.mm(latent_Nd, -2 * flat_Xd.T).add_(flat_Xd.square().sum(dim=1)).view(records, levels, entries)
         between_KCKC = (2 * flat_Xd @ flat_Xd.T).view(levels, entries, levels, entries)
@@ -91,7 +91,7 @@ class ResidualQuantiser(nn.Module):
             total_NX = total_NBC.flatten(1)
             if k == levels - 1:
                 chosen_NB = total_NX.min(dim=1, keepdim=True).indices
-            else:  # the greedy code's child goes along as the last candidate, whatever its rank
+            else:  # the greedy code's child is always the last candidate, whatever its rank
                 greedy_N1 = total_NBC[:, -1].min(dim=1, keepdim=True).indices + (total_NBC.shape[1] - 1) * entries
                 best_NB = total_NX.topk(min(beam, total_NX.shape[1]), dim=1, largest=False).indices
                 chosen_NB = torch.cat([best_NB, greedy_N1], dim=1)
@@ -143,7 +143,7 @@ class ResidualQuantiser(nn.Module):
 
     @torch.no_grad()
     def replace_dead(self, quantised: Quantised, generator: torch.Generator, share: float = 0.02) -> int:
-        """Move entries picked less than `share` of an even share onto residuals of this batch."""
+        """Move entries that were picked less than `share` of an even share to residuals of this batch."""
         replaced = 0
         for k, residual_Nd in enumerate(quantised.residuals):
             dead_C = self.picked_KC[k] < max(1.0, share * float(self.picked_KC[k].sum()) / self.entries)
@@ -159,7 +159,7 @@ class ResidualQuantiser(nn.Module):
 
     @torch.no_grad()
     def settle(self, latent_Nd: Tensor, iterations: int) -> None:
-        """Final Lloyd iterations of every level on all training latents; no entry stays without a record."""
+        """Final Lloyd iterations of every level on the given latents; no entry stays without a record."""
         residual_Nd = latent_Nd
         for k in range(self.levels):
             entries_Cd, code_N = lloyd(residual_Nd, self.codebooks_KCd[k].clone(), iterations)
@@ -173,14 +173,14 @@ class ResidualQuantiser(nn.Module):
 
 
 def nearest(x_Nd: Tensor, entries_Cd: Tensor) -> tuple[Tensor, Tensor]:
-    """The squared distance to the nearest entry, up to ‖x‖² (which no comparison of entries needs), and that entry."""
+    """The squared distance to the nearest entry minus ‖x‖² (the same for all entries), and that entry."""
     distance_NC = torch.mm(x_Nd, -2 * entries_Cd.T).add_(entries_Cd.square().sum(dim=1))
     distance_N, entry_N = distance_NC.min(dim=1)
     return distance_N, entry_N
 
 
 def lloyd(x_Nd: Tensor, entries_Cd: Tensor, iterations: int) -> tuple[Tensor, Tensor]:
-    """k-means from given entries; an entry without a record moves to the record farthest from its own."""
+    """k-means from given entries; an entry without records moves to the record farthest from its own entry."""
     entries = len(entries_Cd)
     for iteration in range(iterations + 1):
         distance_N, code_N = nearest(x_Nd, entries_Cd)

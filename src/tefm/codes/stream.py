@@ -1,7 +1,7 @@
 """Codes of tables larger than memory: Parquet in, Parquet out, batch by batch.
 
 A folder of Parquet files becomes a folder of Parquet files of the same names, everything else one file.
-Every file is written under a temporary name and renamed when it is whole.
+Every file is written under a temporary name and renamed when it is complete.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ def code_columns(levels: int) -> list[str]:
 def encode_to_parquet(
     tokenizer: RecordTokenizer, source: str | Path, out: str | Path, *, query: str | None = None
 ) -> int:
-    """Write the codes of a table with its entity, time and label beside them; returns the number of records."""
+    """Write the codes of a table, with its entity, time and label columns; returns the number of records."""
     source, out = Path(source), Path(out)
     if not source.is_dir():
         return _encode_file(tokenizer, open_table(source, query=query), out)
     if out.is_file():
-        raise InputError("the codes of a folder go to a folder; this is a file", file=out, remedy="give a new folder")
+        raise InputError("the codes of a folder need a folder, not a file", file=out, remedy="give a new folder")
     if out.resolve() == source.resolve():
         raise InputError("the codes cannot replace the table", file=out, remedy="give another folder")
-    open_table(source)  # refuses files that do not belong together
+    open_table(source)  # checks that the files belong together
     return sum(
         _encode_file(tokenizer, open_table(path), out / path.relative_to(source)) for path in parquet_files(source)
     )
@@ -52,14 +52,14 @@ def read_codes(source: str | Path, levels: int) -> Codes:
 def _encode_file(tokenizer: RecordTokenizer, table: Table, out: Path) -> int:
     if out.is_dir():
         remedy = f"try {out / 'codes.parquet'}"
-        raise InputError("the codes of one file go to one file; this is a folder", file=out, remedy=remedy)
+        raise InputError("the codes of a file need a file, not a folder", file=out, remedy=remedy)
     schema, names = tokenizer.schema, code_columns(tokenizer.config.levels)
-    kept = [name for name in (schema.entity, schema.time, schema.label) if name is not None and name in table.columns]
+    roles = [name for name in (schema.entity, schema.time, schema.label) if name is not None and name in table.columns]
     written = 0
     writer: pq.ParquetWriter | None = None
     with replacing(out) as temporary, progress(f"encoding {table.name}", None) as advance:
         try:
-            for codes_NK, frame in tokenizer.batches(table, kept):
+            for codes_NK, frame in tokenizer.batches(table, roles):
                 codes = pl.DataFrame({name: codes_NK[:, k] for k, name in enumerate(names)})
                 frame = pl.concat([frame, codes], how="horizontal")
                 rows: pa.Table = frame.to_arrow()
@@ -68,7 +68,7 @@ def _encode_file(tokenizer: RecordTokenizer, table: Table, out: Path) -> int:
                 written += frame.height
                 advance(frame.height)
             if writer is None:
-                empty = pl.DataFrame(schema=dict.fromkeys(kept, pl.String) | dict.fromkeys(names, pl.UInt16))
+                empty = pl.DataFrame(schema=dict.fromkeys(roles, pl.String) | dict.fromkeys(names, pl.UInt16))
                 writer = pq.ParquetWriter(temporary, empty.to_arrow().schema)
         finally:
             if writer is not None:

@@ -1,14 +1,12 @@
-"""`RecordTokenizer`: the first stage as a user sees it. fit, encode, decode, save, load.
+"""`RecordTokenizer`: the first stage as users see it. fit, encode, decode, save, load.
 
 A table goes through the `Vectoriser` (records/) into slots and through the `SlotCoder` into codes.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +20,7 @@ from tefm.base.files import is_whole, read_manifest, replacing_folder, write_jso
 from tefm.base.settings import Preset
 from tefm.codes.coder import Codes, SlotCoder
 from tefm.codes.config import TokenizerConfig
-from tefm.codes.network import CodeNetwork
-from tefm.codes.train import History
+from tefm.codes.storage import load_coder, save_coder
 from tefm.records.infer import infer_schema
 from tefm.records.layout import Slots
 from tefm.records.readers.table import Table, open_table
@@ -59,9 +56,16 @@ class RecordTokenizer:
         **settings: Any,
     ) -> None:
         if config is not None and settings:
-            raise SettingsError("give a config or single settings, not both", value=min(settings))
+            raise SettingsError("give either a config or single settings, not both", value=min(settings))
         self.coder = SlotCoder(config or TokenizerConfig.preset(preset, **settings), device=device)
         self.vectoriser_: Vectoriser | None = None
+
+    @classmethod
+    def of(cls, vectoriser: Vectoriser, coder: SlotCoder) -> RecordTokenizer:
+        """A tokenizer made of two parts that have learned already."""
+        tokenizer = cls(coder.config)
+        tokenizer.coder, tokenizer.vectoriser_ = coder, vectoriser
+        return tokenizer
 
     @property
     def config(self) -> TokenizerConfig:
@@ -70,9 +74,7 @@ class RecordTokenizer:
     @property
     def vectoriser(self) -> Vectoriser:
         if self.vectoriser_ is None:
-            raise NotFittedError(
-                "this tokenizer has not learned anything yet", remedy="call fit(table) or load(folder)"
-            )
+            raise NotFittedError("this tokenizer is not fitted yet", remedy="call fit(table) or load(folder)")
         return self.vectoriser_
 
     @property
@@ -93,8 +95,8 @@ class RecordTokenizer:
         """Learn slots and codes from the training rows of a table.
 
         `validation` is a table for early stopping; without one, a tenth of the entities (or rows) is held out.
-        Codes are task-aware when the schema names a label, unless `task_aware=False`. With `checkpoint`, a run
-        that was killed goes on from there when the same call is made again.
+        Codes are task-aware when the schema names a label, unless `task_aware=False`. With `checkpoint` (a file),
+        an interrupted run resumes when the same call is made again.
         """
         table = open_table(source)
         schema = schema or infer_schema(table)
@@ -105,11 +107,13 @@ class RecordTokenizer:
                 "task-aware codes need the label",
                 file=table.name,
                 column=schema.label,
-                remedy="name it as `label:` in the schema, or learn without it (task_aware=False, --unsupervised)",
+                remedy="name it under `label:` in the schema, or learn without it (task_aware=False, --unsupervised)",
             )
         if schema.entity is not None and schema.entity not in table.columns:
             remedy = did_you_mean(schema.entity, table.columns)
-            raise InputError("the entity is not in the table", file=table.name, column=schema.entity, remedy=remedy)
+            raise InputError(
+                "the entity column is not in the table", file=table.name, column=schema.entity, remedy=remedy
+            )
         vectoriser = Vectoriser.fit(table, schema, seed=self.config.seed)
         x_ND, labels_N, groups_N = _training_rows(vectoriser, table, self.config)
         if task_aware:
@@ -133,12 +137,12 @@ class RecordTokenizer:
         return np.concatenate(parts) if parts else np.zeros((0, self.config.levels), dtype=np.uint16)
 
     def batches(self, source: Any, beside: Sequence[str] = ()) -> Iterator[tuple[Codes, pl.DataFrame]]:
-        """Codes batch by batch, with other columns of the same rows; the next batch is read while one is encoded."""
+        """Codes batch by batch, with the columns `beside` of the same rows; the next batch is read during encoding."""
         vectorised = self.vectoriser.batches_beside(source, beside)
-        with ThreadPoolExecutor(max_workers=1) as ahead:
-            coming = ahead.submit(next, vectorised, None)
-            while (batch := coming.result()) is not None:
-                coming = ahead.submit(next, vectorised, None)
+        with ThreadPoolExecutor(max_workers=1) as reader:
+            upcoming = reader.submit(next, vectorised, None)
+            while (batch := upcoming.result()) is not None:
+                upcoming = reader.submit(next, vectorised, None)
                 slots_ND, frame = batch
                 yield self.coder.encode(slots_ND), frame
 
@@ -150,77 +154,61 @@ class RecordTokenizer:
 
     def save(self, folder: str | Path) -> Path:
         """Write the tokenizer as one folder: config, vectoriser, weights, and a manifest that seals them."""
-        from safetensors.torch import save_file
-
-        coder, vectoriser = self.coder, self.vectoriser
         with replacing_folder(folder, ours=self.is_saved) as temporary:
-            write_json(temporary / "config.json", coder.config.model_dump(mode="json"))
-            write_json(temporary / "vectoriser.json", vectoriser.model_dump(mode="json"))
-            learned = {"mode": coder.mode_D_.tolist(), "classes": coder.classes_, "history": asdict(coder.history_)}
-            write_json(temporary / "learned.json", learned)
-            state = {name: value.detach().cpu().contiguous() for name, value in coder.network.state_dict().items()}
-            save_file(state, str(temporary / "network.safetensors"))
-            write_manifest(temporary, KIND, version=__version__, identity=coder.identity)
+            save_coder(self.coder, temporary)
+            write_json(temporary / "vectoriser.json", self.vectoriser.model_dump(mode="json"))
+            write_manifest(temporary, KIND, version=__version__, identity=self.coder.identity)
         return Path(folder)
 
     @staticmethod
     def is_saved(folder: Path) -> bool:
-        """Whether `folder` holds a whole tokenizer."""
+        """Whether `folder` contains a complete tokenizer."""
         return is_whole(folder, KIND)
 
     @classmethod
     def load(cls, folder: str | Path, *, device: str | None = None) -> RecordTokenizer:
         """Read a saved tokenizer; a damaged or foreign folder is refused with the reason."""
-        from safetensors.torch import load_file
-
         folder = Path(folder)
         read_manifest(folder, KIND)
+        coder = load_coder(folder, device=device)
         try:
-            config = TokenizerConfig.checked(json.loads((folder / "config.json").read_text(encoding="utf-8")))
             vectoriser = Vectoriser.model_validate_json((folder / "vectoriser.json").read_text(encoding="utf-8"))
-            learned = json.loads((folder / "learned.json").read_text(encoding="utf-8"))
-            state = load_file(str(folder / "network.safetensors"))
-            targets = len(state["head.bias"]) if "head.bias" in state else 0
-            network = CodeNetwork(vectoriser.layout, config, targets=targets)
-            network.load_state_dict(state)
-            history = History(**learned["history"])
-        except (ValueError, KeyError, TypeError, RuntimeError) as error:
+        except (OSError, ValueError) as error:
             raise ArtefactError(
-                f"the parts of this tokenizer do not belong together: {error}", file=folder, remedy="save it again"
+                f"the vectoriser of this tokenizer cannot be read: {error}", file=folder, remedy="save it again"
             ) from error
-        tokenizer = cls(config, device=device)
-        tokenizer.vectoriser_ = vectoriser
-        coder = tokenizer.coder
-        coder.network_ = network.to(coder.device).eval()
-        coder.mode_D_ = np.array(learned["mode"], dtype=vectoriser.layout.dtype)
-        coder.classes_ = tuple(learned["classes"])
-        coder.history_ = history
-        return tokenizer
+        if vectoriser.layout != coder.layout:
+            raise ArtefactError(
+                "the vectoriser and the codes of this tokenizer do not belong together",
+                file=folder,
+                remedy="copy the whole folder, or save it again",
+            )
+        return cls.of(vectoriser, coder)
 
 
 def _training_rows(
     vectoriser: Vectoriser, table: Table, config: TokenizerConfig
 ) -> tuple[Slots, NDArray[Any] | None, NDArray[Any] | None]:
-    """Slots, labels and entities of the training rows; of a table longer than `max_rows`, a uniform sample."""
+    """Slots, labels and entities of the training rows; a uniform sample if the table has more than `max_rows`."""
     schema = vectoriser.table_schema
     roles = [name for name in (schema.label, schema.entity) if name is not None and name in table.columns]
     rng = np.random.default_rng(config.seed)
-    kept: list[NDArray[Any]] = []  # a random key per row, its slots, and one column per role
+    rows: list[NDArray[Any]] = []  # a random key per row, its slots, and one column per role
     for slots_ND, frame in vectoriser.batches_beside(table, roles):
-        part = [rng.random(len(slots_ND)), slots_ND]
-        part += [text_of(frame[name], schema.missing_words).to_numpy() for name in roles]
-        kept = [np.concatenate(pair) for pair in zip(kept, part, strict=True)] if kept else part
-        if len(kept[0]) > config.max_rows:
-            smallest = np.sort(np.argpartition(kept[0], config.max_rows)[: config.max_rows])
-            kept = [values[smallest] for values in kept]
-    columns = dict(zip(roles, kept[2:], strict=True))
+        batch = [rng.random(len(slots_ND)), slots_ND]
+        batch += [text_of(frame[name], schema.missing_words).to_numpy() for name in roles]
+        rows = [np.concatenate(pair) for pair in zip(rows, batch, strict=True)] if rows else batch
+        if len(rows[0]) > config.max_rows:
+            smallest = np.sort(np.argpartition(rows[0], config.max_rows)[: config.max_rows])
+            rows = [values[smallest] for values in rows]
+    columns = dict(zip(roles, rows[2:], strict=True))
     labels = columns.get(schema.label) if schema.label else None
-    owners = columns.get(schema.entity) if schema.entity else None
-    if owners is not None and (missing := sum(owner is None for owner in owners)):
+    entities = columns.get(schema.entity) if schema.entity else None
+    if entities is not None and (missing := sum(entity is None for entity in entities)):
         raise InputError(
-            f"{missing} of {len(owners)} training rows have no entity",
+            f"{missing} of {len(entities)} training rows have no entity",
             file=table.name,
             column=schema.entity,
-            remedy="drop these rows, or fill in whom they belong to",
+            remedy="drop these rows, or fill in their entity",
         )
-    return kept[1], labels, None if owners is None else owners.astype(str)
+    return rows[1], labels, None if entities is None else entities.astype(str)

@@ -1,11 +1,11 @@
 """Training the tokenizer's network: warm up, quantise, settle.
 
 1. Warm-up: encoder and decoder learn without the quantiser.
-2. Quantised: k-means gives the codebooks their start; dead entries are replaced as they appear.
+2. Quantised: k-means initialises the codebooks; dead entries are replaced as they appear.
 3. Settle: Lloyd iterations leave no entry unused, and the decoder is fitted to the final codes.
 
-Every random draw depends on the seed and the step alone, so a run that was killed and resumed
-from its checkpoint ends with the same weights as one that was not.
+Every random draw depends only on the seed and the step, so a run that is interrupted and resumed
+from its checkpoint ends with the same weights as one that is not.
 
 Shapes: N records, D slots, d latent, K levels, Q label targets.
 """
@@ -16,30 +16,30 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from tefm.base.errors import ArtefactError, SettingsError
-from tefm.base.files import replacing
+from tefm.base.errors import SettingsError
 from tefm.base.progress import progress
+from tefm.base.training import KeepBest, load_checkpoint, save_checkpoint
 from tefm.codes.config import TokenizerConfig
 from tefm.codes.network import CodeNetwork, ReconstructionLoss
 from tefm.codes.quantiser import straight_through
 from tefm.records.layout import Layout
 
-#: Dead entries are looked for this often, until the last share of the steps, which lets the rest come to rest.
+#: Dead entries are replaced every so many steps, up to this share of all steps: in the rest, the codebooks settle.
 DEAD_EVERY = 100
 DEAD_UNTIL = 0.85
-#: Records whose latents initialise and settle the codebooks.
+#: The most records whose latents initialise and settle the codebooks.
 LATENTS = 50_000
+#: Records per forward pass outside of training.
 CHUNK = 8_192
 
 
 @dataclass(frozen=True)
 class TrainingData:
-    """Slots to learn from and to validate on, with what the label head is to tell."""
+    """Slots to learn from and to validate on, with the targets of the label head."""
 
     x_ND: Tensor
     validation_ND: Tensor
@@ -61,12 +61,6 @@ class History:
     stopped_at: int = 0
     best_step: int = 0
     resumed_from: int = 0
-
-
-@dataclass
-class _Best:
-    loss: float = math.inf
-    state: dict[str, Tensor] = field(default_factory=dict)
 
 
 class Trainer:
@@ -94,7 +88,7 @@ class Trainer:
         self.optimiser = torch.optim.AdamW(trained, lr=config.learning_rate, weight_decay=config.weight_decay)
         self.warm_steps = int(config.warm_share * config.steps)
         self.history = History()
-        self.best = _Best()
+        self.best = KeepBest()
         self.step = 0
         #: the order of the rows in the current pass
         self.order_N: tuple[int, Tensor] | None = None
@@ -104,9 +98,10 @@ class Trainer:
     def run(self) -> CodeNetwork:
         self._resume()
         check_every = max(1, self.config.steps // self.config.checks)
+        patience = self.config.patience * check_every
         self.network.train()
         with progress("training the tokenizer", self.config.steps, done=self.step) as advance:
-            while self.step < self.config.steps and not self._out_of_patience(check_every):
+            while self.step < self.config.steps and not self.best.exhausted(self.step, patience=patience):
                 loss = self._update()
                 self.step += 1
                 advance(1)
@@ -129,20 +124,20 @@ class Trainer:
         config, network = self.config, self.network
         if self.step == self.warm_steps:
             self._initialise_codebooks()
-        draw = self._generator("step", self.step)
+        generator = self._generator("step", self.step)
         rows = self._rows()
         x_ND = self.data.x_ND[rows]
-        latent_Nd = network.encode_latent(x_ND, self._mask(x_ND, draw))
+        latent_Nd = network.encode_latent(x_ND, self._mask(x_ND, generator))
         quantised = None
-        given_Nd, extra = latent_Nd, latent_Nd.new_zeros(())
+        decoded_Nd, codebook_loss = latent_Nd, latent_Nd.new_zeros(())
         if self.step >= self.warm_steps:
             quantised = network.quantiser(latent_Nd)
-            given_Nd = straight_through(latent_Nd, quantised.latent_Nd, config.straight_through)
-            extra = config.commitment * quantised.commitment
+            decoded_Nd = straight_through(latent_Nd, quantised.latent_Nd, config.straight_through)
+            codebook_loss = config.commitment * quantised.commitment
             if config.codebook == "gradient":
-                extra = extra + quantised.codebook
-        targets = None if self.data.targets_NQ is None else self.data.targets_NQ[rows]
-        loss = self._record_loss(given_Nd, x_ND, targets).mean() + extra
+                codebook_loss = codebook_loss + quantised.codebook
+        targets_NQ = None if self.data.targets_NQ is None else self.data.targets_NQ[rows]
+        loss = self._record_loss(decoded_Nd, x_ND, targets_NQ).mean() + codebook_loss
         self.optimiser.param_groups[0]["lr"] = config.learning_rate * self._schedule(self.step, config.steps)
         self.optimiser.zero_grad(set_to_none=True)
         loss.backward()
@@ -154,22 +149,22 @@ class Trainer:
                 self.history.replaced += network.quantiser.replace_dead(quantised, self._generator("dead", self.step))
         return loss.detach()
 
-    def _record_loss(self, given_Nd: Tensor, x_ND: Tensor, targets_NQ: Tensor | None) -> Tensor:
-        """Reconstruction, plus the label head's squared error on the teacher's log-odds."""
-        loss_N: Tensor = self.loss(self.network, given_Nd, x_ND)
+    def _record_loss(self, latent_Nd: Tensor, x_ND: Tensor, targets_NQ: Tensor | None) -> Tensor:
+        """Reconstruction from a latent, plus the label head's squared error on the teacher's log-odds."""
+        loss_N: Tensor = self.loss(self.network, latent_Nd, x_ND)
         if self.network.head is not None and targets_NQ is not None:
-            miss_NQ = self.network.head(given_Nd) - targets_NQ
-            loss_N = loss_N + self.config.label_weight * miss_NQ.square().mean(dim=1)
+            error_NQ = self.network.head(latent_Nd) - targets_NQ
+            loss_N = loss_N + self.config.label_weight * error_NQ.square().mean(dim=1)
         return loss_N
 
-    def _mask(self, x_ND: Tensor, draw: torch.Generator) -> Tensor | None:
-        """Which slots each record is shown with: a share of the records lose a random part of theirs."""
+    def _mask(self, x_ND: Tensor, generator: torch.Generator) -> Tensor | None:
+        """Which slots the encoder sees: a share of the records lose a random part of theirs."""
         if not self.config.mask_share:
             return None
-        masked_N1 = torch.rand(len(x_ND), 1, generator=draw, device=self.device) < self.config.mask_share
-        retention_N1 = 0.05 + 0.95 * torch.rand(len(x_ND), 1, generator=draw, device=self.device)
-        kept_ND = torch.rand(x_ND.shape, generator=draw, device=self.device) < retention_N1
-        return kept_ND | ~masked_N1
+        masked_N1 = torch.rand(len(x_ND), 1, generator=generator, device=self.device) < self.config.mask_share
+        retention_N1 = 0.05 + 0.95 * torch.rand(len(x_ND), 1, generator=generator, device=self.device)
+        keep_ND = torch.rand(x_ND.shape, generator=generator, device=self.device) < retention_N1
+        return keep_ND | ~masked_N1
 
     def _initialise_codebooks(self) -> None:
         self.network.quantiser.initialise(self._latents(), self._generator("k-means"))
@@ -185,21 +180,21 @@ class Trainer:
     def _generator(self, purpose: str, number: int = 0) -> torch.Generator:
         purposes = ("step", "epoch", "dead", "k-means", "sample", "settle")
         seed = (self.config.seed * len(purposes) + purposes.index(purpose)) * 1_000_003 + number
-        on_device = purpose in ("step", "settle")  # the others are drawn on the CPU, whatever trains
+        on_device = purpose in ("step", "settle")  # the others are drawn on the CPU, whatever the device
         return torch.Generator(device=self.device if on_device else "cpu").manual_seed(seed)
 
     def _sample(self) -> Tensor:
-        """Rows that stand for all training rows where all would take too long."""
+        """A sample of the training rows, for what would take too long on all of them."""
         return torch.randperm(len(self.data.x_ND), generator=self._generator("sample"))[:LATENTS].to(self.device)
 
     def _rows(self) -> Tensor:
-        """The training rows of this step: passes over all rows, each in its own order."""
+        """The training rows of this step: every pass over all rows has its own order."""
         assert self.config.batch is not None
         rows, batch = len(self.data.x_ND), min(self.config.batch, len(self.data.x_ND))
-        epoch, place = divmod(self.step, rows // batch)
+        epoch, position = divmod(self.step, rows // batch)
         if self.order_N is None or self.order_N[0] != epoch:
             self.order_N = epoch, torch.randperm(rows, generator=self._generator("epoch", epoch)).to(self.device)
-        return self.order_N[1][place * batch : (place + 1) * batch]
+        return self.order_N[1][position * batch : (position + 1) * batch]
 
     @staticmethod
     def _schedule(step: int, steps: int, warm: int = 100) -> float:
@@ -210,14 +205,15 @@ class Trainer:
 
     @torch.no_grad()
     def _validate(self) -> None:
-        """The loss of validation records through their greedy codes; the best state is kept."""
+        """Measure the loss of validation records from their greedy codes, and keep the best state."""
         self.network.eval()
         total = 0.0
-        targets = self.data.validation_targets_NQ
+        targets_NQ = self.data.validation_targets_NQ
         for rows in _chunks(len(self.data.validation_ND)):
             x_ND = self.data.validation_ND[rows]
-            given_Nd = self.network.quantiser(self.network.encode_latent(x_ND)).latent_Nd
-            total += float(self._record_loss(given_Nd, x_ND, None if targets is None else targets[rows]).sum())
+            latent_Nd = self.network.quantiser(self.network.encode_latent(x_ND)).latent_Nd
+            loss_N = self._record_loss(latent_Nd, x_ND, None if targets_NQ is None else targets_NQ[rows])
+            total += float(loss_N.sum())
         self.network.train()
         loss = total / len(self.data.validation_ND)
         if not math.isfinite(loss):
@@ -227,19 +223,13 @@ class Trainer:
                 remedy=f"lower the learning rate (--set learning_rate={self.config.learning_rate / 10:g})",
             )
         self.history.validation.append((self.step, loss))
-        if loss < self.best.loss:
-            state = {name: value.detach().clone() for name, value in self.network.state_dict().items()}
-            self.best = _Best(loss, state)
-            self.history.best_step = self.step
+        self.best.offer(self.step, loss, self.network.state_dict())
+        self.history.best_step = self.best.step
 
-    def _out_of_patience(self, check_every: int) -> bool:
-        since = self.step - self.history.best_step
-        return bool(self.history.best_step) and since >= self.config.patience * check_every
-
-    # ---- the end ----------------------------------------------------------------------------------------------
+    # ---- after the last step ----------------------------------------------------------------------------------
 
     def _settle(self) -> None:
-        """Codebooks come to rest on the final latents; the decoder and the head learn the final codes."""
+        """Fit the codebooks to the final latents, then the decoder and the head to the final codes."""
         network, config = self.network, self.config
         network.quantiser.settle(self._latents(), config.settle)
         sample = self._sample()
@@ -249,13 +239,13 @@ class Trainer:
             codes_NK = torch.cat([network.encode(chunk) for chunk in x_ND.split(CHUNK)])
         parts = [network.decoder, *([network.head] if network.head is not None else [])]
         optimiser = torch.optim.AdamW([p for part in parts for p in part.parameters()], lr=config.learning_rate / 2)
-        draw = self._generator("settle")
+        generator = self._generator("settle")
         steps = max(1, config.steps // 10)
         for step in range(steps):
-            rows = torch.randint(len(x_ND), (min(config.batch or 1, len(x_ND)),), generator=draw, device=self.device)
-            targets = None if targets_NQ is None else targets_NQ[rows]
-            given_Nd = network.quantiser.embed(codes_NK[rows]).detach()
-            loss = self._record_loss(given_Nd, x_ND[rows], targets).mean()
+            batch = min(config.batch or 1, len(x_ND))
+            rows = torch.randint(len(x_ND), (batch,), generator=generator, device=self.device)
+            latent_Nd = network.quantiser.embed(codes_NK[rows]).detach()
+            loss = self._record_loss(latent_Nd, x_ND[rows], None if targets_NQ is None else targets_NQ[rows]).mean()
             optimiser.param_groups[0]["lr"] = config.learning_rate / 2 * self._schedule(step, steps, warm=10)
             optimiser.zero_grad(set_to_none=True)
             loss.backward()
@@ -263,65 +253,53 @@ class Trainer:
 
     @torch.no_grad()
     def _choose_threshold(self) -> None:
-        """The probability above which a member counts as present: best F1 on validation records."""
+        """Choose the probability above which a member counts as present: the best F1 on validation records."""
         member_D = self.network.member_D
         if not bool(member_D.any()):
             return
-        grid = torch.arange(0.05, 0.96, 0.05, device=self.device)
-        hits, said, present = torch.zeros_like(grid), torch.zeros_like(grid), 0.0
+        thresholds = torch.arange(0.05, 0.96, 0.05, device=self.device)
+        hits, predicted, present = torch.zeros_like(thresholds), torch.zeros_like(thresholds), 0.0
         for rows in _chunks(len(self.data.validation_ND)):
             x_ND = self.data.validation_ND[rows]
             score = self.network.member_scores(self.network.quantiser.embed(self.network.encode(x_ND)))
             truth = x_ND[:, member_D] > 0
             present += float(truth.sum())
-            for i, cut in enumerate(grid):
-                claim = score > cut
-                hits[i] += (claim & truth).sum()
-                said[i] += claim.sum()
-        self.network.threshold.copy_(grid[(2 * hits / (said + present).clamp_min(1)).argmax()])
+            for i, threshold in enumerate(thresholds):
+                prediction = score > threshold
+                hits[i] += (prediction & truth).sum()
+                predicted[i] += prediction.sum()
+        f1 = 2 * hits / (predicted + present).clamp_min(1)
+        self.network.threshold.copy_(thresholds[f1.argmax()])
 
     # ---- checkpoints ------------------------------------------------------------------------------------------
 
     def _save(self) -> None:
         if self.checkpoint is None:
             return
-        body: dict[str, Any] = {
-            "fingerprint": self.fingerprint,
+        body = {
             "step": self.step,
             "network": self.network.state_dict(),
             "optimiser": self.optimiser.state_dict(),
             "best_loss": self.best.loss,
             "best_state": self.best.state,
+            "best_step": self.best.step,
             "validation": self.history.validation,
             "replaced": self.history.replaced,
-            "best_step": self.history.best_step,
         }
-        with replacing(self.checkpoint) as temporary:
-            torch.save(body, temporary)
+        save_checkpoint(self.checkpoint, self.fingerprint, body)
 
     def _resume(self) -> None:
         if self.checkpoint is None or not self.checkpoint.exists():
             return
-        try:
-            body = torch.load(self.checkpoint, map_location=self.device, weights_only=True)
-        except Exception as error:  # torch raises whatever the unpickler met
-            raise ArtefactError(
-                "this checkpoint cannot be read", file=self.checkpoint, remedy="delete it to start again"
-            ) from error
-        if body["fingerprint"] != self.fingerprint:
-            raise ArtefactError(
-                "this checkpoint is of other data or other settings",
-                file=self.checkpoint,
-                remedy="delete it to start again, or give the table and settings it was begun with",
-            )
+        body = load_checkpoint(self.checkpoint, self.fingerprint, device=self.device)
         self.step = int(body["step"])
         self.network.load_state_dict(body["network"])
         self.optimiser.load_state_dict(body["optimiser"])
-        self.best = _Best(float(body["best_loss"]), body["best_state"])
+        self.best = KeepBest(float(body["best_loss"]), int(body["best_step"]), body["best_state"])
         self.history = History(
             validation=[(int(step), float(loss)) for step, loss in body["validation"]],
             replaced=int(body["replaced"]),
-            best_step=int(body["best_step"]),
+            best_step=self.best.step,
             resumed_from=self.step,
         )
 

@@ -1,4 +1,4 @@
-"""Data sets with their schemas: one function each, which returns a `Dataset`.
+"""Datasets with their schemas: one function each, which returns a `Dataset`.
 
 `diabetes130` is embedded; `mimic3` and `cicids2017` take a folder in the official layout.
 """

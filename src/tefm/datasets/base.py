@@ -1,4 +1,4 @@
-"""What every data set gives: a table, its schema, and its sequences."""
+"""`Dataset`: a table, its schema and its labelled sequences."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tefm.records.sequences import Sequences
 
 @dataclass(frozen=True)
 class Dataset:
-    """A table with what its columns mean and how its records form labelled sequences."""
+    """A table, the meaning of its columns, and its records grouped into labelled sequences."""
 
     name: str
     frame: pl.DataFrame
     schema: Schema
-    #: the sequences of the task, each with its label; records outside of them still teach the codes
+    #: the sequences of the task, each with its label; the codes are also learned from records outside of them
     sequences: Sequences
-    #: where the data come from and under which licence
+    #: where the data comes from and under which licence
     source: str

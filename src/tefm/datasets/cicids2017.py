@@ -1,6 +1,6 @@
 """CIC-IDS2017 (Canadian Institute for Cybersecurity): network flows, benign or of one of many attacks.
 
-Both releases give the same 77 statistics per flow: the official MachineLearningCVE files and the corrected
+Both releases have the same 77 statistics per flow: the official MachineLearningCVE files, and the corrected
 ("improved") one, whose columns have other names. Tasks `ddos` and `portscan`: is a segment of consecutive flows
 an attack? Task `attack`: which one?
 """
@@ -69,7 +69,7 @@ STATISTICS: dict[tuple[str, str | None], tuple[str, ...]] = {
     ("Windows", "bytes"): ("Init_Win_bytes_forward", "Init_Win_bytes_backward"),
 }  # fmt: skip
 
-#: What the corrected release calls them, where it differs by more than upper and lower case.
+#: Their names in the corrected release, where they differ in more than case.
 CORRECTED = {
     "Destination Port": "Dst Port",
     "Total Fwd Packets": "Total Fwd Packet",
@@ -112,33 +112,33 @@ def cicids2017(
 ) -> Dataset:
     """The flows in a file (CSV, CSV.gz or Parquet) or in a folder with the files of one release.
 
-    `ddos` and `portscan` keep the flows labelled benign or with that attack; out of a folder they read the file whose
-    name says so, or the corrected release's file of the whole Friday. `attack` keeps all flows with their labels,
-    "… - Attempted" ones of the corrected release included. The order is that of the files, day after day.
+    `ddos` and `portscan` keep the flows labelled benign or with that attack; from a folder they read the file with
+    the attack in its name, or the corrected release's file of the whole Friday. `attack` keeps all flows with their
+    labels, including the "… - Attempted" ones of the corrected release. Flows are in the order of the files, by day.
 
-    Sequences are segments of `window` consecutive flows, side by side. A segment has the label of its last flow;
-    with `segment_label="any"` it has its first label that is not benign. The paper does not say which it takes.
+    Sequences are segments of `window` consecutive flows, without overlap. A segment has the label of its last flow;
+    with `segment_label="any"` it has its first label that is not benign. The paper does not say which one it uses.
 
     >>> data = cicids2017("MachineLearningCVE", task="portscan")  # doctest: +SKIP
     """
-    for name, value, known in (("task", task, Task), ("segment_label", segment_label, SegmentLabel)):
-        if value not in get_args(known):
-            raise SettingsError(f"there is no such {name}", value=value, remedy=f"choose one of {get_args(known)}")
-    place = Path(source).expanduser()
-    seen: Counter[str] = Counter()
+    for name, value, options in (("task", task, Task), ("segment_label", segment_label, SegmentLabel)):
+        if value not in get_args(options):
+            raise SettingsError(f"not a valid {name}", value=value, remedy=f"choose one of {get_args(options)}")
+    location = Path(source).expanduser()
+    label_counts: Counter[str] = Counter()
     frames = []
-    for path in _files(place, task):
+    for path in _files(location, task):
         for batch in _flows(_open(path)):
-            seen.update(batch["label"].drop_nulls())
+            label_counts.update(batch["label"].drop_nulls())
             frames.append(_of_task(batch, task))
     frame = pl.concat(frames) if frames else pl.DataFrame()
     if not frame.height:
-        labels = ", ".join(f"{label} ({count:,})" for label, count in seen.most_common()) or "none"
-        raise InputError(f"no flow belongs to the task {task!r}", file=place, remedy=f"labels found: {labels}")
+        labels = ", ".join(f"{label} ({count:,})" for label, count in label_counts.most_common()) or "none"
+        raise InputError(f"no flow belongs to the task {task!r}", file=location, remedy=f"labels found: {labels}")
     schema = Schema(fields=FIELDS, record="flow", label="label")
     benign = "BENIGN" if task == "attack" else "benign"
     background = benign if segment_label == "any" else None
-    sequences = by_window(frame, schema, window, background=background, file=str(place))
+    sequences = by_window(frame, schema, window, background=background, file=str(location))
     return Dataset(f"cicids2017-{task}", frame, schema, sequences, SOURCE)
 
 
@@ -153,40 +153,40 @@ def _of_task(flows: pl.DataFrame, task: Task) -> pl.DataFrame:
 # ---- files ----------------------------------------------------------------------------------------------------------
 
 
-def _files(place: Path, task: Task) -> list[Path]:
-    """The files to read, in the order of time."""
-    if not place.is_dir():
-        return [place]
-    paths = sorted(path for path in place.iterdir() if path.is_file() and not path.name.startswith("."))
+def _files(location: Path, task: Task) -> list[Path]:
+    """The files to read, in time order."""
+    if not location.is_dir():
+        return [location]
+    paths = sorted(path for path in location.iterdir() if path.is_file() and not path.name.startswith("."))
     tables = [path for path in paths if path.name.lower().endswith((".csv", ".csv.gz"))]
     tables = tables or [path for path in paths if path.name.lower().endswith((".parquet", ".pq"))]
-    wanted = tables
     if task != "attack":
-        wanted = [path for path in tables if task in path.name.lower()]
-        wanted = wanted or [path for path in tables if _is_whole_friday(path.name.lower())]
-    if not wanted:
+        of_task = [path for path in tables if task in path.name.lower()]
+        tables = of_task or [path for path in tables if _is_whole_friday(path.name.lower())]
+    if not tables:
+        contents = ", ".join(path.name for path in paths) or "no files"
         raise InputError(
-            f"no file here is for the task {task!r}; the folder holds {', '.join(p.name for p in paths) or 'no files'}",
-            file=place,
+            f"no file is for the task {task!r}; the folder contains {contents}",
+            file=location,
             remedy="give the path of the file, or a folder with the official names, as in "
             "Friday-WorkingHours-Afternoon-DDos.pcap_ISCX.csv",
         )
-    return sorted(wanted, key=_when)
+    return sorted(tables, key=_weekday)
 
 
 def _is_whole_friday(name: str) -> bool:
     return name.startswith("friday") and "morning" not in name and "afternoon" not in name
 
 
-def _when(path: Path) -> tuple[int, bool, str]:
-    """The place of a file in the week; names without a day keep their alphabetical order."""
+def _weekday(path: Path) -> tuple[int, bool, str]:
+    """A sort key by day and half of the day; names without a day come last, in alphabetical order."""
     name = path.name.lower()
     day = next((number for number, day in enumerate(DAYS) if name.startswith(day)), len(DAYS))
     return day, "afternoon" in name, name
 
 
 def _open(path: Path) -> Table:
-    """The official CSVs have the column `Fwd Header Length` twice, with the same values: the second gets a new name."""
+    """The official CSVs have the column `Fwd Header Length` twice, with the same values: the second is renamed."""
     if not path.is_file() or not path.name.lower().endswith((".csv", ".csv.gz")):
         return open_table(path)
     with (
@@ -195,30 +195,30 @@ def _open(path: Path) -> Table:
         io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as lines,
     ):
         names = [name.strip() for name in next(csv.reader(lines), [])]
-    again = [f"{name}.{names[:i].count(name)}" if name in names[:i] else name for i, name in enumerate(names)]
-    return open_table(path, column_names=again if len(again) > 1 else None)
+    unique = [f"{name}.{names[:i].count(name)}" if name in names[:i] else name for i, name in enumerate(names)]
+    return open_table(path, column_names=unique if len(unique) > 1 else None)
 
 
 def _flows(table: Table) -> Iterator[pl.DataFrame]:
     """The 77 statistics and the label under their official names, batch by batch."""
-    found = {name.lower(): name for name in table.columns}
+    by_lower_case = {name.lower(): name for name in table.columns}
     columns, missing = {}, []
     for field in FIELDS:
         spellings = [field.name, *([CORRECTED[field.name]] if field.name in CORRECTED else [])]
-        known = [found[name.lower()] for name in spellings if name.lower() in found]
-        if known:
-            columns[field.name] = known[0]
+        matches = [by_lower_case[name.lower()] for name in spellings if name.lower() in by_lower_case]
+        if matches:
+            columns[field.name] = matches[0]
         else:
             missing.append(" or ".join(map(repr, spellings)))
-    label = found.get("label") or found.get("labels")
+    label = by_lower_case.get("label") or by_lower_case.get("labels")
     if label is None:
         missing.append("'Label'")
     if missing or label is None:
         raise InputError(
-            f"these are no flows of CIC-IDS2017: {len(missing)} of {len(FIELDS) + 1} columns are missing, "
+            f"not flows of CIC-IDS2017: {len(missing)} of {len(FIELDS) + 1} columns are missing, "
             f"{', '.join(missing[:5])}{' …' if len(missing) > 5 else ''}",
             file=table.name,
-            remedy="give the CSVs of MachineLearningCVE, or the corrected release as CSV or Parquet",
+            remedy="give the CSV files of MachineLearningCVE, or the corrected release as CSV or Parquet",
         )
     for batch in table.batches([*columns.values(), label]):
         statistics = [

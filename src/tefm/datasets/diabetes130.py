@@ -19,7 +19,7 @@ SOURCE = (
     "2014 (CC BY 4.0); Strack et al., BioMed Research International 2014, 781670"
 )
 
-#: Discharge dispositions that say the patient died.
+#: Discharge dispositions of patients who died.
 DIED = ("11", "19", "20", "21")
 #: Known only after the outcome, or nearly always missing.
 NOT_INPUTS = ("discharge_disposition_id", "readmitted", "weight", "payer_code")
@@ -52,7 +52,7 @@ DIAGNOSES = ("diag_1", "diag_2", "diag_3")
 
 
 def diabetes130(*, balanced: bool = True, seed: int = 0) -> Dataset:
-    """The embedded data with the mortality task; survivors are sampled 1:1 unless `balanced=False`.
+    """The embedded data with the mortality task; classes are balanced 1:1 unless `balanced=False`.
 
     >>> data = diabetes130()
     >>> data.frame.height, len(data.sequences), len(data.schema.fields)
@@ -82,7 +82,7 @@ def _schema() -> Schema:
     fields = [field(name, title, "Patient") for name, title in PATIENT.items()]
     fields += [field(name, title, "Admission") for name, title in ADMISSION.items()]
     fields += [Field(name=n, kind="number", title=t, unit=unit, group="Stay") for n, (t, unit) in NUMBERS.items()]
-    # "None" is this table's word for a test that was not made, "No" for a drug that was not given
+    # in this table, "None" means that a test was not made, and "No" that a drug was not given
     fields += [field(name, title, "Tests", "None") for name, title in TESTS.items()]
     fields += [field(name, name.capitalize(), "Drugs", "No") for name in DRUGS]
     fields += [Field(name=n, kind="flag", title=t, group="Drugs", on=("Ch", "Yes")) for n, t in CHANGES.items()]
@@ -113,13 +113,13 @@ def _read(name: str) -> pl.DataFrame:
 
 
 def _icd9_names() -> dict[str, str]:
-    """Names of the frequent codes: three-digit rubrics of ICD-9-CM, which is in the public domain."""
+    """Names of the frequent codes: three-digit categories of ICD-9-CM, which is in the public domain."""
     with as_file(files("tefm.datasets") / "data" / "icd9_names.csv") as path:
         return dict(pl.read_csv(path, infer_schema=False).rows())
 
 
 def _id_names() -> dict[str, dict[str, str]]:
-    """The names of the id columns; their file holds one small table per column, one below the other."""
+    """The names for the id columns; their file has one small table per column, one below the other."""
     text = (files("tefm.datasets") / "data" / "diabetes130_ids.csv").read_text(encoding="utf-8")
     names: dict[str, dict[str, str]] = {}
     column = ""

@@ -25,7 +25,7 @@ SOURCE = (
     "Johnson et al., Scientific Data 3, 2016, 160035"
 )
 
-#: Codes told apart in each of the three blocks.
+#: Codes distinguished in each of the three blocks.
 DIAGNOSES, PROCEDURES, DRUGS = 200, 100, 150
 
 CARE_UNITS = {
@@ -37,15 +37,15 @@ CARE_UNITS = {
     "SICU": "surgical ICU (SICU)",
     "TSICU": "trauma surgical ICU (TSICU)",
 }
-#: Words of the ethnicity column for "not known".
-NOT_TOLD = ("UNKNOWN/NOT SPECIFIED", "UNABLE TO OBTAIN", "PATIENT DECLINED TO ANSWER")
+#: Words for an unknown ethnicity.
+UNKNOWN_ETHNICITY = ("UNKNOWN/NOT SPECIFIED", "UNABLE TO OBTAIN", "PATIENT DECLINED TO ANSWER")
 
 
 def mimic3(folder: str | Path, *, balanced: bool = True, seed: int = 0) -> Dataset:
-    """The admissions in a folder of PhysioNet's CSV or CSV.gz files, whole or demo, with the mortality task.
+    """The admissions in a folder of PhysioNet's CSV or CSV.gz files, full or demo, with the mortality task.
 
-    Survivors are sampled 1:1, as in the paper, unless `balanced=False`. A record has the paper's 458 slots where
-    the training rows hold enough codes:
+    Classes are balanced 1:1, as in the paper, unless `balanced=False`. A record has the paper's 458 slots if the
+    training rows have enough codes:
 
     - 8 structured: admission type, insurance, ethnicity, first care unit, number of ICU stays, days in hospital,
       days in ICU, number of drugs;
@@ -53,9 +53,11 @@ def mimic3(folder: str | Path, *, balanced: bool = True, seed: int = 0) -> Datas
     - the 150 most frequent drugs.
 
     As in the paper, lengths of stay, ICD codes and drugs are those of the whole admission, the last one included.
-    They are complete only at discharge: the task is to recognise an outcome from its record, not to foresee it.
+    They are complete only at discharge: the task is to recognise an outcome from its record, not to predict it in
+    advance.
 
-    Read are ADMISSIONS, ICUSTAYS, DIAGNOSES_ICD, PROCEDURES_ICD, PRESCRIPTIONS, D_ICD_DIAGNOSES and D_ICD_PROCEDURES.
+    The tables read are ADMISSIONS, ICUSTAYS, DIAGNOSES_ICD, PROCEDURES_ICD, PRESCRIPTIONS, D_ICD_DIAGNOSES and
+    D_ICD_PROCEDURES.
 
     >>> data = mimic3("mimic-iii-clinical-database-1.4")  # doctest: +SKIP
     """
@@ -94,7 +96,7 @@ def _schema(diagnosis_titles: dict[str, str], procedure_titles: dict[str, str]) 
         fields=(
             category("admission_type", "Admission type"),
             category("insurance", "Insurance"),
-            category("ethnicity", "Ethnicity", *NOT_TOLD),
+            category("ethnicity", "Ethnicity", *UNKNOWN_ETHNICITY),
             category("first_careunit", "First care unit", names=CARE_UNITS),
             number("icu_stays", "ICU stays"),
             number("hospital_days", "Hospital stay", "days"),
@@ -125,7 +127,7 @@ def _admissions(tables: _Tables) -> pl.DataFrame:
 
 
 def _icu_stays(tables: _Tables) -> pl.DataFrame:
-    """Per admission: how many ICU stays, for how many days in all, and the unit of the first one."""
+    """Per admission: the number of ICU stays, their days in total, and the unit of the first one."""
     stays = tables.read("ICUSTAYS", ("hadm_id", "intime", "los", "first_careunit"))
     days = pl.col("los").cast(pl.Float64, strict=False)
     return (
@@ -145,7 +147,7 @@ def _times(text: pl.Series, file: Path) -> pl.Series:
     unread = times.is_null() & text.is_not_null()
     if unread.any():
         raise InputError(
-            f"{unread.sum()} of {len(text)} rows have no time that can be read",
+            f"{unread.sum()} of {len(text)} rows have a time that cannot be parsed",
             file=file,
             column=text.name,
             value=text.filter(unread)[0],
@@ -156,32 +158,32 @@ def _times(text: pl.Series, file: Path) -> pl.Series:
 
 @dataclass(frozen=True)
 class _Tables:
-    """The files of the folder; their names and their columns are found in upper or lower case."""
+    """The files of the folder; file and column names may be in upper or lower case."""
 
     folder: Path
 
     def path(self, table: str) -> Path:
         if not self.folder.is_dir():
-            raise InputError("there is no such folder", file=self.folder, remedy="give the folder of MIMIC-III's CSVs")
-        found = {path.name.lower(): path for path in sorted(self.folder.iterdir()) if path.is_file()}
-        wanted = (f"{table}.csv", f"{table}.csv.gz")
-        for name in wanted:
-            if name.lower() in found:
-                return found[name.lower()]
+            raise InputError("no such folder", file=self.folder, remedy="give the folder with MIMIC-III's CSV files")
+        files = {path.name.lower(): path for path in sorted(self.folder.iterdir()) if path.is_file()}
+        names = (f"{table}.csv", f"{table}.csv.gz")
+        for name in names:
+            if name.lower() in files:
+                return files[name.lower()]
         raise InputError(
-            f"a table of MIMIC-III is missing: neither {' nor '.join(wanted)} is in the folder",
+            f"a table of MIMIC-III is missing: neither {' nor '.join(names)} is in the folder",
             file=self.folder,
-            remedy=f"the folder holds: {', '.join(path.name for path in found.values()) or 'no files'}",
+            remedy=f"the folder contains: {', '.join(path.name for path in files.values()) or 'no files'}",
         )
 
     def read(self, table: str, columns: Sequence[str]) -> pl.DataFrame:
-        """These columns as text, under their lower-case names; nothing else of the table is kept."""
+        """These columns as text, under their lower-case names."""
         source = open_table(self.path(table))
         names = {name.lower(): name for name in source.columns}
         missing = [column for column in columns if column not in names]
         if missing:
             raise InputError(
-                f"{table} has no column {', '.join(map(repr, missing))}; expected are {', '.join(columns)}",
+                f"{table} has no column {', '.join(map(repr, missing))}; expected: {', '.join(columns)}",
                 file=source.name,
                 column=missing[0],
                 remedy=did_you_mean(missing[0], names),
@@ -194,7 +196,7 @@ class _Tables:
         return pairs.unique(maintain_order=True).group_by("hadm_id", maintain_order=True).all()
 
     def titles(self, table: str, lists: pl.Series, top: int) -> dict[str, str]:
-        """The long titles of the frequent codes: more than are used, because training rows may rank them otherwise."""
+        """Titles of the frequent codes: three times as many as used, as training rows may rank them differently."""
         frequent = most_frequent(Counter(lists.explode().drop_nulls()), 3 * top)
         titles = dict(self.read(table, ("icd9_code", "long_title")).drop_nulls().rows())
         return {code: titles[code] for code in frequent if code in titles}

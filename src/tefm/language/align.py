@@ -1,7 +1,7 @@
-"""Stage 2: the new tokens learn what records of their code say, and the words learn their codes.
+"""Stage 2, alignment: the model learns to describe a code in words, and to write the code of a description.
 
-Two directions: codes → words and words → codes. What came of it is measured, never assumed: codes are written from
-words under the constraint of their levels, and the loss of the words is compared with that under a wrong code.
+The result is measured in both directions: the model writes codes from words, each level restricted to its own tokens,
+and the loss of the words given the true code is compared with their loss given another record's code.
 
 Shapes: N records, D slots, K levels, C entries.
 """
@@ -24,99 +24,99 @@ from tefm.language.alignment_examples import AlignmentExamples
 from tefm.language.backbone import Backbone, autocast
 from tefm.language.batches import Batch, Example, ShuffledBatches, collate, model_inputs, padded
 from tefm.language.config import AlignConfig
-from tefm.language.predict import by_length, usual_tokens
+from tefm.language.predict import by_length, default_batch_tokens
 from tefm.language.train import History, target_loss, train
+from tefm.language.vocabulary import TokenIds
 from tefm.records.layout import Layout
 
 
 def align(
     backbone: Backbone,
-    describer: AlignmentExamples,
+    examples: AlignmentExamples,
     x_ND: NDArray[Any],
     codes_NK: NDArray[np.integer],
     config: AlignConfig,
     *,
     checkpoint: Path | None = None,
 ) -> History:
-    """Teach the backbone codes and words, in place."""
+    """Align codes and words: trains the backbone in place."""
     if len(x_ND) > config.max_records:
-        kept = np.sort(np.random.default_rng(config.seed).permutation(len(x_ND))[: config.max_records])
-        x_ND, codes_NK = x_ND[kept], codes_NK[kept]
+        rows = np.sort(np.random.default_rng(config.seed).permutation(len(x_ND))[: config.max_records])
+        x_ND, codes_NK = x_ND[rows], codes_NK[rows]
     batches = ShuffledBatches((x_ND != 0).sum(axis=1), config.batch, config.seed)
     pad, window = backbone.tokenizer.pad_token_id, backbone.window
 
     def batch_of(step: int) -> Batch:
         rng = np.random.default_rng((config.seed, 1, step))
         backward = rng.random() < config.backward
-        rows = batches[step]
-        return collate(
-            [_drawn(describer, x_ND[row], codes_NK[row], backward, config, rng) for row in rows], pad, window
-        )
+        drawn = [_draw(examples, x_ND[row], codes_NK[row], backward, config, rng) for row in batches[step]]
+        return collate(drawn, pad, window)
 
     return train(
         backbone,
-        describer.ids,
+        examples.ids,
         batch_of,
         config.total_steps(len(x_ND)),
         config,
-        what="aligning codes and words",
+        title="aligning codes and words",
         checkpoint=checkpoint,
         fingerprint=data_fingerprint(x_ND, codes_NK) if checkpoint else "",
     )
 
 
-def _drawn(
-    describer: AlignmentExamples,
+def _draw(
+    examples: AlignmentExamples,
     x_D: NDArray[Any],
     code_K: NDArray[np.integer],
     backward: bool,
     config: AlignConfig,
     rng: np.random.Generator,
 ) -> Example:
-    """One record as an example: all of its fields, or some of them drawn anew."""
-    fields = np.array(describer.present(x_D))
+    """One record as an example, with all of its fields or a random part of them."""
+    fields = np.array(examples.present(x_D))
     if backward:
         if rng.random() >= config.whole:
             fields = fields[rng.random(len(fields)) < rng.random()]
-        return describer.to_code(x_D, code_K, fields.tolist())
+        return examples.to_code(x_D, code_K, fields.tolist())
     if config.sample is not None:
         fields = rng.permutation(fields)[: config.sample]
     if not len(fields):  # an empty record has no words to predict
-        return describer.to_code(x_D, code_K, [])
-    return describer.to_words(x_D, code_K, fields.tolist())
+        return examples.to_code(x_D, code_K, [])
+    return examples.to_words(x_D, code_K, fields.tolist())
 
 
 def data_fingerprint(*arrays: NDArray[Any]) -> str:
+    """A hash of the training data; a checkpoint is only resumed with the same data."""
     digest = hashlib.sha256()
     for array in arrays:
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
 
 
-# ---- what came of it --------------------------------------------------------------------------------------------
+# ---- measuring the alignment ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Alignment:
-    """How well words and codes know each other, on records that were not learned from."""
+    """How well the model translates between codes and words, on records that it was not trained on."""
 
     records: int
     #: words → codes → slots, against the original slots
     slot_accuracy: float
     close_accuracy: float
-    #: the same for the true codes, and for always guessing the most common value
+    #: the same for the true codes, and for always predicting the most common value
     upper_slot_accuracy: float
     upper_close_accuracy: float
     mode_slot_accuracy: float
-    #: share of exact codes, per level
+    #: share of written codes that are exact, per level
     exact: tuple[float, ...]
-    #: loss of the words given the true code, and given that of another record
+    #: loss of the words per token, given the true code and given the code of another record
     true_loss: float
     shuffled_loss: float
 
     @property
     def flow(self) -> float:
-        """What the codes tell about the words, in nats per token."""
+        """The information that the codes hold about the words, in nats per token."""
         return self.shuffled_loss - self.true_loss
 
     def to_dict(self) -> dict[str, Any]:
@@ -125,7 +125,7 @@ class Alignment:
 
 def measure_alignment(
     backbone: Backbone,
-    describer: AlignmentExamples,
+    examples: AlignmentExamples,
     x_ND: NDArray[Any],
     codes_NK: NDArray[np.integer],
     decode: Callable[[NDArray[np.integer]], NDArray[Any]],
@@ -135,51 +135,53 @@ def measure_alignment(
     beam: int = 1,
     seed: int = 0,
 ) -> Alignment:
-    """Measure on records that were kept apart; `decode` is the tokenizer's way back from codes to slots."""
-    written_NK = write_codes(backbone, describer, x_ND, beam=beam)
-    found = measure(x_ND, decode(written_NK), layout, mode_D)
+    """Measure the alignment on held-out records; `decode` is the tokenizer's map from codes to slots."""
+    written_NK = write_codes(backbone, examples, x_ND, beam=beam)
+    written = measure(x_ND, decode(written_NK), layout, mode_D)
     upper = measure(x_ND, decode(codes_NK), layout, mode_D)
-    true, shuffled = flow(backbone, describer, x_ND, codes_NK, seed=seed)
+    true_loss, shuffled_loss = true_and_shuffled_loss(backbone, examples, x_ND, codes_NK, seed=seed)
     return Alignment(
         records=len(x_ND),
-        slot_accuracy=found.slot_accuracy,
-        close_accuracy=found.close_accuracy,
+        slot_accuracy=written.slot_accuracy,
+        close_accuracy=written.close_accuracy,
         upper_slot_accuracy=upper.slot_accuracy,
         upper_close_accuracy=upper.close_accuracy,
-        mode_slot_accuracy=found.mode_slot_accuracy,
+        mode_slot_accuracy=written.mode_slot_accuracy,
         exact=tuple((written_NK == codes_NK).mean(axis=0).tolist()),
-        true_loss=true,
-        shuffled_loss=shuffled,
+        true_loss=true_loss,
+        shuffled_loss=shuffled_loss,
     )
 
 
 def write_codes(
-    backbone: Backbone, describer: AlignmentExamples, x_ND: NDArray[Any], *, beam: int = 1
+    backbone: Backbone, examples: AlignmentExamples, x_ND: NDArray[Any], *, beam: int = 1
 ) -> NDArray[np.int64]:
-    """The codes that the model writes for records in words, each level held to its own tokens."""
-    ids = describer.ids
-    asked = [describer.asking(x_D, describer.present(x_D)) for x_D in x_ND]
-    out_NK = np.zeros((len(x_ND), ids.levels), dtype=np.int64)
-    with torch.no_grad(), autocast(backbone.device), progress("writing codes from words", len(asked)) as advance:
-        for rows in by_length([len(words) for words in asked], usual_tokens(backbone) // max(1, beam)):
-            out_NK[rows] = _written(backbone, [asked[row] for row in rows], ids, beam)
+    """The codes that the model writes for records described in words, each level restricted to its own tokens."""
+    ids = examples.ids
+    prompts = [examples.code_prompt(x_D, examples.present(x_D)) for x_D in x_ND]
+    codes_NK = np.zeros((len(x_ND), ids.levels), dtype=np.int64)
+    with torch.no_grad(), autocast(backbone.device), progress("writing codes from words", len(prompts)) as advance:
+        for rows in by_length([len(prompt) for prompt in prompts], default_batch_tokens(backbone) // max(1, beam)):
+            codes_NK[rows] = _beam_search(backbone, [prompts[row] for row in rows], ids, beam)
             advance(len(rows))
-    return out_NK
+    return codes_NK
 
 
-def _written(backbone: Backbone, asked: Sequence[NDArray[np.int64]], ids: Any, beam: int) -> NDArray[np.int64]:
-    """Beam search over the levels: R beams of B prompts, best first."""
-    ids_BT, mask_BT = (part.to(backbone.device) for part in padded(asked, backbone.tokenizer.pad_token_id))
-    given = model_inputs(ids_BT, mask_BT, window=backbone.window)
-    records, width = len(asked), 1
+def _beam_search(
+    backbone: Backbone, prompts: Sequence[NDArray[np.int64]], ids: TokenIds, beam: int
+) -> NDArray[np.int64]:
+    """The best code of each prompt, by beam search over the levels: R beams of B prompts, best first."""
+    ids_BT, mask_BT = (tensor.to(backbone.device) for tensor in padded(prompts, backbone.tokenizer.pad_token_id))
+    inputs = model_inputs(ids_BT, mask_BT, window=backbone.window)
+    records, width = len(prompts), 1
     cache = None
     codes_RK = ids_BT.new_zeros((records, 0))
     scores_R = torch.zeros(records, device=ids_BT.device)
     for level in range(ids.levels):
-        answer = backbone.model(**given, past_key_values=cache, use_cache=True, logits_to_keep=1)
-        cache = answer.past_key_values
-        own_RC = answer.logits[:, -1, ids.level(level)].float().log_softmax(dim=1)
-        total_BX = (scores_R[:, None] + own_RC).view(records, width * ids.entries)
+        output = backbone.model(**inputs, past_key_values=cache, use_cache=True, logits_to_keep=1)
+        cache = output.past_key_values
+        scores_RC = output.logits[:, -1, ids.level(level)].float().log_softmax(dim=1)
+        total_BX = (scores_R[:, None] + scores_RC).view(records, width * ids.entries)
         best = total_BX.topk(min(beam, total_BX.shape[1]), dim=1)
         parents_R = best.indices // ids.entries + torch.arange(records, device=best.indices.device)[:, None] * width
         parents_R = parents_R.flatten()
@@ -191,7 +193,7 @@ def _written(backbone: Backbone, asked: Sequence[NDArray[np.int64]], ids: Any, b
             cache.reorder_cache(parents_R)
             mask_BT = mask_BT[parents_R]
             mask_BT = torch.cat([mask_BT, mask_BT.new_ones(len(mask_BT), 1)], dim=1)
-            given = {
+            inputs = {
                 "input_ids": chosen_R[:, None] + ids.level(level).start,
                 "attention_mask": mask_BT,
                 "position_ids": mask_BT.sum(dim=1, keepdim=True) - 1,
@@ -200,34 +202,36 @@ def _written(backbone: Backbone, asked: Sequence[NDArray[np.int64]], ids: Any, b
     return best_BK
 
 
-def flow(
+def true_and_shuffled_loss(
     backbone: Backbone,
-    describer: AlignmentExamples,
+    examples: AlignmentExamples,
     x_ND: NDArray[Any],
     codes_NK: NDArray[np.integer],
     *,
     seed: int = 0,
 ) -> tuple[float, float]:
-    """The loss of the words, per token, given the true code and given another record's."""
+    """The loss of the words per token, given the true code and given the code of another record."""
     order = np.random.default_rng(seed).permutation(len(x_ND))
     others = np.empty_like(order)
-    others[order] = np.roll(order, 1)  # nobody's other record is its own
-    fields = [describer.present(x_D) for x_D in x_ND]
-    said = np.flatnonzero([len(found) > 0 for found in fields])
-    losses = []
-    for given_NK in (codes_NK, codes_NK[others]):
-        examples = [describer.to_words(x_ND[row], given_NK[row], fields[row]) for row in said]
-        losses.append(words_loss(backbone, examples))
-    return losses[0], losses[1]
+    others[order] = np.roll(order, 1)  # no record is its own partner
+    fields = [examples.present(x_D) for x_D in x_ND]
+    described = np.flatnonzero([len(present) > 0 for present in fields])
+
+    def loss(given_NK: NDArray[np.integer]) -> float:
+        return mean_target_loss(
+            backbone, [examples.to_words(x_ND[row], given_NK[row], fields[row]) for row in described]
+        )
+
+    return loss(codes_NK), loss(codes_NK[others])
 
 
-def words_loss(backbone: Backbone, examples: Sequence[Example]) -> float:
+def mean_target_loss(backbone: Backbone, examples: Sequence[Example]) -> float:
     """The mean loss per target token."""
     total, count = 0.0, 0
     pad, window = backbone.tokenizer.pad_token_id, backbone.window
     with torch.no_grad(), autocast(backbone.device):
-        # the logits of every word take the most memory here
-        for rows in by_length([len(example.ids) for example in examples], usual_tokens(backbone) // 8):
+        # an eighth of the usual tokens: here every word needs its logits
+        for rows in by_length([len(example.ids) for example in examples], default_batch_tokens(backbone) // 8):
             batch = collate([examples[row] for row in rows], pad, window).to(backbone.device)
             loss = target_loss(backbone.model, batch)
             total, count = total + float(loss), count + batch.targets

@@ -1,4 +1,4 @@
-"""Records in the model's own words: the phrases of the schema, tokenised once, put together per record.
+"""Training examples of the alignment: the phrases of the schema are tokenised once and assembled per record.
 
 Shapes: N records, D slots, K levels, H width of the language model.
 """
@@ -19,29 +19,29 @@ Ids = NDArray[np.int64]
 
 
 class AlignmentExamples:
-    """Writes the examples of the alignment: codes → words and words → codes."""
+    """Makes the training examples of the alignment: codes → words and words → codes."""
 
     def __init__(self, phrases: Phrases, tokenizer: Any, ids: TokenIds) -> None:
         self.phrases, self.ids = phrases, ids
-        flat = [f" {words}" for field in phrases.fields for values in field.values for words in values]
+        values = [f" {words}" for field in phrases.fields for slot in field.values for words in slot]
         titles = [f" {field.title}:" for field in phrases.fields]
-        marks = [f"This {phrases.record}", ",", ".", f" This {phrases.record} is"]
-        said = iter(tokenizer([*flat, *titles, *marks], add_special_tokens=False)["input_ids"])
+        frame = [f"This {phrases.record}", ",", ".", f" This {phrases.record} is"]
+        tokenised = iter(tokenizer([*values, *titles, *frame], add_special_tokens=False)["input_ids"])
         #: per slot the token ids of its values 1, 2, …
         self._values = {
-            slot: [next(said) for _ in values]
+            slot: [next(tokenised) for _ in slot_values]
             for field in phrases.fields
-            for slot, values in zip(field.slots, field.values, strict=True)
+            for slot, slot_values in zip(field.slots, field.values, strict=True)
         }
-        self._titles = [next(said) for _ in titles]
-        self._opening, self._comma, self._stop, self._asking = list(said)
+        self._titles = [next(tokenised) for _ in titles]
+        self._opening, self._comma, self._stop, self._closing = list(tokenised)
 
     def present(self, x_D: NDArray[Any]) -> list[int]:
-        """The fields that a record says something about."""
+        """The numbers of the fields that have a value in this record."""
         return [number for number, field in enumerate(self.phrases.fields) if any(x_D[slot] for slot in field.slots)]
 
     def to_words(self, x_D: NDArray[Any], code_K: NDArray[np.integer], fields: Sequence[int]) -> Example:
-        """`This admission <code> Age: 70–80. …`: the values are the target, given code and titles."""
+        """`This admission <code> Age: 70–80. …`: the values are the target; the code and the titles are given."""
         parts = [(self._opening, False), (self._code(code_K), False)]
         for number in fields:
             parts += [(self._titles[number], False), (self._value(x_D, number), True)]
@@ -49,16 +49,14 @@ class AlignmentExamples:
 
     def to_code(self, x_D: NDArray[Any], code_K: NDArray[np.integer], fields: Sequence[int]) -> Example:
         """`Age: 70–80. … This admission is <code>`: the code is the target."""
-        prompt = self.asking(x_D, fields)
-        return Example.answering(prompt, self.ids.of(code_K))
+        return Example.answering(self.code_prompt(x_D, fields), self.ids.of(code_K))
 
-    def asking(self, x_D: NDArray[Any], fields: Sequence[int]) -> Ids:
-        """The words of a record, up to where its code is to come."""
-        parts: list[int] = []
+    def code_prompt(self, x_D: NDArray[Any], fields: Sequence[int]) -> Ids:
+        """A record in words, up to where its code begins."""
+        tokens: list[int] = []
         for number in fields:
-            parts += self._titles[number]
-            parts += self._value(x_D, number)
-        return np.array([*parts, *self._asking, self.ids.begin], dtype=np.int64)
+            tokens += self._titles[number] + self._value(x_D, number)
+        return np.array([*tokens, *self._closing, self.ids.begin], dtype=np.int64)
 
     def _code(self, code_K: NDArray[np.integer]) -> list[int]:
         return [self.ids.begin, *self.ids.of(code_K).tolist(), self.ids.end]
@@ -67,22 +65,22 @@ class AlignmentExamples:
         field = self.phrases.fields[number]
         if not field.several:
             return self._values[field.slots[0]][int(x_D[field.slots[0]]) - 1] + self._stop
-        said: list[int] = []
+        tokens: list[int] = []
         for slot in field.slots:
             if x_D[slot]:
-                said += (self._comma if said else []) + self._values[slot][0]
-        return said + self._stop
+                tokens += (self._comma if tokens else []) + self._values[slot][0]
+        return tokens + self._stop
 
-    def vectors(self, embedding_VH: NDArray[np.floating], x_ND: NDArray[Any]) -> NDArray[np.float32]:
-        """Per record the mean embedding of its values' words."""
-        out_NH = np.zeros((len(x_ND), embedding_VH.shape[1]), dtype=np.float32)
+    def mean_embeddings(self, embedding_VH: NDArray[np.floating], x_ND: NDArray[Any]) -> NDArray[np.float32]:
+        """The mean embedding of the words of each record's values."""
+        sum_NH = np.zeros((len(x_ND), embedding_VH.shape[1]), dtype=np.float32)
         counts_N = np.zeros(len(x_ND), dtype=np.int64)
         for slot, values in self._values.items():
             for number, ids in enumerate(values, start=1):
                 rows = np.flatnonzero(x_ND[:, slot] == number)
-                out_NH[rows] += embedding_VH[ids].mean(axis=0)
+                sum_NH[rows] += embedding_VH[ids].mean(axis=0)
                 counts_N[rows] += 1
-        return (out_NH / np.maximum(counts_N, 1)[:, None]).astype(np.float32)
+        return (sum_NH / np.maximum(counts_N, 1)[:, None]).astype(np.float32)
 
 
 def _example(parts: Sequence[tuple[list[int], bool]]) -> Example:

@@ -1,4 +1,4 @@
-"""Backbones: any causal language model in the Hugging Face format, by its name, folder or hub id."""
+"""Backbones: any causal language model in the Hugging Face format, given by name, folder or hub id."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 #: A hub id is a name, or an owner and a name.
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
+#: What to do about a folder that cannot be opened.
+SAVE_BOTH = "give a folder with a model and its tokenizer, both written by `save_pretrained`"
 
 
 @dataclass
@@ -42,9 +44,9 @@ class Backbone:
 
     @property
     def window(self) -> int | None:
-        """How far back some of its layers see, where they do not see everything (Gemma-2, Phi-3)."""
-        found = self.model.config.to_dict().get("sliding_window")
-        return int(found) if found else None
+        """The width of the sliding attention window, for models that have one (Gemma-2, Phi-3)."""
+        width = self.model.config.to_dict().get("sliding_window")
+        return int(width) if width else None
 
     @property
     def device(self) -> torch.device:
@@ -59,32 +61,33 @@ def open_backbone(
     seed: int = 0,
     device: str | torch.device | None = None,
 ) -> Backbone:
-    """A backbone by name (`smollm2-135m`, embedded), by folder, or by hub id.
+    """Load a backbone by name (`smollm2-135m`, the built-in one), by folder, or by hub id.
 
-    `layers` keeps the first blocks alone, below the same final norm and head. `random_body` keeps the architecture
-    and the tokenizer, and draws all weights anew from `seed`: what is lost then is what pretraining gave.
+    `layers` keeps only the first blocks, below the same final norm and head. `random_body` keeps the architecture and
+    the tokenizer but draws all weights from `seed`, which shows how much pretraining contributes.
     """
     try:
         from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
     except ImportError as error:
         raise MissingExtraError(
-            "a language model needs the package transformers", remedy="pip install 'tefm[language]'"
+            "a language model needs the package transformers, which is not installed",
+            remedy="run: pip install 'tefm[language]'",
         ) from error
 
-    place = _place(name)
-    with quietly(), _explaining(place):
-        config = AutoConfig.from_pretrained(place)
-        _check_causal(config, place)
+    source = _source(name)
+    with quietly(), _explained_errors(source):
+        config = AutoConfig.from_pretrained(source)
+        _check_causal(config, source)
         if layers is not None:
-            config = _cut(config, layers)
-        tokenizer = AutoTokenizer.from_pretrained(place)
-        _check_tokenizer(tokenizer, place)
+            config = _with_layers(config, layers)
+        tokenizer = AutoTokenizer.from_pretrained(source)
+        _check_tokenizer(tokenizer, source)
         if random_body:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(seed)
                 model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
         else:
-            model = _pretrained(place, config)
+            model = _pretrained(source, config)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     return Backbone(str(name), model.eval().to(device), tokenizer)
 
@@ -92,7 +95,7 @@ def open_backbone(
 def turns(tokenizer: PreTrainedTokenizerBase) -> tuple[str, str]:
     """The text before and after a user's message, up to where the assistant begins to answer.
 
-    It comes from the chat template, without the system prompt that some templates add on their own.
+    Both come from the chat template, without the system prompt that some templates add by default.
     """
     if tokenizer.chat_template is None:
         return "", "\n"
@@ -102,46 +105,48 @@ def turns(tokenizer: PreTrainedTokenizerBase) -> tuple[str, str]:
         conversation = [{"role": role, "content": content} for role, content in messages]
         return str(tokenizer.apply_chat_template(conversation, tokenize=False, add_generation_prompt=answer))
 
-    rules, mark = "SYSTEM-MESSAGE", "USER-MESSAGE"
-    plain = render(("user", mark), answer=True)
-    try:  # a system message of ours takes the place of the default one, and can be cut off again
-        system = render(("system", rules), answer=False)
-        both = render(("system", rules), ("user", mark), answer=True)
-    except TemplateError:  # this template knows no system role
+    system_message, user_message = "SYSTEM-MESSAGE", "USER-MESSAGE"
+    plain = render(("user", user_message), answer=True)
+    try:  # our system message replaces the default one, and can then be cut off
+        system = render(("system", system_message), answer=False)
+        both = render(("system", system_message), ("user", user_message), answer=True)
+    except TemplateError:  # this template has no system role
         system = both = ""
     turn = both.removeprefix(system)
-    if rules not in system or turn == both:
+    if system_message not in system or turn == both:
         turn = plain
     start = tokenizer.bos_token
     if start and plain.startswith(start) and not turn.startswith(start):
-        turn = start + turn  # it stood before the system message
-    before, _, after = turn.partition(mark)
+        turn = start + turn  # it was cut off with the system message
+    before, _, after = turn.partition(user_message)
     return before, after
 
 
-def _place(name: str | Path) -> str:
-    """What `from_pretrained` takes: a folder that exists, or a hub id."""
+def _source(name: str | Path) -> str:
+    """The argument of `from_pretrained`: an existing folder, or a hub id."""
     if name == SMOLLM2:
         return str(smollm2_folder())
     folder = Path(name).expanduser()
     if folder.is_dir():
         if not (folder / "config.json").is_file():
             raise InputError(
-                "this folder holds no language model: it has no config.json",
+                "this folder is not a language model: it has no config.json",
                 file=folder,
-                remedy="give a folder that save_pretrained wrote, with the model and its tokenizer",
+                remedy=SAVE_BOTH,
             )
         return str(folder)
     if isinstance(name, Path) or not HUB_ID.fullmatch(name):
         raise InputError(
-            "there is no such folder", file=folder, remedy=f"give a folder, a hub id, or {SMOLLM2!r}, the embedded one"
+            "there is no such folder",
+            file=folder,
+            remedy=f"give an existing folder, a hub id such as 'Qwen/Qwen3-0.6B', or {SMOLLM2!r}, the built-in model",
         )
     return name
 
 
 @contextmanager
-def _explaining(place: str) -> Iterator[None]:
-    """What transformers cannot open is the user's folder, name or network: say which, and what to do."""
+def _explained_errors(source: str) -> Iterator[None]:
+    """Turn the errors of transformers into ones that name the folder or hub id, and what to do."""
     from safetensors import SafetensorError
 
     try:
@@ -150,20 +155,18 @@ def _explaining(place: str) -> Iterator[None]:
         raise
     except (OSError, ValueError, SafetensorError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        if Path(place).is_dir():
+        if Path(source).is_dir():
             raise InputError(
-                f"this folder cannot be opened as a language model: {reason}",
-                file=place,
-                remedy="give a folder that save_pretrained wrote, with the model and its tokenizer",
+                f"this folder cannot be opened as a language model: {reason}", file=source, remedy=SAVE_BOTH
             ) from error
         raise InputError(
-            f"this is no folder, and the Hugging Face hub does not give it: {reason}",
-            value=place,
-            remedy=f"check the name and the network, give a local folder, or use {SMOLLM2!r}, the embedded one",
+            f"there is no such folder, and the Hugging Face hub does not provide it: {reason}",
+            value=source,
+            remedy=f"check the name and the network, give a local folder, or use {SMOLLM2!r}, the built-in model",
         ) from error
 
 
-def _check_causal(config: PretrainedConfig, place: str) -> None:
+def _check_causal(config: PretrainedConfig, source: str) -> None:
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CAUSAL
 
     if config.architectures:
@@ -172,53 +175,55 @@ def _check_causal(config: PretrainedConfig, place: str) -> None:
         causal = config.model_type in CAUSAL
     if not causal:
         raise InputError(
-            "this is no causal language model",
-            file=place,
+            "this is not a causal language model",
+            file=source,
             value=(config.architectures or [config.model_type])[0],
-            remedy=f"take one that predicts the next token, as Qwen3, Gemma-2, Phi-4-mini or {SMOLLM2!r}",
+            remedy=f"use one that predicts the next token, such as Qwen3, Gemma-2, Phi-4-mini or {SMOLLM2!r}",
         )
 
 
-def _check_tokenizer(tokenizer: PreTrainedTokenizerBase, place: str) -> None:
-    """A tokenizer that can fill a batch: without a pad token, one that ends or stands for nothing pads as well."""
+def _check_tokenizer(tokenizer: PreTrainedTokenizerBase, source: str) -> None:
+    """Make sure that the tokenizer can pad: without a pad token, it pads with its eos or unk token."""
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
     if tokenizer.pad_token is None:
         raise InputError(
             "this tokenizer has no pad, eos or unk token",
-            file=place,
-            remedy="set one (tokenizer.pad_token = ...) and save the tokenizer into the folder again",
+            file=source,
+            remedy="set one (`tokenizer.pad_token = ...`) and save the tokenizer again (`tokenizer.save_pretrained`)",
         )
 
 
-def _cut(config: PretrainedConfig, layers: int) -> PretrainedConfig:
-    """The same architecture with its first blocks alone; a model made from it never loads the others."""
-    there = int(config.num_hidden_layers)
-    if not 1 <= layers <= there:
+def _with_layers(config: PretrainedConfig, layers: int) -> PretrainedConfig:
+    """The same architecture with only its first blocks; the other blocks are never loaded."""
+    blocks = int(config.num_hidden_layers)
+    if not 1 <= layers <= blocks:
         raise SettingsError(
-            f"setting 'layers': this backbone has {there} blocks", value=layers, remedy=f"give 1 to {there}, or none"
+            f"setting 'layers': this backbone has {blocks} blocks",
+            value=layers,
+            remedy=f"set `layers` to a number from 1 to {blocks}, or leave it out to use all blocks",
         )
     changes = {
-        key: value[:layers]  # layer_types and its like hold one entry per block
+        key: value[:layers]  # layer_types and similar lists have one entry per block
         for key, value in config.to_dict().items()
-        if "layer" in key and isinstance(value, list) and len(value) == there
+        if "layer" in key and isinstance(value, list) and len(value) == blocks
     }
     return type(config).from_dict({**config.to_dict(), **changes, "num_hidden_layers": layers})
 
 
-def _pretrained(place: str, config: PretrainedConfig) -> PreTrainedModel:
+def _pretrained(source: str, config: PretrainedConfig) -> PreTrainedModel:
     from transformers import AutoModelForCausalLM
 
     loaded: Any = AutoModelForCausalLM.from_pretrained(
-        place, config=config, dtype=torch.float32, output_loading_info=True
+        source, config=config, dtype=torch.float32, output_loading_info=True
     )
     model: PreTrainedModel
     model, report = loaded
     if report["missing_keys"]:  # transformers would fill them with random numbers
         missing = sorted(report["missing_keys"])
         raise InputError(
-            f"{len(missing)} weights of this model are missing",
-            file=place,
+            f"{len(missing)} weights of this model are missing from its files",
+            file=source,
             value=missing[0],
             remedy="copy or download the model again",
         )
@@ -226,6 +231,6 @@ def _pretrained(place: str, config: PretrainedConfig) -> PreTrainedModel:
 
 
 def autocast(device: torch.device) -> AbstractContextManager[None]:
-    """Half precision where it is fast; on a CPU it is pathologically slow."""
-    half = device.type == "cuda" and torch.cuda.is_bf16_supported()
-    return torch.autocast("cuda", dtype=torch.bfloat16) if half else nullcontext()
+    """bfloat16 on GPUs that support it; float32 on a CPU, where bfloat16 is very slow."""
+    supported = device.type == "cuda" and torch.cuda.is_bf16_supported()
+    return torch.autocast("cuda", dtype=torch.bfloat16) if supported else nullcontext()

@@ -1,6 +1,6 @@
-"""Examples become batches: padded on the left, so that what is to be predicted ends at the right edge.
+"""Batches of examples, padded on the left, so that the targets end at the right edge.
 
-Only the last positions of a batch need logits then, whatever the backbone: that is most of the memory saved.
+Only the last positions of a batch then need logits, which saves most of the memory with any backbone.
 
 Shapes: B examples, T tokens, L last tokens that hold all targets.
 """
@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-#: What the loss ignores.
+#: The label of a token that is not a target: the loss ignores it.
 NOTHING = -100
 
 
@@ -34,6 +34,8 @@ class Example:
 
 @dataclass(frozen=True)
 class Batch:
+    """Token ids, their mask (0 for padding), and the labels of the last positions."""
+
     ids_BT: Tensor
     mask_BT: Tensor
     labels_BL: Tensor
@@ -42,7 +44,7 @@ class Batch:
 
     @property
     def inputs(self) -> dict[str, Tensor]:
-        """What the model is given."""
+        """The keyword arguments of the model."""
         return model_inputs(self.ids_BT, self.mask_BT, window=self.window)
 
     @property
@@ -51,7 +53,7 @@ class Batch:
         return int((self.labels_BL != NOTHING).sum())
 
     def part(self, rows: slice) -> Batch:
-        """Some of the examples; never none: a part without any gets the first one with nothing to predict."""
+        """Some of the examples; an empty part gets the first example without targets, since no batch may be empty."""
         if len(self.ids_BT[rows]):
             return Batch(self.ids_BT[rows], self.mask_BT[rows], self.labels_BL[rows], self.window)
         first = self.part(slice(0, 1))
@@ -59,34 +61,34 @@ class Batch:
 
     def to(self, device: torch.device) -> Batch:
         ids_BT, mask_BT, labels_BL = (
-            part.to(device, non_blocking=True) for part in (self.ids_BT, self.mask_BT, self.labels_BL)
+            tensor.to(device, non_blocking=True) for tensor in (self.ids_BT, self.mask_BT, self.labels_BL)
         )
         return Batch(ids_BT, mask_BT, labels_BL, self.window)
 
 
 def model_inputs(ids_BT: Tensor, mask_BT: Tensor, before: int = 0, *, window: int | None = None) -> dict[str, Tensor]:
-    """Ids, positions and attention of a batch that is padded on the left, after `before` tokens in a cache.
+    """Ids, positions and attention mask of a batch padded on the left, after `before` tokens in a cache.
 
-    Padding attends to itself: some attention kernels answer a token that may look nowhere with NaN, and a NaN does
-    not stay where it is. Without padding the model needs no mask and takes its fastest path. Beyond `window` the
-    model makes its own mask, since only it knows which of its layers see how far.
+    Padding attends to itself: some attention kernels return NaN for a token that attends to nothing, and the NaN
+    spreads. Without padding the model needs no mask and takes its fastest path. Beyond `window` the model builds its
+    own mask, since only it knows how far back each of its layers sees.
     """
-    given = {"input_ids": ids_BT, "position_ids": before + (mask_BT.cumsum(dim=1) - 1).clamp_min(0)}
+    inputs = {"input_ids": ids_BT, "position_ids": before + (mask_BT.cumsum(dim=1) - 1).clamp_min(0)}
     width = ids_BT.shape[1]
     if window is not None and before + width > window:
-        given["attention_mask"] = torch.cat([mask_BT.new_ones(len(mask_BT), before), mask_BT], dim=1)
+        inputs["attention_mask"] = torch.cat([mask_BT.new_ones(len(mask_BT), before), mask_BT], dim=1)
     elif bool((mask_BT == 0).any()):
         sees_TT = torch.ones(width, width, dtype=torch.bool, device=ids_BT.device).tril()
         itself_TT = torch.eye(width, dtype=torch.bool, device=ids_BT.device)
         sees_BTT = (sees_TT & (mask_BT[:, None, :] == 1)) | itself_TT
         if before:
-            # padding may look at the cache as well: what it sees reaches nobody
+            # padding may attend to the cache as well: nothing attends to padding
             sees_BTT = torch.cat([sees_BTT.new_ones(len(ids_BT), width, before), sees_BTT], dim=2)
         hidden = torch.finfo(torch.float32).min
-        given["attention_mask"] = torch.zeros(sees_BTT.shape, device=ids_BT.device).masked_fill(~sees_BTT, hidden)[
+        inputs["attention_mask"] = torch.zeros(sees_BTT.shape, device=ids_BT.device).masked_fill(~sees_BTT, hidden)[
             :, None
         ]
-    return given
+    return inputs
 
 
 def padded(sequences: Sequence[NDArray[np.int64]], pad: int) -> tuple[Tensor, Tensor]:
@@ -100,7 +102,7 @@ def padded(sequences: Sequence[NDArray[np.int64]], pad: int) -> tuple[Tensor, Te
 
 
 def collate(examples: Sequence[Example], pad: int, window: int | None = None) -> Batch:
-    """One batch out of examples.
+    """Put examples into one batch.
 
     >>> batch = collate([Example.answering(np.array([5, 6]), np.array([7])),
     ...                  Example.answering(np.array([8]), np.array([9]))], pad=0)
@@ -117,9 +119,9 @@ def collate(examples: Sequence[Example], pad: int, window: int | None = None) ->
 
 
 class ShuffledBatches:
-    """Which examples each step sees: every one once per pass, those of similar length together.
+    """The examples of each step: every example once per pass, examples of similar length together.
 
-    The order depends on the seed and the pass alone, so that a run can go on from any step.
+    The order depends only on the seed and the pass, so that a run can resume from any step.
     """
 
     #: batches sorted by length together; more would pad less and shuffle less
@@ -132,10 +134,11 @@ class ShuffledBatches:
         self._batches: list[NDArray[np.int64]] = []
 
     def __getitem__(self, step: int) -> NDArray[np.int64]:
-        number, place = divmod(step, self.per_pass)
-        if number != self._pass:
-            self._pass, self._batches = number, self._shuffled(np.random.default_rng((self.seed, number)))
-        return self._batches[place]
+        pass_number, position = divmod(step, self.per_pass)
+        if pass_number != self._pass:
+            rng = np.random.default_rng((self.seed, pass_number))
+            self._pass, self._batches = pass_number, self._shuffled(rng)
+        return self._batches[position]
 
     def _shuffled(self, rng: np.random.Generator) -> list[NDArray[np.int64]]:
         order_N = rng.permutation(len(self.lengths_N))
@@ -143,5 +146,5 @@ class ShuffledBatches:
         for start in range(0, len(order_N), self.batch * self.POOL):
             pool = order_N[start : start + self.batch * self.POOL]
             pool = pool[np.argsort(self.lengths_N[pool], kind="stable")]
-            batches += [pool[at : at + self.batch] for at in range(0, len(pool), self.batch)]
-        return [batches[place] for place in rng.permutation(len(batches))]
+            batches += [pool[first : first + self.batch] for first in range(0, len(pool), self.batch)]
+        return [batches[number] for number in rng.permutation(len(batches))]

@@ -1,6 +1,6 @@
-"""`Classifier`: sequences in, scores of the classes out. Works from arrays alone; it knows no table.
+"""`Classifier`: a language model that scores the classes of sequences. It works on arrays and needs no table.
 
-It reads codes; for the baseline it reads the same records as text, with the same question and the same training.
+Its input is codes; as a baseline, it takes the same records as text, with the same question and the same training.
 
 Shapes: N records, D slots, K levels, C entries, d latent; S sequences, Q classes.
 """
@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from tefm.base.errors import NotFittedError
-from tefm.base.files import replacing
+from tefm.base.training import load_checkpoint, save_checkpoint
 from tefm.language.align import Alignment, align, measure_alignment
 from tefm.language.alignment_examples import AlignmentExamples
 from tefm.language.backbone import Backbone
@@ -31,14 +30,19 @@ from tefm.language.vocabulary import CodeVocabulary, TokenIds, extend, start_row
 from tefm.records.phrases import Phrases
 from tefm.records.sequences import Sequences
 
+#: The fingerprint of a finished stage's file; what it belongs to is in the name of its folder.
+FINISHED = "finished"
+
 
 class Classifier:
-    """A backbone that reads sequences: `align`, `tune`, `logits`."""
+    """A backbone that classifies sequences: `align` and `tune` train it, `logits` predicts."""
 
     def __init__(self, backbone: Backbone, ids: TokenIds | None = None, *, text_limit: int | None = None) -> None:
+        #: `ids` are the ids of the code tokens; without them, the input is text
         self.backbone, self.ids = backbone, ids
-        #: without code tokens it reads texts: so many tokens of each at most, the last ones
+        #: keep only the last so many tokens of each text
         self.text_limit = text_limit
+        #: writes the prompts; set by `tune`
         self.writer_: PromptWriter | None = None
 
     @classmethod
@@ -52,22 +56,26 @@ class Classifier:
         seed: int = 0,
         words: tuple[Phrases, NDArray[Any], NDArray[np.integer]] | None = None,
     ) -> Classifier:
-        """A backbone with the new tokens; `words` (phrases, slots, codes) is needed to start rows from words."""
+        """A classifier of codes: adds the code tokens to the backbone and initialises their embedding rows.
+
+        `start` says how: see `Start`. Only `start="words"` needs `words` (phrases, slots and codes of records).
+        """
         ids = extend(backbone, vocabulary)
-        reader = cls(backbone, ids)
+        classifier = cls(backbone, ids)
         if start == "codebook":
             start_rows(backbone, ids, np.concatenate(list(codebooks_KCd)), seed=seed)
         elif start == "words":
-            assert words is not None, "rows that start from words need them"
+            assert words is not None, "`start: words` needs the words of records"
             phrases, x_ND, codes_NK = words
             table: Any = backbone.model.get_input_embeddings()
             embedding = table.weight.detach().cpu().numpy()
-            record_NH = reader.describer(phrases).vectors(embedding, x_ND)
+            record_NH = classifier.alignment_examples(phrases).mean_embeddings(embedding, x_ND)
             start_rows(backbone, ids, word_vectors(codes_NK, record_NH, vocabulary.entries), seed=seed)
-        return reader
+        return classifier
 
-    def describer(self, phrases: Phrases) -> AlignmentExamples:
-        assert self.ids is not None, "text has no codes to align"
+    def alignment_examples(self, phrases: Phrases) -> AlignmentExamples:
+        """The training examples of the alignment, for records with these phrases."""
+        assert self.ids is not None, "alignment needs code tokens"
         return AlignmentExamples(phrases, self.backbone.tokenizer, self.ids)
 
     # ---- stage 2 ----------------------------------------------------------------------------------------------
@@ -81,33 +89,38 @@ class Classifier:
         *,
         checkpoint: Path | None = None,
     ) -> History:
-        """Teach codes and words."""
-        return align(self.backbone, self.describer(phrases), x_ND, codes_NK, config, checkpoint=checkpoint)
+        """Align codes and words, on records as slots and codes."""
+        return align(self.backbone, self.alignment_examples(phrases), x_ND, codes_NK, config, checkpoint=checkpoint)
 
     def measure_alignment(
         self, phrases: Phrases, x_ND: NDArray[Any], codes_NK: NDArray[np.integer], coder: Any, *, beam: int = 1
     ) -> Alignment:
-        """What words and codes know of each other, with the tokenizer that made the codes."""
-        describer = self.describer(phrases)
+        """Measure the alignment on held-out records; `coder` is the `SlotCoder` that made the codes."""
+        examples = self.alignment_examples(phrases)
         return measure_alignment(
-            self.backbone, describer, x_ND, codes_NK, coder.decode, coder.layout, coder.mode_D_, beam=beam
+            self.backbone, examples, x_ND, codes_NK, coder.decode, coder.layout, coder.mode_D_, beam=beam
         )
 
+    # ---- the trained weights of a finished stage --------------------------------------------------------------
+
     def keep(self, path: Path | None, history: History, alignment: Alignment | None = None) -> None:
-        """Leave a trained model for a run that is resumed later; written by the first process."""
+        """Save the weights of a finished stage, so that a resumed run can skip it; only the first process writes."""
         if path is None or not is_first():
             return
-        with replacing(path) as temporary:
-            found = {"history": history.to_dict(), "alignment": asdict(alignment) if alignment else None}
-            torch.save({"weights": self.backbone.model.state_dict(), **found}, temporary)
+        body = {
+            "weights": self.backbone.model.state_dict(),
+            "history": history.to_dict(),
+            "alignment": asdict(alignment) if alignment else None,
+        }
+        save_checkpoint(path, FINISHED, body)
 
     def restore(self, path: Path | None) -> tuple[History, Alignment | None] | None:
-        """Go on with the trained model that an earlier run left; None when there is none."""
+        """Load the weights that `keep` saved in an earlier run; None when there are none."""
         if path is None or not path.is_file():
             return None
-        state = torch.load(path, map_location="cpu", weights_only=True)
-        self.backbone.model.load_state_dict(state["weights"])
-        return History(**state["history"]), Alignment(**state["alignment"]) if state["alignment"] else None
+        body = load_checkpoint(path, FINISHED)
+        self.backbone.model.load_state_dict(body["weights"])
+        return History(**body["history"]), Alignment(**body["alignment"]) if body["alignment"] else None
 
     # ---- stage 3 ----------------------------------------------------------------------------------------------
 
@@ -124,34 +137,42 @@ class Classifier:
         checkpoint: Path | None = None,
         finished: Path | None = None,
     ) -> History:
-        """Learn to answer; the weights that do best on the validation sequences stay, and are left in `finished`."""
+        """Fine-tune on labelled sequences; keeps the weights of the lowest validation loss.
+
+        `checkpoint` is the file of an interrupted run; `finished` is the file of the trained weights.
+        """
         self.writer_ = PromptWriter(self.backbone.tokenizer, prompt, classes, self.ids)
-        if (found := self.restore(finished)) is not None:
-            return found[0]
-        held = None
+        if (finished_run := self.restore(finished)) is not None:
+            return finished_run[0]
+        validation_questions = None
         if validation is not None and validation_labels is not None:
-            held = Questions(self.prompts(validation), validation_labels)
-        asked = Questions(self.prompts(training), labels)
-        history = tune(self.backbone, self.ids, self.writer, asked, held, config, checkpoint=checkpoint)
+            validation_questions = Questions(self.prompts(validation), validation_labels)
+        questions = Questions(self.prompts(training), labels)
+        history = tune(
+            self.backbone, self.ids, self.writer, questions, validation_questions, config, checkpoint=checkpoint
+        )
         self.keep(finished, history)
         return history
 
+    # ---- prediction -------------------------------------------------------------------------------------------
+
     @property
     def writer(self) -> PromptWriter:
+        """The writer of the prompts; raises `NotFittedError` before `tune`."""
         if self.writer_ is None:
-            raise NotFittedError("this reader has no question yet", remedy="call tune first")
+            raise NotFittedError("this classifier is not trained yet", remedy="call `tune` first")
         return self.writer_
 
     def prompts(self, sequences: Sequences) -> list[NDArray[np.int64]]:
-        """The token ids that the model is shown."""
+        """The prompt of each sequence as token ids."""
         if self.ids is None:
-            assert sequences.texts is not None, "without code tokens there must be texts to read"
+            assert sequences.texts is not None, "a classifier without code tokens needs texts"
             return self.writer.of_texts(sequences.texts, sequences.lengths.tolist(), limit=self.text_limit)
         return self.writer.of_codes(sequences.codes_NK, sequences.starts, texts=sequences.texts, gaps=sequences.gaps)
 
     def logits(self, sequences: Sequences, *, batch_tokens: int | None = None, show: bool = False) -> NDArray[Any]:
-        """Per sequence the logits of the classes' answers."""
-        what = "predicting" if show else None
+        """The logits of the classes' answers, for every sequence; `show` displays the progress."""
+        title = "predicting" if show else None
         return answer_logits(
-            self.backbone, self.prompts(sequences), self.writer.first_tokens, batch_tokens=batch_tokens, what=what
+            self.backbone, self.prompts(sequences), self.writer.first_tokens, batch_tokens=batch_tokens, title=title
         )

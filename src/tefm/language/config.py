@@ -1,4 +1,4 @@
-"""The settings of the second and third stage, and the paper's as presets."""
+"""The settings of stages 2 and 3, with the paper's settings as presets."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from pydantic import Field as Setting
 
 from tefm.base.settings import Presets, StageSettings
 
-#: What learns: all weights; low-rank adapters and the new rows; the new rows alone.
+#: Which weights are trained: all of them; low-rank adapters and the rows of the new tokens; those rows alone.
 Trains = Literal["full", "lora", "rows"]
-#: How the rows of the new tokens start.
+#: How the embedding rows of the new tokens are initialised: from the codebook, from the words of the records that
+#: have the code, or all with the mean of the existing rows.
 Start = Literal["codebook", "words", "mean"]
 
 
@@ -21,21 +22,22 @@ class TrainConfig(StageSettings):
     learning_rate: float = Setting(default=5e-4, gt=0)
     weight_decay: float = Setting(default=0.01, ge=0)
     schedule: Literal["cosine", "linear", "constant"] = "cosine"
-    #: steps of linear warm-up; a share of all steps below 1
+    #: steps of linear warm-up; below 1, the share of all steps
     warmup: float = Setting(default=0.1, ge=0)
     epochs: float = Setting(default=3, gt=0)
-    #: steps at least, however few examples there are
+    #: the minimum number of steps, for few examples
     least: int = Setting(default=1, ge=1)
     #: steps instead of epochs
     steps: int | None = Setting(default=None, ge=1)
     #: examples per step, over all processes
     batch: int = Setting(default=32, ge=1)
-    #: parts a batch is computed in, one after another, to save memory; the result is the same
+    #: parts that a batch is computed in, one after another, to save memory; the result is the same
     accumulate: int = Setting(default=1, ge=1)
-    #: compute activations again instead of keeping them: less memory, a third slower
+    #: gradient checkpointing (recompute activations in the backward pass): less memory, a third slower
     checkpointing: bool = False
+    #: maximum norm of the gradient
     clip: float = Setting(default=1.0, gt=0)
-    #: validation is measured this often; training stops after `patience` of them without a better one
+    #: validations per run; training stops after `patience` of them without an improvement
     checks: int = Setting(default=8, ge=1)
     patience: int = Setting(default=4, ge=1)
     #: rank of the adapters when `trains` is lora
@@ -45,7 +47,7 @@ class TrainConfig(StageSettings):
     seed: int = 0
 
     def total_steps(self, examples: int) -> int:
-        """How many steps a run takes."""
+        """The number of steps of a run."""
         return self.steps or max(self.least, round(self.epochs * -(-examples // self.batch)))
 
     def warmup_steps(self, total: int) -> int:
@@ -53,19 +55,19 @@ class TrainConfig(StageSettings):
 
 
 class AlignConfig(TrainConfig):
-    """Stage 2: codes and words. Defaults are the measured best (docs/decisions.md)."""
+    """Stage 2: alignment of codes and words. The defaults measured best (docs/decisions.md)."""
 
     learning_rate: float = Setting(default=1e-3, gt=0)
     epochs: float = Setting(default=2, gt=0)
     least: int = Setting(default=1_500, ge=1)
     batch: int = Setting(default=128, ge=1)
-    #: share of the batches that go from words to codes; the others go from codes to words
+    #: share of the batches that predict codes from words; the others predict words from codes
     backward: float = Setting(default=0.5, ge=0, le=1)
-    #: fields per description, drawn anew each time, for codes → words; None says all of them
+    #: fields per description for codes → words, drawn anew each time; None for all fields
     sample: int | None = Setting(default=4, ge=1)
-    #: share of words → codes descriptions that say all fields; the others leave a random part out
+    #: share of the words → codes descriptions that hold all fields; the others omit some at random
     whole: float = Setting(default=0.5, ge=0, le=1)
-    #: records that are learned from, at most
+    #: the maximum number of training records
     max_records: int = Setting(default=200_000, ge=1)
 
     #: "3 epochs using AdamW with a learning rate of 1e-3 and linear warmup over the first 500 optimization steps, while
@@ -79,7 +81,7 @@ class AlignConfig(TrainConfig):
 
 
 class TuneConfig(TrainConfig):
-    """Stage 3: the question and its answer. Defaults are the measured best (docs/decisions.md)."""
+    """Stage 3: fine-tuning on the question and its answer. The defaults measured best (docs/decisions.md)."""
 
     learning_rate: float = Setting(default=1e-3, gt=0)
     least: int = Setting(default=150, ge=1)

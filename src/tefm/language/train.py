@@ -1,7 +1,7 @@
-"""The training loop of the language stages: one process or several, killed at any moment and resumed.
+"""The training loop of the language stages: runs in one process or several, and resumes if interrupted.
 
-What a step sees depends on the seed and the step alone, and every process knows the whole batch and takes its share,
-so the number of processes and of parts changes the result by rounding only.
+The batch of a step depends only on the seed and the step. Every process builds the whole batch and takes its share, so
+the number of processes and of accumulation parts changes the result by rounding only.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tefm.base.errors import ArtefactError, SettingsError
-from tefm.base.files import replacing
+from tefm.base.errors import SettingsError
 from tefm.base.progress import progress
+from tefm.base.training import KeepBest, load_checkpoint, save_checkpoint
 from tefm.language.backbone import Backbone, autocast
 from tefm.language.batches import NOTHING, Batch
 from tefm.language.config import TrainConfig
@@ -30,13 +30,19 @@ from tefm.language.vocabulary import TokenIds
 
 @dataclass
 class History:
-    """What happened during training."""
+    """A record of one training run: its steps, losses and time."""
 
+    #: steps that were planned
     steps: int = 0
+    #: the last step that was made: fewer than planned when training stopped early
     stopped_at: int = 0
+    #: the step with the lowest validation loss
     best_step: int = 0
+    #: the step that an interrupted run resumed from; 0 for a run in one go
     resumed_from: int = 0
+    #: (step, training loss per target token)
     loss: list[tuple[int, float]] = field(default_factory=list)
+    #: (step, validation loss)
     validation: list[tuple[int, float]] = field(default_factory=list)
     seconds: float = 0.0
 
@@ -51,25 +57,26 @@ def train(
     steps: int,
     config: TrainConfig,
     *,
-    what: str,
+    title: str,
     validate: Callable[[], float] | None = None,
     checkpoint: Path | None = None,
     fingerprint: str = "",
 ) -> History:
-    """Train the backbone's model in place; it ends with the weights that validated best.
+    """Train the backbone's model in place; it ends with the weights of the lowest validation loss.
 
-    `batch_of(step)` is the whole batch of a step. `validate` gives a loss, the lower the better.
+    `batch_of(step)` returns the whole batch of a step, `validate()` the validation loss, and `title` names the run in
+    the progress display. `fingerprint` identifies the data: a checkpoint of other data is refused.
     """
     run = _Run(backbone, ids, steps, config, checkpoint, _fingerprint(config, steps, fingerprint))
-    history = run.resume()
+    run.resume()
     check_every = max(1, steps // config.checks) if validate else max(1, steps // 20)
     started, saved = time.perf_counter(), time.perf_counter()
-    with ThreadPoolExecutor(max_workers=1) as ahead, progress(what, steps, done=run.step, show=run.main) as advance:
-        coming = ahead.submit(batch_of, run.step)
+    with ThreadPoolExecutor(max_workers=1) as worker, progress(title, steps, done=run.step, show=run.main) as advance:
+        next_batch = worker.submit(batch_of, run.step)
         while run.step < steps and not run.out_of_patience(check_every):
-            batch = coming.result()
-            if run.step + 1 < steps:
-                coming = ahead.submit(batch_of, run.step + 1)
+            batch = next_batch.result()
+            if run.step + 1 < steps:  # made while this step is computed
+                next_batch = worker.submit(batch_of, run.step + 1)
             run.update(batch)
             advance(1)
             if run.step % check_every == 0 or run.step == steps:
@@ -77,18 +84,18 @@ def train(
             if time.perf_counter() - saved >= config.save_every and run.step < steps:
                 run.save()
                 saved = time.perf_counter()
-    history.seconds += time.perf_counter() - started
-    history.steps, history.stopped_at = steps, run.step
+    run.history.seconds += time.perf_counter() - started
+    run.history.steps, run.history.stopped_at = steps, run.step
     run.finish()
-    return history
+    return run.history
 
 
 def target_loss(model: nn.Module, batch: Batch) -> Tensor:
-    """The summed loss of the targets; logits are made where targets are, at the right edge."""
+    """The summed loss of the targets; logits are computed only where targets are, at the right edge."""
     keep = batch.labels_BL.shape[1] + 1
     logits_BLV = model(**batch.inputs, logits_to_keep=keep, use_cache=False).logits[:, :-1]
-    wanted_BL = batch.labels_BL != NOTHING
-    return nn.functional.cross_entropy(logits_BLV[wanted_BL].float(), batch.labels_BL[wanted_BL], reduction="sum")
+    target_BL = batch.labels_BL != NOTHING
+    return nn.functional.cross_entropy(logits_BLV[target_BL].float(), batch.labels_BL[target_BL], reduction="sum")
 
 
 class _Run:
@@ -112,18 +119,17 @@ class _Run:
         self.device, self.main = self.accelerator.device, self.accelerator.is_main_process
         if config.checkpointing:
             backbone.model.gradient_checkpointing_enable()
-        model = learning(backbone, ids, config)
+        model = trainable_model(backbone, ids, config)
         model.train()
         self.names = [name for name, weight in model.named_parameters() if weight.requires_grad]
         optimiser = torch.optim.AdamW(_groups(model, config), lr=config.learning_rate)
-        self.learning = model
+        self.trainable = model
         self.model, self.optimiser = self.accelerator.prepare(model, optimiser)
         self.warmup = config.warmup_steps(steps)
         self.step = 0
         #: the sum of the losses since the last check, of this process's share of the batches
         self.running = torch.zeros((), device=self.device)
-        self.best = math.inf
-        self.best_weights: dict[str, Tensor] = {}
+        self.best = KeepBest()
         self.history = History()
 
     # ---- a step -----------------------------------------------------------------------------------------------
@@ -154,6 +160,7 @@ class _Run:
             return target_loss(self.model, batch)
 
     def _rate(self, step: int) -> float:
+        """The share of the learning rate at a step: warm-up, then the schedule."""
         if step < self.warmup:
             return (step + 1) / self.warmup
         done = (step - self.warmup) / max(1, self.steps - self.warmup)
@@ -167,40 +174,40 @@ class _Run:
     # ---- validation -------------------------------------------------------------------------------------------
 
     def check(self, since: int, validate: Callable[[], float] | None) -> str:
-        """Write down how it goes, `since` steps after the last time; returns it in words."""
+        """Record the losses, `since` steps after the last check; returns them as text for the progress display."""
         loss = float(self.running) / since
         self.running.zero_()
         if not math.isfinite(loss):
-            raise SettingsError(f"the loss is no number any more at step {self.step}", remedy="lower the learning_rate")
+            raise SettingsError(f"the loss is not a finite number at step {self.step}", remedy="lower learning_rate")
         self.history.loss.append((self.step, loss))
         if validate is None:
             return f"loss {loss:.3f}"
-        self.keep_best(validate)
-        return f"loss {loss:.3f}, validation {self.history.validation[-1][1]:.4f}"
+        return f"loss {loss:.3f}, validation {self._validated(validate):.4f}"
 
-    def keep_best(self, validate: Callable[[], float]) -> None:
+    def _validated(self, validate: Callable[[], float]) -> float:
+        """The validation loss; the weights are kept if it is the lowest so far."""
         from accelerate.utils import broadcast_object_list
 
-        self.learning.eval()
+        self.trainable.eval()
         with torch.no_grad():
-            # all processes go by the first one's figure: they must stop at the same step
-            loss = broadcast_object_list([validate()])[0]
-        self.learning.train()
+            # all processes use the loss of the first one: they must stop at the same step
+            loss: float = broadcast_object_list([validate()])[0]
+        self.trainable.train()
         self.history.validation.append((self.step, loss))
-        if loss < self.best:
-            self.best, self.history.best_step = loss, self.step
-            self.best_weights = {name: weight.to("cpu", copy=True) for name, weight in self._weights().items()}
+        self.best.offer(self.step, loss, self._weights())
+        self.history.best_step = self.best.step
+        return loss
 
     def out_of_patience(self, check_every: int) -> bool:
-        return bool(self.best_weights) and self.step - self.history.best_step >= self.config.patience * check_every
+        return self.best.exhausted(self.step, patience=self.config.patience * check_every)
 
     def finish(self) -> None:
-        """Leave the best weights in the backbone, adapters merged into it."""
-        if self.best_weights:
-            self._load(self.best_weights)
+        """Load the best weights into the backbone, merge its adapters, and delete the checkpoint."""
+        if self.best.state:
+            self._load(self.best.state)
         self.accelerator.wait_for_everyone()
         if self.config.trains != "full":
-            self.backbone.model = self.learning.merge_and_unload()
+            self.backbone.model = self.trainable.merge_and_unload()
         if self.config.checkpointing:
             self.backbone.model.gradient_checkpointing_disable()
         self.backbone.model.requires_grad_(True).eval()
@@ -208,12 +215,12 @@ class _Run:
         if self.main and self.checkpoint is not None:
             self.checkpoint.unlink(missing_ok=True)
 
-    # ---- going on after a kill --------------------------------------------------------------------------------
+    # ---- checkpoints ------------------------------------------------------------------------------------------
 
     def _weights(self) -> dict[str, Tensor]:
-        """The weights that learn."""
-        known = dict(self.learning.named_parameters())
-        return {name: known[name].detach() for name in self.names}
+        """The weights that are trained."""
+        parameters = dict(self.trainable.named_parameters())
+        return {name: parameters[name].detach() for name in self.names}
 
     def _load(self, weights: dict[str, Tensor]) -> None:
         with torch.no_grad():
@@ -221,66 +228,52 @@ class _Run:
                 weight.copy_(weights[name])
 
     def save(self) -> None:
+        """Write all that a resumed run needs; only the first process writes."""
         if self.checkpoint is None or not self.main:
             return
-        with replacing(self.checkpoint) as temporary:
-            torch.save(
-                {
-                    "fingerprint": self.fingerprint,
-                    "step": self.step,
-                    "running": self.running,
-                    "weights": self._weights(),
-                    "optimiser": self.optimiser.state_dict(),
-                    "best": self.best,
-                    "best_weights": self.best_weights,
-                    "history": asdict(self.history),
-                },
-                temporary,
-            )
+        body = {
+            "step": self.step,
+            "running": self.running,
+            "weights": self._weights(),
+            "optimiser": self.optimiser.state_dict(),
+            "best": vars(self.best),
+            "history": asdict(self.history),
+        }
+        save_checkpoint(self.checkpoint, self.fingerprint, body)
 
-    def resume(self) -> History:
+    def resume(self) -> None:
+        """Continue from the checkpoint of an interrupted run, if there is one."""
         if self.checkpoint is None or not self.checkpoint.is_file():
-            return self.history
-        try:
-            state = torch.load(self.checkpoint, map_location="cpu", weights_only=True)
-            found = state["fingerprint"]
-        except Exception as error:
-            raise ArtefactError(
-                f"this checkpoint cannot be read: {error}", file=self.checkpoint, remedy="delete it to start afresh"
-            ) from error
-        if found != self.fingerprint:
-            raise SettingsError(
-                "this checkpoint belongs to other data or settings",
-                file=self.checkpoint,
-                remedy="delete it to start afresh, or give the settings it was made with",
-            )
-        self._load(state["weights"])
-        self.optimiser.load_state_dict(state["optimiser"])
-        self.step, self.best, self.best_weights = state["step"], state["best"], state["best_weights"]
-        self.running.copy_(state["running"])
-        self.history = History(**state["history"])
-        self.history.resumed_from = self.step
-        return self.history
+            return
+        body = load_checkpoint(self.checkpoint, self.fingerprint)
+        self._load(body["weights"])
+        self.optimiser.load_state_dict(body["optimiser"])
+        self.step, self.best = body["step"], KeepBest(**body["best"])
+        self.running.copy_(body["running"])
+        self.history = History(**{**body["history"], "resumed_from": self.step})
 
 
-# ---- what learns ------------------------------------------------------------------------------------------------
+# ---- which weights are trained ----------------------------------------------------------------------------------
 
 
-def learning(backbone: Backbone, ids: TokenIds | None, config: TrainConfig) -> Any:
-    """The model with the weights that are to learn: all, adapters and the new rows, or the new rows alone."""
+def trainable_model(backbone: Backbone, ids: TokenIds | None, config: TrainConfig) -> Any:
+    """The model with the right weights trainable: all, adapters and the new rows, or the new rows alone."""
     model = backbone.model
     if config.trains == "full":
         return model.requires_grad_(True)
     rows = ids.all if ids is not None else []
     if config.trains == "rows" and not rows:
-        raise SettingsError("there are no new rows to train", remedy="train on codes, or set trains: full or lora")
+        raise SettingsError(
+            "`trains: rows` trains the code tokens, and this model has none",
+            remedy="set `trains: full` or `trains: lora`, or train on codes (`inputs: codes`)",
+        )
     from peft import LoraConfig, TrainableTokensConfig, get_peft_model
 
     names = None  # the embedding, and with it the head that shares its rows
     if not backbone.tied:
-        # a head of its own has rows of the new tokens too: as long as they do not learn, no code can be written
+        # a separate head has rows for the new tokens too; unless they are trained, the model cannot write codes
         tables = (model.get_input_embeddings(), model.get_output_embeddings())
-        names = [name for name, part in model.named_modules() if any(part is table for table in tables)]
+        names = [name for name, module in model.named_modules() if any(module is table for table in tables)]
     torch.manual_seed(config.seed)
     if config.trains == "rows":
         return get_peft_model(model, TrainableTokensConfig(token_indices=rows, target_modules=names))
@@ -294,15 +287,15 @@ def learning(backbone: Backbone, ids: TokenIds | None, config: TrainConfig) -> A
 
 
 def _groups(model: nn.Module, config: TrainConfig) -> list[dict[str, Any]]:
-    """Weight matrices decay; norms, biases, embeddings and token rows do not: a decayed row is a forgotten word."""
-    embeddings = {id(part.weight) for part in model.modules() if isinstance(part, nn.Embedding)}
+    """Parameter groups: matrices decay; norms, biases and embeddings do not, since decay would erase rare words."""
+    embeddings = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
     decayed: list[nn.Parameter] = []
-    rest: list[nn.Parameter] = []
+    undecayed: list[nn.Parameter] = []
     for name, weight in model.named_parameters():
         if weight.requires_grad:
-            row = id(weight) in embeddings or "trainable_tokens" in name
-            (rest if row or weight.ndim < 2 else decayed).append(weight)
-    groups = [(decayed, config.weight_decay), (rest, 0.0)]
+            is_embedding = id(weight) in embeddings or "trainable_tokens" in name
+            (undecayed if is_embedding or weight.ndim < 2 else decayed).append(weight)
+    groups = [(decayed, config.weight_decay), (undecayed, 0.0)]
     return [{"params": weights, "weight_decay": decay} for weights, decay in groups if weights]
 
 

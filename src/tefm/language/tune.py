@@ -1,4 +1,4 @@
-"""Stage 3: the model learns to answer the question from codes alone (or from text, for the baseline).
+"""Stage 3: the model learns to answer the question from the codes alone (or from text, for the baseline).
 
 Shapes: N sequences, Q classes.
 """
@@ -24,7 +24,7 @@ from tefm.language.vocabulary import TokenIds
 
 @dataclass(frozen=True)
 class Questions:
-    """Prompts with the number of the class that is right."""
+    """Prompts, each with the number of its true class."""
 
     prompts: Sequence[Ids]
     labels_N: NDArray[np.int64]
@@ -43,7 +43,7 @@ def tune(
     *,
     checkpoint: Path | None = None,
 ) -> History:
-    """Fine-tune the backbone in place; the weights with the lowest validation loss stay."""
+    """Fine-tune the backbone in place; it ends with the weights of the lowest validation loss."""
     examples = [
         Example.answering(prompt, writer.answers[label])
         for prompt, label in zip(training.prompts, training.labels_N, strict=True)
@@ -56,7 +56,7 @@ def tune(
         return collate([examples[row] for row in batches[step]], pad, window)
 
     def validate() -> float:
-        assert validation is not None
+        assert validation is not None, "only called with validation questions"
         return log_loss(answer_logits(backbone, validation.prompts, writer.first_tokens), validation.labels_N)
 
     return train(
@@ -65,7 +65,7 @@ def tune(
         batch_of,
         config.total_steps(len(examples)),
         config,
-        what="learning to answer",
+        title="fine-tuning the language model",
         validate=validate if validation is not None and len(validation) else None,
         checkpoint=checkpoint,
         fingerprint=data_fingerprint(*(example.ids for example in examples), training.labels_N) if checkpoint else "",
@@ -73,7 +73,7 @@ def tune(
 
 
 def log_loss(logits_NQ: NDArray[np.floating], labels_N: NDArray[np.integer]) -> float:
-    """The mean negative log probability of the right class."""
+    """The mean negative log probability of the true class."""
     shifted_NQ = logits_NQ.astype(np.float64) - logits_NQ.max(axis=1, keepdims=True)
-    logs_N = np.log(np.exp(shifted_NQ).sum(axis=1)) - shifted_NQ[np.arange(len(labels_N)), labels_N]
-    return float(logs_N.mean())
+    losses_N = np.log(np.exp(shifted_NQ).sum(axis=1)) - shifted_NQ[np.arange(len(labels_N)), labels_N]
+    return float(losses_N.mean())

@@ -1,6 +1,6 @@
-"""The new tokens: K×C codes and two markers, their names, their ids, and how their rows start.
+"""The new tokens: K×C codes and two markers, their names, their ids, and the initial values of their rows.
 
-Shapes: N records, K levels, C entries, d latent, H width of the language model.
+Shapes: N records, K levels, C entries, P = K×C codes, V width of a code's vector, H width of the language model.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BEGIN, END = "<|item_begin|>", "<|item_end|>"
 
 @dataclass(frozen=True)
 class CodeVocabulary:
-    """The names of the codes as tokens.
+    """The names of the code tokens.
 
     >>> words = CodeVocabulary.of("admission", levels=3, entries=128)
     >>> words.names[0], words.names[-1], len(words.tokens)
@@ -39,7 +39,7 @@ class CodeVocabulary:
 
     @classmethod
     def of(cls, record: str, *, levels: int, entries: int) -> CodeVocabulary:
-        """The vocabulary for records of that name: short names stay whole, long ones give three letters."""
+        """The vocabulary for records of this name; names of up to four letters stay whole, longer ones keep three."""
         letters = re.sub(r"[^a-z0-9]", "", record.lower()) or "rec"
         return cls(letters if len(letters) <= 4 else letters[:3], levels, entries)
 
@@ -64,7 +64,7 @@ class CodeVocabulary:
 
 @dataclass(frozen=True)
 class TokenIds:
-    """Where the new tokens are in the model: contiguous, codes first."""
+    """The ids of the new tokens in the model: contiguous, codes first."""
 
     first: int
     levels: int
@@ -92,17 +92,17 @@ class TokenIds:
 
 
 def extend(backbone: Backbone, vocabulary: CodeVocabulary) -> TokenIds:
-    """Add the new tokens to tokenizer and model; spare rows of a padded vocabulary are used before new ones are made.
+    """Add the new tokens to tokenizer and model; spare rows of a padded vocabulary are used before rows are added.
 
-    Every new row starts as the mean of the existing ones (`start_rows` gives them something to tell apart).
+    Every new row is set to the mean of the existing ones; `start_rows` then makes them different.
     """
     tokenizer, model = backbone.tokenizer, backbone.model
-    known = set(tokenizer.get_vocab()) & set(vocabulary.tokens)
-    if known:
+    existing = set(tokenizer.get_vocab()) & set(vocabulary.tokens)
+    if existing:
         raise SettingsError(
-            "this backbone already has tokens of these names",
-            value=min(known),
-            remedy="start from a backbone without codes",
+            "this backbone already has tokens with these names",
+            value=min(existing),
+            remedy="use a backbone without codes, such as `backbone: smollm2-135m`",
         )
     first = len(tokenizer)
     tokenizer.add_tokens(list(vocabulary.tokens), special_tokens=True)
@@ -118,39 +118,43 @@ def extend(backbone: Backbone, vocabulary: CodeVocabulary) -> TokenIds:
 
 
 def start_rows(backbone: Backbone, ids: TokenIds, vectors_PV: NDArray[np.floating], *, seed: int = 0) -> None:
-    """Give the rows of the codes a start from a vector per code (level after level), at the scale of existing rows.
+    """Initialise the rows of the codes from one vector per code (level after level), at the scale of existing rows.
 
-    Vectors of another width than the model's go through a fixed random projection, which keeps their angles.
+    Vectors whose width differs from the model's go through a fixed random projection, which preserves their angles.
     """
     vectors = torch.from_numpy(np.asarray(vectors_PV, dtype=np.float32))
     assert len(vectors) == ids.levels * ids.entries, "one vector per code"
     width = backbone.hidden_size
     if vectors.shape[1] != width:
-        draw = torch.Generator().manual_seed(seed)
-        vectors = vectors @ torch.randn(vectors.shape[1], width, generator=draw) / vectors.shape[1] ** 0.5
+        generator = torch.Generator().manual_seed(seed)
+        projection_VH = torch.randn(vectors.shape[1], width, generator=generator)
+        vectors = vectors @ projection_VH / vectors.shape[1] ** 0.5
     vectors = vectors / vectors.norm(dim=1, keepdim=True).clamp_min(1e-12)
     with torch.no_grad():
         for table in _tables(backbone):
             existing = table[: ids.first]
-            # spare and untrained rows are near zero: the median is that of words in use
+            # the median, since spare and untrained rows are near zero
             scale = existing.norm(dim=1).median()
             table[ids.first : ids.begin] = existing.mean(dim=0) + scale * vectors.to(table)
 
 
 def word_vectors(codes_NK: NDArray[np.integer], record_NH: NDArray[np.floating], entries: int) -> NDArray[np.float32]:
-    """Per code the mean of its records' word embeddings, as the difference from the mean of all records."""
+    """For each code the sum of its records' word embeddings, each as the difference from the mean of all records.
+
+    `start_rows` uses only the direction, so a sum serves as well as a mean. Unused codes get a random vector.
+    """
     centred_NH = np.asarray(record_NH, dtype=np.float32) - record_NH.mean(axis=0)
-    out = np.zeros((codes_NK.shape[1] * entries, centred_NH.shape[1]), dtype=np.float32)
+    vectors_PH = np.zeros((codes_NK.shape[1] * entries, centred_NH.shape[1]), dtype=np.float32)
     for level in range(codes_NK.shape[1]):
-        at = level * entries + codes_NK[:, level].astype(np.int64)
-        np.add.at(out, at, centred_NH)
-    unused = ~out.any(axis=1)
-    out[unused] = np.random.default_rng(0).normal(size=(int(unused.sum()), out.shape[1]))
-    return out
+        codes_N = level * entries + codes_NK[:, level].astype(np.int64)
+        np.add.at(vectors_PH, codes_N, centred_NH)
+    unused_P = ~vectors_PH.any(axis=1)
+    vectors_PH[unused_P] = np.random.default_rng(0).normal(size=(int(unused_P.sum()), vectors_PH.shape[1]))
+    return vectors_PH
 
 
 def _tables(backbone: Backbone) -> list[Tensor]:
-    """The embedding, and the head where it is a table of its own."""
+    """The weights of the embedding, and of the head if it is separate."""
     modules: list[Any] = [backbone.model.get_input_embeddings()]
     if not backbone.tied:
         modules.append(backbone.model.get_output_embeddings())

@@ -1,4 +1,4 @@
-"""Stage 4: which input features a prediction rests on, and the proof.
+"""Stage 4: which input features a prediction depends on, checked with the model itself.
 
-judge → surrogate → extractor → selection → verify → render; `alternatives` ranks features as others do.
+masked_model → surrogate → extractor → select → grow → verify → card → render
 """

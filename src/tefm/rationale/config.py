@@ -11,45 +11,44 @@ from tefm.base.settings import Presets, StageSettings
 
 
 class RationaleConfig(StageSettings):
-    """How slots are selected for a prediction. Defaults are the measured best (docs/decisions.md).
+    """How slots are selected for a prediction. The defaults measured best (docs/decisions.md).
 
     >>> RationaleConfig().selection, RationaleConfig.preset("paper").selection
     ('greedy', 'soft')
     """
 
-    # the surrogate: what it learns from the judge
-    #: the judge's probabilities, or its labels alone
+    # the surrogate: what it learns from the model
+    #: learn the model's probabilities, or its labels only
     targets: Literal["probabilities", "labels"] = "probabilities"
-    #: `codes`: the surrogate reads the quantised latent, as the language model does; `latents`: the latent before it
+    #: `codes`: the surrogate reads the quantised latent, as the language model does; `latents`: the unquantised latent
     reads: Literal["codes", "latents"] = "codes"
-    #: versions of each training sequence with a random part of its slots that the judge is asked about, beside the
-    #: whole one
+    #: randomly masked versions of each training sequence that the model predicts, in addition to the whole sequence
     versions: int = Setting(default=2, ge=0)
-    #: times that the judge is asked about what the extractor selects, after which both learn again
+    #: extra rounds in which the model predicts what the extractor selects, and surrogate and extractor train again
     rounds: int = Setting(default=1, ge=0)
-    #: questions to the judge at most; with more sequences than that allows, a sample of them is learned from
+    #: upper limit on the model's predictions; if there are too many sequences, a sample of them is used
     questions: int = Setting(default=10_000, ge=1)
     surrogate_hidden: int = Setting(default=128, ge=2)
     surrogate_steps: int = Setting(default=1_500, ge=1)
 
     # the extractor: what a good mask is
-    #: λ1: the latent stays what it was
+    #: λ1: weight of keeping the latent unchanged
     code_weight: float = Setting(default=0.0, ge=0)
-    #: λ2: the prediction stays what it was
+    #: λ2: weight of keeping the prediction unchanged
     prediction_weight: float = Setting(default=1.0, ge=0)
-    #: λ3: mass of a soft mask; a hard one has the size it is given
+    #: λ3: weight of the size of a soft mask; a hard mask has a fixed size
     sparsity: float = Setting(default=0.0, ge=0)
-    #: `soft`: the sigmoid mask itself; `topk`: the k best slots, k drawn anew for each sequence; `greedy`: the order
-    #: that a greedy search on the surrogate finds
+    #: `soft`: the sigmoid mask itself; `topk`: the k best slots, k drawn for each sequence; `greedy`: the order found
+    #: by a greedy search on the surrogate
     selection: Literal["soft", "topk", "greedy"] = "greedy"
-    #: steps of the greedy search, and how much (in nats) a slot may be worse than the best and still be taught as good
+    #: steps of the greedy search, and how far (in nats) a slot may be from the best and still count as good
     depth: int = Setting(default=8, ge=1)
     tolerance: float = Setting(default=0.2, gt=0)
-    #: the shares of the present slots that k is drawn between, evenly on a logarithmic scale
+    #: k is drawn between these shares of the present slots, uniformly on a logarithmic scale
     least_share: float = Setting(default=0.03, gt=0, le=1)
     most_share: float = Setting(default=0.6, gt=0, le=1)
     hidden: int = Setting(default=256, ge=2)
-    #: the extractor is shown the prediction that it explains: a record may speak against that of its sequence
+    #: the extractor sees the prediction to explain: one record may argue against the prediction of its sequence
     context: bool = True
 
     # the schedule
@@ -72,5 +71,5 @@ class RationaleConfig(StageSettings):
     @model_validator(mode="after")
     def _shares_in_order(self) -> RationaleConfig:
         if self.least_share > self.most_share:
-            raise ValueError("least_share is above most_share → give the smaller share as least_share")
+            raise ValueError("least_share is above most_share → swap the two values")
         return self

@@ -1,7 +1,7 @@
-"""The judge: what the language model says of records of which only some slots are kept.
+"""The model's predictions from some of the slots only.
 
-Masked slots are coded again, and the model reads the new codes. It is the frozen model that predicts, never one that
-was trained together with what selects the slots.
+Masked slots are removed, the record is encoded again, and the model reads the new codes. It is the frozen model that
+makes the predictions, never one that was trained together with the selection of slots.
 
 Shapes: S sequences, N records of all of them, D slots, K levels, Q classes.
 """
@@ -28,17 +28,17 @@ class MaskedModel:
     """Slots in, probabilities out."""
 
     encode: Encode
-    #: per sequence of codes the logits of the classes
+    #: the logits of the classes for each sequence of codes
     logits: Callable[[Sequences], NDArray[Any]]
     calibration: Calibration
 
     def __call__(self, sequences: Sequences, keep_ND: Keep | None = None) -> Floats:
-        """Per sequence the probability of each class; sequences that read the same are asked about once."""
+        """The probability of each class for each sequence; identical inputs are predicted once."""
         if keep_ND is not None:
             sequences = sequences.masked(keep_ND)
-        found = sequences.with_values(self.encode(sequences.x_ND))
-        first, of_first = _distinct(found)
-        return self.calibration.probabilities(self.logits(found.select(first)))[of_first]
+        codes = sequences.with_values(self.encode(sequences.x_ND))
+        first, number_S = _distinct(codes)
+        return self.calibration.probabilities(self.logits(codes.select(first)))[number_S]
 
     def decide(self, probabilities_SQ: Floats) -> NDArray[np.int64]:
         """Class numbers."""
@@ -46,18 +46,18 @@ class MaskedModel:
 
 
 def _distinct(sequences: Sequences) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The sequences that differ in anything a model is shown, and for each sequence its place among them."""
-    place: dict[Any, int] = {}
-    first, of_first = [], np.zeros(len(sequences), dtype=np.int64)
+    """The first of each group of sequences that the model reads alike, and the number of each sequence's group."""
+    number_of: dict[Any, int] = {}
+    first, number_S = [], np.zeros(len(sequences), dtype=np.int64)
     for i in range(len(sequences)):
         rows = slice(int(sequences.starts[i]), int(sequences.starts[i + 1]))
-        said = (
+        content = (
             sequences.codes_NK[rows].tobytes(),
             sequences.texts[i] if sequences.texts is not None else "",
             tuple(sequences.gaps[rows]) if sequences.gaps is not None else (),
         )
-        if said not in place:
-            place[said] = len(place)
+        if content not in number_of:
+            number_of[content] = len(number_of)
             first.append(i)
-        of_first[i] = place[said]
-    return np.array(first, dtype=np.int64), of_first
+        number_S[i] = number_of[content]
+    return np.array(first, dtype=np.int64), number_S

@@ -1,11 +1,14 @@
-"""Random parts of records, to learn from: whoever is asked about a rationale later has seen its like.
+"""Random parts of records for training, so that the model has seen inputs like those of a rationale.
 
 Shapes: S sequences, N records of all of them, D slots.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from tefm.rationale.masked_model import Encode, Keep
 from tefm.rationale.select import order_of
@@ -15,8 +18,8 @@ from tefm.records.sequences import Sequences
 def random_keep(sequences: Sequences, rng: np.random.Generator, least: float = 0.03) -> Keep:
     """A random part of the present slots of each record.
 
-    The share is drawn per sequence, evenly on a logarithmic scale, for one slot and two are what is judged hardest;
-    one record in twenty is empty.
+    The share is drawn per sequence, uniformly on a logarithmic scale, because inputs of one or two slots are the
+    hardest; one record in twenty is empty.
     """
     share_S = np.exp(rng.uniform(np.log(least), 0.0, len(sequences)))
     present_ND = sequences.x_ND > 0
@@ -26,14 +29,15 @@ def random_keep(sequences: Sequences, rng: np.random.Generator, least: float = 0
     return keep_ND
 
 
-def with_masked_copies(sequences: Sequences, encode: Encode, copies: int, seed: int) -> Sequences:
-    """The codes of sequences, and after them of so many copies of each of which only a random part is kept.
+def with_masked_copies(slots: Sequences, codes_NK: NDArray[Any], encode: Encode, copies: int, seed: int) -> Sequences:
+    """The sequences as codes, followed by so many copies of each of which only a random part of the slots is kept.
 
-    A language model that reads whole records only has never been told what to say of one with three features, and
-    says something all the same: the check of a rationale would rest on that.
+    A language model that has only seen whole records answers confidently, and wrongly, about a record with three
+    features; what the check of a rationale says would depend on that.
     """
     rng = np.random.default_rng((seed, 4))
-    many = sequences.select(np.tile(np.arange(len(sequences)), 1 + copies))
-    masks = [np.ones(sequences.x_ND.shape, dtype=bool), *(random_keep(sequences, rng) for _ in range(copies))]
-    masked = many.masked(np.concatenate(masks))
-    return masked.with_values(encode(masked.x_ND))
+    keep_ND = np.concatenate([random_keep(slots, rng) for _ in range(copies)])
+    repeated = slots.select(np.tile(np.arange(len(slots)), copies))
+    masked_NK = encode(repeated.masked(keep_ND).x_ND)
+    everything = slots.select(np.tile(np.arange(len(slots)), 1 + copies))
+    return everything.with_values(np.concatenate([codes_NK, masked_NK]))

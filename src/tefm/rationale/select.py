@@ -1,7 +1,7 @@
 """From a ranking to a mask: which slots are kept at a given retention.
 
-Every record, or every sequence, keeps its own best slots. Only present slots are ever kept: an absent slot that is
-masked leaves the same record.
+Every record, or every sequence, keeps its own highest-ranked slots. Only present slots are ever kept: masking an absent
+slot changes nothing.
 
 Shapes: S sequences, N records of all of them, D slots.
 """
@@ -23,7 +23,7 @@ Over = Literal["record", "sequence"]
 By = Literal["slot", "field"]
 Order = NDArray[np.int32]
 
-#: The place of an absent slot: behind every other one.
+#: The rank of an absent slot: after every other one.
 ABSENT = np.iinfo(np.int32).max
 
 
@@ -39,23 +39,24 @@ def top_k(
 ) -> Keep:
     """Keep the slots that rank highest, a `share` of all or of the present ones, at least one.
 
-    A record keeps its own best slots; over a sequence its records put together what each would have kept, and spend it
-    where the scores are highest. By field, `of="all"` counts what a record has to say rather than its slots: a
-    category is one thing as it is, and a set is as many as the values it has, not as many as it could have; each of
-    them is kept or left on its own. Of equal scores the one that stands first wins.
+    Over records, each record keeps its own best slots. Over a sequence, the records pool their budgets and spend them
+    where the scores are highest. By field, `of="all"` does not count every slot of a set, only the values it has; each
+    value is still kept or dropped on its own. The first of equal scores wins.
 
     >>> x_ND = np.array([[4, 0, 1, 1], [2, 3, 0, 0]], dtype=np.uint8)
     >>> scores_ND = np.array([[0.1, 0.9, 0.3, 0.2], [0.8, 0.4, 0.9, 0.9]])
-    >>> one = Sequences(x_ND, np.array([0, 2]))
-    >>> top_k(scores_ND, one, 0.5).astype(int).tolist()
+    >>> sequences = Sequences(x_ND, np.array([0, 2]))
+    >>> top_k(scores_ND, sequences, 0.5).astype(int).tolist()
     [[0, 0, 1, 1], [1, 1, 0, 0]]
-    >>> top_k(scores_ND, one, 0.5, of="present", over="sequence").astype(int).tolist()
+    >>> top_k(scores_ND, sequences, 0.5, of="present", over="sequence").astype(int).tolist()
     [[0, 0, 1, 0], [1, 1, 0, 0]]
     """
     if not 0 < share <= 1:
-        raise SettingsError("a retention is a share", value=share, remedy="give a number above 0, up to 1, like 0.05")
+        raise SettingsError(
+            "the retention is not a valid share", value=share, remedy="use a number above 0 and up to 1, like 0.05"
+        )
     if by == "field" and layout is None:
-        raise SettingsError("to count by field, it must be known which slots are of a set", remedy="give the layout")
+        raise SettingsError("counting by field needs to know which slots belong to a set", remedy="pass the layout")
     present_ND = sequences.x_ND > 0
     present_N = present_ND.sum(axis=1)
     counted_N = present_N if of == "present" else np.full(len(present_N), present_ND.shape[1])
@@ -70,7 +71,7 @@ def top_k(
 
 
 def order_of(scores_ND: NDArray[Any], x_ND: Slots) -> Order:
-    """The place of each present slot in the ranking of its record, 0 first; absent ones come after any place.
+    """The rank of each present slot in its record, 0 for the highest score; absent slots rank last.
 
     >>> order_of(np.array([[0.2, 0.9, 0.9, 0.5]]), np.array([[1, 3, 1, 0]], dtype=np.uint8))[0, :3].tolist()
     [2, 0, 1]
@@ -78,12 +79,12 @@ def order_of(scores_ND: NDArray[Any], x_ND: Slots) -> Order:
     assert scores_ND.shape == x_ND.shape, "one score per slot"
     if np.isnan(scores_ND).any():
         raise InputError(
-            f"{np.isnan(scores_ND).any(axis=1).sum()} of {len(scores_ND)} records have scores that are nan",
-            remedy="a ranking needs a number for each slot: replace nan by the lowest score",
+            f"{np.isnan(scores_ND).any(axis=1).sum()} of {len(scores_ND)} records have nan scores",
+            remedy="a ranking needs a number for each slot: replace nan with the lowest score",
         )
-    lowest = np.finfo(np.float64).min  # so that a present slot with a score of -inf still comes before the absent ones
-    late_ND = np.where(x_ND > 0, -np.maximum(scores_ND.astype(np.float64), lowest), np.inf)
-    by_score_ND = np.argsort(late_ND, axis=1, kind="stable")
+    lowest = np.finfo(np.float64).min  # a present slot with a score of -inf still ranks above the absent ones
+    cost_ND = np.where(x_ND > 0, -np.maximum(scores_ND.astype(np.float64), lowest), np.inf)
+    by_score_ND = np.argsort(cost_ND, axis=1, kind="stable")
     order_ND = np.empty(x_ND.shape, dtype=np.int32)
     np.put_along_axis(order_ND, by_score_ND, np.arange(x_ND.shape[1], dtype=np.int32)[None], axis=1)
     order_ND[x_ND == 0] = ABSENT
@@ -91,12 +92,14 @@ def order_of(scores_ND: NDArray[Any], x_ND: Slots) -> Order:
 
 
 def order_over(scores_ND: NDArray[Any], sequences: Sequences, over: Over) -> Order:
-    """`order_of` each record, or of all slots of a sequence together."""
+    """`order_of` for each record, or for all slots of a sequence together."""
     if over == "record":
         return order_of(scores_ND, sequences.x_ND)
     slots = sequences.x_ND.shape[1]
     order_ND = np.empty(sequences.x_ND.shape, dtype=np.int32)
-    for length in np.unique(sequences.lengths[sequences.lengths > 0]):  # sequences of a length are one wide table
+    for length in np.unique(
+        sequences.lengths[sequences.lengths > 0]
+    ):  # sequences of the same length form one wide table
         rows = sequences.places(np.flatnonzero(sequences.lengths == length))
         wide = (-1, int(length) * slots)
         order_ND[rows] = order_of(scores_ND[rows].reshape(wide), sequences.x_ND[rows].reshape(wide)).reshape(-1, slots)
@@ -104,7 +107,7 @@ def order_over(scores_ND: NDArray[Any], sequences: Sequences, over: Over) -> Ord
 
 
 def by_chance(sequences: Sequences, seed: int = 0) -> NDArray[np.float64]:
-    """A random ranking, the least that any other has to beat.
+    """A random ranking: the baseline that any other has to beat.
 
     >>> by_chance(Sequences(np.ones((3, 4), dtype=np.uint8), np.array([0, 1, 3]))).shape
     (3, 4)

@@ -1,7 +1,7 @@
-"""The surrogate: a small network that answers as the language model does, and has a gradient.
+"""The surrogate: a small, differentiable network that imitates the language model.
 
-It reads what the codes of a sequence are made of, one latent per record, and learns the judge's probabilities on whole
-sequences and on sequences of which only some slots are kept: whoever selects slots asks about the latter.
+It reads one latent per record, the vector that the codes stand for. It learns the model's probabilities for whole
+sequences and for masked ones, since the selection of slots compares masked sequences.
 
 Shapes: S sequences, T records of the longest of them, N records of all of them, D slots, d latent, h hidden, Q classes.
 """
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tefm.base.progress import progress
+from tefm.base.training import KeepBest
 from tefm.codes.network import Block, CodeNetwork
 from tefm.codes.quantiser import straight_through
 from tefm.rationale.config import RationaleConfig
@@ -27,11 +28,11 @@ from tefm.records.layout import Slots
 from tefm.records.sequences import Sequences
 from tefm.scoring.calibration import Calibration, Floats
 
-#: Records are told apart by their place counted from the last one, up to this many.
+#: Records are distinguished by their position counted from the last one, up to this many.
 PLACES = 16
-#: Sequences per step, share of them held out, and how often those are looked at.
+#: Sequences per step, the share held out, how many times it is scored, and how many times without progress.
 BATCH, HELD_OUT, CHECKS, PATIENCE = 256, 0.1, 30, 8
-#: Records that go through the encoder at once.
+#: Records encoded at once.
 CHUNK = 4096
 
 
@@ -47,10 +48,10 @@ class Surrogate(nn.Module):
         self.mix = nn.Linear(4 * hidden, hidden)
         self.sequence = Block(hidden)
         self.outer = nn.Sequential(nn.LayerNorm(hidden), nn.Linear(hidden, classes))
-        #: latents are read in units of their spread over the training records
+        #: latents are scaled by their spread over the training records
         self.register_buffer("mean_d", torch.zeros(latent))
         self.register_buffer("scale", torch.ones(()))
-        #: the class that the judge decides on is the one with the largest p / cut
+        #: the model decides on the class with the largest p / cut
         self.register_buffer("cut_Q", torch.ones(classes))
         self.mean_d: Tensor
         self.scale: Tensor
@@ -58,23 +59,23 @@ class Surrogate(nn.Module):
         nn.init.normal_(self.place.weight, std=0.02)
 
     def forward(self, latent_Nd: Tensor, rows_ST: Tensor) -> Tensor:
-        """`rows_ST` says which records make up a sequence (`rows_of`)."""
-        there_ST = rows_ST >= 0
+        """The logits of each sequence; `rows_ST` are the records of each (`rows_of`)."""
+        present_ST = rows_ST >= 0
         places_T = torch.arange(rows_ST.shape[1] - 1, -1, -1).clamp_max(PLACES - 1)
         place_N = torch.zeros(len(latent_Nd), dtype=torch.long)
-        place_N[rows_ST[there_ST]] = places_T.expand_as(rows_ST)[there_ST]
+        place_N[rows_ST[present_ST]] = places_T.expand_as(rows_ST)[present_ST]
         read_Nh = self.record(self.inner((latent_Nd - self.mean_d) / self.scale) + self.place(place_N))
-        score_STA = self.attention(read_Nh)[rows_ST.clamp_min(0)].masked_fill(~there_ST[:, :, None], -1e9)
+        score_STA = self.attention(read_Nh)[rows_ST.clamp_min(0)].masked_fill(~present_ST[:, :, None], -1e9)
         pooled_SAh = score_STA.softmax(dim=1).transpose(1, 2) @ read_Nh[rows_ST.clamp_min(0)]
         logits_SQ: Tensor = self.outer(self.sequence(self.mix(pooled_SAh.flatten(1))))
         return logits_SQ
 
     def decide(self, p_SQ: Tensor) -> Tensor:
-        """Class numbers, as the judge's calibration gives them."""
+        """Class numbers, as the model's calibration decides them."""
         return (p_SQ / self.cut_Q).argmax(dim=1)
 
     def decide_like(self, calibration: Calibration) -> None:
-        """Take over a threshold t: probabilities are divided by t for the one class and by 1 − t for the other."""
+        """Use the calibration's threshold t: p is divided by t for the positive class and by 1 − t for the other."""
         if calibration.threshold is not None:
             self.cut_Q.fill_(1 - calibration.threshold)
             self.cut_Q[calibration.positive] = calibration.threshold
@@ -82,7 +83,7 @@ class Surrogate(nn.Module):
 
 
 def rows_of(starts: NDArray[np.integer[Any]]) -> Tensor:
-    """Per sequence its rows, the last one at the end of the line and −1 where there is none.
+    """The rows of each sequence, right-aligned and padded with −1.
 
     >>> rows_of(np.array([0, 1, 4])).tolist()
     [[-1, -1, 0], [1, 2, 3]]
@@ -94,7 +95,7 @@ def rows_of(starts: NDArray[np.integer[Any]]) -> Tensor:
 
 
 def read_latent(network: CodeNetwork, x_ND: Tensor, keep_ND: Tensor | None, reads: str) -> tuple[Tensor, Tensor]:
-    """E(x ⊙ z), and what the surrogate reads of it: the same, or the codes' ê with the gradient of the latent."""
+    """E(x ⊙ z), and what the surrogate reads: the same, or its quantised form ê with the gradient of the latent."""
     latent_Nd = network.encode_latent(x_ND, keep_ND)
     if reads == "latents":
         return latent_Nd, latent_Nd
@@ -104,7 +105,7 @@ def read_latent(network: CodeNetwork, x_ND: Tensor, keep_ND: Tensor | None, read
 
 
 def slots_tensor(x_ND: Slots) -> Tensor:
-    """Slots as a tensor that can be compared: torch knows no order of uint16."""
+    """Slots as a tensor of a type that torch can compare, which uint16 is not."""
     return torch.from_numpy(np.ascontiguousarray(x_ND, dtype=np.uint8 if x_ND.dtype == np.uint8 else np.int32))
 
 
@@ -117,7 +118,7 @@ def latents(network: CodeNetwork, x_ND: Slots, reads: str) -> tuple[Tensor, Tens
 
 @dataclass(frozen=True)
 class Answers:
-    """What the judge said of some sequences, and what the surrogate reads of them."""
+    """The model's predictions for some sequences, and the latents that the surrogate reads."""
 
     latent_Nd: Tensor
     rows_ST: Tensor
@@ -131,21 +132,22 @@ class Answers:
         cls,
         network: CodeNetwork,
         sequences: Sequences,
-        judge: MaskedModel,
+        masked_model: MaskedModel,
         config: RationaleConfig,
         keep_ND: Keep | None = None,
     ) -> Answers:
+        """Let the model predict these sequences, with a mask or whole."""
         masked = sequences if keep_ND is None else sequences.masked(keep_ND)
         return cls(
             latents(network, masked.x_ND, config.reads)[1],
             rows_of(sequences.starts),
-            judge(masked),
+            masked_model(masked),
             np.arange(len(sequences)),
             np.full(len(sequences), keep_ND is None),
         )
 
     def __add__(self, other: Answers) -> Answers:
-        """The answers of both; they are about the same training sequences."""
+        """The answers of both, which are about the same training sequences."""
         rows_ST = torch.where(other.rows_ST < 0, -1, other.rows_ST + len(self.latent_Nd))
         return Answers(
             torch.cat([self.latent_Nd, other.latent_Nd]),
@@ -158,7 +160,7 @@ class Answers:
 
 @dataclass(frozen=True)
 class Agreement:
-    """How far the surrogate answers as the judge does, on held-out sequences."""
+    """How closely the surrogate agrees with the model on held-out sequences."""
 
     #: share of sequences with the same label, and mean difference of the probability of each class
     whole_same: float
@@ -169,30 +171,44 @@ class Agreement:
     sequences: int
 
 
-def fit_surrogate(answers: Answers, judge: MaskedModel, config: RationaleConfig) -> tuple[Surrogate, Agreement]:
-    """Learn the judge's answers; a tenth of the training sequences, with all their versions, says when to stop."""
+def fit_surrogate(
+    answers: Answers, masked_model: MaskedModel, config: RationaleConfig, title: str = "fitting the surrogate"
+) -> tuple[Surrogate, Agreement]:
+    """Learn the model's answers, with early stopping on a tenth of the training sequences in all their versions."""
     held_S = held_out(answers.origin_S, config.seed)
     assert held_S.any() and not held_S.all(), "at least two training sequences"
     p_SQ = torch.from_numpy(answers.p_SQ)
     if config.targets == "labels":
-        p_SQ = F.one_hot(torch.from_numpy(judge.decide(answers.p_SQ)), answers.p_SQ.shape[1])
-    p_SQ = p_SQ.float()
+        p_SQ = F.one_hot(torch.from_numpy(masked_model.decide(answers.p_SQ)), answers.p_SQ.shape[1])
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         surrogate = Surrogate(answers.latent_Nd.shape[1], p_SQ.shape[1], config.surrogate_hidden)
-    surrogate.decide_like(judge.calibration)
+    surrogate.decide_like(masked_model.calibration)
     surrogate.mean_d.copy_(answers.latent_Nd.mean(dim=0))
     surrogate.scale.copy_(answers.latent_Nd.std(dim=0).square().mean().sqrt().clamp_min(1e-6))
+    _train(surrogate, answers, p_SQ.float(), held_S, config, title)
+    surrogate.requires_grad_(False)
+    return surrogate, _agreement(surrogate, answers, np.flatnonzero(held_S), masked_model)
 
+
+def _train(
+    surrogate: Surrogate,
+    answers: Answers,
+    p_SQ: Tensor,
+    held_S: NDArray[np.bool_],
+    config: RationaleConfig,
+    title: str,
+) -> None:
+    """Fit the targets `p_SQ` of the sequences that are not held out, and keep the state that does best on the rest."""
     draw = torch.Generator().manual_seed(config.seed)
-    learn_S, held = np.flatnonzero(~held_S), np.flatnonzero(held_S)
+    training, held = np.flatnonzero(~held_S), np.flatnonzero(held_S)
     optimiser = torch.optim.AdamW(surrogate.parameters(), lr=2e-3, weight_decay=0.02)
     steps = config.surrogate_steps
     schedule = one_cycle(optimiser, steps)
-    best, best_loss, since = copy.deepcopy(surrogate.state_dict()), float("inf"), 0
-    with progress("surrogate", steps) as advance:
-        for step in range(steps):
-            chosen = learn_S[torch.randint(len(learn_S), (BATCH,), generator=draw).numpy()]
+    best, checks = KeepBest(state=copy.deepcopy(surrogate.state_dict())), 0
+    with progress(title, steps) as advance:
+        for step in range(1, steps + 1):
+            chosen = training[torch.randint(len(training), (BATCH,), generator=draw).numpy()]
             rows_ST = trimmed(answers.rows_ST[chosen])
             loss = F.cross_entropy(_logits(surrogate, answers.latent_Nd, rows_ST), p_SQ[chosen])
             optimiser.zero_grad(set_to_none=True)
@@ -200,23 +216,20 @@ def fit_surrogate(answers: Answers, judge: MaskedModel, config: RationaleConfig)
             optimiser.step()
             schedule.step()
             advance(1)
-            if (step + 1) % -(-steps // CHECKS) == 0 or step + 1 == steps:
+            if step % -(-steps // CHECKS) == 0 or step == steps:
+                checks += 1
                 with torch.no_grad():
                     logits_SQ = surrogate(answers.latent_Nd, answers.rows_ST[held])
-                    now = float(F.cross_entropy(logits_SQ, p_SQ[held]))
-                since += 1
-                if now < best_loss:
-                    best, best_loss, since = copy.deepcopy(surrogate.state_dict()), now, 0
-                advance(0, note=f"held-out loss {now:.3f}")
-                if since == PATIENCE:
+                    held_loss = float(F.cross_entropy(logits_SQ, p_SQ[held]))
+                best.offer(checks, held_loss, surrogate.state_dict())
+                advance(0, note=f"held-out loss {held_loss:.3f}")
+                if best.exhausted(checks, patience=PATIENCE):
                     break
-    surrogate.load_state_dict(best)
-    surrogate.requires_grad_(False)
-    return surrogate, _agreement(surrogate, answers, held, judge)
+    surrogate.load_state_dict(best.state)
 
 
 def one_cycle(optimiser: torch.optim.Optimizer, steps: int) -> torch.optim.lr_scheduler.LRScheduler:
-    """Up to the optimiser's learning rate in a tenth of the steps (in two at least), and down to nothing."""
+    """Warm up to the optimiser's learning rate in a tenth of the steps (at least two), then down to zero."""
     steps = max(steps, 4)
     rate = optimiser.param_groups[0]["lr"]
     return torch.optim.lr_scheduler.OneCycleLR(optimiser, rate, total_steps=steps, pct_start=max(0.1, 2 / steps))
@@ -230,27 +243,27 @@ def held_out(origin_S: NDArray[np.int64], seed: int) -> NDArray[np.bool_]:
 
 
 def trimmed(rows_ST: Tensor) -> Tensor:
-    """Without the places that no sequence of the batch reaches."""
+    """Without the columns that are padding for every sequence of the batch."""
     longest = int((rows_ST >= 0).sum(dim=1).max())
     return rows_ST[:, rows_ST.shape[1] - longest :]
 
 
 def _logits(surrogate: Surrogate, latent_Nd: Tensor, rows_ST: Tensor) -> Tensor:
-    """The same as reading all latents, at the price of those that are asked for."""
+    """The logits of some sequences, computed from their own latents only."""
     used, place = rows_ST.clamp_min(0).unique(return_inverse=True)
     logits_SQ: Tensor = surrogate(latent_Nd[used], torch.where(rows_ST < 0, -1, place))
     return logits_SQ
 
 
 @torch.no_grad()
-def _agreement(surrogate: Surrogate, answers: Answers, held: NDArray[np.int64], judge: MaskedModel) -> Agreement:
+def _agreement(surrogate: Surrogate, answers: Answers, held: NDArray[np.int64], masked_model: MaskedModel) -> Agreement:
     p_SQ = surrogate(answers.latent_Nd, answers.rows_ST[held]).softmax(dim=1).double().numpy()
-    same_S = judge.decide(p_SQ) == judge.decide(answers.p_SQ[held])
+    same_S = masked_model.decide(p_SQ) == masked_model.decide(answers.p_SQ[held])
     distance_S = np.abs(p_SQ - answers.p_SQ[held]).mean(axis=1)
     whole_S = answers.whole_S[held]
 
-    def mean(of_S: NDArray[Any], where_S: NDArray[np.bool_]) -> float:
-        return float(of_S[where_S].mean()) if where_S.any() else float("nan")
+    def mean(value_S: NDArray[Any], where_S: NDArray[np.bool_]) -> float:
+        return float(value_S[where_S].mean()) if where_S.any() else float("nan")
 
     return Agreement(
         mean(same_S, whole_S), mean(distance_S, whole_S), mean(same_S, ~whole_S), mean(distance_S, ~whole_S), len(held)

@@ -1,4 +1,4 @@
-"""What the check of a rationale can find. It stands alone: a stored rationale is shown without torch."""
+"""The possible results of checking a rationale. It imports nothing, so a stored rationale is shown without torch."""
 
 from __future__ import annotations
 
@@ -6,3 +6,8 @@ from typing import Literal
 
 #: Explained at `Verification`.
 Verdict = Literal["sufficient", "default", "insufficient"]
+
+#: The evidence is how much all features raise the probability of the answer. Less than this counts as none.
+MARGIN = 0.05
+#: The share of the evidence that sufficient features account for.
+HALF = 0.5

@@ -1,5 +1,5 @@
 """Stage 0: a table becomes slots.
 
-A table of the user is read (`read`), described by a `Schema` (`schema`, `infer`), turned into small
-integers (`vectorise`) that can be turned back, and put in order (`sequences`).
+A user's table is read (`readers`), described by a `Schema` (`schema`, `infer`), turned into small integers and back
+(`vectorise`), grouped into sequences (`grouping`) and split (`splitting`).
 """

@@ -1,7 +1,7 @@
-"""A record in words: every statement names its field and its value, nothing else.
+"""A record in words: each statement names a field and its value, nothing else.
 
-The same words teach the codes to a language model and render a rationale, so they come from the schema
-by template and from nowhere else.
+The same words teach the codes to a language model and appear in rationales, so they come from the schema by template
+only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tefm.records.vectorise import Vectoriser
 
 @dataclass(frozen=True)
 class Statement:
-    """One field in words, with the positions of the slots it rests on."""
+    """One field in words, with the positions of its present slots."""
 
     field: str
     group: str | None
@@ -28,32 +28,32 @@ class Statement:
 
 
 def statements(vectoriser: Vectoriser, slots_D: NDArray[Any], fields: Collection[str] | None = None) -> list[Statement]:
-    """What the present slots of one record say, field by field; absent slots say nothing."""
-    said = []
+    """The present slots of one record in words, field by field; absent slots are left out."""
+    result = []
     start = 0
     for field, mapper in zip(vectoriser.table_schema.fields, vectoriser.mappers, strict=True):
         part = slots_D[start : start + len(mapper.slots)]
         present = np.flatnonzero(part)
         if len(present) and (fields is None or field.name in fields):
             if isinstance(mapper, SetMapper):
-                words = f"{field.shown}: {_set_in_words(mapper, part)}"
+                words = f"{field.display_name}: {_set_in_words(mapper, part)}"
             elif mapper.kind == "flag":
-                words = field.shown
+                words = field.display_name
             else:
-                words = f"{field.shown}: {mapper.say(int(part[0]))}"
-            said.append(Statement(field.name, field.group, words, tuple((start + present).tolist())))
+                words = f"{field.display_name}: {mapper.in_words(int(part[0]))}"
+            result.append(Statement(field.name, field.group, words, tuple((start + present).tolist())))
         start += len(mapper.slots)
-    return said
+    return result
 
 
 def _set_in_words(mapper: SetMapper, part: NDArray[Any]) -> str:
     present, bucket = mapper.present(part)
-    members = [mapper.say_member(member) for member in present]
-    count = mapper.count.say(bucket) if mapper.count and bucket else None
+    members = [mapper.member_in_words(member) for member in present]
+    count = mapper.count.in_words(bucket) if mapper.count and bucket else None
     if not members:
-        return f"{count} in all"  # rare ones, or masked: the record does not say which
-    listed = ", ".join(members)
-    return f"{listed} ({count} in all)" if count and count != str(len(members)) else listed
+        return f"{count} in all"  # rare or masked members: the slots do not say which
+    text = ", ".join(members)
+    return f"{text} ({count} in all)" if count and count != str(len(members)) else text
 
 
 def describe(
@@ -63,7 +63,7 @@ def describe(
     sample: int | None = None,
     rng: np.random.Generator | None = None,
 ) -> str:
-    """One record as sentences, all of its fields or a random sample of them.
+    """One record as sentences: all of its fields, or a random sample of them.
 
     >>> import polars as pl
     >>> from tefm import Field, Schema, Vectoriser
@@ -83,8 +83,5 @@ def describe(
         present = [statement.field for statement in statements(vectoriser, slots_D)]
         rng = rng or np.random.default_rng()
         fields = set(rng.choice(present, size=min(sample, len(present)), replace=False)) if present else set()
-    said = statements(vectoriser, slots_D, fields)
-    noun = vectoriser.table_schema.record
-    if not said:
-        return f"This {noun}: nothing recorded."
-    return f"This {noun}: " + " ".join(f"{statement.words}." for statement in said)
+    sentences = [f"{statement.words}." for statement in statements(vectoriser, slots_D, fields)]
+    return f"This {vectoriser.table_schema.record}: {' '.join(sentences) or 'nothing recorded.'}"

@@ -1,7 +1,7 @@
-"""A first schema out of the data: what each column probably is, and why.
+"""A first schema from the data: what each column probably is, and why.
 
-Every guess is printed and written to YAML, where a person corrects it. A column is left out
-(`ignore`) only when it cannot help: empty, constant, an identifier, free text or a date.
+Every guess is printed and written to YAML, where a person can correct it. A column is left out (`ignore`) only if it
+cannot help: empty, constant, an identifier, free text or a date.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from tefm.records.readers.table import Table, open_table
 from tefm.records.schema import FALSE_WORDS, MISSING_WORDS, TRUE_WORDS, Field, Schema
 from tefm.records.words import as_numbers, text_of
 
-#: Rows looked at, spread over the first rows of the table: a file sorted by time begins with its oldest habits.
+#: Rows sampled, and the first rows they are drawn from: a file sorted by time starts with outdated conventions.
 SAMPLE = 20_000
 SPREAD = 500_000
-#: Cells read for that at most.
+#: At most this many cells are read for the sample.
 CELLS = 50_000_000
-#: Words that do not fit, kept per column while all rows are read.
+#: Unexpected words kept per column while all rows are read.
 MOST_ODD = 1_000
-#: A column of which this share reads as numbers is a number; the rest are its words for absent.
+#: A column with at least this share of numbers is a number; its other words mean absent.
 NUMERIC_SHARE = 0.95
-#: A text column with more distinct values than this share of its rows names each row: an identifier.
+#: A text column with more distinct values than this share of its rows is an identifier.
 IDENTIFIER_SHARE = 0.9
-#: With so few rows, different values in all of them mean nothing yet.
+#: With so few rows, distinct values in all of them do not make an identifier.
 FEW = 20
-#: A number column has at most this many words that mean absent; with more it is a list of codes.
+#: A number column has at most this many words that mean absent; with more, it is a column of codes.
 MOST_WORDS = 3
-#: Words that stand in so few rows that the sample missed them may be more: a long table has more typing errors.
+#: The limit is higher for words so rare that the sample missed them: a long table has more typing errors.
 MOST_RARE_WORDS = 20
-#: A text is a list when this share of its items stands in more than one row: more than the years in 2024;00017 do.
+#: Text is a list if this share of its items occurs in more than one row (not so the years of 2024;00017).
 REPEATED_SHARE = 0.15
-#: Whole numbers under a name like this are codes, not quantities.
+#: Integers in a column with such a name are codes, not quantities.
 CODE_NAME = re.compile(r"(^|[_\s])(id|code|type|class|category|icd\d*|zip|port)$", re.IGNORECASE)
 ENTITY_NAME = re.compile(
     r"^(patient|subject|customer|user|account|client|member|person|host)([_\s]?(id|nbr|no|number|key))?$", re.IGNORECASE
@@ -47,13 +47,13 @@ LABEL_NAME = re.compile(r"^(label|labels|target|class|outcome|y)$", re.IGNORECAS
 NUMBERED = re.compile(r"^(.*?)[_\s]?(\d+)$")
 DELIMITERS = (";", "|")
 DATE = re.compile(r"^(\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2})?|\d{1,2}[./-]\d{1,2}[./-]\d{4}(\s|$))")
-#: What people write into a cell that has nothing to say.
+#: What people write in an empty cell.
 DASHES = frozenset(("-", "--", "–", "—"))
 
 
 @dataclass(frozen=True)
 class Guess:
-    """What a column probably is: a field, or nothing with a reason."""
+    """What a column probably is (a field, a role or ignored), and why."""
 
     column: str
     kind: str
@@ -66,7 +66,7 @@ class Guess:
 def infer_schema(
     source: Any, *, entity: str | None = None, time: str | None = None, label: str | None = None
 ) -> Schema:
-    """A schema guessed from some of the first rows of a table, which all of its rows can be read with.
+    """A schema guessed from a sample of a table's first rows, and corrected so that all rows can be read with it.
 
     >>> import polars as pl
     >>> columns = {"age": [31.5, 40.0, 52.2], "ward": ["A", "B", "B"], "sepsis": ["no", "yes", "no"]}
@@ -80,7 +80,7 @@ def infer_schema(
 def schema_of(
     table: Table, *, entity: str | None = None, time: str | None = None, label: str | None = None
 ) -> tuple[Schema, list[Guess]]:
-    """The schema with the guess behind every column."""
+    """The schema, and the guess for each column."""
     for role, name in (("entity", entity), ("time", time), ("label", label)):
         if name is not None and name not in table.columns:
             raise InputError(
@@ -91,21 +91,21 @@ def schema_of(
             )
     frame = sample_of(table)
     if frame.height == 0:
-        raise InputError("the table has no rows", file=table.name, remedy="a schema needs at least one row to look at")
+        raise InputError("the table has no rows", file=table.name, remedy="inferring a schema needs at least one row")
     entity = entity or _named(frame, ENTITY_NAME, repeated=True)
     label = label or _named(frame, LABEL_NAME, taken=(entity,))
     named = [(role, name) for role, name in (("entity", entity), ("time", time), ("label", label)) if name is not None]
     roles = {name: role for role, name in named}
     if len(roles) < len(named):
-        told = ", ".join(f"{role} {name!r}" for role, name in named)
-        raise InputError(f"one column has two roles: {told}", file=table.name, remedy="give each role its own column")
+        pairs = ", ".join(f"{role} {name!r}" for role, name in named)
+        raise InputError(f"one column has two roles: {pairs}", file=table.name, remedy="give each role its own column")
     guesses = [_role(frame[name], roles[name]) if name in roles else _guess(frame[name]) for name in frame.columns]
-    if frame.height >= min(SAMPLE, _reach(table)):  # there may be other rows than these
-        guesses = _held_by_all_rows(guesses, frame, table)
+    if frame.height >= min(SAMPLE, _reach(table)):  # the table may have more rows
+        guesses = _checked_on_all_rows(guesses, frame, table)
     fields = _with_sets([guess.field for guess in guesses if guess.field is not None], frame)
     if not fields:
         reasons = "; ".join(f"{guess.column}: {guess.why}" for guess in guesses[:5])
-        raise SchemaError("no column of this table can be a field", file=table.name, remedy=f"seen: {reasons}")
+        raise SchemaError("no column of this table can be a field", file=table.name, remedy=f"columns: {reasons}")
     ignored = tuple(guess.column for guess in guesses if guess.kind == "ignore")
     schema = Schema(fields=tuple(fields), entity=entity, time=time, label=label, ignore=ignored)
     joined = {column: field.name for field in fields if len(field.columns) > 1 for column in field.columns}
@@ -114,7 +114,7 @@ def schema_of(
 
 
 def sample_of(table: Table) -> pl.DataFrame:
-    """Up to `SAMPLE` rows in order, drawn from the beginning of a table (not every n-th: tables have rhythms)."""
+    """Up to `SAMPLE` rows in order, drawn at random from the start of a table (every n-th could hit a pattern)."""
     frame = table.head(_reach(table))
     if frame.height <= SAMPLE:
         return frame
@@ -129,8 +129,8 @@ def _reach(table: Table) -> int:
 # ---- all rows -------------------------------------------------------------------------------------------------------
 
 
-def _held_by_all_rows(guesses: list[Guess], frame: pl.DataFrame, table: Table) -> list[Guess]:
-    """The guesses, mended where a row outside the sample contradicts one: the schema must not stop at it later."""
+def _checked_on_all_rows(guesses: list[Guess], frame: pl.DataFrame, table: Table) -> list[Guess]:
+    """The guesses, corrected if a row outside the sample contradicts one, so that the schema reads every row."""
     odd = {
         guess.column: pl.Series(guess.column, [], dtype=pl.String)
         for guess in guesses
@@ -139,19 +139,19 @@ def _held_by_all_rows(guesses: list[Guess], frame: pl.DataFrame, table: Table) -
     at_risk = [guess for guess in guesses if guess.column in odd]
     for batch in table.batches([*odd]) if odd else ():
         for guess in at_risk:
-            if len(found := _odd_words(batch[guess.column], guess)):
-                words = pl.concat([odd[guess.column], found]).unique(maintain_order=True)
-                # words that are no numbers decide what else the column can be, so they are the last to be forgotten
+            if len(new := _odd_words(batch[guess.column], guess)):
+                words = pl.concat([odd[guess.column], new]).unique(maintain_order=True)
+                # words that are not numbers decide what else the column can be, so they are kept first
                 is_number = as_numbers(words).is_not_null()
                 odd[guess.column] = words.gather(is_number.arg_sort()).head(MOST_ODD)
     return [
-        _mended(guess, frame[guess.column], odd[guess.column]) if len(odd.get(guess.column, ())) else guess
+        _corrected(guess, frame[guess.column], odd[guess.column]) if len(odd.get(guess.column, ())) else guess
         for guess in guesses
     ]
 
 
 def _odd_words(series: pl.Series, guess: Guess) -> pl.Series:
-    """The words of a column that cannot be what the column was taken for, each once."""
+    """The words of a column that contradict its guess, each once."""
     assert guess.field is not None
     missing = (*MISSING_WORDS, *(word.lower() for word in guess.field.absent))
     if guess.kind == "flag":
@@ -164,12 +164,12 @@ def _odd_words(series: pl.Series, guess: Guess) -> pl.Series:
     return words.filter(as_numbers(words).is_null())
 
 
-def _mended(guess: Guess, sampled: pl.Series, odd: pl.Series) -> Guess:
-    """What a column is when words outside the sample are looked at too."""
+def _corrected(guess: Guess, sampled: pl.Series, odd: pl.Series) -> Guess:
+    """The guess for a column when the words outside the sample are included."""
     if guess.kind == "number" and len(odd) <= MOST_RARE_WORDS:
         return _with_absent(guess, tuple(odd.sort()))
-    again = _guess(pl.concat([text_of(sampled, ()), odd]))
-    return replace(again, missing=guess.missing, why=f"{again.why}; {odd[0]!r} is in a row outside the sample")
+    new = _guess(pl.concat([text_of(sampled, ()), odd]))
+    return replace(new, missing=guess.missing, why=f"{new.why}; {odd[0]!r} is in a row outside the sample")
 
 
 # ---- one column -----------------------------------------------------------------------------------------------------
@@ -178,15 +178,17 @@ def _mended(guess: Guess, sampled: pl.Series, odd: pl.Series) -> Guess:
 def _named(
     frame: pl.DataFrame, pattern: re.Pattern[str], *, repeated: bool = False, taken: Sequence[str | None] = ()
 ) -> str | None:
-    """The one column whose name fits; none when several do."""
-    found = [name for name in frame.columns if pattern.match(name.strip()) and name not in taken]
+    """The only column whose name matches; None if several do."""
+    matches = [name for name in frame.columns if pattern.match(name.strip()) and name not in taken]
     if repeated:
-        found = [name for name in found if frame[name].n_unique() < frame.height]
-    return found[0] if len(found) == 1 else None
+        matches = [name for name in matches if frame[name].n_unique() < frame.height]
+    return matches[0] if len(matches) == 1 else None
 
 
 def _role(series: pl.Series, role: str) -> Guess:
-    return Guess(series.name, role, "by name or as told", series.n_unique(), series.null_count() / len(series))
+    return Guess(
+        series.name, role, "by its name, or as specified", series.n_unique(), series.null_count() / len(series)
+    )
 
 
 def _guess(series: pl.Series, missing: Sequence[str] = MISSING_WORDS) -> Guess:
@@ -195,17 +197,17 @@ def _guess(series: pl.Series, missing: Sequence[str] = MISSING_WORDS) -> Guess:
     if isinstance(series.dtype, pl.List):
         return _list(series)
     if series.dtype.is_temporal():
-        return _ignored(series, "a date or time: name it with --time to order by it", series.drop_nulls().n_unique())
+        return _ignored(series, "a date or time: use it with --time to order records", series.drop_nulls().n_unique())
     words = text_of(series, missing)
     present = words.drop_nulls()
     counts = present.alias("word").value_counts(sort=True)  # a column may itself be called "count"
     distinct = counts.height
     if distinct == 0:
         return _ignored(words, "always missing", 0)
-    if distinct == 1 and len(present) == len(words):  # with gaps, being there says something
+    if distinct == 1 and len(present) == len(words):  # if some are missing, being present is information
         return _ignored(words, f"always {counts['word'][0]!r}", 1)
     dashes = tuple(sorted(DASHES.intersection(counts["word"])))
-    if dashes and distinct > 1 + len(dashes):  # beside one other word, "+" or "x", a dash says something
+    if dashes and distinct > 1 + len(dashes):  # with one other word, "+" or "x", a dash is a value
         return _with_absent(_guess(series, (*missing, *dashes)), dashes)
     lower = {word.lower() for word in counts["word"]} if distinct <= 2 else set()
     if lower & {*TRUE_WORDS} and lower <= {*TRUE_WORDS, *FALSE_WORDS}:
@@ -218,7 +220,7 @@ def _guess(series: pl.Series, missing: Sequence[str] = MISSING_WORDS) -> Guess:
 
 def _list(series: pl.Series) -> Guess:
     if series.dtype.inner.is_nested():  # type: ignore[attr-defined]
-        return _ignored(series, "lists inside lists: flatten them to use them", 0)
+        return _ignored(series, "nested lists: flatten them to use them", 0)
     distinct = series.explode().drop_nulls().n_unique()
     if distinct == 0:
         return _ignored(series, "always missing", 0)
@@ -230,11 +232,11 @@ def _number(words: pl.Series, present: pl.Series, numbers: pl.Series, distinct: 
     values = numbers.drop_nulls()
     if CODE_NAME.search(name) and bool((values.is_finite() & (values == values.round())).all()):
         if len(values) > FEW and distinct > IDENTIFIER_SHARE * len(values):
-            return _ignored(words, "a number for each row: an identifier", distinct)
+            return _ignored(words, "a different number in nearly every row: an identifier", distinct)
         if distinct <= 300:
-            return _field(words, Field(name=name, kind="category"), "whole numbers that look like codes", distinct)
+            return _field(words, Field(name=name, kind="category"), "integers that look like codes", distinct)
     odd = tuple(sorted(set(present.filter(numbers.is_null())))) if numbers.null_count() else ()
-    if len(odd) > MOST_WORDS:  # a code list such as ICD: 250.01, 428, V45, E878
+    if len(odd) > MOST_WORDS:  # codes such as ICD: 250.01, 428, V45, E878
         return _text(words, present, distinct)
     return _with_absent(_field(words, Field(name=name, kind="number"), "numbers", distinct), odd)
 
@@ -242,14 +244,14 @@ def _number(words: pl.Series, present: pl.Series, numbers: pl.Series, distinct: 
 def _text(words: pl.Series, present: pl.Series, distinct: int) -> Guess:
     name = words.name
     if present.head(200).str.contains(DATE.pattern).mean() == 1:
-        return _ignored(words, "a date or time: name it with --time to order by it", distinct)
+        return _ignored(words, "a date or time: use it with --time to order records", distinct)
     for delimiter in DELIMITERS:
         if present.str.contains(delimiter, literal=True).mean() >= 0.3:  # type: ignore[operator]
             items = present.str.split(delimiter).list.eval(pl.element().str.strip_chars()).list.unique().explode()
             rows_each = items.alias("item").value_counts(name="rows")["rows"]
             if (rows_each > 1).mean() >= REPEATED_SHARE:  # type: ignore[operator]
                 field = Field(name=name, kind="set", delimiter=delimiter)
-                return _field(words, field, f"values split by {delimiter!r}", len(rows_each))
+                return _field(words, field, f"values separated by {delimiter!r}", len(rows_each))
     lengths = present.str.split(" ").list.len()
     if distinct > 0.5 * len(present) and float(np.median(lengths)) > 6:
         return _ignored(words, "free text: list it under `text:` to pass it to the prompt", distinct)
@@ -263,11 +265,11 @@ def _field(column: pl.Series, field: Field, why: str, distinct: int) -> Guess:
 
 
 def _with_absent(guess: Guess, odd: tuple[str, ...]) -> Guess:
-    """The same guess, with words of the column that mean absent in it."""
+    """The same guess, with these words of the column meaning absent."""
     if guess.field is None or not odd:
         return guess
     field = guess.field.model_copy(update={"absent": (*guess.field.absent, *odd)})
-    return replace(guess, field=field, why=f"{guess.why}; {', '.join(map(repr, odd[:3]))} taken as absent")
+    return replace(guess, field=field, why=f"{guess.why}; counted as absent: {', '.join(map(repr, odd[:3]))}")
 
 
 def _ignored(column: pl.Series, why: str, distinct: int) -> Guess:
@@ -275,7 +277,7 @@ def _ignored(column: pl.Series, why: str, distinct: int) -> Guess:
 
 
 def _with_sets(fields: list[Field], frame: pl.DataFrame) -> list[Field]:
-    """Numbered columns over the same words (diag_1, diag_2, diag_3) as one set."""
+    """Numbered columns with the same words (diag_1, diag_2, diag_3) as one set."""
     stems: dict[str, list[Field]] = {}
     for field in fields:
         numbered = NUMBERED.match(field.name)
@@ -292,7 +294,7 @@ def _with_sets(fields: list[Field], frame: pl.DataFrame) -> list[Field]:
 
 
 def _share_words(columns: list[pl.Series]) -> bool:
-    """Whether the most frequent words of the columns are mostly the same, and many."""
+    """Whether the columns have many frequent words, and most of them in common."""
     tops = [
         set(text_of(column, MISSING_WORDS).drop_nulls().alias("word").value_counts(sort=True)["word"][:50])
         for column in columns

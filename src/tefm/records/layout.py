@@ -1,8 +1,7 @@
-"""The layout of a vectorised record: which slot holds what.
+"""The layout of a vectorised record: the meaning of each slot.
 
-Slot value 0 always means "absent": missing, not measured, flag off, masked out. A slot of size n takes
-the values 0…n. This module needs nothing but the standard library and numpy, so that the stages
-after `records/` can work from arrays alone.
+Slot value 0 always means "absent": missing, not measured, flag off, masked out. A slot of size n takes the values 0…n.
+This module needs only the standard library and numpy, so that the stages after `records/` can work from arrays alone.
 
 Shapes: N records, D slots.
 """
@@ -30,7 +29,7 @@ class Slot:
     field: str
     kind: SlotKind
     size: int
-    #: for a flag of a set: the value it stands for
+    #: for a flag of a set: its member
     member: str | None = None
 
     @property
@@ -61,12 +60,12 @@ class Layout:
 
     @cached_property
     def number_D(self) -> NDArray[np.bool_]:
-        """Which slots hold ordered buckets."""
+        """Which slots are ordered buckets."""
         return np.array([slot.kind == "number" for slot in self.slots], dtype=bool)
 
     @cached_property
     def member_D(self) -> NDArray[np.bool_]:
-        """Which slots are flags of a set: sparse, and judged by recall rather than accuracy."""
+        """Which slots are flags of a set: sparse, and scored by recall rather than accuracy."""
         return np.array([slot.member is not None for slot in self.slots], dtype=bool)
 
     @cached_property

@@ -1,7 +1,7 @@
 """What was learned about each field, as pairs of forward (values → slots) and backward (slots → values).
 
-One mapper per kind of field. Forward and backward undo each other up to what a slot can hold:
-a bucket gives back its middle value, a value beyond the most frequent ones gives back "other".
+One mapper per kind of field. Backward inverts forward as far as a slot's precision allows: a bucket decodes to its
+middle value, and a value outside the most frequent ones to "other".
 
 Shapes: N records, W slots of this field.
 """
@@ -18,9 +18,9 @@ from pydantic import BaseModel, ConfigDict
 from pydantic import Field as Setting
 
 from tefm.records.layout import Slot
-from tefm.records.words import Words
+from tefm.records.words import Words, distinct_pairs
 
-#: What a rare or unseen value decodes to; it maps to "other" again.
+#: What a rare or unseen value decodes to; vectorised again, it is "other".
 OTHER = "‹other›"
 
 
@@ -31,14 +31,14 @@ class _Mapper(BaseModel):
 
 
 class NumberMapper(_Mapper):
-    """Equal-frequency buckets 1…B. Every bucket held training values; absent is 0."""
+    """Equal-frequency buckets 1…B, none of them empty in training; absent is 0."""
 
     kind: Literal["number"] = "number"
     #: a value belongs to the first bucket whose edge it does not exceed; the last bucket has no edge
     edges: tuple[float, ...]
     low: tuple[float, ...]
     high: tuple[float, ...]
-    #: a value that was seen in the bucket, its lower median: what a bucket decodes to
+    #: what a bucket decodes to: the lower median of its training values
     middle: tuple[float, ...]
     unit: str | None = None
 
@@ -46,10 +46,10 @@ class NumberMapper(_Mapper):
     def fit(cls, field: str, values: NDArray[np.float64], buckets: int, unit: str | None = None) -> NumberMapper:
         """Buckets of about equal frequency; ties give fewer buckets, never empty ones."""
         values = np.sort(values[np.isfinite(values)])
-        if not len(values):  # nothing seen: one bucket for whatever comes
+        if not len(values):  # no training values: one bucket for all
             return cls(field=field, edges=(), low=(0.0,), high=(0.0,), middle=(0.0,), unit=unit)
-        # Every edge is a value that was seen, so the bucket that ends there is not empty;
-        # an edge at the maximum would leave nothing above it. Few distinct values get a bucket each.
+        # Every edge is a training value, so the bucket that ends there is not empty; an edge at the maximum would
+        # leave nothing above it. If there are few distinct values, each has its own bucket.
         cuts = np.unique(values)
         if len(cuts) > buckets:
             cuts = np.unique(values[np.ceil(len(values) * np.arange(1, buckets) / buckets).astype(int) - 1])
@@ -72,7 +72,7 @@ class NumberMapper(_Mapper):
     def forward(self, values_N: NDArray[np.float64]) -> NDArray[np.uint8]:
         """The bucket of each value; NaN and ±inf are absent."""
         bucket_N = np.ones(len(values_N), dtype=np.uint8)
-        for edge in self.edges:  # a few comparisons over the whole column beat a binary search per value
+        for edge in self.edges:  # a few comparisons of the whole column are faster than a binary search per value
             bucket_N += values_N > edge
         bucket_N *= np.isfinite(values_N)
         return bucket_N
@@ -81,7 +81,7 @@ class NumberMapper(_Mapper):
         values = (None, *self.middle)
         return [values[slot] for slot in slots_N.tolist()]
 
-    def say(self, value: int) -> str:
+    def in_words(self, value: int) -> str:
         """The range of a bucket in words."""
         low, high = _short(self.low[value - 1]), _short(self.high[value - 1])
         if len(self.middle) > 1 and value == 1 and low != high:
@@ -105,7 +105,7 @@ class CategoryMapper(_Mapper):
         return (Slot(self.field, "category", len(self.values) + 1),)
 
     def forward(self, ids_N: NDArray[np.int64], words: Sequence[str | None]) -> NDArray[np.uint16]:
-        """The value of each word; `ids_N` are places in `words`, where None is absent."""
+        """The slot value of each word; `ids_N` are indices into `words`, where None is absent."""
         slots: dict[str | None, int] = {value: slot for slot, value in enumerate(self.values, start=1)}
         slots[None] = 0
         return np.array([slots.get(word, len(self.values) + 1) for word in words], dtype=np.uint16)[ids_N]
@@ -114,7 +114,7 @@ class CategoryMapper(_Mapper):
         values = (None, *self.values, OTHER)
         return [values[slot] for slot in slots_N.tolist()]
 
-    def say(self, value: int) -> str:
+    def in_words(self, value: int) -> str:
         if value > len(self.values):
             return "other"
         return self.names.get(self.values[value - 1], self.values[value - 1])
@@ -124,7 +124,7 @@ class FlagMapper(_Mapper):
     """On is 1; off and missing are both absent."""
 
     kind: Literal["flag"] = "flag"
-    #: how "on" was written in the training table, so that it can be written back
+    #: how the training table writes "on", for decoding
     on: str
 
     @property
@@ -134,12 +134,12 @@ class FlagMapper(_Mapper):
     def backward(self, slots_N: NDArray[Any]) -> list[str | None]:
         return [self.on if slot else None for slot in slots_N.tolist()]
 
-    def say(self, value: int) -> str:
+    def in_words(self, value: int) -> str:
         return "yes"
 
 
 class SetMapper(_Mapper):
-    """A bucketed count of distinct values (unless left out), then one flag for each of the most frequent values."""
+    """A bucketed count of distinct values (optional), then one flag for each of the most frequent values."""
 
     kind: Literal["set"] = "set"
     values: tuple[str, ...]
@@ -156,7 +156,7 @@ class SetMapper(_Mapper):
         index = {value: position for position, value in enumerate(self.values, start=1)}
         slot_of = np.array([index.get(word, 0) for word in words.vocabulary], dtype=np.int64)
         out_WN = np.zeros((1 + len(self.values), records), dtype=np.uint8)
-        out_WN[slot_of[ids], rows] = 1  # values beyond the most frequent land in slot 0, overwritten next
+        out_WN[slot_of[ids], rows] = 1  # rarer values land in slot 0, which is overwritten next
         if self.count is None:
             return out_WN[1:]
         counts = np.bincount(rows, minlength=records).astype(np.float64)
@@ -164,20 +164,20 @@ class SetMapper(_Mapper):
         return out_WN
 
     def backward(self, slots_NW: NDArray[Any]) -> list[list[str]]:
-        """The members of each record; values that the flags do not hold are counted as "other"."""
-        found = []
+        """The members of each record; members without a flag of their own are counted as "other"."""
+        decoded = []
         for row in slots_NW:
             members, count = self.present(row)
             unknown = max(1, int(self.count.low[count - 1])) - len(members) if self.count and count else 0
-            found.append(members + [f"{OTHER} {i + 1}" for i in range(unknown)])
-        return found
+            decoded.append(members + [f"{OTHER} {i + 1}" for i in range(unknown)])
+        return decoded
 
     def present(self, slots_W: NDArray[Any]) -> tuple[list[str], int]:
-        """The members of one record and its count bucket (0 when absent or not kept)."""
+        """The members of one record and its count bucket (0 if absent or not counted)."""
         members = [self.values[i] for i in np.flatnonzero(slots_W[1:] if self.count else slots_W)]
         return members, int(slots_W[0]) if self.count else 0
 
-    def say_member(self, member: str) -> str:
+    def member_in_words(self, member: str) -> str:
         name = self.names.get(member)
         return f"{name} ({member})" if name else member
 
@@ -188,26 +188,11 @@ Mapper = Annotated[NumberMapper | CategoryMapper | FlagMapper | SetMapper, Setti
 def most_frequent(counts: Counter[str], limit: int) -> tuple[str, ...]:
     """The `limit` most frequent words; ties in alphabetical order, so that the same data gives the same slots.
 
-    "Other" itself is none of them: it stands in a table that was decoded.
+    "Other" itself is excluded: it occurs in decoded tables.
     """
     words = [word for word in counts if not word.startswith(OTHER)]
     return tuple(sorted(words, key=lambda word: (-counts[word], word))[:limit])
 
 
-def distinct_pairs(words: Words) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Each (row, word) once."""
-    size = max(len(words.vocabulary), 1)
-    pairs = np.unique(words.rows * size + words.ids)
-    return pairs // size, pairs % size
-
-
 def _short(value: float) -> str:
     return str(int(value)) if float(value).is_integer() and abs(value) < 1e15 else f"{value:.4g}"
-
-
-def concatenated(parts: Sequence[Words]) -> Words:
-    """The words of several columns as one."""
-    vocabulary = list(dict.fromkeys(word for part in parts for word in part.vocabulary))
-    index = {word: position for position, word in enumerate(vocabulary)}
-    ids = [np.array([index[word] for word in part.vocabulary], dtype=np.int64)[part.ids] for part in parts]
-    return Words(np.concatenate([part.rows for part in parts]), np.concatenate(ids), vocabulary)

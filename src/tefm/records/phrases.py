@@ -1,7 +1,7 @@
-"""The words of every slot value, as plain data: what a record says can be put together from arrays alone.
+"""The words of every slot value as plain data, so that a record can be described from arrays alone.
 
-`describe` says a record as text; a `Phrases` holds the same words per field and slot value, so that millions of
-descriptions are composed (and tokenised once) without the table's libraries.
+`describe` writes one record as text; `Phrases` has the same words per field and slot value, so that millions of
+descriptions can be composed (and each phrase tokenised once) without the table libraries.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FieldPhrases:
-    """One field: its name for people, its slots, and what each value of each slot is called."""
+    """One field: its display name, its slots, and the words for each value of each slot."""
 
     title: str
     #: positions of its slots in the record
     slots: tuple[int, ...]
     #: per slot the words of the values 1, 2, …
     values: tuple[tuple[str, ...], ...]
-    #: a list of members, of which any number can be present; the count slot of a set is not said
+    #: a set, of which any number of members can be present; its count slot has no words
     several: bool = False
 
 
 @dataclass(frozen=True)
 class Phrases:
-    """What the records of a schema can say.
+    """The words for the records of a schema.
 
     >>> import polars as pl
     >>> from tefm import Schema, Vectoriser
@@ -63,16 +63,16 @@ def phrases_of(vectoriser: Vectoriser) -> Phrases:
     """The words of a fitted vectoriser."""
     from tefm.records.mappers import SetMapper
 
-    found = []
+    fields = []
     start = 0
     for field, mapper in zip(vectoriser.table_schema.fields, vectoriser.mappers, strict=True):
         width = len(mapper.slots)
         if isinstance(mapper, SetMapper):
             first = start + (mapper.count is not None)
-            members = tuple((mapper.say_member(member),) for member in mapper.values)
-            found.append(FieldPhrases(field.shown, tuple(range(first, start + width)), members, several=True))
+            members = tuple((mapper.member_in_words(member),) for member in mapper.values)
+            fields.append(FieldPhrases(field.display_name, tuple(range(first, start + width)), members, several=True))
         else:
-            words = tuple(mapper.say(value) for value in range(1, mapper.slots[0].size + 1))
-            found.append(FieldPhrases(field.shown, (start,), (words,)))
+            words = tuple(mapper.in_words(value) for value in range(1, mapper.slots[0].size + 1))
+            fields.append(FieldPhrases(field.display_name, (start,), (words,)))
         start += width
-    return Phrases(vectoriser.table_schema.record, tuple(found))
+    return Phrases(vectoriser.table_schema.record, tuple(fields))

@@ -1,4 +1,4 @@
-"""What a prompt may hold beside the codes: free text, and words about the time between two records."""
+"""What a prompt may contain besides the codes: free text, and the time between records in words."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tefm.records.schema import Schema
 from tefm.records.sequences import Sequences
 from tefm.records.words import text_of
 
-#: Up to how many seconds a gap is told in a unit, and the unit's length.
+#: Units for a gap: used below this many seconds, the unit's length in seconds, its name.
 UNITS = (
     (60, 1, "second"),
     (3_600, 60, "minute"),
@@ -22,7 +22,7 @@ UNITS = (
 
 
 def last_texts(frame: pl.DataFrame, schema: Schema, sequences: Sequences, file: str | None = None) -> list[str] | None:
-    """The free text of each sequence's last record; None when the schema has no text."""
+    """The free text of each sequence's last record; None if the schema has no text column."""
     if not schema.text:
         return None
     missing = [name for name in schema.text if name not in frame.columns]
@@ -34,7 +34,7 @@ def last_texts(frame: pl.DataFrame, schema: Schema, sequences: Sequences, file: 
 
 
 def gap_words(frame: pl.DataFrame, schema: Schema, sequences: Sequences, file: str | None = None) -> list[str]:
-    """Per record of the sequences, in their order, how long after the one before it came; empty for the first.
+    """The time since the previous record in words, per record in the order of the sequences; empty for the first.
 
     >>> from tefm.records.grouping import by_entity
     >>> days = ["2024-01-01", "2024-01-04", "2024-01-01"]
@@ -45,21 +45,21 @@ def gap_words(frame: pl.DataFrame, schema: Schema, sequences: Sequences, file: s
     """
     if schema.time is None:
         remedy = "name its column in the schema: `time: COLUMN`"
-        raise InputError("words about time need a time", file=file, remedy=remedy)
-    column, second = times(frame, schema.time, schema, file)
-    if second is None:
+        raise InputError("time gaps in the prompt need a time column", file=file, remedy=remedy)
+    column, unit_seconds = times(frame, schema.time, schema, file)
+    if unit_seconds is None:
         raise InputError(
-            "words about time need dates, and this column holds plain numbers",
+            "time gaps in the prompt need dates, but this column contains plain numbers",
             file=file,
             column=schema.time,
             remedy="give a column of dates, or leave `gaps` out of the prompt",
         )
-    at = column.gather(sequences.rows).to_numpy()
+    time_N = column.gather(sequences.rows).to_numpy()
     firsts = set(sequences.starts[:-1].tolist())
-    return ["" if place in firsts else _said((at[place] - at[place - 1]) * second) for place in range(len(at))]
+    return ["" if i in firsts else _in_words((time_N[i] - time_N[i - 1]) * unit_seconds) for i in range(len(time_N))]
 
 
-def _said(seconds: float) -> str:
+def _in_words(seconds: float) -> str:
     for limit, length, unit in UNITS:
         if seconds < limit:
             count = round(seconds / length)

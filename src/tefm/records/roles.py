@@ -1,6 +1,6 @@
-"""Columns with a role: the entity, the label and the time of each row, read from whatever type they come in.
+"""Columns with a role: the entity, the label and the time of each row, from columns of any type.
 
-Entities and labels become text, times become ranks. What cannot be read is refused with its column and value.
+Entities and labels become text, times become ranks. Values that cannot be read raise an error that names them.
 """
 
 from __future__ import annotations
@@ -14,46 +14,48 @@ from tefm.records.schema import Schema
 from tefm.records.sequences import Texts
 from tefm.records.words import text_of
 
-#: Times held as text: ISO 8601, with "T" read as a blank and "Z" as +00:00.
+#: Times as text: ISO 8601, with "T" replaced by a blank and "Z" by +00:00.
 _ISO_FORMATS = ("%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M", "%Y-%m-%d", "%Y-%m-%d %H:%M:%S%.f%z", "%Y-%m-%d %H:%M%z")
 
 
 def entities(frame: pl.DataFrame, name: str, schema: Schema, file: str | None = None) -> pl.Series:
     """The entity of each row; every row must have one."""
     column = text_of(_column(frame, name, "entity", file), schema.missing_words)
-    _refuse_nulls(column, "entity", "drop these rows, or fill in whom they belong to", file)
+    _refuse_nulls(column, "entity", "drop these rows, or fill in their entity", file)
     return column
 
 
 def labels(frame: pl.DataFrame, schema: Schema, file: str | None = None) -> Texts | None:
-    """The label of each row, None where it is missing; None altogether when the schema has no label."""
+    """The label of each row, None where it is missing; None as a whole if the schema has no label column."""
     if schema.label is None:
         return None
     return np.array(text_of(_column(frame, schema.label, "label", file), schema.missing_words).to_list(), dtype=object)
 
 
 def time_ranks(frame: pl.DataFrame, schema: Schema, file: str | None = None) -> NDArray[np.int64]:
-    """The place of each row in time, equal for equal times; the row number when the schema has no time."""
+    """The rank of each row in time, equal for equal times; the row number if the schema has no time column."""
     if schema.time is None:
         return np.arange(frame.height)
     return times(frame, schema.time, schema, file)[0].rank("dense").to_numpy().astype(np.int64)
 
 
 def times(frame: pl.DataFrame, name: str, schema: Schema, file: str | None = None) -> tuple[pl.Series, float | None]:
-    """The time of each row as a number, and the seconds of one unit of it; None when the column holds plain numbers."""
+    """The time of each row as a number, and its unit in seconds; None if the column contains plain numbers."""
     column = _column(frame, name, "time", file)
-    second: float | None = None
+    unit_seconds: float | None = None
     if column.dtype in (pl.String, pl.Categorical, pl.Enum, pl.Object):
-        column, second = _parsed(text_of(column, schema.missing_words), file)
+        column, unit_seconds = _parsed(text_of(column, schema.missing_words), file)
     elif column.dtype.is_float():
         column = column.fill_nan(None)
     elif column.dtype == pl.Date:
-        second = 86_400.0
+        unit_seconds = 86_400.0
     elif isinstance(column.dtype, pl.Datetime | pl.Duration):
-        second = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3}[column.dtype.time_unit or "us"]
-    # a record without a time has no place, and the last record is the one that is asked about
-    _refuse_nulls(column, "time", "drop these rows, fill their time in, or name no time to keep the file's order", file)
-    return column.to_physical(), second
+        unit_seconds = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3}[column.dtype.time_unit or "us"]
+    # a record without a time cannot be ordered, and the last record of a sequence decides its label
+    _refuse_nulls(
+        column, "time", "drop these rows, fill in their time, or remove `time:` to keep the file's order", file
+    )
+    return column.to_physical(), unit_seconds
 
 
 def _column(frame: pl.DataFrame, name: str, role: str, file: str | None) -> pl.Series:
@@ -64,7 +66,7 @@ def _column(frame: pl.DataFrame, name: str, role: str, file: str | None) -> pl.S
     column = frame[name]
     if column.dtype.is_nested() or column.dtype == pl.Binary:
         raise InputError(
-            f"the {role} column holds {column.dtype} values", file=file, column=name, remedy="give one value per row"
+            f"the {role} column contains {column.dtype} values", file=file, column=name, remedy="give one value per row"
         )
     return column
 
@@ -77,15 +79,15 @@ def _refuse_nulls(column: pl.Series, role: str, remedy: str, file: str | None) -
 
 
 def _parsed(text: pl.Series, file: str | None) -> tuple[pl.Series, float | None]:
-    """Text as whole numbers, as numbers or as ISO times (in microseconds), whichever fits every value."""
+    """Text as integers, as floats or as ISO times (in microseconds), whichever fits every value."""
     iso = text.str.replace("T", " ").str.replace("Z$", "+00:00")
-    times = [iso.str.to_datetime(form, time_unit="us", strict=False).to_physical() for form in _ISO_FORMATS]
-    readings = [
+    times = [iso.str.to_datetime(pattern, time_unit="us", strict=False).to_physical() for pattern in _ISO_FORMATS]
+    candidates = [
         text.cast(pl.Int64, strict=False),
         text.cast(pl.Float64, strict=False),
         pl.select(pl.coalesce(times)).to_series(),
     ]
-    best = min(readings, key=lambda reading: reading.null_count())
+    best = min(candidates, key=lambda candidate: candidate.null_count())
     unread = best.is_null() & text.is_not_null()
     if unread.any():
         raise InputError(
@@ -93,6 +95,6 @@ def _parsed(text: pl.Series, file: str | None) -> tuple[pl.Series, float | None]
             file=file,
             column=text.name,
             value=text.filter(unread)[0],
-            remedy="write times like 2024-01-31 or 2024-01-31 23:59:59, or name no time to keep the file's order",
+            remedy="write times like 2024-01-31 or 2024-01-31 23:59:59; or remove `time:` to keep the file's order",
         )
-    return best.alias(text.name), 1e-6 if best is readings[2] else None
+    return best.alias(text.name), 1e-6 if best is candidates[2] else None

@@ -1,7 +1,7 @@
 """The schema: what each column of the user's table means.
 
 A `Schema` is inferred from a table, printed, written as YAML that a person edits, and validated
-when it is read back. It holds no learned values: those live in the fitted `Vectoriser`.
+when it is read back. It has no learned values: those are in the fitted `Vectoriser`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pydantic import Field as Setting
 
 from tefm.base.errors import SchemaError, did_you_mean
 from tefm.base.files import write_text
+from tefm.base.settings import first_error, problem_and_remedy
 
 Model = TypeVar("Model", bound=BaseModel)
 Kind = Literal["category", "number", "flag", "set"]
@@ -29,7 +30,7 @@ FALSE_WORDS = ("0", "0.0", "false", "f", "no", "n", "off")
 
 
 class Side(BaseModel):
-    """A long side table that holds several values per record, one per row."""
+    """A long side table with several values per record, one per row."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -39,7 +40,7 @@ class Side(BaseModel):
 
 
 class Lookup(BaseModel):
-    """A table that gives values a human name: ICD code → title."""
+    """A table with readable names for values: ICD code → title."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -67,36 +68,36 @@ class Field(BaseModel):
     unit: str | None = None
     #: numbers: at most this many equal-frequency buckets (also for the count of a set)
     buckets: int = Setting(default=10, ge=1, le=250)
-    #: categories and sets: this many most frequent values are told apart; None is the kind's default
+    #: categories and sets: only this many most frequent values are distinguished; None is the kind's default
     top: int | None = Setting(default=None, ge=1, le=60_000)
-    #: sets: whether a bucketed count of values stands in front of the flags
+    #: sets: whether a bucketed count of values precedes the flags
     count: bool = True
-    #: sets held in one string, e.g. "428;250.01;401"
+    #: sets written as one string, e.g. "428;250.01;401"
     delimiter: str | None = Setting(default=None, min_length=1)
-    #: values that mean "absent" in this field, beside the schema's `missing` words
+    #: values that mean "absent" in this field, in addition to the schema's `missing` words
     absent: tuple[str, ...] = ()
     #: values that switch a flag on; None is the usual words (1, true, yes, …)
     on: tuple[str, ...] | None = Setting(default=None, min_length=1)
-    #: human names of values
+    #: readable names of values
     names: dict[str, str] = {}
     lookup: Lookup | None = None
     side: Side | None = None
 
     @property
     def source(self) -> tuple[str, ...]:
-        """The columns of the record table that this field reads."""
+        """The columns of the record table that this field is read from."""
         if self.side is not None:
             return (self.side.key,)
         return self.columns or (self.name,)
 
     @property
-    def shown(self) -> str:
-        """The field's name for people."""
+    def display_name(self) -> str:
+        """The field's display name."""
         return self.title or self.name.replace("_", " ").strip()
 
     @property
     def limit(self) -> int:
-        """How many values are told apart before "other"."""
+        """How many values are distinguished; the rest are "other"."""
         return self.top or (200 if self.kind == "set" else 40)
 
     @model_validator(mode="after")
@@ -114,7 +115,7 @@ class Field(BaseModel):
 
 
 class Schema(BaseModel):
-    """What the columns of a table mean: fields, roles, words for missing.
+    """What the columns of a table mean: fields, roles and words for missing values.
 
     >>> schema = Schema(
     ...     fields=(Field(name="age", kind="number"), Field(name="drugs", kind="set", delimiter=";")),
@@ -150,19 +151,19 @@ class Schema(BaseModel):
     def _consistent(self) -> Schema:
         if not self.fields:
             raise ValueError("a schema needs at least one field → write one, e.g. `age: {kind: number}`")
-        seen: dict[str, str] = {}
-        roles = [(role, getattr(self, role)) for role in ("entity", "time", "label")]
-        claims = [(name, role) for role, name in roles if name is not None]
-        claims += [(name, role) for role in ("text", "ignore") for name in getattr(self, role)]
-        claims += [
+        roles = [("entity", self.entity), ("time", self.time), ("label", self.label)]
+        uses = [(column, role) for role, column in roles if column is not None]
+        uses += [(column, "text") for column in self.text] + [(column, "ignore") for column in self.ignore]
+        uses += [
             (column, f"field {field.name!r}") for field in self.fields if field.side is None for column in field.source
         ]
-        for column, claim in claims:
-            if column in seen:
+        use_of: dict[str, str] = {}
+        for column, use in uses:
+            if column in use_of:
                 raise ValueError(
-                    f"column {column!r} is claimed twice: as {seen[column]} and as {claim} → keep one of them"
+                    f"column {column!r} is claimed twice: as {use_of[column]} and as {use} → keep one of them"
                 )
-            seen[column] = claim
+            use_of[column] = use
         names: set[str] = set()
         for field in self.fields:
             if field.name in names:
@@ -172,7 +173,7 @@ class Schema(BaseModel):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that the fields read, each once, in order."""
+        """The columns that the fields are read from, each once, in order."""
         return tuple(dict.fromkeys(column for field in self.fields for column in field.source))
 
     @property
@@ -180,7 +181,7 @@ class Schema(BaseModel):
         return frozenset(word.strip().lower() for word in self.missing)
 
     def field(self, name: str) -> Field:
-        """The field of that name."""
+        """The field with this name."""
         for field in self.fields:
             if field.name == name:
                 return field
@@ -216,7 +217,7 @@ class Schema(BaseModel):
         path = Path(path)
         if not path.is_file():
             raise SchemaError(
-                "there is no schema file here", file=path, remedy="make one with: tefm inspect TABLE --out schema.yaml"
+                "there is no schema file", file=path, remedy="create one with: tefm inspect TABLE --out schema.yaml"
             )
         try:
             text = path.read_text(encoding="utf-8")
@@ -226,9 +227,9 @@ class Schema(BaseModel):
         return schema.relative_to(path.parent)
 
     def relative_to(self, folder: Path) -> Schema:
-        """The same schema with relative side and lookup tables looked for in `folder`."""
+        """The same schema with the paths of side and lookup tables taken as relative to `folder`."""
 
-        def placed(field: Field) -> Field:
+        def resolved(field: Field) -> Field:
             update = {
                 name: part.model_copy(update={"table": str(folder / part.table)})
                 for name, part in (("side", field.side), ("lookup", field.lookup))
@@ -236,24 +237,24 @@ class Schema(BaseModel):
             }
             return field.model_copy(update=update)
 
-        return self.model_copy(update={"fields": tuple(placed(field) for field in self.fields)})
+        return self.model_copy(update={"fields": tuple(resolved(field) for field in self.fields)})
 
     @classmethod
     def from_yaml(cls, text: str, *, file: str | Path | None = None) -> Schema:
-        """A schema out of YAML text; what is wrong in it is named with its place and a remedy."""
+        """A schema from YAML text; errors name the setting and a remedy."""
         try:
             body = yaml.load(text, TextLoader)
         except yaml.YAMLError as error:
             raise SchemaError(
-                f"this is no valid YAML: {error}", file=file, remedy="mend the line, or begin with: tefm inspect TABLE"
+                f"not valid YAML: {error}", file=file, remedy="fix the line, or start with: tefm inspect TABLE"
             ) from error
         if not isinstance(body, dict) or not isinstance(body.get("fields"), dict):
             raise SchemaError(
                 "a schema is a mapping with the key 'fields': name → {kind: …}",
                 file=file,
-                remedy="see one with: tefm inspect TABLE",
+                remedy="see an example with: tefm inspect TABLE",
             )
-        body = _given(body)
+        body = _without_empty(body)
         fields = []
         for name, settings in body.pop("fields").items():
             if isinstance(settings, str):  # the short form `age: number`
@@ -262,29 +263,29 @@ class Schema(BaseModel):
                 raise SchemaError(
                     "a field needs a kind", file=file, column=str(name), remedy=f"write `{name}: {{kind: number}}`"
                 )
-            fields.append(_parse(Field, {"name": str(name), **_given(settings)}, file=file, column=str(name)))
+            fields.append(_parse(Field, {"name": str(name), **_without_empty(settings)}, file=file, column=str(name)))
         return _parse(cls, {**body, "fields": fields}, file=file)
 
 
 class TextLoader(yaml.SafeLoader):
-    """YAML in which every value is the text that a person wrote: `on`, `No` and `010` mean themselves.
+    """YAML in which every value is the text as written: `on`, `No` and `010` stay as they are.
 
-    What is to be a number, pydantic reads as one. A key that is given twice is a mistake, not a correction.
+    Pydantic converts what should be a number. A key that occurs twice is an error.
     """
 
     yaml_implicit_resolvers = {first: [("tag:yaml.org,2002:null", re.compile("^~?$"))] for first in ("", "~")}  # noqa: RUF012
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        seen: set[str] = set()
+        keys: set[str] = set()
         for key, _ in node.value:
-            if key.value in seen:
+            if key.value in keys:
                 raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} is given twice", key.start_mark)
             if isinstance(key.value, str):
-                seen.add(key.value)
+                keys.add(key.value)
         return super().construct_mapping(node, deep)
 
 
-def _given(settings: dict[Any, Any]) -> dict[Any, Any]:
+def _without_empty(settings: dict[Any, Any]) -> dict[Any, Any]:
     """The settings without those that were left empty."""
     return {name: value for name, value in settings.items() if value is not None}
 
@@ -292,22 +293,21 @@ def _given(settings: dict[Any, Any]) -> dict[Any, Any]:
 def _parse(
     model: type[Model], body: dict[str, Any], *, file: str | Path | None = None, column: str | None = None
 ) -> Model:
-    """`model` out of `body`; pydantic's findings as one `SchemaError`."""
+    """`body` validated as a `model`; pydantic's errors become one `SchemaError`."""
     try:
         return model.model_validate(body)
     except ValidationError as error:
-        # a misspelled name comes first: it explains the one that is missing
-        found = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
-        place = ".".join(str(part) for part in found["loc"])
-        if found["type"] == "extra_forbidden":
+        details, setting = first_error(error)
+        remedy: str | None
+        if details["type"] == "extra_forbidden":
             parts: dict[object, type[BaseModel]] = {"lookup": Lookup, "side": Side}
-            known = parts.get(found["loc"][0], model).model_fields
-            problem, remedy = f"there is no setting {place!r}", did_you_mean(str(found["loc"][-1]), known)
-        elif found["type"] == "missing":
-            problem, remedy = f"the setting {place!r} is missing", f"write `{found['loc'][-1]}: …`"
-        elif place:
-            problem, remedy = f"the setting {place!r} cannot be this", found["msg"]
-        else:  # one of our own checks, which say what to do behind an arrow
-            problem, _, remedy = found["msg"].removeprefix("Value error, ").partition(" → ")
-        value = found["input"] if isinstance(found["input"], str | int | float) else None
+            known = parts.get(details["loc"][0], model).model_fields
+            problem, remedy = f"there is no setting {setting!r}", did_you_mean(str(details["loc"][-1]), known)
+        elif details["type"] == "missing":
+            problem, remedy = f"the setting {setting!r} is missing", f"write `{details['loc'][-1]}: …`"
+        elif setting:
+            problem, remedy = f"not a valid value for the setting {setting!r}", details["msg"]
+        else:
+            problem, remedy = problem_and_remedy(details)
+        value = details["input"] if isinstance(details["input"], str | int | float) else None
         raise SchemaError(problem, file=file, column=column, value=value, remedy=remedy) from error

@@ -1,7 +1,7 @@
-"""`Sequences`: records in order, at every stage of the path.
+"""`Sequences`: records in order, at every stage of the pipeline.
 
 A sequence is the ordered records of one entity (a patient) or a window of consecutive records (10 flows). The same
-sequences go through all stages: as row numbers of a table, as slots, as codes. Arrays only.
+sequences pass through all stages: as row numbers of a table, as slots, as codes. Arrays only.
 
 Shapes: S sequences, N records of all of them, D slots, K levels.
 """
@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-#: One text or None each.
+#: An array of texts, None where one is missing.
 Texts = NDArray[np.object_]
 
 
 @dataclass(frozen=True, eq=False)
 class Sequences:
-    """S sequences, the records of all of them one after another, and what is known of each record.
+    """S sequences: the values of all their records, one sequence after another, and where each begins.
 
     >>> slots = Sequences(np.array([[1, 0], [2, 3], [1, 1]]), np.array([0, 2, 3]), texts=["first", "second"])
     >>> slots[0].tolist(), slots.select([1]).texts
@@ -31,21 +31,21 @@ class Sequences:
     ([[7], [8]], ['first', 'second'])
     """
 
-    #: what a stage knows of each record: its row number in a table (N), its slots (N×D), or its code (N×K)
+    #: per record: its row number in a table (N), its slots (N×D) or its codes (N×K), depending on the stage
     values: NDArray[Any]
     #: where each sequence starts in `values`, and the end of the last one
     starts: NDArray[np.int64]
-    #: the entity; None where nobody asks whose the records are
+    #: the entity of each sequence; None where it does not matter
     ids: Texts | None = None
-    #: one per sequence, None where it has no label; None altogether when the schema has no label
+    #: one per sequence, None where it has no label; None as a whole when the schema has no label
     labels: Texts | None = None
-    #: when each sequence ends, as a rank: sequences are compared by it, never measured
+    #: when each sequence ends, as a rank: it orders the sequences and has no unit
     ends: NDArray[np.int64] | None = None
-    #: text per sequence that the language model reads: beside the codes, or in their place
+    #: text per sequence for the language model: in addition to the codes, or instead of them
     texts: Sequence[str] | None = None
-    #: words per record about the time since the one before
+    #: per record, the time since the previous one in words
     gaps: Sequence[str] | None = None
-    #: what messages call the table that the records are from
+    #: what error messages call the table that the records come from
     file: str | None = None
 
     def __len__(self) -> int:
@@ -58,22 +58,22 @@ class Sequences:
 
     @property
     def rows(self) -> NDArray[np.int64]:
-        """Row numbers of the table, where that is what the sequences hold."""
+        """`values` where they are row numbers of a table."""
         return self.values
 
     @property
     def x_ND(self) -> NDArray[Any]:
-        """Slots, where that is what the sequences hold."""
+        """`values` where they are slots."""
         return self.values
 
     @property
     def codes_NK(self) -> NDArray[Any]:
-        """Codes, where that is what the sequences hold."""
+        """`values` where they are codes."""
         return self.values
 
     @property
     def names(self) -> Texts:
-        """The ids, or numbers where there are none."""
+        """The ids, or consecutive numbers if there are none."""
         return self.ids if self.ids is not None else np.array([str(i) for i in range(len(self))], dtype=object)
 
     @property
@@ -83,7 +83,7 @@ class Sequences:
 
     @property
     def sequence_N(self) -> NDArray[np.int64]:
-        """The number of the sequence that each record belongs to."""
+        """The index of the sequence that each record belongs to."""
         return np.repeat(np.arange(len(self)), self.lengths)
 
     @property
@@ -100,11 +100,11 @@ class Sequences:
         return np.array([label is not None for label in self.labels], dtype=bool)
 
     def places(self, chosen: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
-        """Where the records of some sequences stand in `values`, one sequence after another."""
+        """The positions in `values` of the records of the chosen sequences, one sequence after another."""
         return _places(self.starts, np.asarray(chosen))[0]
 
     def select(self, which: ArrayLike) -> Sequences:
-        """Some of the sequences, by mask or by number; a number may come several times."""
+        """Some of the sequences, by mask or by index; an index may occur more than once."""
         chosen = np.asarray(which)
         chosen = np.flatnonzero(chosen) if chosen.dtype == bool else chosen.astype(np.int64)
         places, starts = _places(self.starts, chosen)
@@ -120,19 +120,19 @@ class Sequences:
         )
 
     def with_values(self, values: NDArray[Any]) -> Sequences:
-        """The same sequences with something else known of each record."""
+        """The same sequences with other values for their records."""
         assert len(values) == len(self.values), "one value per record"
         return replace(self, values=values)
 
     def masked(self, keep_ND: NDArray[np.bool_]) -> Sequences:
-        """x ⊙ m: slots that are not kept become absent."""
+        """x ⊙ m: slots outside the mask become absent."""
         assert keep_ND.shape == self.values.shape, "one mask per record"
         return replace(self, values=np.where(keep_ND, self.values, 0).astype(self.values.dtype))
 
 
 def _places(starts: NDArray[np.int64], chosen: NDArray[np.integer[Any]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Where the records of the chosen sequences stand, and where each sequence starts among them."""
+    """The positions of the chosen sequences' records, and where each sequence starts among them."""
     lengths = np.diff(starts)[chosen]
     new_starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    moved = np.repeat(starts[:-1][chosen] - new_starts[:-1], lengths)
-    return moved + np.arange(new_starts[-1]), new_starts
+    shifts = np.repeat(starts[:-1][chosen] - new_starts[:-1], lengths)
+    return shifts + np.arange(new_starts[-1]), new_starts

@@ -1,10 +1,9 @@
-"""The records of a sequence as text: what a language model reads when it reads no codes.
+"""The records of a sequence as text: the input of a language model that gets no codes.
 
-Values are those of the table, by their human names where the schema has them. Only fields are written, so the label,
-the entity, the time and ignored columns never are. What is absent in the slots is absent here: missing values, and
-flags that are off.
+Values are those of the table, with readable names where the schema has them. Only fields are written, never the label,
+the entity, the time or ignored columns. As in the slots, missing values and flags that are off are left out.
 
-Each value is written once per column, not once per record, and the records are joined from what was written.
+Each distinct value is written once per column, and the records are joined from the written values.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tefm.base.errors import InputError, SettingsError
+from tefm.records.columns import Columns, columns_of, value_names
 from tefm.records.flags import flags_of
 from tefm.records.readers.table import open_table
 from tefm.records.schema import Field, Schema
 from tefm.records.sequences import Sequences
-from tefm.records.vectorise import Columns, columns_of, value_names
 
 Format = Literal["prose", "compact", "csv", "json", "toon"]
 FORMATS: tuple[Format, ...] = get_args(Format)
@@ -37,16 +36,16 @@ FORMATS: tuple[Format, ...] = get_args(Format)
 _Value = str | list[str]
 #: One value written in a format, None where it is absent.
 _Cell = str | None
-#: A field's title and value in a format.
+#: Writes a field's title and value in a format.
 _Write = Callable[[str, Field, _Value], str]
 
 
 def serialise(frame: pl.DataFrame, schema: Schema, sequences: Sequences, format: Format = "prose") -> list[str]:  # noqa: A002
     """One text per sequence, in the order of `sequences`.
 
-    `prose` makes a statement of every field, units and codes included; `compact` is as short as `title=value` can be;
-    `csv` and `toon` (Token-Oriented Object Notation) name the fields once and then give a line per record;
-    `json` is a list of objects. A set is one cell in `csv` and `toon`, which know no lists in a row.
+    `prose` writes a statement per field, with units and codes; `compact` writes short `title=value` pairs; `csv` and
+    `toon` (Token-Oriented Object Notation) name the fields once and then write a line per record; `json` is a list of
+    objects. A set is one cell in `csv` and `toon`, which have no lists within a row.
 
     >>> from tefm import Field, Schema
     >>> from tefm.records.grouping import by_entity
@@ -75,11 +74,11 @@ def serialise(frame: pl.DataFrame, schema: Schema, sequences: Sequences, format:
       null,true,heart failure
     """
     if format not in FORMATS:
-        raise SettingsError("there is no such text format", value=format, remedy=f"choose one of {FORMATS}")
+        raise SettingsError("not a valid text format", value=format, remedy=f"choose one of {FORMATS}")
     if len(sequences.rows) and int(sequences.rows.max()) >= frame.height:
         raise InputError(
-            f"the sequences name row {int(sequences.rows.max()):,}, and the table has {frame.height:,} rows",
-            remedy="give the table that the sequences were made from",
+            f"the sequences refer to row {int(sequences.rows.max()):,}, but the table has {frame.height:,} rows",
+            remedy="give the table that the sequences were built from",
         )
     titles = _titles(schema)
     write = {"prose": _prose, "compact": _compact, "csv": _csv, "json": _json, "toon": _toon}[format]
@@ -148,8 +147,8 @@ def _toon(title: str, field: Field, value: _Value) -> str:
     return text if field.kind == "number" or not _TOON_UNSAFE.search(text) else _toon_quoted(text)
 
 
-#: What cannot stand unquoted in a row (TOON specification 4, section 7.2): nothing at all, blanks at the ends,
-#: what reads as another type, a comment or a list, and characters that have a meaning.
+#: What must be quoted in a row (TOON specification 4, section 7.2): an empty text, blanks at the ends, text that looks
+#: like another type, a comment or a list, and special characters.
 _TOON_UNSAFE = re.compile(
     r'^$|^[ \t]|[ \t]$|^(?:true|false|null)$|^[+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?$|^[-#]|[:,"\\\[\]{}\x00-\x1f]',
     re.ASCII,
@@ -200,18 +199,18 @@ def _cells(
 def _sets(columns: Columns, field: Field, names: dict[str, str], codes: bool) -> list[list[str]]:
     """The members of each record, each once, in the table's order."""
     words = columns.words(field)
-    said = [
+    texts = [
         word if word not in names else f"{names[word]} ({word})" if codes else names[word] for word in words.vocabulary
     ]
     members: list[dict[str, None]] = [{} for _ in range(columns.height)]
     order = np.argsort(words.rows, kind="stable")  # several columns come one after the other
     for row, i in zip(words.rows[order].tolist(), words.ids[order].tolist(), strict=True):
-        members[row][said[i]] = None
-    return [list(each) for each in members]
+        members[row][texts[i]] = None
+    return [list(texts_of_record) for texts_of_record in members]
 
 
 def _digits(value: float, narrow: bool) -> str | None:
-    """A number with the digits that tell it apart and no exponent; half as many digits for a narrow float."""
+    """The shortest digits that identify a number, without an exponent; about half as many for a 32-bit float."""
     if not math.isfinite(value):
         return None
     if value.is_integer():
@@ -222,6 +221,6 @@ def _digits(value: float, narrow: bool) -> str | None:
 
 
 def _titles(schema: Schema) -> list[str]:
-    """The fields' names for people; their own names where two would be called the same."""
-    shown = Counter(field.shown for field in schema.fields)
-    return [field.shown if shown[field.shown] == 1 else field.name for field in schema.fields]
+    """The fields' display names; their own names where two fields have the same display name."""
+    count = Counter(field.display_name for field in schema.fields)
+    return [field.display_name if count[field.display_name] == 1 else field.name for field in schema.fields]

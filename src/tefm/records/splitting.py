@@ -1,4 +1,4 @@
-"""Train, validation and test: one part per sequence, so that the records of a sequence never end up in two."""
+"""Splitting sequences into train, validation and test; the records of one sequence are always in the same part."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ def split(
     seed: int = 0,
     stratify: bool = True,
 ) -> NDArray[np.str_]:
-    """One of "train", "validation" and "test" per sequence; a part with a share above 0 is never empty.
+    """The part of each sequence ("train", "validation" or "test"); a part with a share above 0 is never empty.
 
-    `random` is the same for the same seed; `stratify` keeps the shares within each class, to within one sequence.
-    `time` trains on the sequences that end first and tests on those that end last
-    (in the file's order when the schema has no time), whatever their class.
+    `random` depends only on the seed; `stratify` keeps the shares within each class, to within one sequence.
+    `time` trains on the sequences that end first and tests on those that end last (in the file's order if the schema
+    has no time column), regardless of class.
 
     >>> days = Sequences(np.arange(10), np.arange(11), ends=np.arange(10)[::-1])
     >>> parts = split(days, by="time", shares=(0.6, 0.2, 0.2))
     >>> rows_of(days, parts, "test")
     array([0, 1])
     """
-    wanted = np.array(shares, dtype=float)
-    if wanted.shape != (3,) or not (wanted >= 0).all() or abs(wanted.sum() - 1) > 1e-6:
+    shares_P = np.array(shares, dtype=float)
+    if shares_P.shape != (3,) or not (shares_P >= 0).all() or abs(shares_P.sum() - 1) > 1e-6:
         raise SettingsError(
-            "shares are those of train, validation and test, and add up to 1",
+            "the shares of train, validation and test must be three numbers that add up to 1",
             value=shares,
             remedy="try (0.8, 0.1, 0.1)",
         )
-    needed = int((wanted > 0).sum())
+    needed = int((shares_P > 0).sum())
     if len(sequences) < needed:
         raise InputError(
             f"{len(sequences)} sequences cannot be split into {needed} parts",
             remedy=f"at least {needed} are needed: give more records, or set the share of a part to 0",
         )
     if by == "time":
-        assert sequences.ends is not None, "sequences of a table know when they end"
+        assert sequences.ends is not None, "sequences of a table have their end times"
         strata = [np.argsort(sequences.ends, kind="stable")]
     else:
         shuffled = np.random.default_rng(seed).permutation(len(sequences))
@@ -55,7 +55,7 @@ def split(
         if stratify and sequences.labels is not None:
             names = np.array([f"={label}" if label is not None else "" for label in sequences.labels[shuffled]])
             strata = [shuffled[names == name] for name in np.unique(names)]
-    counts_SP = _shared_out(np.array([len(stratum) for stratum in strata]), wanted)
+    counts_SP = _allocate(np.array([len(stratum) for stratum in strata]), shares_P)
     parts = np.empty(len(sequences), dtype="<U10")
     for stratum, counts in zip(strata, counts_SP, strict=True):
         parts[stratum] = np.repeat(PARTS, counts)
@@ -68,49 +68,50 @@ def rows_of(sequences: Sequences, parts: NDArray[np.str_], part: Part) -> NDArra
 
 
 def check_label(labels: Texts | None, *, column: str | None = None, file: str | None = None) -> tuple[str, ...]:
-    """The classes, in alphabetical order; an error when there is nothing to tell apart."""
-    known = [] if labels is None else [str(label) for label in labels if label is not None]
-    words = "a class that is written 'none' or 'n/a' counts as missing until it leaves the schema's 'missing' words"
-    without = "learn codes without the label (task_aware=False, --unsupervised)"
+    """The classes, in alphabetical order; an error if there are fewer than two."""
+    present = [] if labels is None else [str(label) for label in labels if label is not None]
+    missing = "a class written as 'none' or 'n/a' counts as missing unless you remove it from the schema's 'missing'"
+    unsupervised = "learn codes without the label (task_aware=False, --unsupervised)"
     if labels is None:
         problem, remedy = "there is no label to learn", "name its column in the schema: `label: COLUMN`"
-    elif not known:
-        problem, remedy = f"the label is empty: none of {len(labels)} has one", f"fill it in, or {without}; {words}"
-    elif len(set(known)) == 1:
-        problem = f"all {len(known)} labels are the same: with one class there is nothing to tell apart"
-        remedy = f"add records of another class, name another label column, or {without}; {words}"
+    elif not present:
+        problem = f"the label is empty: none of {len(labels)} has one"
+        remedy = f"fill it in, or {unsupervised}; {missing}"
+    elif len(set(present)) == 1:
+        problem = f"all {len(present)} labels are the same: one class is not enough to learn from"
+        remedy = f"add records of another class, name another label column, or {unsupervised}; {missing}"
     else:
-        return tuple(sorted(set(known)))
-    raise InputError(problem, file=file, column=column, value=known[0] if known else None, remedy=remedy)
+        return tuple(sorted(set(present)))
+    raise InputError(problem, file=file, column=column, value=present[0] if present else None, remedy=remedy)
 
 
 def balance(sequences: Sequences, *, seed: int = 0) -> NDArray[np.int64]:
-    """Which sequences to keep so that every class has as many as the smallest one; unlabelled ones are left out."""
+    """The sequences to keep so that all classes are as large as the smallest; unlabelled ones are left out."""
     classes = check_label(sequences.labels)
     rng = np.random.default_rng(seed)
     members = [np.flatnonzero(sequences.labels == name) for name in classes]
-    size = min(len(member) for member in members)
-    return np.sort(np.concatenate([rng.choice(member, size, replace=False) for member in members]))
+    size = min(map(len, members))
+    return np.sort(np.concatenate([rng.choice(of_class, size, replace=False) for of_class in members]))
 
 
-def _shared_out(sizes_S: NDArray[np.int64], shares: NDArray[np.float64]) -> NDArray[np.int64]:
-    """How many sequences of each stratum go to each part: whole numbers within one of size × share.
+def _allocate(sizes_S: NDArray[np.int64], shares_P: NDArray[np.float64]) -> NDArray[np.int64]:
+    """How many sequences of each stratum S go to each part P: whole numbers within one of size × share.
 
-    What remains after rounding down goes to the parts that are furthest behind over all strata so far,
-    so that the parts have the right size in total too, however many small classes there are.
+    What remains after rounding down goes to the parts that are furthest below their quota over all strata so far,
+    so that the parts also have the right total size, however many small classes there are.
     """
-    # rounded, because 100 × 0.29 is 28.999…: it would lose a sequence to another part
-    quota_SP = np.round(np.outer(sizes_S, shares), 9)
+    # rounded, because 100 × 0.29 is 28.999… in floating point, which would move a sequence to another part
+    quota_SP = np.round(np.outer(sizes_S, shares_P), 9)
     counts_SP = np.floor(quota_SP).astype(np.int64)
     for stratum, size in enumerate(sizes_S):
-        behind = quota_SP[: stratum + 1].sum(axis=0) - counts_SP[: stratum + 1].sum(axis=0)
-        behind[quota_SP[stratum] == counts_SP[stratum]] = -np.inf
-        if shares[0] > 0 and not counts_SP[stratum, 0]:  # a class of one can only be learned from
-            behind[0] = np.inf
-        left = size - counts_SP[stratum].sum()
-        counts_SP[stratum, np.argsort(-behind, kind="stable")[:left]] += 1
-    for part in np.flatnonzero((counts_SP.sum(axis=0) == 0) & (shares > 0)):
-        giver = counts_SP.sum(axis=0).argmax()
-        largest = counts_SP[:, giver].argmax()
-        counts_SP[largest, [giver, part]] += (-1, 1)
+        deficit_P = quota_SP[: stratum + 1].sum(axis=0) - counts_SP[: stratum + 1].sum(axis=0)
+        deficit_P[quota_SP[stratum] == counts_SP[stratum]] = -np.inf
+        if shares_P[0] > 0 and not counts_SP[stratum, 0]:  # the only sequence of a class goes to train
+            deficit_P[0] = np.inf
+        remaining = size - counts_SP[stratum].sum()
+        counts_SP[stratum, np.argsort(-deficit_P, kind="stable")[:remaining]] += 1
+    for empty_part in np.flatnonzero((counts_SP.sum(axis=0) == 0) & (shares_P > 0)):
+        donor = counts_SP.sum(axis=0).argmax()
+        largest = counts_SP[:, donor].argmax()
+        counts_SP[largest, [donor, empty_part]] += (-1, 1)
     return counts_SP

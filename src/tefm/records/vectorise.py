@@ -1,7 +1,7 @@
 """Vectorising: a table becomes slots, and slots become a table again.
 
-`Vectoriser.fit` reads the training rows once, in batches; `transform` and `inverse` are the forward
-and backward of what it learned.
+`Vectoriser.fit` reads the training rows once, in batches; `transform` and `inverse` apply what it learned, forward and
+backward.
 
 Shapes: N records, D slots.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter, deque
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from dataclasses import field as attribute
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 from tefm.base.errors import InputError
+from tefm.records.columns import BATCH_ROWS, Columns, columns_of, needed_columns, value_names
 from tefm.records.flags import flags_of, refuse_neither
 from tefm.records.layout import Layout, Slots
 from tefm.records.mappers import (
@@ -30,24 +31,24 @@ from tefm.records.mappers import (
     Mapper,
     NumberMapper,
     SetMapper,
-    concatenated,
-    distinct_pairs,
     most_frequent,
 )
 from tefm.records.readers.table import Table, open_table
-from tefm.records.schema import TRUE_WORDS, Field, Schema, Side
-from tefm.records.words import Words, numbers_of, split_strings, text_of, word_ids, words_of
+from tefm.records.schema import TRUE_WORDS, Field, Schema
+from tefm.records.words import distinct_pairs
+
+__all__ = ["Vectoriser", "needed_columns"]
 
 #: Numbers kept to find the bucket edges: with more rows than this, edges come from a random sample of them,
-#: whose quantiles are within 0.1 percentage points of the whole.
+#: whose quantiles are within 0.1 percentage points of those of all rows.
 SAMPLE_CELLS = 20_000_000
 SAMPLE_ROWS = 200_000
 #: Distinct words counted per column before the rare ones are dropped.
 WORDS_KEPT = 500_000
 #: Batches vectorised at the same time: numpy, polars and Arrow work outside Python's lock.
 THREADS = min(4, os.cpu_count() or 1)
-#: A batch has at most so many records, and so many slots in all.
-BATCH_ROWS, BATCH_SLOTS = 1 << 17, 1 << 23
+#: A batch has at most this many slots in all its records.
+BATCH_SLOTS = 1 << 23
 CACHE_LINE = 64
 
 #: The slots of some records, and other columns of the same records.
@@ -78,8 +79,6 @@ class Vectoriser(BaseModel):
     table_schema: Schema
     mappers: tuple[Mapper, ...]
 
-    # ---- learning ---------------------------------------------------------------------------------------------
-
     @classmethod
     def fit(cls, source: Any, schema: Schema, *, seed: int = 0) -> Vectoriser:
         """Learn buckets and enumerations from the training rows of a table (in memory or on disk)."""
@@ -105,11 +104,9 @@ class Vectoriser(BaseModel):
         )
         return cls(table_schema=schema, mappers=mappers)
 
-    # ---- forward and backward ---------------------------------------------------------------------------------
-
     @property
     def layout(self) -> Layout:
-        """Which slot holds what."""
+        """The meaning of each slot."""
         return Layout(tuple(slot for mapper in self.mappers for slot in mapper.slots))
 
     def transform(self, source: Any) -> Slots:
@@ -122,14 +119,14 @@ class Vectoriser(BaseModel):
         return (slots_ND for slots_ND, _ in self.batches_beside(source, ()))
 
     def batches_beside(self, source: Any, beside: Sequence[str]) -> Iterator[_Batch]:
-        """The slots batch by batch, each with other columns of the same rows (the label, the entity) beside it."""
+        """The slots batch by batch, with the columns `beside` (the label, the entity) of the same rows."""
         layout = self.layout
         widths = [len(mapper.slots) for mapper in self.mappers]
         ends = np.cumsum(widths).tolist()
 
         def vectorised(columns: Columns) -> _Batch:
-            # Slot by slot, turned over at the end: writing the columns of a long array one by one is slower.
-            # The gap keeps the rows from standing a power of two apart, where they push each other out of the cache.
+            # Slot by slot, transposed at the end: writing the columns of a long array one by one is slower.
+            # The padding keeps rows from lying a power of two apart, where they evict each other from the cache.
             out_DN = np.empty((layout.width, columns.height + CACHE_LINE), dtype=layout.dtype)[:, : columns.height]
             for f, mapper, width, end in zip(self.table_schema.fields, self.mappers, widths, ends, strict=True):
                 out_DN[end - width : end] = _forward(columns, f, mapper)
@@ -141,7 +138,7 @@ class Vectoriser(BaseModel):
     def inverse(self, slots_ND: NDArray[Any]) -> pl.DataFrame:
         """Slots as a table again, one column per field: a bucket's middle value, a value, a list of members."""
         if slots_ND.ndim != 2 or slots_ND.shape[1] != self.layout.width:
-            raise InputError(f"these are no slots of this schema: shape {slots_ND.shape}, not (N, {self.layout.width})")
+            raise InputError(f"not slots of this schema: their shape is {slots_ND.shape}, not (N, {self.layout.width})")
         series = []
         start = 0
         for mapper in self.mappers:
@@ -159,120 +156,22 @@ class Vectoriser(BaseModel):
         return pl.DataFrame(series)
 
     def readable(self, source: Any) -> Table:
-        """The table, opened; an error with the difference of the columns where it does not fit."""
+        """The open table; an error that shows the difference if it does not have the schema's columns."""
         table = open_table(source)
         needed_columns(table, self.table_schema)
         return table
 
 
-# ---- columns of a batch -----------------------------------------------------------------------------------------
-
-
-@dataclass
-class Columns:
-    """One batch of a table, field by field, with its side tables."""
-
-    frame: pl.DataFrame
-    schema: Schema
-    file: str
-    #: the columns that each field is read from
-    sources: dict[str, tuple[str, ...]]
-    #: the words that mean "missing" in each field
-    missing: dict[str, frozenset[str]]
-    sides: dict[str, pl.DataFrame]
-
-    @property
-    def height(self) -> int:
-        return self.frame.height
-
-    def numbers(self, f: Field) -> NDArray[np.float64]:
-        return numbers_of(self._series(f)[0], f, self.missing[f.name], file=self.file)
-
-    def word_ids(self, f: Field) -> tuple[NDArray[np.int64], list[str | None]]:
-        """The word of each record, as its place in a list of words."""
-        return word_ids(self._series(f)[0], self.missing[f.name])
-
-    def words(self, f: Field) -> Words:
-        """The words of a set: of one column, a list, a delimited string, several columns or a side table."""
-        columns = self._series(f)
-        if f.name in self.sides:
-            keys = pl.DataFrame({"key": text_of(columns[0], self.schema.missing_words)})
-            columns = [keys.join(self.sides[f.name], on="key", how="left", maintain_order="left")["values"]]
-        if f.delimiter is not None:
-            columns = [c if isinstance(c.dtype, pl.List) else split_strings(c, f.delimiter) for c in columns]
-        words = [words_of(column, self.missing[f.name]) for column in columns]
-        return words[0] if len(words) == 1 else concatenated(words)
-
-    def _series(self, f: Field) -> list[pl.Series]:
-        columns = [self.frame[name] for name in self.sources[f.name]]
-        for column in columns:
-            if isinstance(column.dtype, pl.List) and (f.kind != "set" or column.dtype.inner.is_nested()):
-                raise InputError(
-                    f"field {f.name!r} is a {f.kind}, but the column holds {column.dtype}",
-                    file=self.file,
-                    column=column.name,
-                    remedy="one list of values per record is a `set`; flatten lists of lists first",
-                )
-        return columns
-
-
-def _read_from(f: Field, columns: Container[str]) -> tuple[str, ...]:
-    """The columns of a table that a field is read from.
-
-    A column of the field's own name takes the place of a side table (a loader attached it)
-    and of columns that are not there (a decoded table has one column per field).
-    """
-    own = f.name in columns and (f.side is not None or any(name not in columns for name in f.source))
-    return (f.name,) if own else f.source
-
-
-def needed_columns(table: Table, schema: Schema) -> tuple[str, ...]:
-    """The columns to read; where some are missing, an error that shows the difference."""
-    there = frozenset(table.columns)
-    needed = list(dict.fromkeys(name for f in schema.fields for name in _read_from(f, there)))
-    missing = [name for name in needed if name not in there]
-    if missing:
-        known = {*needed, schema.entity, schema.time, schema.label, *schema.text, *schema.ignore}
-        extra = [name for name in table.columns if name not in known]
-        lines = [f"  − {name}  (in the schema, not in the table)" for name in missing[:20]]
-        lines += [f"  + {name}  (in the table, not in the schema)" for name in extra[:20]]
-        raise InputError(
-            f"{len(missing)} of {len(needed)} columns are missing\n" + "\n".join(lines),
-            file=table.name,
-            column=missing[0],
-            remedy="rename the columns, or edit the schema (`tefm inspect TABLE` writes one)",
-        )
-    return tuple(needed)
-
-
-def columns_of(table: Table, schema: Schema, beside: Sequence[str] = (), rows: int = BATCH_ROWS) -> Iterator[Columns]:
-    needed = needed_columns(table, schema)
-    there = frozenset(table.columns)
-    sources = {f.name: _read_from(f, there) for f in schema.fields}
-    common = schema.missing_words
-    missing = {f.name: common | {word.strip().lower() for word in f.absent} for f in schema.fields}
-    sides = {f.name: _side_lists(f.side, schema) for f in schema.fields if f.side is not None and f.name not in there}
-    for frame in table.batches([*needed, *beside], rows):
-        yield Columns(frame, schema, table.name, sources, missing, sides)
-
-
 def _in_threads(vectorise: Callable[[Columns], _Batch], batches: Iterable[Columns]) -> Iterator[_Batch]:
-    """The slots of every batch, in order, with a few batches under way at a time."""
+    """The slots of every batch, in order; a few batches are computed at a time."""
     with ThreadPoolExecutor(THREADS) as pool:
-        under_way: deque[Future[_Batch]] = deque()
+        pending: deque[Future[_Batch]] = deque()
         for columns in batches:
-            under_way.append(pool.submit(vectorise, columns))
-            if len(under_way) > THREADS:
-                yield under_way.popleft().result()
-        while under_way:
-            yield under_way.popleft().result()
-
-
-def _side_lists(side: Side, schema: Schema) -> pl.DataFrame:
-    """A long side table as one list of values per key."""
-    long = open_table(side.table).frame([side.key, side.value])
-    texts = {"key": text_of(long[side.key], schema.missing_words), "values": text_of(long[side.value], ())}
-    return pl.DataFrame(texts).drop_nulls().group_by("key", maintain_order=True).agg("values")
+            pending.append(pool.submit(vectorise, columns))
+            if len(pending) > THREADS:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
 
 
 def _forward(columns: Columns, f: Field, mapper: Mapper) -> NDArray[Any]:
@@ -287,12 +186,12 @@ def _forward(columns: Columns, f: Field, mapper: Mapper) -> NDArray[Any]:
             return mapper.forward(columns.words(f), columns.height)
 
 
-# ---- what fit collects ------------------------------------------------------------------------------------------
+# ---- fitting --------------------------------------------------------------------------------------------------------
 
 
 @dataclass
 class _Learner:
-    """Counts the words of a field that is no number."""
+    """Counts the words of a field that is not a number."""
 
     field: Field
     schema: Schema
@@ -302,8 +201,8 @@ class _Learner:
     def update(self, columns: Columns) -> None:
         words: Sequence[str | None]
         if self.field.kind == "set":
-            found = columns.words(self.field)
-            words, (rows, ids) = found.vocabulary, distinct_pairs(found)
+            members = columns.words(self.field)
+            words, (rows, ids) = members.vocabulary, distinct_pairs(members)
             per_record = np.bincount(rows, minlength=columns.height)
             sizes, times = np.unique(per_record[per_record > 0], return_counts=True)
             self.lengths.update(dict(zip(sizes.tolist(), times.tolist(), strict=True)))
@@ -326,8 +225,8 @@ class _Learner:
             ]
             return FlagMapper(field=f.name, on=written[0] if written else on[0])
         values = most_frequent(self.counts, f.limit)
-        known = value_names(f)
-        names = {value: known[value] for value in values if value in known}
+        all_names = value_names(f)
+        names = {value: all_names[value] for value in values if value in all_names}
         if f.kind == "category":
             return CategoryMapper(field=f.name, values=values, names=names)
         sizes = np.array(sorted(self.lengths), dtype=np.float64)
@@ -336,16 +235,8 @@ class _Learner:
         return SetMapper(field=f.name, values=values, count=count, names=names)
 
 
-def value_names(field: Field) -> dict[str, str]:
-    """The human names of a field's values, out of the schema and its lookup table."""
-    if field.lookup is None:
-        return field.names
-    table = open_table(field.lookup.table).frame([field.lookup.key, field.lookup.name]).cast(pl.String).drop_nulls()
-    return {key.strip(): name.strip() for key, name in table.rows()} | field.names
-
-
 class _RowSample:
-    """A uniform sample of rows over a stream: each row draws a key, the smallest keys stay."""
+    """A uniform sample of rows from a stream: each row draws a random key, and the smallest keys are kept."""
 
     def __init__(self, width: int, seed: int) -> None:
         self.limit = min(SAMPLE_ROWS, max(10_000, SAMPLE_CELLS // max(width, 1)))
@@ -357,9 +248,9 @@ class _RowSample:
         if batch is None:
             return
         keys = self.rng.random(len(batch))
-        if len(self.keys) == self.limit:  # most rows of a long stream lose against the largest key kept
-            stay = keys < self.keys.max()
-            keys, batch = keys[stay], batch[stay]
+        if len(self.keys) == self.limit:  # most rows of a long stream have a larger key than all kept ones
+            smaller = keys < self.keys.max()
+            keys, batch = keys[smaller], batch[smaller]
         self.keys = np.concatenate([self.keys, keys])
         self.rows = np.concatenate([self.rows, batch])
         if len(self.keys) > self.limit:

@@ -1,14 +1,14 @@
-"""Columns as words: every value of a column as one of its distinct words, worked on once per word.
+"""Columns as words: each value of a column as one of its distinct words.
 
-Cleaning (blanks, words for missing, `1.0` for a code that is 1) happens on the distinct words,
-so it costs next to nothing on a long column.
+Cleaning (blanks, words for missing values, `1.0` for the code 1) is done once per distinct word, so it costs next to
+nothing on a long column.
 
 Shapes: N records.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from tefm.base.errors import InputError
 from tefm.records.schema import Field
 
-#: A number whose thousands are set apart by commas.
+#: A number with commas between the thousands.
 THOUSANDS = r"^[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?$"
 
 
@@ -35,13 +35,13 @@ class Words:
 
 
 def word_ids(series: pl.Series, missing: Iterable[str]) -> tuple[NDArray[np.int64], list[str | None]]:
-    """Each value as the place of its word in a list of words; None in that list is missing.
+    """Each value as the index of its word in a list of words, where None means missing.
 
-    A word that the column writes in several ways, with and without blanks, stands there several times.
+    A word that the column writes in several ways, with and without blanks, is in the list several times.
     """
     ids_N, distinct = _distinct(series)
-    known = frozenset(missing)
-    words = [None if not (word := raw.strip()) or word.lower() in known else word for raw in distinct]
+    missing = frozenset(missing)
+    words = [None if not (word := raw.strip()) or word.lower() in missing else word for raw in distinct]
     return ids_N, [*words, None]
 
 
@@ -60,16 +60,31 @@ def words_of(series: pl.Series, missing: Iterable[str]) -> Words:
     return Words(rows[present], ids_N[present], vocabulary)
 
 
+def concatenated(parts: Sequence[Words]) -> Words:
+    """The words of several columns as one."""
+    vocabulary = list(dict.fromkeys(word for part in parts for word in part.vocabulary))
+    index = {word: position for position, word in enumerate(vocabulary)}
+    ids = [np.array([index[word] for word in part.vocabulary], dtype=np.int64)[part.ids] for part in parts]
+    return Words(np.concatenate([part.rows for part in parts]), np.concatenate(ids), vocabulary)
+
+
+def distinct_pairs(words: Words) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Each (row, word) once."""
+    size = max(len(words.vocabulary), 1)
+    pairs = np.unique(words.rows * size + words.ids)
+    return pairs // size, pairs % size
+
+
 def split_strings(series: pl.Series, delimiter: str) -> pl.Series:
     """A column of delimited strings as a list column."""
     return series.cast(pl.String).str.split(delimiter)
 
 
 def _distinct(series: pl.Series) -> tuple[NDArray[np.int64], list[str]]:
-    """Index of each value into the distinct values (one behind them for null), and those values as strings."""
-    if series.dtype == pl.Object:  # e.g. Python objects out of a pandas column of mixed types
+    """The index of each value in the distinct values (one past the end for null), and those values as strings."""
+    if series.dtype == pl.Object:  # e.g. Python objects from a pandas column of mixed types
         series = pl.Series(series.name, [None if v is None or v != v else str(v) for v in series.to_list()], pl.String)
-    if isinstance(series.dtype, pl.Categorical | pl.Enum | pl.Int128):  # Arrow has no integers of 128 bits
+    if isinstance(series.dtype, pl.Categorical | pl.Enum | pl.Int128):  # Arrow has no 128-bit integers
         series = series.cast(pl.String)
     array = series.to_arrow()
     if isinstance(array, pa.ChunkedArray):
@@ -82,14 +97,14 @@ def _distinct(series: pl.Series) -> tuple[NDArray[np.int64], list[str]]:
 
 
 def _as_word(value: object) -> str:
-    """Whole floats as integers: a code column with a gap arrives as 1.0, 2.0, null."""
+    """Whole floats as integers: a column of codes with a missing value arrives as 1.0, 2.0, null."""
     if isinstance(value, float):
         return str(int(value)) if value.is_integer() else "" if value != value else str(value)
     return "" if value is None else str(value)
 
 
 def as_numbers(text: pl.Series) -> pl.Series:
-    """Text as floats, null where it is no number; 22,946.46 is one, 12,5 is none (a decimal comma, or two values).
+    """Text as floats, null where it is not a number; 22,946.46 is one, 12,5 is not (a decimal comma, or two values).
 
     >>> as_numbers(pl.Series(["7", "22,946.46", "12,5", "old"])).to_list()
     [7.0, 22946.46, None, None]
@@ -99,24 +114,24 @@ def as_numbers(text: pl.Series) -> pl.Series:
 
 
 def numbers_of(series: pl.Series, field: Field, missing: Iterable[str], *, file: str | None) -> NDArray[np.float64]:
-    """A column as floats, NaN where absent; a word that is no number and not declared missing is an error."""
-    known = frozenset(missing)
-    values_N = _as_floats(series, field, known, file)
-    sentinels = _numbers_among(known)
+    """A column as floats, NaN where absent; a word that is neither a number nor declared missing is an error."""
+    missing = frozenset(missing)
+    values_N = _as_floats(series, field, missing, file)
+    sentinels = _numbers_among(missing)
     return np.where(np.isin(values_N, sentinels), np.nan, values_N) if sentinels else values_N
 
 
 @cache
 def _numbers_among(words: frozenset[str]) -> list[float]:
-    """The numbers that are words for missing, such as 999 for an age that nobody knows."""
-    found = pl.Series(sorted(words), dtype=pl.String).cast(pl.Float64, strict=False)
-    return found.filter(found.is_finite()).to_list()
+    """The numbers among the words for missing values, such as 999 for an unknown age."""
+    numbers = pl.Series(sorted(words), dtype=pl.String).cast(pl.Float64, strict=False)
+    return numbers.filter(numbers.is_finite()).to_list()
 
 
 def _as_floats(series: pl.Series, field: Field, missing: frozenset[str], file: str | None) -> NDArray[np.float64]:
     if series.dtype.is_temporal():
         raise InputError(
-            "a date or time cannot be bucketed as a number",
+            "a date or time is not a number",
             file=file,
             column=series.name,
             remedy="give it the role `time:`, put it under `ignore:`, or turn it into a duration first",
@@ -133,12 +148,12 @@ def _as_floats(series: pl.Series, field: Field, missing: frozenset[str], file: s
         for word, count in text.filter(failed).alias("word").value_counts(sort=True).rows():
             if word.strip() and word.strip().lower() not in missing:
                 raise InputError(
-                    f"field {field.name!r} is a number, but {count:,} of {len(series):,} values read here are not",
+                    f"field {field.name!r} is a number, but {count:,} of {len(series):,} values in this batch are not",
                     file=file,
                     column=series.name,
                     value=word,
-                    remedy="if the word means missing, add it to the field's `absent:`; if the column holds names or "
-                    "codes, change its kind to `category`",
+                    remedy="if the word means missing, add it to the field's `absent:`; if the column contains names "
+                    "or codes, change its kind to `category`",
                 )
     return values.to_numpy()
 
@@ -146,6 +161,6 @@ def _as_floats(series: pl.Series, field: Field, missing: frozenset[str], file: s
 def text_of(series: pl.Series, missing: Iterable[str]) -> pl.Series:
     """A column as cleaned text, null where missing."""
     words = words_of(series, missing)
-    ids_N = np.full(len(series), len(words.vocabulary))  # the place of null, behind the words
+    ids_N = np.full(len(series), len(words.vocabulary))  # the index of null, past the words
     ids_N[words.rows] = words.ids
     return pl.Series(series.name, [*words.vocabulary, None], dtype=pl.String).gather(ids_N)

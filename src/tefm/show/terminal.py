@@ -17,10 +17,9 @@ if TYPE_CHECKING:  # showing a table must not wait for the import of torch
     from tefm.codes.doctor import Examination
     from tefm.codes.fidelity import Collisions, Fidelity, LevelUse
     from tefm.codes.hierarchy import PrefixDistance
-    from tefm.fit import Outcome
     from tefm.language.align import Alignment
     from tefm.language.token_counts import Account
-    from tefm.model import Evaluation
+    from tefm.outcome import Evaluation, Outcome
     from tefm.records.infer import Guess
     from tefm.records.schema import Schema
 
@@ -184,9 +183,8 @@ def evaluation_table(evaluation: Evaluation) -> RichTable:
 def outcome_tables(outcome: Outcome) -> Iterator[RenderableType]:
     """The scores of the model and of tabular models on the same test sequences, and the tokens of its input."""
     test = outcome.test.to_dict()
-    read = "codes" if outcome.model.config.inputs == "codes" else "text"
     rows: list[tuple[str | None, ...]] = [
-        (f"TEFM ({read})", *(_short(test[key]) for key in FIGURES), f"{outcome.test.tokens_mean:.1f}")
+        (f"TEFM ({outcome.inputs})", *(_short(test[key]) for key in FIGURES), f"{outcome.test.tokens_mean:.1f}")
     ]
     for name, baseline in outcome.baselines.items():
         rows.append((name, *(_short(baseline["test_calibrated"][key]) for key in FIGURES), None))
@@ -196,8 +194,8 @@ def outcome_tables(outcome: Outcome) -> Iterator[RenderableType]:
     yield scores
     for remark in outcome.remarks:
         yield Text(f"! {remark}", style="yellow")
-    if outcome.model.alignment_ is not None:
-        yield alignment_table(outcome.model.alignment_)
+    if outcome.alignment is not None:
+        yield alignment_table(outcome.alignment)
     yield token_table(outcome.tokens)
 
 

@@ -6,17 +6,18 @@ from typing import Literal
 
 from tefm.bench.experiments import Ask, Plan, row
 from tefm.bench.measurement import Found
-from tefm.bench.predictions import Reading, Tune
+from tefm.bench.predictions import Prediction, Tune
 from tefm.bench.table import Column, Table
 from tefm.bench.tables.common import SHAPE, TITLES, made_of
 from tefm.bench.tables.published import ALIGNMENT, STANDS_FOR
 from tefm.bench.tokenizers import Recipe
 
-ABOUT = f"""Stage 2: the language model is given a test record in words, writes its {SHAPE} code under the
-constraint of levels (beam 4), and the code is decoded: *slot accuracy* is that of what comes back, *upper bound*
-that of the record's own code, *all-mode* that of guessing the most common values. *Exact* is the share of numbers
-written right, level by level. *Loss of the words* is that of a description behind the record's own code, and behind
-another's: what flows from codes to words is the difference. The paper's setting trains the new rows alone, 1e-3, 3
+ABOUT = f"""Stage 2. The language model reads a test record in words and writes its {SHAPE} code, one level after
+another (beam 4). The code is then decoded. *Slot accuracy* compares the decoded record with the original one; *upper
+bound* is the slot accuracy of the record's own code, *all-mode* that of always guessing the most common value.
+*Exact* is the share of codes written correctly, level by level. *Loss of the words* is the loss on a description
+that follows the record's own code, *behind another code* the loss when it follows another record's code: the
+difference is what the words take from the code. The paper's setting trains only the new rows, at 1e-3, for 3
 epochs."""
 COLUMNS = (
     Column("slot_accuracy", "slot accuracy", 4, "up"),
@@ -33,7 +34,7 @@ COLUMNS = (
 CURVE = (100, 300, 1_000, None)
 
 
-def aligned(plan: Plan, data: str, split: int, recipe: Recipe, align: Literal["default", "paper"]) -> Reading:
+def aligned(plan: Plan, data: str, split: int, recipe: Recipe, align: Literal["default", "paper"]) -> Prediction:
     """A model aligned once, and tuned from there as the tables need it."""
     tunes: tuple[Tune, ...] = (plan.tune(data),)
     if data == "diabetes130":
@@ -66,7 +67,7 @@ def table(plan: Plan, ask: Ask) -> Table:
             keys = {"data": TITLES[data], "codes": recipe, "setting": "the paper's" if align == "paper" else "ours"}
             paper = ALIGNMENT.get(STANDS_FOR[data]) if align == "paper" else None
             rows.append(row(keys, asked, ask, quality, paper))
-    return made_of(plan, "alignment", "Codes and words", ABOUT, ("data", "codes", "setting"), COLUMNS, rows)
+    return made_of(plan, "alignment", "Aligning codes and words", ABOUT, ("data", "codes", "setting"), COLUMNS, rows)
 
 
 SETTINGS: tuple[tuple[Recipe, Literal["default", "paper"]], ...] = (

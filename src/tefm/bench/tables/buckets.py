@@ -8,8 +8,8 @@ from tefm.bench.tables.common import FIDELITY, JUDGED, PREDICTION, TITLES, made_
 from tefm.bench.tables.reconstruction import ceiling, fidelity
 from tefm.bench.tokenizers import Recipe
 
-ABOUT = f"""The paper does not say how many buckets a number has. More buckets are harder to give back exactly, so
-slot accuracy falls by itself: compare it with all-mode, and look at what can be predicted. {JUDGED}"""
+ABOUT = f"""The paper does not say how many buckets a number has. More buckets are harder to reconstruct exactly, so
+slot accuracy falls by itself: compare it with all-mode, and look at the predictions. {JUDGED}"""
 COLUMNS = (
     *FIDELITY,
     Column("ceiling", "ceiling", 3, "up"),
@@ -31,4 +31,4 @@ def table(plan: Plan, ask: Ask) -> Table:
                 lines.append(row(keys, map(plan.ceiling, codes), ask, ceiling))
                 lines.append(row(keys, map(plan.reading, codes), ask, tuned()))
             rows.append(joined(*lines))
-    return made_of(plan, "buckets", "Buckets of a number", ABOUT, ("data", "codes", "B"), COLUMNS, rows)
+    return made_of(plan, "buckets", "Buckets per number", ABOUT, ("data", "codes", "B"), COLUMNS, rows)

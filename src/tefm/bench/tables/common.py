@@ -15,7 +15,7 @@ TITLES = {
     "mimic3": "MIMIC-III",
     "ddos": "DDoS",
     "portscan": "PortScan",
-    "attack": "15 attacks",
+    "attack": "attack type",
 }
 SHAPE = "K3-C128"
 #: The two kinds of codes that stand beside each other: those that saw the label, and those that saw none.
@@ -37,8 +37,8 @@ PREDICTION = (
     Column("ece", "ECE", 3, "down"),
 )
 JUDGED = (
-    "Settings are chosen on validation parts. Each line is the mean ± standard deviation over splits of the test part,"
-    " scored once per split, with temperature and threshold from the validation part."
+    "Settings were chosen on validation parts. Each line is the mean ± sample standard deviation over the test parts of"
+    " the splits; temperature and threshold come from the validation part."
 )
 
 

@@ -7,8 +7,8 @@ from tefm.bench.table import Table
 from tefm.bench.tables.alignment import CURVE, aligned
 from tefm.bench.tables.common import JUDGED, PREDICTION, RECIPES, TITLES, made_of
 
-ABOUT = f"""Stage 3 on some of the training sequences; the codes were learned on the records of all of them, with
-their labels where they are task-aware. {JUDGED}"""
+ABOUT = f"""Fine-tuning (stage 3) on a subset of the training sequences. The codes were still learned from the
+records of all training sequences, and task-aware codes from all their labels. {JUDGED}"""
 
 
 def table(plan: Plan, ask: Ask) -> Table:

@@ -9,10 +9,10 @@ from tefm.bench.tables.common import SHAPE, TITLES, called, made_of
 from tefm.bench.tables.published import HIERARCHY, STANDS_FOR
 from tefm.bench.tables.reconstruction import RECIPES
 
-ABOUT = f"""Euclidean distance of two test records (slots scaled to [0, 1]) that share the first one, two or three
-numbers of their {SHAPE} code (*intra*), and of two that do not (*inter*): up to 5,000 pairs each. The smaller the
-ratio, the more a code says. Distances depend on the number of slots and their scale, so only ratios compare with
-the paper's."""
+ABOUT = f"""Euclidean distance between two test records (slots scaled to [0, 1]) that share the first one, two or
+three numbers of their {SHAPE} code (*intra*) and between two that do not (*inter*), over up to 5,000 pairs each. The
+smaller the ratio, the more alike are records with the same prefix. Distances depend on the number of slots and their
+scale, so only the ratios compare with the paper's."""
 COLUMNS = (
     Column("intra", "intra distance", 3, "down"),
     Column("inter", "inter distance", 3),

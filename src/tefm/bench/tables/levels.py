@@ -7,7 +7,7 @@ from tefm.bench.table import Column, Table
 from tefm.bench.tables.common import FIDELITY, JUDGED, PREDICTION, RECIPES, TITLES, made_of
 from tefm.bench.tables.reconstruction import ceiling, fidelity
 
-ABOUT = f"""More numbers per record keep more of it, and cost as many tokens. C = 128. {JUDGED}"""
+ABOUT = f"""More numbers per record keep more of it and cost one token each. C = 128. {JUDGED}"""
 COLUMNS = (
     *FIDELITY,
     Column("field_accuracy", "field accuracy", 3, "up"),

@@ -11,11 +11,11 @@ from tefm.bench.table import Column, Figure, Row, Table
 from tefm.bench.tables.common import TITLES, made_of
 from tefm.bench.tables.rationalization import PAPERS, Judged, asked
 
-ABOUT = """Our extractor with one part taken out, judged as in the table of rationales. *Agreement with the model*
-is the surrogate's, on records of which a random part is kept. The lines about who saw whole records only have
-another judge, so that their accuracy on everything differs too. *Comprehensiveness* is how far the probability of
-the answer falls without what is kept (at 20% of the present slots): low for every way, since the evidence is
-redundant."""
+ABOUT = """Our extractor with one part changed or removed, scored as in the table of rationales. *Agreement with the
+model* is how often the surrogate gives the language model's answer on records with a random part kept. In the last
+two lines, the encoder or the language model never saw masked records in training: that is another model, so its
+accuracy on everything differs too. *Comprehensiveness* is how far the probability of the answer falls when the kept
+features (20% of the present slots) are removed."""
 SHARES = tuple(f"{share:.0%}" for share in OF_PRESENT)
 COLUMNS = (
     Column("everything", "accuracy on everything", 3),
@@ -63,4 +63,4 @@ def table(plan: Plan, ask: Ask) -> Table:
             if not any(map(math.isnan, same)):  # who learned from whole records was asked about nothing else
                 figures["surrogate"] = Figure(same)
             rows.append(Row({"data": TITLES[data], "extractor": name}, figures))
-    return made_of(plan, "parts", "What each part of the extractor brings", ABOUT, ("data", "extractor"), COLUMNS, rows)
+    return made_of(plan, "parts", "Parts of the extractor", ABOUT, ("data", "extractor"), COLUMNS, rows)

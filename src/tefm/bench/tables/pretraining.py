@@ -9,9 +9,9 @@ from tefm.bench.tables.common import JUDGED, PREDICTION, TITLES, made_of
 from tefm.bench.tables.published import PRETRAINING, STANDS_FOR
 from tefm.bench.tokenizers import Recipe
 
-ABOUT = f"""The same tuning from an aligned model and from one that was not aligned. {JUDGED} Published figures
-stand beside the unsupervised codes, which are the paper's setting; for flows they repeat the paper's rows for C64
-and C128, so no effect of alignment can be read from them."""
+ABOUT = f"""The same fine-tuning, starting from an aligned model and from one that was not aligned. {JUDGED} The
+paper's figures are shown next to the unsupervised codes, which are its setting. For flows, they repeat the paper's
+rows for C64 and C128, so they show no effect of alignment."""
 
 
 def table(plan: Plan, ask: Ask) -> Table:

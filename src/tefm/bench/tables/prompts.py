@@ -7,9 +7,8 @@ from tefm.bench.table import Table
 from tefm.bench.tables.common import JUDGED, PREDICTION, RECIPES, TITLES, made_of
 from tefm.language.prompts import Style
 
-ABOUT = (
-    f"""*Full* asks in the paper's words inside the chat template, *compact* in one word behind the codes. {JUDGED}"""
-)
+ABOUT = f"""*Full* asks in the paper's words inside the chat template; *compact* asks in one word after the codes.
+{JUDGED}"""
 STYLES: tuple[Style, ...] = ("compact", "full")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-ON = "MIMIC-III (clinical) and the Friday files of the original CIC-IDS2017 (DDoS, PortScan), other data than ours"
+ON = "measured on MIMIC-III (clinical) and the Friday files of the original CIC-IDS2017 (DDoS, PortScan), not on ours"
 #: Our open stand-in for each of the paper's data sets.
 STANDS_FOR = {"diabetes130": "clinical", "mimic3": "clinical", "ddos": "ddos", "portscan": "portscan"}
 

@@ -15,13 +15,15 @@ from tefm.bench.tables.common import TITLES, made_of
 from tefm.bench.tables.published import RATIONALES, STANDS_FOR
 from tefm.rationale.verify import paired_gain
 
-ABOUT = """Each way ranks the slots of every record; the best are kept, coded again, and the frozen language model
-answers. *Agreement* is with its answer to the whole record, accuracy with the truth. Shares are counted *of all*
-slots (the paper's way: an admission has about 20 of 242, so that 10% and more keep everything) and *of present*
-ones. *Ours ahead by* is ours minus this way on the same test sequences, with a 95% interval by paired bootstrap.
-Task-aware K3-C128 codes, first blocks of the backbone. *SHAP*, saliency and integrated gradients explain our
-surrogate of the language model, LRP and attention small networks distilled from it, TreeSHAP a LightGBM fitted to
-the labels. SHAP asks 512 subsets per sequence, of flows 128 for their 770 slots, which is few."""
+ABOUT = """Every method ranks the slots of each record and keeps the same number of them per record. The kept slots are
+coded again, and the frozen language model answers. This measures sufficiency under masks, nothing more. *Agreement*
+is with the model's answer to the whole record, *accuracy* with the truth. Shares are *of all* slots, as in the paper
+(an admission has about 20 of 242, so that 10% and more keep everything), or *of present* ones, which is our addition
+and stricter. *Ours ahead by* is ours minus this method on the same test sequences, with a 95% interval from a paired
+bootstrap. Task-aware K3-C128 codes, first blocks of the backbone. SHAP, saliency and integrated gradients explain our
+surrogate of the language model, LRP and attention explain small networks distilled from it, TreeSHAP explains a
+LightGBM model fitted to the labels. SHAP samples 512 subsets per sequence; for flows 128, which is few for 770
+slots."""
 COLUMNS = (
     Column("accuracy", "accuracy", 3, "up"),
     Column("agreement", "agreement", 3, "up"),

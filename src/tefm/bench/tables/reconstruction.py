@@ -10,13 +10,13 @@ from tefm.bench.tables.common import FIDELITY, SHAPE, TITLES, called, made_of
 from tefm.bench.tables.published import RECONSTRUCTION, STANDS_FOR
 from tefm.bench.tokenizers import Recipe
 
-ABOUT = f"""What the decoder gives back from the {SHAPE} codes of test records. *Slot accuracy* (the paper's "slot
-AUC") is the share of slots that come back exactly, *all-mode* the same for always guessing the most common value,
-*±1* forgives one bucket, *NMSE* is the squared error of slots scaled to [0, 1]; a wrong category counts 1. *Field
-accuracy* leaves the flags of sets out, *recall* and *precision* are of their present values. *Utilisation* is that
-of the worst level. *Ceiling* is the AUROC of LightGBM on the quantised latent of each sequence's last record, *raw
-slots* the same uncompressed. Task-aware codes saw the labels of the training part, through a cross-fitted teacher:
-they carry part of the answer."""
+ABOUT = f"""What the decoder reconstructs from the {SHAPE} codes of test records. *Slot accuracy* (the paper's "slot
+AUC") is the share of slots reconstructed exactly, *all-mode* the same for always guessing the most common value. *±1*
+also accepts the neighbouring bucket. *NMSE* is the squared error of slots scaled to [0, 1], where a wrong category
+counts as 1. *Field accuracy* leaves out the flags of sets; *recall* and *precision* are those of the values present in
+sets. *Utilisation* is that of the worst level. *Ceiling* is the AUROC of LightGBM on the quantised latent of each
+sequence's last record, *raw slots* the same on the uncompressed record. Task-aware codes were trained on a teacher
+that saw the labels of the training part, so they carry part of the answer."""
 COLUMNS = (
     *FIDELITY,
     Column("field_accuracy", "field accuracy", 3, "up"),
@@ -57,4 +57,4 @@ def table(plan: Plan, ask: Ask) -> Table:
             if data in CLINICAL:
                 found = joined(found, row(keys, map(plan.ceiling, codes), ask, ceiling))
             rows.append(found)
-    return made_of(plan, "reconstruction", "What codes keep", ABOUT, ("data", "codes"), COLUMNS, rows)
+    return made_of(plan, "reconstruction", "Reconstruction from codes", ABOUT, ("data", "codes"), COLUMNS, rows)

@@ -12,11 +12,11 @@ from tefm.bench.tables.published import SHAPES, SHAPES_ALIGNED, SHAPES_PREDICTED
 from tefm.bench.tables.reconstruction import ceiling, fidelity
 from tefm.bench.tokenizers import Codes, Recipe
 
-ABOUT = f"""The paper's ablation of K and C, all three parts in one line: what comes back, what is written from
-words (*aligned*, one split), what is predicted. {JUDGED} Figures for accuracy and macro F1 of the paper stand
-beside the unsupervised codes. *Collisions* is the share of test records whose code another, different record has
-too. The lines "as the paper trains" ask whether its drop at K3-C512 (82.1 to 73.0) comes of rows that are hardly
-trained: plain codes, all 30 blocks, new rows from the mean of the vocabulary, no alignment, 5 epochs at 1e-5."""
+ABOUT = f"""The paper's ablation of K and C. Each line has all three parts: reconstruction, codes written from words
+(*aligned*, one split) and prediction. {JUDGED} The paper's accuracy and macro F1 are shown next to the unsupervised
+codes. *Collisions* is the share of test records whose code also belongs to a different record. The lines "as the paper
+trains" test whether the paper's drop at K3-C512 (82.1 to 73.0) comes from rows that are hardly trained: plain codes,
+all 30 blocks, new rows from the mean of the vocabulary, no alignment, 5 epochs at 1e-5."""
 COLUMNS = (
     *FIDELITY,
     Column("utilisation", "utilisation", 3, "up"),
@@ -69,4 +69,4 @@ def table(plan: Plan, ask: Ask) -> Table:
         rows += [_line(plan, ask, data, recipe, shape) for recipe in recipes for shape in shapes]
     for data in plan.clinical:
         rows += [_as_the_paper(plan, ask, data, entries) for entries in plan.few((64, 128, 256, 512))]
-    return made_of(plan, "shapes", "K levels of C entries", ABOUT, ("data", "codes", "K", "C"), COLUMNS, rows)
+    return made_of(plan, "shapes", "Shapes: K levels of C entries", ABOUT, ("data", "codes", "K", "C"), COLUMNS, rows)

@@ -9,12 +9,14 @@ from tefm.bench.table import Column, Row, Table
 from tefm.bench.tables.common import TITLES, made_of
 from tefm.bench.tables.rationalization import asked
 
-ABOUT = """Each rationale grows in the order of a ranking until the answer holds. *Passed* is the share of the
-predictions for which it does; of a *default* the model says what it says of an empty record, so that there is
-nothing to show. *Flips* is how often the answer changes without the rationale. *Milliseconds* per sequence to rank
-its slots, all ways in one run on one machine, learning not counted; KernelSHAP and the greedy search that ask the
-language model are timed on a few sequences. Shuffled values under the same masks must be no better than guessing: a
-mask alone says nothing."""
+ABOUT = """Features are added in the order of a ranking until the language model, shown only these, gives the same
+answer with at least half of the evidence. *Passed* is the share of predictions that get there. The search continues
+until the check passes, so every ranking passes for nearly every prediction that has any evidence, even a random one:
+compare the number of slots instead. *Default* is the share of predictions that the model also makes for an
+empty record; no features are shown for those. *Flips* is how often the answer changes when the rationale is removed.
+*Accuracy, values shuffled* uses the same masks on values of other sequences; compare it with *commonest class*.
+*Milliseconds* per sequence to rank its slots, all methods in one run on one machine, training not counted; KernelSHAP
+and the greedy search ask the language model and were timed on a few sequences."""
 COLUMNS = (
     Column("passed", "passed", 3, "up"),
     Column("default", "default", 3),

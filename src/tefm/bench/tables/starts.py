@@ -7,9 +7,9 @@ from tefm.bench.table import Row, Table
 from tefm.bench.tables.common import JUDGED, PREDICTION, RECIPES, TITLES, made_of
 from tefm.language.config import Start
 
-ABOUT = f"""Rows of new tokens begin from a random projection of their codebook vectors (*codebook*), from the
-embeddings of the words that describe their records (*words*), or all from the mean of the vocabulary (*mean*).
-*Random body* draws all weights of the language model anew: what is lost then is what pretraining gave. {JUDGED}"""
+ABOUT = f"""The rows of new tokens start from a random projection of their codebook vectors (*codebook*), from the
+embeddings of the words that describe their records (*words*), or from the mean of the vocabulary (*mean*). *Random
+body* draws all weights of the language model at random, so the difference is what pretraining adds. {JUDGED}"""
 STARTS: tuple[Start, ...] = ("codebook", "words", "mean")
 
 
@@ -29,5 +29,5 @@ def table(plan: Plan, ask: Ask) -> Table:
                     keys = {"data": TITLES[data], "codes": recipe, "start": words, "sequences": sequences}
                     rows.append(row(keys, asked, ask, tuned(number)))
     return made_of(
-        plan, "starts", "How new tokens begin", ABOUT, ("data", "codes", "start", "sequences"), PREDICTION, rows
+        plan, "starts", "How new tokens start", ABOUT, ("data", "codes", "start", "sequences"), PREDICTION, rows
     )

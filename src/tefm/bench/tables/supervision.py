@@ -8,8 +8,10 @@ from tefm.bench.tables.common import JUDGED, PREDICTION, RECIPES, TITLES, made_o
 from tefm.bench.tables.prediction import baseline
 
 ABOUT = f"""Task-aware codes saw which training patients died. What does that cost on a question they were not made
-for: is the patient back within 30 days? {JUDGED} `masked_copies` lets the model also learn from copies of which a
-random part is kept, in as many steps: the check of rationales needs it (default 1)."""
+for: is the patient readmitted within 30 days? {JUDGED} With `masked_copies: 1` (the default), the model also learns
+from copies with a random part kept, in the same number of steps; the check of rationales needs it. Splits are drawn
+from the same patients: of the deaths in each test part of splits 20 to 25, 24% to 33% are in a test part of splits 10
+to 12. The validation parts of splits 20 and 21 were used to choose the features of the baselines."""
 
 
 def table(plan: Plan, ask: Ask) -> Table:

@@ -1,1 +1,1 @@
-"""Tables come in through here: one module per file format."""
+"""Reading tables: one module per format, and `table.py`, which chooses among them."""

@@ -1,4 +1,4 @@
-"""CSV and TSV files, packed or not, read piece by piece with every column as text.
+"""CSV and TSV files, compressed or not, read in pieces with every column as text.
 
 Types come from the schema later, so a file of mixed types never fails half way.
 """
@@ -18,9 +18,13 @@ import pyarrow as pa
 import pyarrow.csv
 
 from tefm.base.errors import InputError
-from tefm.records.readers.source import Source, explaining, from_arrow, is_gzip, not_utf8, open_bytes, refuse_duplicates
+from tefm.records.readers.arrow import from_arrow
+from tefm.records.readers.source import Source, explaining, is_gzip, not_utf8, open_bytes, refuse_duplicates
 
-#: A row of a CSV must fit in one block; the reader holds about thirty of them.
+CSV_ENDINGS = (".csv", ".csv.gz")
+TSV_ENDINGS = (".tsv", ".tsv.gz")
+
+#: A row of a CSV must fit in one block; the reader keeps about thirty of them in memory.
 CSV_BLOCK = 2 << 20
 
 
@@ -28,16 +32,13 @@ CSV_BLOCK = 2 << 20
 class _Header:
     names: list[str]
     delimiter: str
-    #: records up to and with the header: blank ones may stand before it
+    #: records up to and including the header: blank ones may precede it
     skip: int
     has_rows: bool
 
 
 def open_csv(path: Path, delimiters: str, column_names: Sequence[str] | None) -> Source:
-    """A CSV, every column as text: types come from the schema, so mixed values never stop the stream.
-
-    Of the `delimiters` the first that splits the header is taken.
-    """
+    """A CSV with every column as text; the delimiter is the first of `delimiters` that splits the header."""
     with explaining(path, "CSV"):
         headers = [_read_header(path, delimiter) for delimiter in delimiters]
     header = next((header for header in headers if len(header.names) > 1), headers[0])
@@ -45,9 +46,9 @@ def open_csv(path: Path, delimiters: str, column_names: Sequence[str] | None) ->
     if column_names is not None:
         if len(column_names) != len(names):
             raise InputError(
-                f"`column_names` has {len(column_names)} names, the file has {len(names)} columns",
+                f"`column_names` has {len(column_names)} names, but the file has {len(names)} columns",
                 file=path,
-                remedy=f"give one name per column; the header says: {', '.join(map(repr, names))}",
+                remedy=f"give one name per column; the header is: {', '.join(map(repr, names))}",
             )
         names = [name.strip() for name in column_names]
     refuse_duplicates(names, path)
@@ -79,7 +80,7 @@ def _read_csv(path: Path, header: _Header, names: list[str], columns: list[str])
         try:
             reader = pyarrow.csv.open_csv(
                 stream,
-                # One thread: it is as fast here, and only then do errors know the row.
+                # one thread is as fast here, and only then do errors name the row
                 pyarrow.csv.ReadOptions(
                     column_names=names, skip_rows_after_names=header.skip, block_size=CSV_BLOCK, use_threads=False
                 ),
@@ -108,10 +109,10 @@ def _explain_csv(error: pa.ArrowInvalid, path: Path, header: _Header) -> NoRetur
     ragged = re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+): (.*)", text, re.DOTALL)
     if ragged is None:
         raise error
-    row, expected, found, cells = ragged.groups()
+    row, expected, actual, cells = ragged.groups()
     raise InputError(
-        f"row {row} has {found} cells where the header has {expected} (the header is row 1, blank lines not counted)",
+        f"row {row} has {actual} cells, but the header has {expected} (the header is row 1, blank lines excluded)",
         file=path,
         value=cells if len(cells) <= 80 else cells[:80] + "…",
-        remedy=f"put quotes around cells that contain the delimiter {header.delimiter!r}, or mend the row",
+        remedy=f"put quotes around cells that contain the delimiter {header.delimiter!r}, or fix the row",
     ) from error

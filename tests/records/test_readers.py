@@ -1,4 +1,4 @@
-"""Reading tables: every format gives the same values, large files come in batches, bad files are explained."""
+"""Reading tables: every format gives the same values, large files are read in batches, bad files are explained."""
 
 from __future__ import annotations
 
@@ -301,7 +301,7 @@ def test_arrow_types(tmp_path: Path) -> None:
         "json": (pa.json_(), ['{"a":1}', None], ['{"a":1}', None]),
         "map": (pa.struct([("map", pa.int8())]), [{"map": 1}, None], ['{"map":1}', None]),
     }
-    arrow = pa.table({name: pa.array(given, kind) for name, (kind, given, _) in values.items()})
+    arrow = pa.table({name: pa.array(cells, kind) for name, (kind, cells, _) in values.items()})
     expected = {name: read for name, (_, _, read) in values.items()}
     pq.write_table(arrow.drop_columns(["half"]), tmp_path / "t.parquet")
     assert open_table(arrow).frame().to_dict(as_series=False) == expected
@@ -389,13 +389,13 @@ def test_duckdb_is_streamed_and_never_written(tmp_path: Path) -> None:
     batches = list(open_table(path, query="SELECT * FROM flows ORDER BY row").batches(["row"], rows=2_048))
     assert len(batches) >= 20
     assert pl.concat(batches)["row"].to_list() == list(range(50_000))
-    holds = "the tables: 'flows'"
-    explained(lambda: open_table(path), "needs a query", 'query="SELECT * FROM flows"', holds, str(path))
-    explained(lambda: open_table(path, query="SELECT * FROM flow"), "the query fails", "flow", holds, str(path))
+    contents = "the tables: 'flows'"
+    explained(lambda: open_table(path), "needs a query", 'query="SELECT * FROM flows"', contents, str(path))
+    explained(lambda: open_table(path, query="SELECT * FROM flow"), "the query fails", "flow", contents, str(path))
     explained(lambda: open_table(path, query="SELEC 1"), "the query fails", "syntax error", "'SELEC 1'")
     explained(lambda: open_table(path, query="DROP TABLE flows"), "the query fails", "read-only")
     late = open_table(path, query="SELECT CAST(y AS INTEGER) AS z FROM flows")
-    explained(late.frame, "the query fails", "Could not convert", holds)
+    explained(late.frame, "the query fails", "Could not convert", contents)
     broken = write(tmp_path / "broken.db", "hello " * 1000)
     explained(lambda: open_table(broken, query="SELECT 1"), "cannot be opened", str(broken))
 
@@ -406,7 +406,7 @@ def test_duckdb_is_optional(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         open_table(write(tmp_path / "t.duckdb", "x"), query="SELECT 1")
 
 
-# ---- what is wrong with a path, a file, a request -----------------------------------------------------------------
+# ---- bad paths, files and requests ----------------------------------------------------------------------------------
 
 
 def test_missing_paths(tmp_path: Path) -> None:
@@ -415,12 +415,12 @@ def test_missing_paths(tmp_path: Path) -> None:
     explained(lambda: open_table(path), "no such file", str(path), "did you mean 'admissions.csv'?")
     explained(lambda: open_table(tmp_path / "no" / "t.csv"), f"the folder {tmp_path / 'no'} does not exist")
     explained(lambda: open_table(tmp_path / "*.parquet"), "no file matches", "*.parquet", "admissions.csv")
-    explained(lambda: open_table("s3://bucket/t.parquet"), "addresses are not read", "scan_parquet")
+    explained(lambda: open_table("s3://bucket/t.parquet"), "URLs cannot be read", "scan_parquet")
     explained(lambda: open_table("x" * 5_000), "File name too long")
 
 
 def test_folders_without_parquet(tmp_path: Path) -> None:
-    explained(lambda: open_table(tmp_path), "folder without Parquet files", "holds nothing", str(tmp_path))
+    explained(lambda: open_table(tmp_path), "folder without Parquet files", "contains nothing", str(tmp_path))
     write(tmp_path / "flows.csv", "a\n1\n")
     (tmp_path / "more").mkdir()
     explained(lambda: open_table(tmp_path), "folder without Parquet files", "'flows.csv', 'more/'", "one file in it")
@@ -449,8 +449,8 @@ def test_broken_files(tmp_path: Path) -> None:
         save(tmp_path / name)
         whole = (tmp_path / name).read_bytes()
         for content in (whole[: len(whole) // 2], b"nonsense" * 40):
-            explained(lambda: open_table(write(tmp_path / name, content)).frame(), "no readable", name, "completely")
-    explained(lambda: open_table(tmp_path), "no readable Parquet file", "t.parquet")
+            explained(lambda: open_table(write(tmp_path / name, content)).frame(), "not a readable", name, "completely")
+    explained(lambda: open_table(tmp_path), "not a readable Parquet file", "t.parquet")
 
 
 def test_broken_gzip(tmp_path: Path) -> None:
@@ -499,11 +499,11 @@ def test_asking_for_columns_that_are_not_there(tmp_path: Path) -> None:
 def test_requests_that_make_no_sense(tmp_path: Path) -> None:
     path = write(tmp_path / "t.csv", "a\n1\n")
     FRAME.write_parquet(tmp_path / "t.parquet")
-    explained(lambda: open_table(path, query="SELECT 1"), "a query is for DuckDB", "CSV")
+    explained(lambda: open_table(path, query="SELECT 1"), "`query` is for DuckDB", "CSV")
     explained(lambda: open_table(tmp_path / "t.parquet", column_names=["a"]), "for CSV files", "Parquet")
     explained(lambda: open_table(tmp_path, column_names=["a"]), "for CSV files", "Parquet")
     explained(lambda: open_table(FRAME, query="SELECT 1"), "are for files")
-    explained(lambda: open_table({"a": [1]}), "a dict is no table", "polars")
+    explained(lambda: open_table({"a": [1]}), "a dict is not a table", "polars")
     explained(lambda: open_table(pl.DataFrame()), "no columns")
     explained(open_table(FRAME.lazy().with_columns(x=pl.col("ward").cast(pl.Int64))).frame, "lazy frame")
     explained(lambda: open_table(FRAME.lazy().select("nothing")), "lazy frame", "nothing")

@@ -1,6 +1,6 @@
-"""The commonest class of the training part, whoever asks: what every other model has to beat.
+"""Class frequencies of the training part, the same for every sequence: what every other model has to beat.
 
-Settings: none. Its probabilities are the shares of the classes.
+No settings.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def fit_majority(train: Examples[Sized], validation: Examples[Sized], task: Task
     >>> fit_majority(examples, examples, Task(classes=3)).predict_proba(["anyone"]).tolist()
     [[0.25, 0.0, 0.75]]
     """
-    seen, places_N = train.seen
-    shares_Q = np.bincount(places_N) / len(places_N)
+    seen, positions_N = train.seen
+    shares_Q = np.bincount(positions_N) / len(positions_N)
     model = Fitted(lambda inputs: np.tile(shares_Q, (len(inputs), 1)), seen, task.classes)
     return choose([(model, {})], validation, task)

@@ -1,20 +1,19 @@
 """A Set Transformer (Lee et al. 2019) over the records of a sequence, from their slots.
 
-A record is read as the encoder of codes reads it (`SlotInput`) and becomes a vector by a small MLP; two blocks of
-attention (SAB; sequences are short, so inducing points would cost more than they save) let the records of a sequence
-look at each other, attention with one learned query (PMA) pools them, and a linear layer gives the logits. A set has no
-order: whether the place counted from the last record is added to its vector is one of the choices.
+A record enters as in the encoder of codes (`SlotInput`), and a small MLP turns it into a vector. In two blocks of
+attention (SAB; sequences are short, so inducing points would cost more than they save) the records of a sequence attend
+to each other, attention with one learned query (PMA) pools them, and a linear layer gives the logits. A set has no
+order: whether a record's position, counted from the last one, is added to its vector is one of the settings.
 
-Settings, chosen on validation (6): place or no place, dropout 0.1, 0.3 or 0.5 on the inputs and the pooled vector.
+Six settings, chosen on validation: position or none, dropout 0.1, 0.3 or 0.5 on the inputs and the pooled vector.
 Width 64, 4 heads, AdamW at 1e-3 with weight decay 0.01, batches of 128; the best of at most 2,000 steps by validation
-log-loss, looked at every 20 steps (a quarter of an epoch where that is more), until it has not fallen 8 times.
+log-loss, measured every 20 steps (or a quarter of an epoch, if longer), until it has not fallen 8 times in a row.
 
 Shapes: S sequences, N records, D slots, M input columns, h width, Q classes.
 """
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,44 +25,49 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tefm.baselines.choice import Chosen, Examples, Fitted, Task, choose
+from tefm.base.training import KeepBest
+from tefm.baselines.choice import Chosen, Examples, Fitted, Task, choose, stopping_examples
 from tefm.baselines.inputs import Records
 from tefm.codes.network import SlotInput
 from tefm.records.layout import Layout
 
 WIDTH, HEADS = 64, 4
-#: Records are told apart by their place counted from the last one, up to this many.
+#: Positions counted from the last record; earlier records share the last of them.
 PLACES = 16
 DROPOUTS = (0.1, 0.3, 0.5)
 RATE, DECAY, BATCH = 1e-3, 1e-2, 128
+#: Steps between two looks at validation, at least, and how many looks without improvement end the training.
 LEAST_BETWEEN, PATIENCE = 20, 8
-#: Sequences that are asked about at once.
+#: Sequences per forward pass when predicting.
 CHUNK = 512
 
 
 @dataclass(frozen=True)
 class Sets:
-    """The members of sets as vectors, one after another, and where each stands when sets are lines of one length."""
+    """The members of sets as vectors, one after another, and where each belongs when sets are padded to one length."""
 
     x_Nh: Tensor
+    #: set × longest + position within the set
     at_N: Tensor
     sets: int
     longest: int
 
-    def lines(self, of_Nh: Tensor) -> Tensor:
-        """One line per set, zero where it has no member: (sets, longest, …)."""
-        lines = of_Nh.new_zeros(self.sets * self.longest, *of_Nh.shape[1:]).index_copy(0, self.at_N, of_Nh)
-        return lines.view(self.sets, self.longest, *of_Nh.shape[1:])
+    def padded(self, values_N: Tensor) -> Tensor:
+        """Values of the members with one row per set, zero where it has no member: (sets, longest, …)."""
+        shape = values_N.shape[1:]
+        rows = values_N.new_zeros(self.sets * self.longest, *shape).index_copy(0, self.at_N, values_N)
+        return rows.view(self.sets, self.longest, *shape)
 
-    def there(self) -> Tensor:
-        return self.lines(torch.ones_like(self.at_N)).bool()
+    def is_member(self) -> Tensor:
+        """Which positions of the padded rows hold a member."""
+        return self.padded(torch.ones_like(self.at_N)).bool()
 
 
 class Attention(nn.Module):
-    """MAB: what the members of one set find among those of another, and a layer on top.
+    """MAB: the members of one set attend to those of another, with a layer on top.
 
-    Sets are short and of different lengths, so only the attention itself works on padded lines. It is written out,
-    because fused attention is not the same from run to run on a GPU.
+    Sets are short and of different lengths, so only the attention itself is padded. It is written out because fused
+    attention is not deterministic on a GPU.
     """
 
     def __init__(self) -> None:
@@ -72,16 +76,16 @@ class Attention(nn.Module):
         self.inner, self.outer = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
         self.first, self.second = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
 
-    def forward(self, asking: Sets, asked: Sets) -> Sets:
+    def forward(self, queries: Sets, keys: Sets) -> Sets:
         query, key, value = (
-            of.lines(project(of.x_Nh)).unflatten(2, (HEADS, -1)).transpose(1, 2)
-            for of, project in ((asking, self.query), (asked, self.key), (asked, self.value))
+            members.padded(project(members.x_Nh)).unflatten(2, (HEADS, -1)).transpose(1, 2)
+            for members, project in ((queries, self.query), (keys, self.key), (keys, self.value))
         )
         weight = query @ key.transpose(2, 3) / query.shape[3] ** 0.5
-        weight = weight.masked_fill(~asked.there()[:, None, None, :], float("-inf")).softmax(dim=3)
-        found_Nh = (weight @ value).transpose(1, 2).flatten(2).flatten(0, 1)[asking.at_N]
-        x_Nh = self.first(asking.x_Nh + found_Nh)
-        return replace(asking, x_Nh=self.second(x_Nh + self.outer(F.relu(self.inner(x_Nh)))))
+        weight = weight.masked_fill(~keys.is_member()[:, None, None, :], float("-inf")).softmax(dim=3)
+        attended_Nh = (weight @ value).transpose(1, 2).flatten(2).flatten(0, 1)[queries.at_N]
+        x_Nh = self.first(queries.x_Nh + attended_Nh)
+        return replace(queries, x_Nh=self.second(x_Nh + self.outer(F.relu(self.inner(x_Nh)))))
 
 
 class SetTransformer(nn.Module):
@@ -114,7 +118,7 @@ class SetTransformer(nn.Module):
 
 
 def fit_set_transformer(train: Examples[Records], validation: Examples[Records], task: Task) -> Chosen:
-    """A Set Transformer, stopped and chosen on validation."""
+    """A Set Transformer, with early stopping and settings chosen on validation."""
     device = torch.device(task.device or ("cuda" if torch.cuda.is_available() else "cpu"))
     seen, _ = train.seen
 
@@ -135,43 +139,41 @@ def fit_set_transformer(train: Examples[Records], validation: Examples[Records],
 def _learn(
     network: SetTransformer, train: Examples[Records], validation: Examples[Records], device: torch.device, task: Task
 ) -> int:
-    """Leave the network as it was when validation liked it best, and say after how many steps that was."""
-    seen, places_N = train.seen
-    known = np.flatnonzero(np.isin(validation.labels_N, seen))  # of other classes it cannot learn anything
-    judged, judged_places_N = validation.inputs[known], np.searchsorted(seen, validation.labels_N[known])
-    target_N, judged_target_N = torch.from_numpy(places_N), torch.from_numpy(judged_places_N)
+    """Train the network up to its best validation loss; returns how many steps that took."""
+    seen, positions_N = train.seen
+    stopping, stopping_positions_N = stopping_examples(validation, seen)
+    target_N, stopping_target_N = torch.from_numpy(positions_N), torch.from_numpy(stopping_positions_N)
     optimiser = torch.optim.AdamW(network.parameters(), lr=RATE, weight_decay=DECAY, fused=True)
     rng = np.random.default_rng(task.seed)
-    between = max(LEAST_BETWEEN, len(train.inputs) // (4 * BATCH))
-    best, best_step, kept = float("inf"), 0, copy.deepcopy(network.state_dict())
-    for step, chosen in zip(range(1, task.steps + 1), _batches(len(train.inputs), rng), strict=False):
+    check_every = max(LEAST_BETWEEN, len(train.inputs) // (4 * BATCH))
+    best = KeepBest(state={name: value.clone() for name, value in network.state_dict().items()})
+    for step, batch in zip(range(1, task.steps + 1), _batches(len(train.inputs), rng), strict=False):
         network.train()
         optimiser.zero_grad()
-        logits_SQ = network(*_tensors(train.inputs[chosen], device))
-        F.cross_entropy(logits_SQ, target_N[chosen].to(device)).backward()
+        logits_SQ = network(*_tensors(train.inputs[batch], device))
+        F.cross_entropy(logits_SQ, target_N[batch].to(device)).backward()
         optimiser.step()
-        if step % between == 0:
-            loss = float(F.cross_entropy(_logits(network, judged, device), judged_target_N))
-            if loss < best:
-                best, best_step, kept = loss, step, copy.deepcopy(network.state_dict())
-            elif step - best_step >= PATIENCE * between:
+        if step % check_every == 0:
+            loss = float(F.cross_entropy(_logits(network, stopping, device), stopping_target_N))
+            best.offer(step, loss, network.state_dict())
+            if best.exhausted(step, patience=PATIENCE * check_every):
                 break
-    network.load_state_dict(kept)
-    return best_step
+    network.load_state_dict(best.state)
+    return best.step
 
 
 def _batches(count: int, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
-    """Sequences in batches, epoch after epoch; what does not fill the last batch waits for the next shuffle."""
+    """Sequences in batches, epoch after epoch; an epoch leaves out what does not fill its last batch."""
     size = min(BATCH, count)
     while True:
         order = rng.permutation(count)
-        yield from (order[at : at + size] for at in range(0, count - size + 1, size))
+        yield from (order[start : start + size] for start in range(0, count - size + 1, size))
 
 
 def _tensors(records: Records, device: torch.device) -> tuple[Tensor, Tensor, Tensor, int]:
-    x_ND = torch.from_numpy(records.slots_ND[records.rows]).to(device)
-    sequence_N = np.repeat(np.arange(len(records)), records.lengths)
-    return x_ND, torch.from_numpy(sequence_N).to(device), torch.from_numpy(records.from_end).to(device), len(records)
+    arrays = (records.x_ND, records.sequences.sequence_N, records.from_end)
+    x_ND, sequence_N, from_end_N = (torch.from_numpy(array).to(device) for array in arrays)
+    return x_ND, sequence_N, from_end_N, len(records)
 
 
 def _probabilities(network: SetTransformer, records: Records, *, device: torch.device) -> NDArray[Any]:
@@ -183,8 +185,5 @@ def _probabilities(network: SetTransformer, records: Records, *, device: torch.d
 def _logits(network: SetTransformer, records: Records, device: torch.device) -> Tensor:
     """On the CPU, without dropout."""
     network.eval()
-    parts = [
-        network(*_tensors(records[np.arange(at, min(at + CHUNK, len(records)))], device)).cpu()
-        for at in range(0, len(records), CHUNK)
-    ]
-    return torch.cat(parts)
+    chunks = np.split(np.arange(len(records)), range(CHUNK, len(records), CHUNK))
+    return torch.cat([network(*_tensors(records[chunk], device)).cpu() for chunk in chunks])

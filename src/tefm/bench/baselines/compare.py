@@ -1,0 +1,51 @@
+"""All baselines by name, and what each of them is given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from tefm.base.errors import InputError
+from tefm.baselines.compare import TABULAR, Baseline, BaselineData
+from tefm.baselines.compare import evaluate_baselines as evaluate_available
+from tefm.baselines.inputs import Features, Kind, records_of
+from tefm.bench.baselines.majority import fit_majority
+from tefm.bench.baselines.set_transformer import fit_set_transformer
+from tefm.bench.baselines.tabpfn import fit_tabpfn
+from tefm.bench.baselines.tfidf import fit_tfidf
+from tefm.bench.baselines.xgboost import fit_xgboost
+
+__all__ = ["BASELINES", "BaselineData", "evaluate_baselines"]
+
+
+def _nothing(data: BaselineData, _: Sequence[Kind]) -> list[tuple[str, Any]]:
+    return [("nothing", Features(np.zeros((len(data.labels), 0)), ()))]
+
+
+def _records(data: BaselineData, _: Sequence[Kind]) -> list[tuple[str, Any]]:
+    return [("records", records_of(data.slots_ND, data.sequences, data.layout))]
+
+
+def _texts(data: BaselineData, _: Sequence[Kind]) -> list[tuple[str, Any]]:
+    if data.texts is None:
+        raise InputError(
+            "there are no texts to learn from", value="tfidf", remedy="give one text per sequence, or leave tfidf out"
+        )
+    return [("text", np.array(data.texts, dtype=object))]
+
+
+BASELINES: Mapping[str, Baseline] = {
+    "majority": Baseline(fit_majority, _nothing),
+    "tfidf": Baseline(fit_tfidf, _texts),
+    "logistic": TABULAR["logistic"],
+    "xgboost": Baseline(fit_xgboost),
+    "lightgbm": TABULAR["lightgbm"],
+    "set-transformer": Baseline(fit_set_transformer, _records),
+    "tabpfn": Baseline(fit_tabpfn),
+}
+
+#: `tefm.baselines.compare.evaluate_baselines`, with all of them to choose from.
+evaluate_baselines = partial(evaluate_available, models=tuple(BASELINES), available=BASELINES)

@@ -1,0 +1,53 @@
+"""A trained `SlotCoder` on disk: config, layout, what was learned, weights. The caller seals the folder."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+
+from tefm.base.errors import ArtefactError
+from tefm.base.files import write_json
+from tefm.codes.coder import SlotCoder
+from tefm.codes.config import TokenizerConfig
+from tefm.codes.network import CodeNetwork
+from tefm.codes.train import History
+from tefm.records.layout import Layout, Slot
+
+
+def save_coder(coder: SlotCoder, folder: Path) -> None:
+    """Write the parts of a coder into a folder."""
+    from safetensors.torch import save_file
+
+    write_json(folder / "config.json", coder.config.model_dump(mode="json"))
+    write_json(folder / "layout.json", [(slot.field, slot.kind, slot.size, slot.member) for slot in coder.layout.slots])
+    learned = {"mode": coder.mode_D_.tolist(), "classes": coder.classes_, "history": asdict(coder.history_)}
+    write_json(folder / "learned.json", learned)
+    state = {name: value.detach().cpu().contiguous() for name, value in coder.network.state_dict().items()}
+    save_file(state, str(folder / "network.safetensors"))
+
+
+def load_coder(folder: Path, *, device: str | None = None) -> SlotCoder:
+    """Read what `save_coder` wrote; parts that contradict each other are refused."""
+    from safetensors.torch import load_file
+
+    try:
+        config = TokenizerConfig.checked(json.loads((folder / "config.json").read_text(encoding="utf-8")))
+        layout = Layout(tuple(Slot(*slot) for slot in json.loads((folder / "layout.json").read_text(encoding="utf-8"))))
+        learned = json.loads((folder / "learned.json").read_text(encoding="utf-8"))
+        state = load_file(str(folder / "network.safetensors"))
+        network = CodeNetwork(layout, config, targets=len(state.get("head.bias", ())))
+        network.load_state_dict(state)
+        history = History(**learned["history"])
+        mode_D = np.array(learned["mode"], dtype=layout.dtype)
+        classes = tuple(learned["classes"])
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
+        raise ArtefactError(
+            f"the parts of this tokenizer do not belong together: {error}", file=folder, remedy="save it again"
+        ) from error
+    coder = SlotCoder(config, device=device)
+    coder.network_, coder.history_ = network.to(coder.device).eval(), history
+    coder.mode_D_, coder.classes_ = mode_D, classes
+    return coder

@@ -1,0 +1,396 @@
+"""The whole fit, top to bottom: arrays and a config in, a `Fitted` out. Everything that fits a model runs this.
+
+    1. codes         slots are compressed into K small integers each
+    2. alignment     the language model learns what the new tokens mean, in words
+    3. fine-tuning   it learns to answer the question from the codes alone
+    4. explanations  an extractor learns which slots an answer depends on
+
+It knows no table: `prepare.py` turns tables into these arrays, the benchmarks bring their own.
+
+Shapes: N records, D slots, K levels, S sequences, Q classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tefm.base.checkpoint import identity, stage_folder
+from tefm.base.files import replacing_folder
+from tefm.base.progress import job, stage
+from tefm.codes.coder import SlotCoder
+from tefm.codes.storage import load_coder, save_coder
+from tefm.language.align import Alignment
+from tefm.language.backbone import Backbone, open_backbone
+from tefm.language.classifier import Classifier
+from tefm.language.distributed import first_process_makes, is_first
+from tefm.language.prompts import Prompt, PromptWriter
+from tefm.language.train import History
+from tefm.language.vocabulary import CodeVocabulary
+from tefm.outcome import Evaluation
+from tefm.rationale.extractor import Explainer
+from tefm.rationale.masked_model import MaskedModel
+from tefm.rationale.masking import with_masked_copies
+from tefm.rationale.storage import load_explainer, save_explainer
+from tefm.records.layout import Layout, Slots
+from tefm.records.phrases import Phrases
+from tefm.records.sequences import Sequences, Texts
+from tefm.scoring.calibration import Calibration
+from tefm.scoring.metrics import score
+from tefm.task import ModelConfig
+
+#: Expected shares of the time of the stages, measured on two CPU cores without alignment (docs/decisions.md).
+SHARES: Mapping[str, float] = {"codes": 0.25, "align": 0.05, "tune": 0.45, "explain": 0.25}
+#: Records whose words say where new token rows start.
+WORDS_FROM = 20_000
+#: Records that the alignment is measured on, at most, and the beams of the search for their codes.
+MEASURED, BEAMS = 1_000, 4
+
+
+@dataclass(frozen=True)
+class Part:
+    """The records of one part of the data, and the labelled sequences among them."""
+
+    #: row numbers into `x_ND`, with the texts that go into the prompt; for the text baseline, with the records' texts
+    sequences: Sequences
+    #: the class number of each sequence
+    labels_S: NDArray[np.int64]
+    #: the slots of all records, also of those in no sequence; None for the text baseline
+    x_ND: Slots | None = None
+    #: the label of each record, which task-aware codes learn from; None where it has none
+    record_labels_N: Texts | None = None
+    #: whose record it is: the records of an entity are held out together
+    groups_N: NDArray[Any] | None = None
+
+    @property
+    def slots_ND(self) -> Slots:
+        assert self.x_ND is not None, "the text baseline has no slots"
+        return self.x_ND
+
+    def with_values(self, values_N: NDArray[Any]) -> Sequences:
+        """The sequences with values of their records, given one per record of the part."""
+        return self.sequences.with_values(values_N[self.sequences.rows])
+
+
+@dataclass(frozen=True)
+class TaskData:
+    """All that a fit is made from."""
+
+    training: Part
+    #: other sequences, for early stopping and calibration; may be empty
+    validation: Part
+    classes: tuple[str, ...]
+    #: the number of the class that AUROC and the decision threshold are about
+    positive: int
+    prompt: Prompt
+    #: which slot holds what, and what it is called; None for the text baseline
+    layout: Layout | None = None
+    phrases: Phrases | None = None
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A fitted model. It takes sequences of slots (for the text baseline: of texts); it knows no table."""
+
+    config: ModelConfig
+    classes: tuple[str, ...]
+    positive: int
+    prompt: Prompt
+    classifier: Classifier
+    calibration: Calibration = field(default_factory=Calibration)
+    #: None for the text baseline
+    coder: SlotCoder | None = None
+    #: None for the text baseline, or where the config leaves explanations out
+    explainer: Explainer | None = None
+    #: how well codes and words were aligned, where they were
+    alignment: Alignment | None = None
+    #: losses of the language stages, by name: `align`, `tune`
+    history: Mapping[str, History] = field(default_factory=dict)
+    #: figures on the validation sequences
+    validation: Evaluation | None = None
+
+    def read(self, sequences: Sequences) -> Sequences:
+        """What the language model reads: slots become codes, texts stay."""
+        return sequences if self.coder is None else sequences.with_values(self.coder.encode(sequences.x_ND))
+
+    def probabilities(self, sequences: Sequences) -> NDArray[np.float64]:
+        """Per sequence the calibrated probability of each class."""
+        return self.calibration.probabilities(self.classifier.logits(self.read(sequences), show=True))
+
+    def decide(self, p_SQ: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Class numbers from probabilities."""
+        return self.calibration.predict(p_SQ)
+
+    def evaluate(self, sequences: Sequences, labels_S: NDArray[np.int64], *, resamples: int = 1_000) -> Evaluation:
+        """Every figure on labelled sequences, with bootstrap intervals."""
+        return self.evaluate_read(self.read(sequences), labels_S, resamples=resamples)
+
+    def evaluate_read(self, read: Sequences, labels_S: NDArray[np.int64], *, resamples: int = 1_000) -> Evaluation:
+        """The same, from what the language model reads."""
+        p_SQ = self.calibration.probabilities(self.classifier.logits(read, show=True))
+        scores = score(
+            p_SQ, labels_S, self.classes, predicted_N=self.decide(p_SQ), positive=self.positive, resamples=resamples
+        )
+        tokens_S = np.array([len(prompt) for prompt in self.classifier.prompts(read)])
+        return Evaluation(scores, float(tokens_S.mean()), float(np.median(tokens_S)))
+
+    @property
+    def masked_model(self) -> MaskedModel:
+        """The model as it answers when only some of the slots are kept."""
+        assert self.coder is not None, "text has no slots to mask"
+        return MaskedModel(self.coder.encode, self.classifier.logits, self.calibration)
+
+
+def fit(
+    data: TaskData,
+    config: ModelConfig,
+    *,
+    coder: SlotCoder | None = None,
+    backbone: Backbone | None = None,
+    device: str | None = None,
+    checkpoint: Path | None = None,
+) -> Fitted:
+    """Run the four stages. With `checkpoint`, a folder, a run that was interrupted resumes when it is called again.
+
+    `coder` gives stage 1 away: codes that were learned before. `backbone` is opened as the config says when left out.
+    """
+    with job(SHARES):
+        backbone = backbone or open_backbone(config.backbone, layers=config.kept_layers, device=device)
+        PromptWriter(backbone.tokenizer, data.prompt, data.classes)  # a prompt that cannot work is refused here
+        history: dict[str, History] = {}
+        alignment, training, validation = None, data.training.sequences, data.validation.sequences
+        if config.inputs == "codes":
+            coder = coder or learn_codes(data, config, device=device, checkpoint=checkpoint)
+            codes_NK = coder.encode(data.training.slots_ND)
+            training = data.training.with_values(codes_NK)
+            validation = data.validation.with_values(coder.encode(data.validation.slots_ND))
+            classifier = open_classifier(data, config, backbone, coder, codes_NK)
+            history["align"], alignment = align(data, config, classifier, coder, codes_NK, checkpoint=checkpoint)
+        else:
+            coder, classifier = None, Classifier(backbone, text_limit=config.text_limit)
+        work = stage_folder(checkpoint, "tune", _depends_on(data, config, coder, device))
+        history["tune"] = tune(data, config, classifier, coder, training, validation, work)
+        fitted = Fitted(
+            config,
+            data.classes,
+            data.positive,
+            data.prompt,
+            classifier,
+            coder=coder,
+            alignment=alignment,
+            history={name: steps for name, steps in history.items() if steps.steps},
+        )
+        fitted = calibrate(fitted, validation, data.validation.labels_S)
+        if coder is not None and config.rationale_config is not None and is_first():  # only the first process saves
+            fitted = replace(fitted, explainer=learn_to_explain(data, fitted, work))
+    return fitted
+
+
+def _depends_on(data: TaskData, config: ModelConfig, coder: SlotCoder | None, device: str | None) -> dict[str, Any]:
+    """What the fine-tuned model depends on: everything but the settings of explanations."""
+    arrays: list[Any] = []
+    for part in (data.training, data.validation):
+        sequences = part.sequences
+        arrays += [sequences.rows, sequences.starts, sequences.texts, sequences.gaps, part.labels_S, part.x_ND]
+    return {
+        "config": config.model_dump_json(exclude={"rationale"}),
+        "codes": None if coder is None else coder.identity,
+        "data": identity(*arrays),
+        "classes": data.classes,
+        "prompt": data.prompt.model_dump_json(),
+        "device": device,
+    }
+
+
+# ---- stage 1 ----------------------------------------------------------------------------------------------------
+
+
+def learn_codes(
+    data: TaskData, config: ModelConfig, *, device: str | None = None, checkpoint: Path | None = None
+) -> SlotCoder:
+    """Stage 1: learn codes from all training records; the several processes of one job share what the first learns."""
+    settings, training = config.tokenizer_config, data.training
+    assert data.layout is not None, "codes need slots"
+    rows = _sample(len(training.slots_ND), settings.max_rows, settings.seed)
+    x_ND, groups_N, labels_N = training.slots_ND, training.groups_N, training.record_labels_N
+    if rows is not None:
+        x_ND = x_ND[rows]
+        groups_N, labels_N = (None if of_N is None else of_N[rows] for of_N in (groups_N, labels_N))
+    # task-aware codes stop on what they say about the label, which is measured on a part that the coder holds out
+    validation_ND = None if config.task_aware else data.validation.slots_ND
+    depends_on = {
+        "data": identity(x_ND, groups_N, labels_N, validation_ND),
+        "slots": data.layout.slots,
+        "settings": settings.model_dump_json(),
+        "task_aware": config.task_aware,
+        "device": device,
+    }
+    work = stage_folder(checkpoint, "codes", depends_on)
+    kind = "task-aware codes" if config.task_aware else "codes"
+    what = f"stage 1 of 4: learning {kind} of {len(x_ND):,} records: {data.layout.width} slots become "
+
+    def make() -> SlotCoder:
+        return SlotCoder(settings, device=device).fit(
+            x_ND,
+            data.layout,  # type: ignore[arg-type]
+            labels_N=labels_N if config.task_aware else None,
+            groups_N=groups_N,
+            validation_ND=validation_ND,
+            checkpoint=work / "tokenizer.checkpoint" if work else None,
+        )
+
+    def save(coder: SlotCoder, folder: Path) -> None:
+        with replacing_folder(folder, ours=_is_coder) as temporary:
+            save_coder(coder, temporary)
+
+    with stage("codes", f"{what}{settings.levels} of {settings.entries}", loops=2 if config.task_aware else 1):
+        return first_process_makes(
+            make,
+            work / "coder" if work else None,
+            is_made=_is_coder,
+            save=save,
+            load=lambda folder: load_coder(folder, device=device),
+            cpu=device == "cpu",
+        )
+
+
+def _is_coder(folder: Path) -> bool:
+    return (folder / "network.safetensors").is_file()
+
+
+def _sample(count: int, most: int, seed: int) -> NDArray[np.int64] | None:
+    """A uniform sample of the records of a table that has more than `most`."""
+    if count <= most:
+        return None
+    return np.sort(np.argpartition(np.random.default_rng(seed).random(count), most)[:most])
+
+
+# ---- stage 2 ----------------------------------------------------------------------------------------------------
+
+
+def open_classifier(
+    data: TaskData, config: ModelConfig, backbone: Backbone, coder: SlotCoder, codes_NK: NDArray[Any]
+) -> Classifier:
+    """A backbone that has tokens for the codes."""
+    assert data.phrases is not None, "codes need words"
+    return Classifier.open(
+        backbone,
+        CodeVocabulary.of(data.phrases.record, levels=coder.config.levels, entries=coder.config.entries),
+        coder.network.quantiser.codebooks_KCd.detach().cpu().numpy(),
+        start=config.start,
+        seed=config.seed,
+        words=(data.phrases, data.training.slots_ND[:WORDS_FROM], codes_NK[:WORDS_FROM]),
+    )
+
+
+def align(
+    data: TaskData,
+    config: ModelConfig,
+    classifier: Classifier,
+    coder: SlotCoder,
+    codes_NK: NDArray[Any],
+    *,
+    checkpoint: Path | None = None,
+) -> tuple[History, Alignment | None]:
+    """Stage 2: align codes and words, where the config asks for it, and measure the result on held-out records."""
+    settings = config.align_config(len(data.training.sequences), classifier.backbone.device.type)
+    if settings is None:
+        skipped = "alignment skipped (helps with few labels, needs a GPU); force it with `align: default`"
+        with stage("align", f"stage 2 of 4: {skipped}"):
+            return History(), None
+    assert data.phrases is not None, "codes need words"
+    x_ND, held_ND = data.training.slots_ND, data.validation.slots_ND
+    depends_on = {
+        "codes": coder.identity,
+        "records": identity(x_ND, held_ND),
+        "words": data.phrases.to_dict(),
+        "backbone": (config.backbone, config.kept_layers, config.start, config.seed),
+        "settings": settings.model_dump_json(),
+        "device": classifier.backbone.device,
+    }
+    work = stage_folder(checkpoint, "align", depends_on)
+    finished = work / "aligned.pt" if work else None
+    with stage("align", f"stage 2 of 4: aligning codes and words on {len(x_ND):,} records", loops=2):
+        if (restored := classifier.restore(finished)) is not None:
+            return restored
+        history = classifier.align(
+            data.phrases, x_ND, codes_NK, settings, checkpoint=work / "align.checkpoint" if work else None
+        )
+        chosen = np.sort(np.random.default_rng(config.seed).permutation(len(held_ND))[:MEASURED])
+        held_ND = held_ND[chosen]
+        alignment = classifier.measure_alignment(data.phrases, held_ND, coder.encode(held_ND), coder, beam=BEAMS)
+        classifier.keep(finished, history, alignment)
+    return history, alignment
+
+
+# ---- stage 3 ----------------------------------------------------------------------------------------------------
+
+
+def tune(
+    data: TaskData,
+    config: ModelConfig,
+    classifier: Classifier,
+    coder: SlotCoder | None,
+    training: Sequences,
+    validation: Sequences,
+    work: Path | None,
+) -> History:
+    """Stage 3: learn to answer; the weights that do best on the validation sequences stay."""
+    labels_S, copies = data.training.labels_S, config.masked_copies if coder is not None else 0
+    if coder is not None and copies:
+        slots = data.training.with_values(data.training.slots_ND)
+        training = with_masked_copies(slots, training.codes_NK, coder.encode, copies, config.seed)
+        labels_S = np.tile(labels_S, 1 + copies)
+    backbone, settings = classifier.backbone, config.tune_config
+    millions = backbone.model.num_parameters() / 1e6
+    steps = settings.total_steps(len(labels_S))
+    title = (
+        f"stage 3 of 4: fine-tuning {backbone.name} ({millions:.0f} M parameters) on "
+        f"{len(data.training.sequences):,} sequences, at most {steps:,} steps"
+    )
+    with stage("tune", title):
+        return classifier.tune(
+            data.prompt,
+            data.classes,
+            training,
+            labels_S,
+            validation if len(validation) else None,
+            data.validation.labels_S,
+            settings,
+            checkpoint=work / "tune.checkpoint" if work else None,
+            finished=work / "tuned.pt" if work else None,
+        )
+
+
+def calibrate(fitted: Fitted, validation: Sequences, labels_S: NDArray[np.int64]) -> Fitted:
+    """Temperature and decision threshold from the validation sequences, as the language model reads them."""
+    if not len(validation):
+        return fitted
+    logits_SQ = fitted.classifier.logits(validation)
+    fitted = replace(fitted, calibration=Calibration.fit(logits_SQ, labels_S, positive=fitted.positive))
+    return replace(fitted, validation=fitted.evaluate_read(validation, labels_S))
+
+
+# ---- stage 4 ----------------------------------------------------------------------------------------------------
+
+
+def learn_to_explain(data: TaskData, fitted: Fitted, work: Path | None = None) -> Explainer:
+    """Stage 4: learn which slots the answers depend on, from the training sequences and the model's own answers."""
+    settings, coder = fitted.config.rationale_config, fitted.coder
+    assert settings is not None and coder is not None, "the config leaves explanations out"
+    folder = stage_folder(work, "explain", {"settings": settings.model_dump_json()})
+    path = folder / "rationale.safetensors" if folder else None
+    title = f"stage 4 of 4: learning to explain the answers to {len(data.training.sequences):,} sequences"
+    with stage("explain", title, loops=4 + 3 * settings.rounds):
+        if path is not None and path.is_file():
+            return load_explainer(coder, path)
+        slots = data.training.with_values(data.training.slots_ND)
+        explainer = Explainer.fit(coder, slots, fitted.masked_model, settings)
+        if path is not None:
+            save_explainer(explainer, path)
+    return explainer

@@ -1,0 +1,229 @@
+"""Tables become the arrays that `pipeline.py` takes: `Preparation` is learned once and saved with the model.
+
+Shapes: N records, D slots, S sequences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from tefm.base.errors import InputError
+from tefm.codes.coder import SlotCoder, class_numbers
+from tefm.codes.tokenizer import RecordTokenizer
+from tefm.pipeline import Part, TaskData
+from tefm.records.grouping import by_entity, by_window
+from tefm.records.layout import Slots
+from tefm.records.phrases import phrases_of
+from tefm.records.prompt_context import gap_words, last_texts
+from tefm.records.readers.table import Table, open_table
+from tefm.records.schema import Schema
+from tefm.records.sequences import Sequences
+from tefm.records.serialise import serialise
+from tefm.records.splitting import balance, check_label
+from tefm.records.vectorise import Vectoriser
+from tefm.records.words import text_of
+from tefm.task import ModelConfig
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """How a model sees tables: which rows make a sequence, and what each record becomes."""
+
+    schema: Schema
+    config: ModelConfig
+    #: None for the text baseline
+    vectoriser: Vectoriser | None
+    #: whether the prompt says how much time passed between two records
+    gaps: bool = False
+
+    # ---- sequences --------------------------------------------------------------------------------------------
+
+    def sequences(
+        self, frame: pl.DataFrame, *, labelled: bool = True, whole: bool = True, file: str | None = None
+    ) -> Sequences:
+        """The sequences of a table; `whole` leaves out a last window that is too short."""
+        return sequences_of(frame, self.schema, self.config, labelled=labelled, whole=whole, file=file)
+
+    def to_predict(self, table: Any) -> tuple[pl.DataFrame, Sequences]:
+        """A table and its sequences; labels are neither needed nor read."""
+        opened = open_table(table)
+        frame = opened.frame()
+        if not frame.height:
+            raise InputError("the table has no rows", file=opened.name, remedy="give a table with records")
+        return frame, self.sequences(frame, labelled=False, whole=False, file=opened.name)
+
+    def to_evaluate(self, table: Any, classes: Sequence[str]) -> tuple[pl.DataFrame, Sequences, int]:
+        """A table, its labelled sequences, and how many have no label; a class that `classes` lacks is refused."""
+        opened = open_table(table)
+        frame = opened.frame()
+        everything = self.sequences(frame, file=opened.name)
+        sequences = everything.select(chosen(everything, self.config, test=True))
+        unknown = sorted({str(label) for label in np.asarray(sequences.labels) if label not in classes})
+        if unknown:
+            raise InputError(
+                "the table has a class that the model does not know",
+                file=opened.name,
+                column=self.schema.label,
+                value=unknown[0],
+                remedy=f"the model knows {', '.join(classes)}: leave these records out, or fit on all classes",
+            )
+        if not len(sequences):
+            raise InputError(
+                "no sequence of this table has a label",
+                file=opened.name,
+                column=self.schema.label,
+                remedy="fill it in, or predict without it",
+            )
+        return frame, sequences, int((~everything.labelled).sum())
+
+    # ---- what a model reads -----------------------------------------------------------------------------------
+
+    def slots(self, frame: pl.DataFrame, sequences: Sequences) -> Sequences:
+        """Sequences with the slots of their records and what the prompt says beside them; as text for the baseline."""
+        if self.vectoriser is None:
+            return self.context(frame, sequences)
+        records = open_table(frame[sequences.rows], name=sequences.file)
+        return self.context(frame, sequences).with_values(self.vectoriser.transform(records))
+
+    def context(self, frame: pl.DataFrame, sequences: Sequences) -> Sequences:
+        """Sequences of rows with the texts that go into their prompts."""
+        if self.vectoriser is None:
+            return replace(sequences, texts=serialise(frame, self.schema, sequences, "compact"))
+        gaps = gap_words(frame, self.schema, sequences) if self.gaps else None
+        return replace(sequences, texts=last_texts(frame, self.schema, sequences), gaps=gaps)
+
+    def tokenizer(self, coder: SlotCoder) -> RecordTokenizer:
+        """The first stage as a tokenizer of tables."""
+        assert self.vectoriser is not None, "text has no codes"
+        return RecordTokenizer.of(self.vectoriser, coder)
+
+    # ---- in words ---------------------------------------------------------------------------------------------
+
+    @property
+    def sequence_noun(self) -> str:
+        """What a sequence is called."""
+        return "segment" if self.config.window else self.schema.entity or self.schema.record
+
+    @property
+    def one_sequence(self) -> str:
+        """What a sequence is made of."""
+        schema, window = self.schema, self.config.window
+        if window:
+            return f"{window} consecutive {schema.record}s"
+        return f"the {schema.record}s of one {schema.entity}" if schema.entity else f"one {schema.record}"
+
+    @property
+    def title(self) -> str:
+        """What is predicted from what."""
+        return f"{self.schema.label} from {self.one_sequence}"
+
+
+def sequences_of(
+    frame: pl.DataFrame,
+    schema: Schema,
+    config: ModelConfig,
+    *,
+    labelled: bool = True,
+    whole: bool = True,
+    file: str | None = None,
+) -> Sequences:
+    """The sequences of a table: windows, or the records of each entity."""
+    schema = schema if labelled else schema.model_copy(update={"label": None})
+    if config.window is not None:
+        return by_window(frame, schema, config.window, drop_last=whole, background=config.background, file=file)
+    return by_entity(frame, schema, background=config.background, file=file)
+
+
+def chosen(sequences: Sequences, config: ModelConfig, *, test: bool = False) -> NDArray[np.int64]:
+    """Which sequences of a part are used: the labelled ones, balanced as the config says."""
+    labelled = np.flatnonzero(sequences.labelled)
+    if config.balance == "all" or (config.balance == "train" and not test):
+        return labelled[balance(sequences.select(labelled), seed=config.seed)]
+    return labelled
+
+
+def class_numbers_of(sequences: Sequences, classes: Sequence[str]) -> NDArray[np.int64]:
+    """The class numbers of labelled sequences."""
+    numbers = {name: number for number, name in enumerate(classes)}
+    return np.array([numbers[label] for label in np.asarray(sequences.labels)], dtype=np.int64)
+
+
+# ---- from a table to the data of a fit ----------------------------------------------------------------------------
+
+
+def prepare(
+    training: Table,
+    validation: Table,
+    schema: Schema,
+    config: ModelConfig,
+    *,
+    vectoriser: Vectoriser | None = None,
+) -> tuple[Preparation, TaskData]:
+    """Vectorise both tables, once, and find the labelled sequences in them.
+
+    `vectoriser` is one that was learned before; without it, one is learned from the training table.
+    """
+    frames = {"training": training.frame(), "validation": validation.frame()}
+    rows = {
+        name: sequences_of(frames[name], schema, config, file=table.name)
+        for name, table in (("training", training), ("validation", validation))
+    }
+    check_label(rows["training"].labels, column=schema.label, file=training.name)
+    used = {name: found.select(chosen(found, config)) for name, found in rows.items()}
+    classes, labels_S = class_numbers(np.asarray(used["training"].labels))
+    # a class without training sequences is not validated on
+    used["validation"] = used["validation"].select(np.isin(np.asarray(used["validation"].labels), classes))
+    counts = np.bincount(labels_S, minlength=len(classes)).tolist()
+    positive = config.positive_number(classes, counts)
+    prompt = config.prompt_for(classes, positive, schema)
+    if config.inputs == "codes" and vectoriser is None:
+        records = open_table(frames["training"][np.sort(rows["training"].rows)], name=training.name)
+        vectoriser = Vectoriser.fit(records, schema, seed=config.tokenizer_config.seed)
+    preparation = Preparation(schema, config, vectoriser if config.inputs == "codes" else None, prompt.gaps)
+    labels = {"training": labels_S, "validation": class_numbers_of(used["validation"], classes)}
+    parts = {
+        name: _part(preparation, frames[name], rows[name], used[name], labels[name])
+        for name in ("training", "validation")
+    }
+    return preparation, TaskData(
+        parts["training"],
+        parts["validation"],
+        classes,
+        positive,
+        prompt,
+        layout=vectoriser.layout if preparation.vectoriser and vectoriser else None,
+        phrases=phrases_of(vectoriser) if preparation.vectoriser and vectoriser else None,
+    )
+
+
+def _part(
+    preparation: Preparation,
+    frame: pl.DataFrame,
+    everything: Sequences,
+    used: Sequences,
+    labels_S: NDArray[np.int64],
+) -> Part:
+    """All records of a part as slots, in the order of the table, and the used sequences among them."""
+    sequences = preparation.context(frame, used)
+    if preparation.vectoriser is None:
+        return Part(sequences, labels_S)
+    schema = preparation.schema
+    rows = np.sort(everything.rows)
+    records = frame[rows]
+    x_ND: Slots = preparation.vectoriser.transform(open_table(records, name=everything.file))
+    groups_N = None
+    if schema.entity is not None:
+        groups_N = text_of(records[schema.entity], schema.missing_words).to_numpy().astype(str)
+    return Part(
+        sequences.with_values(np.searchsorted(rows, used.rows)),
+        labels_S,
+        x_ND,
+        record_labels_N=text_of(records[str(schema.label)], schema.missing_words).to_numpy(),
+        groups_N=groups_N,
+    )

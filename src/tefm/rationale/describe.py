@@ -1,0 +1,88 @@
+"""From arrays to words: the records of one rationale.
+
+Shapes: N records of one sequence, D slots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tefm.rationale.parts import Bar, KeptStatement, RationaleRecord
+
+if TYPE_CHECKING:  # a stored rationale is shown without the libraries that read tables
+    from tefm.rationale.masked_model import Keep
+    from tefm.records.layout import Slots
+    from tefm.records.vectorise import Vectoriser
+
+
+def describe_records(
+    vectoriser: Vectoriser,
+    x_ND: Slots,
+    keep_ND: Keep,
+    scores_ND: NDArray[np.floating[Any]],
+    *,
+    codes: Sequence[str],
+    decoded_ND: Slots,
+    labels: Sequence[str | None] | None,
+    bars: int,
+) -> tuple[RationaleRecord, ...]:
+    """The records in words; the arguments are those of `describe_rationale`."""
+    from tefm.records.describe import statements
+
+    weight_ND = weights(scores_ND, x_ND > 0)
+
+    def record(i: int) -> RationaleRecord:
+        selected = statements(vectoriser, np.where(keep_ND[i], x_ND[i], 0))
+        decoded = {
+            statement.field: statement.words
+            for statement in statements(vectoriser, np.where(keep_ND[i], decoded_ND[i], 0))
+        }
+        return RationaleRecord(
+            number=i + 1,
+            label=labels[i] if labels is not None else None,
+            codes=codes[i],
+            statements=tuple(
+                KeptStatement(s.field, s.group, s.words, s.slots, float(weight_ND[i, list(s.slots)].max()))
+                for s in selected
+            ),
+            decoded=tuple(decoded.get(statement.field, "") for statement in selected),
+            bars=_bars(vectoriser, x_ND[i], weight_ND[i], keep_ND[i], bars),
+        )
+
+    return tuple(record(i) for i in range(len(x_ND)))
+
+
+def weights(scores_ND: NDArray[np.floating[Any]], present_ND: Keep) -> NDArray[np.float64]:
+    """Scores as shares of the highest score of the sequence; if some are negative, the lowest score becomes 0."""
+    scores_ND = scores_ND.astype(np.float64)
+    ranked = scores_ND[present_ND & np.isfinite(scores_ND)]
+    low, high = ranked.min(initial=0.0), ranked.max(initial=-np.inf)
+    if high <= low:  # no slot ranks above another
+        return present_ND.astype(np.float64)
+    weight_ND: NDArray[np.float64] = np.where(present_ND, np.clip((scores_ND - low) / (high - low), 0, 1), 0.0)
+    return weight_ND
+
+
+def _bars(
+    vectoriser: Vectoriser,
+    x_D: Slots,
+    weight_D: NDArray[np.float64],
+    keep_D: Keep,
+    most: int,
+) -> tuple[Bar, ...]:
+    """The highest-ranked slots with a value; selected slots win ties."""
+    from tefm.records.describe import statements
+
+    present = np.flatnonzero(x_D)
+    order = present[np.lexsort((~keep_D[present], -weight_D[present]))][:most]
+
+    def words(slot: int) -> str:
+        only_D = np.zeros_like(x_D)
+        only_D[slot] = x_D[slot]
+        return statements(vectoriser, only_D)[0].words
+
+    return tuple(Bar(words(slot), float(weight_D[slot]), bool(keep_D[slot])) for slot in order.tolist())

@@ -1,0 +1,122 @@
+"""The columns that a schema's fields are read from, one batch of the table at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from tefm.base.errors import InputError
+from tefm.records.readers.table import Table, open_table
+from tefm.records.schema import Field, Schema, Side
+from tefm.records.words import Words, concatenated, numbers_of, split_strings, text_of, word_ids, words_of
+
+#: A batch has at most this many records.
+BATCH_ROWS = 1 << 17
+
+
+@dataclass
+class Columns:
+    """One batch of a table with its side tables, accessed by field."""
+
+    frame: pl.DataFrame
+    schema: Schema
+    file: str
+    #: the columns that each field is read from
+    sources: dict[str, tuple[str, ...]]
+    #: the words that mean "missing" in each field
+    missing: dict[str, frozenset[str]]
+    sides: dict[str, pl.DataFrame]
+
+    @property
+    def height(self) -> int:
+        return self.frame.height
+
+    def numbers(self, f: Field) -> NDArray[np.float64]:
+        return numbers_of(self._series(f)[0], f, self.missing[f.name], file=self.file)
+
+    def word_ids(self, f: Field) -> tuple[NDArray[np.int64], list[str | None]]:
+        """The word of each record, as its index in a list of words."""
+        return word_ids(self._series(f)[0], self.missing[f.name])
+
+    def words(self, f: Field) -> Words:
+        """The words of a set: of one column, a list, a delimited string, several columns or a side table."""
+        columns = self._series(f)
+        if f.name in self.sides:
+            keys = pl.DataFrame({"key": text_of(columns[0], self.schema.missing_words)})
+            columns = [keys.join(self.sides[f.name], on="key", how="left", maintain_order="left")["values"]]
+        if f.delimiter is not None:
+            columns = [c if isinstance(c.dtype, pl.List) else split_strings(c, f.delimiter) for c in columns]
+        words = [words_of(column, self.missing[f.name]) for column in columns]
+        return words[0] if len(words) == 1 else concatenated(words)
+
+    def _series(self, f: Field) -> list[pl.Series]:
+        columns = [self.frame[name] for name in self.sources[f.name]]
+        for column in columns:
+            if isinstance(column.dtype, pl.List) and (f.kind != "set" or column.dtype.inner.is_nested()):
+                raise InputError(
+                    f"field {f.name!r} is a {f.kind}, but the column contains {column.dtype}",
+                    file=self.file,
+                    column=column.name,
+                    remedy="one list of values per record is a `set`; flatten lists of lists first",
+                )
+        return columns
+
+
+def _read_from(f: Field, columns: Container[str]) -> tuple[str, ...]:
+    """The columns of a table that a field is read from.
+
+    A column with the field's own name replaces a side table (a loader has joined it) and missing columns (a decoded
+    table has one column per field).
+    """
+    own = f.name in columns and (f.side is not None or any(name not in columns for name in f.source))
+    return (f.name,) if own else f.source
+
+
+def needed_columns(table: Table, schema: Schema) -> tuple[str, ...]:
+    """The columns to read; if some are missing, an error that shows the difference."""
+    present = frozenset(table.columns)
+    needed = list(dict.fromkeys(name for f in schema.fields for name in _read_from(f, present)))
+    missing = [name for name in needed if name not in present]
+    if missing:
+        in_schema = {*needed, schema.entity, schema.time, schema.label, *schema.text, *schema.ignore}
+        extra = [name for name in table.columns if name not in in_schema]
+        lines = [f"  − {name}  (in the schema, not in the table)" for name in missing[:20]]
+        lines += [f"  + {name}  (in the table, not in the schema)" for name in extra[:20]]
+        raise InputError(
+            f"{len(missing)} of {len(needed)} columns are missing\n" + "\n".join(lines),
+            file=table.name,
+            column=missing[0],
+            remedy="rename the columns, or edit the schema (`tefm inspect TABLE` writes one)",
+        )
+    return tuple(needed)
+
+
+def columns_of(table: Table, schema: Schema, extra: Sequence[str] = (), rows: int = BATCH_ROWS) -> Iterator[Columns]:
+    """The table in batches; `extra` columns are read in addition to those of the fields."""
+    needed = needed_columns(table, schema)
+    present = frozenset(table.columns)
+    sources = {f.name: _read_from(f, present) for f in schema.fields}
+    common = schema.missing_words
+    missing = {f.name: common | {word.strip().lower() for word in f.absent} for f in schema.fields}
+    sides = {f.name: _side_lists(f.side, schema) for f in schema.fields if f.side and f.name not in present}
+    for frame in table.batches([*needed, *extra], rows):
+        yield Columns(frame, schema, table.name, sources, missing, sides)
+
+
+def _side_lists(side: Side, schema: Schema) -> pl.DataFrame:
+    """A long side table as one list of values per key."""
+    long = open_table(side.table).frame([side.key, side.value])
+    texts = {"key": text_of(long[side.key], schema.missing_words), "values": text_of(long[side.value], ())}
+    return pl.DataFrame(texts).drop_nulls().group_by("key", maintain_order=True).agg("values")
+
+
+def value_names(field: Field) -> dict[str, str]:
+    """The readable names of a field's values, from the schema and its lookup table."""
+    if field.lookup is None:
+        return field.names
+    table = open_table(field.lookup.table).frame([field.lookup.key, field.lookup.name]).cast(pl.String).drop_nulls()
+    return {key.strip(): name.strip() for key, name in table.rows()} | field.names

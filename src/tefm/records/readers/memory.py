@@ -1,0 +1,80 @@
+"""Tables in memory: polars, pandas and Arrow."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+from polars.exceptions import PolarsError
+
+from tefm.base.errors import InputError
+from tefm.records.readers.arrow import check_schema, from_arrow
+from tefm.records.readers.source import Source, first_line, from_frame, refuse_duplicates
+
+#: What error messages call such a table.
+MEMORY = "table in memory"
+
+
+def open_memory(data: Any) -> Source:
+    """A polars frame (lazy or not), a pandas frame, or an Arrow table or batch."""
+    if isinstance(data, pl.DataFrame):
+        for column, dtype in data.schema.items():
+            if dtype == pl.Object:
+                raise InputError(
+                    "a column of Python objects cannot be read", file=MEMORY, column=column, remedy="cast it to text"
+                )
+        return from_frame(data, MEMORY)
+    if isinstance(data, pl.LazyFrame):
+        return _open_lazy(data)
+    if isinstance(data, pa.Table | pa.RecordBatch):
+        check_schema(data.schema, MEMORY)
+        return from_frame(from_arrow(data, MEMORY), MEMORY)
+    # pandas is an optional dependency: whoever passes such a frame has imported it
+    pandas = sys.modules.get("pandas")
+    if pandas is not None and isinstance(data, pandas.DataFrame):
+        return from_frame(_from_pandas(data), MEMORY)
+    raise InputError(
+        f"a {type(data).__name__} is not a table",
+        remedy="give a path, a folder or glob of Parquet files, or a polars, pandas or Arrow table",
+    )
+
+
+def _open_lazy(lazy: pl.LazyFrame) -> Source:
+    def read(columns: list[str], rows: int) -> Iterator[pl.DataFrame]:
+        try:
+            yield lazy.select(columns).collect()
+        except (PolarsError, OSError) as error:
+            raise _bad_lazy(error) from error
+
+    try:
+        return Source(MEMORY, lazy.collect_schema().to_frame(), read)
+    except (PolarsError, OSError) as error:
+        raise _bad_lazy(error) from error
+
+
+def _bad_lazy(error: Exception) -> InputError:
+    return InputError(f"the lazy frame cannot be computed: {first_line(error)}", file=MEMORY)
+
+
+def _from_pandas(frame: Any) -> pl.DataFrame:
+    """The columns of a pandas frame, without its index."""
+    names = [str(name) for name in frame.columns]
+    refuse_duplicates(names, MEMORY)
+    columns = [_arrow_column(frame.iloc[:, position]) for position in range(len(names))]
+    return from_arrow(pa.table(columns, names=names), MEMORY)
+
+
+def _arrow_column(series: Any) -> pa.Array | pa.ChunkedArray:
+    """A pandas column for Arrow; values that Arrow has no type for (mixed types, periods) become text."""
+    try:
+        column = pa.array(series, from_pandas=True)
+        if not isinstance(column.type, pa.BaseExtensionType):
+            return column
+    except (pa.ArrowException, OverflowError, TypeError):
+        pass
+    present = series.notna()
+    texts = [str(value) if is_present else None for value, is_present in zip(series, present, strict=True)]
+    return pa.array(texts, pa.string())

@@ -1,0 +1,312 @@
+"""The figures on the pages are those of the stored results.
+
+A comment right above a table, a paragraph or a list item says where its figures come from. Above a table it names the
+file under `results/` and what all cells have in common; a cell adds the first cell of its line and its header:
+
+    <!-- figures: prediction; Diabetes130 -->
+
+Above text it has one line per figure, in the order of the text. `lowest`, `highest` and `split 12` pick from the
+splits, `paper` is the published figure, and `not stored` is for what was measured by hand, which the text must say:
+
+    <!-- figures
+    0.902 ± 0.015 = prediction; SmolLM2-135M (6 blocks) on task-aware codes; AUROC
+    31 times = benchmarks/throughput; rows.0.ratio
+    0.916 = not stored
+    -->
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tefm.bench.table import Figure, Table
+
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "results"
+#: Pages that people write; the others under docs/results are generated.
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "docs" / "results" / "index.md"]
+GENERATED = {
+    **{path: ROOT / "docs" / "results" / f"{path.stem}.md" for path in sorted(RESULTS.glob("*.json"))},
+    RESULTS / "fresh" / "supervision.json": ROOT / "docs" / "results" / "fresh.md",
+}
+
+FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
+FIGURES = re.compile(r"<!-- figures(?P<table>:[^\n]*?)?(?P<lines>\n.*?)?\s*-->\n(?P<rest>.*)", re.DOTALL)
+NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
+#: A decimal number, but not that of a name such as TinyLlama-1.1B.
+DECIMAL = re.compile(r"(?<![\w.])(?<!\w-)\d+\.\d+(?!\w)")
+#: What must have a source: a mean with its spread, or three digits and more.
+CLAIM = re.compile(r"±\s+\d|\d\.\d{3}")
+#: How a text says that a figure is in no stored result. † is explained on the page, and needs no comment.
+NOT_STORED = ("by hand", "†")
+
+
+class FigureError(AssertionError):
+    """A figure of a page that the stored results do not have."""
+
+
+# ---- what is stored -------------------------------------------------------------------------------------------------
+
+
+@cache
+def stored_table(name: str) -> Table:
+    return Table.load(RESULTS / f"{name}.json")
+
+
+def stored(parts: list[str]) -> Figure:
+    """The stored figure that a reference names."""
+    name, *rest = parts
+    if name.startswith("benchmarks/"):
+        value = json.loads((ROOT / "benchmarks" / "results" / f"{name[11:]}.json").read_text(encoding="utf-8"))
+        for step in rest[0].split("."):
+            value = value[int(step)] if isinstance(value, list) else value[step]
+        return Figure((value,))
+    table = stored_table(name)
+    columns = [c for part in rest for c in table.columns if part in (c.name, c.title)]
+    picks = [part for part in rest if part in ("lowest", "highest", "paper") or part.startswith("split ")]
+    keys = {part for part in rest if part not in picks and part not in {n for c in columns for n in (c.name, c.title)}}
+    rows = [row for row in table.rows if keys <= set(row.keys.values())]
+    if len(columns) != 1 or len(rows) != 1:
+        raise FigureError(f"{'; '.join(parts)}: {len(rows)} rows and {len(columns)} columns in {name}.json")
+    column = columns[0].name
+    if picks == ["paper"]:
+        return Figure((rows[0].published[column],))
+    if column not in rows[0].figures:
+        raise FigureError(f"{'; '.join(parts)}: {name}.json has no such figure")
+    values = rows[0].figures[column].values
+    if not picks:
+        return Figure(values)
+    if picks[0].startswith("split "):
+        return Figure((values[table.made["splits"].index(int(picks[0][6:]))],))
+    return Figure((min(values) if picks == ["lowest"] else max(values),))
+
+
+def check(text: str, parts: list[str]) -> None:
+    """Does a text, such as `0.902 ± 0.015` or `31 times`, say what is stored? With as many digits as it has."""
+    figure, percent = stored(parts), "%" in text
+    numbers = NUMBER.findall(text)
+    expected = [figure.mean, figure.sd] if "±" in text else [figure.mean]
+    if len(numbers) < len(expected):
+        raise FigureError(f"{text!r} holds no figure")
+    for said, value in zip(numbers, expected, strict=False):
+        digits = len(said.partition(".")[2])
+        right = f"{value * (100 if percent else 1):.{digits}f}"
+        if said.replace(",", "") != right:
+            raise FigureError(f"{text!r} should be {right}: {'; '.join(parts)}")
+
+
+# ---- what a page says -----------------------------------------------------------------------------------------------
+
+
+def block_of(text: str) -> str:
+    """The table, paragraph or list item that a text begins with."""
+    lines = text.splitlines()
+    for number, line in enumerate(lines):
+        if number and (not line.strip() or line.lstrip().startswith(("- ", "<!--", "#", "```"))):
+            return "\n".join(lines[:number])
+    return text
+
+
+def blocks(page: str) -> Iterator[tuple[str | None, str]]:
+    """Each block of a page with the comment about figures above it, code left out."""
+    page = FENCE.sub("", page)
+    place = 0
+    while place < len(page):
+        comment = COMMENT.match(page, place)
+        about = None
+        if comment:
+            about = comment.group() if comment.group().startswith("<!-- figures") else None
+            place = comment.end() + 1
+        block = block_of(page[place:])
+        yield about, block
+        place += len(block) + 1
+
+
+def plain(text: str) -> str:
+    """A text without emphasis, code, and the targets of links, on one line."""
+    text = re.sub(r"`[^`]*`|\]\([^)]*\)", " ", text)
+    return " ".join(text.replace("*", "").replace("[", " ").split())
+
+
+def check_table(common: str, block: str) -> int:
+    lines = [[plain(cell) for cell in line.strip().strip("|").split("|")] for line in block.splitlines()]
+    header, _, *rows = lines
+    checked = 0
+    for label, *cells in rows:
+        for title, cell in zip(header[1:], cells, strict=True):
+            if NUMBER.search(cell):
+                check(cell, [*common.split("; "), label, title])
+                checked += 1
+    return checked
+
+
+def check_text(references: list[str], block: str) -> int:
+    text, place = plain(block), 0
+    rest = text
+    for line in references:
+        said, _, source = (part.strip() for part in line.partition(" = "))
+        found = re.compile(rf"(?<![\d.,]){re.escape(said)}(?!\d|[.,]\d)").search(text, place)
+        if not found:
+            raise FigureError(f"{said!r} is not in the text below its reference, or not in this order")
+        place = found.end()
+        rest = rest[: found.start()] + " " * (found.end() - found.start()) + rest[found.end() :]
+        if source != "not stored":
+            check(said, source.split("; "))
+        elif not any(word in text for word in NOT_STORED):
+            raise FigureError(f"{said!r} is in no stored result, and the text does not say so")
+    left = DECIMAL.findall(rest)
+    if left:
+        raise FigureError(f"figures without a reference: {left}")
+    return len(references)
+
+
+def check_page(page: str) -> int:
+    """How many figures of a page were compared; the first wrong one is an error."""
+    checked = 0
+    for about, block in blocks(page):
+        if about is None:
+            if CLAIM.search(plain(block)) and "†" not in block:
+                raise FigureError(f"figures without a source: {block.strip()[:200]}")
+            continue
+        parsed = FIGURES.match(f"{about}\n{block}")
+        assert parsed, about
+        if parsed["table"]:
+            checked += check_table(parsed["table"].removeprefix(":").strip(), block)
+        else:
+            checked += check_text([line for line in parsed["lines"].splitlines() if line.strip()], block)
+    return checked
+
+
+# ---- the tests ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_figures_are_the_stored_ones(page: Path) -> None:
+    check_page(page.read_text(encoding="utf-8"))
+
+
+def test_enough_figures_are_compared() -> None:
+    assert check_page((ROOT / "README.md").read_text(encoding="utf-8")) > 60
+    assert check_page((ROOT / "docs" / "results" / "index.md").read_text(encoding="utf-8")) > 40
+
+
+@pytest.mark.parametrize("path", list(GENERATED), ids=lambda path: str(path.relative_to(ROOT)))
+def test_pages_are_generated_from_the_stored_results(path: Path, tmp_path: Path) -> None:
+    table = Table.load(path)
+    assert GENERATED[path].read_text(encoding="utf-8") == table.page()
+    table.save(tmp_path / "again.json")
+    assert path.read_text(encoding="utf-8") == (tmp_path / "again.json").read_text(encoding="utf-8")
+
+
+def test_every_generated_page_has_its_result() -> None:
+    written = set((ROOT / "docs" / "results").glob("*.md")) - {ROOT / "docs" / "results" / "index.md"}
+    assert written == set(GENERATED.values())
+
+
+# ---- the checker finds what it is for -------------------------------------------------------------------------------
+
+LIGHTGBM = "prediction; LightGBM on slots; AUROC"
+XGBOOST = "prediction; XGBoost on slots; AUROC"
+
+
+def said(reference: str) -> str:
+    return stored(reference.split("; ")).said(3)
+
+
+def a_table(first: str, second: str) -> str:
+    return (
+        "<!-- figures: prediction; Diabetes130 -->\n| | AUROC |\n| --- | --- |\n"
+        f"| LightGBM on slots | **{first}** |\n| XGBoost on slots | {second} |\n"
+    )
+
+
+def a_text(first: str, second: str, body: str) -> str:
+    return f"<!-- figures\n{first} = {LIGHTGBM}\n{second} = {XGBOOST}\n-->\n{body}\n"
+
+
+def other_digit(text: str, place: int) -> str:
+    return text[:place] + str((int(text[place]) + 1) % 10) + text[place + 1 :]
+
+
+def test_right_figures_pass() -> None:
+    ours, theirs = said(LIGHTGBM), said(XGBOOST)
+    assert ours != theirs
+    assert check_page(a_table(ours, theirs)) == 2
+    assert check_page(a_text(ours, theirs, f"LightGBM scores {ours},\nXGBoost {theirs}.")) == 2
+    assert check_page(a_text(ours[:5], theirs[:5], f"- {ours[:5]} and {theirs[:5]}\n- nothing here")) == 2
+
+
+def test_another_digit_is_found() -> None:
+    ours, theirs = said(LIGHTGBM), said(XGBOOST)
+    wrong = other_digit(ours, 4)
+    for page in (
+        a_table(wrong, theirs),
+        a_table(other_digit(ours, -2), theirs),
+        a_text(ours, theirs, f"LightGBM scores {wrong}, XGBoost {theirs}."),
+        a_text(wrong, theirs, f"LightGBM scores {wrong}, XGBoost {theirs}."),
+        a_text(ours, theirs, f"LightGBM scores {ours}, XGBoost {theirs}, a third 0.951."),
+    ):
+        with pytest.raises(FigureError):
+            check_page(page)
+
+
+def test_swapped_figures_are_found() -> None:
+    ours, theirs = said(LIGHTGBM), said(XGBOOST)
+    for page in (
+        a_table(theirs, ours),
+        a_text(ours, theirs, f"LightGBM scores {theirs}, XGBoost {ours}."),
+        a_text(theirs, ours, f"LightGBM scores {theirs}, XGBoost {ours}."),
+    ):
+        with pytest.raises(FigureError):
+            check_page(page)
+
+
+def test_any_other_digit_of_the_readme_is_found() -> None:
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    hidden = [found.span() for pattern in (FENCE, COMMENT) for found in pattern.finditer(page)]
+    places = [
+        found.end() - 1
+        for found in re.finditer(r"(?<![\w.])(?<!\w-)\d\.\d{3,}", page)
+        if not any(start <= found.start() < end for start, end in hidden)
+    ]
+    assert len(places) > 60
+    for place in places:
+        with pytest.raises(FigureError):
+            check_page(other_digit(page, place))
+
+
+def test_swapped_lines_of_the_readme_are_found() -> None:
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    for one, other in (("XGBoost on slots", "LightGBM on slots"), ("SHAP", "random"), ("unsupervised", "task-aware")):
+        swapped = page.replace(f"\n| {one} |", "\n| @ |").replace(f"\n| {other} |", f"\n| {one} |")
+        assert swapped.count("@") == page.count(f"\n| {one} |") > 0
+        with pytest.raises(FigureError):
+            check_page(swapped.replace("| @ |", f"| {other} |"))
+
+
+def test_a_figure_without_a_source_is_found() -> None:
+    for body in ("AUROC 0.902", "AUROC 0.9 ± 0.1", "<!-- figures\n0.916 = not stored\n-->\nLightGBM scores 0.916."):
+        with pytest.raises(FigureError):
+            check_page(f"# Title\n{body}\n")
+    check_page("<!-- figures\n0.916 = not stored\n-->\nLightGBM scores 0.916 (measured once, by hand).\n")
+    check_page("```\n0.902 ± 0.015\n```\n")
+
+
+def test_a_row_that_is_not_there_is_found() -> None:
+    with pytest.raises(FigureError, match="0 rows"):
+        check_page(a_table(said(LIGHTGBM), said(XGBOOST)).replace("XGBoost", "CatBoost"))
+
+
+def test_splits_percentages_and_published_figures() -> None:
+    check("0.885", ["prediction", "SmolLM2-135M (6 blocks) on task-aware codes", "AUROC", "split 10"])
+    check("6%", ["smallest", "Diabetes130", "ours", "default", "lowest"])
+    check("14%", ["smallest", "Diabetes130", "ours", "default", "highest"])
+    check("0.747", ["rationalization", "all", "5%", "dual fidelity (the paper's)", "accuracy", "paper"])
+    check("31 times", ["benchmarks/throughput", "rows.0.ratio"])

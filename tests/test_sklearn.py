@@ -1,0 +1,142 @@
+"""`TEFM` as scikit-learn knows an estimator, and tables as people have them."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from conftest import QUICK, STAYS, Explained, quick, stays
+from language.miniatures import miniature
+from sklearn.base import clone, is_classifier
+from sklearn.model_selection import GroupKFold, cross_val_score
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from tefm import TEFM, Schema
+from tefm.base.errors import InputError
+
+TABLE = stays(80, seed=1)
+#: One step of everything: what the checks ask is not how well it predicts.
+SMALL: dict[str, Any] = {
+    "codes": {"levels": 1, "entries": 8, "latent": 8, "hidden": 16, "steps": 5},
+    "task_aware": False,
+    "tune": {"steps": 2, "batch": 16},
+    "rationale": "none",
+    "masked_copies": 0,
+}
+#: Where a model of sequences differs from what scikit-learn expects of a model of rows.
+EXCEPTIONS = {
+    "check_classifiers_train": "two steps of training predict nothing; what a fit reaches is tested in test_model.py",
+    "check_n_features_in": "columns are matched by name, so a table is not refused for the number of its columns",
+    "check_n_features_in_after_fitting": "as above: a missing column is named, further ones are ignored",
+    "check_methods_subset_invariance": "float32 sums differ in the last digits with the number of rows in a batch",
+    "check_estimators_empty_data_messages": "the error names the table and the remedy, in other words than expected",
+    "check_fit2d_1sample": "as above",
+    "check_estimator_sparse_array": "sparse arrays are refused; the check looks for other words",
+    "check_estimator_sparse_matrix": "as above",
+}
+
+
+def small() -> TEFM:
+    """A model that scikit-learn's checks can clone: its backbone lies in a folder that outlives the test."""
+    return TEFM(backbone=str(miniature("llama", Path(tempfile.mkdtemp()))), device="cpu", **SMALL)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@parametrize_with_checks([small()], expected_failed_checks=lambda estimator: EXCEPTIONS)
+def test_scikit_learns_own_checks(estimator: TEFM, check: Callable[[TEFM], None]) -> None:
+    check(estimator)
+
+
+def test_a_clone_has_the_same_parameters_and_nothing_learned(fitted: TEFM) -> None:
+    copy = clone(fitted)
+    assert is_classifier(copy)
+    assert copy.get_params().keys() == fitted.get_params().keys()
+    assert copy.codes == fitted.codes and copy.schema == fitted.schema
+    assert not copy.__sklearn_is_fitted__() and fitted.__sklearn_is_fitted__()
+
+
+def test_every_parameter_and_attribute_is_documented(fitted: TEFM) -> None:
+    document = str(TEFM.__doc__)
+    for name in (*TEFM().get_params(), *(name for name in vars(fitted) if name.endswith("_"))):
+        assert f"    {name} : " in document, name
+
+
+def test_cross_validation_keeps_the_records_of_an_entity_together(fitted: TEFM) -> None:
+    """Every fold has whole patients, and its score is their accuracy."""
+    table = stays(90)
+    model = quick(Path(fitted.backbone), STAYS, tokenizer=fitted.tokenizer_, tune=QUICK["tune"], rationale="none")
+    scores = cross_val_score(
+        model,
+        table,
+        table["died"].to_numpy(),
+        groups=table["patient"].to_numpy(),
+        cv=GroupKFold(2),
+        error_score="raise",
+    )
+    assert scores.shape == (2,)
+    assert (scores > 0.8).all()
+
+
+def test_a_score_is_the_accuracy_of_sequences(fitted: TEFM) -> None:
+    accuracy = fitted.evaluate(TABLE, resamples=0).scores.accuracy.value
+    assert fitted.score(TABLE) == accuracy
+    assert fitted.score(TABLE.drop("died"), TABLE["died"].to_numpy()) == accuracy
+    last = TABLE.group_by("patient", maintain_order=True).agg(pl.col("died").sort_by("day").last())["died"]
+    assert accuracy == pytest.approx(np.mean(fitted.predict(TABLE) == last.to_numpy()))
+
+
+def test_labels_may_come_apart_from_the_table(backbones: dict[str, Path], explained: Explained) -> None:
+    table = stays(60)
+    inside = quick(backbones["llama"], rationale="none").fit(table)
+    beside = quick(backbones["llama"], rationale="none").fit(table.drop("died"), table["died"].to_numpy())
+    assert np.array_equal(inside.predict_proba(TABLE), beside.predict_proba(TABLE))
+    explained(InputError, lambda: clone(inside).fit(table, ["yes"]), "1 labels", f"{table.height} rows")
+
+
+def test_numbers_as_classes_come_back_as_numbers(backbones: dict[str, Path]) -> None:
+    table = stays(60)
+    model = quick(backbones["llama"], rationale="none").fit(table.drop("died"), (table["died"] == "yes").to_numpy() * 1)
+    assert model.classes_.tolist() == [0, 1]
+    assert set(model.predict(TABLE).tolist()) <= {0, 1}
+
+
+def test_pandas_in_pandas_out(fitted: TEFM) -> None:
+    predicted = fitted.predict_table(TABLE.to_pandas())
+    assert isinstance(predicted, pd.DataFrame)
+    assert predicted.equals(fitted.predict_table(TABLE).to_pandas())
+    assert np.array_equal(fitted.predict_proba(TABLE.to_pandas()), fitted.predict_proba(TABLE))
+
+
+def test_one_record_as_a_dict_and_several_as_a_list(fitted: TEFM) -> None:
+    records = TABLE.filter(pl.col("patient").is_in(["p3", "p7"])).to_dicts()
+    assert fitted.predict_proba(records).shape == (2, 2)
+    one = fitted.predict_table({**records[0], "patient": "somebody"})
+    assert one["patient"].to_list() == ["somebody"]
+    assert one["records"].to_list() == [1]
+
+
+@pytest.mark.parametrize("name", ["records", "predicted", "p(yes)", "p(no)"])
+def test_identifiers_keep_their_column_whatever_its_name(name: str, fitted: TEFM) -> None:
+    schema = Schema.from_yaml(STAYS.to_yaml().replace("entity: patient", f"entity: '{name}'"))
+    table = TABLE.rename({"patient": name}).with_columns(pl.col(name).str.slice(1).cast(pl.Int64))
+    model = quick(Path(fitted.backbone), schema, tokenizer=fitted.tokenizer_, tune={"steps": 1}, rationale="none")
+    predicted = model.fit(table).predict_table(table)
+    assert predicted[name].to_list() == table[name].unique(maintain_order=True).to_list()  # numbers stay numbers
+    assert len(predicted.columns) == 5
+    assert f"{name}_" in predicted.columns
+
+
+def test_a_notebook_shows_what_a_model_is(fitted: TEFM) -> None:
+    assert repr(TEFM(layers=2)) == "TEFM(layers=2)"
+    page = fitted._repr_html_()
+    assert "died from the stays of one patient" in page
+    assert f"{fitted.figures_['validation']['auroc']['value']:.3f}" in page
+    assert "<script" not in page
+    assert "TEFM" in TEFM()._repr_html_()
