@@ -23,11 +23,12 @@ from tefm.codes.coder import SlotCoder
 from tefm.codes.doctor import findings, use_of_distinct
 from tefm.codes.fidelity import codebook_use, collisions, measure
 from tefm.codes.hierarchy import hierarchy
-from tefm.explain import judge_of, slot_sequences
-from tefm.fit import COUNTED, FEW, compared, count_tokens, judged_sequences, parted, rare, repeated
+from tefm.explain import explainer_of
+from tefm.fit import COUNTED, FEW, compare_with_tabular, count_tokens, parted, rare, repeated, used_sequences
+from tefm.prepare import class_numbers_of
 from tefm.rationale.card import quoted
+from tefm.rationale.faithfulness import faithfulness
 from tefm.rationale.select import by_chance
-from tefm.rationale.verify import faithfulness
 from tefm.records.layout import Slots
 from tefm.records.readers.table import Table, open_table
 from tefm.records.sequences import Sequences
@@ -58,7 +59,7 @@ def source_of(model: TEFM, name: str | None = None, *, query: str | None = None)
                 "this model does not know which table it was fitted on",
                 remedy="name the task file, to use its test part, or a table with labelled sequences",
             )
-        return Task.checked(model.source_)
+        return Task.checked(dict(model.source_))
     return Task.load(name) if name.endswith((".yaml", ".yml")) else open_table(name, query=query)
 
 
@@ -67,48 +68,48 @@ def figures_of(model: TEFM, source: Any) -> Figures:
 
     With a task, tabular models are trained on its training part, for comparison.
     """
+    fitted = model.fitted
     part = _test_part(model, source) if isinstance(source, Task) else _whole_table(model, source)
     frame, sequences = part.frame, part.sequences
-    assert model.schema_ is not None
+    labels_S = class_numbers_of(sequences, fitted.classes)
     note(f"report: predicting {len(sequences):,} sequences")
     started = time.perf_counter()
-    inputs = model.read(frame, sequences)
-    p_SQ = model.calibration_.probabilities(model.reader.logits(inputs, show=True))
+    inputs = fitted.read(model.preparation.slots(frame, sequences))
+    p_SQ = fitted.calibration.probabilities(fitted.classifier.logits(inputs, show=True))
     seconds = time.perf_counter() - started
-    labels_S = _class_numbers(model, sequences, part.file)
-    predicted_S = model.calibration_.predict(p_SQ)
-    scores = score(p_SQ, labels_S, model.classes_, predicted_N=predicted_S, positive=model.positive_).to_dict()
-    tokens = float(np.mean([len(prompt) for prompt in model.reader.prompts(inputs)]))
-    two = len(model.classes_) == 2
+    predicted_S = fitted.decide(p_SQ)
+    scores = score(p_SQ, labels_S, fitted.classes, predicted_N=predicted_S, positive=fitted.positive).to_dict()
+    tokens = float(np.mean([len(prompt) for prompt in fitted.classifier.prompts(inputs)]))
+    two = len(fitted.classes) == 2
     rationales, to_explain = None, None
-    if model.explainer_ is not None:
+    if fitted.explainer is not None:
         wrong = np.flatnonzero(labels_S != predicted_S)
         surest = wrong[np.argsort(-p_SQ[wrong, predicted_S[wrong]], kind="stable")]
         rationales, to_explain = _rationales(model, part, labels_S, surest)
     return Figures(
-        title=model.title,
-        label=str(model.schema_.label),
+        title=model.preparation.title,
+        label=str(model.preparation.schema.label),
         facts=_facts(model, part),
-        positive=model.classes_[model.positive_] if two else None,
+        positive=fitted.classes[fitted.positive] if two else None,
         methods=(
-            Method(f"TEFM ({'codes' if model.tokenizer_ is not None else 'text'})", scores, tokens),
+            Method(f"TEFM ({fitted.config.inputs})", scores, tokens),
             *(Method(name, baseline["test_calibrated"], 0.0) for name, baseline in part.baselines.items()),
         ),
         tokens=tuple(count_tokens(model, frame, sequences)),
         calibration=reliability(
-            p_SQ[:, model.positive_] if two else p_SQ[np.arange(len(p_SQ)), predicted_S],
-            labels_S == (model.positive_ if two else predicted_S),
+            p_SQ[:, fitted.positive] if two else p_SQ[np.arange(len(p_SQ)), predicted_S],
+            labels_S == (fitted.positive if two else predicted_S),
         ),
         cost=Cost(len(sequences) / seconds, to_explain, _machine(model)),
         tokens_counted=min(COUNTED, len(sequences)),
         few=FEW,
-        by_class=() if two else scores_by_class(labels_S, predicted_S, model.classes_),
-        codes=None if model.tokenizer_ is None else codes_of(model.tokenizer_.coder, part.slots(model)),
+        by_class=() if two else scores_by_class(labels_S, predicted_S, fitted.classes),
+        codes=None if fitted.coder is None else codes_of(fitted.coder, part.slots(model)),
         rationales=rationales,
         warnings=(
             *part.warnings,
             *_differs_from_fit(model, scores, part),
-            *map(_sentence, rare(model.classes_, sequences)),
+            *map(_sentence, rare(fitted.classes, sequences)),
         ),
     )
 
@@ -131,55 +132,35 @@ class _Part:
 
     def slots(self, model: TEFM) -> Slots:
         """The slots of all records, labelled or not."""
-        assert model.tokenizer_ is not None
-        return model.tokenizer_.vectoriser.transform(self.frame)
+        vectoriser = model.preparation.vectoriser
+        assert vectoriser is not None, "text has no slots"
+        return vectoriser.transform(self.frame)
 
 
 def _whole_table(model: TEFM, table: Any) -> _Part:
-    opened = open_table(table)
-    frame = opened.frame()
-    assert model.schema_ is not None
-    sequences = model.sequences(frame, model.schema_, file=opened.name)
-    labelled = sequences.select(model.chosen(sequences, test=True))
+    file = open_table(table).name
+    frame, sequences, _ = model.preparation.to_evaluate(table, model.fitted.classes)
     warning = (
         "A saved model does not know which sequences it was trained on. If it was trained on some of these, every "
         "score on this page is too good. Report on the task file instead of a table to use the test part."
     )
-    return _Part(frame, labelled, opened.name, "all labelled sequences of the table", False, warnings=(warning,))
+    return _Part(frame, sequences, file, "all labelled sequences of the table", False, warnings=(warning,))
 
 
 def _test_part(model: TEFM, task: Task) -> _Part:
     """The same test part as in `tefm fit`, and tabular models on the same split."""
     opened = open_table(task.table, query=task.query)
     frame = opened.frame()
-    assert model.schema_ is not None
-    sequences = model.sequences(frame, model.schema_, file=opened.name)
-    parts, split_remarks = parted(model, sequences, task.split)
-    note("report: fitting LightGBM and logistic regression on the same split")
-    judged = judged_sequences(model, sequences, parts)
-    baselines = compared(model, frame, *judged)
-    remarks = (*split_remarks, *repeated(frame, model.schema_, *judged))
-    test = frame[np.sort(sequences.select(parts == "test").rows)]
-    sequences = model.sequences(test, model.schema_, file=opened.name)
-    labelled = sequences.select(model.chosen(sequences, test=True))
+    preparation, config = model.preparation, model.fitted.config
+    sequences = preparation.sequences(frame, file=opened.name)
+    parts, split_remarks = parted(config, sequences, task.split)
+    used, part_of_used = used_sequences(config, sequences, parts)
+    baselines = compare_with_tabular(model, frame, used, part_of_used)
+    remarks = (*split_remarks, *repeated(frame, preparation.schema, used, part_of_used))
+    records = open_table(frame[np.sort(sequences.select(parts == "test").rows)], name=opened.name)
+    test, labelled, _ = preparation.to_evaluate(records, model.fitted.classes)
     about = "the test part of the task, not used in training"
     return _Part(test, labelled, opened.name, about, True, baselines, tuple(map(_sentence, remarks)))
-
-
-def _class_numbers(model: TEFM, sequences: Sequences, file: str) -> NDArray[np.int64]:
-    """The class number of each sequence."""
-    assert model.schema_ is not None
-    numbers = {name: number for number, name in enumerate(model.classes_)}
-    unknown = sorted({str(label) for label in np.asarray(sequences.labels) if label not in numbers})
-    if unknown or not len(sequences):
-        raise InputError(
-            "the model does not know this class" if unknown else "no sequence of this table is labelled",
-            file=file,
-            column=model.schema_.label,
-            value=unknown[0] if unknown else None,
-            remedy=f"a report needs sequences labelled with {', '.join(model.classes_)}",
-        )
-    return np.array([numbers[label] for label in np.asarray(sequences.labels)], dtype=np.int64)
 
 
 def _differs_from_fit(model: TEFM, scores: Mapping[str, Any], part: _Part) -> tuple[str, ...]:
@@ -201,32 +182,33 @@ def _sentence(remark: str) -> str:
 
 
 def _facts(model: TEFM, part: _Part) -> dict[str, str]:
-    assert model.schema_ is not None
-    sequences, schema = part.sequences, model.schema_
+    """Name and value of what the head of the page says."""
+    fitted, preparation, sequences = model.fitted, model.preparation, part.sequences
+    schema = preparation.schema
     counts = Counter(np.asarray(sequences.labels).astype(str).tolist()).most_common()
     counted = [f"{count:,} × {quoted(name)}" for name, count in counts[:CLASSES_COUNTED]]
     counted += [f"{len(counts) - CLASSES_COUNTED:,} more classes"] if len(counts) > CLASSES_COUNTED else []
-    backbone = model.reader.backbone.model
-    with_records = f" with {len(sequences.rows):,} {schema.record}s" if model.config.window or schema.entity else ""
+    several = fitted.config.window or schema.entity
+    records = f" with {len(sequences.rows):,} {schema.record}s" if several else ""
+    backbone = fitted.classifier.backbone.model
     facts = {
-        "Task": f"{schema.label}: {', '.join(map(quoted, model.classes_))}",
-        "One sequence": model.one_sequence,
+        "Task": f"{schema.label}: {', '.join(map(quoted, fitted.classes))}",
+        "One sequence": preparation.one_sequence,
         "Data": f"{part.file}, {part.about}",
-        "Sequences": f"{len(sequences):,}{with_records}; {schema.label}: {', '.join(counted)}",
-        "Language model": f"{model.config.backbone}, {backbone.config.num_hidden_layers} blocks, "
+        "Sequences": f"{len(sequences):,}{records}; {schema.label}: {', '.join(counted)}",
+        "Language model": f"{fitted.config.backbone}, {backbone.config.num_hidden_layers} blocks, "
         f"{backbone.num_parameters() / 1e6:,.1f} million parameters",
     }
-    if model.tokenizer_ is not None:
-        coder = model.tokenizer_.coder
+    if (coder := fitted.coder) is not None:
         supervision = "trained with the labels of the training records" if coder.classes_ else "trained without labels"
         facts["Codes"] = (
             f"{coder.layout.width:,} slots become {coder.config.levels} numbers with {coder.config.entries} values "
             f"each (K{coder.config.levels}-C{coder.config.entries}), {supervision}"
         )
-    calibration = model.calibration_
+    calibration = fitted.calibration
     decision = "the most probable class"
     if calibration.threshold is not None:
-        positive = model.classes_[calibration.positive]
+        positive = fitted.classes[calibration.positive]
         decision = f"{schema.label} = {positive} if its probability is at least {calibration.threshold:.3f}"
     facts["Decision"] = f"{decision}, temperature {calibration.temperature:.3f}"
     return facts
@@ -235,7 +217,7 @@ def _facts(model: TEFM, part: _Part) -> dict[str, str]:
 def _machine(model: TEFM) -> str:
     import torch
 
-    device = model.reader.backbone.device
+    device = model.fitted.classifier.backbone.device
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"{platform.machine()} CPU, {torch.get_num_threads()} of {os.cpu_count()} cores"
@@ -289,20 +271,21 @@ def _rationales(
 
     `wrong` are the numbers of all sequences with a wrong prediction, the most confident first.
     """
-    order = np.random.default_rng(model.config.seed).permutation(len(part.sequences))
+    fitted = model.fitted
+    explainer, masked_model = explainer_of(fitted), fitted.masked_model
+    order = np.random.default_rng(fitted.config.seed).permutation(len(part.sequences))
     measured = np.sort(order[:CURVE_SEQUENCES])
-    slots = slot_sequences(model, part.frame, part.sequences.select(measured))
-    judge = judge_of(model)
+    slots = model.preparation.slots(part.frame, part.sequences.select(measured))
     with progress(f"measuring how many features are enough ({len(measured):,} sequences)", None):
         rankings: dict[str, NDArray[Any]] = {
-            "TEFM": model.explainer.rank(slots, judge(slots)),
+            "TEFM": explainer.rank(slots, masked_model(slots)),
             "random": by_chance(slots),
         }
-        curves = faithfulness(judge, slots, labels_S[measured], rankings, SHARES, of="present")
+        curves = faithfulness(masked_model, slots, labels_S[measured], rankings, SHARES, of="present")
 
     def explained(numbers: NDArray[np.int64]) -> list[Case]:
         rationales = model.explain(part.frame, entities=[str(name) for name in part.sequences.names[numbers]])
-        labels = [model.classes_[label] for label in labels_S[numbers]]
+        labels = [fitted.classes[label] for label in labels_S[numbers]]
         return [Case(rationale, label) for rationale, label in zip(rationales, labels, strict=True)]
 
     started = time.perf_counter()
@@ -316,7 +299,7 @@ def _rationales(
         explained=len(cases),
         passed=sum(case.rationale.passed for case in cases),
         default=sum(case.rationale.verdict == "default" for case in cases),
-        median_kept=float(np.median(sizes)) if sizes else None,
+        median_selected=float(np.median(sizes)) if sizes else None,
         cases=_example_cases(cases, wrong_cases),
         wrong=len(wrong),
     ), seconds

@@ -70,7 +70,7 @@ def test_accuracy_against_tokens_one_plot_per_data_set() -> None:
     assert len(groups(first, "level")) == 1, "LightGBM reads no tokens"
     assert [drawn(group, "use") for group in groups(first, "points")] == [1, 1]
     assert {"codes", "text", "LightGBM"} <= set(texts(first)) and "majority class" not in texts(first)
-    assert "below the plot: majority class 0.500 ± 0.010" in first.note
+    assert "below the plot: majority class 0.500 ± 0.014" in first.note
 
 
 @pytest.mark.parametrize("values", [("100", "300", "1,000", "all"), ("5%", "10%", "20%", "30%"), ("1", "2", "3", "8")])

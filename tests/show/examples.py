@@ -11,7 +11,7 @@ from tefm.codes.fidelity import Collisions, Fidelity, FieldFidelity, LevelUse
 from tefm.codes.hierarchy import PrefixDistance
 from tefm.language.token_counts import Account
 from tefm.rationale.card import Answer, Bar, KeptStatement, Rationale, RationaleRecord, Retention
-from tefm.rationale.verify import Faithfulness
+from tefm.rationale.faithfulness import Faithfulness
 from tefm.scoring.metrics import Interval
 from tefm.show.figures import Bin, Case, Codes, Cost, Figures, Map, Method, Rationales
 

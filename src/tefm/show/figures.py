@@ -15,7 +15,7 @@ from tefm.codes.fidelity import Collisions, Fidelity, LevelUse
 from tefm.codes.hierarchy import PrefixDistance
 from tefm.language.token_counts import Account
 from tefm.rationale.card import Rationale, to_json
-from tefm.rationale.verify import Faithfulness
+from tefm.rationale.faithfulness import Faithfulness
 from tefm.scoring.metrics import Interval
 
 #: Ranges of probability for calibration.
@@ -100,7 +100,7 @@ class Rationales:
     passed: int
     default: int
     #: median number of features of those that pass
-    median_kept: float | None
+    median_selected: float | None
     cases: tuple[Case, ...]
     #: wrong predictions among all sequences of the report
     wrong: int

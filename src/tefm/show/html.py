@@ -8,7 +8,7 @@ from functools import cache
 from html import escape
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, PrefixLoader, StrictUndefined
 
 from tefm.show.markdown import inline, markdown_words, to_html
 
@@ -54,7 +54,8 @@ def render(template: str, **values: Any) -> str:
 @cache
 def environment() -> Environment:
     environment = Environment(
-        loader=PackageLoader("tefm.show"),
+        # the card of a rationale and its style are templates of that room
+        loader=ChoiceLoader([PackageLoader("tefm.show"), PrefixLoader({"rationale": PackageLoader("tefm.rationale")})]),
         autoescape=lambda name: name is not None and name.endswith(".html"),
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tefm.rationale.verify import Faithfulness
-from tefm.show.cards import Card
+from tefm.rationale.card import Rationale
+from tefm.rationale.faithfulness import Faithfulness
 from tefm.show.figures import Case, Rationales, wilson
 from tefm.show.html import HtmlTable
 from tefm.show.plots import Axis, Level, Plot, Series, curves
@@ -20,15 +20,20 @@ class CaseView:
     """An explained prediction with the class that was recorded."""
 
     case: Case
-    card: Card
+    #: its id on the page
+    anchor: str
+
+    @property
+    def rationale(self) -> Rationale:
+        return self.case.rationale
 
     @property
     def recorded(self) -> str:
-        return self.case.rationale.named(self.case.label)
+        return self.rationale.named(self.case.label)
 
     @property
     def correct(self) -> bool:
-        return self.case.label == self.case.rationale.predicted
+        return self.case.label == self.rationale.predicted
 
 
 @dataclass(frozen=True)
@@ -40,7 +45,7 @@ class RationalesView:
     @property
     def plots(self) -> list[Plot]:
         return [
-            self._plot("plot-accuracy", "Accuracy on the kept features", lambda curve: curve.accuracy),
+            self._plot("plot-accuracy", "Accuracy on the selected features", lambda curve: curve.accuracy),
             self._plot("plot-agreement", "Same prediction as with all features", lambda curve: curve.agreement),
         ]
 
@@ -59,7 +64,7 @@ class RationalesView:
             anchor,
             title,
             "; ".join(f"{curve.strategy} {curve.retention:.0%}: {value(curve):.3f}" for curve in measured),
-            Axis("share of the present features that is kept", low=0, percent=True),
+            Axis("share of the present features that is selected", low=0, percent=True),
             Axis("share of the sequences", share=True),
             series,
         )
@@ -92,7 +97,7 @@ class RationalesView:
             ]
             for curve in self.rationales.curves
         ]
-        header = ["ranked by", "kept", "features per record", "accuracy", "same prediction", "pass", "p lost"]
+        header = ["ranked by", "selected", "features per record", "accuracy", "same prediction", "pass", "p lost"]
         caption = f"{sequences:,} sequences; p lost: by how much the probability of the prediction falls"
         return HtmlTable(header, rows, caption)
 
@@ -118,4 +123,4 @@ class RationalesView:
     @property
     def cases(self) -> list[CaseView]:
         cases = enumerate(self.rationales.cases, start=1)
-        return [CaseView(case, Card(case.rationale, f"case{number}")) for number, case in cases]
+        return [CaseView(case, f"case{number}") for number, case in cases]
