@@ -110,7 +110,7 @@ def test_doctor(place):
     assert 0.5 < found["ceiling"]["raw slots"]["auroc"] <= 1
     assert len(found["use"]) == 2 and found["fidelity"]["records"] == 600
     shown = tefm("doctor", folder / "tok", folder / "table.csv")
-    for title in ("What comes back", "Codebooks", "Collisions", "Hierarchy", "Code ceiling"):
+    for title in ("Reconstruction", "Codebooks", "Collisions", "Hierarchy", "Code ceiling"):
         assert title in shown
 
 

@@ -102,7 +102,7 @@ def test_an_evaluation_on_few_sequences_says_so() -> None:
 
     assert "too few sequences" in told(6)
     assert "too few sequences" not in told(60)
-    assert "3 more have no label and are not judged;" in told(6, unlabelled=3)
+    assert "3 more have no label and are not scored;" in told(6, unlabelled=3)
 
 
 def test_of_several_classes_the_figures_are_means_and_say_so() -> None:

@@ -12,13 +12,14 @@ import numpy as np
 import polars as pl
 import pytest
 from conftest import QUICK, STAYS, Explained, quick, stays
-from report.test_page import checked
+from show.test_page import checked
 from typer.testing import CliRunner
 
 from tefm.base.errors import InputError, TefmError
 from tefm.cli import app
-from tefm.fit import Outcome, fit_task
+from tefm.fit import fit_task
 from tefm.model import TEFM
+from tefm.outcome import Outcome
 from tefm.report import codes_of, figures_of, source_of
 from tefm.show.figures import Figures
 from tefm.show.page import report_page
@@ -40,7 +41,8 @@ def task(backbones: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -
     STAYS.save(folder / "schema.yaml")
     body = {"table": "stays.csv", "schema": "schema.yaml", "backbone": str(backbones["llama"]), **QUICK}
     (folder / "task.yaml").write_text(json.dumps({**body, "split": {"shares": [0.6, 0.2, 0.2]}}))
-    return folder, fit_task(Task.load(folder / "task.yaml"), folder / "model", device="cpu")
+    _, outcome = fit_task(Task.load(folder / "task.yaml"), folder / "model", device="cpu")
+    return folder, outcome
 
 
 def test_scores_are_those_of_the_model(fitted: TEFM, of_table: Figures) -> None:
@@ -48,12 +50,12 @@ def test_scores_are_those_of_the_model(fitted: TEFM, of_table: Figures) -> None:
     (ours,) = of_table.methods
     assert ours.scores == judged.scores.to_dict()
     assert ours.tokens == judged.tokens_mean
-    assert sum(one.sequences for one in of_table.calibration) == judged.scores.n
-    assert "learned from" in of_table.warnings[0]
+    assert sum(group.sequences for group in of_table.calibration) == judged.scores.n
+    assert "trained on" in of_table.warnings[0]
 
 
 def test_codes_are_those_of_the_records(fitted: TEFM, of_table: Figures) -> None:
-    assert of_table.codes is not None and fitted.tokenizer_ is not None
+    assert of_table.codes is not None
     codes_NK = fitted.tokenizer_.encode(TABLE)
     assert of_table.codes.counts == tuple(
         tuple(sorted(np.bincount(codes_N, minlength=8).tolist(), reverse=True)) for codes_N in codes_NK.T
@@ -63,14 +65,14 @@ def test_codes_are_those_of_the_records(fitted: TEFM, of_table: Figures) -> None
 
 
 def test_rationales_are_checked_ones(fitted: TEFM, of_table: Figures) -> None:
-    found = of_table.rationales
-    assert found is not None
-    everything = next(curve for curve in found.curves if curve.strategy == "everything")
+    rationales = of_table.rationales
+    assert rationales is not None
+    everything = next(curve for curve in rationales.curves if curve.strategy == "everything")
     assert everything.accuracy == pytest.approx(of_table.methods[0].scores["accuracy"]["value"])
-    assert found.passed + found.default == found.explained == 40
+    assert rationales.passed + rationales.default == rationales.explained == 40
     labels = dict(TABLE.group_by("patient", maintain_order=True).agg(pl.col("died").last()).iter_rows())
-    assert all(case.label == labels[case.rationale.sequence] for case in found.cases)
-    assert len({case.rationale.predicted for case in found.cases if case.rationale.predicted == case.label}) == 2
+    assert all(case.label == labels[case.rationale.sequence] for case in rationales.cases)
+    assert len({case.rationale.predicted for case in rationales.cases if case.rationale.predicted == case.label}) == 2
 
 
 def test_a_wrong_case_is_looked_for_among_all_sequences(fitted: TEFM) -> None:
@@ -80,10 +82,10 @@ def test_a_wrong_case_is_looked_for_among_all_sequences(fitted: TEFM) -> None:
     order = np.random.default_rng(fitted.config.seed).permutation(predicted.height)
     wrong = predicted["patient"][int(order[-1])]  # the last to be explained
     other = {"yes": "no", "no": "yes"}
-    said = {who: other[what] if who == wrong else what for who, _, what, *_ in predicted.iter_rows()}
-    found = figures_of(fitted, table.with_columns(died=pl.col("patient").replace_strict(said))).rationales
-    assert found is not None and found.wrong == 1 and found.explained == 40
-    missed = [case for case in found.cases if case.rationale.predicted != case.label]
+    labels = {who: other[what] if who == wrong else what for who, _, what, *_ in predicted.iter_rows()}
+    rationales = figures_of(fitted, table.with_columns(died=pl.col("patient").replace_strict(labels))).rationales
+    assert rationales is not None and rationales.wrong == 1 and rationales.explained == 40
+    missed = [case for case in rationales.cases if case.rationale.predicted != case.label]
     assert [case.rationale.sequence for case in missed] == [wrong]
 
 
@@ -95,13 +97,13 @@ def test_the_page_of_real_figures(of_table: Figures) -> None:
 def test_a_task_gives_its_test_part_and_the_tabular_models(task: tuple[Path, Outcome]) -> None:
     folder, outcome = task
     model = TEFM.load(folder / "model", device="cpu")
-    found = figures_of(model, source_of(model))  # the bundle knows where its table was
-    assert [method.name for method in found.methods] == ["TEFM (codes)", "lightgbm", "logistic"]
-    assert found.methods[0].scores == outcome.test.scores.to_dict()
-    assert found.methods[1].scores == outcome.to_dict()["baselines"]["lightgbm"]
+    figures = figures_of(model, source_of(model))  # the bundle knows where its table was
+    assert [method.name for method in figures.methods] == ["TEFM (codes)", "lightgbm", "logistic"]
+    assert figures.methods[0].scores == outcome.test.scores.to_dict()
+    assert figures.methods[1].scores == outcome.to_dict()["baselines"]["lightgbm"]
     assert outcome.remarks, "few are tested"
-    assert list(found.warnings) == [f"F{remark[1:]}." for remark in outcome.remarks], "the page says what the fit did"
-    assert "too few for the intervals to hold" in checked(report_page(found)).text
+    assert list(figures.warnings) == [f"{remark[0].upper()}{remark[1:]}." for remark in outcome.remarks]
+    assert "too few for reliable intervals" in checked(report_page(figures)).text
 
 
 def test_another_table_than_that_of_the_fit_is_told(task: tuple[Path, Outcome], tmp_path: Path) -> None:
@@ -110,8 +112,8 @@ def test_another_table_than_that_of_the_fit_is_told(task: tuple[Path, Outcome], 
         (tmp_path / name).write_text((folder / name).read_text())
     stays(160, seed=5).write_csv(tmp_path / "stays.csv")
     model = TEFM.load(folder / "model", device="cpu")
-    found = figures_of(model, source_of(model, str(tmp_path / "task.yaml")))
-    assert "have changed since" in found.warnings[0]
+    figures = figures_of(model, source_of(model, str(tmp_path / "task.yaml")))
+    assert "have changed since" in figures.warnings[0]
 
 
 @pytest.mark.parametrize("settings", [{"rationale": "none"}, {"inputs": "text"}])
@@ -120,17 +122,17 @@ def test_models_without_some_parts(settings: dict[str, Any], backbones: dict[str
     schema = STAYS.model_copy(update={"label": "ward", "fields": tuple(f for f in STAYS.fields if f.name != "ward")})
     known = pl.col("ward").is_not_null()
     model = quick(backbones["llama"], schema, **settings).fit(stays(60).filter(known))
-    found = figures_of(model, TABLE.filter(known))
-    assert found.rationales is None and found.positive is None
-    assert (found.codes is None) == (settings == {"inputs": "text"})
-    text = checked(report_page(found)).text
-    assert "the probability of its answer" in text
+    figures = figures_of(model, TABLE.filter(known))
+    assert figures.rationales is None and figures.positive is None
+    assert (figures.codes is None) == (settings == {"inputs": "text"})
+    text = checked(report_page(figures)).text
+    assert "probability of the predicted class" in text
     labels = Counter(TABLE.filter(known).group_by("patient", maintain_order=True).agg(pl.col("ward").last())["ward"])
-    assert {one.name: one.sequences for one in found.by_class} == labels
-    right = sum(one.recall * one.sequences for one in found.by_class if one.recall is not None)
-    assert right / labels.total() == pytest.approx(found.methods[0].scores["accuracy"]["value"])
-    f1 = [one.f1 for one in found.by_class if one.f1 is not None]
-    assert np.mean(f1) == pytest.approx(found.methods[0].scores["macro_f1"]["value"])
+    assert {scores.name: scores.sequences for scores in figures.by_class} == labels
+    right = sum(scores.recall * scores.sequences for scores in figures.by_class if scores.recall is not None)
+    assert right / labels.total() == pytest.approx(figures.methods[0].scores["accuracy"]["value"])
+    f1 = [scores.f1 for scores in figures.by_class if scores.f1 is not None]
+    assert np.mean(f1) == pytest.approx(figures.methods[0].scores["macro_f1"]["value"])
 
 
 def test_the_head_says_what_a_sequence_is(of_table: Figures, backbones: dict[str, Path]) -> None:
@@ -145,29 +147,29 @@ def test_the_head_says_what_a_sequence_is(of_table: Figures, backbones: dict[str
     single = STAYS.model_copy(update={"entity": None, "time": None})
     table = TABLE.with_columns(died=(pl.col("died") == "yes").cast(int))
     model = quick(backbones["llama"], single, rationale="none").fit(table)
-    model.calibration_ = replace(model.calibration_, threshold=0.25)
-    found = figures_of(model, table)
-    assert found.title == "died from one stay"
-    assert found.facts["One sequence"] == "one stay"
-    assert found.facts["Sequences"].startswith(f"{TABLE.height}; died: ")
-    text = checked(report_page(found)).text
-    assert f"are about died = {found.positive}. " in text
-    assert f"died = {found.positive} if its probability is at least 0.250" in found.facts["Decision"]
+    fitted = model.fitted
+    model.fitted_ = replace(fitted, calibration=replace(fitted.calibration, threshold=0.25))
+    figures = figures_of(model, table)
+    assert figures.title == "died from one stay"
+    assert figures.facts["One sequence"] == "one stay"
+    assert figures.facts["Sequences"].startswith(f"{TABLE.height}; died: ")
+    text = checked(report_page(figures)).text
+    assert f"are those of died = {figures.positive}." in text
+    assert f"died = {figures.positive} if its probability is at least 0.250" in figures.facts["Decision"]
 
 
 @pytest.mark.parametrize("records", [1, 2, 40])
 def test_codes_of_few_records(fitted: TEFM, records: int) -> None:
-    assert fitted.tokenizer_ is not None
-    found = codes_of(fitted.tokenizer_.coder, fitted.tokenizer_.vectoriser.transform(TABLE[:records]))
-    assert len(found.map.x) == len(found.map.y) == records
-    assert np.isfinite(found.map.x).all()
+    codes = codes_of(fitted.tokenizer_.coder, fitted.tokenizer_.vectoriser.transform(TABLE[:records]))
+    assert len(codes.map.x) == len(codes.map.y) == records
+    assert np.isfinite(codes.map.x).all()
 
 
 def test_tables_that_cannot_be_reported_on(fitted: TEFM, explained: Explained) -> None:
     unknown = TABLE.with_columns(died=pl.lit("perhaps"))
     explained(InputError, lambda: figures_of(fitted, unknown), "perhaps", "'died'", "no, yes")
     unlabelled = TABLE.with_columns(died=pl.lit(None, dtype=pl.String))
-    explained(InputError, lambda: figures_of(fitted, unlabelled), "labelled", "'died'")
+    explained(InputError, lambda: figures_of(fitted, unlabelled), "label", "'died'")
     explained(InputError, lambda: source_of(fitted), "task file", "table")
 
 
@@ -194,8 +196,8 @@ def test_the_command(task: tuple[Path, Outcome], tmp_path: Path) -> None:
     ],
 )
 def test_errors_of_the_command(task: tuple[Path, Outcome], words: tuple[str, ...], parts: tuple[str, ...]) -> None:
-    given = ["report", *(word.format(folder=task[0]) for word in words)]
-    done = CliRunner().invoke(app, given)
+    arguments = ["report", *(word.format(folder=task[0]) for word in words)]
+    done = CliRunner().invoke(app, arguments)
     assert isinstance(done.exception, TefmError)
     assert all(part in str(done.exception) for part in parts), done.exception
     assert done.exception.remedy

@@ -11,7 +11,7 @@ from tefm.codes.fidelity import Collisions, Fidelity, FieldFidelity, LevelUse
 from tefm.codes.hierarchy import PrefixDistance
 from tefm.language.token_counts import Account
 from tefm.rationale.card import Answer, Bar, KeptStatement, Rationale, RationaleRecord, Retention
-from tefm.rationale.verify import Faithfulness
+from tefm.rationale.faithfulness import Faithfulness
 from tefm.scoring.metrics import Interval
 from tefm.show.figures import Bin, Case, Codes, Cost, Figures, Map, Method, Rationales
 
@@ -90,7 +90,7 @@ def rationales(**of_case: Any) -> Rationales:
 
 
 def figures(**changes: Any) -> Figures:
-    made: dict[str, Any] = {
+    values: dict[str, Any] = {
         "title": "died from the stays of one patient",
         "label": "died",
         "facts": {"Task": "died: no, yes", "Sequences": "328 with 602 stays"},
@@ -109,8 +109,10 @@ def figures(**changes: Any) -> Figures:
             Bin(0.93, Interval(0.95, 0.9, 0.98), 215),
         ),
         "cost": Cost(123.4, 0.56, "a machine of our own"),
+        "tokens_counted": 200,
+        "few": 20,
         "codes": codes(),
         "rationales": rationales(),
         "warnings": ("These may have been learned from.",),
     }
-    return Figures(**{**made, **changes})
+    return Figures(**{**values, **changes})

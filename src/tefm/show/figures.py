@@ -1,4 +1,4 @@
-"""The figures of a report: everything the page shows of a model, as plain data; `measure.py` fills it."""
+"""What a report shows of a model, as plain data; `tefm.report` measures it."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from tefm.codes.fidelity import Collisions, Fidelity, LevelUse
 from tefm.codes.hierarchy import PrefixDistance
 from tefm.language.token_counts import Account
 from tefm.rationale.card import Rationale, to_json
-from tefm.rationale.verify import Faithfulness
+from tefm.rationale.faithfulness import Faithfulness
 from tefm.scoring.metrics import Interval
 
-#: Ranges of probability that calibration is looked at in.
+#: Ranges of probability for calibration.
 BINS = 10
 
 
 @dataclass(frozen=True)
 class Method:
-    """A model on the sequences of the report; `scores` are those of `Scores.to_dict`."""
+    """The scores of one model on the sequences of the report, as `Scores.to_dict` gives them."""
 
     name: str
     scores: Mapping[str, Any]
-    #: per sequence; 0 for a model that reads slots
+    #: per sequence; 0 for a model that reads the table directly
     tokens: float
 
 
 @dataclass(frozen=True)
-class OfClass:
-    """How well one of several classes is told from the rest; None where nothing can be said."""
+class ClassScores:
+    """How well one of several classes is predicted; None where a score is not defined."""
 
     name: str
-    #: that have this class
+    #: sequences of this class
     sequences: int
     recall: float | None
     precision: float | None
@@ -46,23 +46,23 @@ class OfClass:
 
 @dataclass(frozen=True)
 class Map:
-    """Records in two dimensions, each with the first number of its code."""
+    """Records in two dimensions, with the first number of the code of each."""
 
     x: tuple[float, ...]
     y: tuple[float, ...]
     code: tuple[int, ...]
-    #: how much of the variance of the quantised latents the two dimensions show
+    #: share of the variance of the quantised latents that the two dimensions show
     variance: float
 
 
 @dataclass(frozen=True)
 class Codes:
-    """What the codes keep of the records."""
+    """How the codes are used, and what they preserve of the records."""
 
     records: int
     task_aware: bool
     use: tuple[LevelUse, ...]
-    #: per level how many records have each entry, the most used first
+    #: per level, how many records have each entry; the most used first
     counts: tuple[tuple[int, ...], ...]
     fidelity: Fidelity
     collisions: Collisions
@@ -73,16 +73,16 @@ class Codes:
 
 @dataclass(frozen=True)
 class Bin:
-    """Sequences with about the same probability: what was said, and how often it was so."""
+    """Sequences with about the same predicted probability: its mean, and how often the class was observed."""
 
-    said: float
-    share: Interval
+    predicted: float
+    observed: Interval
     sequences: int
 
 
 @dataclass(frozen=True)
 class Case:
-    """One explained sequence, with the class it really has."""
+    """One explained sequence, with the class that was recorded."""
 
     rationale: Rationale
     label: str
@@ -90,25 +90,25 @@ class Case:
 
 @dataclass(frozen=True)
 class Rationales:
-    """How far the features that are kept carry the answers."""
+    """How many features are enough for the predictions, under masking."""
 
     #: sequences that the curves are measured on
-    asked: int
+    sequences: int
     curves: tuple[Faithfulness, ...]
-    #: sequences explained by the smallest rationale that passes: how many pass, and where nothing argues for the answer
+    #: predictions that were explained; how many pass the check, and how many the model makes with no features too
     explained: int
     passed: int
     default: int
-    #: features kept by those that pass
-    kept: float | None
+    #: median number of features of those that pass
+    median_selected: float | None
     cases: tuple[Case, ...]
-    #: wrong answers among all sequences of the report
+    #: wrong predictions among all sequences of the report
     wrong: int
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a prediction takes, measured while the report was made."""
+    """The speed of predictions and explanations, measured while the report was made."""
 
     sequences_per_second: float
     seconds_to_explain: float | None
@@ -122,16 +122,20 @@ class Figures:
     title: str
     #: the column that holds the classes
     label: str
-    #: name and words, for the head of the page
+    #: name and value, for the head of the page
     facts: Mapping[str, str]
-    #: the class that calibration and AUROC are about; None: several, the predicted one
+    #: the class that AUROC and calibration refer to; None for several classes
     positive: str | None
     methods: tuple[Method, ...]
     tokens: tuple[Account, ...]
     calibration: tuple[Bin, ...]
     cost: Cost
-    #: the classes, the most frequent first; empty for two, of which the scores say it all
-    by_class: tuple[OfClass, ...] = ()
+    #: sequences whose tokens were counted
+    tokens_counted: int
+    #: classes with fewer sequences than this are marked
+    few: int
+    #: the classes, the most frequent first; empty for two classes, which the scores cover
+    by_class: tuple[ClassScores, ...] = ()
     codes: Codes | None = None
     rationales: Rationales | None = None
     warnings: tuple[str, ...] = ()
@@ -139,63 +143,67 @@ class Figures:
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types."""
         body = asdict(replace(self, codes=None, rationales=None))
-        body["calibration"] = [{**asdict(b), "share": b.share.to_dict()} for b in self.calibration]
+        body["calibration"] = [{**asdict(b), "observed": b.observed.to_dict()} for b in self.calibration]
         if (codes := self.codes) is not None:
             body["codes"] = asdict(codes) | {
                 "fidelity": codes.fidelity.to_dict(),
                 "hierarchy": [prefix.to_dict() for prefix in codes.hierarchy],
             }
-        if (found := self.rationales) is not None:
-            body["rationales"] = asdict(replace(found, curves=(), cases=())) | {
-                "curves": [one.to_dict() for one in found.curves],
-                "cases": [{"label": case.label, "rationale": to_json(case.rationale)} for case in found.cases],
+        if (rationales := self.rationales) is not None:
+            body["rationales"] = asdict(replace(rationales, curves=(), cases=())) | {
+                "curves": [curve.to_dict() for curve in rationales.curves],
+                "cases": [{"label": case.label, "rationale": to_json(case.rationale)} for case in rationales.cases],
             }
         return body
 
 
-def class_by_class(labels_S: NDArray[Any], predicted_S: NDArray[Any], classes: Sequence[str]) -> tuple[OfClass, ...]:
+def scores_by_class(
+    labels_S: NDArray[Any], predicted_S: NDArray[Any], classes: Sequence[str]
+) -> tuple[ClassScores, ...]:
     """Each class against the rest, the most frequent first.
 
-    >>> for one in class_by_class(np.array([0, 0, 1]), np.array([0, 1, 1]), ("a", "b", "c")):
-    ...     print(one.name, one.sequences, one.recall, one.precision, one.f1)
+    >>> for scores in scores_by_class(np.array([0, 0, 1]), np.array([0, 1, 1]), ("a", "b", "c")):
+    ...     print(scores.name, scores.sequences, scores.recall, scores.precision, scores.f1)
     a 2 0.5 1.0 0.6666666666666666
     b 1 1.0 0.5 0.6666666666666666
     c 0 None None None
     """
 
-    def of(number: int, name: str) -> OfClass:
-        is_so, said = labels_S == number, predicted_S == number
-        true, claimed, both = int(is_so.sum()), int(said.sum()), int((is_so & said).sum())
-        return OfClass(
+    def scores(number: int, name: str) -> ClassScores:
+        is_class_S, is_predicted_S = labels_S == number, predicted_S == number
+        actual, predicted = int(is_class_S.sum()), int(is_predicted_S.sum())
+        correct = int((is_class_S & is_predicted_S).sum())
+        return ClassScores(
             name,
-            true,
-            both / true if true else None,
-            both / claimed if claimed else None,
-            2 * both / (true + claimed) if true + claimed else None,
+            actual,
+            correct / actual if actual else None,
+            correct / predicted if predicted else None,
+            2 * correct / (actual + predicted) if actual + predicted else None,
         )
 
-    found = [of(number, name) for number, name in enumerate(classes)]
-    return tuple(sorted(found, key=lambda one: -one.sequences))
+    return tuple(sorted((scores(*named) for named in enumerate(classes)), key=lambda scores: -scores.sequences))
 
 
-def reliability(said_S: NDArray[Any], hit_S: NDArray[Any], bins: int = BINS) -> tuple[Bin, ...]:
-    """How often it was so, among sequences of which about the same was said; empty ranges are left out.
+def reliability(p_S: NDArray[Any], observed_S: NDArray[Any], bins: int = BINS) -> tuple[Bin, ...]:
+    """How often a class was observed among sequences with about the same predicted probability; no empty ranges.
 
-    >>> found = reliability(np.array([0.1, 0.9, 0.9]), np.array([0, 1, 0]))
-    >>> [(one.said, one.share.value, one.sequences) for one in found]
-    [(0.1, 0.0, 1), (0.9, 0.5, 2)]
+    >>> for bin in reliability(np.array([0.1, 0.9, 0.9]), np.array([0, 1, 0])):
+    ...     print(bin.predicted, bin.observed.value, bin.sequences)
+    0.1 0.0 1
+    0.9 0.5 2
     """
-    at_S = np.clip(np.ceil(np.asarray(said_S) * bins).astype(np.int64) - 1, 0, bins - 1)
-    found = []
-    for at in np.unique(at_S):
-        here = at_S == at
-        share = wilson(float(np.mean(hit_S[here])), int(here.sum()))
-        found.append(Bin(float(np.mean(said_S[here])), share, int(here.sum())))
-    return tuple(found)
+    bin_S = np.clip(np.ceil(np.asarray(p_S) * bins).astype(np.int64) - 1, 0, bins - 1)
+    result = []
+    for number in np.unique(bin_S):
+        inside_S = bin_S == number
+        sequences = int(inside_S.sum())
+        observed = wilson(float(np.mean(observed_S[inside_S])), sequences)
+        result.append(Bin(float(np.mean(p_S[inside_S])), observed, sequences))
+    return tuple(result)
 
 
 def wilson(share: float, n: int, z: float = 1.96) -> Interval:
-    """A share of n with its 95% interval, which stays between 0 and 1 and has a width even at its ends.
+    """A share of n with its 95% Wilson interval, which stays within 0 and 1 and is never empty.
 
     >>> print(wilson(0.5, 100))
     0.500 [0.404, 0.596]

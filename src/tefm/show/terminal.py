@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 from rich.text import Text
 
-if TYPE_CHECKING:  # looking at a table must not wait for torch
+if TYPE_CHECKING:  # showing a table must not wait for the import of torch
     import polars as pl
 
     from tefm.codes.ceiling import Score
@@ -25,17 +25,17 @@ if TYPE_CHECKING:  # looking at a table must not wait for torch
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], *, left: int = 1) -> RichTable:
-    """A plain table; the first `left` columns are words, the others figures."""
-    made = RichTable(title=title, title_justify="left", title_style="bold")
+    """A plain table; the first `left` columns are words, the others numbers."""
+    result = RichTable(title=title, title_justify="left", title_style="bold")
     for position, column in enumerate(columns):
-        made.add_column(column, justify="left" if position < left else "right")
+        result.add_column(column, justify="left" if position < left else "right")
     for row in rows:
-        made.add_row(*(escape(figure(value)) for value in row))
-    return made
+        result.add_row(*(escape(figure(value)) for value in row))
+    return result
 
 
 def figure(value: object) -> str:
-    """Four digits after the point for shares and scores, thousands separated, a dash for what does not exist."""
+    """A cell as text: four decimals for shares and scores, separated thousands, a dash for None."""
     match value:
         case None:
             return "–"
@@ -50,27 +50,26 @@ def figure(value: object) -> str:
 
 
 def schema_table(name: str, schema: Schema, guesses: Sequence[Guess]) -> RichTable:
-    """Every column with what it was taken for."""
+    """Every column, what it is used as, and why."""
     rows = [(g.column, g.kind, g.distinct, f"{g.missing:.1%}", g.why) for g in guesses]
-    made = table(
-        f"{name}: {len(schema.fields)} fields", ("column", "taken as", "values", "missing", "why"), rows, left=2
-    )
-    made.columns[4].justify = "left"
-    return made
+    columns = ("column", "used as", "values", "missing", "reason")
+    result = table(f"{name}: {len(schema.fields)} fields", columns, rows, left=2)
+    result.columns[4].justify = "left"
+    return result
 
 
-def examination_tables(found: Examination) -> Iterator[RenderableType]:
-    """All tables of an examination, then the findings in words."""
-    yield fidelity_table(found.fidelity)
-    yield field_table(found.fidelity)
-    yield use_table(found.use)
-    yield collision_table(found.collisions)
-    yield hierarchy_table(found.hierarchy)
-    if found.ceiling is not None:
-        yield ceiling_table(found.ceiling, task_aware=found.task_aware)
-    if not found.findings:
-        yield Text("Nothing to complain about.", style="green")
-    for finding in found.findings:
+def examination_tables(examination: Examination) -> Iterator[RenderableType]:
+    """All tables of an examination, then its findings."""
+    yield fidelity_table(examination.fidelity)
+    yield field_table(examination.fidelity)
+    yield use_table(examination.use)
+    yield collision_table(examination.collisions)
+    yield hierarchy_table(examination.hierarchy)
+    if examination.ceiling is not None:
+        yield ceiling_table(examination.ceiling, task_aware=examination.task_aware)
+    if not examination.findings:
+        yield Text("No problems found.", style="green")
+    for finding in examination.findings:
         text = Text(f"{finding.level}: {finding.problem}\n", style="yellow" if finding.level == "warning" else "")
         yield text.append(f"  → {finding.remedy}", style="default")
 
@@ -79,19 +78,20 @@ def fidelity_table(f: Fidelity) -> RichTable:
     rows: list[tuple[object, ...]] = [
         ("slot accuracy", f.slot_accuracy, f.mode_slot_accuracy),
         ("slot accuracy ±1", f.close_accuracy, f.mode_close_accuracy),
-        ("normalised MSE", f.nmse, f.mode_nmse),
+        ("normalised squared error", f.nmse, f.mode_nmse),
         ("field accuracy", f.field_accuracy, f.mode_field_accuracy),
-        ("recall of present members", f.recall, None if f.recall is None else 0.0),
-        ("precision of members", f.precision, None),
+        ("recall of values in a set", f.recall, None if f.recall is None else 0.0),
+        ("precision of values in a set", f.precision, None),
     ]
-    shown = [row for row in rows if row[1] is not None]
-    return table(f"What comes back ({f.records:,} records, {f.slots} slots)", ("", "codes", "all-mode"), shown)
+    measured = [row for row in rows if row[1] is not None]
+    title = f"Reconstruction ({f.records:,} records, {f.slots} slots)"
+    return table(title, ("", "codes", "most common value"), measured)
 
 
 def field_table(f: Fidelity, most: int = 60) -> RichTable:
     rows = [(x.name, x.kind, x.slots, x.accuracy, x.mode_accuracy, x.kept, "lost" if x.lost else "") for x in f.fields]
     title = "Field by field" + (f" (the first {most} of {len(rows)})" if len(rows) > most else "")
-    columns = ("field", "kind", "slots", "accuracy", "all-mode", "kept", "")
+    columns = ("field", "kind", "slots", "accuracy", "most common value", "kept", "")
     return table(title, columns, rows[:most], left=2)
 
 
@@ -115,10 +115,10 @@ def collision_table(c: Collisions) -> RichTable:
         ("distinct codes", c.distinct_codes, c.distinct_codes / c.records),
         ("records that share a code", c.colliding, c.colliding / c.records),
         ("  with identical records only", c.identical, c.identical / c.records),
-        ("  with different ones of the same label", c.different, c.different / c.records),
+        ("  with different records of the same label", c.different, c.different / c.records),
     ]
     if c.conflicting is not None:
-        rows.append(("  with one of another label", c.conflicting, c.conflicting / c.records))
+        rows.append(("  with a record of another label", c.conflicting, c.conflicting / c.records))
     else:
         rows[-1] = ("  with different records", c.different, c.different / c.records)
     return table(f"Collisions ({c.records:,} records)", ("", "records", "share"), rows)
@@ -139,16 +139,18 @@ def hierarchy_table(prefixes: Sequence[PrefixDistance]) -> RichTable:
 
 def ceiling_table(scores: dict[str, Score], *, task_aware: bool) -> RichTable:
     rows = [(name, f"{s.auroc:.4f} ± {s.auroc_se:.4f}", s.accuracy, s.macro_f1) for name, s in scores.items()]
-    one = next(iter(scores.values()))
-    kind = "the codes saw training labels" if task_aware else "the codes saw no label"
-    title = f"Code ceiling: LightGBM on {one.train_records:,} sequences, scored on {one.test_records:,} ({kind})"
-    return table(title, ("read from", "AUROC", "accuracy", "macro F1"), rows)
+    score = next(iter(scores.values()))
+    training = "codes trained with labels" if task_aware else "codes trained without labels"
+    title = (
+        f"Code ceiling: LightGBM on {score.train_records:,} sequences, tested on {score.test_records:,} ({training})"
+    )
+    return table(title, ("input", "AUROC", "accuracy", "macro F1"), rows)
 
 
 # ---- predictions ------------------------------------------------------------------------------------------------
 
 #: A bootstrap over fewer sequences than this gives intervals that are too narrow.
-FEW = 50
+FEW_FOR_INTERVALS = 50
 FIGURES = {
     "auroc": "AUROC",
     "accuracy": "accuracy",
@@ -159,37 +161,37 @@ FIGURES = {
 }
 
 
-#: What the figures are when there are more than two classes.
-MEANS = "AUROC, AUPRC and macro F1 are means over the classes that occur, rare ones count as much as others"
+#: How scores are defined for more than two classes.
+MEANS = "AUROC, AUPRC and macro F1 are means over the classes that occur; rare classes count as much as others"
 
 
-def evaluation_table(found: Evaluation) -> RichTable:
-    """Every figure with its interval."""
-    figures = found.to_dict()
-    rows: list[tuple[str | None, ...]] = [(name, *_interval(figures[key])) for key, name in FIGURES.items()]
-    rows.append(("tokens per sequence", f"{found.tokens_mean:.1f}", None))
-    made = table(f"{found.scores.n:,} sequences", ("figure", "value", "95%"), rows)
-    remarks = [MEANS] if len(found.scores.classes) > 2 else []
-    if found.unlabelled:
-        remarks.append(f"{found.unlabelled:,} more have no label and are not judged")
-    if found.scores.n < FEW:
-        remarks.append("too few sequences for the intervals to hold")
-    made.caption = "; ".join(remarks) or None
-    return made
+def evaluation_table(evaluation: Evaluation) -> RichTable:
+    """Every score with its interval."""
+    scores = evaluation.to_dict()
+    rows: list[tuple[str | None, ...]] = [(name, *_interval(scores[key])) for key, name in FIGURES.items()]
+    rows.append(("tokens per sequence", f"{evaluation.tokens_mean:.1f}", None))
+    result = table(f"{evaluation.scores.n:,} sequences", ("score", "value", "95% interval"), rows)
+    remarks = [MEANS] if len(evaluation.scores.classes) > 2 else []
+    if evaluation.unlabelled:
+        remarks.append(f"{evaluation.unlabelled:,} more have no label and are not scored")
+    if evaluation.scores.n < FEW_FOR_INTERVALS:
+        remarks.append("too few sequences for reliable intervals")
+    result.caption = "; ".join(remarks) or None
+    return result
 
 
 def outcome_tables(outcome: Outcome) -> Iterator[RenderableType]:
-    """The model beside tabular ones on the same test sequences, and what its input costs."""
+    """The scores of the model and of tabular models on the same test sequences, and the tokens of its input."""
     test = outcome.test.to_dict()
     rows: list[tuple[str | None, ...]] = [
         (f"TEFM ({outcome.inputs})", *(_short(test[key]) for key in FIGURES), f"{outcome.test.tokens_mean:.1f}")
     ]
-    for name, found in outcome.baselines.items():
-        rows.append((name, *(_short(found["test_calibrated"][key]) for key in FIGURES), None))
+    for name, baseline in outcome.baselines.items():
+        rows.append((name, *(_short(baseline["test_calibrated"][key]) for key in FIGURES), None))
     counts = ", ".join(f"{count:,} {part}" for part, count in outcome.sequences.items())
-    made = table(f"test part ({counts} sequences)", ("", *FIGURES.values(), "tokens"), rows)
-    made.caption = MEANS if len(outcome.test.scores.classes) > 2 else None
-    yield made
+    scores = table(f"Test scores ({counts} sequences)", ("", *FIGURES.values(), "tokens"), rows)
+    scores.caption = MEANS if len(outcome.test.scores.classes) > 2 else None
+    yield scores
     for remark in outcome.remarks:
         yield Text(f"! {remark}", style="yellow")
     if outcome.alignment is not None:
@@ -198,42 +200,42 @@ def outcome_tables(outcome: Outcome) -> Iterator[RenderableType]:
 
 
 def token_table(accounts: Sequence[Account]) -> RichTable:
-    """What sequences cost in every form."""
+    """The tokens of a sequence in every format."""
     rows = [(a.format, a.tokenizer, f"{a.mean:,.1f}", f"{a.median:,.0f}", f"{a.share_of_prose:.1%}") for a in accounts]
-    return table("tokens per sequence", ("form", "tokenizer", "mean", "median", "share of prose"), rows, left=2)
+    return table("Tokens per sequence", ("format", "tokenizer", "mean", "median", "share of prose"), rows, left=2)
 
 
-def alignment_table(found: Alignment) -> RichTable:
-    """Codes written from words, beside what the true codes give back."""
+def alignment_table(alignment: Alignment) -> RichTable:
+    """How well the language model writes codes from descriptions, compared with the true codes."""
     rows = [
-        ("slot accuracy", found.slot_accuracy, found.upper_slot_accuracy, found.mode_slot_accuracy),
-        ("slot accuracy ±1", found.close_accuracy, found.upper_close_accuracy, None),
+        ("slot accuracy", alignment.slot_accuracy, alignment.upper_slot_accuracy, alignment.mode_slot_accuracy),
+        ("slot accuracy ±1", alignment.close_accuracy, alignment.upper_close_accuracy, None),
         *(
             (f"exact codes, level {level}", share, 1.0, None)
-            for level, share in zip("abcdefghijklmnop", found.exact, strict=False)
+            for level, share in zip("abcdefghijklmnop", alignment.exact, strict=False)
         ),
-        ("loss of the words, nats per token", found.true_loss, None, None),
-        ("the same under another record's code", found.shuffled_loss, None, None),
+        ("loss of the description, nats per token", alignment.true_loss, None, None),
+        ("the same with the code of another record", alignment.shuffled_loss, None, None),
     ]
-    title = f"alignment, {found.records:,} held-out records"
-    return table(title, ("", "from words", "true codes", "most common value"), rows)
+    title = f"Alignment ({alignment.records:,} held-out records)"
+    return table(title, ("", "from a description", "true codes", "most common value"), rows)
 
 
-def prediction_table(found: pl.DataFrame, most: int = 20, classes: int = 4) -> RichTable:
-    """The first predictions; of many classes, only the probability of the one that is predicted."""
-    title = f"{found.height:,} predictions" + (f", the first {most}" if found.height > most else "")
-    columns, rows = found.columns, found.head(most).rows()
+def prediction_table(predictions: pl.DataFrame, most: int = 20, classes: int = 4) -> RichTable:
+    """The first predictions; with many classes, only the probability of the predicted one."""
+    title = f"{predictions.height:,} predictions" + (f", the first {most}" if predictions.height > most else "")
+    columns, rows = predictions.columns, predictions.head(most).rows()
     if len(columns) > 3 + classes:  # the sequence, its records and its class come first
         rows = [(*row[:3], row[columns.index(f"p({row[2]})")]) for row in rows]
         columns = [*columns[:3], "its probability"]
     return table(title, columns, rows)
 
 
-def _interval(found: dict[str, float | None]) -> tuple[str, str | None]:
-    if found["value"] is None:
+def _interval(score: dict[str, float | None]) -> tuple[str, str | None]:
+    if score["value"] is None:
         return "–", None
-    return figure(found["value"]), f"{found['low']:.3f}–{found['high']:.3f}"
+    return figure(score["value"]), f"{score['low']:.3f}–{score['high']:.3f}"
 
 
-def _short(found: dict[str, float | None]) -> str:
-    return "–" if found["value"] is None else f"{found['value']:.3f}"
+def _short(score: dict[str, float | None]) -> str:
+    return "–" if score["value"] is None else f"{score['value']:.3f}"

@@ -1,0 +1,79 @@
+"""The model card: the README.md of a bundle, in Markdown."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tefm.show.html import render
+from tefm.show.markdown import markdown_words
+
+if TYPE_CHECKING:
+    from tefm.language.align import Alignment
+    from tefm.rationale.surrogate import Agreement
+
+METRICS = ("auroc", "auprc", "accuracy", "macro_f1", "brier", "ece")
+
+
+@dataclass(frozen=True)
+class CodesFacts:
+    """What a record becomes: this many slots, and this many numbers instead."""
+
+    slots: int
+    levels: int
+    entries: int
+    #: whether the codes were trained with labels
+    task_aware: bool
+
+
+@dataclass(frozen=True)
+class ModelCardFacts:
+    """Everything that a model card says."""
+
+    title: str
+    base_model: str
+    classes: tuple[str, ...]
+    #: what a sequence is: "the stays of one patient"
+    one_sequence: str
+    #: of the language model
+    blocks: int
+    parameters: int
+    temperature: float
+    #: probability from which the positive class is predicted; None: the most probable class is predicted
+    threshold: float | None = None
+    #: the class that the threshold is about
+    positive: str = ""
+    #: None for a model that reads text
+    codes: CodesFacts | None = None
+    alignment: Alignment | None = None
+    #: whether the model explains its predictions, and how often its surrogate predicts what the language model does
+    explains: bool = False
+    agreement: Agreement | None = None
+    #: per part of the data (`validation`, `test`): `Evaluation.to_dict()`
+    scores: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    @property
+    def base_model_yaml(self) -> str:
+        """The base model as a value of YAML: a path may need quotes."""
+        plain = re.fullmatch(r"[\w.-]+(/[\w.-]+)*", self.base_model)
+        return self.base_model if plain else json.dumps(self.base_model, ensure_ascii=False)
+
+    @property
+    def decision(self) -> str:
+        """How probabilities become a prediction."""
+        temperature = f"Probabilities are calibrated with temperature {self.temperature:.3f}."
+        if self.threshold is None:
+            return f"{temperature} The most probable class is predicted. The temperature was chosen on validation data."
+        positive = f"“{markdown_words(self.positive)}”"
+        return (
+            f"{temperature} {positive} is predicted if its probability is at least {self.threshold:.3f}. Temperature "
+            "and threshold were chosen on validation data."
+        )
+
+
+def model_card(facts: ModelCardFacts) -> str:
+    """The card as Markdown, with the header that the Hugging Face hub reads."""
+    return render("model_card.md", facts=facts, METRICS=METRICS)

@@ -1,0 +1,396 @@
+"""Plots as inline SVG, drawn with matplotlib in the colours of the page.
+
+Every plot is 380 units wide, about the width of a phone, so that its text keeps its size there; wider screens show
+plots side by side. Colours are CSS variables of the page, so one drawing serves light and dark; a notebook, which has
+no such variables, gets the fallback colours. Each plot has a `<title>` and a `<desc>` with its figures in words.
+
+Without matplotlib a plot has no drawing, and its description is shown instead.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from io import StringIO
+from typing import Any
+
+from markupsafe import Markup
+
+from tefm.show.embed import inline_svg, printable
+
+WIDTH = 380
+#: Height of one line of text.
+LINE = 16
+#: Characters of a label: as many as fit into a third of the width, or into a whole line of the legend.
+LABEL, LEGEND = 19, 50
+
+#: Grey, and the eight colours of Okabe and Ito, which people with any kind of colour vision can distinguish. Yellow is
+#: darker here, to be visible on white; the last one is the colour of the text.
+COLOURS = ("#9aa1ab", "#0072b2", "#d55e00", "#009e73", "#b8528c", "#e69f00", "#56b4e9", "#8f7f00", "#16191d")
+TEXT, LINES = "#565e69", "#cfd4da"
+#: What the drawing says instead of each colour: a variable of the page, or outside a page something that works on
+#: light and dark grounds.
+CSS_COLOURS = {
+    **{colour: f"var(--c{number}, {colour})" for number, colour in enumerate(COLOURS)},
+    COLOURS[8]: "var(--c8, currentColor)",
+    TEXT: "var(--soft, currentColor)",
+    LINES: "var(--line, #80808066)",
+}
+#: Text stays text, a `$` in a name is a dollar, and the same plot is drawn the same way every time.
+SETTINGS: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "tefm",
+    "text.parse_math": False,
+    "font.size": 12,
+    "xtick.color": TEXT,
+    "ytick.color": TEXT,
+    "axes.edgecolor": TEXT,
+    "axes.labelcolor": COLOURS[8],
+}
+#: Markers and dashes differ too, so that series can be distinguished without colours.
+MARKERS = ("o", "o", "s", "^", "D", "v", "P", "X", "o")
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A drawing with its title, its figures in words, and a note to print below the title."""
+
+    title: str
+    description: str
+    note: str = ""
+    #: empty without matplotlib
+    svg: Markup = field(default_factory=Markup)
+
+    def _repr_html_(self) -> str:
+        return str(Markup("<figure><figcaption>{}</figcaption>{}</figure>").format(self.title, self.body))
+
+    @property
+    def body(self) -> Markup:
+        """The drawing, or the description if there is none."""
+        return self.svg or Markup('<p class="soft">{}</p>').format(self.description)
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What an axis shows. Where `low` or `high` is None, the data decide."""
+
+    label: str
+    low: float | None = None
+    high: float | None = None
+    log: bool = False
+    percent: bool = False
+    #: the axis ends at 0 and 1, whatever margin the data leave
+    share: bool = False
+    #: words at 0, 1, 2, … instead of numbers
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Series:
+    """Points that belong together; `low` and `high` are the ends of the interval of each y."""
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float]
+    low: Sequence[float] = ()
+    high: Sequence[float] = ()
+    #: number in COLOURS; 0 is grey
+    colour: int = 1
+    line: bool = True
+    points: bool = True
+    dashed: bool = False
+    #: diameter of a point
+    size: float = 6
+
+
+@dataclass(frozen=True)
+class Level:
+    """A horizontal line over the whole width, for a value that has no x."""
+
+    name: str
+    y: float
+    colour: int = 0
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A horizontal bar with its figure in words, and a reference value to compare it with."""
+
+    name: str
+    value: float
+    reference: float
+    words: str
+
+
+def available() -> bool:
+    """Whether matplotlib is installed."""
+    try:
+        import matplotlib.figure  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+# ---- kinds of plots ---------------------------------------------------------------------------------------------
+
+
+def curves(
+    anchor: str,
+    title: str,
+    description: str,
+    x: Axis,
+    y: Axis,
+    series: Sequence[Series | Level],
+    *,
+    marks: Sequence[tuple[float, str]] = (),
+    note: str = "",
+    height: int = 210,
+) -> Plot:
+    """Lines and points; `marks` are named places along x that have no y: they get rows of their own below."""
+    named = [one for one in series if one.name]
+
+    def draw(figure: Any) -> None:
+        if marks:
+            rows = len(marks) * LINE + 8
+            axes, below = figure.subplots(2, 1, sharex=True, height_ratios=(height, rows))
+            _marks(below, marks)
+        else:
+            axes = below = figure.subplots()
+        handles = {id(one): _series(axes, one) for one in series}
+        _style(axes, x, y)
+        if marks:  # the limits of x take all that is drawn above and below into account
+            _style(below, x, Axis("", names=tuple(name for _, name in marks)))
+            axes.tick_params(axis="x", length=0)
+        below.set_xlabel(shortened(x.label, LEGEND))
+        if named:
+            point = min((one.size for one in named if isinstance(one, Series) and one.points), default=6)
+            _legend(figure, [(handles[id(one)], one.name) for one in named], point=point)
+
+    lines = -(-len(named) // _legend_columns([one.name for one in named]))
+    extra = (len(marks) * LINE + 24 if marks else 0) + lines * (LINE + 2)
+    return _plot(anchor, title, description, note, height + 66 + extra, draw)
+
+
+def bars(
+    anchor: str, title: str, description: str, rows: Sequence[Bar], names: tuple[str, str], *, note: str = ""
+) -> Plot:
+    """Horizontal bars from 0 to 1, each with a tick at its reference; `names` are those of bar and tick."""
+
+    def draw(figure: Any) -> None:
+        axes = figure.subplots()
+        places = range(len(rows))
+        drawn = axes.barh(places, [row.value for row in rows], height=0.7, color=COLOURS[1])
+        for bar in drawn:
+            bar.set_gid("plot-bar")
+        ticks = axes.vlines([row.reference for row in rows], [n - 0.45 for n in places], [n + 0.45 for n in places],
+                            color=COLOURS[8], linewidth=2, gid="plot-tick")  # fmt: skip
+        for place, row in enumerate(rows):
+            axes.text(
+                1.02, place, shortened(row.words, LABEL), transform=axes.get_yaxis_transform(), va="center", color=TEXT
+            )
+        axes.set_yticks(places, [shortened(row.name, LABEL) for row in rows])
+        axes.set_ylim(len(rows) - 0.4, -0.6)
+        axes.set_xlim(0, 1)
+        axes.set_xticks([])
+        axes.spines[:].set_visible(False)
+        axes.tick_params(length=0)
+        _legend(figure, [(drawn, names[0]), (ticks, names[1])])
+
+    return _plot(anchor, title, description, note, len(rows) * (LINE + 3) + 56, draw)
+
+
+def columns(
+    anchor: str, title: str, description: str, values: Sequence[float], y: Axis, even: float, *, note: str = ""
+) -> Plot:
+    """Upright bars side by side, with a line at the height that all would have if they were `even`."""
+
+    def draw(figure: Any) -> None:
+        axes = figure.subplots()
+        for bar in axes.bar(range(len(values)), values, width=0.94, color=COLOURS[1]):
+            bar.set_gid("plot-bar")
+        axes.axhline(even, color=COLOURS[8], linewidth=1, linestyle=(0, (5, 4)))
+        _style(axes, Axis("", low=-0.6, high=len(values) - 0.4), y)
+        axes.set_xticks([])
+
+    return _plot(anchor, title, description, note, 130, draw)
+
+
+def heat(
+    anchor: str,
+    title: str,
+    description: str,
+    rows: Sequence[str],
+    across: Sequence[str],
+    values: Sequence[Sequence[float | None]],
+    *,
+    note: str = "",
+) -> Plot:
+    """A grid of figures: the higher, the darker. Each cell holds its figure; a cell without one stays empty."""
+    numbers = [value for row in values for value in row if value is not None]
+    low, spread = min(numbers), (max(numbers) - min(numbers)) or 1.0
+
+    def draw(figure: Any) -> None:
+        axes = figure.subplots()
+        for place, row in enumerate(values):
+            for column, value in enumerate(row):
+                if value is None:
+                    continue
+                shade = 0.08 + 0.5 * (value - low) / spread
+                (cell,) = axes.bar(column, 0.94, bottom=place - 0.47, width=0.97, color=(COLOURS[1], shade))
+                cell.set_gid("plot-cell")
+                axes.text(column, place, f"{value:.3f}", ha="center", va="center", color=COLOURS[8])
+        axes.set_xticks(range(len(across)), [shortened(name, _fitting(len(across))) for name in across])
+        axes.set_yticks(range(len(rows)), [shortened(name, LABEL) for name in rows])
+        axes.set_xlim(-0.5, len(across) - 0.5)
+        axes.set_ylim(len(rows) - 0.5, -0.5)
+        axes.xaxis.tick_top()
+        axes.spines[:].set_visible(False)
+        axes.tick_params(length=0)
+
+    return _plot(anchor, title, description, note, len(rows) * 28 + 30, draw)
+
+
+# ---- parts ------------------------------------------------------------------------------------------------------
+
+
+def _series(axes: Any, one: Series | Level) -> Any:
+    """Draw a series; return what stands for it in the legend."""
+    colour = COLOURS[one.colour]
+    dashes = (0, (2.5, 2))
+    if isinstance(one, Level):
+        return axes.axhline(one.y, color=colour, linewidth=2, linestyle=dashes, gid="plot-level")
+    if one.low:
+        axes.vlines(one.x, one.low, one.high, color=(colour, 0.65), linewidth=1.2, gid="plot-interval")
+    (line,) = axes.plot(
+        one.x,
+        one.y,
+        color=colour,
+        linewidth=2,
+        linestyle="none" if not one.line else dashes if one.dashed else "-",
+        marker=MARKERS[one.colour] if one.points else "none",
+        markersize=one.size,
+        markeredgewidth=0,
+        clip_on=not one.points,
+        gid="plot-points" if one.points else "plot-line",
+    )
+    line.set_in_layout(False)
+    return line
+
+
+def _marks(axes: Any, marks: Sequence[tuple[float, str]]) -> None:
+    places = range(len(marks))
+    axes.plot(
+        [value for value, _ in marks], places, "o", color=COLOURS[0], markersize=6, markeredgewidth=0, gid="plot-marks"
+    )
+    axes.hlines(places, 0, 1, transform=axes.get_yaxis_transform(), color=LINES, linewidth=0.6)
+    axes.set_ylim(len(marks) - 0.5, -0.5)
+
+
+def _style(axes: Any, x: Axis, y: Axis) -> None:
+    """Labels, ticks and limits of both axes."""
+    if y.label:
+        axes.set_title(shortened(y.label, LEGEND), loc="left", fontsize=12, color=COLOURS[8])
+    axes.spines[["top", "left", "right"]].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+    axes.set_axisbelow(True)
+    if not y.names:
+        axes.grid(axis="y", color=LINES, linewidth=0.6)
+    _scale(axes.xaxis, x, axes.set_xlim, axes.get_xlim, axes.set_xscale)
+    _scale(axes.yaxis, y, axes.set_ylim, axes.get_ylim, axes.set_yscale)
+
+
+def _scale(
+    axis: Any,
+    about: Axis,
+    set_limits: Callable[..., Any],
+    limits: Callable[[], tuple[float, float]],
+    set_scale: Callable[[str], None],
+) -> None:
+    from matplotlib import ticker
+
+    if about.names:
+        letters = _fitting(len(about.names)) if axis.axis_name == "x" else LABEL
+        axis.set_ticks(range(len(about.names)), [shortened(name, letters) for name in about.names])
+        if axis.axis_name == "x":
+            set_limits(-0.4, len(about.names) - 0.6)
+        return
+    if about.log:
+        set_scale("log")
+    low, high = limits()
+    low = low if about.low is None else about.low
+    high = high if about.high is None else about.high
+    if about.share:
+        low, high = max(0.0, low), min(1.0, high)
+    if about.log and high < 2 * low:
+        low, high = low / 1.5, high * 1.5
+    set_limits(low, high)
+    axis.set_minor_locator(ticker.NullLocator())
+    if about.log and high > 10 * low:
+        subs = (1,) if high > 1_000 * low else (1, 3) if high > 30 * low else (1, 2, 5)
+        axis.set_major_locator(ticker.LogLocator(subs=subs, numticks=8))
+    else:
+        axis.set_major_locator(ticker.MaxNLocator(5, steps=[1, 2, 5, 10]))
+    if about.percent:
+        axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{100 * value:.6g}%"))
+    elif about.log:
+        axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:,.6g}"))
+    else:
+        axis.get_major_formatter().set_useOffset(False)
+
+
+def _legend(figure: Any, entries: Sequence[tuple[Any, str]], *, point: float = 6) -> None:
+    """Names below the plot; `point` is the size of the points drawn, which are larger here if they are tiny."""
+    labels = [shortened(name, LEGEND) for _, name in entries]
+    figure.legend(
+        [handle for handle, _ in entries],
+        labels,
+        loc="outside lower left",
+        ncols=_legend_columns(labels),
+        frameon=False,
+        labelcolor=TEXT,
+        handlelength=1.6,
+        labelspacing=0.3,
+        borderpad=0.3,
+        markerscale=max(1.0, 6 / point),
+    )
+
+
+def _legend_columns(labels: Sequence[str]) -> int:
+    """Short names stand in two columns."""
+    return 2 if len(labels) > 2 and max(map(len, labels)) <= LABEL + 2 else 1
+
+
+def _fitting(names: int) -> int:
+    """How many characters each of some names may have, side by side."""
+    return max(1, int((WIDTH - 60) / names / 7))
+
+
+def shortened(words: str, letters: int) -> str:
+    """Words of at most this many characters, without characters that XML does not allow.
+
+    >>> shortened("admission type", 8)
+    'admissi…'
+    """
+    words = printable(words)
+    return words if len(words) <= letters else words[: letters - 1] + "…"
+
+
+# ---- drawing ----------------------------------------------------------------------------------------------------
+
+
+def _plot(anchor: str, title: str, description: str, note: str, height: float, draw: Callable[[Any], None]) -> Plot:
+    """Draw on a new figure; `anchor` makes the ids in the drawing different from those of other plots of the page."""
+    if not available():
+        return Plot(title, description, note)
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    with rc_context(SETTINGS), warnings.catch_warnings():
+        # the browser draws the text: a letter that matplotlib's own font lacks is no problem
+        warnings.filterwarnings("ignore", message="Glyph .* missing")
+        figure = Figure(figsize=(WIDTH / 72, height / 72), dpi=72, layout="constrained")
+        draw(figure)
+        file = StringIO()
+        figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
+    return Plot(title, description, note, inline_svg(file.getvalue(), anchor, title, description, CSS_COLOURS))
