@@ -36,6 +36,7 @@ from tefm.prepare import Preparation
 from tefm.rationale.storage import load_explainer, save_explainer
 from tefm.records.schema import Schema
 from tefm.scoring.calibration import Calibration
+from tefm.show.model_card import CodesFacts, ModelCardFacts, model_card
 from tefm.task import ModelConfig
 
 KIND = "tefm model"
@@ -94,7 +95,7 @@ def save(bundle: Bundle, folder: Path) -> Path:
             fitted.classifier.backbone.model.save_pretrained(temporary / "language")
             fitted.classifier.backbone.tokenizer.save_pretrained(temporary / "language")
         if preparation is not None:
-            write_text(temporary / "README.md", card(bundle))
+            write_text(temporary / "README.md", model_card(card_facts(bundle)))
         versions = {
             "tefm": __version__,
             "torch": torch.__version__,
@@ -167,66 +168,27 @@ def _load_codes(
     return coder, preparation
 
 
-def card(bundle: Bundle) -> str:
-    """The model card: what it is, what it reads, what was measured."""
-    model, preparation = bundle.fitted, bundle.preparation
-    assert preparation is not None
-    backbone = model.classifier.backbone.model
-    lines = [
-        "---",
-        f"base_model: {model.config.backbone}",
-        "library_name: tefm",
-        "---",
-        f"# {preparation.title}",
-        "",
-        f"- classes: {', '.join(model.classes)}; one sequence is {preparation.one_sequence}",
-        f"- language model: {model.config.backbone}, {backbone.config.num_hidden_layers} blocks, "
-        f"{backbone.num_parameters():,} weights; `language/` loads with `AutoModelForCausalLM`",
-    ]
-    if model.coder is not None:
-        coder = model.coder
-        kind = "task-aware: they saw the labels of the training records and carry part of the answer"
-        lines.append(
-            f"- codes: {coder.layout.width} slots become {coder.config.levels} of {coder.config.entries} each, "
-            + (kind if coder.classes_ else "unsupervised: they saw no label")
-        )
-    else:
-        lines.append("- reads the serialised records, not codes (the raw-text baseline)")
-    if model.alignment is not None:
-        a = model.alignment
-        exact = " / ".join(f"{share:.2f}" for share in a.exact)
-        lines += [
-            f"- alignment, {a.records:,} held-out records: slot accuracy from words {a.slot_accuracy:.4f} "
-            f"(true codes {a.upper_slot_accuracy:.4f}, most common values {a.mode_slot_accuracy:.4f}), "
-            f"exact codes {exact}, loss of the words {a.true_loss:.3f} with the true code, {a.shuffled_loss:.3f} with "
-            "that of another record",
-        ]
-    if model.explainer is not None and model.explainer.agreement_ is not None:
-        same = model.explainer.agreement_
-        lines.append(
-            "- rationales: the surrogate that they were learned with gives the language model's label for "
-            f"{same.whole_same:.1%} of {same.sequences:,} held-out sequences (masked: {same.masked_same:.1%}); "
-            "every rationale is checked with the language model itself"
-        )
-    for part, figures in bundle.figures.items():
-        lines += ["", f"## Measured on the {part} part ({figures['n']:,} sequences)", "", "| figure | value | 95% |"]
-        lines.append("| --- | --- | --- |")
-        for name in ("auroc", "auprc", "accuracy", "macro_f1", "brier", "ece"):
-            found = figures[name]
-            if found["value"] is not None:
-                lines.append(f"| {name} | {found['value']:.4f} | {found['low']:.4f}–{found['high']:.4f} |")
-        lines.append(f"| tokens per sequence | {figures['tokens_mean']:.1f} | |")
-    calibration = model.calibration
-    threshold = "the most probable class" if calibration.threshold is None else f"p ≥ {calibration.threshold:.3f}"
-    lines += ["", f"Temperature {calibration.temperature:.3f}, decision: {threshold}; both learned on validation.", ""]
-    lines += [
-        "```python",
-        "from tefm import TEFM",
-        "",
-        'model = TEFM.load("this folder")',
-        'model.predict_table("new records.csv")',
-        *(['print(model.explain("new records.csv")[0].text)'] if model.explainer is not None else []),
-        "```",
-        "",
-    ]
-    return "\n".join(lines)
+def card_facts(bundle: Bundle) -> ModelCardFacts:
+    """What the model card and a notebook say about a model."""
+    fitted, preparation = bundle.fitted, bundle.preparation
+    assert preparation is not None, "a model of arrays has no card"
+    coder, calibration, explainer = fitted.coder, fitted.calibration, fitted.explainer
+    codes = None
+    if coder is not None:
+        codes = CodesFacts(coder.layout.width, coder.config.levels, coder.config.entries, bool(coder.classes_))
+    return ModelCardFacts(
+        title=preparation.title,
+        base_model=fitted.config.backbone,
+        classes=fitted.classes,
+        one_sequence=preparation.one_sequence,
+        blocks=fitted.classifier.backbone.model.config.num_hidden_layers,
+        parameters=fitted.classifier.backbone.model.num_parameters(),
+        temperature=calibration.temperature,
+        threshold=calibration.threshold,
+        positive=fitted.classes[calibration.positive],
+        codes=codes,
+        alignment=fitted.alignment,
+        explains=explainer is not None,
+        agreement=None if explainer is None else explainer.agreement_,
+        scores=bundle.figures,
+    )

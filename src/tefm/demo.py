@@ -22,10 +22,10 @@ from tefm.outcome import Outcome
 from tefm.rationale.card import Rationale, to_json
 from tefm.rationale.render import card
 from tefm.records.grouping import by_entity
-from tefm.report import figures_of_test
+from tefm.report import figures_of_fit
 from tefm.show.figures import Figures
 from tefm.show.page import report_page
-from tefm.show.terminal import comparison_table, examination_tables, outcome_tables
+from tefm.show.terminal import codes_tables, comparison_table, outcome_tables
 from tefm.task import Split
 
 #: The test patient whose prediction is explained is drawn with this seed.
@@ -74,8 +74,8 @@ class Demo:
         yield Text(f"\nOne test patient, drawn at random (seed {DRAWN_WITH}), and features enough for the answer:")
         yield card(self.rationale)
         if verbose:
-            if self.figures.examination is not None:
-                yield from examination_tables(self.figures.examination)
+            if self.figures.codes is not None:
+                yield from codes_tables(self.figures.codes)
             yield from outcome_tables(outcome)
         yield Text(f"Took {duration(self.seconds)}. Details, plots and more cases: {self.report}")
         yield Text("Your own table: tefm inspect TABLE --label COLUMN --out schema.yaml")
@@ -103,7 +103,7 @@ def run_demo(
     test = used.select(parts == "test")
     drawn = test.select([int(np.random.default_rng(DRAWN_WITH).integers(len(test)))])
     (rationale,) = model.explain(data.frame[np.sort(drawn.rows)])
-    figures = figures_of_test(model, data.frame, test, outcome)
+    figures = figures_of_fit(model, data.frame, test, outcome)
     write_text(report, report_page(figures))
     seconds = time.perf_counter() - started
     return Demo(data, len(everyone), outcome, rationale, figures, report, seconds)

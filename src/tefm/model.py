@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from html import escape
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,7 +22,7 @@ from sklearn.utils.validation import column_or_1d
 
 from tefm.base.errors import InputError, NotFittedError
 from tefm.base.progress import note
-from tefm.bundle import Bundle
+from tefm.bundle import Bundle, card_facts
 from tefm.bundle import load as load_bundle
 from tefm.bundle import save as save_bundle
 from tefm.codes.tokenizer import RecordTokenizer
@@ -39,6 +40,7 @@ from tefm.records.readers.table import Table, open_table
 from tefm.records.schema import Schema
 from tefm.records.splitting import split
 from tefm.records.words import text_of
+from tefm.show.model_card import model_html
 from tefm.task import ModelConfig
 
 VALIDATION_SHARE = 0.1
@@ -258,6 +260,16 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         self.figures_ = dict(bundle.figures)
         self.source_ = bundle.source
 
+    @property
+    def _bundle(self) -> Bundle:
+        return Bundle(self.fitted, self.preparation, self.figures_, self.source_)
+
+    def _repr_html_(self) -> str:
+        """A fitted model in a notebook: what it predicts, and its figures."""
+        return (
+            model_html(card_facts(self._bundle)) if self.__sklearn_is_fitted__() else f"<pre>{escape(repr(self))}</pre>"
+        )
+
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "fitted_")
 
@@ -350,7 +362,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
     def save(self, folder: str | Path) -> Path:
         """Write the model as one folder (`tefm.bundle`)."""
-        return save_bundle(Bundle(self.fitted, self.preparation, self.figures_, self.source_), Path(folder))
+        return save_bundle(self._bundle, Path(folder))
 
     @classmethod
     def load(cls, folder: str | Path, *, device: str | None = None) -> TEFM:

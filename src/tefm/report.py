@@ -25,6 +25,7 @@ from tefm.codes.fidelity import codebook_use, collisions, measure
 from tefm.codes.hierarchy import hierarchy
 from tefm.explain import explainer_of
 from tefm.fit import COUNTED, FEW, compare_with_tabular, count_tokens, parted, rare, repeated, used_sequences
+from tefm.outcome import Outcome
 from tefm.prepare import class_numbers_of
 from tefm.rationale.card import quoted
 from tefm.rationale.faithfulness import faithfulness
@@ -68,8 +69,20 @@ def figures_of(model: TEFM, source: Any) -> Figures:
 
     With a task, tabular models are trained on its training part, for comparison.
     """
+    return _measured(model, _test_part(model, source) if isinstance(source, Task) else _whole_table(model, source))
+
+
+def figures_of_fit(model: TEFM, frame: pl.DataFrame, test: Sequences, outcome: Outcome) -> Figures:
+    """Measure a model right after its fit, on the test sequences of the table that it was fitted on."""
+    rows = np.sort(test.rows)
+    sequences = test.with_values(np.searchsorted(rows, test.rows))
+    about, warnings = "the test part, not used in training", tuple(map(_sentence, outcome.remarks))
+    part = _Part(frame[rows], sequences, test.file or "the table", about, True, outcome.baselines, warnings)
+    return _measured(model, part)
+
+
+def _measured(model: TEFM, part: _Part) -> Figures:
     fitted = model.fitted
-    part = _test_part(model, source) if isinstance(source, Task) else _whole_table(model, source)
     frame, sequences = part.frame, part.sequences
     labels_S = class_numbers_of(sequences, fitted.classes)
     note(f"report: predicting {len(sequences):,} sequences")

@@ -74,6 +74,11 @@ class ModelCardFacts:
         )
 
 
+def model_html(facts: ModelCardFacts) -> str:
+    """A model in a notebook: what it predicts, how it was made, and its figures."""
+    return render("model.html", facts=facts, METRICS=METRICS)
+
+
 def model_card(facts: ModelCardFacts) -> str:
     """The card as Markdown, with the header that the Hugging Face hub reads."""
     return render("model_card.md", facts=facts, METRICS=METRICS)

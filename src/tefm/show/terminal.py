@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # showing a table must not wait for the import of torch
     from tefm.outcome import Evaluation, Outcome
     from tefm.records.infer import Guess
     from tefm.records.schema import Schema
+    from tefm.show.figures import Codes
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], *, left: int = 1) -> RichTable:
@@ -60,11 +61,7 @@ def schema_table(name: str, schema: Schema, guesses: Sequence[Guess]) -> RichTab
 
 def examination_tables(examination: Examination) -> Iterator[RenderableType]:
     """All tables of an examination, then its findings."""
-    yield fidelity_table(examination.fidelity)
-    yield field_table(examination.fidelity)
-    yield use_table(examination.use)
-    yield collision_table(examination.collisions)
-    yield hierarchy_table(examination.hierarchy)
+    yield from codes_tables(examination)
     if examination.ceiling is not None:
         yield ceiling_table(examination.ceiling, task_aware=examination.task_aware)
     if not examination.findings:
@@ -72,6 +69,15 @@ def examination_tables(examination: Examination) -> Iterator[RenderableType]:
     for finding in examination.findings:
         text = Text(f"{finding.level}: {finding.problem}\n", style="yellow" if finding.level == "warning" else "")
         yield text.append(f"  → {finding.remedy}", style="default")
+
+
+def codes_tables(measured: Examination | Codes) -> Iterator[RenderableType]:
+    """How the codes are used, and what they preserve."""
+    yield fidelity_table(measured.fidelity)
+    yield field_table(measured.fidelity)
+    yield use_table(measured.use)
+    yield collision_table(measured.collisions)
+    yield hierarchy_table(measured.hierarchy)
 
 
 def fidelity_table(f: Fidelity) -> RichTable:
@@ -178,6 +184,20 @@ def evaluation_table(evaluation: Evaluation) -> RichTable:
         remarks.append("too few sequences for reliable intervals")
     result.caption = "; ".join(remarks) or None
     return result
+
+
+def comparison_table(outcome: Outcome) -> RichTable:
+    """AUROC and accuracy of the model and of tabular models on the same test sequences, with their intervals."""
+    scores = {f"TEFM ({outcome.inputs})": outcome.test.to_dict()}
+    scores |= {name: baseline["test_calibrated"] for name, baseline in outcome.baselines.items()}
+    rows: list[tuple[str | None, ...]] = []
+    for name, figures in scores.items():
+        (auroc, auroc_interval), (accuracy, accuracy_interval) = (
+            _interval(figures[key]) for key in ("auroc", "accuracy")
+        )
+        rows.append((name, auroc, auroc_interval, accuracy, accuracy_interval))
+    title = f"{outcome.sequences['test']:,} test sequences"
+    return table(title, ("", "AUROC", "95%", "accuracy", "95%"), rows)
 
 
 def outcome_tables(outcome: Outcome) -> Iterator[RenderableType]:
