@@ -12,10 +12,10 @@ from conftest import quick, stays
 from rich.console import Console
 
 from tefm.fit import fit_frame, rare, repeated, thinned, unlabelled, without_unseen
-from tefm.outcome import Evaluation
 from tefm.records.grouping import by_entity
 from tefm.records.schema import Schema
 from tefm.records.sequences import Sequences
+from tefm.scoring.evaluation import Evaluation
 from tefm.scoring.metrics import score
 from tefm.show.terminal import evaluation_table, outcome_tables, prediction_table
 from tefm.task import ModelConfig, Split

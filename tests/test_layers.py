@@ -27,7 +27,6 @@ FLOORS = (
     "rationale",
     "baselines",
     "task",
-    "outcome",
     "pipeline",
     "prepare",
     "explain",

@@ -19,11 +19,10 @@ from tefm.base.errors import InputError, TefmError
 from tefm.cli import app
 from tefm.fit import fit_task
 from tefm.model import TEFM
-from tefm.outcome import Outcome
 from tefm.report import codes_of, figures_of, source_of
 from tefm.show.figures import Figures
 from tefm.show.page import report_page
-from tefm.task import Task
+from tefm.task import Outcome, Task
 
 TABLE = stays(60, seed=1)
 

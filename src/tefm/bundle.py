@@ -17,9 +17,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tefm import __version__
 from tefm.base.errors import ArtefactError
 from tefm.base.files import is_whole, read_manifest, replacing_folder, write_json, write_manifest, write_text
+from tefm.base.version import __version__
 from tefm.codes.coder import SlotCoder
 from tefm.codes.storage import load_coder, save_coder
 from tefm.codes.tokenizer import RecordTokenizer

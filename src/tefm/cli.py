@@ -11,9 +11,9 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from tefm import __version__
 from tefm.base.errors import TefmError, TefmWarning
 from tefm.base.progress import err, note, out, shown
+from tefm.base.version import __version__
 
 #: What typer exits with after Ctrl-C.
 INTERRUPTED = 130

@@ -18,7 +18,6 @@ from tefm.datasets import diabetes130
 from tefm.datasets.base import Dataset
 from tefm.fit import fit_frame, parted, used_sequences
 from tefm.model import TEFM
-from tefm.outcome import Outcome
 from tefm.rationale.card import Rationale, to_json
 from tefm.rationale.render import card
 from tefm.records.grouping import by_entity
@@ -26,7 +25,7 @@ from tefm.report import figures_of_fit
 from tefm.show.figures import Figures
 from tefm.show.page import report_page
 from tefm.show.terminal import codes_tables, comparison_table, outcome_tables
-from tefm.task import Split
+from tefm.task import Outcome, Split
 
 #: The test patient whose prediction is explained is drawn with this seed.
 DRAWN_WITH = 0

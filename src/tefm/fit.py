@@ -11,14 +11,13 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from tefm import pipeline
 from tefm.base.files import check_replaceable
 from tefm.base.progress import job, log, stage
 from tefm.bundle import is_saved
 from tefm.language.distributed import is_first
 from tefm.language.token_counts import Account, account
 from tefm.model import TEFM
-from tefm.outcome import Outcome
+from tefm.pipeline import SHARES as STAGE_SHARES
 from tefm.prepare import chosen, sequences_of
 from tefm.records.readers.table import open_table
 from tefm.records.schema import Schema
@@ -26,7 +25,7 @@ from tefm.records.sequences import Sequences
 from tefm.records.serialise import FORMATS, serialise
 from tefm.records.splitting import PARTS, split
 from tefm.records.vectorise import Vectoriser, needed_columns
-from tefm.task import ModelConfig, Split, Task
+from tefm.task import ModelConfig, Outcome, Split, Task
 
 #: With fewer test sequences of a class than this, what the figures say about it is chance.
 FEW = 20
@@ -37,7 +36,7 @@ COUNTED = 200
 
 
 #: Beside the stages of the pipeline: comparing with tabular models, and scoring the test part.
-SHARES = {**pipeline.SHARES, "test": 0.05, "compare": 0.1}
+SHARES = {**STAGE_SHARES, "test": 0.05, "compare": 0.1}
 
 
 def fit_task(task: Task, folder: Path, *, device: str | None = None, compare: bool = True) -> tuple[TEFM, Outcome]:

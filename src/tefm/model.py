@@ -30,7 +30,6 @@ from tefm.explain import Choice, explain, named_sequences
 from tefm.language.config import Start
 from tefm.language.prompts import Style
 from tefm.language.smollm2 import NAME as SMOLLM2
-from tefm.outcome import Evaluation
 from tefm.pipeline import Fitted
 from tefm.pipeline import fit as fit_pipeline
 from tefm.prepare import Preparation, class_numbers_of, prepare, sequences_of
@@ -40,6 +39,7 @@ from tefm.records.readers.table import Table, open_table
 from tefm.records.schema import Schema
 from tefm.records.splitting import split
 from tefm.records.words import text_of
+from tefm.scoring.evaluation import Evaluation
 from tefm.show.model_card import model_html
 from tefm.task import ModelConfig
 

@@ -32,7 +32,6 @@ from tefm.language.distributed import first_process_makes, is_first
 from tefm.language.prompts import Prompt, PromptWriter
 from tefm.language.train import History
 from tefm.language.vocabulary import CodeVocabulary
-from tefm.outcome import Evaluation
 from tefm.rationale.extractor import Explainer
 from tefm.rationale.masked_model import MaskedModel
 from tefm.rationale.masking import with_masked_copies
@@ -41,6 +40,7 @@ from tefm.records.layout import Layout, Slots
 from tefm.records.phrases import Phrases
 from tefm.records.sequences import Sequences, Texts
 from tefm.scoring.calibration import Calibration
+from tefm.scoring.evaluation import Evaluation
 from tefm.scoring.metrics import score
 from tefm.task import ModelConfig
 

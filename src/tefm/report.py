@@ -25,7 +25,6 @@ from tefm.codes.fidelity import codebook_use, collisions, measure
 from tefm.codes.hierarchy import hierarchy
 from tefm.explain import explainer_of
 from tefm.fit import COUNTED, FEW, compare_with_tabular, count_tokens, parted, rare, repeated, used_sequences
-from tefm.outcome import Outcome
 from tefm.prepare import class_numbers_of
 from tefm.rationale.card import quoted
 from tefm.rationale.faithfulness import faithfulness
@@ -35,7 +34,7 @@ from tefm.records.readers.table import Table, open_table
 from tefm.records.sequences import Sequences
 from tefm.scoring.metrics import score
 from tefm.show.figures import Case, Codes, Cost, Figures, Map, Method, Rationales, reliability, scores_by_class
-from tefm.task import Task
+from tefm.task import Outcome, Task
 
 if TYPE_CHECKING:
     from tefm.model import TEFM

@@ -1,8 +1,9 @@
-"""The settings of a model, and the task file: a table, its roles (entity, time, label), a split, and any setting."""
+"""The settings of a model, the task file (a table, its roles, a split, any setting), and what comes of a task."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -13,11 +14,14 @@ from pydantic import Field as Setting
 from tefm.base.errors import SettingsError, did_you_mean
 from tefm.base.settings import Settings, StageSettings
 from tefm.codes.config import TokenizerConfig
+from tefm.language.align import Alignment
 from tefm.language.config import AlignConfig, Start, TuneConfig
 from tefm.language.prompts import Prompt, Style, positive_class
 from tefm.language.smollm2 import NAME as SMOLLM2
+from tefm.language.token_counts import Account
 from tefm.rationale.config import RationaleConfig
 from tefm.records.schema import Schema, TextLoader
+from tefm.scoring.evaluation import Evaluation
 
 Stage = TypeVar("Stage", bound=StageSettings)
 
@@ -241,3 +245,32 @@ class Task(Settings):
         roles = {name: value for name in ("entity", "time", "label") if (value := getattr(self, name)) is not None}
         # validated again, so that a role that is also a field is refused: a label among the fields would leak
         return Schema.from_yaml(schema.model_copy(update=roles).to_yaml()) if roles else schema
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a task: figures on its test part, and those of what users do today."""
+
+    #: `codes` or `text`: what the language model reads
+    inputs: str
+    classes: tuple[str, ...]
+    #: sequences that were trained on, validated on and tested on
+    sequences: Mapping[str, int]
+    test: Evaluation
+    #: figures of tabular models on the same sequences; empty when LightGBM is not installed
+    baselines: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    tokens: tuple[Account, ...] = ()
+    #: what a reader of the figures has to know
+    remarks: tuple[str, ...] = ()
+    #: how well codes and words were aligned, where they were
+    alignment: Alignment | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "classes": list(self.classes),
+            "sequences": dict(self.sequences),
+            "test": self.test.to_dict(),
+            "baselines": {name: figures["test_calibrated"] for name, figures in self.baselines.items()},
+            "tokens": [vars(count) for count in self.tokens],
+            "remarks": list(self.remarks),
+        }

@@ -62,9 +62,7 @@ def test_a_stage_of_several_loops_is_shared_out_among_them(lines: list[str]) -> 
     assert sorted(set(shares(lines))) == [0, 25, 50, 75, 100]
 
 
-@given(
-    st.lists(st.tuples(st.floats(0.01, 10), st.integers(1, 3), st.lists(st.integers(1, 4), max_size=5)), min_size=1)
-)
+@given(st.lists(st.tuples(st.floats(0.01, 10), st.integers(1, 3), st.lists(st.integers(1, 4), max_size=5)), min_size=1))
 def test_the_share_never_falls_and_ends_at_all(stages: list[tuple[float, int, list[int]]]) -> None:
     """Also with more loops than a stage said, or fewer."""
     seen: list[float] = []

@@ -160,7 +160,7 @@ def made() -> dict[str, Any]:
 
     import torch
 
-    from tefm import __version__
+    from tefm.base.version import __version__
 
     versions = {"tefm": __version__, "python": platform.python_version(), "torch": torch.__version__}
     for package in ("transformers", "peft", "scikit-learn", "lightgbm", "xgboost"):

@@ -14,10 +14,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from tefm import __version__
 from tefm.base.errors import ArtefactError, InputError, NotFittedError, SettingsError, did_you_mean
 from tefm.base.files import is_whole, read_manifest, replacing_folder, write_json, write_manifest
 from tefm.base.settings import Preset
+from tefm.base.version import __version__
 from tefm.codes.coder import Codes, SlotCoder
 from tefm.codes.config import TokenizerConfig
 from tefm.codes.storage import load_coder, save_coder

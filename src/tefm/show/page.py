@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tefm import __version__
+from tefm.base.version import __version__
 from tefm.show import plots
 from tefm.show.codes import CodesView
 from tefm.show.figures import Figures

@@ -19,10 +19,11 @@ if TYPE_CHECKING:  # showing a table must not wait for the import of torch
     from tefm.codes.hierarchy import PrefixDistance
     from tefm.language.align import Alignment
     from tefm.language.token_counts import Account
-    from tefm.outcome import Evaluation, Outcome
     from tefm.records.infer import Guess
     from tefm.records.schema import Schema
+    from tefm.scoring.evaluation import Evaluation
     from tefm.show.figures import Codes
+    from tefm.task import Outcome
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], *, left: int = 1) -> RichTable:
