@@ -13,10 +13,10 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from tefm.base.files import write_text
-from tefm.base.progress import duration
+from tefm.base.progress import duration, job, stage
 from tefm.datasets import diabetes130
 from tefm.datasets.base import Dataset
-from tefm.fit import fit_frame, parted, used_sequences
+from tefm.fit import SHARES, fit_frame, parted, used_sequences
 from tefm.model import TEFM
 from tefm.rationale.card import Rationale, to_json
 from tefm.rationale.render import card
@@ -71,7 +71,7 @@ class Demo:
         )
         yield comparison_table(outcome)
         yield Text(f"\nOne test patient, drawn at random (seed {DRAWN_WITH}), and features enough for the answer:")
-        yield card(self.rationale)
+        yield card(self.rationale, bars=None if verbose else 4)
         if verbose:
             if self.figures.codes is not None:
                 yield from codes_tables(self.figures.codes)
@@ -96,14 +96,16 @@ def run_demo(
         align="none",
         rationale={"questions": 4_000, "rounds": 0, "surrogate_steps": 800, "epochs": 25},
     )
-    outcome = fit_frame(model, data.frame, shares, file="diabetes130")
-    everyone = by_entity(data.frame, data.schema)
-    used, parts = used_sequences(model.config, everyone, parted(model.config, everyone, shares)[0])
-    test = used.select(parts == "test")
-    drawn = test.select([int(np.random.default_rng(DRAWN_WITH).integers(len(test)))])
-    (rationale,) = model.explain(data.frame[np.sort(drawn.rows)])
-    figures = figures_of_fit(model, data.frame, test, outcome)
-    write_text(report, report_page(figures))
+    with job({**SHARES, "report": 0.15}):
+        outcome = fit_frame(model, data.frame, shares, file="diabetes130")
+        everyone = by_entity(data.frame, data.schema, file="diabetes130")
+        used, parts = used_sequences(model.config, everyone, parted(model.config, everyone, shares)[0])
+        test = used.select(parts == "test")
+        with stage("report", "writing the report", loops=4):
+            drawn = test.select([int(np.random.default_rng(DRAWN_WITH).integers(len(test)))])
+            (rationale,) = model.explain(data.frame[np.sort(drawn.rows)])
+            figures = figures_of_fit(model, data.frame, test, outcome)
+            write_text(report, report_page(figures))
     seconds = time.perf_counter() - started
     return Demo(data, len(everyone), outcome, rationale, figures, report, seconds)
 

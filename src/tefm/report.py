@@ -34,6 +34,7 @@ from tefm.records.readers.table import Table, open_table
 from tefm.records.sequences import Sequences
 from tefm.scoring.metrics import score
 from tefm.show.figures import Case, Codes, Cost, Figures, Map, Method, Rationales, reliability, scores_by_class
+from tefm.show.terminal import BASELINES
 from tefm.task import Outcome, Task
 
 if TYPE_CHECKING:
@@ -105,7 +106,10 @@ def _measured(model: TEFM, part: _Part) -> Figures:
         positive=fitted.classes[fitted.positive] if two else None,
         methods=(
             Method(f"TEFM ({fitted.config.inputs})", scores, tokens),
-            *(Method(name, baseline["test_calibrated"], 0.0) for name, baseline in part.baselines.items()),
+            *(
+                Method(BASELINES.get(name, name), baseline["test_calibrated"], 0.0)
+                for name, baseline in part.baselines.items()
+            ),
         ),
         tokens=tuple(count_tokens(model, frame, sequences)),
         calibration=reliability(

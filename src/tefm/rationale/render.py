@@ -26,11 +26,11 @@ BAR = 16
 # ---- terminal ---------------------------------------------------------------------------------------------------
 
 
-def card(rationale: Rationale) -> RenderableType:
-    """One rationale as a card, 80 columns wide or more."""
+def card(rationale: Rationale, *, bars: int | None = None) -> RenderableType:
+    """One rationale as a card, 80 columns wide or more; with `bars`, so many features of each record at most."""
     parts: list[RenderableType] = [_text(f"Selected: {rationale.kept}."), ""]
     for record in rationale.telling:
-        parts += [*_record_lines(rationale, record), ""]
+        parts += [*_record_lines(rationale, record, bars), ""]
     for remark in (rationale.on_losses, rationale.silent):
         if remark:
             parts += [_text(remark, "dim"), ""]
@@ -48,12 +48,12 @@ def card(rationale: Rationale) -> RenderableType:
     )
 
 
-def _record_lines(rationale: Rationale, record: RationaleRecord) -> Iterator[RenderableType]:
+def _record_lines(rationale: Rationale, record: RationaleRecord, bars: int | None) -> Iterator[RenderableType]:
     yield _rule(rationale.heading(record))
     for group, statements in record.groups.items():
         line = _text(f"{group}. " if group else "", "bold")
         yield line.append_text(_text("; ".join(statement.within for statement in statements) + "."))
-    yield Padding(_bars(record), (1, 0))
+    yield Padding(_bars(record, bars), (1, 0))
     yield (
         _text("Codes ", "bold")
         .append_text(_text(record.codes))
@@ -62,17 +62,18 @@ def _record_lines(rationale: Rationale, record: RationaleRecord) -> Iterator[Ren
     )
 
 
-def _bars(record: RationaleRecord) -> Table:
+def _bars(record: RationaleRecord, most: int | None) -> Table:
     table = Table.grid(padding=(0, 1), expand=True)
     table.add_column(ratio=1, overflow="fold")
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
-    for bar in record.bars:
+    shown, hidden = record.bars[:most], record.bars[most:] if most is not None else ()
+    for bar in shown:
         style = "" if bar.kept else "dim"
         label = f"{bar.weight:.2f} {'selected' if bar.kept else 'not selected'}"
         table.add_row(_text(bar.words, style), _bar(bar.weight, kept=bar.kept), _text(label, style))
-    if record.unshown:
-        table.add_row(_text(f"and {record.unshown:,} more selected", "dim"), "", "")
+    if unshown := record.unshown + sum(bar.kept for bar in hidden):
+        table.add_row(_text(f"and {unshown:,} more selected", "dim"), "", "")
     return table
 
 

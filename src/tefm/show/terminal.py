@@ -156,6 +156,8 @@ def ceiling_table(scores: dict[str, Score], *, task_aware: bool) -> RichTable:
 
 # ---- predictions ------------------------------------------------------------------------------------------------
 
+#: How the models that a fit is compared with are called.
+BASELINES = {"lightgbm": "LightGBM", "logistic": "logistic regression"}
 #: A bootstrap over fewer sequences than this gives intervals that are too narrow.
 FEW_FOR_INTERVALS = 50
 FIGURES = {
@@ -190,7 +192,7 @@ def evaluation_table(evaluation: Evaluation) -> RichTable:
 def comparison_table(outcome: Outcome) -> RichTable:
     """AUROC and accuracy of the model and of tabular models on the same test sequences, with their intervals."""
     scores = {f"TEFM ({outcome.inputs})": outcome.test.to_dict()}
-    scores |= {name: baseline["test_calibrated"] for name, baseline in outcome.baselines.items()}
+    scores |= {BASELINES.get(name, name): model["test_calibrated"] for name, model in outcome.baselines.items()}
     rows: list[tuple[str | None, ...]] = []
     for name, figures in scores.items():
         (auroc, auroc_interval), (accuracy, accuracy_interval) = (
@@ -208,7 +210,7 @@ def outcome_tables(outcome: Outcome) -> Iterator[RenderableType]:
         (f"TEFM ({outcome.inputs})", *(_short(test[key]) for key in FIGURES), f"{outcome.test.tokens_mean:.1f}")
     ]
     for name, baseline in outcome.baselines.items():
-        rows.append((name, *(_short(baseline["test_calibrated"][key]) for key in FIGURES), None))
+        rows.append((BASELINES.get(name, name), *(_short(baseline["test_calibrated"][key]) for key in FIGURES), None))
     counts = ", ".join(f"{count:,} {part}" for part, count in outcome.sequences.items())
     scores = table(f"Test scores ({counts} sequences)", ("", *FIGURES.values(), "tokens"), rows)
     scores.caption = MEANS if len(outcome.test.scores.classes) > 2 else None
