@@ -97,7 +97,7 @@ def test_a_task_gives_its_test_part_and_the_tabular_models(task: tuple[Path, Out
     folder, outcome = task
     model = TEFM.load(folder / "model", device="cpu")
     figures = figures_of(model, source_of(model))  # the bundle knows where its table was
-    assert [method.name for method in figures.methods] == ["TEFM (codes)", "lightgbm", "logistic"]
+    assert [method.name for method in figures.methods] == ["TEFM (codes)", "LightGBM", "logistic regression"]
     assert figures.methods[0].scores == outcome.test.scores.to_dict()
     assert figures.methods[1].scores == outcome.to_dict()["baselines"]["lightgbm"]
     assert outcome.remarks, "few are tested"
