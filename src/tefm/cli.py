@@ -463,14 +463,16 @@ def bench(
     as_json: JsonOption = False,
 ) -> None:
     """Make tables of the paper and our own: measure what is missing, write them as JSON, show them."""
-    from tefm.bench.make_tables import Asked, run
+    from tefm.bench.make_tables import Request, run
 
-    asked = Asked.of(tables or [], data or [], backbone or [], seeds=seeds, quick=quick)
-    found = run(asked, folder, results, html=html, markdown=markdown, workers=workers, prepare=prepare, measure=measure)
+    request = Request.of(tables or [], data or [], backbone or [], seeds=seeds, quick=quick)
+    outcome = run(
+        request, folder, results, html=html, markdown=markdown, workers=workers, prepare=prepare, measure=measure
+    )
     if as_json:
-        _print_json(found.to_dict())
+        _print_json(outcome.to_dict())
         return
-    for part in found.shown():
+    for part in outcome.renderables():
         out.print(part)
 
 
