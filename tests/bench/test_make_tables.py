@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sklearn.metrics import roc_auc_score
 from typer.testing import CliRunner
 
 from tefm import pipeline
@@ -25,6 +26,7 @@ from tefm.bench.measurement import Bench, Measurement
 from tefm.bench.table import Table
 from tefm.bench.tables import TABLES
 from tefm.bench.tables.alignment import aligned
+from tefm.bench.tables.prediction import LABEL_HEAD
 from tefm.cli import app
 from tefm.codes import coder
 
@@ -143,6 +145,7 @@ CELLS = [
         lambda s: s.text("ddos", 10),
         ("tunes", 0, "tokens"),
     ),
+    Cell("prediction", (LABEL_HEAD,), "auroc", lambda s: s.label_head(codes(s)), ("auroc",)),
     Cell(
         "prediction",
         ("LightGBM on slots",),
@@ -282,6 +285,23 @@ def test_a_cell_shows_its_measurement_and_no_other_cell_does(cell: Cell, quick_r
     changed = Bench(tmp_path, quick_run.bench.sources)
     changed.path(measurement).write_text(json.dumps(body), encoding="utf-8")
     assert values_of(TABLES[cell.table](quick_run.setup, changed.figures)) == {**values, place: (0.123456,)}
+
+
+@pytest.mark.slow
+def test_the_label_head_alone(quick_run: QuickRun) -> None:
+    """Its AUROC, computed again from the weights of the tokenizer: the single output is the log-odds of survival."""
+    measurement = quick_run.setup.label_head(codes(quick_run.setup))
+    codes_NK, tokenizer = measurement.codes.open(quick_run.bench)
+    assert tokenizer.classes_ == ("died", "survived")
+    head = tokenizer.network.head
+    assert head is not None and head.out_features == 1
+    task = measurement.codes.split_data(quick_run.bench).tasks["mortality"]
+    test = task.of("test")
+    latent_Sd = tokenizer.embed(codes_NK[task.sequences.last[test]])
+    survival_S = latent_Sd @ head.weight.detach().numpy()[0] + head.bias.detach().numpy()
+    died_S = task.labels_S[test] == task.classes.index("died")
+    figures = quick_run.bench.figures(measurement)
+    assert figures == {"auroc": pytest.approx(roc_auc_score(died_S, -survival_S), abs=1e-9), "sequences": len(test)}
 
 
 @pytest.mark.slow

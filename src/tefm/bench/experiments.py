@@ -15,7 +15,7 @@ from tefm.bench.measurement import Figures, Measurement
 from tefm.bench.predictions import Prediction, Tune
 from tefm.bench.rationales import Cost, Rationales
 from tefm.bench.table import Figure, Row
-from tefm.bench.tokenizers import Ceiling, Codes, Recipe
+from tefm.bench.tokenizers import Ceiling, Codes, LabelHead, Recipe
 from tefm.language.config import Start
 from tefm.language.smollm2 import NAME as SMOLLM2
 from tefm.task import KEPT_LAYERS
@@ -82,6 +82,9 @@ class Setup:
 
     def ceiling(self, codes: Codes) -> Ceiling:
         return Ceiling(codes=codes)
+
+    def label_head(self, codes: Codes) -> LabelHead:
+        return LabelHead(codes=codes)
 
     def tune(self, data: str, **changes: Any) -> Tune:
         """Without masked copies by default; flows are fewer and need more epochs."""

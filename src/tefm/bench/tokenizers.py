@@ -1,4 +1,4 @@
-"""Codes on their own: what a tokenizer reconstructs, and what LightGBM predicts from its codes."""
+"""Codes on their own: what a tokenizer reconstructs, and what its codes predict without a language model."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from tefm.codes.fidelity import codebook_use, collisions, measure
 from tefm.codes.hierarchy import hierarchy
 from tefm.codes.storage import load_coder, save_coder
 from tefm.pipeline import learn_codes
+from tefm.scoring import weighted
 from tefm.task import ModelConfig
 
 if TYPE_CHECKING:
@@ -107,3 +108,44 @@ class Ceiling(Measurement):
         labels = np.array(task.classes)[task.labels_S]
         scores = ceiling(features, labels, task.part_S == 0, task.part_S == 2)
         return {name: score.to_dict() for name, score in scores.items()}
+
+
+class LabelHead(Measurement):
+    """How well the label head of a task-aware tokenizer ranks the test sequences by their last record.
+
+    No language model is involved: the head is a linear layer on the quantised latent, trained with the codes.
+    """
+
+    KIND: ClassVar[str] = "label-head"
+
+    codes: Codes
+
+    def needs(self) -> tuple[Measurement, ...]:
+        return (self.codes,)
+
+    def measure(self, bench: Bench) -> Figures:
+        task = self.codes.split_data(bench).tasks[DATA[self.codes.data][0]]
+        codes_NK, coder = self.codes.open(bench)
+        test = task.of("test")
+        scores_SQ = label_scores(coder, codes_NK[task.sequences.last[test]], task.classes)
+        auroc = weighted.macro(
+            weighted.auroc, scores_SQ, task.labels_S[test], np.ones((1, len(test))), positive=task.positive
+        )
+        return {"auroc": float(auroc[0]), "sequences": len(test)}
+
+
+def label_scores(coder: SlotCoder, codes_NK: NDArray[Any], classes: tuple[str, ...]) -> NDArray[np.float64]:
+    """What the label head predicts for each class: standardised log-odds, −∞ for a class it never saw.
+
+    The head of two classes has a single output, the log-odds of the second.
+    """
+    import torch
+
+    head = coder.network.head
+    assert head is not None, "only task-aware codes have a label head"
+    with torch.inference_mode():
+        outputs_NQ = head(torch.from_numpy(coder.embed(codes_NK)).to(coder.device)).double().cpu().numpy()
+    if len(coder.classes_) == 2:
+        outputs_NQ = np.hstack([-outputs_NQ, outputs_NQ])
+    by_class = dict(zip(coder.classes_, outputs_NQ.T, strict=True))
+    return np.stack([by_class.get(name, np.full(len(codes_NK), -np.inf)) for name in classes], axis=1)

@@ -15,9 +15,11 @@ ABOUT = f"""In-hospital death at the last admission, classes balanced, split by 
 *Tokens* counts a sequence with its question, without the answer. *Codes* lines are what `tefm fit` does by default
 (K3-C128, with masked copies). Task-aware codes were trained on a teacher that saw the labels of all training patients;
 everything else, LightGBM included, saw the labels of the balanced training patients only (Diabetes130: 81,150
-admissions against about 2,600 patients). Each baseline has a small grid of settings, chosen on validation, and reads the last
+admissions against about 2,600 patients). The *label head* is the linear layer that task-aware codes are trained with;
+it reads the last record only. Each baseline has a small grid of settings, chosen on validation, and reads the last
 record or the history. TinyLlama's weights were de-quantised from 2 bits. Lines without splits are the paper's, for
 models whose weights were not available."""
+LABEL_HEAD = "label head of the task-aware tokenizer, no language model"
 #: The titles of the baselines.
 BASELINE_TITLES = {
     "majority": "majority class",
@@ -35,8 +37,12 @@ def baseline(figures: Figures) -> dict[str, float | None]:
     return scores(figures, "test_calibrated")
 
 
+def label_head(figures: Figures) -> dict[str, float | None]:
+    return {"auroc": figures["auroc"]}
+
+
 def methods(setup: Setup, lookup: Lookup, data: str) -> list[Row]:
-    """Every row of a data set: each backbone on codes, the first on text, baselines, the paper's."""
+    """Every row of a data set: each backbone on codes, the first on text, the label head, baselines, the paper's."""
     rows: list[Row] = []
 
     def add(method: str, predictions: Iterable[Measurement]) -> None:
@@ -54,6 +60,8 @@ def methods(setup: Setup, lookup: Lookup, data: str) -> list[Row]:
             add(f"{name} on text", [setup.text(data, split) for split in setup.splits])
             if cut and data in setup.clinical:
                 add(f"{_whole(backbone)} on text", [setup.text(data, split, whole=True) for split in setup.splits])
+    codes = [setup.codes(data, split, "task-aware") for split in setup.splits]
+    rows.append(row({"data": TITLES[data], "method": LABEL_HEAD}, map(setup.label_head, codes), lookup, label_head))
     for model, title in BASELINE_TITLES.items():
         paper = BASELINES.get(model) if data in setup.clinical else None
         baselines = [setup.baseline(data, split, model) for split in setup.splits]
