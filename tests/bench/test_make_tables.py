@@ -352,10 +352,18 @@ def test_requests_that_are_refused(
     explained(kind, lambda: Request.of(tables, data, [], seeds=seeds, quick=True), *parts)
 
 
-def test_prepare_only_writes_the_arrays(arguments: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("tables", "files"),
+    [
+        (["tokens", "hierarchy"], ["ddos_10_B5.npz", "diabetes130_10_B10.npz"]),
+        (["prediction"], ["diabetes130_10.texts.json.gz", "diabetes130_10_B10.npz"]),
+    ],
+)
+def test_prepare_only_writes_the_arrays(
+    tables: list[str], files: list[str], arguments: list[str], tmp_path: Path
+) -> None:
     paths = ["--runs", str(tmp_path), "--out", str(tmp_path / "results")]
-    done = CliRunner().invoke(app, [*arguments, "tokens", "hierarchy", *paths, "--prepare"], catch_exceptions=False)
+    done = CliRunner().invoke(app, [*arguments, *tables, *paths, "--prepare"], catch_exceptions=False)
     assert done.exit_code == 0
-    files = sorted(path.name for path in (tmp_path / "quick" / "data").iterdir())
-    assert files == ["ddos_10_B5.npz", "diabetes130_10_B10.npz"]
+    assert sorted(path.name for path in (tmp_path / "quick" / "data").iterdir()) == files
     assert not (tmp_path / "quick" / "measurements").exists() and not (tmp_path / "results").exists()

@@ -25,6 +25,14 @@ class Baseline(Measurement):
     #: at most, for models that learn in steps
     steps: int = STEPS
 
+    def texts(self, bench: Bench) -> list[str] | None:
+        """The texts of all sequences, for the one baseline that reads them."""
+        return bench.sources.texts(self.data, self.split) if self.model == "tfidf" else None
+
+    def prepare(self, bench: Bench) -> None:
+        bench.sources.split(self.data, self.split)
+        self.texts(bench)
+
     def measure(self, bench: Bench) -> Figures:
         from tefm.bench.baselines.compare import BaselineData, evaluate_baselines
 
@@ -36,7 +44,7 @@ class Baseline(Measurement):
             task.sequences,
             np.array(task.classes, dtype=object)[task.labels_S],
             np.array(PARTS)[task.part_S],
-            texts=bench.sources.texts(self.data, self.split) if self.model == "tfidf" else None,
+            texts=self.texts(bench),
         )
         figures = evaluate_baselines(
             examples,
@@ -63,6 +71,9 @@ class Tokens(Measurement):
     most: int = 100
     #: also count as Qwen3, Gemma-2 and Phi-4-mini do; their tokenizers come from package indexes
     families: bool = True
+
+    def prepare(self, bench: Bench) -> None:
+        bench.sources.split(self.data, self.split)
 
     def measure(self, bench: Bench) -> Figures:
         from tefm.bench.predictions import title_of

@@ -1,7 +1,7 @@
 """The data of the benchmark: records as slots, split by seed into train, validation and test.
 
-The arrays of a split are written once and read by every measurement. A machine that only measures needs the arrays, not
-the tables.
+The arrays of a split are written once and read by every measurement, so a machine that only measures does not need the
+files of the data sets.
 
 Shapes: N records, D slots, S sequences.
 """

@@ -13,10 +13,8 @@ from tefm.base.files import write_text
 from tefm.bench.data import FLOWS, Sources
 from tefm.bench.experiments import FIRST_SPLIT, Setup
 from tefm.bench.measurement import Bench, Measurement
-from tefm.bench.predictions import Prediction
 from tefm.bench.table import Column, Row, Table
 from tefm.bench.tables import TABLES
-from tefm.bench.tokenizers import Codes
 from tefm.language.smollm2 import NAME as SMOLLM2
 
 #: The names that `--data` takes, and the data sets of each.
@@ -143,13 +141,17 @@ def run(
     prepare: bool = False,
     measure: bool = True,
 ) -> Outcome:
-    """Make the missing measurements (unless `measure` is off), then write the tables."""
+    """Make the missing measurements (unless `measure` is off), then write the tables.
+
+    With `prepare`, only write the arrays that the measurements read.
+    """
     # the figures of a quick run mean nothing: they get their own folders
     folder, results = (path / "quick" if request.setup.quick else path for path in (folder, results))
     bench = Bench(folder, Sources(folder / "data", request.paths, request.setup.quick))
     needed = [measurement for name in request.tables for measurement in needed_by(name, request.setup)]
     if prepare:
-        _prepare(bench, needed)
+        for measurement in bench.missing(needed):
+            measurement.prepare(bench)
         return Outcome((), (), ())
     failed = bench.run(needed, workers=workers) if measure else []
     tables, files = [], []
@@ -204,13 +206,3 @@ def _environments(bench: Bench, measured: Sequence[Measurement]) -> dict[str, st
         "Machines": ", ".join(sorted({environment["device"] for environment in environments})),
         "Versions": "; ".join(f"{name} {', '.join(sorted(used))}" for name, used in sorted(versions.items())),
     }
-
-
-def _prepare(bench: Bench, needed: Sequence[Measurement]) -> None:
-    """Write the arrays that the measurements read: a machine that has them needs no tables."""
-    for measurement in bench.missing(needed):
-        if isinstance(measurement, Codes):
-            measurement.split_data(bench)
-        if isinstance(measurement, Prediction) and measurement.codes is None:
-            bench.sources.split(*measurement.source)
-            bench.sources.texts(*measurement.source)

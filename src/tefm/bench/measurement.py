@@ -53,6 +53,9 @@ class Measurement(Settings):
         """The measurements it depends on, which are made first."""
         return ()
 
+    def prepare(self, bench: Bench) -> None:
+        """Write the arrays that the measurement reads, so that it can be made without the files of the data set."""
+
     def measure(self, bench: Bench) -> Figures:
         """The figures."""
         raise NotImplementedError

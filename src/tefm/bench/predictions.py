@@ -76,9 +76,16 @@ class Prediction(Measurement):
     def split_data(self, bench: Bench) -> SplitData:
         return self.codes.split_data(bench) if self.codes else bench.sources.split(*self.source)
 
+    def texts(self, bench: Bench) -> list[str] | None:
+        """The texts of all sequences; None for codes."""
+        return None if self.codes else bench.sources.texts(*self.source)
+
+    def prepare(self, bench: Bench) -> None:
+        self.split_data(bench)
+        self.texts(bench)
+
     def measure(self, bench: Bench) -> Figures:
-        data = self.split_data(bench)
-        texts = None if self.codes else bench.sources.texts(*self.source)
+        data, texts = self.split_data(bench), self.texts(bench)
         coder = self.codes.open(bench)[1] if self.codes else None
         figures: Figures = {"tunes": []}
         # several fine-tunings share one alignment: the first leaves the aligned model in the checkpoint

@@ -49,6 +49,9 @@ class Codes(Measurement):
         codes = {"preset": "paper" if self.recipe == "paper" else "default", **self.settings}
         return ModelConfig(codes=codes, task_aware=self.recipe == "task-aware", seed=self.split)
 
+    def prepare(self, bench: Bench) -> None:
+        self.split_data(bench)
+
     def measure(self, bench: Bench) -> Figures:
         data = self.split_data(bench)
         coder = learn_codes(data.task_data(DATA[self.data][0]), self.config())
