@@ -453,13 +453,13 @@ def bench(
     ] = None,
     seeds: Annotated[str, typer.Option(help="number of splits, or the first and the last: 20-25")] = "3",
     quick: Annotated[bool, typer.Option("--quick", help="miniature settings, to see that everything runs")] = False,
-    folder: Annotated[Path, typer.Option("--runs", help="where measurements are kept")] = Path("runs/bench"),
+    folder: Annotated[Path, typer.Option("--runs", help="where measurements are stored")] = Path("runs/bench"),
     results: Annotated[Path, typer.Option("--out", help="folder for the tables, as JSON")] = Path("results"),
     html: Annotated[Path | None, typer.Option(help="also one page with all of them")] = None,
     markdown: Annotated[Path | None, typer.Option(help="also a folder of Markdown pages, one each")] = None,
-    workers: Annotated[int, typer.Option(help="measurements made at the same time")] = 1,
-    prepare: Annotated[bool, typer.Option("--prepare", help="make the arrays of the data only, and stop")] = False,
-    measure: Annotated[bool, typer.Option(help="measure what is missing, or only lay out what was measured")] = True,
+    workers: Annotated[int, typer.Option(help="measurements to make at the same time")] = 1,
+    prepare: Annotated[bool, typer.Option("--prepare", help="only write the arrays of the data")] = False,
+    measure: Annotated[bool, typer.Option(help="measure what is missing, or only use what has been measured")] = True,
     as_json: JsonOption = False,
 ) -> None:
     """Make tables of the paper and our own: measure what is missing, write them as JSON, show them."""
