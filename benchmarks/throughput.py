@@ -18,8 +18,7 @@ import torch
 
 from tefm.bench.data import DATA, Sources
 from tefm.bench.experiments import FIRST_SPLIT
-from tefm.bench.measurement import made
-from tefm.bench.predictions import question
+from tefm.bench.measurement import environment
 from tefm.language.backbone import Backbone, open_backbone
 from tefm.language.predict import answer_logits
 from tefm.language.prompts import PromptWriter
@@ -55,24 +54,24 @@ def per_second(backbone: Backbone, prompts: list[Any], first_tokens: Any, second
 
 def measure(sources: Sources, name: str, layers: int | None, seconds: float) -> dict[str, Any]:
     """Codes and text of one data set, and their ratio."""
-    task = sources.split(name, FIRST_SPLIT).tasks[DATA[name][0]]
+    data = sources.split(name, FIRST_SPLIT)
+    task = data.tasks[DATA[name][0]]
     backbone = open_backbone(SMOLLM2, layers=layers)
     ids = extend(backbone, CodeVocabulary.of("record", levels=3, entries=128))
-    asked = question(DATA[name][0], "compact", task.classes, task.positive)
-    writer = PromptWriter(backbone.tokenizer, asked, task.classes, ids)
-    codes_NK = np.random.default_rng(0).integers(0, 128, size=(int(task.starts[-1]), 3))
+    writer = PromptWriter(backbone.tokenizer, data.prompt(DATA[name][0]), task.classes, ids)
+    codes_NK = np.random.default_rng(0).integers(0, 128, size=(len(task.sequences.rows), 3))
     texts = sources.texts(name, FIRST_SPLIT)[:TEXTS]
     prompts = {
-        "codes": writer.of_codes(codes_NK, task.starts),
-        "text": [prompt[-LONGEST:] for prompt in writer.of_texts(texts, np.diff(task.starts)[:TEXTS].tolist())],
+        "codes": writer.of_codes(codes_NK, task.sequences.starts),
+        "text": [prompt[-LONGEST:] for prompt in writer.of_texts(texts, task.sequences.lengths[:TEXTS].tolist())],
     }
-    found: dict[str, Any] = {"data": name, "layers": layers or 30}
+    figures: dict[str, Any] = {"data": name, "layers": layers or 30}
     for form, written in prompts.items():
         rate = per_second(backbone, written, writer.first_tokens, seconds)
-        found[form] = {"tokens": float(np.mean([len(prompt) for prompt in written])), "per_second": rate}
-    found["ratio"] = found["codes"]["per_second"] / found["text"]["per_second"]
-    print(json.dumps(found), flush=True)
-    return found
+        figures[form] = {"tokens": float(np.mean([len(prompt) for prompt in written])), "per_second": rate}
+    figures["ratio"] = figures["codes"]["per_second"] / figures["text"]["per_second"]
+    print(json.dumps(figures), flush=True)
+    return figures
 
 
 if __name__ == "__main__":
@@ -87,4 +86,4 @@ if __name__ == "__main__":
     names = ["diabetes130", *(["ddos"] if given.cicids else [])]
     rows = [measure(sources, name, given.layers, given.seconds) for name in names]
     if given.json:
-        given.json.write_text(json.dumps({"machine": made(), "rows": rows}, indent=1) + "\n")
+        given.json.write_text(json.dumps({"machine": environment(), "rows": rows}, indent=1) + "\n")

@@ -217,7 +217,7 @@ XGBOOST = "prediction; XGBoost on slots; AUROC"
 
 
 def said(reference: str) -> str:
-    return stored(reference.split("; ")).said(3)
+    return stored(reference.split("; ")).text(3)
 
 
 def a_table(first: str, second: str) -> str:

@@ -464,14 +464,17 @@ def bench(
     as_json: JsonOption = False,
 ) -> None:
     """Measure the tables of the paper and our own; what was measured before is reused."""
-    from tefm.bench.make_tables import Asked, run
+    from tefm.bench.make_tables import Request, run
 
-    asked = Asked.of(tables or [], data or [], backbone or [], seeds=seeds, quick=quick)
-    found = run(asked, folder, results, html=html, markdown=markdown, workers=workers, prepare=prepare, measure=measure)
+    request = Request.of(tables or [], data or [], backbone or [], seeds=seeds, quick=quick)
+    with shown(on_stdout=not as_json):
+        outcome = run(
+            request, folder, results, html=html, markdown=markdown, workers=workers, prepare=prepare, measure=measure
+        )
     if as_json:
-        _print_json(found.to_dict())
+        _print_json(outcome.to_dict())
         return
-    for part in found.shown():
+    for part in outcome.renderables():
         out.print(part)
 
 

@@ -1,4 +1,4 @@
-"""The arrays of a split: as the table is, and never a patient in two parts."""
+"""The arrays of a split: they match the table, and no patient is in two parts."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ def test_no_entity_is_in_two_parts(split: SplitData) -> None:
     assert all(len(parts) == 1 for parts in parts_of.values())
     for task in split.tasks.values():
         for number in range(len(task.labels_S)):
-            rows = task.rows[task.starts[number] : task.starts[number + 1]]
-            assert set(split.part_N[rows]) == {task.part_S[number]}
+            assert set(split.part_N[task.sequences[number]]) == {task.part_S[number]}
 
 
 def test_saved_arrays_are_the_same(split: SplitData, tmp_path: Path) -> None:
@@ -37,7 +36,9 @@ def test_saved_arrays_are_the_same(split: SplitData, tmp_path: Path) -> None:
     assert (again.x_ND == split.x_ND).all() and (again.label_N == split.label_N).all()
     for name, task in split.tasks.items():
         assert again.tasks[name].classes == task.classes
-        assert (again.tasks[name].rows == task.rows).all() and (again.tasks[name].labels_S == task.labels_S).all()
+        assert (again.tasks[name].sequences.rows == task.sequences.rows).all()
+        assert (again.tasks[name].sequences.starts == task.sequences.starts).all()
+        assert (again.tasks[name].labels_S == task.labels_S).all() and (again.tasks[name].part_S == task.part_S).all()
 
 
 def test_sequences_of_a_part(split: SplitData) -> None:
@@ -47,13 +48,29 @@ def test_sequences_of_a_part(split: SplitData) -> None:
         assert len(sequences) == len(labels) == (task.part_S == PARTS.index(part)).sum()
     sequences, labels = split.sequences("mortality", "test")
     number = task.of("test")[-1]
-    assert (sequences.x_ND[-1] == split.x_ND[task.rows[task.starts[number + 1] - 1]]).all()
+    assert (sequences.x_ND[-1] == split.x_ND[task.sequences[number][-1]]).all()
     assert labels[-1] == task.labels_S[number]
     assert task.classes[task.positive] == "died"
 
 
 def test_texts_belong_to_the_sequences(sources: Sources) -> None:
-    assert len(sources.texts("ddos", 0)) == len(sources.split("ddos", 0).tasks["ddos"].labels_S)
+    texts, data = sources.texts("ddos", 0), sources.split("ddos", 0)
+    assert len(texts) == len(data.tasks["ddos"].labels_S)
+    sequences, _ = data.sequences("ddos", "test", texts=texts)
+    assert sequences.texts == [texts[number] for number in data.tasks["ddos"].of("test")]
+
+
+def test_the_data_of_a_fit_are_the_sequences_of_its_parts(split: SplitData) -> None:
+    data = split.task_data("mortality")
+    for part, name in ((data.training, "train"), (data.validation, "validation")):
+        sequences, labels_S = split.sequences("mortality", name)
+        assert (part.with_values(part.slots_ND).x_ND == sequences.x_ND).all()
+        assert (part.sequences.starts == sequences.starts).all() and (part.labels_S == labels_S).all()
+        assert len(part.slots_ND) == split.in_part(name).sum(), "codes learn from all records of the part"
+    chosen = split.tasks["mortality"].of("train")[3:5]
+    few = split.task_data("mortality", training=chosen).training
+    assert (few.with_values(few.slots_ND)[1] == split.x_ND[split.tasks["mortality"].sequences[chosen[1]]]).all()
+    assert len(few.sequences) == 2 and len(few.slots_ND) == len(data.training.slots_ND)
 
 
 def test_flows_need_their_files(tmp_path: Path) -> None:

@@ -2,113 +2,368 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import re
+import shutil
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from html import escape
 from pathlib import Path
+from typing import Any
 
 import pytest
+from sklearn.metrics import roc_auc_score
 from typer.testing import CliRunner
 
-from tefm.base.errors import SettingsError
-from tefm.bench.experiments import Plan
-from tefm.bench.make_tables import Asked, needed
+from tefm import pipeline
+from tefm.base.errors import InputError, SettingsError, TefmError
+from tefm.bench.data import Sources
+from tefm.bench.experiments import Setup
+from tefm.bench.make_tables import Request, needed_by
+from tefm.bench.measurement import Bench, Measurement
 from tefm.bench.table import Table
 from tefm.bench.tables import TABLES
+from tefm.bench.tables.alignment import aligned
+from tefm.bench.tables.prediction import LABEL_HEAD
 from tefm.cli import app
+from tefm.codes import coder
 
 sys.path.append(str(Path(__file__).parents[1] / "language"))
 from miniatures import miniature
 
-#: The figures that each table must have measured on the clinical data.
-FIGURES = {
-    "reconstruction": {"slot_accuracy", "recall", "utilisation", "ceiling"},
-    "alignment": {"slot_accuracy", "exact_c", "true"},
-    "hierarchy": {"ratio"},
-    "prediction": {"tokens", "accuracy", "auroc"},
-    "crossdomain": {"tokens", "accuracy"},
-    "rationalization": {"accuracy", "agreement", "gain"},
-    "pretraining": {"accuracy"},
-    "shapes": {"slot_accuracy", "collisions", "aligned", "accuracy"},
-    "tokens": {"mean"},
-    "smallest": {"passed", "milliseconds", "shuffled"},
-    "parts": {"accuracy 5%", "surrogate"},
-    "supervision": {"auroc"},
-    "levels": {"field_accuracy", "auroc"},
-    "buckets": {"slot_accuracy", "auroc"},
-    "prompts": {"tokens", "auroc"},
-    "starts": {"auroc"},
-    "curve": {"auroc"},
-}
+CLINICAL = "Diabetes130"
 
 
 @pytest.fixture(scope="module")
-def words(tmp_path_factory: pytest.TempPathFactory, flows: Path) -> list[str]:
-    """The command, with everything in one folder."""
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the backbone, the measurements and the tables."""
     folder = tmp_path_factory.mktemp("bench")
-    backbone = miniature("llama", folder / "mini")
-    places = ["--runs", str(folder / "runs"), "--out", str(folder / "results")]
+    miniature("llama", folder / "mini")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def arguments(folder: Path, flows: Path) -> list[str]:
+    """The command, with everything in one folder."""
     data = ["--data", "diabetes130", "--data", f"cicids2017={flows}"]
-    return ["bench", *data, "--backbone", str(backbone), "--seeds", "1", "--quick", *places]
+    paths = ["--runs", str(folder / "runs"), "--out", str(folder / "results")]
+    return ["bench", *data, "--backbone", str(folder / "mini"), "--seeds", "1", "--quick", *paths]
+
+
+@dataclass(frozen=True)
+class QuickRun:
+    """All tables of a quick run, and the measurements that they are made of."""
+
+    bench: Bench
+    setup: Setup
+    tables: dict[str, Table]
+    errors: list[str]
+    page: str
+
+
+def remembered(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function, computed once for the same arrays: tokenizers of the same records share their teacher."""
+    results: dict[Any, Any] = {}
+
+    def call(*arrays: Any, **settings: Any) -> Any:
+        key = (*(array.tobytes() for array in arrays), *settings.items())
+        if key not in results:
+            results[key] = function(*arrays, **settings)
+        return results[key]
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def quick_run(folder: Path, arguments: list[str], flows: Path) -> QuickRun:
+    html = folder / "page.html"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pipeline, "MEASURED", 8)  # measuring the alignment of long records is slow
+        patch.setattr(coder, "cross_fitted_scores", remembered(coder.cross_fitted_scores))
+        gc.freeze()  # every training ends with a garbage collection, which is slow after so many imports
+        done = CliRunner().invoke(app, [*arguments, "--html", str(html), "--json"], catch_exceptions=False)
+        gc.unfreeze()
+    assert done.exit_code == 0, done.output
+    body = json.loads(done.stdout)
+    return QuickRun(
+        Bench(
+            folder / "runs" / "quick", Sources(folder / "runs" / "quick" / "data", {"cicids2017": flows}, quick=True)
+        ),
+        Setup(("diabetes130", "ddos", "portscan", "attack"), (10,), (str(folder / "mini"),), quick=True),
+        {name: Table.load(Path(file)) for name, file in body["tables"].items()},
+        [failure["error"] for failure in body["failed"]],
+        html.read_text(encoding="utf-8"),
+    )
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a table, and the one stored number that it shows."""
+
+    table: str
+    #: the keys of its row, after the data set
+    keys: tuple[str, ...]
+    column: str
+    measurement: Callable[[Setup], Measurement]
+    #: the way to the number in the figures of the measurement; a dict picks the item of a list with these values
+    path: tuple[str | int | dict[str, Any], ...]
+
+
+def codes(setup: Setup, recipe: Any = "task-aware", **settings: Any) -> Any:
+    return setup.codes("diabetes130", 10, recipe, **settings)
+
+
+def rationales(setup: Setup, **settings: Any) -> Any:
+    return setup.rationales(setup.prediction(codes(setup)), **settings)
+
+
+def curve(setup: Setup) -> Any:
+    tunes = (setup.tune("diabetes130"), setup.tune("diabetes130", sequences=1_000, seed=1))
+    return setup.prediction(codes(setup), *tunes)
+
+
+AUROC = ("tunes", 0, "test", "auroc", "value")
+SHAP = {"strategy": "SHAP", "of": "present", "retention": 0.05}
+CELLS = [
+    Cell("reconstruction", ("task-aware",), "recall", codes, ("test", "recall")),
+    Cell("reconstruction", ("task-aware",), "ceiling", lambda s: s.ceiling(codes(s)), ("codes", "auroc")),
+    Cell(
+        "alignment",
+        ("unsupervised", "ours"),
+        "exact_c",
+        lambda s: aligned(s, "diabetes130", 10, "unsupervised", "default"),
+        ("alignment", "exact", 2),
+    ),
+    Cell("hierarchy", ("unsupervised", "a+b"), "ratio", lambda s: codes(s, "unsupervised"), ("hierarchy", 1, "ratio")),
+    Cell("prediction", ("mini (1 blocks) on task-aware codes",), "auroc", lambda s: s.prediction(codes(s)), AUROC),
+    Cell(
+        "crossdomain",
+        ("mini (1 blocks) on text",),
+        "tokens",
+        lambda s: s.text("ddos", 10),
+        ("tunes", 0, "tokens"),
+    ),
+    Cell("prediction", (LABEL_HEAD,), "auroc", lambda s: s.label_head(codes(s)), ("auroc",)),
+    Cell(
+        "prediction",
+        ("LightGBM on slots",),
+        "macro_f1",
+        lambda s: s.baseline("diabetes130", 10, "lightgbm"),
+        ("test_calibrated", "macro_f1", "value"),
+    ),
+    Cell(
+        "crossdomain",
+        ("majority class",),
+        "accuracy",
+        lambda s: s.baseline("ddos", 10, "majority"),
+        ("test_calibrated", "accuracy", "value"),
+    ),
+    Cell(
+        "rationalization",
+        ("present", "5%", "SHAP"),
+        "agreement",
+        lambda s: rationales(s, compare=True),
+        ("rows", SHAP, "agreement"),
+    ),
+    Cell(
+        "pretraining",
+        ("task-aware", "aligned first"),
+        "auroc",
+        lambda s: aligned(s, "diabetes130", 10, "task-aware", "default"),
+        AUROC,
+    ),
+    Cell(
+        "shapes",
+        ("unsupervised", "2", "256"),
+        "nmse",
+        lambda s: codes(s, "unsupervised", levels=2, entries=256),
+        ("test", "nmse"),
+    ),
+    Cell(
+        "tokens",
+        ("codes, full prompt", "mini"),
+        "mean",
+        lambda s: s.tokens("diabetes130"),
+        ("rows", {"format": "codes, full prompt"}, "mean"),
+    ),
+    Cell(
+        "smallest",
+        ("SHAP",),
+        "default",
+        lambda s: rationales(s, compare=True),
+        ("growth", "SHAP", "default"),
+    ),
+    Cell(
+        "smallest",
+        ("greedy search with the language model",),
+        "milliseconds",
+        lambda s: s.cost(rationales(s, compare=True)),
+        ("greedy search with the language model",),
+    ),
+    Cell(
+        "parts",
+        ("soft mask instead of the search",),
+        "accuracy 5%",
+        lambda s: rationales(s, selection="soft", code_weight=1.0, sparsity=0.1),
+        ("rows", {"strategy": "ours", "of": "present", "retention": 0.05}, "accuracy"),
+    ),
+    Cell(
+        "supervision",
+        ("readmission", "LightGBM on slots"),
+        "brier",
+        lambda s: s.baseline("diabetes130", 10, "lightgbm", "readmission"),
+        ("test_calibrated", "brier", "value"),
+    ),
+    Cell("levels", ("task-aware", "2"), "auroc", lambda s: s.prediction(codes(s, levels=2)), AUROC),
+    Cell("buckets", ("task-aware", "5"), "slot_accuracy", lambda s: codes(s, buckets=5), ("test", "slot_accuracy")),
+    Cell(
+        "prompts",
+        ("task-aware", "full"),
+        "ece",
+        lambda s: s.prediction(codes(s), s.tune("diabetes130", style="full")),
+        ("tunes", 0, "test", "ece", "value"),
+    ),
+    Cell(
+        "starts",
+        ("task-aware", "random body", "all"),
+        "auprc",
+        lambda s: s.prediction(codes(s), s.tune("diabetes130"), random_body=True),
+        ("tunes", 0, "test", "auprc", "value"),
+    ),
+    Cell("curve", ("task-aware", "not aligned", "1,000"), "auroc", curve, ("tunes", 1, "test", "auroc", "value")),
+]
+
+
+def container_of(figures: Any, path: tuple[str | int | dict[str, Any], ...]) -> Any:
+    """What holds the number at the end of a path."""
+    for step in path[:-1]:
+        if isinstance(step, dict):
+            (figures,) = [item for item in figures if {name: item[name] for name in step} == step]
+        else:
+            figures = figures[step]
+    return figures
+
+
+def values_of(table: Table) -> dict[tuple[tuple[str, ...], str], tuple[float, ...]]:
+    """Every measured value, by the keys of its row and its column."""
+    return {
+        (tuple(row.keys.values()), column): figure.values
+        for row in table.rows
+        for column, figure in row.figures.items()
+    }
 
 
 @pytest.mark.slow
-def test_every_table(words: list[str], tmp_path: Path) -> None:
-    done = CliRunner().invoke(app, [*words, "--html", str(tmp_path / "page.html"), "--json"], catch_exceptions=False)
-    assert done.exit_code == 0, done.output
-    body = json.loads(done.stdout)
-    reasons = {failure["error"].splitlines()[0] for failure in body["failed"]}
-    assert all("TabPFN" in reason for reason in reasons), reasons
-    tables = {name: Table.load(Path(file)) for name, file in body["tables"].items()}
-    assert set(tables) == set(TABLES) == set(FIGURES)
-    for name, table in tables.items():
-        found = {figure for row in table.rows for figure in row.figures}
-        assert FIGURES[name] <= found, name
+def test_every_table_is_made_and_on_the_page(quick_run: QuickRun) -> None:
+    assert all(error.startswith("this baseline needs TabPFN") for error in quick_run.errors), quick_run.errors
+    assert set(quick_run.tables) == set(TABLES) == {cell.table for cell in CELLS}
+    for name, table in quick_run.tables.items():
         assert table.made["quick"] is True and "torch" in table.made["Versions"]
-        assert (
-            f"<h2>{table.title}" in (tmp_path / "page.html").read_text()
-            or table.title in (tmp_path / "page.html").read_text()
-        )
-    # once more: nothing is measured again, and the figures are the same
-    again = CliRunner().invoke(app, [*words, "prediction", "--json"], catch_exceptions=False)
-    assert Table.load(Path(json.loads(again.stdout)["tables"]["prediction"])).rows == tables["prediction"].rows
+        kinds = [settings["kind"] for settings in table.measured]
+        assert kinds == [m.KIND for m in needed_by(name, quick_run.setup) if quick_run.bench.path(m).exists()]
+        assert re.search(rf"<h2[^>]*>\s*{re.escape(escape(table.title))}", quick_run.page), name
+        assert {column.name for column in table.columns} <= {column for _, column in values_of(table)}, name
+        header, lines = table.cells()
+        assert all(escape(text) in quick_run.page for line in (header, *lines) for text in line), name
 
 
-def test_what_was_not_measured_is_left_out_and_the_paper_stands_alone(words: list[str], tmp_path: Path) -> None:
-    places = ["--runs", str(tmp_path), "--out", str(tmp_path / "results"), "--markdown", str(tmp_path / "pages")]
-    done = CliRunner().invoke(app, [*words, "prediction", *places, "--no-measure"], catch_exceptions=False)
+@pytest.mark.slow
+@pytest.mark.parametrize("cell", CELLS, ids=lambda cell: f"{cell.table}-{cell.column}")
+def test_a_cell_shows_its_measurement_and_no_other_cell_does(cell: Cell, quick_run: QuickRun, tmp_path: Path) -> None:
+    measurement = cell.measurement(quick_run.setup)
+    body = json.loads(quick_run.bench.path(measurement).read_text(encoding="utf-8"))
+    container, key = container_of(body["figures"], cell.path), cell.path[-1]
+    data = "DDoS" if cell.table == "crossdomain" else CLINICAL
+    place = ((data, *cell.keys), cell.column)
+    values = values_of(quick_run.tables[cell.table])
+    assert values[place] == (container[key],)
+
+    container[key] = 0.123456
+    shutil.copytree(quick_run.bench.folder / "measurements", tmp_path / "measurements")
+    changed = Bench(tmp_path, quick_run.bench.sources)
+    changed.path(measurement).write_text(json.dumps(body), encoding="utf-8")
+    assert values_of(TABLES[cell.table](quick_run.setup, changed.figures)) == {**values, place: (0.123456,)}
+
+
+@pytest.mark.slow
+def test_the_label_head_alone(quick_run: QuickRun) -> None:
+    """Its AUROC, computed again from the weights of the tokenizer: the single output is the log-odds of survival."""
+    measurement = quick_run.setup.label_head(codes(quick_run.setup))
+    codes_NK, tokenizer = measurement.codes.open(quick_run.bench)
+    assert tokenizer.classes_ == ("died", "survived")
+    head = tokenizer.network.head
+    assert head is not None and head.out_features == 1
+    task = measurement.codes.split_data(quick_run.bench).tasks["mortality"]
+    test = task.of("test")
+    latent_Sd = tokenizer.embed(codes_NK[task.sequences.last[test]])
+    survival_S = latent_Sd @ head.weight.detach().numpy()[0] + head.bias.detach().numpy()
+    died_S = task.labels_S[test] == task.classes.index("died")
+    figures = quick_run.bench.figures(measurement)
+    assert figures == {"auroc": pytest.approx(roc_auc_score(died_S, -survival_S), abs=1e-9), "sequences": len(test)}
+
+
+@pytest.mark.slow
+def test_nothing_is_measured_twice(quick_run: QuickRun, arguments: list[str]) -> None:
+    folder = quick_run.bench.folder / "measurements"
+    before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
+    done = CliRunner().invoke(app, [*arguments, "prediction", "curve", "--json"], catch_exceptions=False)
+    assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
+    for name, file in json.loads(done.stdout)["tables"].items():
+        assert Table.load(Path(file)).rows == quick_run.tables[name].rows
+
+
+def test_without_measurements_only_the_published_figures_are_shown(arguments: list[str], tmp_path: Path) -> None:
+    paths = ["--runs", str(tmp_path), "--out", str(tmp_path / "results"), "--markdown", str(tmp_path / "pages")]
+    done = CliRunner().invoke(app, [*arguments, "prediction", *paths, "--no-measure"], catch_exceptions=False)
     assert "Qwen3-8B on codes" in done.stdout and "(paper 0.824)" in done.stdout
-    assert "majority" not in done.stdout, "nothing is known about it"
+    assert "majority" not in done.stdout, "neither measured nor published"
     page = (tmp_path / "pages" / "prediction.md").read_text()
     assert page.startswith("# Prediction\n") and "| Diabetes130 | Qwen3-8B on codes | – | – | 35.0 |" in page
     assert "tefm bench prediction --data diabetes130 --data cicids2017=flows.parquet --seeds 1 --quick" in page
 
 
 def test_tables_share_measurements() -> None:
-    plan = Plan()
-    asked = {name: {one.key for one in needed(name, plan)} for name in TABLES}
-    assert asked["hierarchy"] <= asked["reconstruction"]
-    assert asked["prediction"] & asked["supervision"]
-    assert asked["alignment"] & asked["curve"] & asked["pretraining"]
+    setup = Setup()
+    needed = {name: {measurement.key for measurement in needed_by(name, setup)} for name in TABLES}
+    assert needed["hierarchy"] < needed["reconstruction"]
+    default = {setup.prediction(setup.codes("diabetes130", split, "task-aware")).key for split in setup.splits}
+    assert len(default) == 3 and default <= needed["prediction"] & needed["supervision"]
+    after_alignment = {aligned(setup, "diabetes130", split, "task-aware", "default").key for split in setup.splits}
+    assert len(after_alignment) == 3
+    assert after_alignment <= needed["alignment"] & needed["curve"] & needed["pretraining"]
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("tables", "data", "seeds", "kind", "parts"),
     [
-        ((["predictions"], []), "prediction"),
-        (([], ["diabetes"]), "diabetes130"),
-        (([], ["mimic3=/no/such/folder"]), "/no/such/folder"),
+        (["predictions"], [], "3", SettingsError, ["no such table", "'predictions'", "did you mean 'prediction'"]),
+        ([], ["diabetes"], "3", SettingsError, ["no such data set", "'diabetes'", "did you mean 'diabetes130'"]),
+        ([], ["mimic3=/no/such/folder"], "3", InputError, ["/no/such/folder", "--data mimic3=PATH"]),
+        ([], [], "0", SettingsError, ["'0'", "--seeds 3"]),
+        ([], [], "three", SettingsError, ["'three'", "--seeds 3"]),
+        ([], [], "25-20", SettingsError, ["lower than the first", "'25-20'", "--seeds 20-25"]),
     ],
 )
-def test_what_cannot_be_asked_for(given: tuple[list[str], list[str]], said: str) -> None:
-    with pytest.raises(Exception, match=said):
-        Asked.of(*given, [], seeds="3", quick=True)
-    with pytest.raises(SettingsError):
-        Asked.of([], [], [], seeds="0", quick=True)
+def test_requests_that_are_refused(
+    tables: list[str], data: list[str], seeds: str, kind: type[TefmError], parts: list[str], explained: Any
+) -> None:
+    explained(kind, lambda: Request.of(tables, data, [], seeds=seeds, quick=True), *parts)
 
 
-def test_prepare_makes_the_arrays_alone(words: list[str], tmp_path: Path) -> None:
-    place = ["--runs", str(tmp_path), "--out", str(tmp_path / "results")]
-    done = CliRunner().invoke(app, [*words, "tokens", "hierarchy", *place, "--prepare"], catch_exceptions=False)
+@pytest.mark.parametrize(
+    ("tables", "files"),
+    [
+        (["tokens", "hierarchy"], ["ddos_10_B5.npz", "diabetes130_10_B10.npz"]),
+        (["prediction"], ["diabetes130_10.texts.json.gz", "diabetes130_10_B10.npz"]),
+    ],
+)
+def test_prepare_only_writes_the_arrays(
+    tables: list[str], files: list[str], arguments: list[str], tmp_path: Path
+) -> None:
+    paths = ["--runs", str(tmp_path), "--out", str(tmp_path / "results")]
+    done = CliRunner().invoke(app, [*arguments, *tables, *paths, "--prepare"], catch_exceptions=False)
     assert done.exit_code == 0
-    assert sorted(path.suffix for path in (tmp_path / "quick" / "data").iterdir()) == [".npz", ".npz"]
-    assert not (tmp_path / "quick" / "done").exists() and not (tmp_path / "results").exists()
+    assert sorted(path.name for path in (tmp_path / "quick" / "data").iterdir()) == files
+    assert not (tmp_path / "quick" / "measurements").exists() and not (tmp_path / "results").exists()

@@ -1,4 +1,4 @@
-"""The bench: measurements are made once, in the order they stand on each other, and go on after a failure."""
+"""The bench: measurements are made once, each after those it depends on, and a failure does not stop the others."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ import pytest
 
 from tefm.base.errors import InputError
 from tefm.bench.data import Sources
-from tefm.bench.measurement import Bench, Found, Measurement
+from tefm.bench.measurement import Bench, Figures, Measurement
 
 
 class Brick(Measurement):
-    """Leaves a file, and says how often it was made."""
+    """Leaves a file with how often it was made."""
 
     KIND: ClassVar[str] = "brick"
     name: str = "a"
     weight: int = 1
 
-    def measure(self, bench: Bench) -> Found:
+    def measure(self, bench: Bench) -> Figures:
         if self.name == "broken":
             raise InputError("no clay", remedy="dig")
-        path = bench.kept(self)
+        path = bench.artefacts(self)
         path.parent.mkdir(parents=True, exist_ok=True)
         times = int(path.read_text()) + 1 if path.exists() else 1
         path.write_text(str(times))
         return {"times": times}
 
-    def left(self, bench: Bench) -> bool:
-        return bench.kept(self).exists()
+    def has_artefacts(self, bench: Bench) -> bool:
+        return bench.artefacts(self).exists()
 
 
 class House(Measurement):
-    """Stands on bricks."""
+    """Depends on bricks."""
 
     KIND: ClassVar[str] = "house"
     bricks: tuple[Brick, ...] = ()
@@ -42,8 +42,8 @@ class House(Measurement):
     def needs(self) -> tuple[Measurement, ...]:
         return self.bricks
 
-    def measure(self, bench: Bench) -> Found:
-        return {"weight": sum(int(bench.kept(brick).read_text()) * brick.weight for brick in self.bricks)}
+    def measure(self, bench: Bench) -> Figures:
+        return {"weight": sum(int(bench.artefacts(brick).read_text()) * brick.weight for brick in self.bricks)}
 
 
 @pytest.fixture
@@ -52,41 +52,41 @@ def bench(tmp_path: Path) -> Bench:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_each_is_made_once_behind_what_it_stands_on(bench: Bench, workers: int) -> None:
+def test_each_is_made_once_after_those_it_depends_on(bench: Bench, workers: int) -> None:
     houses = [House(bricks=(Brick(), Brick(name="b", weight=2))), House(bricks=(Brick(name="b", weight=2),))]
     assert bench.run(houses, workers=workers) == []
-    assert [bench.found(house) for house in houses] == [{"weight": 3}, {"weight": 2}]
-    assert bench.found(Brick(name="b", weight=2)) == {"times": 1}
+    assert [bench.figures(house) for house in houses] == [{"weight": 3}, {"weight": 2}]
+    assert bench.figures(Brick(name="b", weight=2)) == {"times": 1}
     assert bench.run([*houses, *houses], workers=workers) == []
-    assert bench.found(Brick(name="b", weight=2)) == {"times": 1}, "what is done is not done again"
+    assert bench.figures(Brick(name="b", weight=2)) == {"times": 1}, "a finished measurement is not made again"
 
 
-def test_a_measurement_is_named_by_what_differs_from_the_defaults() -> None:
+def test_the_key_depends_on_what_differs_from_the_defaults() -> None:
     assert Brick().key == Brick(name="a", weight=1).key
     assert len({Brick().key, Brick(name="b").key, House().key, House(bricks=(Brick(),)).key}) == 4
 
 
-def test_one_that_fails_does_not_keep_the_others(bench: Bench) -> None:
+def test_a_failure_does_not_stop_the_others(bench: Bench) -> None:
     broken = House(bricks=(Brick(name="broken"),))
     failed = bench.run([broken, House(bricks=(Brick(),))])
-    assert {type(asked).__name__ for asked, _ in failed} == {"Brick", "House"}
+    assert {type(measurement).__name__ for measurement, _ in failed} == {"Brick", "House"}
     assert all("no clay" in str(error) for _, error in failed)
-    assert bench.found(House(bricks=(Brick(),))) == {"weight": 1}
-    assert bench.found(broken) is None
+    assert bench.figures(House(bricks=(Brick(),))) == {"weight": 1}
+    assert bench.figures(broken) is None
 
 
-def test_what_was_cleared_is_made_again_for_those_who_stand_on_it(bench: Bench) -> None:
+def test_deleted_artefacts_are_made_again_for_those_that_need_them(bench: Bench) -> None:
     bench.run([Brick()])
-    bench.kept(Brick()).unlink()
-    assert bench.missing([Brick()]) == [], "its figures are there"
+    bench.artefacts(Brick()).unlink()
+    assert bench.missing([Brick()]) == [], "its figures still exist"
     house = House(bricks=(Brick(),))
     assert bench.missing([house]) == [Brick(), house]
     bench.run([house])
-    assert bench.found(house) == {"weight": 1}
+    assert bench.figures(house) == {"weight": 1}
 
 
-def test_a_measurement_says_how_it_was_made(bench: Bench) -> None:
+def test_the_file_says_how_the_measurement_was_made(bench: Bench) -> None:
     bench.run([Brick(weight=3)])
     body = json.loads(bench.path(Brick(weight=3)).read_text())
-    assert body["asked"] == {"name": "a", "weight": 3}
-    assert body["made"]["versions"]["torch"] and body["made"]["device"] and body["seconds"] >= 0
+    assert body["settings"] == {"name": "a", "weight": 3}
+    assert body["environment"]["versions"]["torch"] and body["environment"]["device"] and body["seconds"] >= 0

@@ -1,4 +1,4 @@
-"""Tables: what is written can be read again, and says what was measured."""
+"""Tables: a saved table is the same when it is loaded, and its cells show what was measured."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ rows = st.builds(Row, st.just({"data": "x"}), figures, st.dictionaries(st.sample
 
 
 @given(st.lists(rows, max_size=4))
-def test_a_saved_table_is_the_same(tmp_path_factory: pytest.TempPathFactory, several: list[Row]) -> None:
+def test_a_saved_table_is_the_same(tmp_path_factory: pytest.TempPathFactory, lines: list[Row]) -> None:
     columns = (Column("a", "A", 2, "up"), Column("b", "B"))
-    table = Table("t", "T", "about", ("data",), columns, tuple(several), "elsewhere", {"seeds": [1]})
+    table = Table("t", "T", "about", ("data",), columns, tuple(lines), "elsewhere", {"seeds": [1]})
     path = tmp_path_factory.mktemp("tables") / "t.json"
     table.save(path)
     assert Table.load(path) == table
@@ -37,7 +37,7 @@ def test_a_published_figure_has_its_own_column_and_ours_is_never_in_it() -> None
     )
 
 
-def test_what_is_no_table(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_table(tmp_path: Path) -> None:
     (tmp_path / "t.json").write_text('{"name": "t"}')
-    with pytest.raises(InputError, match=r"t\.json"):
+    with pytest.raises(InputError, match=r"(?s)t\.json.*write it again"):
         Table.load(tmp_path / "t.json")

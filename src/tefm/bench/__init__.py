@@ -1,1 +1,1 @@
-"""The evidence: every table of the paper and our own, each one command (`tefm bench`)."""
+"""The benchmarks: every table of the paper and some of our own, made by `tefm bench`."""

@@ -1,4 +1,4 @@
-"""What users do instead, and what records cost as text: baselines on the same split, tokens of every form."""
+"""Comparisons: baselines on the same split, and how many tokens the records take as text."""
 
 from __future__ import annotations
 
@@ -9,47 +9,56 @@ import numpy as np
 
 from tefm.baselines.choice import STEPS
 from tefm.bench.data import DATA, FLOWS, PARTS
-from tefm.bench.measurement import Bench, Found, Measurement
+from tefm.bench.measurement import Bench, Figures, Measurement
 
 
 class Baseline(Measurement):
-    """One baseline, chosen on the validation sequences, scored on the test sequences once."""
+    """One baseline, its settings chosen on the validation sequences, scored once on the test sequences."""
 
     KIND: ClassVar[str] = "baseline"
 
     data: str
     split: int
     model: str
+    #: None is the first task of the data set
     task: str | None = None
-    #: of the models that learn step by step, at most
+    #: at most, for models that learn in steps
     steps: int = STEPS
 
-    def measure(self, bench: Bench) -> Found:
+    def texts(self, bench: Bench) -> list[str] | None:
+        """The texts of all sequences, for the one baseline that reads them."""
+        return bench.sources.texts(self.data, self.split) if self.model == "tfidf" else None
+
+    def prepare(self, bench: Bench) -> None:
+        bench.sources.split(self.data, self.split)
+        self.texts(bench)
+
+    def measure(self, bench: Bench) -> Figures:
         from tefm.bench.baselines.compare import BaselineData, evaluate_baselines
 
         data = bench.sources.split(self.data, self.split)
         task = data.tasks[self.task or DATA[self.data][0]]
-        given = BaselineData(
+        examples = BaselineData(
             data.x_ND,
             data.layout,
-            task,
+            task.sequences,
             np.array(task.classes, dtype=object)[task.labels_S],
             np.array(PARTS)[task.part_S],
-            texts=bench.sources.texts(self.data, self.split) if self.model == "tfidf" else None,
+            texts=self.texts(bench),
         )
-        found = evaluate_baselines(
-            given,
+        figures = evaluate_baselines(
+            examples,
             models=(self.model,),
             kinds=("last", "flat") if self.data in FLOWS else ("last", "history"),
             positive=task.positive,
             seed=self.split,
             steps=self.steps,
         )
-        return dict(found[self.model])
+        return dict(figures[self.model])
 
 
 class Tokens(Measurement):
-    """Tokens per sequence of every form, as the tokenizers of the backbones count them."""
+    """Tokens per sequence as codes and as text in several formats, counted with the tokenizers of the backbones."""
 
     KIND: ClassVar[str] = "tokens"
 
@@ -58,36 +67,42 @@ class Tokens(Measurement):
     backbone: str
     levels: int = 3
     entries: int = 128
-    #: sequences that are counted
+    #: sequences that are counted, at most
     most: int = 100
-    #: count as Qwen3, Gemma-2 and Phi-4-mini do, too: their tokenizers come from package indexes
+    #: also count as Qwen3, Gemma-2 and Phi-4-mini do; their tokenizers come from package indexes
     families: bool = True
 
-    def measure(self, bench: Bench) -> Found:
-        from tefm.bench.predictions import named, question
+    def prepare(self, bench: Bench) -> None:
+        bench.sources.split(self.data, self.split)
+
+    def measure(self, bench: Bench) -> Figures:
+        from tefm.bench.predictions import title_of
         from tefm.language.backbone import open_backbone
         from tefm.language.prompts import PromptWriter
         from tefm.language.token_counts import account, families
         from tefm.language.vocabulary import CodeVocabulary, TokenIds
         from tefm.records.serialise import FORMATS, serialise
 
-        data = bench.sources.dataset(self.data, self.split)
-        task = bench.sources.split(self.data, self.split).tasks[DATA[self.data][0]]
-        known = {named(self.backbone): open_backbone(self.backbone, layers=1, device="cpu").tokenizer}
-        known |= families() if self.families else {}
-        chosen = np.random.default_rng(0).permutation(len(data.sequences))[: self.most]
-        some = data.sequences.select(np.sort(chosen))
-        texts: dict[str, list[str]] = {name: serialise(data.frame, data.schema, some, name) for name in FORMATS}
-        codes_NK = np.zeros((len(some.rows), self.levels), dtype=np.int64)
-        vocabulary = CodeVocabulary.of(data.schema.record, levels=self.levels, entries=self.entries)
-        found = []
-        for name, plain in known.items():
+        dataset = bench.sources.dataset(self.data, self.split)
+        data, task = bench.sources.split(self.data, self.split), DATA[self.data][0]
+        classes = data.tasks[task].classes
+        tokenizers = {title_of(self.backbone): open_backbone(self.backbone, layers=1, device="cpu").tokenizer}
+        tokenizers |= families() if self.families else {}
+        sampled = np.random.default_rng(0).permutation(len(dataset.sequences))[: self.most]
+        sequences = dataset.sequences.select(np.sort(sampled))
+        texts: dict[str, list[str]] = {
+            name: serialise(dataset.frame, dataset.schema, sequences, name) for name in FORMATS
+        }
+        codes_NK = np.zeros((len(sequences.rows), self.levels), dtype=np.int64)
+        vocabulary = CodeVocabulary.of(dataset.schema.record, levels=self.levels, entries=self.entries)
+        counts = []
+        for name, plain in tokenizers.items():
             lengths, tokenizer = {}, copy.deepcopy(plain)
             tokenizer.add_tokens(list(vocabulary.tokens), special_tokens=True)
             ids = TokenIds(len(plain), self.levels, self.entries)
             for style in ("compact", "full"):
-                asked = question(DATA[self.data][0], style, task.classes, task.positive)
-                written = PromptWriter(tokenizer, asked, task.classes, ids).of_codes(codes_NK, some.starts)
-                lengths[f"codes, {style} prompt"] = np.array([len(prompt) for prompt in written])
-            found += [vars(row) for row in account(texts, {name: tokenizer}, lengths=lengths)]
-        return {"rows": found}
+                writer = PromptWriter(tokenizer, data.prompt(task, style), classes, ids)
+                prompts = writer.of_codes(codes_NK, sequences.starts)
+                lengths[f"codes, {style} prompt"] = np.array([len(prompt) for prompt in prompts])
+            counts += [vars(count) for count in account(texts, {name: tokenizer}, lengths=lengths)]
+        return {"rows": counts}

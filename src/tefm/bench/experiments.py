@@ -1,6 +1,6 @@
-"""What a run of tables is made on, and the measurements they ask for in the words of the tables.
+"""The setup of a run, the measurements that tables need, and the rows made of their figures.
 
-`--quick` makes everything small, to see that it runs: its figures mean nothing.
+`--quick` makes everything small, to see that it runs; its figures mean nothing.
 """
 
 from __future__ import annotations
@@ -11,39 +11,40 @@ from typing import Any, Literal, TypeVar
 
 from tefm.bench.comparisons import Baseline, Tokens
 from tefm.bench.data import BUCKETS, CLINICAL, DATA, FLOWS
-from tefm.bench.measurement import Found, Measurement
+from tefm.bench.measurement import Figures, Measurement
 from tefm.bench.predictions import Prediction, Tune
 from tefm.bench.rationales import Cost, Rationales
 from tefm.bench.table import Figure, Row
-from tefm.bench.tokenizers import Ceiling, Codes, Recipe
+from tefm.bench.tokenizers import Ceiling, Codes, LabelHead, Recipe
 from tefm.language.config import Start
 from tefm.language.smollm2 import NAME as SMOLLM2
 from tefm.task import KEPT_LAYERS
 
-Ask = Callable[[Measurement], Found | None]
+#: Finds the figures of a measurement, None if it has not been made.
+Lookup = Callable[[Measurement], Figures | None]
 Item = TypeVar("Item")
 
-#: The first split that tables are made on; those below were for choosing settings.
+#: The first split of the tables; settings were chosen on lower ones.
 FIRST_SPLIT = 10
-#: Learning rates by what is tuned, chosen on validation parts: a whole backbone wants a smaller one, and so does text.
+#: Learning rates, chosen on validation parts: the whole backbone needs a smaller one, and so does text.
 WHOLE_RATE, TEXT_RATE, WHOLE_TEXT_RATE = 2e-4, 5e-4, 1e-4
-#: For wider backbones than SmolLM2, not chosen but scaled: the rate of the whole one, by the ratio of the widths.
+#: For backbones wider than SmolLM2, not chosen but scaled: `WHOLE_RATE` by the ratio of the widths.
 OTHER_RATE = 5e-5
-#: Text of ten flows is long: its last tokens, and fewer looks at validation.
+#: The text of ten flows is long: only its last tokens are read.
 TEXT_LIMIT = 4_096
 QUICK_CODES = {"steps": 30, "hidden": 32, "latent": 16, "settle": 1, "checks": 2}
 QUICK_STEPS = {"steps": 3, "checks": 1, "batch": 8}
-QUICK_COST = {"sequences": 2, "asked": 1, "learned": 20, "seconds": 0.0}
+QUICK_COST = {"sequences": 2, "queried": 1, "training": 20, "seconds": 0.0}
 QUICK_RATIONALE = {"surrogate_steps": 10, "epochs": 1, "questions": 60, "depth": 2}
 
 
 @dataclass(frozen=True)
-class Plan:
+class Setup:
     """Data sets, splits and backbones of a run."""
 
     data: tuple[str, ...] = ("diabetes130",)
     splits: tuple[int, ...] = (10, 11, 12)
-    #: the first is the one that all tables are made with
+    #: all tables use the first; the others only appear in the prediction tables
     backbones: tuple[str, ...] = (SMOLLM2,)
     quick: bool = False
 
@@ -57,23 +58,24 @@ class Plan:
         return tuple(name for name in self.data if name in FLOWS[: 1 if self.quick else 2])
 
     def few(self, items: Sequence[Item]) -> Sequence[Item]:
-        """All of them, or two when it is quick."""
+        """All items, or two in a quick run."""
         return items[:2] if self.quick else items
 
     def some_splits(self, data: str) -> tuple[int, ...]:
-        """Of flows the first alone, where many things are varied: they are told apart almost always."""
+        """Only the first split for flows, where a table varies many things: nearly all predictions are right."""
         return self.splits[:1] if data in FLOWS else self.splits
 
     def layers(self, backbone: str) -> int | None:
+        """The first blocks that are kept; None keeps all."""
         return 1 if self.quick else KEPT_LAYERS.get(backbone)
 
     # ---- measurements, one per split ------------------------------------------------------------------------------
 
     def codes(self, data: str, split: int, recipe: Recipe, buckets: int | None = None, **settings: Any) -> Codes:
-        """A tokenizer; what is said but is the default anyway is not another measurement."""
+        """A tokenizer; settings that equal the defaults do not make another measurement."""
         plain = Codes(data=data, split=split, recipe=recipe)
-        usual = plain.config().tokenizer_config.model_dump()
-        changes = {name: value for name, value in settings.items() if value != usual[name]}
+        defaults = plain.config().tokenizer_config.model_dump()
+        changes = {name: value for name, value in settings.items() if value != defaults[name]}
         small = QUICK_CODES if self.quick else {}
         buckets = None if buckets == BUCKETS[data] else buckets
         return plain.model_copy(update={"buckets": buckets, "settings": {**small, **changes}})
@@ -81,13 +83,16 @@ class Plan:
     def ceiling(self, codes: Codes) -> Ceiling:
         return Ceiling(codes=codes)
 
+    def label_head(self, codes: Codes) -> LabelHead:
+        return LabelHead(codes=codes)
+
     def tune(self, data: str, **changes: Any) -> Tune:
-        """Without masked copies unless they are asked for; flows are fewer, and take more passes."""
+        """Without masked copies by default; flows are fewer and need more epochs."""
         settings = {"epochs": 6} if data in FLOWS else {}
         settings |= QUICK_STEPS if self.quick else {}
         return Tune(**{"masked_copies": 0, **changes, "settings": {**settings, **changes.get("settings", {})}})
 
-    def reading(
+    def prediction(
         self,
         codes: Codes,
         *tunes: Tune,
@@ -98,14 +103,17 @@ class Plan:
         align: Literal["none", "default", "paper"] = "none",
         keep: bool = False,
     ) -> Prediction:
-        """A model that reads codes: as `tefm fit` makes it (and kept, for rationales ask it), or with these tunes."""
+        """A model that reads codes, fine-tuned as `tefm fit` does by default, or with these tunes.
+
+        The default model of the default codes is always kept, because rationales are measured on it.
+        """
         backbone = backbone or self.backbones[0]
         layers = None if whole and not self.quick else self.layers(backbone)
         rate = WHOLE_RATE if backbone == SMOLLM2 else OTHER_RATE
         settings = {} if layers else {"learning_rate": rate}
-        given = tunes or (self.tune(codes.data, masked_copies=1, settings=settings),)
-        usual = codes == self.codes(codes.data, codes.split, codes.recipe)
-        plain = not (tunes or whole or random_body) and backbone == self.backbones[0] and align == "none"
+        default_codes = codes == self.codes(codes.data, codes.split, codes.recipe)
+        default_model = backbone == self.backbones[0] and align == "none" and start == "codebook"
+        default_model = default_model and not (tunes or whole or random_body)
         return Prediction(
             codes=codes,
             backbone=backbone,
@@ -114,8 +122,8 @@ class Plan:
             start=start,
             align=align,
             align_settings=self._align_settings(codes.data, align),
-            tunes=given,
-            keep=keep or (usual and plain and start == "codebook"),
+            tunes=tunes or (self.tune(codes.data, masked_copies=1, settings=settings),),
+            keep=keep or (default_codes and default_model),
         )
 
     def _align_settings(self, data: str, align: str) -> dict[str, Any]:
@@ -123,7 +131,7 @@ class Plan:
             return dict(QUICK_STEPS) if align != "none" else {}
         if data not in FLOWS:
             return {}
-        # a flow says 77 numbers: long descriptions, of which those that go to codes teach more
+        # a flow has 77 numbers: descriptions are long, and those that are turned into codes teach more
         return {"batch": 64, "backward": 0.75, "whole": 0.75, "steps": 1_500} if align == "default" else {"batch": 64}
 
     def text(self, data: str, split: int, *, backbone: str | None = None, whole: bool = False) -> Prediction:
@@ -142,21 +150,27 @@ class Plan:
 
     def rationales(
         self,
-        reading: Prediction,
+        prediction: Prediction,
         preset: Literal["default", "paper"] = "default",
-        others: bool = False,
+        compare: bool = False,
         **settings: Any,
     ) -> Rationales:
+        """Rationales of a kept model; `compare` ranks with every other method too."""
         small = QUICK_RATIONALE if self.quick else {}
-        most, asked = (12, 2) if self.quick else (None, 60)
+        most, queried = (12, 2) if self.quick else (None, 60)
         return Rationales(
-            reading=reading, preset=preset, settings={**small, **settings}, others=others, most=most, asked=asked
+            prediction=prediction,
+            preset=preset,
+            settings={**small, **settings},
+            compare=compare,
+            most=most,
+            queried=queried,
         )
 
     def cost(self, rationales: Rationales) -> Cost:
-        """What it costs to rank with the judge of these rationales."""
-        asked = Cost(reading=rationales.reading, settings=rationales.settings)
-        return asked.model_copy(update=QUICK_COST) if self.quick else asked
+        """The time that ranking takes, with the model of these rationales."""
+        cost = Cost(prediction=rationales.prediction, settings=rationales.settings)
+        return cost.model_copy(update=QUICK_COST) if self.quick else cost
 
     def baseline(self, data: str, split: int, model: str, task: str | None = None) -> Baseline:
         small = {"steps": 20} if self.quick else {}
@@ -174,50 +188,45 @@ class Plan:
 
 # ---- rows ---------------------------------------------------------------------------------------------------------
 
-Pick = Callable[[Found], Mapping[str, float | None]]
+#: Picks the values of a row, by column name, from the figures of one measurement.
+Pick = Callable[[Figures], Mapping[str, float | None]]
 
 
 def row(
     keys: Mapping[str, str],
-    asked: Iterable[Measurement],
-    ask: Ask,
+    measurements: Iterable[Measurement],
+    lookup: Lookup,
     pick: Pick,
     published: Mapping[str, float] | None = None,
 ) -> Row:
-    """One line out of the measurements of its splits; what was not measured is not there."""
-    picked = [pick(found) for measurement in asked if (found := ask(measurement)) is not None]
-    names = dict.fromkeys(name for one in picked for name in one)
-    figures = {}
-    for name in names:
-        values = tuple(float(value) for one in picked if (value := one.get(name)) is not None)
+    """One row from the measurements of its splits; without those that have not been made."""
+    splits = [pick(figures) for measurement in measurements if (figures := lookup(measurement)) is not None]
+    row_figures = {}
+    for name in dict.fromkeys(name for values in splits for name in values):
+        values = tuple(float(value) for picked in splits if (value := picked.get(name)) is not None)
         if values:
-            figures[name] = Figure(values)
-    return Row(keys, figures, published or {})
+            row_figures[name] = Figure(values)
+    return Row(keys, row_figures, published or {})
 
 
 def joined(*rows: Row) -> Row:
-    """The figures of several rows in one line; the first one's keys."""
-    figures = {name: figure for one in rows for name, figure in one.figures.items()}
-    published = {name: figure for one in rows for name, figure in one.published.items()}
+    """The figures of several rows in one, with the keys of the first."""
+    figures = {name: figure for row in rows for name, figure in row.figures.items()}
+    published = {name: figure for row in rows for name, figure in row.published.items()}
     return Row(rows[0].keys, figures, published)
 
 
-def known(rows: Iterable[Row]) -> tuple[Row, ...]:
-    """The rows that say anything."""
-    return tuple(one for one in rows if one.figures or one.published)
-
-
-def scores(found: Mapping[str, Any], part: str = "test") -> dict[str, float | None]:
-    """The figures of a scored part, without their intervals."""
+def scores(figures: Mapping[str, Any], part: str = "test") -> dict[str, float | None]:
+    """The metrics of a part, without their intervals."""
     names = ("accuracy", "macro_f1", "auroc", "auprc", "brier", "ece")
-    return {name: found[part][name]["value"] for name in names}
+    return {name: figures[part][name]["value"] for name in names}
 
 
 def tuned(number: int = 0) -> Pick:
-    """The scores and tokens of one of a reading's tunes."""
+    """Picks the metrics and tokens of one of the tunes of a prediction."""
 
-    def pick(found: Found) -> dict[str, float | None]:
-        tune = found["tunes"][number]
+    def pick(figures: Figures) -> dict[str, float | None]:
+        tune = figures["tunes"][number]
         return {**scores(tune), "tokens": tune["tokens"]}
 
     return pick

@@ -1,8 +1,8 @@
-"""The bench: measurements are made once, kept as JSON, and shared by the tables that ask for them.
+"""The bench: each measurement is made once, stored as JSON, and shared by the tables that need it.
 
-A `Measurement` says everything its figures depend on, so its hash names its file: a run that was killed goes on where
-it was, and two tables that ask for the same thing get the same figures. What a measurement stands on (a tokenizer, a
-tuned model) is a measurement too, made before it.
+The settings of a `Measurement` are everything its figures depend on, so their hash names its file: an interrupted run
+resumes, and two tables that need the same measurement get the same figures. What a measurement depends on (a
+tokenizer, a fine-tuned model) is a measurement too, made before it.
 """
 
 from __future__ import annotations
@@ -24,36 +24,45 @@ from tefm.base.progress import note, progress
 from tefm.base.settings import Settings
 from tefm.bench.data import Sources
 
-Found = dict[str, Any]
+#: What was measured, as it is stored: numbers and texts by name, nested.
+Figures = dict[str, Any]
 
 
 class Measurement(Settings):
-    """Something that can be measured; its settings are all that the figures depend on."""
+    """Something that can be measured; its settings are everything that the figures depend on."""
 
     KIND: ClassVar[str]
 
     @property
+    def changes(self) -> dict[str, Any]:
+        """The settings that differ from the defaults."""
+        return self.model_dump(mode="json", exclude_defaults=True)
+
+    @property
     def key(self) -> str:
-        """The name of its files: a hash of what differs from the defaults."""
-        body = json.dumps(self.model_dump(mode="json", exclude_defaults=True), sort_keys=True)
-        return f"{self.KIND}-{hashlib.sha256(body.encode()).hexdigest()[:16]}"
+        """The name of its files: a hash of the settings that differ from the defaults."""
+        digest = hashlib.sha256(json.dumps(self.changes, sort_keys=True).encode()).hexdigest()
+        return f"{self.KIND}-{digest[:16]}"
+
+    @property
+    def description(self) -> str:
+        """One line for the log."""
+        return f"{self.KIND} {json.dumps(self.changes)}"
 
     def needs(self) -> tuple[Measurement, ...]:
-        """What is made before it."""
+        """The measurements it depends on, which are made first."""
         return ()
 
-    def measure(self, bench: Bench) -> Found:
+    def prepare(self, bench: Bench) -> None:
+        """Write the arrays that the measurement reads, so that it can be made without the files of the data set."""
+
+    def measure(self, bench: Bench) -> Figures:
         """The figures."""
         raise NotImplementedError
 
-    def left(self, bench: Bench) -> bool:
-        """Whether what others stand on is there; a folder of large files may have been cleared."""
+    def has_artefacts(self, bench: Bench) -> bool:
+        """Whether the files that other measurements need still exist; large ones may have been deleted."""
         return True
-
-    @property
-    def said(self) -> str:
-        """One line about it, for a person who watches."""
-        return f"{self.KIND} {json.dumps(self.model_dump(mode='json', exclude_defaults=True))}"
 
 
 @dataclass(frozen=True)
@@ -63,97 +72,104 @@ class Bench:
     folder: Path
     sources: Sources
 
-    def path(self, asked: Measurement) -> Path:
-        return self.folder / "done" / f"{asked.key}.json"
+    def path(self, measurement: Measurement) -> Path:
+        """The file with the figures of a measurement."""
+        return self.folder / "measurements" / f"{measurement.key}.json"
 
-    def kept(self, asked: Measurement) -> Path:
-        """Where a measurement leaves what others stand on."""
-        return self.folder / "kept" / asked.key
+    def artefacts(self, measurement: Measurement) -> Path:
+        """The folder with what a measurement leaves for others: a tokenizer, a fine-tuned model."""
+        return self.folder / "artefacts" / measurement.key
 
-    def found(self, asked: Measurement) -> Found | None:
-        """The figures, when they have been measured."""
-        path = self.path(asked)
-        return json.loads(path.read_text(encoding="utf-8"))["found"] if path.exists() else None
+    def figures(self, measurement: Measurement) -> Figures | None:
+        """The figures of a measurement, None if it has not been made."""
+        path = self.path(measurement)
+        return json.loads(path.read_text(encoding="utf-8"))["figures"] if path.exists() else None
 
-    def stands(self, asked: Measurement) -> bool:
-        """Whether others can stand on it."""
-        return self.path(asked).exists() and asked.left(self)
+    def is_ready(self, measurement: Measurement) -> bool:
+        """Whether measurements that depend on it can be made."""
+        return self.path(measurement).exists() and measurement.has_artefacts(self)
 
-    def measure(self, asked: Measurement) -> Found:
-        """The figures, measured now, with what they stand on where that is missing."""
-        for needed in asked.needs():
-            if not self.stands(needed):
+    def measure(self, measurement: Measurement) -> Figures:
+        """Make a measurement now, after those it depends on."""
+        for needed in measurement.needs():
+            if not self.is_ready(needed):
                 self.measure(needed)
         started = time.perf_counter()
-        found = asked.measure(self)
-        seconds = round(time.perf_counter() - started, 1)
-        body = {"kind": asked.KIND, "asked": asked.model_dump(mode="json"), "seconds": seconds, "found": found}
-        write_json(self.path(asked), {**body, "made": made()})
-        return found
+        figures = measurement.measure(self)
+        body = {
+            "kind": measurement.KIND,
+            "settings": measurement.model_dump(mode="json"),
+            "seconds": round(time.perf_counter() - started, 1),
+            "figures": figures,
+            "environment": environment(),
+        }
+        write_json(self.path(measurement), body)
+        return figures
 
-    def run(self, wanted: Iterable[Measurement], *, workers: int = 1) -> list[tuple[Measurement, TefmError]]:
-        """Measure what is missing; gives back what could not be measured, and why.
+    def run(self, measurements: Iterable[Measurement], *, workers: int = 1) -> list[tuple[Measurement, TefmError]]:
+        """Make the missing measurements; returns those that failed, with the error.
 
-        One measurement that fails for want of files or packages does not keep the others from being made.
+        A measurement that fails because a file or a package is missing does not stop the others.
         """
-        missing = self.missing(wanted)
+        missing = self.missing(measurements)
         failed: list[tuple[Measurement, TefmError]] = []
         with progress("measuring", len(missing)) as advance:
-            for asked, error in self._outcomes(missing, workers):
-                note(f"{'could not measure' if error else 'measured'} {asked.said}")
-                failed += [(asked, error)] if error else []
-                advance(1, note=asked.KIND)
+            for measurement, error in self._attempts(missing, workers):
+                note(f"{'could not measure' if error else 'measured'} {measurement.description}")
+                failed += [(measurement, error)] if error else []
+                advance(1, note=measurement.KIND)
         return failed
 
-    def missing(self, wanted: Iterable[Measurement]) -> list[Measurement]:
-        """What is not there yet, each behind what it stands on."""
-        found: dict[str, Measurement] = {}
+    def missing(self, measurements: Iterable[Measurement]) -> list[Measurement]:
+        """The measurements yet to be made, each after those it depends on."""
+        missing: dict[str, Measurement] = {}
 
-        def visit(asked: Measurement) -> None:
-            if asked.key not in found:
-                for needed in asked.needs():
-                    if not self.stands(needed):
+        def visit(measurement: Measurement) -> None:
+            if measurement.key not in missing:
+                for needed in measurement.needs():
+                    if not self.is_ready(needed):
                         visit(needed)
-                found[asked.key] = asked
+                missing[measurement.key] = measurement
 
-        for asked in wanted:
-            if not self.path(asked).exists():
-                visit(asked)
-        return list(found.values())
+        for measurement in measurements:
+            if not self.path(measurement).exists():
+                visit(measurement)
+        return list(missing.values())
 
-    def _outcomes(self, missing: list[Measurement], workers: int) -> Iterator[tuple[Measurement, TefmError | None]]:
+    def _attempts(self, missing: list[Measurement], workers: int) -> Iterator[tuple[Measurement, TefmError | None]]:
+        """Each measurement as soon as it was attempted, with the error if it failed."""
         if workers == 1:
-            for asked in missing:
-                yield asked, _attempt(self, asked)
+            for measurement in missing:
+                yield measurement, _attempt(self, measurement)
             return
-        waiting, unmade = list(missing), {asked.key for asked in missing}
+        waiting, unfinished = list(missing), {measurement.key for measurement in missing}
         running: dict[Future[TefmError | None], Measurement] = {}
         # spawned, because a GPU does not survive a fork
         with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
             while waiting or running:
-                ready = [asked for asked in waiting if not unmade.intersection(n.key for n in asked.needs())]
-                for asked in ready[: workers - len(running)]:
-                    waiting.remove(asked)
-                    running[pool.submit(_attempt, self, asked)] = asked
+                ready = [m for m in waiting if not unfinished.intersection(needed.key for needed in m.needs())]
+                for measurement in ready[: workers - len(running)]:
+                    waiting.remove(measurement)
+                    running[pool.submit(_attempt, self, measurement)] = measurement
                 for done in wait(running, return_when=FIRST_COMPLETED).done:
-                    asked = running.pop(done)
-                    unmade.discard(asked.key)
-                    yield asked, done.result()
+                    measurement = running.pop(done)
+                    unfinished.discard(measurement.key)
+                    yield measurement, done.result()
 
 
-def _attempt(bench: Bench, asked: Measurement) -> TefmError | None:
+def _attempt(bench: Bench, measurement: Measurement) -> TefmError | None:
     import torch
 
     try:
-        bench.measure(asked)
+        bench.measure(measurement)
     except TefmError as error:
         return error
     except torch.OutOfMemoryError:
-        return TefmError("the GPU's memory does not suffice for so many at a time", remedy="fewer --workers")
+        return TefmError("the GPU ran out of memory", remedy="give fewer --workers")
     return None
 
 
-def made() -> dict[str, Any]:
+def environment() -> dict[str, Any]:
     """Versions and machine."""
     import platform
     from importlib.metadata import PackageNotFoundError, version

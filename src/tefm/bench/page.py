@@ -173,7 +173,7 @@ def _against_tokens(facet: _Facet, method_key: str) -> Plot | None:
         if method in tokens:
             series.append(_with_spread(method, [tokens[method]], [figure], number, line=False))
         elif figure.mean < least:
-            below.append(f"{method} {figure.said(facet.column.digits)}")
+            below.append(f"{method} {figure.text(facet.column.digits)}")
         else:
             series.append(Level(method, figure.mean, colour=1 + number % COLOURS))
     x = Axis("tokens per sequence (logarithmic); dashed: none", log=True)

@@ -1,6 +1,6 @@
-"""A table of results: rows with mean, spread and single values, the published figure beside ours, as JSON and Markdown.
+"""A table of results, as JSON and Markdown: mean, spread and the value of each split, and the paper's figures.
 
-Everything a page or a plot shows of a benchmark is in here; nothing is computed twice.
+Pages and plots show what is in here and compute nothing themselves.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from tefm.base.files import write_text
 
 @dataclass(frozen=True)
 class Column:
-    """One figure of every row."""
+    """A column: one figure of every row."""
 
     name: str
     title: str
     digits: int = 3
-    #: what is better: `up`, `down`, or neither
+    #: `up` if higher is better, `down` if lower is, or empty
     better: str = ""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """What was measured, split by split."""
+    """A measured value per split."""
 
     values: tuple[float, ...]
 
@@ -50,22 +50,25 @@ class Figure:
             return 0.0
         return math.sqrt(math.fsum((value - self.mean) ** 2 for value in self.values) / (len(self.values) - 1))
 
-    def said(self, digits: int) -> str:
-        """
-        >>> Figure((0.8, 0.84)).said(2), Figure((1234.5,)).said(0)
+    def text(self, digits: int) -> str:
+        """Mean and spread, for a cell.
+
+        >>> Figure((0.8, 0.84)).text(2), Figure((1234.5,)).text(0)
         ('0.82 ± 0.03', '1,234')
         """
         spread = f" ± {self.sd:,.{digits}f}" if len(self.values) > 1 else ""
         return f"{self.mean:,.{digits}f}{spread}"
 
+    said = text  # the name that page.py uses
+
 
 @dataclass(frozen=True)
 class Row:
-    """One line: what it is (`keys`: data set first, then what was varied), and its figures by column name."""
+    """A row: what it is about (`keys`: the data set, then what was varied), and its figures by column name."""
 
     keys: Mapping[str, str]
     figures: Mapping[str, Figure] = field(default_factory=dict)
-    #: the paper's figures for the line that comes nearest, by column name
+    #: the paper's figures for the same or the nearest row, by column name
     published: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -77,21 +80,21 @@ class Table:
     title: str
     #: Markdown: what was measured on what, how to read it
     about: str
-    #: titles of the keys of the rows, in the order they are shown
+    #: titles of the keys of the rows, in order
     keys: tuple[str, ...]
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
-    #: what the published figures were measured on; empty when the paper has no such table
+    #: what the published figures were measured on; empty if there are none
     published_on: str = ""
-    #: how it came about: command, seeds, versions, machine
+    #: how it was made: command, splits, versions, machine
     made: Mapping[str, Any] = field(default_factory=dict)
-    #: the settings of every measurement in it, as far as they differ from the defaults
+    #: the settings of every measurement in it, where they differ from the defaults
     measured: tuple[Mapping[str, Any], ...] = ()
 
     def save(self, path: Path) -> None:
         body = asdict(self)
-        for row, line in zip(self.rows, body["rows"], strict=True):
-            line["figures"] = {
+        for row, row_body in zip(self.rows, body["rows"], strict=True):
+            row_body["figures"] = {
                 name: {"mean": figure.mean, "sd": figure.sd, "values": list(figure.values)}
                 for name, figure in row.figures.items()
             }
@@ -103,25 +106,27 @@ class Table:
             body = json.loads(path.read_text(encoding="utf-8"))
             rows = tuple(
                 Row(
-                    line["keys"],
-                    {name: Figure(tuple(found["values"])) for name, found in line["figures"].items()},
-                    line["published"],
+                    row["keys"],
+                    {name: Figure(tuple(figure["values"])) for name, figure in row["figures"].items()},
+                    row["published"],
                 )
-                for line in body.pop("rows")
+                for row in body.pop("rows")
             )
             columns = tuple(Column(**column) for column in body.pop("columns"))
-            several = {name: tuple(body[name]) for name in ("keys", "measured")}
-            return cls(**{**body, **several}, columns=columns, rows=rows)
+            tuples = {name: tuple(body[name]) for name in ("keys", "measured")}
+            return cls(**{**body, **tuples}, columns=columns, rows=rows)
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise InputError("this is no table of `tefm bench`", file=path, remedy="write it again") from error
+            raise InputError(
+                "not a valid table of `tefm bench`", file=path, remedy="write it again with `tefm bench`"
+            ) from error
 
     @property
     def shown(self) -> tuple[Column, ...]:
-        """The columns that have a figure, measured or published."""
+        """The columns with a figure, measured or published."""
         return tuple(c for c in self.columns if any(c.name in r.figures or c.name in r.published for r in self.rows))
 
     def cells(self) -> tuple[list[str], list[list[str]]]:
-        """Header and lines as text, a published column behind each of ours that has one."""
+        """Header and rows as text; a column with published figures is followed by one for them."""
         header, lines = [*self.keys, "splits"], [[*(row.keys.get(key, "") for key in self.keys)] for row in self.rows]
         for line, row in zip(lines, self.rows, strict=True):
             counts = {len(figure.values) for figure in row.figures.values()}
@@ -132,10 +137,10 @@ class Table:
             header += [f"{column.title}, paper"] if paper else []
             for line, row in zip(lines, self.rows, strict=True):
                 figure = row.figures.get(column.name)
-                line.append(figure.said(column.digits) if figure else "–")
+                line.append(figure.text(column.digits) if figure else "–")
                 if paper:
-                    said = row.published.get(column.name)
-                    line.append("–" if said is None else f"{said:,.{column.digits}f}")
+                    published = row.published.get(column.name)
+                    line.append("–" if published is None else f"{published:,.{column.digits}f}")
         return header, lines
 
     def markdown(self) -> str:
@@ -151,7 +156,7 @@ class Table:
         return "\n".join(_line(cells) for cells in (header, ["---"] * len(header), *lines))
 
     def page(self) -> str:
-        """The table as a Markdown page: what was measured, on what, and with which command."""
+        """The table as a Markdown page, with what was measured and the command."""
         notes = [f"- {name}: {value}" for name, value in self.made.items() if isinstance(value, str)]
         if self.published_on:
             notes.insert(0, f"- Columns called *paper*: {self.published_on}")

@@ -1,10 +1,10 @@
-"""One module per table. A table is a function of a plan and of what was measured; what it needs is what it asks for."""
+"""One module per table: a function of the setup that looks up the measurements it needs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from tefm.bench.experiments import Ask, Plan
+from tefm.bench.experiments import Lookup, Setup
 from tefm.bench.table import Table
 from tefm.bench.tables import (
     alignment,
@@ -27,7 +27,7 @@ from tefm.bench.tables import (
 )
 
 #: The paper's tables first, then our own.
-TABLES: dict[str, Callable[[Plan, Ask], Table]] = {
+TABLES: dict[str, Callable[[Setup, Lookup], Table]] = {
     "reconstruction": reconstruction.table,
     "alignment": alignment.table,
     "hierarchy": hierarchy.table,

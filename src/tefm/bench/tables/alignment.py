@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from tefm.bench.experiments import Ask, Plan, row
-from tefm.bench.measurement import Found
+from tefm.bench.experiments import Lookup, Setup, row
+from tefm.bench.measurement import Figures
 from tefm.bench.predictions import Prediction, Tune
 from tefm.bench.table import Column, Table
-from tefm.bench.tables.common import SHAPE, TITLES, made_of
+from tefm.bench.tables.common import SHAPE, TITLES, table_of
 from tefm.bench.tables.published import ALIGNMENT, STANDS_FOR
 from tefm.bench.tokenizers import Recipe
 
@@ -32,46 +32,45 @@ COLUMNS = (
 )
 #: Training sequences of the learning curve; None takes all.
 CURVE = (100, 300, 1_000, None)
-
-
-def aligned(plan: Plan, data: str, split: int, recipe: Recipe, align: Literal["default", "paper"]) -> Prediction:
-    """A model aligned once, and tuned from there as the tables need it."""
-    tunes: tuple[Tune, ...] = (plan.tune(data),)
-    if data == "diabetes130":
-        tunes = tuple(plan.tune(data, sequences=count, seed=None if count is None else 1) for count in reversed(CURVE))
-        tunes = (*plan.few(tunes), *([plan.tune(data, task="readmission")] if align == "default" else []))
-    return plan.reading(plan.codes(data, split, recipe), *tunes, align=align)
-
-
-def quality(found: Found) -> dict[str, float | None]:
-    here = found["alignment"]
-    exact = dict(zip(("exact_a", "exact_b", "exact_c"), here["exact"], strict=False))
-    return {
-        "slot_accuracy": here["slot_accuracy"],
-        "close_accuracy": here["close_accuracy"],
-        "upper": here["upper_slot_accuracy"],
-        "mode": here["mode_slot_accuracy"],
-        "true": here["true_loss"],
-        "other": here["shuffled_loss"],
-        **exact,
-    }
-
-
-def table(plan: Plan, ask: Ask) -> Table:
-    rows = []
-    for data in (*plan.clinical, *plan.flows):
-        for recipe, align in SETTINGS[: 2 if data in plan.flows else None]:
-            # the paper's setting takes long, and does not work on a small backbone: one split shows it
-            splits = plan.some_splits(data) if align == "default" else plan.splits[:1]
-            asked = [aligned(plan, data, split, recipe, align) for split in splits]
-            keys = {"data": TITLES[data], "codes": recipe, "setting": "the paper's" if align == "paper" else "ours"}
-            paper = ALIGNMENT.get(STANDS_FOR[data]) if align == "paper" else None
-            rows.append(row(keys, asked, ask, quality, paper))
-    return made_of(plan, "alignment", "Aligning codes and words", ABOUT, ("data", "codes", "setting"), COLUMNS, rows)
-
-
 SETTINGS: tuple[tuple[Recipe, Literal["default", "paper"]], ...] = (
     ("unsupervised", "default"),
     ("unsupervised", "paper"),
     ("task-aware", "default"),
 )
+
+
+def aligned(setup: Setup, data: str, split: int, recipe: Recipe, align: Literal["default", "paper"]) -> Prediction:
+    """A model aligned once, and fine-tuned from there in all the ways that tables need."""
+    tunes: tuple[Tune, ...] = (setup.tune(data),)
+    if data == "diabetes130":
+        tunes = tuple(setup.tune(data, sequences=count, seed=None if count is None else 1) for count in reversed(CURVE))
+        tunes = (*setup.few(tunes), *([setup.tune(data, task="readmission")] if align == "default" else []))
+    return setup.prediction(setup.codes(data, split, recipe), *tunes, align=align)
+
+
+def quality(figures: Figures) -> dict[str, float | None]:
+    """How well codes and words were aligned."""
+    alignment = figures["alignment"]
+    exact = dict(zip(("exact_a", "exact_b", "exact_c"), alignment["exact"], strict=False))
+    return {
+        "slot_accuracy": alignment["slot_accuracy"],
+        "close_accuracy": alignment["close_accuracy"],
+        "upper": alignment["upper_slot_accuracy"],
+        "mode": alignment["mode_slot_accuracy"],
+        "true": alignment["true_loss"],
+        "other": alignment["shuffled_loss"],
+        **exact,
+    }
+
+
+def table(setup: Setup, lookup: Lookup) -> Table:
+    rows = []
+    for data in (*setup.clinical, *setup.flows):
+        for recipe, align in SETTINGS[: 2 if data in setup.flows else None]:
+            # the paper's setting takes long and does not work on a small backbone: one split shows it
+            splits = setup.some_splits(data) if align == "default" else setup.splits[:1]
+            predictions = [aligned(setup, data, split, recipe, align) for split in splits]
+            keys = {"data": TITLES[data], "codes": recipe, "setting": "the paper's" if align == "paper" else "ours"}
+            paper = ALIGNMENT.get(STANDS_FOR[data]) if align == "paper" else None
+            rows.append(row(keys, predictions, lookup, quality, paper))
+    return table_of(setup, "alignment", "Aligning codes and words", ABOUT, ("data", "codes", "setting"), COLUMNS, rows)

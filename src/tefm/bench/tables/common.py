@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tefm.bench.experiments import Plan, known
+from tefm.bench.experiments import Setup
 from tefm.bench.table import Column, Row, Table
 from tefm.bench.tables.published import ON
 from tefm.bench.tokenizers import Recipe
 
-#: What each data set is called in a table, and what it is.
+#: The titles of the data sets.
 TITLES = {
     "diabetes130": "Diabetes130",
     "mimic3": "MIMIC-III",
@@ -18,7 +18,7 @@ TITLES = {
     "attack": "attack type",
 }
 SHAPE = "K3-C128"
-#: The two kinds of codes that stand beside each other: those that saw the label, and those that saw none.
+#: The two kinds of codes that are compared: learned with the label, and without it.
 RECIPES: tuple[Recipe, ...] = ("task-aware", "unsupervised")
 
 FIDELITY = (
@@ -36,19 +36,19 @@ PREDICTION = (
     Column("brier", "Brier", 3, "down"),
     Column("ece", "ECE", 3, "down"),
 )
-JUDGED = (
+PROTOCOL = (
     "Settings were chosen on validation parts. Each line is the mean ± sample standard deviation over the test parts of"
     " the splits; temperature and threshold come from the validation part."
 )
 
 
-def called(recipe: Recipe) -> str:
-    """What a recipe of codes is called in a table."""
+def recipe_title(recipe: Recipe) -> str:
+    """The title of a recipe."""
     return "the paper's objective" if recipe == "paper" else recipe
 
 
-def made_of(
-    plan: Plan,
+def table_of(
+    setup: Setup,
     name: str,
     title: str,
     about: str,
@@ -56,8 +56,8 @@ def made_of(
     columns: Sequence[Column],
     rows: Iterable[Row],
 ) -> Table:
-    """A table of the rows that say anything."""
-    said = known(rows)
-    published = ON if any(row.published for row in said) else ""
-    made = {"data": plan.data, "splits": plan.splits, "backbones": plan.backbones, "quick": plan.quick}
-    return Table(name, title, about, tuple(keys), tuple(columns), said, published, made)
+    """A table, without rows that have neither a measured nor a published figure."""
+    filled = tuple(row for row in rows if row.figures or row.published)
+    published = ON if any(row.published for row in filled) else ""
+    made = {"data": setup.data, "splits": setup.splits, "backbones": setup.backbones, "quick": setup.quick}
+    return Table(name, title, about, tuple(keys), tuple(columns), filled, published, made)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tefm.bench.experiments import Ask, Pick, Plan, row
-from tefm.bench.measurement import Found
+from tefm.bench.experiments import Lookup, Pick, Setup, row
+from tefm.bench.measurement import Figures
 from tefm.bench.table import Column, Table
-from tefm.bench.tables.common import SHAPE, TITLES, called, made_of
+from tefm.bench.tables.common import SHAPE, TITLES, recipe_title, table_of
 from tefm.bench.tables.published import HIERARCHY, STANDS_FOR
 from tefm.bench.tables.reconstruction import RECIPES
 
@@ -22,20 +22,20 @@ PREFIXES = ("a", "a+b", "a+b+c")
 
 
 def _prefix(level: int) -> Pick:
-    def pick(found: Found) -> dict[str, float | None]:
-        here = found["hierarchy"][level]
-        return {"intra": here["intra_mean"], "inter": here["inter_mean"], "ratio": here["ratio"]}
+    def pick(figures: Figures) -> dict[str, float | None]:
+        distances = figures["hierarchy"][level]
+        return {"intra": distances["intra_mean"], "inter": distances["inter_mean"], "ratio": distances["ratio"]}
 
     return pick
 
 
-def table(plan: Plan, ask: Ask) -> Table:
+def table(setup: Setup, lookup: Lookup) -> Table:
     rows = []
-    for data in (*plan.clinical, *plan.flows):
+    for data in (*setup.clinical, *setup.flows):
         for recipe in RECIPES:
-            codes = [plan.codes(data, split, recipe) for split in plan.splits]
+            codes = [setup.codes(data, split, recipe) for split in setup.splits]
             for level, prefix in enumerate(PREFIXES):
-                keys = {"data": TITLES[data], "codes": called(recipe)}
+                keys = {"data": TITLES[data], "codes": recipe_title(recipe)}
                 paper = HIERARCHY[level] if recipe == "paper" and STANDS_FOR.get(data) == "clinical" else None
-                rows.append(row({**keys, "prefix": prefix}, codes, ask, _prefix(level), paper))
-    return made_of(plan, "hierarchy", "Codes as a hierarchy", ABOUT, ("data", "codes", "prefix"), COLUMNS, rows)
+                rows.append(row({**keys, "prefix": prefix}, codes, lookup, _prefix(level), paper))
+    return table_of(setup, "hierarchy", "Codes as a hierarchy", ABOUT, ("data", "codes", "prefix"), COLUMNS, rows)

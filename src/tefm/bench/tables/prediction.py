@@ -1,25 +1,27 @@
-"""Prediction: what a language model answers from codes, from text, and what others answer."""
+"""Prediction: a language model on codes and on text, compared with other models."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tefm.bench.experiments import Ask, Plan, row, scores, tuned
-from tefm.bench.measurement import Found, Measurement
-from tefm.bench.predictions import named
+from tefm.bench.experiments import Lookup, Setup, row, scores, tuned
+from tefm.bench.measurement import Figures, Measurement
+from tefm.bench.predictions import title_of
 from tefm.bench.table import Row, Table
-from tefm.bench.tables.common import JUDGED, PREDICTION, RECIPES, TITLES, made_of
+from tefm.bench.tables.common import PREDICTION, PROTOCOL, RECIPES, TITLES, table_of
 from tefm.bench.tables.published import BACKBONES, BASELINES, STANDS_FOR
 
-ABOUT = f"""In-hospital death at the last admission, classes balanced, split by patient. {JUDGED}
+ABOUT = f"""In-hospital death at the last admission, classes balanced, split by patient. {PROTOCOL}
 *Tokens* counts a sequence with its question, without the answer. *Codes* lines are what `tefm fit` does by default
 (K3-C128, with masked copies). Task-aware codes were trained on a teacher that saw the labels of all training patients;
 everything else, LightGBM included, saw the labels of the balanced training patients only (Diabetes130: 81,150
-admissions against about 2,600 patients). Each baseline has a small grid of settings, chosen on validation, and reads
-the last record or the history. TinyLlama's weights were de-quantised from 2 bits. Lines without splits are the
-paper's, for models whose weights were not available."""
-#: What the baselines are called.
-OTHERS = {
+admissions against about 2,600 patients). The *label head* is the linear layer that task-aware codes are trained with;
+it reads the last record only. Each baseline has a small grid of settings, chosen on validation, and reads the last
+record or the history. TinyLlama's weights were de-quantised from 2 bits. Lines without splits are the paper's, for
+models whose weights were not available."""
+LABEL_HEAD = "label head of the task-aware tokenizer, no language model"
+#: The titles of the baselines.
+BASELINE_TITLES = {
     "majority": "majority class",
     "tfidf": "TF-IDF + logistic regression on text",
     "logistic": "logistic regression on slots",
@@ -30,34 +32,41 @@ OTHERS = {
 }
 
 
-def baseline(found: Found) -> dict[str, float | None]:
-    return scores(found, "test_calibrated")
+def baseline(figures: Figures) -> dict[str, float | None]:
+    """The calibrated test scores of a baseline."""
+    return scores(figures, "test_calibrated")
 
 
-def methods(plan: Plan, ask: Ask, data: str) -> list[Row]:
-    """Every line of a data set: ours by backbone, the same backbone on text, the baselines, the paper's."""
+def label_head(figures: Figures) -> dict[str, float | None]:
+    return {"auroc": figures["auroc"]}
+
+
+def methods(setup: Setup, lookup: Lookup, data: str) -> list[Row]:
+    """Every row of a data set: each backbone on codes, the first on text, the label head, baselines, the paper's."""
     rows: list[Row] = []
 
-    def add(method: str, asked: Iterable[Measurement]) -> None:
-        rows.append(row({"data": TITLES[data], "method": method}, asked, ask, tuned()))
+    def add(method: str, predictions: Iterable[Measurement]) -> None:
+        rows.append(row({"data": TITLES[data], "method": method}, predictions, lookup, tuned()))
 
-    for backbone in plan.backbones:
-        name, cut = _called(plan, backbone), plan.layers(backbone) is not None
+    for backbone in setup.backbones:
+        name, cut = _title(setup, backbone), setup.layers(backbone) is not None
         for recipe in RECIPES:
-            codes = [plan.codes(data, split, recipe) for split in plan.splits]
-            add(f"{name} on {recipe} codes", [plan.reading(code, backbone=backbone) for code in codes])
-            if cut and data in plan.clinical:
-                whole = [plan.reading(code, backbone=backbone, whole=True) for code in codes]
+            codes = [setup.codes(data, split, recipe) for split in setup.splits]
+            add(f"{name} on {recipe} codes", [setup.prediction(code, backbone=backbone) for code in codes])
+            if cut and data in setup.clinical:
+                whole = [setup.prediction(code, backbone=backbone, whole=True) for code in codes]
                 add(f"{_whole(backbone)} on {recipe} codes", whole)
-        if backbone == plan.backbones[0]:
-            add(f"{name} on text", [plan.text(data, split) for split in plan.splits])
-            if cut and data in plan.clinical:
-                add(f"{_whole(backbone)} on text", [plan.text(data, split, whole=True) for split in plan.splits])
-    for model, method in OTHERS.items():
-        paper = BASELINES.get(model) if data in plan.clinical else None
-        others = [plan.baseline(data, split, model) for split in plan.splits]
+        if backbone == setup.backbones[0]:
+            add(f"{name} on text", [setup.text(data, split) for split in setup.splits])
+            if cut and data in setup.clinical:
+                add(f"{_whole(backbone)} on text", [setup.text(data, split, whole=True) for split in setup.splits])
+    codes = [setup.codes(data, split, "task-aware") for split in setup.splits]
+    rows.append(row({"data": TITLES[data], "method": LABEL_HEAD}, map(setup.label_head, codes), lookup, label_head))
+    for model, title in BASELINE_TITLES.items():
+        paper = BASELINES.get(model) if data in setup.clinical else None
+        baselines = [setup.baseline(data, split, model) for split in setup.splits]
         published = dict(zip(("accuracy", "macro_f1"), paper, strict=True)) if paper else None
-        rows.append(row({"data": TITLES[data], "method": method}, others, ask, baseline, published))
+        rows.append(row({"data": TITLES[data], "method": title}, baselines, lookup, baseline, published))
     for name, forms in BACKBONES.get(STANDS_FOR.get(data, ""), {}).items():
         for form, figures in zip(("text", "codes"), forms, strict=True):
             published = dict(zip(("tokens", "accuracy", "macro_f1"), figures, strict=True))
@@ -65,15 +74,15 @@ def methods(plan: Plan, ask: Ask, data: str) -> list[Row]:
     return rows
 
 
-def _called(plan: Plan, backbone: str) -> str:
-    layers = plan.layers(backbone)
-    return f"{named(backbone)} ({layers} blocks)" if layers else _whole(backbone)
+def _title(setup: Setup, backbone: str) -> str:
+    layers = setup.layers(backbone)
+    return f"{title_of(backbone)} ({layers} blocks)" if layers else _whole(backbone)
 
 
 def _whole(backbone: str) -> str:
-    return f"{named(backbone)} (whole)"
+    return f"{title_of(backbone)} (whole)"
 
 
-def table(plan: Plan, ask: Ask) -> Table:
-    rows = [line for data in plan.clinical for line in methods(plan, ask, data)]
-    return made_of(plan, "prediction", "Prediction", ABOUT, ("data", "method"), PREDICTION, rows)
+def table(setup: Setup, lookup: Lookup) -> Table:
+    rows = [line for data in setup.clinical for line in methods(setup, lookup, data)]
+    return table_of(setup, "prediction", "Prediction", ABOUT, ("data", "method"), PREDICTION, rows)

@@ -1,4 +1,4 @@
-"""The paper's figures, as its tables print them; where they were measured stands in `ON`."""
+"""The paper's figures, as its tables print them; `ON` says what they were measured on."""
 
 from __future__ import annotations
 

@@ -1,17 +1,17 @@
-"""Rationalization: what is kept alone gives the same answer, by every way to choose it."""
+"""Rationalization: does the model give the same answer from the kept slots alone, for every method to choose them?"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-from tefm.bench.experiments import Ask, Plan
-from tefm.bench.measurement import Found
+from tefm.bench.experiments import Lookup, Setup
+from tefm.bench.measurement import Figures
 from tefm.bench.rationales import OF_ALL, OF_PRESENT, OURS, Rationales
 from tefm.bench.table import Column, Figure, Row, Table
-from tefm.bench.tables.common import TITLES, made_of
+from tefm.bench.tables.common import TITLES, table_of
 from tefm.bench.tables.published import RATIONALES, STANDS_FOR
 from tefm.rationale.verify import paired_gain
 
@@ -37,88 +37,94 @@ COLUMNS = (
     Column("agreement_low", "from", 3),
     Column("agreement_high", "to", 3),
 )
-#: What the extractor is learned with beside our settings.
+#: The paper's extractor, as changes to our settings.
 PAPERS: dict[str, dict[str, Any]] = {
     "dual fidelity (the paper's)": {"preset": "paper"},
     "prediction fidelity only (the paper's)": {"preset": "paper", "code_weight": 0.0},
 }
 
 
-def asked(plan: Plan, data: str, **settings: Any) -> list[Rationales]:
+def measurements(setup: Setup, data: str, **settings: Any) -> list[Rationales]:
     """One measurement per split."""
-    codes = [plan.codes(data, split, "task-aware") for split in plan.some_splits(data)]
-    return [plan.rationales(plan.reading(code), **settings) for code in codes]
+    codes = [setup.codes(data, split, "task-aware") for split in setup.some_splits(data)]
+    return [setup.rationales(setup.prediction(code), **settings) for code in codes]
 
 
-class Judged:
-    """The judged rankings of several splits: rows by way, count and share."""
+class ScoredRankings:
+    """The scored rankings of several splits: one row per split, method, kind of share and share."""
 
-    def __init__(self, found: Iterable[Found]) -> None:
-        self.rows = [row for split in found for row in split["rows"]]
-
-    def of(self, way: str, of: str, share: float) -> list[Mapping[str, Any]]:
-        return [r for r in self.rows if (r["strategy"], r["of"], r["retention"]) == (way, of, share)]
+    def __init__(self, splits: Iterable[Figures]) -> None:
+        self.rows = [row for figures in splits for row in figures["rows"]]
 
     @property
-    def ways(self) -> list[str]:
+    def methods(self) -> list[str]:
         return list(dict.fromkeys(row["strategy"] for row in self.rows))
 
-    def line(self, way: str, of: str, share: float) -> dict[str, Figure]:
-        rows = self.of(way, of, share)
-        names = ("accuracy", "agreement", "macro_f1")
-        figures = {name: Figure(tuple(row[name] for row in rows)) for name in names} if rows else {}
-        for number, name in enumerate(("f1_positive", "f1_negative")):
-            each = [row["f1"] for row in rows]
-            if each and all(len(one) == 2 for one in each):
-                figures[name] = Figure(tuple(one[number] for one in each))
+    def of(self, method: str, of: str, share: float) -> list[Mapping[str, Any]]:
+        """The rows of a method at a share, one per split."""
+        return [row for row in self.rows if (row["strategy"], row["of"], row["retention"]) == (method, of, share)]
+
+    def figures(self, method: str, of: str, share: float) -> dict[str, Figure]:
+        """The figures of a method at a share, over the splits."""
+        rows = self.of(method, of, share)
+        if not rows:
+            return {}
+        figures = {name: Figure(tuple(row[name] for row in rows)) for name in ("accuracy", "agreement", "macro_f1")}
+        if all(len(row["f1"]) == 2 for row in rows):
+            for number, name in enumerate(("f1_positive", "f1_negative")):
+                figures[name] = Figure(tuple(row["f1"][number] for row in rows))
         return figures
 
-    def right(self, way: str, of: str, share: float) -> tuple[Any, Any]:
-        """Sequence by sequence: is it the label, is it what the model says of everything?"""
-        rows, whole = self.of(way, of, share), self.of("everything", of, 1.0)
-        labels = [np.array(r["predicted"]) == np.array(r["labels"]) for r in rows]
+    def right(self, method: str, of: str, share: float) -> tuple[Any, Any]:
+        """For each sequence: is the answer the label, and is it the model's answer to the whole record?"""
+        rows, whole = self.of(method, of, share), self.of("everything", of, 1.0)
+        correct = [np.array(r["predicted"]) == np.array(r["labels"]) for r in rows]
         agrees = [np.array(r["predicted"]) == np.array(w["predicted"]) for r, w in zip(rows, whole, strict=True)]
-        return np.concatenate(labels), np.concatenate(agrees)
+        return np.concatenate(correct), np.concatenate(agrees)
 
 
-def _ahead(ours: Judged, other: Judged, way: str, of: str, share: float) -> dict[str, Figure]:
-    """Ours minus another way on the same sequences."""
-    if len(ours.of(OURS, of, share)) != len(other.of(way, of, share)):
+def _gain(ours: ScoredRankings, other: ScoredRankings, method: str, of: str, share: float) -> dict[str, Figure]:
+    """Ours minus another method on the same sequences; nothing where a split is missing."""
+    if len(ours.of(OURS, of, share)) != len(other.of(method, of, share)):
         return {}
     figures: dict[str, Figure] = {}
     names = (("gain", "gain_low", "gain_high"), ("gain_agreement", "agreement_low", "agreement_high"))
-    for three, mine, others in zip(names, ours.right(OURS, of, share), other.right(way, of, share), strict=True):
-        gain = paired_gain(mine, others)
-        figures |= {n: Figure((v,)) for n, v in zip(three, (gain.value, gain.low, gain.high), strict=True)}
+    pairs = zip(ours.right(OURS, of, share), other.right(method, of, share), strict=True)
+    for columns, (our_right, other_right) in zip(names, pairs, strict=True):
+        gain = paired_gain(our_right, other_right)
+        values = (gain.value, gain.low, gain.high)
+        figures |= {name: Figure((value,)) for name, value in zip(columns, values, strict=True)}
     return figures
 
 
-def table(plan: Plan, ask: Ask) -> Table:
-    rows: list[Row] = []
-    for data in (*plan.clinical, *plan.flows):
-        main = Judged(filter(None, map(ask, asked(plan, data, others=True))))
-        variants = PAPERS if data in plan.clinical else {}
-        judged = {
-            name: Judged(filter(None, map(ask, asked(plan, data, **changes)))) for name, changes in variants.items()
-        }
-        paper = RATIONALES if STANDS_FOR[data] == "clinical" else {}
-        for of, shares in (("all", OF_ALL), ("present", OF_PRESENT)):
-            for share in shares:
-                lines = [(way, main, way) for way in main.ways if way not in ("everything", "nothing")]
-                lines[1:1] = [(name, judged[name], OURS) for name in judged]
-                for name, source, way in lines:
-                    figures = source.line(way, of, share)
-                    if not figures:
-                        continue
-                    if name != OURS:
-                        figures |= _ahead(main, source, way, of, share)
-                    keys = {"data": TITLES[data], "of": of, "kept": f"{share:.0%}", "way": name}
-                    said = paper.get(name, ()) if of == "all" else ()
-                    published = {"accuracy": said[OF_ALL.index(share)]} if said else {}
-                    rows.append(Row(keys, figures, published))
-            for name, share in (("everything", 1.0), ("nothing", 0.0)):
-                keys = {"data": TITLES[data], "of": of, "kept": f"{share:.0%}", "way": name}
-                published = {"accuracy": paper[name][0]} if paper and of == "all" else {}
-                rows.append(Row(keys, main.line(name, of, share), published))
-    rows = [one for one in rows if one.figures]
-    return made_of(plan, "rationalization", "Rationales", ABOUT, ("data", "of", "kept", "way"), COLUMNS, rows)
+def table(setup: Setup, lookup: Lookup) -> Table:
+    rows = [row for data in (*setup.clinical, *setup.flows) for row in _rows(setup, lookup, data)]
+    keys = ("data", "of", "kept", "method")
+    # the paper's figures appear only next to ours
+    return table_of(setup, "rationalization", "Rationales", ABOUT, keys, COLUMNS, [row for row in rows if row.figures])
+
+
+def _rows(setup: Setup, lookup: Lookup, data: str) -> Iterator[Row]:
+    """Every method at every share, then all features and none."""
+
+    def scored(**settings: Any) -> ScoredRankings:
+        return ScoredRankings(filter(None, map(lookup, measurements(setup, data, **settings))))
+
+    ours = scored(compare=True)
+    methods = [(name, ours, name) for name in ours.methods if name not in ("everything", "nothing")]
+    papers = PAPERS if data in setup.clinical else {}
+    methods[1:1] = [(title, scored(**changes), OURS) for title, changes in papers.items()]
+    paper = RATIONALES if STANDS_FOR[data] == "clinical" else {}
+    for of, shares in (("all", OF_ALL), ("present", OF_PRESENT)):
+        published = paper if of == "all" else {}
+        for number, share in enumerate(shares):
+            for title, rankings, method in methods:
+                figures = rankings.figures(method, of, share)
+                if figures and title != OURS:
+                    figures |= _gain(ours, rankings, method, of, share)
+                keys = {"data": TITLES[data], "of": of, "kept": f"{share:.0%}", "method": title}
+                yield Row(keys, figures, {"accuracy": published[title][number]} if title in published else {})
+        for title, share in (("everything", 1.0), ("nothing", 0.0)):
+            keys = {"data": TITLES[data], "of": of, "kept": f"{share:.0%}", "method": title}
+            figures = ours.figures(title, of, share)
+            yield Row(keys, figures, {"accuracy": published[title][0]} if published else {})

@@ -1,12 +1,12 @@
-"""Reconstruction: what comes back from codes."""
+"""Reconstruction of records from codes."""
 
 from __future__ import annotations
 
 from tefm.bench.data import CLINICAL
-from tefm.bench.experiments import Ask, Plan, joined, row
-from tefm.bench.measurement import Found
+from tefm.bench.experiments import Lookup, Setup, joined, row
+from tefm.bench.measurement import Figures
 from tefm.bench.table import Column, Table
-from tefm.bench.tables.common import FIDELITY, SHAPE, TITLES, called, made_of
+from tefm.bench.tables.common import FIDELITY, SHAPE, TITLES, recipe_title, table_of
 from tefm.bench.tables.published import RECONSTRUCTION, STANDS_FOR
 from tefm.bench.tokenizers import Recipe
 
@@ -30,31 +30,32 @@ COLUMNS = (
 RECIPES: tuple[Recipe, ...] = ("paper", "unsupervised", "task-aware")
 
 
-def fidelity(found: Found) -> dict[str, float | None]:
+def fidelity(figures: Figures) -> dict[str, float | None]:
     """The figures of a tokenizer."""
-    shared = found["collisions"]
+    collisions = figures["collisions"]
     return {
-        **{name: found["test"][name] for name in ("slot_accuracy", "mode_slot_accuracy", "close_accuracy", "nmse")},
-        **{name: found["test"][name] for name in ("field_accuracy", "recall", "precision")},
-        "utilisation": min(level["utilisation"] for level in found["use"]),
-        "collisions": shared["collision_rate"],
-        "unique": shared["distinct_codes"] / shared["records"],
+        **{name: figures["test"][name] for name in ("slot_accuracy", "mode_slot_accuracy", "close_accuracy", "nmse")},
+        **{name: figures["test"][name] for name in ("field_accuracy", "recall", "precision")},
+        "utilisation": min(level["utilisation"] for level in figures["use"]),
+        "collisions": collisions["collision_rate"],
+        "unique": collisions["distinct_codes"] / collisions["records"],
     }
 
 
-def ceiling(found: Found) -> dict[str, float | None]:
-    return {"ceiling": found["codes"]["auroc"], "raw": found["raw"]["auroc"]}
+def ceiling(figures: Figures) -> dict[str, float | None]:
+    """AUROC of LightGBM on codes and on raw slots."""
+    return {"ceiling": figures["codes"]["auroc"], "raw": figures["raw"]["auroc"]}
 
 
-def table(plan: Plan, ask: Ask) -> Table:
+def table(setup: Setup, lookup: Lookup) -> Table:
     rows = []
-    for data in (*plan.clinical, *plan.flows):
+    for data in (*setup.clinical, *setup.flows):
         for recipe in RECIPES:
-            codes = [plan.codes(data, split, recipe) for split in plan.splits]
-            keys = {"data": TITLES[data], "codes": called(recipe)}
+            codes = [setup.codes(data, split, recipe) for split in setup.splits]
+            keys = {"data": TITLES[data], "codes": recipe_title(recipe)}
             paper = RECONSTRUCTION.get(STANDS_FOR.get(data, "")) if recipe == "paper" else None
-            found = row(keys, codes, ask, fidelity, paper)
+            line = row(keys, codes, lookup, fidelity, paper)
             if data in CLINICAL:
-                found = joined(found, row(keys, map(plan.ceiling, codes), ask, ceiling))
-            rows.append(found)
-    return made_of(plan, "reconstruction", "Reconstruction from codes", ABOUT, ("data", "codes"), COLUMNS, rows)
+                line = joined(line, row(keys, map(setup.ceiling, codes), lookup, ceiling))
+            rows.append(line)
+    return table_of(setup, "reconstruction", "Reconstruction from codes", ABOUT, ("data", "codes"), COLUMNS, rows)

@@ -1,13 +1,13 @@
-"""Smallest: how few slots give the same answer, how often, and what finding them costs."""
+"""Smallest: how few slots give the same answer, how often, and how long it takes to find them."""
 
 from __future__ import annotations
 
-from tefm.bench.experiments import Ask, Pick, Plan, joined, row
-from tefm.bench.measurement import Found
-from tefm.bench.rationales import ASKING, OURS
+from tefm.bench.experiments import Lookup, Pick, Setup, joined, row
+from tefm.bench.measurement import Figures
+from tefm.bench.rationales import OURS, QUERYING
 from tefm.bench.table import Column, Row, Table
-from tefm.bench.tables.common import TITLES, made_of
-from tefm.bench.tables.rationalization import asked
+from tefm.bench.tables.common import TITLES, table_of
+from tefm.bench.tables.rationalization import measurements
 
 ABOUT = """Features are added in the order of a ranking until the language model, shown only these, gives the same
 answer with at least half of the evidence. *Passed* is the share of predictions that get there. The search continues
@@ -30,32 +30,27 @@ COLUMNS = (
 )
 
 
-def _of(way: str) -> Pick:
-    def pick(found: Found) -> dict[str, float | None]:
-        said = dict(found["growth"].get(way, {}))
-        return said | ({n: found["shuffled"][n] for n in ("shuffled", "commonest")} if way == OURS else {})
+def _growth(method: str) -> Pick:
+    def pick(figures: Figures) -> dict[str, float | None]:
+        shuffled = figures["shuffled"] if method == OURS else {}
+        return {**figures["growth"].get(method, {}), **{n: shuffled[n] for n in ("shuffled", "commonest") if shuffled}}
 
     return pick
 
 
-def _time(way: str) -> Pick:
-    return lambda found: {"milliseconds": found.get(way)}
+def _time(method: str) -> Pick:
+    return lambda figures: {"milliseconds": figures.get(method)}
 
 
-def table(plan: Plan, ask: Ask) -> Table:
+def table(setup: Setup, lookup: Lookup) -> Table:
     rows: list[Row] = []
-    for data in (*plan.clinical, *plan.flows):
-        measured = asked(plan, data, others=True)
-        found = [one for one in map(ask, measured) if one is not None]
-        ways = list(found[0]["growth"]) if found else [OURS]
-        timed = None
-        if data in plan.clinical:
-            timed = plan.cost(measured[0])
-            ways += ASKING
-        for way in ways:
-            keys = {"data": TITLES[data], "way": way}
-            line = row(keys, measured, ask, _of(way))
-            if timed:
-                line = joined(line, row(keys, [timed], ask, _time(way)))
-            rows.append(line)
-    return made_of(plan, "smallest", "The smallest rationale", ABOUT, ("data", "way"), COLUMNS, rows)
+    for data in (*setup.clinical, *setup.flows):
+        rationales = measurements(setup, data, compare=True)
+        splits = [figures for figures in map(lookup, rationales) if figures is not None]
+        methods = list(splits[0]["growth"]) if splits else [OURS]
+        costs = [setup.cost(rationales[0])] if data in setup.clinical else []
+        for method in (*methods, *(QUERYING if costs else ())):
+            keys = {"data": TITLES[data], "method": method}
+            growth, time = row(keys, rationales, lookup, _growth(method)), row(keys, costs, lookup, _time(method))
+            rows.append(joined(growth, time))
+    return table_of(setup, "smallest", "The smallest rationale", ABOUT, ("data", "method"), COLUMNS, rows)

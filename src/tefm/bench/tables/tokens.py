@@ -1,10 +1,10 @@
-"""Tokens: what a sequence costs in every form."""
+"""Tokens per sequence, as codes and as text."""
 
 from __future__ import annotations
 
-from tefm.bench.experiments import Ask, Plan
+from tefm.bench.experiments import Lookup, Setup
 from tefm.bench.table import Column, Figure, Row, Table
-from tefm.bench.tables.common import TITLES, made_of
+from tefm.bench.tables.common import TITLES, table_of
 from tefm.bench.tables.published import BACKBONES, STANDS_FOR
 
 ABOUT = """Tokens per sequence (mean of 100 sequences), with the question for codes, without it for text. *Share of
@@ -13,15 +13,15 @@ tokens for a MIMIC-III patient and 5,639 for ten flows (Qwen3); it does not prin
 COLUMNS = (Column("mean", "tokens", 1, "down"), Column("share", "share of prose", 4, "down"))
 
 
-def table(plan: Plan, ask: Ask) -> Table:
+def table(setup: Setup, lookup: Lookup) -> Table:
     rows = []
-    for data in (*plan.clinical, *plan.flows):
+    for data in (*setup.clinical, *setup.flows):
         paper = BACKBONES[STANDS_FOR[data]]
-        for line in (ask(plan.tokens(data)) or {"rows": []})["rows"]:
+        for line in (lookup(setup.tokens(data)) or {"rows": []})["rows"]:
             keys = {"data": TITLES[data], "form": line["format"], "tokenizer": line["tokenizer"]}
             figures = {"mean": Figure((line["mean"],)), "share": Figure((line["share_of_prose"],))}
-            known = [forms for name, forms in paper.items() if name.startswith(line["tokenizer"])]
-            said = {"prose": 0, "codes, full prompt": 1}.get(line["format"])
-            published = {"mean": float(known[0][said][0])} if known and said is not None else {}
+            forms = next((forms for name, forms in paper.items() if name.startswith(line["tokenizer"])), None)
+            form = {"prose": 0, "codes, full prompt": 1}.get(line["format"])
+            published = {"mean": float(forms[form][0])} if forms and form is not None else {}
             rows.append(Row(keys, figures, published))
-    return made_of(plan, "tokens", "Tokens", ABOUT, ("data", "form", "tokenizer"), COLUMNS, rows)
+    return table_of(setup, "tokens", "Tokens", ABOUT, ("data", "form", "tokenizer"), COLUMNS, rows)
