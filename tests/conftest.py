@@ -1,4 +1,4 @@
-"""What the tests share: a hypothesis profile, a way to look at errors, a table to learn from, and backbones."""
+"""What the tests share: a hypothesis profile, their order, a check of error messages, tables, backbones, a model."""
 
 from __future__ import annotations
 
@@ -20,6 +20,13 @@ if TYPE_CHECKING:
 
 settings.register_profile("tefm", deadline=None)  # the first call of a library is slow, whatever it does
 settings.load_profile("tefm")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with slow tests come first: with a file per worker, none is left over for the end."""
+    slow = {item.path for item in items if item.get_closest_marker("slow") is not None}
+    items.sort(key=lambda item: item.path not in slow)
+
 
 Explained = Callable[..., TefmError]
 

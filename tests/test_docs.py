@@ -1,4 +1,4 @@
-"""The pages say what is so: links lead somewhere, code runs, commands and settings exist.
+"""The documentation holds: links lead somewhere, code runs, commands and settings exist.
 
 A Python block behind the comment `<!-- run -->` is run, in a folder with small tables; the others compile.
 """
@@ -43,8 +43,8 @@ class Block:
 
 
 def blocks(text: str) -> Iterator[Block]:
-    for found in FENCE.finditer(text):
-        yield Block(found["language"], found["body"], bool(found["run"]))
+    for fence in FENCE.finditer(text):
+        yield Block(fence["language"], fence["body"], bool(fence["run"]))
 
 
 def prose(text: str) -> str:
@@ -61,16 +61,16 @@ def anchors(page: Path) -> set[str]:
 
 def broken_links(page: Path) -> list[str]:
     """The links and images of a page that lead nowhere."""
-    found = []
+    broken = []
     for link in LINK.finditer(prose(page.read_text(encoding="utf-8"))):
         target = link["target"] or link["html"]
         if ELSEWHERE.match(target):
             continue
         path, _, anchor = target.partition("#")
-        place = page.parent / path if path else page
-        if not place.exists() or (anchor and (place.suffix != ".md" or anchor not in anchors(place))):
-            found.append(target)
-    return found
+        file = page.parent / path if path else page
+        if not file.exists() or (anchor and (file.suffix != ".md" or anchor not in anchors(file))):
+            broken.append(target)
+    return broken
 
 
 def commands(text: str) -> list[str]:
@@ -223,17 +223,17 @@ def test_some_python_runs() -> None:
 
 @pytest.mark.slow
 def test_the_site_builds(tmp_path: Path) -> None:
-    made = subprocess.run(
+    build = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)],
         cwd=ROOT,
         capture_output=True,
         text=True,
     )
-    assert made.returncode == 0, made.stderr
+    assert build.returncode == 0, build.stderr
     assert (tmp_path / "concepts" / "index.html").is_file()
 
 
 def test_every_page_is_in_the_navigation() -> None:
-    inside = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     for page in (ROOT / "docs").rglob("*.md"):
-        assert str(page.relative_to(ROOT / "docs")) in inside
+        assert str(page.relative_to(ROOT / "docs")) in navigation

@@ -122,8 +122,8 @@ def test_settings_are_checked():
 # ---- task-aware -------------------------------------------------------------------------------------------------
 
 
-def test_task_aware_is_the_default_with_a_label_and_can_be_left_out():
-    assert RecordTokenizer(**TINY).fit(table(), SCHEMA).coder.classes_ == ("no", "yes")
+def test_task_aware_is_the_default_with_a_label_and_can_be_left_out(fitted):
+    assert fitted.coder.classes_ == ("no", "yes")
     assert RecordTokenizer(**TINY).fit(table(), SCHEMA, task_aware=False).coder.classes_ == ()
     assert RecordTokenizer(preset="paper", **TINY).fit(table(), SCHEMA).coder.classes_ == ()
 
@@ -137,7 +137,7 @@ def test_task_aware_codes_keep_a_signal_that_plain_codes_drop():
     labels = np.where(x[:, 8] == 1, "yes", "no").astype(object)
 
     def accuracy(labels_N):
-        config = TokenizerConfig(levels=1, entries=8, latent=8, hidden=32, steps=400)
+        config = TokenizerConfig(levels=1, entries=8, latent=8, hidden=32, steps=300)
         coder = SlotCoder(config, device="cpu").fit(x, layout, labels_N=labels_N)
         code = coder.encode(x)[:, 0]
         shares = [np.mean(x[code == c, 8]) for c in np.unique(code)]
@@ -155,11 +155,10 @@ def test_labels_may_be_missing():
 # ---- determinism and resuming -----------------------------------------------------------------------------------
 
 
-def test_same_seed_same_codes():
-    first, second = (RecordTokenizer(**TINY).fit(table(), SCHEMA) for _ in range(2))
-    assert (first.encode(table()) == second.encode(table())).all()
-    assert first.coder.identity == second.coder.identity
-    assert RecordTokenizer(seed=1, **TINY).fit(table(), SCHEMA).coder.identity != first.coder.identity
+def test_same_seed_same_codes(fitted):
+    again, other = (RecordTokenizer(seed=seed, **TINY).fit(table(), SCHEMA) for seed in (fitted.config.seed, 1))
+    assert (again.encode(table()) == fitted.encode(table())).all()
+    assert again.coder.identity == fitted.coder.identity != other.coder.identity
 
 
 KILLED = """
@@ -177,7 +176,7 @@ RecordTokenizer(**TINY).fit(table(), SCHEMA, checkpoint=sys.argv[1])
 """
 
 
-def test_killed_and_resumed_gives_the_same_weights(tmp_path):
+def test_killed_and_resumed_gives_the_same_weights(fitted, tmp_path):
     checkpoint = tmp_path / "run.checkpoint"
     done = subprocess.run(
         [sys.executable, "-c", KILLED, str(checkpoint)], cwd=Path(__file__).parent, capture_output=True, check=False
@@ -185,9 +184,8 @@ def test_killed_and_resumed_gives_the_same_weights(tmp_path):
     assert done.returncode == -signal.SIGKILL, done.stderr.decode()
     assert checkpoint.exists()
     resumed = RecordTokenizer(**TINY).fit(table(), SCHEMA, checkpoint=checkpoint)
-    whole = RecordTokenizer(**TINY).fit(table(), SCHEMA)
     assert resumed.coder.history_.resumed_from == 70
-    for name, value in whole.coder.network.state_dict().items():
+    for name, value in fitted.coder.network.state_dict().items():
         assert torch.equal(value, resumed.coder.network.state_dict()[name]), name
     assert not checkpoint.exists()
 
@@ -206,9 +204,10 @@ def test_training_stops_early_when_validation_gets_no_better():
     """Noise can be learned by heart, which validation records do not reward."""
     noise = np.random.default_rng(0).integers(0, 5, (120, 8)).astype(np.uint8)
     layout = Layout(tuple(Slot(f"n{i}", "category", 4) for i in range(8)))
-    config = TokenizerConfig(levels=2, entries=8, latent=8, hidden=64, steps=4000, checks=200, patience=5)
+    sizes = {"levels": 2, "entries": 8, "latent": 8, "hidden": 64}
+    config = TokenizerConfig(**sizes, steps=1000, checks=50, patience=5, learning_rate=5e-3)
     history = SlotCoder(config, device="cpu").fit(noise, layout).history_
-    assert history.stopped_at < 4000
+    assert history.stopped_at < 1000
     assert history.best_step == min(history.validation, key=lambda pair: pair[1])[0]
 
 
@@ -227,7 +226,7 @@ def test_save_and_load(fitted, tmp_path):
     assert loaded.decode(fitted.encode(table())).equals(fitted.decode(fitted.encode(table())))
     assert loaded.schema == fitted.schema and loaded.coder.classes_ == fitted.coder.classes_
     assert {path.name for path in (tmp_path / "tok").iterdir()} == {
-        "manifest.json", "config.json", "vectoriser.json", "learned.json", "network.safetensors",
+        "manifest.json", "config.json", "layout.json", "vectoriser.json", "learned.json", "network.safetensors",
     }  # fmt: skip
     fitted.save(tmp_path / "tok")  # our own folder may be replaced
     (tmp_path / "notes").mkdir()

@@ -10,16 +10,19 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field as Setting
 
-from tefm import bundle, pipeline
 from tefm.base.settings import Preset, Settings
 from tefm.bench.data import DATA, SplitData
 from tefm.bench.measurement import Bench, Figures, Measurement
 from tefm.bench.tokenizers import Codes
+from tefm.bundle import Bundle, is_saved
+from tefm.bundle import load as load_bundle
+from tefm.bundle import save as save_bundle
 from tefm.language.backbone import open_backbone
 from tefm.language.config import Start
 from tefm.language.prompts import Style
 from tefm.language.smollm2 import NAME as SMOLLM2
 from tefm.pipeline import Fitted, TaskData
+from tefm.pipeline import fit as fit_pipeline
 from tefm.task import ModelConfig
 
 
@@ -92,7 +95,7 @@ class Prediction(Measurement):
         shared = len(self.tunes) > 1 and self.align != "none"
         with tempfile.TemporaryDirectory(dir=bench.folder) if shared else nullcontext() as folder:
             for number, tune in enumerate(self.tunes):
-                fitted = pipeline.fit(
+                fitted = fit_pipeline(
                     self._task_data(data, tune, texts),
                     self.config(tune),
                     coder=coder,
@@ -110,7 +113,7 @@ class Prediction(Measurement):
                         **fitted.alignment.to_dict(),
                     }
                 if number == 0 and self.keep:
-                    bundle.save(bundle.Bundle(fitted), bench.artefacts(self))
+                    save_bundle(Bundle(fitted), bench.artefacts(self))
         return figures
 
     def config(self, tune: Tune) -> ModelConfig:
@@ -157,12 +160,12 @@ class Prediction(Measurement):
     # ---- the saved model, for measurements of its rationales -----------------------------------------------------
 
     def has_artefacts(self, bench: Bench) -> bool:
-        return not self.keep or bundle.is_saved(bench.artefacts(self))
+        return not self.keep or is_saved(bench.artefacts(self))
 
     def fitted(self, bench: Bench) -> Fitted:
         """The saved model."""
         assert self.codes is not None and self.keep, "only a model of codes with `keep` is saved"
-        return bundle.load(bench.artefacts(self)).fitted
+        return load_bundle(bench.artefacts(self)).fitted
 
 
 def title_of(backbone: str) -> str:

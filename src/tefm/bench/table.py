@@ -59,8 +59,6 @@ class Figure:
         spread = f" ± {self.sd:,.{digits}f}" if len(self.values) > 1 else ""
         return f"{self.mean:,.{digits}f}{spread}"
 
-    said = text  # the name that page.py uses
-
 
 @dataclass(frozen=True)
 class Row:

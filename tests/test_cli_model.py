@@ -1,0 +1,228 @@
+"""The command line on a task: a fit and its log, then predictions, scores, token counts and rationales of the model."""
+
+import html
+import json
+import re
+
+import numpy as np
+import polars as pl
+import pytest
+from commands import refused, tefm, write_patients
+from conftest import QUICK
+
+from tefm.model import TEFM
+from tefm.rationale.card import from_json
+
+CPU = ("--device", "cpu")
+STAGES = ("learning task-aware codes", "alignment skipped", "fine-tuning", "learning to explain")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, backbones):
+    """A folder with `task.yaml` and what it names; the backbone has random weights."""
+    folder = tmp_path_factory.mktemp("cli")
+    write_patients(folder)
+    tefm("inspect", folder / "table.csv", "--label", "died", "--time", "day", "--out", folder / "schema.yaml")
+    body = {
+        "table": "table.csv",
+        "schema": "schema.yaml",
+        "backbone": str(backbones["llama"]),
+        "codes": {"levels": 2, "entries": 8, "hidden": 32, "latent": 8, "steps": 60},
+        "tune": {"least": 30, "epochs": 1},
+        "rationale": QUICK["rationale"],
+        "split": {"shares": [0.6, 0.2, 0.2]},
+    }
+    (folder / "task.yaml").write_text(json.dumps(body))  # JSON is YAML
+    return folder
+
+
+@pytest.fixture(scope="module")
+def fitted(folder):
+    """What `tefm fit --json` printed; the model is in `model`, its tokenizer also in `tok`."""
+    finished = tefm("fit", folder / "task.yaml", "--out", folder / "model", *CPU, "--json")
+    TEFM.load(folder / "model", device="cpu").tokenizer_.save(folder / "tok")
+    return finished
+
+
+# ---- fit --------------------------------------------------------------------------------------------------------
+
+
+def test_fit_tells_what_it_measured_and_compares_with_lightgbm(folder, fitted):
+    outcome = fitted.json
+    assert outcome["classes"] == ["no", "yes"]
+    assert outcome["test"]["n"] == outcome["sequences"]["test"] == 40
+    assert set(outcome["baselines"]) == {"lightgbm", "logistic"}
+    means = {account["format"]: account["mean"] for account in outcome["tokens"]}
+    assert means["codes, with the question"] < means["compact"] < means["prose"]
+    assert not (folder / "model.checkpoint").exists()
+    assert "test part" in (folder / "model" / "README.md").read_text()
+
+
+def stage_lines(log):
+    """The titles of the stages in a log, each behind the time of day."""
+    return re.findall(r"^\d\d:\d\d:\d\d stage (\d of 4: .+)$", log, re.MULTILINE)
+
+
+def assert_four_stages(log):
+    lines = stage_lines(log)
+    assert [line[:8] for line in lines] == [f"{number} of 4: " for number in (1, 2, 3, 4)], log
+    for line, title in zip(lines, STAGES, strict=True):
+        assert title in line
+
+
+def test_with_json_the_log_goes_to_stderr(fitted):
+    assert_four_stages(fitted.stderr)
+    assert stage_lines(fitted.stdout) == []
+
+
+@pytest.fixture(scope="module")
+def log(folder, tmp_path_factory):
+    """What `tefm fit` prints into a file, with a line about every step instead of one a minute."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tefm.base.progress.LOG_EVERY", 0.0)
+        finished = tefm("fit", folder / "task.yaml", "--out", tmp_path_factory.mktemp("log") / "model", *CPU)
+    assert finished.stderr == ""
+    return finished.stdout
+
+
+def test_the_log_of_a_fit_has_a_line_per_stage_and_ends_in_the_test_figures(log):
+    assert_four_stages(log)
+    in_order = [log.index(text) for text in ("stage 4 of 4", "test part (", "tokens per sequence", "saved to ")]
+    assert in_order == sorted(in_order)
+    assert re.search(r"TEFM \(codes\).*\n.*lightgbm.*\n.*logistic", log)
+
+
+def test_the_log_of_a_fit_tells_the_share_done_and_the_time_left_of_the_whole_job(log):
+    lines = re.findall(r"^\d\d:\d\d:\d\d (\d+)% done, about (?:\d+ h )?\d+ (?:s|min) left: (.+)$", log, re.MULTILINE)
+    shares = [int(share) for share, _ in lines]
+    assert shares == sorted(shares) and shares[0] < 10 and 80 < shares[-1] <= 100
+    assert len({title.partition(" (")[0] for _, title in lines}) > 4, "what it is doing is named"
+
+
+# ---- predict, evaluate, tokens ----------------------------------------------------------------------------------
+
+
+def test_predict_and_evaluate(folder, fitted):
+    pl.read_csv(folder / "table.csv").drop("died").write_csv(folder / "new.csv")
+    written = tefm("predict", folder / "model", folder / "new.csv", "--out", folder / "predictions.csv", *CPU)
+    assert written.stdout == "" and "200 predictions written" in written.stderr
+    predictions = pl.read_csv(folder / "predictions.csv")
+    assert predictions.columns == ["patient_id", "records", "predicted", "p(no)", "p(yes)"]
+    assert predictions.height == 200 and predictions["records"].to_list() == [3] * 200
+    assert np.allclose(predictions["p(no)"] + predictions["p(yes)"], 1)
+    printed = tefm("predict", folder / "model", folder / "new.csv", "--json", *CPU).json
+    assert [row["predicted"] for row in printed] == predictions["predicted"].to_list()
+    evaluation = tefm("evaluate", folder / "model", folder / "table.csv", "--json", *CPU).json
+    accuracy = evaluation["accuracy"]
+    assert evaluation["n"] == 200 and accuracy["low"] <= accuracy["value"] <= accuracy["high"]
+    assert "share of prose" in tefm("tokens", folder / "model", folder / "new.csv").stdout
+
+
+def test_who_evaluates_on_the_table_of_the_fit_is_told(folder, fitted):
+    pl.read_csv(folder / "table.csv").write_csv(folder / "later.csv")
+    for table, same in (("table.csv", True), ("later.csv", False)):
+        finished = tefm("evaluate", folder / "model", folder / table, *CPU)
+        assert ("fitted on this table" in finished.stderr) == same
+
+
+def test_mistakes_name_the_file(folder, fitted):
+    table = pl.read_csv(folder / "table.csv")
+    table.drop("score").write_csv(folder / "less.csv")
+    table.with_columns(score=pl.lit("high")).write_csv(folder / "words.csv")
+    for arguments in (
+        ("predict", folder / "model", folder / "less.csv"),
+        ("predict", folder / "model", folder / "words.csv"),
+        ("explain", folder / "model", folder / "words.csv"),
+        ("explain", folder / "model", folder / "table.csv", "--entity", "nobody"),
+    ):
+        message = refused(*arguments, *CPU)
+        assert arguments[2].name in message and "table in memory" not in message
+    (folder / "wordy.yaml").write_text((folder / "task.yaml").read_text().replace("table.csv", "words.csv"))
+    message = refused("fit", folder / "wordy.yaml", "--out", folder / "wordy", *CPU)
+    assert "words.csv" in message and "'score'" in message and "'high'" in message
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (("fit", "{folder}/no.yaml", "--out", "{folder}/m"), ("no.yaml", "table")),
+        (("fit", "{folder}/task.yaml", "--out", "{folder}/m", "--inputs", "pictures"), ("inputs", "pictures")),
+        (("fit", "{folder}/task.yaml", "--out", "{folder}/m", "--layers", "9"), ("layers", "9")),
+        (("fit", "{folder}/task.yaml", "--out", "{folder}/tok"), ("tok", "not written by tefm")),
+        (("fit", "{folder}/task.yaml", "--out", "{folder}/m", "--backbone", "{folder}/tok"), ("config.json",)),
+        (("predict", "{folder}/tok", "{folder}/table.csv"), ("record tokenizer", "tefm model")),
+        (("predict", "{folder}/model", "{folder}/table.csv", "--out", "predictions.xlsx"), ("predictions.xlsx", "CSV")),
+        (("predict", "{folder}/model", "{folder}/schema.yaml"), ("schema.yaml",)),
+    ],
+)
+def test_errors_of_a_task_are_one_clear_message(folder, fitted, arguments, parts):
+    message = refused(*(argument.format(folder=folder) for argument in arguments))
+    for part in parts:
+        assert part in message
+
+
+# ---- explain ----------------------------------------------------------------------------------------------------
+
+
+def explain(folder, *arguments):
+    return tefm("explain", folder / "model", folder / "table.csv", *CPU, *arguments)
+
+
+def test_a_card_names_whom_it_is_about_and_what_the_check_found(folder, fitted):
+    printed = explain(folder, "--entity", "p7", "--entity", "p3").stdout
+    first, second = map(from_json, explain(folder, "--entity", "p7", "--entity", "p3", "--json").json)
+    assert 0 < printed.index(first.title) < printed.index(second.title), "in the order that they were asked for"
+    assert first.title.startswith("patient_id p7: ") and printed.count("patient_id p") == 2
+    text = " ".join(printed.replace("│", " ").split())
+    for rationale in (first, second):
+        assert rationale.conclusion in text and rationale.kept in text
+
+
+def test_a_share_is_given_in_either_way(folder, fitted):
+    few = ("--entity", "p7", "--over", "record", "--json")
+    (percent,), (share,) = (explain(folder, *few, "--keep", keep).json for keep in ("25%", "0.25"))
+    assert percent == share
+    retention = from_json(percent).retention
+    assert retention.kept == 3 * round(0.25 * retention.slots / 3), "that many of each of the three records"
+
+
+def test_all_rationales_as_a_page_or_as_lines(folder, fitted, tmp_path):
+    explain(folder, "--keep", "50%", "--out", tmp_path / "all.jsonl")
+    rationales = [from_json(json.loads(line)) for line in (tmp_path / "all.jsonl").read_text().splitlines()]
+    assert {rationale.sequence for rationale in rationales} == {f"p{i}" for i in range(200)} and len(rationales) == 200
+    explain(folder, "--keep", "50%", "--entity", "p5", "--entity", "p9", "--out", tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert page.startswith("<!doctype html>") and page.rstrip().endswith("</html>")
+    assert not re.search(r"https?:|//\w|\bsrc=|<link|<script|@import|url\(", page), "it needs nothing but itself"
+    for rationale in rationales:
+        assert (html.escape(rationale.title) in page) == (rationale.sequence in ("p5", "p9"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        *((("--keep", keep), ("--keep", keep, "5%")) for keep in ("five", "0", "150%")),
+        (("--of", "everything"), ("'of'", "everything", "present")),
+        (("--over", "patient"), ("'over'", "patient", "sequence")),
+        (("--by", "column"), ("'by'", "column", "field")),
+        (("--entity", "p3", "--entity", "p2000"), ("p2000", "patient_id")),
+    ],
+)
+def test_errors_of_explain_are_one_clear_message(folder, fitted, arguments, parts):
+    message = refused("explain", folder / "model", folder / "table.csv", *CPU, *arguments)
+    for part in parts:
+        assert part in message
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_the_model_is_looked_for(tmp_path):
+    message = refused("explain", tmp_path / "no", tmp_path / "no.csv", "--out", tmp_path / "x.txt")
+    assert "x.txt" in message and "page.html" in message
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_model_that_only_predicts_says_so(folder, tmp_path):
+    body = json.loads((folder / "task.yaml").read_text())
+    (folder / "silent.yaml").write_text(json.dumps(body | {"rationale": "none"}))
+    tefm("fit", folder / "silent.yaml", "--out", tmp_path / "silent", *CPU, "--no-compare")
+    message = refused("explain", tmp_path / "silent", folder / "table.csv", *CPU)
+    assert "cannot explain" in message and "rationale: none" in message
