@@ -87,7 +87,7 @@ def log(folder, tmp_path_factory):
 
 def test_the_log_of_a_fit_has_a_line_per_stage_and_ends_in_the_test_figures(log):
     assert_four_stages(log)
-    in_order = [log.index(text) for text in ("stage 4 of 4", "test part (", "tokens per sequence", "saved to ")]
+    in_order = [log.index(text) for text in ("stage 4 of 4", "Test scores (", "Tokens per sequence", "saved to ")]
     assert in_order == sorted(in_order)
     assert re.search(r"TEFM \(codes\).*\n.*lightgbm.*\n.*logistic", log)
 

@@ -85,13 +85,13 @@ def test_a_loop_outside_of_a_job_is_a_job_of_its_own(lines: list[str]) -> None:
         for number in range(4):
             advance(note=f"loss {number}")
     assert shares(lines)[-1] == 100
-    assert lines[-1].endswith("counting (4 of 4, loss 3)")
+    assert lines[-1].endswith("counting, 4 of 4, loss 3")
 
 
 def test_a_loop_of_unknown_length_says_how_many_steps(lines: list[str]) -> None:
     with progress("reading", None) as advance:
         advance(500)
-    assert lines[-1] == "reading (500)"
+    assert lines[-1] == "reading, 500"
 
 
 def test_a_failed_job_does_not_stay(lines: list[str]) -> None:
@@ -134,4 +134,4 @@ def test_a_terminal_shows_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     text = terminal.getvalue()
     assert "stage 1" in text
     assert "50% done" in text
-    assert "training (1 of 2)" in text
+    assert "training, 1 of 2" in text

@@ -75,7 +75,7 @@ class _Job:
         done, seconds = self.done, self.seconds_left
         far = "" if done is None else f"{done:.0%} done"
         left = "" if seconds is None else f", about {duration(seconds)} left"
-        what = f"{self.title} ({self.detail})" if self.detail else self.title
+        what = f"{self.title}, {self.detail}" if self.detail else self.title
         return f"{far}{left}: {what}" if far else what
 
 
@@ -156,10 +156,10 @@ def progress(what: str, total: int | None, *, done: int = 0, show: bool = True) 
             current.loops_ended += 1
         if outermost:
             _job = None
-        _refresh(_job)
+        _refresh(_job, between_loops=True)
 
 
-def _refresh(current: _Job | None) -> None:
+def _refresh(current: _Job | None, *, between_loops: bool = False) -> None:
     """Move the bar; where there is none, log a line every minute."""
     if _bar is not None:
         bar, task = _bar
@@ -167,7 +167,7 @@ def _refresh(current: _Job | None) -> None:
             bar.update(task, visible=False)
         else:
             bar.update(task, visible=True, completed=current.done or 0.0, description=current.text)
-    elif current is not None and time.monotonic() - current.logged >= LOG_EVERY:
+    elif current is not None and not between_loops and time.monotonic() - current.logged >= LOG_EVERY:
         current.logged = time.monotonic()
         log.info(current.text)
 
