@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import pandas as pd
 import polars as pl
 import pytest
 from conftest import QUICK, STAYS, Explained, quick, stays
-from language.miniatures import miniature
 from sklearn.base import clone, is_classifier
 from sklearn.model_selection import GroupKFold, cross_val_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -42,16 +40,11 @@ EXCEPTIONS = {
 }
 
 
-def small() -> TEFM:
-    """A model that scikit-learn's checks can clone: its backbone lies in a folder that outlives the test."""
-    return TEFM(backbone=str(miniature("llama", Path(tempfile.mkdtemp()))), device="cpu", **SMALL)
-
-
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-@parametrize_with_checks([small()], expected_failed_checks=lambda estimator: EXCEPTIONS)
-def test_scikit_learns_own_checks(estimator: TEFM, check: Callable[[TEFM], None]) -> None:
-    check(estimator)
+@parametrize_with_checks([TEFM(device="cpu", **SMALL)], expected_failed_checks=lambda estimator: EXCEPTIONS)
+def test_scikit_learns_own_checks(estimator: TEFM, check: Callable[[TEFM], None], backbones: dict[str, Path]) -> None:
+    check(estimator.set_params(backbone=str(backbones["llama"])))
 
 
 def test_a_clone_has_the_same_parameters_and_nothing_learned(fitted: TEFM) -> None:

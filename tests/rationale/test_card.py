@@ -16,7 +16,7 @@ import pytest
 from conftest import Explained
 from hypothesis import given
 from hypothesis import strategies as st
-from rationale.examples import (
+from rationale.cards import (
     SCHEMA,
     SIZES_D,
     TABLE,

@@ -11,7 +11,6 @@ import polars as pl
 import pytest
 from conftest import quick
 
-from tefm.explain import judge_of, slot_sequences
 from tefm.model import TEFM
 from tefm.rationale.card import Rationale
 from tefm.rationale.verify import smuggled, until_sufficient
@@ -157,9 +156,9 @@ def test_a_mask_does_not_encode_the_label(planted: TEFM) -> None:
     has a standard error of 0.003.
     """
     table = new("stage")
-    slots, model = slot_sequences(planted, *planted.frame_and_sequences(table)), judge_of(planted)
+    slots, model = planted.preparation.slots(*planted.preparation.to_predict(table)), planted.fitted.masked_model
     keep_ND = until_sufficient(model, planted.explainer.rank(slots, model(slots)), slots)
-    died_S = np.array([planted.classes_.index(died) for died in table["died"]])
+    died_S = np.array([planted.fitted.classes.index(died) for died in table["died"]])
     assert (model.decide(model(slots, keep_ND)) == died_S).mean() >= 0.95
     above_chance, as_others = [], []
     for seed in range(100):

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 from io import StringIO
 
 import pytest
-from rationale.examples import LONG, SCRIPT, X_ND, everything, printed, selecting, unwrapped, verified
+from rationale.cards import LONG, SCRIPT, X_ND, everything, printed, selecting, unwrapped, verified
 from rich.console import Console
 
 from tefm.rationale.card import Answer, Rationale
