@@ -156,7 +156,7 @@ def test_balance(balance: str, trained: bool, judged: bool, fitted: TEFM, monkey
     tune = Classifier.tune
 
     def spied(reader: Classifier, *given: Any, **settings: Any) -> Any:
-        seen.append(np.bincount(given[3]))
+        seen.append(np.bincount(given[1]))
         return tune(reader, *given, **settings)
 
     monkeypatch.setattr(Classifier, "tune", spied)

@@ -142,8 +142,8 @@ def load(folder: Path, *, device: str | None = None) -> Bundle:
             explainer = load_explainer(coder, folder / EXPLAINER)
     backbone = open_backbone(folder / "language", device=device)
     backbone.name = config.backbone
-    classifier = Classifier(backbone, ids, text_limit=config.text_limit)
-    classifier.writer_ = PromptWriter(backbone.tokenizer, prompt, classes, ids)
+    writer = PromptWriter(backbone.tokenizer, prompt, classes, ids)
+    classifier = Classifier(backbone, writer, text_limit=config.text_limit)
     fitted = Fitted(config, classes, positive, prompt, classifier, calibration, coder, explainer, alignment, history)
     return Bundle(fitted, preparation, figures, source)
 

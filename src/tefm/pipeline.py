@@ -161,7 +161,7 @@ def fit(
     """
     with job(SHARES):
         backbone = backbone or open_backbone(config.backbone, layers=config.kept_layers, device=device)
-        PromptWriter(backbone.tokenizer, data.prompt, data.classes)  # a prompt that cannot work is refused here
+        writer = PromptWriter(backbone.tokenizer, data.prompt, data.classes)  # refuses a prompt that cannot work
         history: dict[str, History] = {}
         alignment, training, validation = None, data.training.sequences, data.validation.sequences
         if config.inputs == "codes":
@@ -172,7 +172,7 @@ def fit(
             classifier = open_classifier(data, config, backbone, coder, codes_NK)
             history["align"], alignment = align(data, config, classifier, coder, codes_NK, checkpoint=checkpoint)
         else:
-            coder, classifier = None, Classifier(backbone, text_limit=config.text_limit)
+            coder, classifier = None, Classifier(backbone, writer, text_limit=config.text_limit)
         work = stage_folder(checkpoint, "tune", _depends_on(data, config, coder, device))
         history["tune"] = tune(data, config, classifier, coder, training, validation, work)
         fitted = Fitted(
@@ -282,6 +282,8 @@ def open_classifier(
         backbone,
         CodeVocabulary.of(data.phrases.record, levels=coder.config.levels, entries=coder.config.entries),
         coder.network.quantiser.codebooks_KCd.detach().cpu().numpy(),
+        data.prompt,
+        data.classes,
         start=config.start,
         seed=config.seed,
         words=(data.phrases, data.training.slots_ND[:WORDS_FROM], codes_NK[:WORDS_FROM]),
@@ -355,8 +357,6 @@ def tune(
     )
     with stage("tune", title):
         return classifier.tune(
-            data.prompt,
-            data.classes,
             training,
             labels_S,
             validation if len(validation) else None,

@@ -1,4 +1,4 @@
-"""The classifier: nothing to predict before it is trained, and finished stages that a resumed run can load."""
+"""The classifier: whole from the start, and finished stages that a resumed run can load."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ import pytest
 import torch
 from conftest import Explained
 
-from tefm.base.errors import ArtefactError, NotFittedError
+from tefm.base.errors import ArtefactError
 from tefm.language.align import Alignment
 from tefm.language.backbone import open_backbone
 from tefm.language.classifier import Classifier
+from tefm.language.prompts import Prompt
 from tefm.language.train import History
 from tefm.language.vocabulary import CodeVocabulary
+from tefm.records.sequences import Sequences
 
 VOCABULARY = CodeVocabulary.of("stay", levels=2, entries=4)
 ALIGNMENT = Alignment(5, 0.5, 0.6, 0.9, 1.0, 0.4, (0.7, 0.3), 1.2, 1.5)
@@ -22,12 +24,16 @@ ALIGNMENT = Alignment(5, 0.5, 0.6, 0.9, 1.0, 0.4, (0.7, 0.3), 1.2, 1.5)
 
 def opened(backbones: dict[str, Path], seed: int) -> Classifier:
     codebooks_KCd = np.random.default_rng(seed).normal(size=(2, 4, 3))
-    return Classifier.open(open_backbone(backbones["llama"], device="cpu"), VOCABULARY, codebooks_KCd)
+    backbone = open_backbone(backbones["llama"], device="cpu")
+    return Classifier.open(backbone, VOCABULARY, codebooks_KCd, Prompt.preset("mortality"), ("no", "yes"))
 
 
-def test_an_untrained_classifier_has_no_prompts(backbones: dict[str, Path], explained: Explained) -> None:
-    classifier = opened(backbones, seed=0)
-    explained(NotFittedError, lambda: classifier.writer, "not trained", "tune")
+def test_an_untrained_classifier_is_whole(backbones: dict[str, Path]) -> None:
+    """It has its prompts and answers at once, only not the right ones."""
+    sequences = Sequences(np.array([[0, 1], [2, 3], [3, 0]]), np.array([0, 2, 3]))
+    logits_SQ = opened(backbones, seed=0).logits(sequences)
+    assert logits_SQ.shape == (2, 2)
+    assert np.isfinite(logits_SQ).all()
 
 
 @pytest.mark.parametrize("alignment", [None, ALIGNMENT])

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tefm.base.errors import NotFittedError
 from tefm.base.training import load_checkpoint, save_checkpoint
 from tefm.language.align import Alignment, align, measure_alignment
 from tefm.language.alignment_examples import AlignmentExamples
@@ -37,13 +36,15 @@ FINISHED = "finished"
 class Classifier:
     """A backbone that classifies sequences: `align` and `tune` train it, `logits` predicts."""
 
-    def __init__(self, backbone: Backbone, ids: TokenIds | None = None, *, text_limit: int | None = None) -> None:
-        #: `ids` are the ids of the code tokens; without them, the input is text
-        self.backbone, self.ids = backbone, ids
+    def __init__(self, backbone: Backbone, writer: PromptWriter, *, text_limit: int | None = None) -> None:
+        self.backbone, self.writer = backbone, writer
         #: keep only the last so many tokens of each text
         self.text_limit = text_limit
-        #: writes the prompts; set by `tune`
-        self.writer_: PromptWriter | None = None
+
+    @property
+    def ids(self) -> TokenIds | None:
+        """The ids of the code tokens; without them, the input is text."""
+        return self.writer.ids
 
     @classmethod
     def open(
@@ -51,17 +52,19 @@ class Classifier:
         backbone: Backbone,
         vocabulary: CodeVocabulary,
         codebooks_KCd: NDArray[np.floating],
+        prompt: Prompt,
+        classes: Sequence[str],
         *,
         start: Start = "codebook",
         seed: int = 0,
         words: tuple[Phrases, NDArray[Any], NDArray[np.integer]] | None = None,
     ) -> Classifier:
-        """A classifier of codes: adds the code tokens to the backbone and initialises their embedding rows.
+        """A classifier of codes, untrained: adds the code tokens to the backbone and initialises their rows.
 
         `start` says how: see `Start`. Only `start="words"` needs `words` (phrases, slots and codes of records).
         """
         ids = extend(backbone, vocabulary)
-        classifier = cls(backbone, ids)
+        classifier = cls(backbone, PromptWriter(backbone.tokenizer, prompt, classes, ids))
         if start == "codebook":
             start_rows(backbone, ids, np.concatenate(list(codebooks_KCd)), seed=seed)
         elif start == "words":
@@ -126,8 +129,6 @@ class Classifier:
 
     def tune(
         self,
-        prompt: Prompt,
-        classes: Sequence[str],
         training: Sequences,
         labels: NDArray[np.int64],
         validation: Sequences | None,
@@ -141,7 +142,6 @@ class Classifier:
 
         `checkpoint` is the file of an interrupted run; `finished` is the file of the trained weights.
         """
-        self.writer_ = PromptWriter(self.backbone.tokenizer, prompt, classes, self.ids)
         if (finished_run := self.restore(finished)) is not None:
             return finished_run[0]
         validation_questions = None
@@ -155,13 +155,6 @@ class Classifier:
         return history
 
     # ---- prediction -------------------------------------------------------------------------------------------
-
-    @property
-    def writer(self) -> PromptWriter:
-        """The writer of the prompts; raises `NotFittedError` before `tune`."""
-        if self.writer_ is None:
-            raise NotFittedError("this classifier is not trained yet", remedy="call `tune` first")
-        return self.writer_
 
     def prompts(self, sequences: Sequences) -> list[NDArray[np.int64]]:
         """The prompt of each sequence as token ids."""
