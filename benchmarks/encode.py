@@ -38,8 +38,8 @@ from rich.table import Table
 from torch import nn
 
 from tefm import Field, RecordTokenizer, Schema, Vectoriser
-from tefm.codes.coder import CHUNK
 from tefm.codes.stream import encode_to_parquet
+from tefm.codes.train import CHUNK
 
 RESULTS = Path("benchmarks/results/encode.json")
 LABEL = "label"
