@@ -82,7 +82,7 @@ def test_it_survives_saving(fitted: TEFM, tmp_path: Path) -> None:
     again = TEFM.load(fitted.save(tmp_path / "model"), device="cpu")
     assert [to_json(one) for one in again.explain(TABLE)] == [to_json(one) for one in fitted.explain(TABLE)]
     assert again.fitted.explainer.agreement_ == fitted.fitted.explainer.agreement_
-    assert "every rationale is checked" in (tmp_path / "model" / "README.md").read_text()
+    assert "Every explanation is checked" in (tmp_path / "model" / "README.md").read_text()
 
 
 def test_two_fits_with_one_seed_explain_alike(fitted: TEFM, backbones: dict[str, Path]) -> None:

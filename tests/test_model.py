@@ -92,7 +92,7 @@ def test_alignment_comes_before_tuning_and_is_measured(fitted: TEFM, tmp_path: P
     assert len(model.fitted.alignment.exact) == 2
     again = TEFM.load(model.save(tmp_path / "model"), device="cpu")
     assert again.fitted.alignment == model.fitted.alignment
-    assert "alignment" in (tmp_path / "model" / "README.md").read_text()
+    assert "Alignment" in (tmp_path / "model" / "README.md").read_text()
 
 
 def test_a_tokenizer_folder_is_as_good_as_a_tokenizer(fitted: TEFM, tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def fit_frame(
     tables = {part: open_table(frame[rows[part]], name=file) for part in PARTS}
     with job(SHARES if compare else {name: share for name, share in SHARES.items() if name != "compare"}):
         model.fit(tables["train"], validation=tables["validation"], checkpoint=checkpoint)
-        with stage("test", f"scoring {int((parts == 'test').sum()):,} test sequences"):
+        with stage("test", "scoring the test part"):
             test = model.evaluate(tables["test"])
         model.figures_["test"] = test.to_dict()
         used, part_of_used = used_sequences(config, sequences, parts)

@@ -84,7 +84,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         The causal language model: `smollm2-135m`, a folder, or a Hugging Face hub id.
     layers : int, optional
         First transformer blocks of the backbone that are kept; 6 of SmolLM2's 30, all of any other.
-    start : {"codebook", "words", "mean", "random"}
+    start : {"codebook", "words", "mean"}
         Where the embeddings of the new tokens start.
     align : {"auto", "none", "default", "paper"} or dict
         Alignment of codes and words before fine-tuning; `auto` aligns with few labels and a GPU.
@@ -93,7 +93,8 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     style : {"compact", "full"}
         The wording of a preset's prompt.
     positive : str, optional
-        Of two classes, the one that AUROC and the decision threshold are about; the rarer one when left out.
+        Of two classes, the one that AUROC and the decision threshold are about; when left out, one with a typical
+        name (yes, died, attack …), else the rarer one.
     tune : dict, optional
         Settings of the fine-tuning (`TuneConfig`), like `{"steps": 400}`.
     masked_copies : int

@@ -31,10 +31,12 @@ def lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     handler.emit = found.emit  # type: ignore[method-assign,assignment]
     log = logging.getLogger("tefm")
     monkeypatch.setattr(module, "LOG_EVERY", 0.0)
-    monkeypatch.setattr(log, "level", logging.INFO)
+    before = log.level
+    log.setLevel(logging.INFO)
     log.addHandler(handler)
     yield found
     log.removeHandler(handler)
+    log.setLevel(before)
 
 
 def shares(lines: list[str]) -> list[int]:

@@ -9,11 +9,11 @@ import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import Any
 
 import pytest
+from markupsafe import escape
 from sklearn.metrics import roc_auc_score
 from typer.testing import CliRunner
 
@@ -266,7 +266,7 @@ def test_every_table_is_made_and_on_the_page(quick_run: QuickRun) -> None:
         assert re.search(rf"<h2[^>]*>\s*{re.escape(escape(table.title))}", quick_run.page), name
         assert {column.name for column in table.columns} <= {column for _, column in values_of(table)}, name
         header, lines = table.cells()
-        assert all(escape(text) in quick_run.page for line in (header, *lines) for text in line), name
+        assert all(str(escape(text)) in quick_run.page for line in (header, *lines) for text in line), name
 
 
 @pytest.mark.slow

@@ -121,7 +121,7 @@ def test_the_field_that_decides_is_found_and_passes(planted: TEFM) -> None:
 
 def test_two_fields_that_decide_together_are_found(planted_pair: TEFM) -> None:
     """With room for two slots, both are selected."""
-    share = 2 / planted_pair.explainer.network.layout.width
+    share = 2 / planted_pair.fitted.explainer.network.layout.width
     rationales = [r for r in planted_pair.explain(new("stage and ward"), keep=share) if r.predicted == "yes"]
     assert len(rationales) >= 20 and all(rationale.retention.kept == 2 for rationale in rationales)
     assert np.mean([rationale.passed for rationale in rationales]) >= 0.95
@@ -157,7 +157,7 @@ def test_a_mask_does_not_encode_the_label(planted: TEFM) -> None:
     """
     table = new("stage")
     slots, model = planted.preparation.slots(*planted.preparation.to_predict(table)), planted.fitted.masked_model
-    keep_ND = until_sufficient(model, planted.explainer.rank(slots, model(slots)), slots)
+    keep_ND = until_sufficient(model, planted.fitted.explainer.rank(slots, model(slots)), slots)
     died_S = np.array([planted.fitted.classes.index(died) for died in table["died"]])
     assert (model.decide(model(slots, keep_ND)) == died_S).mean() >= 0.95
     above_chance, as_others = [], []
