@@ -216,7 +216,7 @@ def decode(
         record, config = loaded.vectoriser.table_schema.record, loaded.config
         tokens = CodeVocabulary.of(record, levels=config.levels, entries=config.entries)
         for code, slots in zip(codes_NK[:rows], first, strict=True):
-            out.print(f"[bold]{tokens.said(code)}[/]  {_escaped(describe(loaded.vectoriser, slots))}", highlight=False)
+            out.print(f"[bold]{tokens.text(code)}[/]  {_escaped(describe(loaded.vectoriser, slots))}", highlight=False)
 
 
 @app.command(epilog="Example: tefm doctor tokenizer admissions.csv")
@@ -536,22 +536,22 @@ def _leaks(opened: Any, schema: Any) -> list[Any]:
     if labels.n_unique() < 2:
         return []
     vectoriser = Vectoriser.fit(frame, schema)
-    found = check_leakage(vectoriser.transform(frame), vectoriser.layout, labels.to_numpy())
-    return [*found, *label_copies(frame, schema)]
+    leaks = check_leakage(vectoriser.transform(frame), vectoriser.layout, labels.to_numpy())
+    return [*leaks, *label_copies(frame, schema)]
 
 
 def _pairs(settings: list[str]) -> dict[str, Any]:
     """`name=value` settings; values are read as JSON where they are JSON."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for setting in settings:
         name, separator, value = setting.partition("=")
         if not separator:
             raise TefmError("--set takes name=value", value=setting, remedy="for example: --set beam=8")
         try:
-            found[name] = json.loads(value)
+            values[name] = json.loads(value)
         except json.JSONDecodeError:
-            found[name] = value
-    return found
+            values[name] = value
+    return values
 
 
 def _share(text: str | None) -> float | None:

@@ -106,7 +106,7 @@ def _in_words(
             verification,
             sequence=str(slots.names[number]),
             classes=fitted.classes,
-            codes=[vocabulary.said(code) for code in codes_NK[rows]],
+            codes=[vocabulary.text(code) for code in codes_NK[rows]],
             decoded_ND=decoded_ND[rows],
         )
         rationales.append(replace(rationale, entity=preparation.sequence_noun))

@@ -15,9 +15,9 @@ from tefm.base.files import check_replaceable
 from tefm.base.progress import job, log, stage
 from tefm.bundle import is_saved
 from tefm.language.distributed import is_first
-from tefm.language.token_counts import Account, account
+from tefm.language.token_counts import TokenCount, count_forms
 from tefm.model import TEFM
-from tefm.pipeline import SHARES as STAGE_SHARES
+from tefm.pipeline import expected_shares
 from tefm.prepare import chosen, sequences_of
 from tefm.records.readers.table import open_table
 from tefm.records.schema import Schema
@@ -35,8 +35,8 @@ REPEATED = 0.1
 COUNTED = 200
 
 
-#: Beside the stages of the pipeline: comparing with tabular models, and scoring the test part.
-SHARES = {**STAGE_SHARES, "test": 0.05, "compare": 0.1}
+#: After the stages of the pipeline: scoring the test part, and fitting tabular models for comparison.
+AFTERWARDS = {"test": 0.02, "compare": 0.05}
 
 
 def fit_task(task: Task, folder: Path, *, device: str | None = None, compare: bool = True) -> tuple[TEFM, Outcome]:
@@ -66,12 +66,12 @@ def fit_frame(
     schema, config = model.schema, model.config
     assert schema is not None, "the schema is known"
     sequences = sequences_of(frame, schema, config, file=file)
-    parts, remarks = parted(config, sequences, shares)
+    parts, remarks = split_parts(config, sequences, shares)
     for remark in remarks:
         log.warning(remark)  # now, and not only after hours of training
     rows = {part: np.sort(sequences.select(parts == part).rows) for part in PARTS}
     tables = {part: open_table(frame[rows[part]], name=file) for part in PARTS}
-    with job(SHARES if compare else {name: share for name, share in SHARES.items() if name != "compare"}):
+    with job({**expected_shares(config), **AFTERWARDS}):
         model.fit(tables["train"], validation=tables["validation"], checkpoint=checkpoint)
         with stage("test", "scoring the test part"):
             test = model.evaluate(tables["test"])
@@ -92,7 +92,7 @@ def fit_frame(
     )
 
 
-def parted(config: ModelConfig, sequences: Sequences, shares: Split) -> tuple[NDArray[np.str_], list[str]]:
+def split_parts(config: ModelConfig, sequences: Sequences, shares: Split) -> tuple[NDArray[np.str_], list[str]]:
     """The part of each sequence, and remarks about those that are not trained on."""
     parts = split(sequences, shares=shares.shares, by=shares.by, seed=shares.seed)
     parts, unseen = without_unseen(sequences, parts)
@@ -192,7 +192,7 @@ def compare_with_tabular(
 
 def count_tokens(
     model: TEFM, frame: pl.DataFrame, sequences: Sequences, families: Mapping[str, Any] | None = None
-) -> list[Account]:
+) -> list[TokenCount]:
     """How many tokens the model reads per sequence, and how many the same records take as text."""
     fitted, preparation = model.fitted, model.preparation
     few = sequences.select(np.arange(len(sequences)) < COUNTED)
@@ -201,4 +201,6 @@ def count_tokens(
     lengths = np.array([len(prompt) for prompt in fitted.classifier.prompts(read)])
     form = "codes" if fitted.coder is not None else "compact"
     own = {fitted.config.backbone: fitted.classifier.backbone.tokenizer}
-    return account(texts, own, lengths={f"{form}, with the question": lengths}) + account(texts, dict(families or {}))
+    return count_forms(texts, own, lengths={f"{form}, with the question": lengths}) + count_forms(
+        texts, dict(families or {})
+    )

@@ -44,8 +44,6 @@ from tefm.scoring.evaluation import Evaluation
 from tefm.scoring.metrics import score
 from tefm.task import ModelConfig
 
-#: Expected shares of the time of the stages, measured on two CPU cores without alignment (docs/decisions.md).
-SHARES: Mapping[str, float] = {"codes": 0.25, "align": 0.05, "tune": 0.45, "explain": 0.25}
 #: Records whose words say where new token rows start.
 WORDS_FROM = 20_000
 #: Records that the alignment is measured on, at most, and the beams of the search for their codes.
@@ -159,7 +157,7 @@ def fit(
 
     `coder` gives stage 1 away: codes that were learned before. `backbone` is opened as the config says when left out.
     """
-    with job(SHARES):
+    with job(expected_shares(config)):
         backbone = backbone or open_backbone(config.backbone, layers=config.kept_layers, device=device)
         writer = PromptWriter(backbone.tokenizer, data.prompt, data.classes)  # refuses a prompt that cannot work
         history: dict[str, History] = {}
@@ -189,6 +187,12 @@ def fit(
         if coder is not None and config.rationale_config is not None and is_first():  # only the first process saves
             fitted = replace(fitted, explainer=learn_to_explain(data, fitted, work))
     return fitted
+
+
+def expected_shares(config: ModelConfig) -> dict[str, float]:
+    """How the time of a fit is divided among its stages, roughly, as `make demo` logs it on two CPU cores."""
+    aligned = config.align not in ("none", "auto")  # then it takes longer than all the others together
+    return {"codes": 0.35, "align": 1.2 if aligned else 0.01, "tune": 0.45, "explain": 0.2}
 
 
 def _depends_on(data: TaskData, config: ModelConfig, coder: SlotCoder | None, device: str | None) -> dict[str, Any]:

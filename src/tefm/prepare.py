@@ -175,7 +175,7 @@ def prepare(
         for name, table in (("training", training), ("validation", validation))
     }
     check_label(rows["training"].labels, column=schema.label, file=training.name)
-    used = {name: found.select(chosen(found, config)) for name, found in rows.items()}
+    used = {name: sequences.select(chosen(sequences, config)) for name, sequences in rows.items()}
     classes, labels_S = class_numbers(np.asarray(used["training"].labels))
     # a class without training sequences is not validated on
     used["validation"] = used["validation"].select(np.isin(np.asarray(used["validation"].labels), classes))

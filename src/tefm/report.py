@@ -24,11 +24,11 @@ from tefm.codes.doctor import findings, use_of_distinct
 from tefm.codes.fidelity import codebook_use, collisions, measure
 from tefm.codes.hierarchy import hierarchy
 from tefm.explain import explainer_of
-from tefm.fit import COUNTED, FEW, compare_with_tabular, count_tokens, parted, rare, repeated, used_sequences
+from tefm.fit import COUNTED, FEW, compare_with_tabular, count_tokens, rare, repeated, split_parts, used_sequences
 from tefm.prepare import class_numbers_of
 from tefm.rationale.card import quoted
 from tefm.rationale.faithfulness import faithfulness
-from tefm.rationale.select import by_chance
+from tefm.rationale.select import random_scores
 from tefm.records.layout import Slots
 from tefm.records.readers.table import Table, open_table
 from tefm.records.sequences import Sequences
@@ -169,7 +169,7 @@ def _test_part(model: TEFM, task: Task) -> _Part:
     frame = opened.frame()
     preparation, config = model.preparation, model.fitted.config
     sequences = preparation.sequences(frame, file=opened.name)
-    parts, split_remarks = parted(config, sequences, task.split)
+    parts, split_remarks = split_parts(config, sequences, task.split)
     used, part_of_used = used_sequences(config, sequences, parts)
     baselines = compare_with_tabular(model, frame, used, part_of_used)
     remarks = (*split_remarks, *repeated(frame, preparation.schema, used, part_of_used))
@@ -295,7 +295,7 @@ def _rationales(
     with progress(f"measuring how many features are enough ({len(measured):,} sequences)", None):
         rankings: dict[str, NDArray[Any]] = {
             "TEFM": explainer.rank(slots, masked_model(slots)),
-            "random": by_chance(slots),
+            "random": random_scores(slots),
         }
         curves = faithfulness(masked_model, slots, labels_S[measured], rankings, SHARES, of="present")
 

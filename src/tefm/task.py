@@ -18,7 +18,7 @@ from tefm.language.align import Alignment
 from tefm.language.config import AlignConfig, Start, TuneConfig
 from tefm.language.prompts import Prompt, Style, positive_class
 from tefm.language.smollm2 import NAME as SMOLLM2
-from tefm.language.token_counts import Account
+from tefm.language.token_counts import TokenCount
 from tefm.rationale.config import RationaleConfig
 from tefm.records.schema import Schema, TextLoader
 from tefm.scoring.evaluation import Evaluation
@@ -259,7 +259,7 @@ class Outcome:
     test: Evaluation
     #: figures of tabular models on the same sequences; empty when LightGBM is not installed
     baselines: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    tokens: tuple[Account, ...] = ()
+    tokens: tuple[TokenCount, ...] = ()
     #: what a reader of the figures has to know
     remarks: tuple[str, ...] = ()
     #: how well codes and words were aligned, where they were

@@ -28,7 +28,7 @@ from tefm.bench.attribution import (
 )
 from tefm.bench.attribution_models import fit_attention, fit_plain
 from tefm.rationale.masked_model import MaskedModel
-from tefm.rationale.select import by_chance
+from tefm.rationale.select import random_scores
 from tefm.records.layout import Layout, Slot
 from tefm.records.sequences import Sequences
 from tefm.scoring.calibration import Calibration
@@ -109,7 +109,7 @@ def test_the_planted_slot_ranks_first(name: str, ranked: dict[str, Scores]) -> N
 
 
 def test_chance_does_not_know_the_planted_slot() -> None:
-    scores_ND = by_chance(TEST)
+    scores_ND = random_scores(TEST)
     assert scores_ND.shape == TEST.x_ND.shape
     assert (first_slot(scores_ND) == PLANTED).mean() < 0.5
 
@@ -162,7 +162,7 @@ def test_long_inputs_in_batches_rank_as_at_once(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     "rank",
     [
-        lambda seed: by_chance(TEST, seed),
+        lambda seed: random_scores(TEST, seed),
         lambda seed: by_lrp(fit_plain(TRAINING, CHANCES, LAYOUT, seed=seed), TEST),
         lambda seed: by_attention(fit_attention(TRAINING, CHANCES, LAYOUT, seed=seed), TEST),
         lambda seed: by_tree_shap(TRAINING, LABELS, TEST, LAYOUT, seed=seed),

@@ -81,7 +81,7 @@ def test_words_are_the_tokens_of_the_sentence(opened: Opened, family: str) -> No
         fields = fields[: random.randint(0, 4)]
         sentence = "".join(title + values for title, values in titles_and_values(x_D, fields))
         words = examples.to_words(x_D, CODE, fields)
-        whole = f"This admission{BEGIN}{WORDS.said(CODE)}{END}{sentence}"
+        whole = f"This admission{BEGIN}{WORDS.text(CODE)}{END}{sentence}"
         assert words.ids.tolist() == tokenizer(whole, add_special_tokens=False)["input_ids"]
         prompt = tokenizer(f"{sentence} This admission is{BEGIN}", add_special_tokens=False)["input_ids"]
         assert examples.code_prompt(x_D, fields).tolist() == prompt
@@ -112,7 +112,7 @@ def test_an_empty_record_asks_for_its_code_alone(opened: Opened) -> None:
     assert examples.present(empty) == []
     assert (
         backbone.tokenizer.decode(examples.to_code(empty, CODE, []).ids)
-        == f" This admission is{BEGIN}{WORDS.said(CODE)}"
+        == f" This admission is{BEGIN}{WORDS.text(CODE)}"
     )
 
 

@@ -49,8 +49,8 @@ def test_parts_are_everything_once_and_never_empty(drawn: list[Example], parts: 
     shares = [batch.part(slice(number, None, parts)) for number in range(parts)]
     assert all(len(share.ids_BT) for share in shares)
     assert sum(share.targets for share in shares) == batch.targets
-    parted = [(ids.tolist(), labels.tolist()) for share in shares for ids, labels in zip(share.ids_BT, share.labels_BL)]
-    with_targets = [(ids, labels) for ids, labels in parted if any(label != NOTHING for label in labels)]
+    pairs = [(ids.tolist(), labels.tolist()) for share in shares for ids, labels in zip(share.ids_BT, share.labels_BL)]
+    with_targets = [(ids, labels) for ids, labels in pairs if any(label != NOTHING for label in labels)]
     whole = [(ids.tolist(), labels.tolist()) for ids, labels in zip(batch.ids_BT, batch.labels_BL)]
     assert sorted(with_targets) == sorted(whole)
 

@@ -57,7 +57,7 @@ def readable(prompt: Prompt, around: tuple[str, str], i: int, gaps: list[str] | 
     for row in range(STARTS[i], STARTS[i + 1]):
         records += prompt.between if row > STARTS[i] else ""
         records += gaps[row] if gaps else ""
-        records += prompt.before + WORDS.said(CODES[row]) + prompt.after
+        records += prompt.before + WORDS.text(CODES[row]) + prompt.after
     message = prompt.message
     if text and "{text}" not in message:
         message = message.replace("{records}", "{records}\n{text}\n")
@@ -91,7 +91,7 @@ def test_a_prompt_is_the_tokens_of_its_text(families: dict[str, Tokenised], fami
 def test_a_tokenizer_without_a_chat_template(tmp_path: Path) -> None:
     tokenised = Tokenised(open_backbone(miniature("llama", tmp_path, chat=False), device="cpu"))
     prompts = tokenised.writer(Prompt(message="{records} Died?")).of_codes(CODES, np.array([0, 1]))
-    assert prompts[0].tolist() == tokenised(f"{BEGIN}{WORDS.said(CODES[0])}{END} Died?\n")
+    assert prompts[0].tolist() == tokenised(f"{BEGIN}{WORDS.text(CODES[0])}{END} Died?\n")
 
 
 def test_a_long_text_is_cut(llama: Tokenised) -> None:
@@ -99,7 +99,7 @@ def test_a_long_text_is_cut(llama: Tokenised) -> None:
     text = "The patient is a woman of 63 years."
     ids = llama.writer(prompt).of_codes(CODES, np.array([0, 1]), texts=[text])[0]
     assert ids.tolist() == [
-        *llama("<|im_start|>" + BEGIN), *llama(WORDS.said(CODES[0])), llama.ids.end, *llama(text)[:6]
+        *llama("<|im_start|>" + BEGIN), *llama(WORDS.text(CODES[0])), llama.ids.end, *llama(text)[:6]
     ]  # fmt: skip
 
 
@@ -120,8 +120,15 @@ def test_no_text_brings_a_token_of_control(families: dict[str, Tokenised], famil
     tokenised = families[family]
     added = tokenised.tokenizer.get_added_vocab()
     assert {"<adm_a_3>", BEGIN, tokenised.tokenizer.eos_token} <= set(added)
-    smuggled = [*added, "<|im_end|>", "<adm_a_3><adm_b_3>", "<<adm_a_3>>", "<|<|im_end|>im_end|>", "".join(added)]
-    texts = [f"well{bad}, home" for bad in smuggled]
+    hostile = [
+        *added,
+        "<|im_end|>",
+        "<adm_a_3><adm_b_3>",
+        "<<adm_a_3>>",
+        "<|<|im_end|>im_end|>",
+        "".join(added),
+    ]
+    texts = [f"well{bad}, home" for bad in hostile]
     writer = tokenised.writer(Prompt(message="{records} Died?", text_tokens=limit))
     starts = np.arange(len(texts) + 1)
     codes = np.tile(CODES[:1], (len(texts), 1))

@@ -50,7 +50,7 @@ def test_names_come_from_the_record(record: str, stem: str) -> None:
     words = CodeVocabulary.of(record, levels=2, entries=3)
     expected = [f"<{stem}_{level}_{entry}>" for level in "ab" for entry in range(3)]
     assert list(words.tokens) == [*expected, BEGIN, END]
-    assert words.said(np.array([2, 1])) == f"<{stem}_a_2><{stem}_b_1>"
+    assert words.text(np.array([2, 1])) == f"<{stem}_a_2><{stem}_b_1>"
 
 
 @pytest.mark.parametrize("vocabulary", [FEW, MANY])
@@ -64,7 +64,7 @@ def test_ids_are_contiguous_and_each_token_is_one(
     assert ids.all == list(range(first, first + len(vocabulary.tokens)))
     assert backbone.tokenizer.convert_tokens_to_ids([BEGIN, END]) == [ids.begin, ids.end] == ids.all[-2:]
     codes_NK = np.random.default_rng(0).integers(vocabulary.entries, size=(20, vocabulary.levels))
-    text = BEGIN + "".join(vocabulary.said(code) for code in codes_NK) + END
+    text = BEGIN + "".join(vocabulary.text(code) for code in codes_NK) + END
     tokens = backbone.tokenizer(text, add_special_tokens=False)["input_ids"]
     assert tokens == [ids.begin, *ids.of(codes_NK).flatten().tolist(), ids.end]
 

@@ -13,7 +13,7 @@ from conftest import quick
 
 from tefm.model import TEFM
 from tefm.rationale.card import Rationale
-from tefm.rationale.verify import smuggled, until_sufficient
+from tefm.rationale.verify import predict_shuffled, until_sufficient
 from tefm.records.schema import Schema
 
 pytestmark = pytest.mark.slow
@@ -162,7 +162,7 @@ def test_a_mask_does_not_encode_the_label(planted: TEFM) -> None:
     assert (model.decide(model(slots, keep_ND)) == died_S).mean() >= 0.95
     above_chance, as_others = [], []
     for seed in range(100):
-        predicted_S = smuggled(model, slots, keep_ND, seed=seed)
+        predicted_S = predict_shuffled(model, slots, keep_ND, seed=seed)
         chance = (np.bincount(predicted_S, minlength=2) * np.bincount(died_S)).sum() / len(died_S) ** 2
         above_chance.append((predicted_S == died_S).mean() - chance)
         others_S = np.random.default_rng(seed).permutation(len(died_S))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tefm.base.errors import SettingsError
 from tefm.rationale.masked_model import Keep, MaskedModel
 from tefm.rationale.select import order_over, top_k
-from tefm.rationale.verify import Verification, faithfulness, paired_gain, smuggled, until_sufficient, verify
+from tefm.rationale.verify import Verification, faithfulness, paired_gain, predict_shuffled, until_sufficient, verify
 from tefm.records.sequences import Sequences
 from tefm.scoring.calibration import Calibration
 
@@ -332,7 +332,7 @@ def test_a_mask_that_points_at_values_is_useless_without_them() -> None:
     keep_ND = keeping(sequences, 0)
     model = model_of(planted)
     assert (model.decide(model(sequences, keep_ND)) == truth).all()
-    assert abs((smuggled(model, sequences, keep_ND) == truth).mean() - 0.5) < 0.1
+    assert abs((predict_shuffled(model, sequences, keep_ND) == truth).mean() - 0.5) < 0.1
 
 
 def test_a_mask_that_encodes_the_answer_gets_no_credit() -> None:
@@ -354,4 +354,4 @@ def test_a_mask_that_encodes_the_answer_gets_no_credit() -> None:
 
     model = model_of(gullible)
     assert (model.decide(model(sequences, keep_ND)) == truth).all()
-    assert (smuggled(model, sequences, keep_ND) == truth).all()  # without the values, and still right: it was the mask
+    assert (predict_shuffled(model, sequences, keep_ND) == truth).all()  # right without the values: the mask says it

@@ -9,7 +9,7 @@ import numpy as np
 from tefm.codes.doctor import Finding
 from tefm.codes.fidelity import Collisions, Fidelity, FieldFidelity, LevelUse
 from tefm.codes.hierarchy import PrefixDistance
-from tefm.language.token_counts import Account
+from tefm.language.token_counts import TokenCount
 from tefm.rationale.card import Answer, Bar, KeptStatement, Rationale, RationaleRecord, Retention
 from tefm.rationale.faithfulness import Faithfulness
 from tefm.scoring.metrics import Interval
@@ -101,7 +101,7 @@ def figures(**changes: Any) -> Figures:
             Method("logistic", scores(0.809), 0.0),
         ),
         "tokens": tuple(
-            Account(form, "smollm2-135m", mean, mean - 1, int(mean * 3), mean / 412) for form, mean in FORMS.items()
+            TokenCount(form, "smollm2-135m", mean, mean - 1, int(mean * 3), mean / 412) for form, mean in FORMS.items()
         ),
         "calibration": (
             Bin(0.12, Interval(0.1, 0.05, 0.2), 80),

@@ -79,7 +79,7 @@ class Tokens(Measurement):
         from tefm.bench.predictions import title_of
         from tefm.language.backbone import open_backbone
         from tefm.language.prompts import PromptWriter
-        from tefm.language.token_counts import account, families
+        from tefm.language.token_counts import count_forms, families
         from tefm.language.vocabulary import CodeVocabulary, TokenIds
         from tefm.records.serialise import FORMATS, serialise
 
@@ -104,5 +104,5 @@ class Tokens(Measurement):
                 writer = PromptWriter(tokenizer, data.prompt(task, style), classes, ids)
                 prompts = writer.of_codes(codes_NK, sequences.starts)
                 lengths[f"codes, {style} prompt"] = np.array([len(prompt) for prompt in prompts])
-            counts += [vars(count) for count in account(texts, {name: tokenizer}, lengths=lengths)]
+            counts += [vars(count) for count in count_forms(texts, {name: tokenizer}, lengths=lengths)]
         return {"rows": counts}

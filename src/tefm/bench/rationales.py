@@ -21,8 +21,8 @@ from tefm.codes.coder import SlotCoder
 from tefm.rationale.config import RationaleConfig
 from tefm.rationale.extractor import Explainer
 from tefm.rationale.masked_model import Keep, MaskedModel
-from tefm.rationale.select import by_chance, top_k
-from tefm.rationale.verify import faithfulness, smuggled, until_sufficient, verify
+from tefm.rationale.select import random_scores, top_k
+from tefm.rationale.verify import faithfulness, predict_shuffled, until_sufficient, verify
 from tefm.records.sequences import Sequences
 
 #: A score for each slot of each record.
@@ -117,7 +117,7 @@ def attribution_methods(
         return predicted_S[: len(test)]
 
     return {
-        "random": lambda test: by_chance(test, seed),
+        "random": lambda test: random_scores(test, seed),
         "mutual information": lambda test: attribution.by_mutual_information(sequences, decided_S, test),
         "gradient saliency": lambda test: attribution.by_saliency(log_p, test, labels_S=predicted(test)),
         "integrated gradients": lambda test: attribution.by_integrated_gradients(log_p, test, labels_S=predicted(test)),
@@ -179,7 +179,7 @@ def _shuffled(model: MaskedModel, test: Sequences, labels_S: NDArray[np.int64], 
     keep_ND: Keep = top_k(scores_ND, test, 0.05, of="present")
     return {
         "accuracy": float((model.decide(model(test, keep_ND)) == labels_S).mean()),
-        "shuffled": float((smuggled(model, test, keep_ND) == labels_S).mean()),
+        "shuffled": float((predict_shuffled(model, test, keep_ND) == labels_S).mean()),
         "commonest": float(np.bincount(labels_S).max() / len(labels_S)),
     }
 

@@ -33,7 +33,7 @@ TIMEOUT = 300
 
 
 @dataclass(frozen=True)
-class Account:
+class TokenCount:
     """Tokens per sequence, for one format of the sequences and one tokenizer."""
 
     format: str
@@ -56,11 +56,11 @@ def counts(texts: list[str], tokenizer: Any) -> NDArray[np.int64]:
     return np.array(lengths, dtype=np.int64)
 
 
-def account(
+def count_forms(
     texts_by_format: dict[str, list[str]],
     tokenizers: dict[str, Any],
     lengths: dict[str, NDArray[Any]] | None = None,
-) -> list[Account]:
+) -> list[TokenCount]:
     """Count every format of the same sequences with every tokenizer, and compare it with prose.
 
     `lengths` holds token counts that are known already, such as those of codes: a code is one token in every model.
@@ -87,7 +87,7 @@ def account(
         for format_, tokens in (counted | lengths).items():
             share = float(tokens.sum() / prose) if prose else float("nan")  # nothing is a share of empty prose
             accounts.append(
-                Account(format_, name, float(tokens.mean()), float(np.median(tokens)), int(tokens.max()), share)
+                TokenCount(format_, name, float(tokens.mean()), float(np.median(tokens)), int(tokens.max()), share)
             )
     return accounts
 

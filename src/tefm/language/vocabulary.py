@@ -29,7 +29,7 @@ class CodeVocabulary:
     >>> words = CodeVocabulary.of("admission", levels=3, entries=128)
     >>> words.names[0], words.names[-1], len(words.tokens)
     ('<adm_a_0>', '<adm_c_127>', 386)
-    >>> words.said([138 % 128, 5, 7])
+    >>> words.text([138 % 128, 5, 7])
     '<adm_a_10><adm_b_5><adm_c_7>'
     """
 
@@ -57,7 +57,7 @@ class CodeVocabulary:
         """All K×C+2 new tokens in the order of their ids."""
         return (*self.names, BEGIN, END)
 
-    def said(self, code: list[int] | NDArray[np.integer]) -> str:
+    def text(self, code: list[int] | NDArray[np.integer]) -> str:
         """A code as text."""
         return "".join(self.names[level * self.entries + int(entry)] for level, entry in enumerate(code))
 

@@ -125,7 +125,7 @@ def paired_gain(
     )
 
 
-def smuggled(masked_model: MaskedModel, sequences: Sequences, keep_ND: Keep, *, seed: int = 0) -> Numbers:
+def predict_shuffled(masked_model: MaskedModel, sequences: Sequences, keep_ND: Keep, *, seed: int = 0) -> Numbers:
     """The predictions under the same masks after the records are shuffled between sequences.
 
     A mask that encodes the answer in *which* slots it keeps still gives the answer away. With a mask that only points

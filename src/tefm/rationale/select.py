@@ -106,10 +106,10 @@ def order_over(scores_ND: NDArray[Any], sequences: Sequences, over: Over) -> Ord
     return order_ND
 
 
-def by_chance(sequences: Sequences, seed: int = 0) -> NDArray[np.float64]:
+def random_scores(sequences: Sequences, seed: int = 0) -> NDArray[np.float64]:
     """A random ranking: the baseline that any other has to beat.
 
-    >>> by_chance(Sequences(np.ones((3, 4), dtype=np.uint8), np.array([0, 1, 3]))).shape
+    >>> random_scores(Sequences(np.ones((3, 4), dtype=np.uint8), np.array([0, 1, 3]))).shape
     (3, 4)
     """
     return np.random.default_rng(seed).random(sequences.x_ND.shape)

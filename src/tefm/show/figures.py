@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tefm.codes.doctor import Finding
 from tefm.codes.fidelity import Collisions, Fidelity, LevelUse
 from tefm.codes.hierarchy import PrefixDistance
-from tefm.language.token_counts import Account
+from tefm.language.token_counts import TokenCount
 from tefm.rationale.card import Rationale, to_json
 from tefm.rationale.faithfulness import Faithfulness
 from tefm.scoring.metrics import Interval
@@ -127,7 +127,7 @@ class Figures:
     #: the class that AUROC and calibration refer to; None for several classes
     positive: str | None
     methods: tuple[Method, ...]
-    tokens: tuple[Account, ...]
+    tokens: tuple[TokenCount, ...]
     calibration: tuple[Bin, ...]
     cost: Cost
     #: sequences whose tokens were counted

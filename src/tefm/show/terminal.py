@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # showing a table must not wait for the import of torch
     from tefm.codes.fidelity import Collisions, Fidelity, LevelUse
     from tefm.codes.hierarchy import PrefixDistance
     from tefm.language.align import Alignment
-    from tefm.language.token_counts import Account
+    from tefm.language.token_counts import TokenCount
     from tefm.records.infer import Guess
     from tefm.records.schema import Schema
     from tefm.scoring.evaluation import Evaluation
@@ -222,7 +222,7 @@ def outcome_tables(outcome: Outcome) -> Iterator[RenderableType]:
     yield token_table(outcome.tokens)
 
 
-def token_table(accounts: Sequence[Account]) -> RichTable:
+def token_table(accounts: Sequence[TokenCount]) -> RichTable:
     """The tokens of a sequence in every format."""
     rows = [(a.format, a.tokenizer, f"{a.mean:,.1f}", f"{a.median:,.0f}", f"{a.share_of_prose:.1%}") for a in accounts]
     return table("Tokens per sequence", ("format", "tokenizer", "mean", "median", "share of prose"), rows, left=2)
