@@ -155,7 +155,8 @@ def fit(
 ) -> Fitted:
     """Run the four stages. With `checkpoint`, a folder, a run that was interrupted resumes when it is called again.
 
-    `coder` gives stage 1 away: codes that were learned before. `backbone` is opened as the config says when left out.
+    `coder` has learned codes before, and stage 1 is skipped. `backbone` is opened as the config says when left out; one
+    that differs from that needs a checkpoint folder of its own.
     """
     with job(expected_shares(config)):
         backbone = backbone or open_backbone(config.backbone, layers=config.kept_layers, device=device)
@@ -171,7 +172,7 @@ def fit(
             history["align"], alignment = align(data, config, classifier, coder, codes_NK, checkpoint=checkpoint)
         else:
             coder, classifier = None, Classifier(backbone, writer, text_limit=config.text_limit)
-        work = stage_folder(checkpoint, "tune", _depends_on(data, config, coder, device))
+        work = stage_folder(checkpoint, "tune", lambda: _depends_on(data, config, coder, device))
         history["tune"] = tune(data, config, classifier, coder, training, validation, work)
         fitted = Fitted(
             config,
@@ -227,21 +228,25 @@ def learn_codes(
         groups_N, labels_N = (None if of_N is None else of_N[rows] for of_N in (groups_N, labels_N))
     # task-aware codes stop on what they say about the label, which is measured on a part that the coder holds out
     validation_ND = None if config.task_aware else data.validation.slots_ND
-    depends_on = {
-        "data": identity(x_ND, groups_N, labels_N, validation_ND),
-        "slots": data.layout.slots,
-        "settings": settings.model_dump_json(),
-        "task_aware": config.task_aware,
-        "device": device,
-    }
-    work = stage_folder(checkpoint, "codes", depends_on)
+    layout = data.layout
+    work = stage_folder(
+        checkpoint,
+        "codes",
+        lambda: {
+            "data": identity(x_ND, groups_N, labels_N, validation_ND),
+            "slots": layout.slots,
+            "settings": settings.model_dump_json(),
+            "task_aware": config.task_aware,
+            "device": device,
+        },
+    )
     kind = "task-aware codes" if config.task_aware else "codes"
     what = f"stage 1 of 4: learning {kind} of {len(x_ND):,} records: {data.layout.width} slots become "
 
     def make() -> SlotCoder:
         return SlotCoder(settings, device=device).fit(
             x_ND,
-            data.layout,  # type: ignore[arg-type]
+            layout,
             labels_N=labels_N if config.task_aware else None,
             groups_N=groups_N,
             validation_ND=validation_ND,
@@ -309,27 +314,31 @@ def align(
         skipped = "alignment skipped (helps with few labels, needs a GPU); force it with `align: default`"
         with stage("align", f"stage 2 of 4: {skipped}"):
             return History(), None
-    assert data.phrases is not None, "codes need words"
+    phrases = data.phrases
+    assert phrases is not None, "codes need words"
     x_ND, held_ND = data.training.slots_ND, data.validation.slots_ND
-    depends_on = {
-        "codes": coder.identity,
-        "records": identity(x_ND, held_ND),
-        "words": data.phrases.to_dict(),
-        "backbone": (config.backbone, config.kept_layers, config.start, config.seed),
-        "settings": settings.model_dump_json(),
-        "device": classifier.backbone.device,
-    }
-    work = stage_folder(checkpoint, "align", depends_on)
+    work = stage_folder(
+        checkpoint,
+        "align",
+        lambda: {
+            "codes": coder.identity,
+            "records": identity(x_ND, data.validation.slots_ND),
+            "words": phrases.to_dict(),
+            "backbone": (config.backbone, config.kept_layers, config.start, config.seed),
+            "settings": settings.model_dump_json(),
+            "device": classifier.backbone.device,
+        },
+    )
     finished = work / "aligned.pt" if work else None
     with stage("align", f"stage 2 of 4: aligning codes and words on {len(x_ND):,} records", loops=2):
         if (restored := classifier.restore(finished)) is not None:
             return restored
         history = classifier.align(
-            data.phrases, x_ND, codes_NK, settings, checkpoint=work / "align.checkpoint" if work else None
+            phrases, x_ND, codes_NK, settings, checkpoint=work / "align.checkpoint" if work else None
         )
         chosen = np.sort(np.random.default_rng(config.seed).permutation(len(held_ND))[:MEASURED])
         held_ND = held_ND[chosen]
-        alignment = classifier.measure_alignment(data.phrases, held_ND, coder.encode(held_ND), coder, beam=BEAMS)
+        alignment = classifier.measure_alignment(phrases, held_ND, coder.encode(held_ND), coder, beam=BEAMS)
         classifier.keep(finished, history, alignment)
     return history, alignment
 
@@ -387,7 +396,7 @@ def learn_to_explain(data: TaskData, fitted: Fitted, work: Path | None = None) -
     """Stage 4: learn which slots the answers depend on, from the training sequences and the model's own answers."""
     settings, coder = fitted.config.rationale_config, fitted.coder
     assert settings is not None and coder is not None, "the config leaves explanations out"
-    folder = stage_folder(work, "explain", {"settings": settings.model_dump_json()})
+    folder = stage_folder(work, "explain", lambda: {"settings": settings.model_dump_json()})
     path = folder / "rationale.safetensors" if folder else None
     title = f"stage 4 of 4: learning to explain the answers to {len(data.training.sequences):,} sequences"
     with stage("explain", title, loops=4 + 3 * settings.rounds):

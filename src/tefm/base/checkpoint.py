@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,11 @@ import numpy as np
 from tefm.base.progress import note
 
 
-def stage_folder(work: Path | None, stage: str, depends_on: Mapping[str, Any]) -> Path | None:
-    """The folder of a stage that depends on these values; None when nothing is to be kept."""
+def stage_folder(work: Path | None, stage: str, depends_on: Callable[[], Mapping[str, Any]]) -> Path | None:
+    """The folder of a stage that depends on these values; None when nothing is to be kept, and nothing is hashed."""
     if work is None:
         return None
-    values = {name: str(value) for name, value in depends_on.items()}
+    values = {name: str(value) for name, value in depends_on().items()}
     digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
     folder = work / f"{stage}-{digest[:12]}"
     if folder.is_dir():
