@@ -100,7 +100,7 @@ def split_parts(config: ModelConfig, sequences: Sequences, shares: Split) -> tup
 
 
 def unlabelled(sequences: Sequences) -> list[str]:
-    """A remark about the sequences that cannot be learned from."""
+    """A remark about the sequences without a label."""
     count = int((~sequences.labelled).sum())
     remark = f"{count:,} of {len(sequences):,} sequences have no label: they are neither trained on nor scored"
     return [remark] if count else []

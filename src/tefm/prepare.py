@@ -85,7 +85,7 @@ class Preparation:
     # ---- what a model reads -----------------------------------------------------------------------------------
 
     def slots(self, frame: pl.DataFrame, sequences: Sequences) -> Sequences:
-        """Sequences with the slots of their records and what the prompt says beside them; as text for the baseline."""
+        """Sequences with the slots of their records and the texts of their prompts; the text baseline has no slots."""
         if self.vectoriser is None:
             return self.context(frame, sequences)
         records = open_table(frame[sequences.rows], name=sequences.file)

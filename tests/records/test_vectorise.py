@@ -512,7 +512,7 @@ def test_other_columns_come_with_their_rows(monkeypatch: pytest.MonkeyPatch) -> 
     table = TABLE.with_row_index("row")
     vectoriser = Vectoriser.fit(table, FIELDS)
     monkeypatch.setattr(read, "BATCH_CELLS", 3 * table.width)
-    parts = list(vectoriser.batches_beside(table, ["row", "ward"]))
+    parts = list(vectoriser.batches_with(table, ["row", "ward"]))
     assert [(len(slots), frame.columns) for slots, frame in parts] == [(n, ["row", "ward"]) for n in (3, 3, 2)]
     for slots, frame in parts:
         assert slots.tolist() == [GOLDEN[row] for row in frame["row"]]

@@ -136,9 +136,9 @@ class RecordTokenizer:
         parts = [codes_NK for codes_NK, _ in self.batches(source)]
         return np.concatenate(parts) if parts else np.zeros((0, self.config.levels), dtype=np.uint16)
 
-    def batches(self, source: Any, beside: Sequence[str] = ()) -> Iterator[tuple[Codes, pl.DataFrame]]:
-        """Codes batch by batch, with the columns `beside` of the same rows; the next batch is read during encoding."""
-        vectorised = self.vectoriser.batches_beside(source, beside)
+    def batches(self, source: Any, extra: Sequence[str] = ()) -> Iterator[tuple[Codes, pl.DataFrame]]:
+        """Codes batch by batch, with the columns `extra` of the same rows; the next batch is read during encoding."""
+        vectorised = self.vectoriser.batches_with(source, extra)
         with ThreadPoolExecutor(max_workers=1) as reader:
             upcoming = reader.submit(next, vectorised, None)
             while (batch := upcoming.result()) is not None:
@@ -194,7 +194,7 @@ def _training_rows(
     roles = [name for name in (schema.label, schema.entity) if name is not None and name in table.columns]
     rng = np.random.default_rng(config.seed)
     rows: list[NDArray[Any]] = []  # a random key per row, its slots, and one column per role
-    for slots_ND, frame in vectoriser.batches_beside(table, roles):
+    for slots_ND, frame in vectoriser.batches_with(table, roles):
         batch = [rng.random(len(slots_ND)), slots_ND]
         batch += [text_of(frame[name], schema.missing_words).to_numpy() for name in roles]
         rows = [np.concatenate(pair) for pair in zip(rows, batch, strict=True)] if rows else batch

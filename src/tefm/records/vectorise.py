@@ -116,10 +116,10 @@ class Vectoriser(BaseModel):
 
     def batches(self, source: Any) -> Iterator[Slots]:
         """The slots of a table batch by batch, for tables larger than memory."""
-        return (slots_ND for slots_ND, _ in self.batches_beside(source, ()))
+        return (slots_ND for slots_ND, _ in self.batches_with(source, ()))
 
-    def batches_beside(self, source: Any, beside: Sequence[str]) -> Iterator[_Batch]:
-        """The slots batch by batch, with the columns `beside` (the label, the entity) of the same rows."""
+    def batches_with(self, source: Any, extra: Sequence[str]) -> Iterator[_Batch]:
+        """The slots batch by batch, with the columns `extra` (the label, the entity) of the same rows."""
         layout = self.layout
         widths = [len(mapper.slots) for mapper in self.mappers]
         ends = np.cumsum(widths).tolist()
@@ -130,10 +130,10 @@ class Vectoriser(BaseModel):
             out_DN = np.empty((layout.width, columns.height + CACHE_LINE), dtype=layout.dtype)[:, : columns.height]
             for f, mapper, width, end in zip(self.table_schema.fields, self.mappers, widths, ends, strict=True):
                 out_DN[end - width : end] = _forward(columns, f, mapper)
-            return np.ascontiguousarray(out_DN.T), columns.frame.select(beside)
+            return np.ascontiguousarray(out_DN.T), columns.frame.select(extra)
 
         rows = min(BATCH_ROWS, max(1, BATCH_SLOTS // layout.width))
-        return _in_threads(vectorised, columns_of(open_table(source), self.table_schema, beside, rows))
+        return _in_threads(vectorised, columns_of(open_table(source), self.table_schema, extra, rows))
 
     def inverse(self, slots_ND: NDArray[Any]) -> pl.DataFrame:
         """Slots as a table again, one column per field: a bucket's middle value, a value, a list of members."""
