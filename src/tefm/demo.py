@@ -16,9 +16,8 @@ from tefm.base.files import write_text
 from tefm.base.progress import duration, job, stage
 from tefm.datasets import diabetes130
 from tefm.datasets.base import Dataset
-from tefm.fit import AFTERWARDS, fit_frame, split_parts, used_sequences
+from tefm.fit import fit_frame, split_parts, task_shares, used_sequences
 from tefm.model import TEFM
-from tefm.pipeline import expected_shares
 from tefm.rationale.card import Rationale, to_json
 from tefm.rationale.render import card
 from tefm.records.grouping import by_entity
@@ -97,7 +96,7 @@ def run_demo(
         align="none",
         rationale={"questions": 4_000, "rounds": 0, "surrogate_steps": 800, "epochs": 25},
     )
-    with job({**expected_shares(model.config), **AFTERWARDS, "report": 0.1}):
+    with job({**task_shares(model.config), "report": 0.1}):
         outcome = fit_frame(model, data.frame, shares, file="diabetes130")
         everyone = by_entity(data.frame, data.schema, file="diabetes130")
         used, parts = used_sequences(model.config, everyone, split_parts(model.config, everyone, shares)[0])

@@ -35,10 +35,6 @@ REPEATED = 0.1
 COUNTED = 200
 
 
-#: After the stages of the pipeline: scoring the test part, and fitting tabular models for comparison.
-AFTERWARDS = {"test": 0.02, "compare": 0.05}
-
-
 def fit_task(task: Task, folder: Path, *, device: str | None = None, compare: bool = True) -> tuple[TEFM, Outcome]:
     """Fit a task and save its bundle; an interrupted run resumes when it is called again."""
     check_replaceable(folder, is_saved)
@@ -71,7 +67,7 @@ def fit_frame(
         log.warning(remark)  # now, and not only after hours of training
     rows = {part: np.sort(sequences.select(parts == part).rows) for part in PARTS}
     tables = {part: open_table(frame[rows[part]], name=file) for part in PARTS}
-    with job({**expected_shares(config), **AFTERWARDS}):
+    with job(task_shares(config)):
         model.fit(tables["train"], validation=tables["validation"], checkpoint=checkpoint)
         with stage("test", "scoring the test part"):
             test = model.evaluate(tables["test"])
@@ -90,6 +86,11 @@ def fit_frame(
         tuple(remarks),
         model.fitted.alignment,
     )
+
+
+def task_shares(config: ModelConfig) -> dict[str, float]:
+    """How the time of a task is divided: the stages, scoring the test part, fitting tabular models to compare with."""
+    return {**expected_shares(config), "test": 0.02, "compare": 0.05}
 
 
 def split_parts(config: ModelConfig, sequences: Sequences, shares: Split) -> tuple[NDArray[np.str_], list[str]]:
