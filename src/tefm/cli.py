@@ -29,6 +29,8 @@ app = typer.Typer(
 TableArg = Annotated[
     str, typer.Argument(help="CSV, CSV.gz, TSV, Parquet (file, folder, glob), Arrow, JSON lines, DuckDB file")
 ]
+ModelArg = Annotated[Path, typer.Argument(help="folder of a model")]
+TokenizerArg = Annotated[Path, typer.Argument(help="folder of a tokenizer")]
 QueryOption = Annotated[str | None, typer.Option(help="SQL query, for a DuckDB file")]
 SchemaOption = Annotated[Path | None, typer.Option(help="schema YAML; inferred when left out")]
 JsonOption = Annotated[bool, typer.Option("--json", help="print JSON for machines")]
@@ -168,7 +170,7 @@ def tokenize(
 
 @app.command(epilog="Example: tefm encode tokenizer admissions.parquet --out codes.parquet")
 def encode(
-    tokenizer: Annotated[Path, typer.Argument(help="folder of a tokenizer")],
+    tokenizer: TokenizerArg,
     table: TableArg,
     target: Annotated[Path, typer.Option("--out", help="Parquet file; a folder when the table is a folder")],
     query: QueryOption = None,
@@ -189,7 +191,7 @@ def encode(
 
 @app.command(epilog="Example: tefm decode tokenizer codes.parquet --out records.parquet")
 def decode(
-    tokenizer: Annotated[Path, typer.Argument(help="folder of a tokenizer")],
+    tokenizer: TokenizerArg,
     codes: Annotated[Path, typer.Argument(help="Parquet that `tefm encode` wrote")],
     target: Annotated[Path | None, typer.Option("--out", help="Parquet file for the records")] = None,
     words: Annotated[bool, typer.Option("--words", help="print records in words")] = False,
@@ -221,7 +223,7 @@ def decode(
 
 @app.command(epilog="Example: tefm doctor tokenizer admissions.csv")
 def doctor(
-    tokenizer: Annotated[Path, typer.Argument(help="folder of a tokenizer")],
+    tokenizer: TokenizerArg,
     table: TableArg,
     query: QueryOption = None,
     seed: Annotated[int, typer.Option(help="seed of the split that the ceiling is measured on")] = 0,
@@ -287,7 +289,7 @@ def fit(
 
 @app.command(epilog="Example: tefm predict model admissions.csv --out predictions.csv")
 def predict(
-    model: Annotated[Path, typer.Argument(help="folder of a model")],
+    model: ModelArg,
     table: TableArg,
     target: Annotated[Path | None, typer.Option("--out", help="CSV or Parquet file; printed when left out")] = None,
     query: QueryOption = None,
@@ -316,7 +318,7 @@ def predict(
 
 @app.command(epilog="Example: tefm explain model admissions.csv --entity 12345")
 def explain(
-    model: Annotated[Path, typer.Argument(help="folder of a model")],
+    model: ModelArg,
     table: TableArg,
     keep: Annotated[
         str | None,
@@ -365,7 +367,7 @@ def explain(
 
 @app.command(epilog="Example: tefm evaluate model labelled.csv")
 def evaluate(
-    model: Annotated[Path, typer.Argument(help="folder of a model")],
+    model: ModelArg,
     table: TableArg,
     query: QueryOption = None,
     device: DeviceOption = None,
@@ -389,7 +391,7 @@ def evaluate(
 
 @app.command(epilog="Example: tefm report model --out report.html")
 def report(
-    model: Annotated[Path, typer.Argument(help="folder of a model")],
+    model: ModelArg,
     table: Annotated[
         str | None, typer.Argument(help="labelled table; by default the test part of the table the model was fitted on")
     ] = None,
@@ -417,7 +419,7 @@ def report(
 
 @app.command(epilog="Example: tefm tokens model admissions.csv --families")
 def tokens(
-    model: Annotated[Path, typer.Argument(help="folder of a model")],
+    model: ModelArg,
     table: TableArg,
     query: QueryOption = None,
     families: Annotated[

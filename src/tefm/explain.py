@@ -18,8 +18,9 @@ from tefm.pipeline import Fitted
 from tefm.prepare import Preparation
 from tefm.rationale.card import Rationale, describe_rationale
 from tefm.rationale.extractor import Explainer
+from tefm.rationale.grow import until_sufficient
 from tefm.rationale.select import By, Of, Over, top_k
-from tefm.rationale.verify import until_sufficient, verify
+from tefm.rationale.verify import verify
 from tefm.records.sequences import Sequences
 
 #: Sequences that are explained at once.

@@ -169,7 +169,7 @@ def compare_with_tabular(
     """LightGBM and logistic regression on the slots of the same sequences; nothing when LightGBM is not installed."""
     from importlib.util import find_spec
 
-    from tefm.baselines.tabular import evaluate_tabular
+    from tefm.baselines.compare import BaselineData, evaluate_baselines
 
     if find_spec("lightgbm") is None:
         log.warning("no comparison with LightGBM: pip install 'tefm[doctor]'")
@@ -179,13 +179,17 @@ def compare_with_tabular(
         frame[np.sort(sequences.select(parts == "train").rows)], preparation.schema
     )
     with stage("compare", "fitting LightGBM and logistic regression on the same sequences, for comparison"):
-        return evaluate_tabular(
-            vectoriser.transform(frame),
+        records = open_table(frame[sequences.rows], name=sequences.file)
+        data = BaselineData(
+            vectoriser.transform(records),
             vectoriser.layout,
-            sequences,
+            sequences.with_values(np.arange(len(sequences.rows))),
             np.asarray(sequences.labels),
             parts,
-            ("last", "flat") if preparation.config.window else ("last", "history"),
+        )
+        return evaluate_baselines(
+            data,
+            kinds=("last", "flat") if preparation.config.window else ("last", "history"),
             positive=model.fitted.positive,
             seed=preparation.config.seed,
         )

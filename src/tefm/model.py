@@ -14,7 +14,6 @@ from typing import Any, Literal
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import NotFittedError as SklearnNotFittedError
 from sklearn.utils.multiclass import check_classification_targets
@@ -35,6 +34,7 @@ from tefm.pipeline import fit as fit_pipeline
 from tefm.prepare import Preparation, class_numbers_of, prepare, sequences_of
 from tefm.rationale.card import Rationale
 from tefm.records.infer import infer_schema
+from tefm.records.readers.memory import as_table
 from tefm.records.readers.table import Table, open_table
 from tefm.records.schema import Schema
 from tefm.records.splitting import split
@@ -300,7 +300,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """The probability of each of `classes_`, one row per sequence of the table."""
-        frame, sequences = self.preparation.to_predict(_table(X))
+        frame, sequences = self.preparation.to_predict(as_table(X))
         return self.fitted.probabilities(self.preparation.slots(frame, sequences))
 
     def predict(self, X: Any) -> NDArray[Any]:
@@ -315,7 +315,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         a polars frame otherwise.
         """
         preparation = self.preparation
-        frame, sequences = preparation.to_predict(_table(X))
+        frame, sequences = preparation.to_predict(as_table(X))
         p_SQ = self.fitted.probabilities(preparation.slots(frame, sequences))
         entity = preparation.schema.entity if not preparation.config.window else None
         noun = preparation.sequence_noun
@@ -334,7 +334,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
     def evaluate(self, X: Any, *, resamples: int = 1_000) -> Evaluation:
         """Every figure on the labelled sequences of a table, with bootstrap intervals."""
-        frame, sequences, unlabelled = self.preparation.to_evaluate(_table(X), self.fitted.classes)
+        frame, sequences, unlabelled = self.preparation.to_evaluate(as_table(X), self.fitted.classes)
         labels_S = class_numbers_of(sequences, self.fitted.classes)
         figures = self.fitted.evaluate(self.preparation.slots(frame, sequences), labels_S, resamples=resamples)
         return replace(figures, unlabelled=unlabelled)
@@ -354,7 +354,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         that was enough. `entities` explains only some sequences.
         """
         checked = Choice.checked(choice)
-        frame, sequences = self.preparation.to_predict(_table(X))
+        frame, sequences = self.preparation.to_predict(as_table(X))
         if entities is not None:
             sequences = named_sequences(sequences, entities, self.preparation.sequence_noun)
         return explain(self.fitted, self.preparation, frame, sequences, checked)
@@ -379,35 +379,12 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         return model
 
 
-# ---- what counts as a table ---------------------------------------------------------------------------------------
-
-
-def _table(X: Any) -> Any:
-    """One record as a dict, a list of dicts, and whatever makes a two-dimensional array are tables too."""
-    if isinstance(X, Mapping) and not any(isinstance(value, (list, tuple, np.ndarray)) for value in X.values()):
-        return pl.DataFrame([dict(X)])
-    if isinstance(X, list) and X and all(isinstance(record, Mapping) for record in X):
-        return pl.DataFrame([dict(record) for record in X], infer_schema_length=None)
-    if issparse(X):
-        raise InputError("sparse input is not supported", remedy="give a dense array or a frame: X.toarray()")
-    is_array = isinstance(X, list) or (hasattr(X, "__array__") and not hasattr(X, "columns"))
-    if not is_array or isinstance(X, (str, Path)):
-        return X
-    array = np.asarray(X)
-    if array.ndim != 2:
-        raise InputError(
-            f"a table has two dimensions, this array has {array.ndim}",
-            value=array.shape,
-            remedy="Reshape your data: X.reshape(1, -1) for one record, X.reshape(-1, 1) for one field",
-        )
-    if np.iscomplexobj(array):
-        raise InputError("Complex data not supported", remedy="give real and imaginary parts as two columns")
-    return pl.DataFrame({f"x{column}": array[:, column].tolist() for column in range(array.shape[1])}, strict=False)
+# ---- labels apart from the table ---------------------------------------------------------------------------------
 
 
 def _opened(X: Any, y: Any, schema: Schema | None) -> Table:
     """The table, with the labels that were given apart from it."""
-    opened = open_table(_table(X))
+    opened = open_table(as_table(X))
     if y is None:
         return opened
     column = schema.label if schema is not None and schema.label is not None else LABEL

@@ -74,6 +74,11 @@ class Part:
         """The sequences with values of their records, given one per record of the part."""
         return self.sequences.with_values(values_N[self.sequences.rows])
 
+    @property
+    def slots(self) -> Sequences:
+        """The sequences with the slots of their records."""
+        return self.with_values(self.slots_ND)
+
 
 @dataclass(frozen=True)
 class TaskData:
@@ -116,9 +121,13 @@ class Fitted:
         """What the language model reads: slots become codes, texts stay."""
         return sequences if self.coder is None else sequences.with_values(self.coder.encode(sequences.x_ND))
 
+    def answer(self, read: Sequences) -> NDArray[np.float64]:
+        """The calibrated probability of each class, from what the language model reads."""
+        return self.calibration.probabilities(self.classifier.logits(read, show=True))
+
     def probabilities(self, sequences: Sequences) -> NDArray[np.float64]:
-        """Per sequence the calibrated probability of each class."""
-        return self.calibration.probabilities(self.classifier.logits(self.read(sequences), show=True))
+        """The calibrated probability of each class, for every sequence."""
+        return self.answer(self.read(sequences))
 
     def decide(self, p_SQ: NDArray[np.float64]) -> NDArray[np.int64]:
         """Class numbers from probabilities."""
@@ -126,11 +135,13 @@ class Fitted:
 
     def evaluate(self, sequences: Sequences, labels_S: NDArray[np.int64], *, resamples: int = 1_000) -> Evaluation:
         """Every figure on labelled sequences, with bootstrap intervals."""
-        return self.evaluate_read(self.read(sequences), labels_S, resamples=resamples)
+        read = self.read(sequences)
+        return self.evaluation(read, self.answer(read), labels_S, resamples=resamples)
 
-    def evaluate_read(self, read: Sequences, labels_S: NDArray[np.int64], *, resamples: int = 1_000) -> Evaluation:
-        """The same, from what the language model reads."""
-        p_SQ = self.calibration.probabilities(self.classifier.logits(read, show=True))
+    def evaluation(
+        self, read: Sequences, p_SQ: NDArray[np.float64], labels_S: NDArray[np.int64], *, resamples: int = 1_000
+    ) -> Evaluation:
+        """The same, from what the language model has read and answered."""
         scores = score(
             p_SQ, labels_S, self.classes, predicted_N=self.decide(p_SQ), positive=self.positive, resamples=resamples
         )
@@ -358,8 +369,7 @@ def tune(
     """Stage 3: learn to answer; the weights that do best on the validation sequences stay."""
     labels_S, copies = data.training.labels_S, config.masked_copies if coder is not None else 0
     if coder is not None and copies:
-        slots = data.training.with_values(data.training.slots_ND)
-        training = with_masked_copies(slots, training.codes_NK, coder.encode, copies, config.seed)
+        training = with_masked_copies(data.training.slots, training.codes_NK, coder.encode, copies, config.seed)
         labels_S = np.tile(labels_S, 1 + copies)
     backbone, settings = classifier.backbone, config.tune_config
     millions = backbone.model.num_parameters() / 1e6
@@ -386,7 +396,8 @@ def calibrate(fitted: Fitted, validation: Sequences, labels_S: NDArray[np.int64]
         return fitted
     logits_SQ = fitted.classifier.logits(validation)
     fitted = replace(fitted, calibration=Calibration.fit(logits_SQ, labels_S, positive=fitted.positive))
-    return replace(fitted, validation=fitted.evaluate_read(validation, labels_S))
+    p_SQ = fitted.calibration.probabilities(logits_SQ)
+    return replace(fitted, validation=fitted.evaluation(validation, p_SQ, labels_S))
 
 
 # ---- stage 4 ----------------------------------------------------------------------------------------------------
@@ -402,8 +413,7 @@ def learn_to_explain(data: TaskData, fitted: Fitted, work: Path | None = None) -
     with stage("explain", title, loops=4 + 3 * settings.rounds):
         if path is not None and path.is_file():
             return load_explainer(coder, path)
-        slots = data.training.with_values(data.training.slots_ND)
-        explainer = Explainer.fit(coder, slots, fitted.masked_model, settings)
+        explainer = Explainer.fit(coder, data.training.slots, fitted.masked_model, settings)
         if path is not None:
             save_explainer(explainer, path)
     return explainer

@@ -169,36 +169,30 @@ def prepare(
 
     `vectoriser` is one that was learned before; without it, one is learned from the training table.
     """
-    frames = {"training": training.frame(), "validation": validation.frame()}
-    rows = {
-        name: sequences_of(frames[name], schema, config, file=table.name)
-        for name, table in (("training", training), ("validation", validation))
-    }
-    check_label(rows["training"].labels, column=schema.label, file=training.name)
-    used = {name: sequences.select(chosen(sequences, config)) for name, sequences in rows.items()}
-    classes, labels_S = class_numbers(np.asarray(used["training"].labels))
-    # a class without training sequences is not validated on
-    used["validation"] = used["validation"].select(np.isin(np.asarray(used["validation"].labels), classes))
-    counts = np.bincount(labels_S, minlength=len(classes)).tolist()
-    positive = config.positive_number(classes, counts)
+    frame, other = training.frame(), validation.frame()
+    everything = sequences_of(frame, schema, config, file=training.name)
+    held_out = sequences_of(other, schema, config, file=validation.name)
+    check_label(everything.labels, column=schema.label, file=training.name)
+    used = everything.select(chosen(everything, config))
+    classes, labels_S = class_numbers(np.asarray(used.labels))
+    validated = held_out.select(chosen(held_out, config))
+    validated = validated.select(np.isin(np.asarray(validated.labels), classes))  # others cannot be predicted
+    positive = config.positive_number(classes, np.bincount(labels_S, minlength=len(classes)).tolist())
     prompt = config.prompt_for(classes, positive, schema)
-    if config.inputs == "codes" and vectoriser is None:
-        records = open_table(frames["training"][np.sort(rows["training"].rows)], name=training.name)
+    if config.inputs == "text":
+        vectoriser = None
+    elif vectoriser is None:
+        records = open_table(frame[np.sort(everything.rows)], name=training.name)
         vectoriser = Vectoriser.fit(records, schema, seed=config.tokenizer_config.seed)
-    preparation = Preparation(schema, config, vectoriser if config.inputs == "codes" else None, prompt.gaps)
-    labels = {"training": labels_S, "validation": class_numbers_of(used["validation"], classes)}
-    parts = {
-        name: _part(preparation, frames[name], rows[name], used[name], labels[name])
-        for name in ("training", "validation")
-    }
+    preparation = Preparation(schema, config, vectoriser, prompt.gaps)
     return preparation, TaskData(
-        parts["training"],
-        parts["validation"],
+        _part(preparation, frame, everything, used, labels_S),
+        _part(preparation, other, held_out, validated, class_numbers_of(validated, classes)),
         classes,
         positive,
         prompt,
-        layout=vectoriser.layout if preparation.vectoriser and vectoriser else None,
-        phrases=phrases_of(vectoriser) if preparation.vectoriser and vectoriser else None,
+        layout=None if vectoriser is None else vectoriser.layout,
+        phrases=None if vectoriser is None else phrases_of(vectoriser),
     )
 
 

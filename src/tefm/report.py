@@ -32,8 +32,8 @@ from tefm.rationale.select import random_scores
 from tefm.records.layout import Slots
 from tefm.records.readers.table import Table, open_table
 from tefm.records.sequences import Sequences
-from tefm.scoring.metrics import score
-from tefm.show.figures import Case, Codes, Cost, Figures, Map, Method, Rationales, reliability, scores_by_class
+from tefm.scoring.breakdown import reliability, scores_by_class
+from tefm.show.figures import Case, Codes, Cost, Figures, Map, Method, Rationales
 from tefm.show.terminal import BASELINES
 from tefm.task import Outcome, Task
 
@@ -88,11 +88,11 @@ def _measured(model: TEFM, part: _Part) -> Figures:
     note(f"report: predicting {len(sequences):,} sequences")
     started = time.perf_counter()
     inputs = fitted.read(model.preparation.slots(frame, sequences))
-    p_SQ = fitted.calibration.probabilities(fitted.classifier.logits(inputs, show=True))
+    p_SQ = fitted.answer(inputs)
     seconds = time.perf_counter() - started
     predicted_S = fitted.decide(p_SQ)
-    scores = score(p_SQ, labels_S, fitted.classes, predicted_N=predicted_S, positive=fitted.positive).to_dict()
-    tokens = float(np.mean([len(prompt) for prompt in fitted.classifier.prompts(inputs)]))
+    evaluation = fitted.evaluation(inputs, p_SQ, labels_S)
+    scores = evaluation.scores.to_dict()
     two = len(fitted.classes) == 2
     rationales, to_explain = None, None
     if fitted.explainer is not None:
@@ -105,7 +105,7 @@ def _measured(model: TEFM, part: _Part) -> Figures:
         facts=_facts(model, part),
         positive=fitted.classes[fitted.positive] if two else None,
         methods=(
-            Method(f"TEFM ({fitted.config.inputs})", scores, tokens),
+            Method(f"TEFM ({fitted.config.inputs})", scores, evaluation.tokens_mean),
             *(
                 Method(BASELINES.get(name, name), baseline["test_calibrated"], 0.0)
                 for name, baseline in part.baselines.items()

@@ -15,7 +15,6 @@ from conftest import Explained
 from tefm.base.errors import InputError, MissingExtraError, SettingsError
 from tefm.baselines import boosted
 from tefm.baselines.compare import TABULAR, BaselineData, evaluate_baselines
-from tefm.baselines.tabular import evaluate_tabular
 
 
 @pytest.fixture(autouse=True)
@@ -47,11 +46,22 @@ def test_records_outside_the_split_change_nothing() -> None:
     assert test["auroc"]["value"] > 0.95
 
 
-def test_tabular_is_the_same_comparison() -> None:
+def test_records_outside_of_the_sequences_make_no_difference() -> None:
+    """A fit hands over the records of its sequences only, numbered anew."""
     data = visits(300)
-    args = data.slots_ND, data.layout, data.sequences, data.labels, data.parts
-    tabular = evaluate_tabular(*args, ("last", "flat"), positive=0, resamples=0, seed=3)
-    results = evaluate_baselines(data, kinds=("last", "flat"), positive=0, resamples=0, seed=3)
+    used = replace(
+        data,
+        slots_ND=data.slots_ND[data.sequences.rows],
+        sequences=data.sequences.with_values(np.arange(len(data.sequences.rows))),
+    )
+    spare = replace(
+        data,
+        slots_ND=np.concatenate([data.slots_ND[:7], data.slots_ND]),
+        sequences=data.sequences.with_values(data.sequences.rows + 7),
+    )
+    tabular, results = (
+        evaluate_baselines(given, kinds=("last", "flat"), positive=0, resamples=0, seed=3) for given in (used, spare)
+    )
     assert list(tabular) == ["lightgbm", "logistic"]
     assert json.loads(json.dumps(tabular, allow_nan=False)) == tabular
     for result in (*tabular.values(), *results.values()):

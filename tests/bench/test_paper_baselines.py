@@ -119,14 +119,14 @@ class Absent:
             raise ImportError(f"{name} is not here")
 
 sys.meta_path.insert(0, Absent())
-from types import SimpleNamespace
 import numpy as np
 from tefm.bench.baselines.compare import BaselineData, evaluate_baselines
 from tefm.records.layout import Layout, Slot
+from tefm.records.sequences import Sequences
 
 x = np.random.default_rng(0).integers(0, 2, size=(90, 1)).astype(np.uint8)
 data = BaselineData(
-    x, Layout((Slot("dx", "flag", 1),)), SimpleNamespace(rows=np.arange(90), starts=np.arange(91)),
+    x, Layout((Slot("dx", "flag", 1),)), Sequences(np.arange(90), np.arange(91)),
     np.where(x[:, 0], "a", "b").astype(object), np.tile(["train", "validation", "test"], 30),
 )
 models = ("majority", "set-transformer", "xgboost")

@@ -13,7 +13,8 @@ from conftest import quick
 
 from tefm.model import TEFM
 from tefm.rationale.card import Rationale
-from tefm.rationale.verify import predict_shuffled, until_sufficient
+from tefm.rationale.faithfulness import predict_shuffled
+from tefm.rationale.grow import until_sufficient
 from tefm.records.schema import Schema
 
 pytestmark = pytest.mark.slow

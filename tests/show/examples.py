@@ -12,8 +12,9 @@ from tefm.codes.hierarchy import PrefixDistance
 from tefm.language.token_counts import TokenCount
 from tefm.rationale.card import Answer, Bar, KeptStatement, Rationale, RationaleRecord, Retention
 from tefm.rationale.faithfulness import Faithfulness
+from tefm.scoring.breakdown import Bin
 from tefm.scoring.metrics import Interval
-from tefm.show.figures import Bin, Case, Codes, Cost, Figures, Map, Method, Rationales
+from tefm.show.figures import Case, Codes, Cost, Figures, Map, Method, Rationales
 
 FORMS = {"prose": 412.0, "csv": 199.0, "json": 405.0, "toon": 201.0, "codes, with the question": 8.7}
 HOSTILE = '<script>alert("x")</script> & "quoted" \'too\''

@@ -13,7 +13,8 @@ from html.parser import HTMLParser
 import pytest
 from show.examples import HOSTILE, codes, figures, rationale, rationales, scores
 
-from tefm.show.figures import Case, ClassScores, Figures, Method
+from tefm.scoring.breakdown import ClassScores
+from tefm.show.figures import Case, Figures, Method
 from tefm.show.page import report_page
 
 EMPTY = {"meta", "br", "hr", "img", "input", "link"}

@@ -38,7 +38,7 @@ def note(text: str) -> None:
 class _Job:
     """What is known about the progress of everything that is under way."""
 
-    #: expected share of the time of each stage; empty when nobody has said what the whole job is
+    #: expected share of the time of each stage, 1 in all; empty when nobody has said what the whole job is
     shares: Mapping[str, float] = field(default_factory=dict)
     started: float = field(default_factory=time.monotonic)
     logged: float = field(default_factory=time.monotonic)
@@ -60,8 +60,8 @@ class _Job:
         if self.stage is None and not self.shares:
             return self.loop
         inside = (self.loops_ended + (self.loop or 0.0)) / max(self.loops, self.loops_ended + (self.loop is not None))
-        share = self.shares.get(self.stage or "", 0.0) / sum(self.shares.values())
-        self.highest = max(self.highest, min(1.0, self.ended / sum(self.shares.values()) + share * min(1.0, inside)))
+        share = self.shares.get(self.stage or "", 0.0)
+        self.highest = max(self.highest, min(1.0, self.ended + share * min(1.0, inside)))
         return self.highest
 
     @property
@@ -101,7 +101,8 @@ def job(shares: Mapping[str, float]) -> Iterator[None]:
     if _job is not None:
         yield
         return
-    _job = _Job(shares)
+    total = sum(shares.values())
+    _job = _Job({name: share / total for name, share in shares.items()})
     try:
         yield
     finally:

@@ -17,14 +17,14 @@ from tefm.base.errors import InputError, MissingExtraError, SettingsError, did_y
 from tefm.base.progress import note
 from tefm.baselines.boosted import fit_lightgbm
 from tefm.baselines.choice import LEAST, STEPS, Chosen, Examples, Numbers, Task
-from tefm.baselines.inputs import Kind, Ordered, records_of, sequence_features
+from tefm.baselines.inputs import Kind, records_of, sequence_features
 from tefm.baselines.linear import fit_logistic
 from tefm.codes.coder import class_numbers
 from tefm.records.layout import Layout
+from tefm.records.sequences import Sequences
+from tefm.records.splitting import PARTS
 from tefm.scoring.calibration import Calibration
 from tefm.scoring.metrics import Scores, score
-
-PARTS = ("train", "validation", "test")
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +33,8 @@ class BaselineData:
 
     slots_ND: NDArray[Any]
     layout: Layout
-    sequences: Ordered
+    #: row numbers of `slots_ND`
+    sequences: Sequences
     #: None where a sequence has no label: it is left out
     labels: NDArray[Any]
     #: "train", "validation" or "test"
@@ -149,7 +150,7 @@ def _labelled(data: BaselineData) -> BaselineData:
     """The sequences that have a label."""
     counts = {"labels": len(data.labels), "parts": len(data.parts)}
     counts |= {} if data.texts is None else {"texts": len(data.texts)}
-    sequences = len(data.sequences.starts) - 1
+    sequences = len(data.sequences)
     for what, count in counts.items():
         if count != sequences:
             raise InputError(f"there are {sequences} sequences, but {count} {what}", remedy="give one per sequence")

@@ -8,7 +8,7 @@ Shapes: N records or sequences, D slots, F features, L records of the longest se
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,18 +18,6 @@ from tefm.records.layout import Layout, SlotKind
 from tefm.records.sequences import Sequences
 
 Kind = Literal["last", "history", "flat"]
-
-
-class Ordered(Protocol):
-    """Row numbers, sequence after sequence: `tefm.records.sequences.Sequences`, or anything with these two."""
-
-    @property
-    def rows(self) -> NDArray[np.int64]: ...
-
-    @property
-    def starts(self) -> NDArray[np.int64]:
-        """Where each sequence starts in `rows`, and the end of the last one."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,14 +66,14 @@ class Records:
         return np.repeat(sequences.starts[1:], sequences.lengths) - np.arange(len(sequences.rows)) - 1
 
 
-def records_of(slots_ND: NDArray[Any], sequences: Ordered, layout: Layout) -> Records:
+def records_of(slots_ND: NDArray[Any], sequences: Sequences, layout: Layout) -> Records:
     """The records of sequences, after checking that they fit the layout."""
     if slots_ND.shape[1] != layout.width:
         raise InputError(
             f"these records have {slots_ND.shape[1]} slots, not {layout.width}",
             remedy="give the layout of the vectoriser that made them",
         )
-    return Records(slots_ND, layout, Sequences(sequences.rows, sequences.starts))
+    return Records(slots_ND, layout, sequences)
 
 
 def sequence_features(records: Records, kind: Kind) -> Features:

@@ -8,8 +8,9 @@ from typing import ClassVar
 import numpy as np
 
 from tefm.baselines.choice import STEPS
-from tefm.bench.data import DATA, FLOWS, PARTS
+from tefm.bench.data import DATA, FLOWS
 from tefm.bench.measurement import Bench, Figures, Measurement
+from tefm.records.splitting import PARTS
 
 
 class Baseline(Measurement):

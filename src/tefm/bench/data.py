@@ -22,14 +22,14 @@ from tefm.base.errors import InputError
 from tefm.base.files import replacing
 from tefm.language.prompts import Prompt, Style, positive_class
 from tefm.pipeline import Part, TaskData
-from tefm.records.layout import Layout, Slot, Slots
+from tefm.records.layout import Layout, Slots
 from tefm.records.phrases import Phrases
 from tefm.records.sequences import Sequences
+from tefm.records.splitting import PARTS
 
 if TYPE_CHECKING:
     from tefm.datasets.base import Dataset
 
-PARTS = ("train", "validation", "test")
 #: The data sets, each with its tasks; measurements use the first unless they name another.
 DATA: dict[str, tuple[str, ...]] = {
     "diabetes130": ("mortality", "readmission"),
@@ -147,7 +147,7 @@ class SplitData:
 
     def save(self, path: Path) -> None:
         body = {
-            "slots": [(slot.field, slot.kind, slot.size, slot.member) for slot in self.layout.slots],
+            "slots": self.layout.to_json(),
             "phrases": self.phrases.to_dict(),
             "tasks": {name: task.classes for name, task in self.tasks.items()},
         }
@@ -173,7 +173,7 @@ class SplitData:
             )
             for name, classes in body["tasks"].items()
         }
-        layout = Layout(tuple(Slot(*slot) for slot in body["slots"]))
+        layout = Layout.from_json(body["slots"])
         x_ND, part_N, group_N, label_N = (arrays[name] for name in ("x", "part", "group", "label"))
         return cls(x_ND, part_N, group_N, label_N, layout, Phrases.from_dict(body["phrases"]), tasks)
 

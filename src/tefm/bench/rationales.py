@@ -20,9 +20,11 @@ from tefm.bench.predictions import Prediction
 from tefm.codes.coder import SlotCoder
 from tefm.rationale.config import RationaleConfig
 from tefm.rationale.extractor import Explainer
+from tefm.rationale.faithfulness import faithfulness, predict_shuffled
+from tefm.rationale.grow import until_sufficient
 from tefm.rationale.masked_model import Keep, MaskedModel
 from tefm.rationale.select import random_scores, top_k
-from tefm.rationale.verify import faithfulness, predict_shuffled, until_sufficient, verify
+from tefm.rationale.verify import verify
 from tefm.records.sequences import Sequences
 
 #: A score for each slot of each record.

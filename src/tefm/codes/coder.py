@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tefm.base.checkpoint import identity
 from tefm.base.errors import InputError, NotFittedError
 from tefm.codes.config import TokenizerConfig
 from tefm.codes.fidelity import mode_of
@@ -96,7 +97,7 @@ class SlotCoder:
             data,
             device=self.device,
             checkpoint=checkpoint,
-            fingerprint=_fingerprint(self.config, x_ND, labels_N) if checkpoint else "",
+            fingerprint=identity(self.config.model_dump_json(), x_ND, labels_N) if checkpoint else "",
         )
         self.network_ = trainer.run()
         self.history_ = trainer.history
@@ -208,11 +209,3 @@ def _held_out(groups_N: NDArray[np.int64], seed: int) -> NDArray[np.bool_]:
     held_out = np.zeros(groups, dtype=bool)
     held_out[np.random.default_rng(seed).permutation(groups)[: max(1, round(VALIDATION_SHARE * groups))]] = True
     return held_out[groups_N]
-
-
-def _fingerprint(config: TokenizerConfig, x_ND: Slots, labels_N: NDArray[Any] | None) -> str:
-    digest = hashlib.sha256(config.model_dump_json().encode())
-    digest.update(np.ascontiguousarray(x_ND).tobytes())
-    if labels_N is not None:
-        digest.update("\0".join(map(str, labels_N)).encode())
-    return digest.hexdigest()

@@ -14,7 +14,7 @@ from tefm.codes.coder import SlotCoder
 from tefm.codes.config import TokenizerConfig
 from tefm.codes.network import CodeNetwork
 from tefm.codes.train import History
-from tefm.records.layout import Layout, Slot
+from tefm.records.layout import Layout
 
 
 def save_coder(coder: SlotCoder, folder: Path) -> None:
@@ -22,7 +22,7 @@ def save_coder(coder: SlotCoder, folder: Path) -> None:
     from safetensors.torch import save_file
 
     write_json(folder / "config.json", coder.config.model_dump(mode="json"))
-    write_json(folder / "layout.json", [(slot.field, slot.kind, slot.size, slot.member) for slot in coder.layout.slots])
+    write_json(folder / "layout.json", coder.layout.to_json())
     learned = {"mode": coder.mode_D_.tolist(), "classes": coder.classes_, "history": asdict(coder.history_)}
     write_json(folder / "learned.json", learned)
     state = {name: value.detach().cpu().contiguous() for name, value in coder.network.state_dict().items()}
@@ -35,7 +35,7 @@ def load_coder(folder: Path, *, device: str | None = None) -> SlotCoder:
 
     try:
         config = TokenizerConfig.checked(json.loads((folder / "config.json").read_text(encoding="utf-8")))
-        layout = Layout(tuple(Slot(*slot) for slot in json.loads((folder / "layout.json").read_text(encoding="utf-8"))))
+        layout = Layout.from_json(json.loads((folder / "layout.json").read_text(encoding="utf-8")))
         learned = json.loads((folder / "learned.json").read_text(encoding="utf-8"))
         state = load_file(str(folder / "network.safetensors"))
         network = CodeNetwork(layout, config, targets=len(state.get("head.bias", ())))

@@ -8,7 +8,6 @@ Shapes: N records, D slots, K levels, C entries.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tefm.base.checkpoint import identity
 from tefm.base.progress import progress
 from tefm.codes.fidelity import measure
 from tefm.language.alignment_examples import AlignmentExamples
@@ -60,7 +60,7 @@ def align(
         config,
         title="aligning codes and words",
         checkpoint=checkpoint,
-        fingerprint=data_fingerprint(x_ND, codes_NK) if checkpoint else "",
+        fingerprint=identity(x_ND, codes_NK) if checkpoint else "",
     )
 
 
@@ -83,14 +83,6 @@ def _draw(
     if not len(fields):  # an empty record has no words to predict
         return examples.to_code(x_D, code_K, [])
     return examples.to_words(x_D, code_K, fields.tolist())
-
-
-def data_fingerprint(*arrays: NDArray[Any]) -> str:
-    """A hash of the training data; a checkpoint is only resumed with the same data."""
-    digest = hashlib.sha256()
-    for array in arrays:
-        digest.update(np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()
 
 
 # ---- measuring the alignment ------------------------------------------------------------------------------------

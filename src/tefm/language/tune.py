@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tefm.language.align import data_fingerprint
+from tefm.base.checkpoint import identity
 from tefm.language.backbone import Backbone
 from tefm.language.batches import Batch, Example, ShuffledBatches, collate
 from tefm.language.config import TuneConfig
@@ -68,7 +68,7 @@ def tune(
         title="fine-tuning the language model",
         validate=validate if validation is not None and len(validation) else None,
         checkpoint=checkpoint,
-        fingerprint=data_fingerprint(*(example.ids for example in examples), training.labels_N) if checkpoint else "",
+        fingerprint=identity(*(example.ids for example in examples), training.labels_N) if checkpoint else "",
     )
 
 

@@ -111,14 +111,4 @@ def _text(words: str, style: str = "") -> Text:
 
 def to_html(rationales: Sequence[Rationale], title: str = "Rationales") -> str:
     """All rationales as one self-contained page, light or dark, from phone to print."""
-    return whole_page(title, rendered("rationales.html", rationales=rationales))
-
-
-def whole_page(title: str, inside: str, style: str = "") -> str:
-    """One HTML file that loads nothing from the network; `inside` is HTML already, `style` is more CSS."""
-    return rendered("page.html", title=title, content=inside, style=style)
-
-
-def article(rationale: Rationale, anchor: str) -> str:
-    """One rationale as a card of a `whole_page`."""
-    return rendered("card.html", rationale=rationale, anchor=anchor)
+    return rendered("rationales.html", title=title, rationales=rationales)

@@ -10,22 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from tefm.rationale.faithfulness import Faithfulness, faithfulness, paired_gain, predict_shuffled
-from tefm.rationale.grow import until_sufficient
 from tefm.rationale.masked_model import Keep, MaskedModel
 from tefm.rationale.masked_predictions import predict, verdicts
 from tefm.rationale.verdict import Verdict
 from tefm.records.sequences import Sequences
-
-__all__ = [
-    "Faithfulness",
-    "Verification",
-    "faithfulness",
-    "paired_gain",
-    "predict_shuffled",
-    "until_sufficient",
-    "verify",
-]
 
 
 @dataclass(frozen=True)

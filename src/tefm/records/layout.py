@@ -8,6 +8,7 @@ Shapes: N records, D slots.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -77,6 +78,20 @@ class Layout:
     def dtype(self) -> type[np.unsignedinteger[Any]]:
         """The smallest integer type that holds every slot value."""
         return np.uint8 if self.sizes_D.max(initial=0) <= 255 else np.uint16
+
+    def to_json(self) -> list[tuple[str, str, int, str | None]]:
+        """The slots as plain values.
+
+        >>> layout = Layout((Slot("age", "number", 10), Slot("dx", "flag", 1, "250")))
+        >>> Layout.from_json(layout.to_json()) == layout
+        True
+        """
+        return [(slot.field, slot.kind, slot.size, slot.member) for slot in self.slots]
+
+    @classmethod
+    def from_json(cls, slots: Iterable[Any]) -> Layout:
+        """What `to_json` gave."""
+        return cls(tuple(Slot(*slot) for slot in slots))
 
     def of_field(self, name: str) -> NDArray[np.int64]:
         """The positions of a field's slots."""

@@ -8,8 +8,9 @@ from functools import cache
 from html import escape
 from typing import Any
 
-from jinja2 import ChoiceLoader, Environment, PackageLoader, PrefixLoader, StrictUndefined
+from jinja2 import Environment
 
+from tefm.base.templates import environment
 from tefm.show.markdown import inline, markdown_words, to_html
 
 
@@ -48,24 +49,16 @@ class HtmlTable:
 
 def render(template: str, **values: Any) -> str:
     """Fill in a template; in HTML, values are escaped unless they are `Markup`."""
-    return environment().get_template(template).render(values)
+    return _environment().get_template(f"show/{template}").render(values)
 
 
 @cache
-def environment() -> Environment:
-    environment = Environment(
-        # the card of a rationale and its style are templates of that room
-        loader=ChoiceLoader([PackageLoader("tefm.show"), PrefixLoader({"rationale": PackageLoader("tefm.rationale")})]),
-        autoescape=lambda name: name is not None and name.endswith(".html"),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters["words"] = markdown_words
-    environment.filters["markdown"] = to_html
-    environment.filters["markdown_inline"] = inline
-    return environment
+def _environment() -> Environment:
+    templates = environment("show", "rationale")  # a page shows cards of rationales, in their own style
+    templates.filters["words"] = markdown_words
+    templates.filters["markdown"] = to_html
+    templates.filters["markdown_inline"] = inline
+    return templates
 
 
 # ---- numbers in words -------------------------------------------------------------------------------------------

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from tefm.rationale.card import Rationale
 from tefm.rationale.faithfulness import Faithfulness
-from tefm.show.figures import Case, Rationales, wilson
+from tefm.scoring.breakdown import wilson
+from tefm.show.figures import Case, Rationales
 from tefm.show.html import HtmlTable
 from tefm.show.plots import Axis, Level, Plot, Series, curves
 

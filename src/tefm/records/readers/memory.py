@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 from polars.exceptions import PolarsError
@@ -78,3 +79,34 @@ def _arrow_column(series: Any) -> pa.Array | pa.ChunkedArray:
     present = series.notna()
     texts = [str(value) if is_present else None for value, is_present in zip(series, present, strict=True)]
     return pa.array(texts, pa.string())
+
+
+# ---- plain Python and NumPy -------------------------------------------------------------------------------------
+
+
+def as_table(data: Any) -> Any:
+    """A frame of one record as a dict, of a list of dicts, or of a two-dimensional array; anything else as it is."""
+    if isinstance(data, Mapping) and not any(isinstance(value, (list, tuple, np.ndarray)) for value in data.values()):
+        return pl.DataFrame([dict(data)])
+    if isinstance(data, list) and data and all(isinstance(record, Mapping) for record in data):
+        return pl.DataFrame([dict(record) for record in data], infer_schema_length=None)
+    if _is_sparse(data):
+        raise InputError("sparse input is not supported", remedy="give a dense array or a frame: X.toarray()")
+    is_array = isinstance(data, list) or (hasattr(data, "__array__") and not hasattr(data, "columns"))
+    if not is_array:
+        return data
+    array = np.asarray(data)
+    if array.ndim != 2:
+        raise InputError(
+            f"a table has two dimensions, this array has {array.ndim}",
+            value=array.shape,
+            remedy="Reshape your data: X.reshape(1, -1) for one record, X.reshape(-1, 1) for one field",
+        )
+    if np.iscomplexobj(array):
+        raise InputError("Complex data not supported", remedy="give real and imaginary parts as two columns")
+    return pl.DataFrame({f"x{column}": array[:, column].tolist() for column in range(array.shape[1])}, strict=False)
+
+
+def _is_sparse(data: Any) -> bool:
+    scipy_sparse = sys.modules.get("scipy.sparse")  # whoever passes such an array has imported it
+    return scipy_sparse is not None and bool(scipy_sparse.issparse(data))
