@@ -6,27 +6,36 @@ import numpy as np
 from sklearn.metrics import roc_auc_score
 
 from tefm.codes import teacher
-from tefm.codes.teacher import cross_fitted_scores
+from tefm.codes.teacher import LEAST, Teacher
+from tefm.codes.train import Lessons
 
 
 def records(rows=1_500, seed=0):
     return np.random.default_rng(seed).integers(0, 4, (rows, 12)).astype(np.uint8)
 
 
+def taught(x, labels, groups=None, **settings):
+    groups = np.arange(len(x)) if groups is None else groups
+    return Teacher.fit(x, ["number"] * x.shape[1], labels, groups, **settings)
+
+
+def odds(x, labels, groups=None):
+    log_NQ = taught(x, labels, groups).log_NQ
+    return log_NQ[:, 1] - log_NQ[:, 0]
+
+
 def test_a_signal_is_found():
     x = records()
     labels = (x[:, 0] + x[:, 1] > 3).astype(np.int64)
-    scores = cross_fitted_scores(x, labels, np.arange(len(x)))
-    assert scores.shape == (1_500, 1)
-    assert roc_auc_score(labels, scores[:, 0]) > 0.95
-    assert abs(scores.mean()) < 1e-4 and abs(scores.std() - 1) < 1e-4
+    assert roc_auc_score(labels, odds(x, labels)) > 0.95
+    assert np.allclose(np.exp(taught(x, labels).log_NQ).sum(axis=1), 1, atol=1e-5)
 
 
 def test_labels_without_a_signal_cannot_be_read_off_the_scores():
     """A model that saw the record would know its label by heart: all records differ."""
     x = records()
     labels = np.random.default_rng(1).integers(0, 2, len(x))
-    auc = roc_auc_score(labels, cross_fitted_scores(x, labels, np.arange(len(x)))[:, 0])
+    auc = roc_auc_score(labels, odds(x, labels))
     assert 0.4 < auc < 0.6
 
 
@@ -35,8 +44,8 @@ def test_records_of_one_group_are_held_out_together():
     x = np.repeat(records(300), 5, axis=0)
     labels = np.repeat(np.random.default_rng(2).integers(0, 2, 300), 5)
     groups = np.repeat(np.arange(300), 5)
-    together = roc_auc_score(labels, cross_fitted_scores(x, labels, groups)[:, 0])
-    apart = roc_auc_score(labels, cross_fitted_scores(x, labels, np.arange(len(x)))[:, 0])
+    together = roc_auc_score(labels, odds(x, labels, groups))
+    apart = roc_auc_score(labels, odds(x, labels))
     assert 0.35 < together < 0.65 < apart
 
 
@@ -44,22 +53,55 @@ def test_unlabelled_records_get_scores_too():
     x = records()
     labels = (x[:, 0] > 1).astype(np.int64)
     partly = np.where(np.arange(len(x)) % 3 == 0, -1, labels)
-    scores = cross_fitted_scores(x, partly, np.arange(len(x)))
-    assert roc_auc_score(labels[partly < 0], scores[partly < 0, 0]) > 0.95
+    assert roc_auc_score(labels[partly < 0], odds(x, partly)[partly < 0]) > 0.95
 
 
-def test_many_classes_have_a_score_each():
+def test_many_classes_have_a_probability_each():
     x = records()
-    scores = cross_fitted_scores(x, x[:, 3].astype(np.int64), np.arange(len(x)))
-    assert scores.shape == (1_500, 4)
-    assert (scores.argmax(axis=1) == x[:, 3]).mean() > 0.95
+    log_NQ = taught(x, x[:, 3].astype(np.int64)).log_NQ
+    assert log_NQ.shape == (1_500, 4)
+    assert (log_NQ.argmax(axis=1) == x[:, 3]).mean() > 0.95
+
+
+def test_probabilities_are_those_of_the_table_although_a_frequent_class_is_sampled_down(monkeypatch):
+    monkeypatch.setattr(teacher, "CLASS_FLOOR", 10)
+    monkeypatch.setattr(teacher, "CLASS_RATIO", 2)
+    x = records(6_000)
+    labels = (np.random.default_rng(3).random(len(x)) < 0.05).astype(np.int64)
+    assert 0.03 < np.exp(taught(x, labels).log_NQ[:, 1]).mean() < 0.07
+
+
+def test_mixed_records_take_their_values_from_records_of_the_same_likely_class():
+    x = records()
+    labels = (x[:, 0] > 1).astype(np.int64)
+    fitted = taught(x, labels)
+    mixed, log_MQ = fitted.mixed(x, 500, seed=0)
+    assert mixed.shape == (500, 12) and mixed.dtype == x.dtype and log_MQ.shape == (500, 2)
+    assert len(np.unique(np.vstack([x, mixed]), axis=0)) > len(np.unique(x, axis=0)), "some are new"
+    # the label follows from the first slot, which both parents agree on, and the models of the folds know it
+    assert ((log_MQ[:, 1] > log_MQ[:, 0]) == (mixed[:, 0] > 1)).mean() > 0.98
+    again, _ = fitted.mixed(x, 500, seed=0)
+    assert (again == mixed).all()
+
+
+def test_the_head_learns_standardised_odds_of_two_classes_and_probabilities_of_more():
+    p = np.array([[0.9, 0.1], [0.6, 0.4], [0.2, 0.8]], dtype=np.float32)
+    held_out = np.array([False, False, True])
+    two = Lessons.of(np.log(p), held_out, np.zeros((1, 2), dtype=np.uint8), np.log(p[:1]))
+    odds_N = np.log(p[:, 1] / p[:, 0])
+    expected = (odds_N - odds_N.mean()) / odds_N.std()
+    assert np.allclose(two.training_NQ[:, 0], expected[:2], atol=1e-5)
+    assert np.allclose(two.validation_NQ[:, 0], expected[2:], atol=1e-5)
+    assert np.allclose(two.mixed_MQ[:, 0], expected[:1], atol=1e-5), "mixed records are on the same scale"
+    three = np.log(np.full((3, 3), 1 / 3, dtype=np.float32))
+    assert Lessons.of(three, held_out, np.zeros((1, 2), dtype=np.uint8), three[:1]).training_NQ.shape == (2, 3)
 
 
 def test_a_class_of_one_record_does_no_harm():
     x = records(60)
     labels = np.zeros(60, dtype=np.int64)
     labels[7] = 1
-    assert np.isfinite(cross_fitted_scores(x, labels, np.arange(60))).all()
+    assert taught(x, labels).log_NQ.min() >= np.log(LEAST) - 1
 
 
 def test_folds_are_numbered_in_the_progress(monkeypatch):
@@ -72,6 +114,6 @@ def test_folds_are_numbered_in_the_progress(monkeypatch):
 
     monkeypatch.setattr(teacher, "progress", progress)
     x = records(60)
-    cross_fitted_scores(x, (x[:, 0] > 1).astype(np.int64), np.arange(60), folds=3)
+    taught(x, (x[:, 0] > 1).astype(np.int64), folds=3)
     assert titles == [("learning which features predict the label", 3)]
     assert notes == ["fold 1 of 3", "fold 2 of 3", "fold 3 of 3"]

@@ -96,9 +96,9 @@ def test_distinct_values_give_equal_frequencies(rows: int, buckets: int, random:
 def test_many_zeros_take_one_bucket_and_leave_the_others_full() -> None:
     vectoriser, table = numbers([0.0] * 70 + [float(i) for i in range(1, 31)], 10)
     counts = np.bincount(vectoriser.transform(table)[:, 0])[1:]
-    assert counts.tolist() == [70, 10, 10, 10]
+    assert counts.tolist() == [70, 4, 4, 4, 3, 3, 3, 3, 3, 3]
     mapper = vectoriser.mappers[0]
-    assert [mapper.in_words(value) for value in range(1, 5)] == ["0", "1–10", "11–20", "≥ 21"]
+    assert [mapper.in_words(value) for value in (1, 2, 10)] == ["0", "1–4", "≥ 28"]
 
 
 @pytest.mark.parametrize(
@@ -392,7 +392,7 @@ GOLDEN = [
     [1, 1, 1, 1, 1, 2, 1, 1],
     [1, 0, 2, 2, 0, 1, 1, 0],
     [0, 2, 1, 1, 0, 0, 0, 0],
-    [3, 1, 0, 1, 1, 2, 1, 1],
+    [2, 1, 0, 1, 1, 2, 1, 1],
     [1, 2, 3, 0, 0, 1, 0, 0],
     [2, 1, 1, 3, 1, 1, 1, 0],
     [3, 1, 2, 2, 0, 1, 0, 1],

@@ -18,14 +18,16 @@ from tefm.base.errors import InputError, NotFittedError
 from tefm.codes.config import TokenizerConfig
 from tefm.codes.fidelity import mode_of
 from tefm.codes.network import CodeNetwork
-from tefm.codes.teacher import cross_fitted_scores
-from tefm.codes.train import CHUNK, History, Trainer, TrainingData
+from tefm.codes.teacher import Teacher
+from tefm.codes.train import CHUNK, History, Lessons, Trainer, TrainingData
 from tefm.records.layout import Layout, Slots
 
 Codes = NDArray[np.uint16]
 
 #: Share of the groups (or rows) held out for early stopping when no validation records are given.
 VALIDATION_SHARE = 0.1
+#: Mixed records that the label head learns from too, per training record and at most.
+MIXED, MIXED_MOST = 3, 150_000
 
 
 class SlotCoder:
@@ -52,6 +54,8 @@ class SlotCoder:
         self.mode_D_: Slots = np.zeros(0, dtype=np.uint8)
         #: the classes whose scores the label head learned; empty for unsupervised codes
         self.classes_: tuple[str, ...] = ()
+        #: what the label head learned from; None for unsupervised codes, and after loading
+        self.teacher_: Teacher | None = None
 
     def fit(
         self,
@@ -75,21 +79,20 @@ class SlotCoder:
                 remedy="give at least 2, better 1,000",
             )
         groups_N = np.arange(len(x_ND)) // 10 if groups_N is None else np.unique(groups_N, return_inverse=True)[1]
-        targets_NQ = None
         if labels_N is not None:
             self.classes_, numbers_N = class_numbers(labels_N)
-            targets_NQ = torch.from_numpy(cross_fitted_scores(x_ND, numbers_N, groups_N, seed=self.config.seed))
+            kinds = [slot.kind for slot in layout.slots]
+            self.teacher_ = Teacher.fit(x_ND, kinds, numbers_N, groups_N, seed=self.config.seed)
         held_out_N = np.zeros(len(x_ND), dtype=bool)
         if validation_ND is None:
             held_out_N = _held_out(groups_N, self.config.seed)
             validation_ND = x_ND[held_out_N]
-        data = TrainingData(
-            torch.from_numpy(x_ND[~held_out_N]),
-            torch.from_numpy(validation_ND),
-            None if targets_NQ is None else targets_NQ[torch.from_numpy(~held_out_N)],
-            None if targets_NQ is None or not held_out_N.any() else targets_NQ[torch.from_numpy(held_out_N)],
-        )
-        self.config = self.config.resolved(rows=len(data.x_ND), layout=layout)
+        self.config = self.config.resolved(rows=int((~held_out_N).sum()), layout=layout, classes=len(self.classes_))
+        lessons = None
+        if self.teacher_ is not None:
+            mixed = self.teacher_.mixed(x_ND, min(MIXED_MOST, MIXED * len(x_ND)), self.config.seed)
+            lessons = Lessons.of(self.teacher_.log_NQ, held_out_N, *mixed)
+        data = TrainingData(torch.from_numpy(x_ND[~held_out_N]), torch.from_numpy(validation_ND), lessons)
         checkpoint = Path(checkpoint) if checkpoint is not None else None
         trainer = Trainer(
             layout,

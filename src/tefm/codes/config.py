@@ -46,7 +46,7 @@ class TokenizerConfig(StageSettings):
     #: β, the weight of the commitment loss: how strongly the encoder is pulled towards its codebook entries
     commitment: float = Setting(default=0.25, ge=0)
     #: weight of the label head when labels are given (task-aware codes)
-    label_weight: float = Setting(default=30.0, ge=0)
+    label_weight: float | None = Setting(default=None, ge=0)
 
     # how codebooks learn
     codebook: Literal["ema", "gradient"] = "ema"
@@ -96,11 +96,13 @@ class TokenizerConfig(StageSettings):
         }
     }
 
-    def resolved(self, *, rows: int, layout: Layout) -> TokenizerConfig:
+    def resolved(self, *, rows: int, layout: Layout, classes: int = 0) -> TokenizerConfig:
         """The same settings with everything that depends on the data filled in."""
         only_numbers = bool(layout.number_D.all())
         return self.model_copy(
             update={
+                # the error of two classes is that of their log-odds, which is larger
+                "label_weight": self.label_weight if self.label_weight is not None else 30.0 if classes <= 2 else 100.0,
                 "hidden": self.hidden or (256 if layout.sizes_D.sum() <= 2_000 else 512),
                 # among categories and sets it takes bits away from them; among numbers alone it uses the bits better
                 "ordinal_weight": self.ordinal_weight if self.ordinal_weight is not None else 100.0 * only_numbers,

@@ -1,89 +1,201 @@
-"""The teacher of task-aware codes: the targets of the label head.
+"""The teacher: how probable each class is for every record, from models that never saw that record's entity.
 
-A label head trained on the labels themselves memorises them: with a few hundred positive records and an
-encoder that can distinguish every record, held-out AUROC falls while the training loss goes to zero.
-So the head learns a *cross-fitted* score instead: for every training record, the log-odds of two
-plain models that never saw that record's entity. The score is smooth in the record, known for every
-record (labelled or not), and cannot leak the record's own label.
+A network trained on the labels themselves memorises them: with a few hundred positive records and an encoder that can
+distinguish every record, held-out AUROC falls while the training loss goes to zero. So it learns from *cross-fitted*
+class probabilities instead: those of two plain models that were fitted without the record's entity. They are smooth in
+the record, known for every record (labelled or not), and cannot leak the record's own label.
 
-Shapes: N records, D slots, Q targets (1 for two classes, one per class otherwise).
+The label head of the tokenizer learns from the teacher of the records, the language model from that of the sequences.
+
+Shapes: N records or sequences, M mixed ones, F features, Q classes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tefm.base.progress import progress
+from tefm.records.layout import SlotKind
 
+FOLDS = 5
 #: In each fit, a frequent class has at most this many times the records of the rarest class.
 CLASS_RATIO = 10
 #: A class is never sampled below this many records.
-CLASS_FLOOR = 5_000
+CLASS_FLOOR = 20_000
+#: Below this many training records trees are small, and their number is fixed: there is too little to stop early on.
+FEW_RECORDS = 5_000
+#: Trees take so many values of an unordered feature at most; beyond, it counts as ordered.
+MOST_VALUES = 255
+#: How much of the log-probabilities comes from the linear model: the share with the lowest held-out loss.
+LINEAR_SHARES = (0.0, 0.15, 0.3, 0.5, 0.7)
+#: No class is less probable than this for the teacher.
+LEAST = 1e-5
 
 
-def cross_fitted_scores(
-    x_ND: NDArray[Any], labels_N: NDArray[np.int64], groups_N: NDArray[np.int64], *, seed: int = 0, folds: int = 5
-) -> NDArray[np.float32]:
-    """Standardised log-odds of every record, from models that never saw its group.
+@dataclass(frozen=True, eq=False)
+class Teacher:
+    """Plain models of the label, a pair for each fold of the entities."""
 
-    `labels_N` holds class numbers, −1 where the label is unknown.
-    """
-    rng = np.random.default_rng(seed)
-    fold_of_group = rng.permutation(int(groups_N.max()) + 1) % folds
-    fold_N = fold_of_group[groups_N]
-    classes = int(labels_N.max()) + 1
-    scores_NQ = np.zeros((len(x_ND), 1 if classes == 2 else classes))
-    with progress("learning which features predict the label", folds) as advance:
-        for fold in range(folds):
-            advance(0, note=f"fold {fold + 1} of {folds}")
-            train = _downsampled(np.flatnonzero((fold_N != fold) & (labels_N >= 0)), labels_N, rng)
-            held_out_N = fold_N == fold
-            # with a class so rare that the other folds lack it, there is nothing to learn: the scores stay 0
-            if held_out_N.any() and len(np.unique(labels_N[train])) > 1:
-                scores_NQ[held_out_N] = _scores(x_ND[train], labels_N[train], x_ND[held_out_N], classes, seed)
-            advance(1)
-    return ((scores_NQ - scores_NQ.mean(axis=0)) / (scores_NQ.std(axis=0) + 1e-9)).astype(np.float32)
+    #: the logarithm of each class's probability, from the models that never saw the row's group
+    log_NQ: NDArray[np.float32]
+    folds: tuple[Fold, ...]
+    linear_share: float
+
+    @classmethod
+    def fit(
+        cls,
+        x_NF: NDArray[Any],
+        kinds: Sequence[SlotKind],
+        labels_N: NDArray[np.int64],
+        groups_N: NDArray[np.int64],
+        *,
+        seed: int = 0,
+        folds: int = FOLDS,
+    ) -> Teacher:
+        """Fit both models on all folds but one, for each of them in turn.
+
+        `labels_N` holds class numbers, −1 where the label is unknown; `kinds` is the kind of each feature.
+        """
+        rng = np.random.default_rng(seed)
+        fold_N = (rng.permutation(int(groups_N.max()) + 1) % folds)[groups_N]
+        labelled_N = labels_N >= 0
+        classes = int(labels_N.max()) + 1
+        share_Q = np.bincount(labels_N[labelled_N], minlength=classes) / labelled_N.sum()
+        log_2NQ = np.tile(np.log(np.maximum(share_Q, LEAST)), (2, len(x_NF), 1))
+        fitted = []
+        with progress("learning which features predict the label", folds) as advance:
+            for number in range(folds):
+                advance(0, note=f"fold {number + 1} of {folds}")
+                held_out_N = fold_N == number
+                rows = np.flatnonzero(~held_out_N & labelled_N)
+                # with a class so rare that the other folds lack it, there is nothing to learn: the shares stay
+                if held_out_N.any() and len(np.unique(labels_N[rows])) > 1:
+                    fold = Fold.fit(x_NF, kinds, labels_N, rows, classes, rng, seed)
+                    log_2NQ[:, held_out_N] = fold.answers(x_NF[held_out_N])
+                    fitted.append(fold)
+                advance(1)
+        share = _best_share(log_2NQ[:, labelled_N], labels_N[labelled_N])
+        return cls(_blend(log_2NQ, share).astype(np.float32), tuple(fitted), share)
+
+    def mixed(self, x_ND: NDArray[Any], count: int, seed: int) -> tuple[NDArray[Any], NDArray[np.float32]]:
+        """New records, and the log-probabilities of their classes as the models of all folds see them.
+
+        Each is a training record of which a random part, at most half, is taken from another one of the same likely
+        class. A network that learns from them too comes closer to the teacher than the training records alone allow
+        (Bucila, Caruana, Niculescu-Mizil: Model compression, 2006).
+        """
+        rng = np.random.default_rng((seed, 6))
+        likely_N = self.log_NQ.argmax(axis=1)
+        rows = rng.integers(len(x_ND), size=count)
+        partners = rows.copy()
+        for number in np.unique(likely_N):
+            chosen_M = likely_N[rows] == number
+            partners[chosen_M] = rng.choice(np.flatnonzero(likely_N == number), int(chosen_M.sum()))
+        if not self.folds:  # nothing could be learned, and nothing is known of new records
+            return x_ND[rows], self.log_NQ[rows]
+        taken_MD = rng.random((count, x_ND.shape[1])) < rng.uniform(0, 0.5, (count, 1))
+        mixed_MD = np.where(taken_MD, x_ND[partners], x_ND[rows])
+        log_2MQ = np.mean([fold.answers(mixed_MD) for fold in self.folds], axis=0)
+        return mixed_MD, _blend(log_2MQ, self.linear_share).astype(np.float32)
 
 
-def _scores(
-    x_ND: NDArray[Any], labels_N: NDArray[np.int64], new_ND: NDArray[Any], classes: int, seed: int
-) -> NDArray[np.float64]:
-    """Summed standardised log-odds of a logistic regression and of boosted trees, which make different errors."""
+@dataclass(frozen=True, eq=False)
+class Fold:
+    """Both models of one fold; `kept_Q` is the share of each class that they were fitted on."""
+
+    models: tuple[Any, Any]
+    kept_Q: NDArray[np.float64]
+
+    @classmethod
+    def fit(
+        cls,
+        x_NF: NDArray[Any],
+        kinds: Sequence[SlotKind],
+        labels_N: NDArray[np.int64],
+        rows: NDArray[np.int64],
+        classes: int,
+        rng: np.random.Generator,
+        seed: int,
+    ) -> Fold:
+        rows, kept_Q = _downsampled(rows, labels_N, classes, rng)
+        models = _models(x_NF[rows], kinds, seed)
+        for model in models:
+            model.fit(x_NF[rows], labels_N[rows])
+        return cls(models, kept_Q)
+
+    def answers(self, x_NF: NDArray[Any]) -> NDArray[np.float64]:
+        """The log-probabilities of both models, 2 × N × Q."""
+        log_2NQ = np.full((2, len(x_NF), len(self.kept_Q)), np.log(LEAST))
+        for log_NQ, model in zip(log_2NQ, self.models, strict=True):
+            log_NQ[:, model.classes_] = np.log(np.maximum(model.predict_proba(x_NF), LEAST))
+        # a class of which only a share was kept is more frequent than the models have seen
+        return _normalised(log_2NQ - np.log(self.kept_Q))
+
+
+def _models(x_NF: NDArray[Any], kinds: Sequence[SlotKind], seed: int) -> tuple[Any, Any]:
+    """A logistic regression and boosted trees, which make different errors."""
+    from sklearn.compose import make_column_transformer
     from sklearn.ensemble import HistGradientBoostingClassifier
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import OneHotEncoder
+    from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-    linear = make_pipeline(
-        OneHotEncoder(handle_unknown="ignore"), LogisticRegression(C=0.05, max_iter=300, class_weight="balanced")
+    whole_F = np.array([bool((column_N == np.rint(column_N)).all()) for column_N in x_NF.T])
+    values = make_column_transformer(
+        (OneHotEncoder(handle_unknown="ignore"), np.flatnonzero(whole_F)),
+        (StandardScaler(), np.flatnonzero(~whole_F)),
     )
+    linear = make_pipeline(values, LogisticRegression(C=0.05, max_iter=200))
+    few = len(x_NF) < FEW_RECORDS
+    unordered_F = np.array([kind == "category" for kind in kinds]) & (x_NF.max(axis=0) < MOST_VALUES)
     trees = HistGradientBoostingClassifier(
-        max_iter=100,
+        max_iter=100 if few else 500,
         learning_rate=0.06,
-        max_leaf_nodes=15,
+        max_leaf_nodes=15 if few else 31,
         l2_regularization=1.0,
-        early_stopping=False,
+        max_features=0.5,
+        categorical_features=unordered_F,
+        early_stopping=not few,
+        n_iter_no_change=15,
         random_state=seed,
     )
-    total_NQ = np.zeros((len(new_ND), 1 if classes == 2 else classes))
-    for model in (linear, trees):
-        model.fit(x_ND, labels_N)
-        odds_NQ = np.asarray(model.decision_function(new_ND), dtype=np.float64).reshape(len(new_ND), -1)
-        spread_Q = np.asarray(model.decision_function(x_ND)).reshape(len(x_ND), -1).std(axis=0) + 1e-9
-        if classes == 2:
-            total_NQ += odds_NQ / spread_Q
-        else:  # a fold may lack a class; if it has only two, there is one column of log-odds for both
-            both_NQ = odds_NQ if odds_NQ.shape[1] > 1 else np.hstack([-odds_NQ, odds_NQ])
-            total_NQ[:, model.classes_] += both_NQ / spread_Q
-    return total_NQ
+    return linear, trees
 
 
-def _downsampled(rows: NDArray[np.int64], labels_N: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
-    """The rows with frequent classes sampled down, so that a rare outcome does not mean fitting all records."""
-    labels, counts = np.unique(labels_N[rows], return_counts=True)
-    limit = max(CLASS_FLOOR, CLASS_RATIO * int(counts.min(initial=CLASS_FLOOR)))
-    samples = [rng.permutation(rows[labels_N[rows] == label])[:limit] for label in labels]
-    return np.sort(np.concatenate([rows[:0], *samples]))
+def _best_share(log_2NQ: NDArray[np.float64], labels_N: NDArray[np.int64]) -> float:
+    """The share of the linear model with the lowest loss."""
+
+    def loss(share: float) -> float:
+        return -float(_blend(log_2NQ, share)[np.arange(len(labels_N)), labels_N].mean())
+
+    return min(LINEAR_SHARES, key=loss)
+
+
+def _blend(log_2NQ: NDArray[np.float64], linear_share: float) -> NDArray[np.float64]:
+    """The log-probabilities of both models as one."""
+    return _normalised(linear_share * log_2NQ[0] + (1 - linear_share) * log_2NQ[1])
+
+
+def _normalised(log_NQ: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Log-probabilities that sum to one."""
+    shifted_NQ = log_NQ - log_NQ.max(axis=-1, keepdims=True)
+    normalised_NQ: NDArray[np.float64] = shifted_NQ - np.log(np.exp(shifted_NQ).sum(axis=-1, keepdims=True))
+    return normalised_NQ
+
+
+def _downsampled(
+    rows: NDArray[np.int64], labels_N: NDArray[np.int64], classes: int, rng: np.random.Generator
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """The rows with frequent classes sampled down, and the share of each class that is kept.
+
+    A rare outcome does not mean fitting all records.
+    """
+    count_Q = np.bincount(labels_N[rows], minlength=classes)
+    limit = max(CLASS_FLOOR, CLASS_RATIO * int(count_Q[count_Q > 0].min()))
+    samples = [rng.permutation(rows[labels_N[rows] == number])[:limit] for number in range(classes)]
+    return np.sort(np.concatenate(samples)), np.minimum(1.0, limit / np.maximum(count_Q, 1))

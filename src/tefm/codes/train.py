@@ -16,9 +16,13 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from tefm.base.errors import SettingsError
 from tefm.base.progress import progress
@@ -38,18 +42,55 @@ CHUNK = 8_192
 
 
 @dataclass(frozen=True)
+class Lessons:
+    """The targets of the label head: of the training and the validation records, and of mixed records.
+
+    With two classes the target is the standardised log-odds, whose spread does not depend on how rare a class is: among
+    the many records of a small probability the order counts too. With more classes it is the log-probabilities: an
+    error in the odds of a class counts as much as the class is probable.
+    """
+
+    training_NQ: Tensor
+    validation_NQ: Tensor
+    mixed_MD: Tensor
+    mixed_MQ: Tensor
+
+    @classmethod
+    def of(
+        cls,
+        log_NQ: NDArray[np.float32],
+        held_out_N: NDArray[np.bool_],
+        mixed_MD: NDArray[Any],
+        mixed_log_MQ: NDArray[np.float32],
+    ) -> Lessons:
+        targets_NQ, mixed_MQ = log_NQ, mixed_log_MQ
+        if log_NQ.shape[1] == 2:
+            odds_N1, mixed_M1 = (log[:, 1:] - log[:, :1] for log in (log_NQ, mixed_log_MQ))
+            mean, spread = odds_N1.mean(), odds_N1.std() + 1e-9
+            targets_NQ, mixed_MQ = (odds_N1 - mean) / spread, (mixed_M1 - mean) / spread
+        return cls(
+            *map(torch.from_numpy, (targets_NQ[~held_out_N], targets_NQ[held_out_N], mixed_MD, mixed_MQ)),
+        )
+
+    @property
+    def targets(self) -> int:
+        return self.training_NQ.shape[1]
+
+    def to(self, device: torch.device) -> Lessons:
+        return Lessons(*(part.to(device) for part in vars(self).values()))
+
+
+@dataclass(frozen=True)
 class TrainingData:
-    """Slots to learn from and to validate on, with the targets of the label head."""
+    """Slots to learn from and to validate on, and what the label head learns."""
 
     x_ND: Tensor
     validation_ND: Tensor
-    targets_NQ: Tensor | None = None
-    validation_targets_NQ: Tensor | None = None
+    lessons: Lessons | None = None
 
     def to(self, device: torch.device) -> TrainingData:
-        return TrainingData(
-            *(None if part is None else part.to(device) for part in vars(self).values())  # type: ignore[arg-type]
-        )
+        lessons = None if self.lessons is None else self.lessons.to(device)
+        return TrainingData(self.x_ND.to(device), self.validation_ND.to(device), lessons)
 
 
 @dataclass
@@ -80,8 +121,7 @@ class Trainer:
         self.fingerprint = fingerprint
         self.data = data.to(device)
         torch.manual_seed(config.seed)
-        targets = 0 if data.targets_NQ is None else data.targets_NQ.shape[1]
-        self.network = CodeNetwork(layout, config, targets=targets).to(device)
+        self.network = CodeNetwork(layout, config, targets=data.lessons.targets if data.lessons else 0).to(device)
         self.network.start_at_frequencies(self.data.x_ND[self._sample()])
         self.loss = ReconstructionLoss(layout, config, self.data.x_ND)
         trained = [p for p in self.network.parameters() if p.requires_grad]
@@ -136,8 +176,10 @@ class Trainer:
             codebook_loss = config.commitment * quantised.commitment
             if config.codebook == "gradient":
                 codebook_loss = codebook_loss + quantised.codebook
-        targets_NQ = None if self.data.targets_NQ is None else self.data.targets_NQ[rows]
-        loss = self._record_loss(decoded_Nd, x_ND, targets_NQ).mean() + codebook_loss
+        lessons = self.data.lessons
+        loss = self._record_loss(decoded_Nd, x_ND, lessons and lessons.training_NQ[rows]).mean() + codebook_loss
+        if lessons is not None:
+            loss = loss + self._mixed_loss(lessons, len(rows), generator)
         self.optimiser.param_groups[0]["lr"] = config.learning_rate * self._schedule(self.step, config.steps)
         self.optimiser.zero_grad(set_to_none=True)
         loss.backward()
@@ -150,12 +192,24 @@ class Trainer:
         return loss.detach()
 
     def _record_loss(self, latent_Nd: Tensor, x_ND: Tensor, targets_NQ: Tensor | None) -> Tensor:
-        """Reconstruction from a latent, plus the label head's squared error on the teacher's log-odds."""
+        """Reconstruction from a latent, plus the error of the label head."""
         loss_N: Tensor = self.loss(self.network, latent_Nd, x_ND)
-        if self.network.head is not None and targets_NQ is not None:
-            error_NQ = self.network.head(latent_Nd) - targets_NQ
-            loss_N = loss_N + self.config.label_weight * error_NQ.square().mean(dim=1)
-        return loss_N
+        return loss_N if targets_NQ is None else loss_N + self._label_loss(latent_Nd, targets_NQ)
+
+    def _label_loss(self, latent_Nd: Tensor, targets_NQ: Tensor) -> Tensor:
+        """The squared error of the log-odds of two classes; of more, how far the probabilities are from the targets."""
+        assert self.network.head is not None and self.config.label_weight is not None
+        out_NQ = self.network.head(latent_Nd)
+        if targets_NQ.shape[1] == 1:
+            error_N = (out_NQ - targets_NQ).square().mean(dim=1)
+        else:
+            error_N = F.kl_div(out_NQ.log_softmax(dim=1), targets_NQ, reduction="none", log_target=True).sum(dim=1)
+        return self.config.label_weight * error_N
+
+    def _mixed_loss(self, lessons: Lessons, count: int, generator: torch.Generator) -> Tensor:
+        """The error of the label head on mixed records. Codes are not made for them: they are no real records."""
+        rows = torch.randint(len(lessons.mixed_MD), (count,), generator=generator, device=self.device)
+        return self._label_loss(self.network.encode_latent(lessons.mixed_MD[rows]), lessons.mixed_MQ[rows]).mean()
 
     def _mask(self, x_ND: Tensor, generator: torch.Generator) -> Tensor | None:
         """Which slots the encoder sees: a share of the records lose a random part of theirs."""
@@ -208,11 +262,12 @@ class Trainer:
         """Measure the loss of validation records from their greedy codes, and keep the best state."""
         self.network.eval()
         total = 0.0
-        targets_NQ = self.data.validation_targets_NQ
+        # validation records that the caller gave have no targets
+        lessons = self.data.lessons if self.data.lessons and len(self.data.lessons.validation_NQ) else None
         for rows in _chunks(len(self.data.validation_ND)):
             x_ND = self.data.validation_ND[rows]
             latent_Nd = self.network.quantiser(self.network.encode_latent(x_ND)).latent_Nd
-            loss_N = self._record_loss(latent_Nd, x_ND, None if targets_NQ is None else targets_NQ[rows])
+            loss_N = self._record_loss(latent_Nd, x_ND, lessons and lessons.validation_NQ[rows])
             total += float(loss_N.sum())
         self.network.train()
         loss = total / len(self.data.validation_ND)
@@ -234,7 +289,7 @@ class Trainer:
         network.quantiser.settle(self._latents(), config.settle)
         sample = self._sample()
         x_ND = self.data.x_ND[sample]
-        targets_NQ = None if self.data.targets_NQ is None else self.data.targets_NQ[sample]
+        targets_NQ = self.data.lessons and self.data.lessons.training_NQ[sample]
         with torch.no_grad():
             codes_NK = torch.cat([network.encode(chunk) for chunk in x_ND.split(CHUNK)])
         parts = [network.decoder, *([network.head] if network.head is not None else [])]
@@ -245,7 +300,8 @@ class Trainer:
             batch = min(config.batch or 1, len(x_ND))
             rows = torch.randint(len(x_ND), (batch,), generator=generator, device=self.device)
             latent_Nd = network.quantiser.embed(codes_NK[rows]).detach()
-            loss = self._record_loss(latent_Nd, x_ND[rows], None if targets_NQ is None else targets_NQ[rows]).mean()
+            targets_BQ = None if targets_NQ is None else targets_NQ[rows]
+            loss = self._record_loss(latent_Nd, x_ND[rows], targets_BQ).mean()
             optimiser.param_groups[0]["lr"] = config.learning_rate / 2 * self._schedule(step, steps, warm=10)
             optimiser.zero_grad(set_to_none=True)
             loss.backward()

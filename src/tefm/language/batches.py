@@ -25,11 +25,16 @@ class Example:
 
     ids: NDArray[np.int64]
     target: NDArray[np.bool_]
+    #: how probable each class is; the first target is then one of the classes' first tokens, with these probabilities
+    classes_Q: NDArray[np.floating] | None = None
 
     @classmethod
-    def answering(cls, prompt: NDArray[np.int64], answer: NDArray[np.int64]) -> Example:
+    def answering(
+        cls, prompt: NDArray[np.int64], answer: NDArray[np.int64], classes_Q: NDArray[np.floating] | None = None
+    ) -> Example:
         """A prompt with its answer as the target."""
-        return cls(np.concatenate([prompt, answer]), np.arange(len(prompt) + len(answer)) >= len(prompt))
+        target = np.arange(len(prompt) + len(answer)) >= len(prompt)
+        return cls(np.concatenate([prompt, answer]), target, classes_Q)
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,8 @@ class Batch:
     labels_BL: Tensor
     #: how far back the model sees (Backbone.window)
     window: int | None = None
+    #: the probability of each class, whose first token is the first target of an example; None where it is certain
+    classes_BQ: Tensor | None = None
 
     @property
     def inputs(self) -> dict[str, Tensor]:
@@ -55,15 +62,17 @@ class Batch:
     def part(self, rows: slice) -> Batch:
         """Some of the examples; an empty part gets the first example without targets, since no batch may be empty."""
         if len(self.ids_BT[rows]):
-            return Batch(self.ids_BT[rows], self.mask_BT[rows], self.labels_BL[rows], self.window)
+            classes_BQ = None if self.classes_BQ is None else self.classes_BQ[rows]
+            return Batch(self.ids_BT[rows], self.mask_BT[rows], self.labels_BL[rows], self.window, classes_BQ)
         first = self.part(slice(0, 1))
         return replace(first, labels_BL=torch.full_like(first.labels_BL, NOTHING))
 
     def to(self, device: torch.device) -> Batch:
-        ids_BT, mask_BT, labels_BL = (
-            tensor.to(device, non_blocking=True) for tensor in (self.ids_BT, self.mask_BT, self.labels_BL)
+        ids_BT, mask_BT, labels_BL, classes_BQ = (
+            None if tensor is None else tensor.to(device, non_blocking=True)
+            for tensor in (self.ids_BT, self.mask_BT, self.labels_BL, self.classes_BQ)
         )
-        return Batch(ids_BT, mask_BT, labels_BL, self.window)
+        return Batch(ids_BT, mask_BT, labels_BL, self.window, classes_BQ)  # type: ignore[arg-type]
 
 
 def model_inputs(ids_BT: Tensor, mask_BT: Tensor, before: int = 0, *, window: int | None = None) -> dict[str, Tensor]:
@@ -115,7 +124,9 @@ def collate(examples: Sequence[Example], pad: int, window: int | None = None) ->
     for row, example in enumerate(examples):
         ids, target = example.ids[-last:], example.target[-last:]
         labels_BL[row, last - len(ids) :][target] = ids[target]
-    return Batch(ids_BT, mask_BT, torch.from_numpy(labels_BL), window)
+    classes = [example.classes_Q for example in examples if example.classes_Q is not None]
+    classes_BQ = torch.from_numpy(np.stack(classes).astype(np.float32)) if classes else None
+    return Batch(ids_BT, mask_BT, torch.from_numpy(labels_BL), window, classes_BQ)
 
 
 class ShuffledBatches:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
@@ -58,6 +58,7 @@ def train(
     config: TrainConfig,
     *,
     title: str,
+    first_tokens: Sequence[int] = (),
     validate: Callable[[], float] | None = None,
     checkpoint: Path | None = None,
     fingerprint: str = "",
@@ -65,9 +66,10 @@ def train(
     """Train the backbone's model in place; it ends with the weights of the lowest validation loss.
 
     `batch_of(step)` returns the whole batch of a step, `validate()` the validation loss, and `title` names the run in
-    the progress display. `fingerprint` identifies the data: a checkpoint of other data is refused.
+    the progress display. `first_tokens` are those of the classes' answers, for batches that know how probable each
+    class is. `fingerprint` identifies the data: a checkpoint of other data is refused.
     """
-    run = _Run(backbone, ids, steps, config, checkpoint, _fingerprint(config, steps, fingerprint))
+    run = _Run(backbone, ids, steps, config, first_tokens, checkpoint, _fingerprint(config, steps, fingerprint))
     run.resume()
     check_every = max(1, steps // config.checks) if validate else max(1, steps // 20)
     started, saved = time.perf_counter(), time.perf_counter()
@@ -90,12 +92,22 @@ def train(
     return run.history
 
 
-def target_loss(model: nn.Module, batch: Batch) -> Tensor:
-    """The summed loss of the targets; logits are computed only where targets are, at the right edge."""
+def target_loss(model: nn.Module, batch: Batch, first_tokens: Sequence[int] = ()) -> Tensor:
+    """The summed loss of the targets; logits are computed only where targets are, at the right edge.
+
+    Where a batch knows the probability of each class, the first target of an example is all of `first_tokens`, each
+    with the probability of its class.
+    """
     keep = batch.labels_BL.shape[1] + 1
     logits_BLV = model(**batch.inputs, logits_to_keep=keep, use_cache=False).logits[:, :-1]
     target_BL = batch.labels_BL != NOTHING
-    return nn.functional.cross_entropy(logits_BLV[target_BL].float(), batch.labels_BL[target_BL], reduction="sum")
+    if batch.classes_BQ is None:
+        return nn.functional.cross_entropy(logits_BLV[target_BL].float(), batch.labels_BL[target_BL], reduction="sum")
+    first_BL = target_BL & (target_BL.cumsum(dim=1) == 1)
+    rest_BL = target_BL & ~first_BL
+    rest = nn.functional.cross_entropy(logits_BLV[rest_BL].float(), batch.labels_BL[rest_BL], reduction="sum")
+    log_BQ = logits_BLV[first_BL].float().log_softmax(dim=1)[:, list(first_tokens)]
+    return rest - (batch.classes_BQ[target_BL.any(dim=1)] * log_BQ).sum()
 
 
 class _Run:
@@ -107,6 +119,7 @@ class _Run:
         ids: TokenIds | None,
         steps: int,
         config: TrainConfig,
+        first_tokens: Sequence[int],
         checkpoint: Path | None,
         fingerprint: str,
     ) -> None:
@@ -114,7 +127,7 @@ class _Run:
 
         device = backbone.device
         self.accelerator = Accelerator(cpu=device.type == "cpu")
-        self.backbone, self.config, self.steps = backbone, config, steps
+        self.backbone, self.config, self.steps, self.first_tokens = backbone, config, steps, first_tokens
         self.checkpoint, self.fingerprint = checkpoint, fingerprint
         self.device, self.main = self.accelerator.device, self.accelerator.is_main_process
         if config.checkpointing:
@@ -157,7 +170,7 @@ class _Run:
     def _loss(self, batch: Batch) -> Tensor:
         """The summed loss over the targets of a batch."""
         with autocast(self.device):
-            return target_loss(self.model, batch)
+            return target_loss(self.model, batch, self.first_tokens)
 
     def _rate(self, step: int) -> float:
         """The share of the learning rate at a step: warm-up, then the schedule."""

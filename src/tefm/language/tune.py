@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,8 @@ class Questions:
 
     prompts: Sequence[Ids]
     labels_N: NDArray[np.int64]
+    #: how probable each class is, to learn from instead of the labels
+    classes_NQ: NDArray[np.floating] | None = None
 
     def __len__(self) -> int:
         return len(self.prompts)
@@ -44,9 +47,10 @@ def tune(
     checkpoint: Path | None = None,
 ) -> History:
     """Fine-tune the backbone in place; it ends with the weights of the lowest validation loss."""
+    classes = repeat(None) if training.classes_NQ is None else training.classes_NQ
     examples = [
-        Example.answering(prompt, writer.answers[label])
-        for prompt, label in zip(training.prompts, training.labels_N, strict=True)
+        Example.answering(prompt, writer.answers[label], classes_Q)
+        for prompt, label, classes_Q in zip(training.prompts, training.labels_N, classes, strict=False)
     ]
     lengths_N = np.array([len(example.ids) for example in examples])
     batches = ShuffledBatches(lengths_N, config.batch, config.seed)
@@ -66,9 +70,10 @@ def tune(
         config.total_steps(len(examples)),
         config,
         title="fine-tuning the language model",
+        first_tokens=writer.first_tokens,
         validate=validate if validation is not None and len(validation) else None,
         checkpoint=checkpoint,
-        fingerprint=identity(*(example.ids for example in examples), training.labels_N) if checkpoint else "",
+        fingerprint=identity(*(example.ids for example in examples), training.labels_N, training.classes_NQ) if checkpoint else "",
     )
 
 

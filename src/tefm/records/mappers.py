@@ -48,12 +48,7 @@ class NumberMapper(_Mapper):
         values = np.sort(values[np.isfinite(values)])
         if not len(values):  # no training values: one bucket for all
             return cls(field=field, edges=(), low=(0.0,), high=(0.0,), middle=(0.0,), unit=unit)
-        # Every edge is a training value, so the bucket that ends there is not empty; an edge at the maximum would
-        # leave nothing above it. If there are few distinct values, each has its own bucket.
-        cuts = np.unique(values)
-        if len(cuts) > buckets:
-            cuts = np.unique(values[np.ceil(len(values) * np.arange(1, buckets) / buckets).astype(int) - 1])
-        edges = cuts[cuts < values[-1]]
+        edges = _edges(values, buckets)
         starts = np.concatenate([[0], np.searchsorted(values, edges, side="right")])
         ends = np.append(starts[1:], len(values))
         return cls(
@@ -91,6 +86,34 @@ class NumberMapper(_Mapper):
         else:
             text = low if low == high else f"{low}–{high}"
         return f"{text} {self.unit}" if self.unit else text
+
+
+def _edges(values: NDArray[np.float64], buckets: int) -> NDArray[np.float64]:
+    """The last value of every bucket but the last, for sorted values.
+
+    Every edge is a training value, so no bucket is empty. If there are few distinct values, each has its own bucket.
+    Otherwise a value that fills a bucket by itself (the many zeros of a column of gains) is a bucket, and the others
+    share what is left equally: the zeros do not use up their buckets.
+    """
+    distinct, counts = np.unique(values, return_counts=True)
+    if len(distinct) <= buckets:
+        return distinct[:-1]
+    heap, more = np.zeros(len(distinct), dtype=bool), True
+    while more:
+        share = counts[~heap].sum() / max(1, buckets - heap.sum())
+        more = bool((counts[~heap] >= share).any()) and heap.sum() < buckets - 1
+        heap |= (counts >= share) & more
+    edges: list[float] = []
+    left, heaps, filled = int(counts[~heap].sum()), int(heap.sum()), 0
+    for at in range(len(distinct) - 1):
+        filled += 0 if heap[at] else int(counts[at])
+        free = buckets - len(edges) - heaps  # buckets for what is no heap, this one included
+        if free + heaps <= 1:
+            break
+        if heap[at] or (heap[at + 1] and free > 1) or filled * max(1, free) >= left:
+            edges.append(float(distinct[at]))
+            left, heaps, filled = left - filled, heaps - int(heap[at]), 0
+    return np.array(edges)
 
 
 class CategoryMapper(_Mapper):

@@ -67,7 +67,7 @@ class Field(BaseModel):
     group: str | None = None
     unit: str | None = None
     #: numbers: at most this many equal-frequency buckets (also for the count of a set)
-    buckets: int = Setting(default=10, ge=1, le=250)
+    buckets: int = Setting(default=32, ge=1, le=250)
     #: categories and sets: only this many most frequent values are distinguished; None is the kind's default
     top: int | None = Setting(default=None, ge=1, le=60_000)
     #: sets: whether a bucketed count of values precedes the flags
