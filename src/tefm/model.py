@@ -67,7 +67,8 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     schema : Schema, optional
         What the columns mean: entity, time, label, fields. Inferred from the training table when left out.
     tokenizer : RecordTokenizer or path, optional
-        A fitted tokenizer whose codes are used; learned by `fit` when left out.
+        A fitted tokenizer whose codes are used; learned by `fit` when left out. One that has the label among its
+        fields is refused.
     device : str, optional
         `cpu` or `cuda`; the GPU when there is one.
     window : int, optional
@@ -202,8 +203,8 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         config = self.config
         opened = _opened(X, y, self.schema)
         schema = self.schema or infer_schema(opened, label=LABEL if y is not None else None)
-        if y is not None and schema.label is None:
-            schema = schema.model_copy(update={"label": LABEL})
+        # validated again, also without a change: `model_copy` would let a label through that is also a field
+        schema = schema.with_roles(**({"label": LABEL} if y is not None and schema.label is None else {}))
         if schema.label is None:
             raise InputError(
                 "there is no label to learn: TEFM requires y to be passed, but the target y is None",

@@ -169,6 +169,8 @@ def prepare(
 
     `vectoriser` is one that was learned before; without it, one is learned from the training table.
     """
+    if vectoriser is not None and config.inputs == "codes":
+        refuse_label_in_codes(vectoriser.table_schema, schema, file=training.name)
     frame, other = training.frame(), validation.frame()
     everything = sequences_of(frame, schema, config, file=training.name)
     held_out = sequences_of(other, schema, config, file=validation.name)
@@ -194,6 +196,19 @@ def prepare(
         layout=None if vectoriser is None else vectoriser.layout,
         phrases=None if vectoriser is None else phrases_of(vectoriser),
     )
+
+
+def refuse_label_in_codes(tokenized: Schema, schema: Schema, *, file: str | None = None) -> None:
+    """Refuse codes that hold the label: they would give the answer away."""
+    field = None if schema.label is None else tokenized.field_reading(schema.label)
+    if field is not None:
+        raise InputError(
+            f"the tokenizer encodes the label as its field {field.name!r}: the codes would give the answer away",
+            file=file,
+            column=schema.label,
+            remedy="fit a tokenizer without this field (its schema needs `label:` or `ignore:` for the column), "
+            "or leave `tokenizer` out",
+        )
 
 
 def _part(
