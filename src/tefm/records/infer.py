@@ -17,7 +17,7 @@ import polars as pl
 from tefm.base.errors import InputError, SchemaError, did_you_mean
 from tefm.records.readers.table import Table, open_table
 from tefm.records.schema import FALSE_WORDS, MISSING_WORDS, TRUE_WORDS, Field, Schema
-from tefm.records.words import as_numbers, text_of
+from tefm.records.words import as_numbers, is_open_ended, text_of
 
 #: Rows sampled, and the first rows they are drawn from: a file sorted by time starts with outdated conventions.
 SAMPLE = 20_000
@@ -161,13 +161,14 @@ def _odd_words(series: pl.Series, guess: Guess) -> pl.Series:
     if numbers.null_count() == series.null_count():
         return series.clear()
     words = text_of(series.filter(numbers.is_null()).unique(maintain_order=True), missing).drop_nulls()
-    return words.filter(as_numbers(words).is_null())
+    return words.filter(as_numbers(words).is_null() | is_open_ended(words))
 
 
 def _corrected(guess: Guess, sampled: pl.Series, odd: pl.Series) -> Guess:
     """The guess for a column when the words outside the sample are included."""
-    if guess.kind == "number" and len(odd) <= MOST_RARE_WORDS:
-        return _with_absent(guess, tuple(odd.sort()))
+    is_open = is_open_ended(odd)
+    if guess.kind == "number" and (~is_open).sum() <= MOST_RARE_WORDS:
+        return _with_absent(_with_open_ended(guess, odd.filter(is_open)), tuple(odd.filter(~is_open).sort()))
     new = _guess(pl.concat([text_of(sampled, ()), odd]))
     return replace(new, missing=guess.missing, why=f"{new.why}; {odd[0]!r} is in a row outside the sample")
 
@@ -213,8 +214,10 @@ def _guess(series: pl.Series, missing: Sequence[str] = MISSING_WORDS) -> Guess:
     if lower & {*TRUE_WORDS} and lower <= {*TRUE_WORDS, *FALSE_WORDS}:
         return _field(words, Field(name=name, kind="flag"), "yes or no", distinct)
     numbers = as_numbers(present)
-    if numbers.null_count() <= (1 - NUMERIC_SHARE) * len(numbers):
-        return _number(words, present, numbers, distinct)
+    open_ended = counts["word"].filter(is_open_ended(counts["word"]))
+    few_open = len(open_ended) < as_numbers(counts["word"]).count() - len(open_ended)  # not so: >200, >300, normal
+    if few_open and numbers.null_count() <= (1 - NUMERIC_SHARE) * len(numbers):
+        return _with_open_ended(_number(words, present, numbers, distinct), open_ended)
     return _text(words, present, distinct)
 
 
@@ -270,6 +273,22 @@ def _with_absent(guess: Guess, odd: tuple[str, ...]) -> Guess:
         return guess
     field = guess.field.model_copy(update={"absent": (*guess.field.absent, *odd)})
     return replace(guess, field=field, why=f"{guess.why}; counted as absent: {', '.join(map(repr, odd[:3]))}")
+
+
+def _with_open_ended(guess: Guess, words: pl.Series) -> Guess:
+    """The same guess, with how open-ended values are read."""
+    if guess.kind != "number" or not len(words) or "open-ended" in guess.why:
+        return guess
+    read = [f"{word!r} {_as_read(word)}" for word in words.sort().head(3)]
+    return replace(guess, why=f"{guess.why}; open-ended: {', '.join(read)}")
+
+
+def _as_read(word: str) -> str:
+    """How an open-ended value is read: as in `as_numbers`."""
+    number = word.strip("<>=≤≥+ ")
+    if word.startswith((">", "<")) and "=" not in word:
+        return f"is just {'above' if word.startswith('>') else 'below'} {number}"
+    return f"is {number}"
 
 
 def _ignored(column: pl.Series, why: str, distinct: int) -> Guess:
