@@ -215,8 +215,8 @@ def _guess(series: pl.Series, missing: Sequence[str] = MISSING_WORDS) -> Guess:
         return _field(words, Field(name=name, kind="flag"), "yes or no", distinct)
     numbers = as_numbers(present)
     open_ended = counts["word"].filter(is_open_ended(counts["word"]))
-    few_open = len(open_ended) < as_numbers(counts["word"]).count() - len(open_ended)  # not so: >200, >300, normal
-    if few_open and numbers.null_count() <= (1 - NUMERIC_SHARE) * len(numbers):
+    mostly_open = len(open_ended) and 2 * len(open_ended) >= as_numbers(counts["word"]).count()  # >200, >300, normal
+    if not mostly_open and numbers.null_count() <= (1 - NUMERIC_SHARE) * len(numbers):
         return _with_open_ended(_number(words, present, numbers, distinct), open_ended)
     return _text(words, present, distinct)
 

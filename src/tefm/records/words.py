@@ -121,17 +121,18 @@ def as_numbers(text: pl.Series) -> pl.Series:
         return numbers
     words = text.gather(unread)
     sign = words.str.extract(OPEN_ENDED, 1).fill_null("").to_numpy()
-    bounds = _plain_numbers(
-        pl.select(pl.coalesce(words.str.extract(OPEN_ENDED, group) for group in (2, 3))).to_series()
-    )
-    towards = np.select([sign == ">", sign == "<"], [np.inf, -np.inf], bounds.to_numpy())
-    values = pl.Series(np.nextafter(bounds.to_numpy(), towards), nan_to_null=True)
+    digits = pl.coalesce(words.str.extract(OPEN_ENDED, group) for group in (2, 3))
+    bounds = _plain_numbers(pl.select(digits).to_series()).to_numpy()  # null becomes NaN
+    towards = np.select([sign == ">", sign == "<"], [np.inf, -np.inf], bounds)
+    with np.errstate(over="ignore"):  # above the largest float is infinity, which is absent
+        values = pl.Series(np.nextafter(bounds, towards), nan_to_null=True)
     return numbers.scatter(unread, values)
 
 
 def is_open_ended(text: pl.Series) -> pl.Series:
     """Whether each value is an open-ended number, such as > 89 or 90+."""
-    return text.str.contains(OPEN_ENDED) & as_numbers(text).is_not_null()
+    is_open = text.str.contains(OPEN_ENDED)
+    return is_open & as_numbers(text.set(~is_open, None)).is_not_null()
 
 
 def _plain_numbers(text: pl.Series) -> pl.Series:
