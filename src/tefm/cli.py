@@ -87,7 +87,7 @@ def inspect(
 
     opened = open_table(table, query=query)
     schema, guesses = schema_of(opened, entity=entity, time=time, label=label)
-    leaks = _leaks(opened, schema)
+    leaks, remarks = _leaks(opened, schema), _ambiguities(opened, schema)
     if schema_out is not None:
         schema.save(schema_out)
     if as_json:
@@ -97,12 +97,13 @@ def inspect(
                 "schema": schema.model_dump(mode="json", exclude_defaults=True),
                 "columns": [{"column": g.column, "kind": g.kind, "why": g.why, "missing": g.missing} for g in guesses],
                 "leaks": [vars(leak) for leak in leaks],
+                "remarks": remarks,
             }
         )
         return
     out.print(schema_table(opened.name, schema, guesses))
-    for leak in leaks:
-        out.print(f"[yellow]![/] {_escaped(str(leak))}", highlight=False)
+    for remark in (*leaks, *remarks):
+        out.print(f"[yellow]![/] {_escaped(str(remark))}", highlight=False)
     if schema_out is not None:
         out.print(f"schema written to {schema_out}; edit it, then:", highlight=False)
         if schema.label is None:
@@ -540,6 +541,17 @@ def _leaks(opened: Any, schema: Any) -> list[Any]:
     vectoriser = Vectoriser.fit(frame, schema)
     leaks = check_leakage(vectoriser.transform(frame), vectoriser.layout, labels.to_numpy())
     return [*leaks, *label_copies(frame, schema)]
+
+
+def _ambiguities(opened: Any, schema: Any) -> list[str]:
+    """What the records of an entity leave open; what a fit would refuse about them is said here already."""
+    from tefm.records.ambiguity import ambiguities
+
+    roles = [name for name in (schema.entity, schema.time, schema.label) if name is not None]
+    try:
+        return ambiguities(opened.frame(roles), schema, file=opened.name) if schema.entity is not None else []
+    except TefmError as error:
+        return [str(error)]
 
 
 def _pairs(settings: list[str]) -> dict[str, Any]:
