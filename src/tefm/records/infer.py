@@ -40,6 +40,15 @@ MOST_RARE_WORDS = 20
 REPEATED_SHARE = 0.15
 #: Integers in a column with such a name are codes, not quantities.
 CODE_NAME = re.compile(r"(^|[_\s])(id|code|type|class|category|icd\d*|zip|port)$", re.IGNORECASE)
+#: Integers in a column with such a name, and with more than MOST_CODES different values, identify something.
+IDENTIFIER_NAME = re.compile(r"(?:^|[_\s.:-])(?i:id|ids|uuid|guid|key|nbr|no|number|identifier)$|(?<=[a-z])I[dD]$")
+MOST_CODES = 300
+#: An identifier with at least ten rows per value, such as an item, is a category of its most frequent values.
+ITEM_SHARE = 0.1
+#: So many rows are needed to tell a counter from a measurement that happens to be different in each row.
+COUNTED_ROWS = 200
+#: Text with more different values than this, in more than this share of its rows, is titles or an identifier.
+MOST_TITLES, TITLE_SHARE = 1_000, 0.3
 ENTITY_NAME = re.compile(
     r"^(patient|subject|customer|user|account|client|member|person|host)([_\s]?(id|nbr|no|number|key))?$", re.IGNORECASE
 )
@@ -47,6 +56,9 @@ LABEL_NAME = re.compile(r"^(label|labels|target|class|outcome|y)$", re.IGNORECAS
 NUMBERED = re.compile(r"^(.*?)[_\s]?(\d+)$")
 DELIMITERS = (";", "|")
 DATE = re.compile(r"^(\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2})?|\d{1,2}[./-]\d{1,2}[./-]\d{4}(\s|$))")
+#: How to overrule a guess.
+AS_CATEGORY = "to use it, move it from `ignore` to `fields` as a category"
+AS_NUMBER = "if it is a quantity, write it under `fields` as a number"
 #: What people write in an empty cell.
 DASHES = frozenset(("-", "--", "–", "—"))
 
@@ -233,15 +245,43 @@ def _list(series: pl.Series) -> Guess:
 def _number(words: pl.Series, present: pl.Series, numbers: pl.Series, distinct: int) -> Guess:
     name = words.name
     values = numbers.drop_nulls()
-    if CODE_NAME.search(name) and bool((values.is_finite() & (values == values.round())).all()):
-        if len(values) > FEW and distinct > IDENTIFIER_SHARE * len(values):
-            return _ignored(words, "a different number in nearly every row: an identifier", distinct)
-        if distinct <= 300:
+    is_identifier = IDENTIFIER_NAME.search(name) is not None
+    if bool((values.is_finite() & (values == values.round())).all()):
+        if (
+            (is_identifier or CODE_NAME.search(name))
+            and len(values) > FEW
+            and distinct > IDENTIFIER_SHARE * len(values)
+        ):
+            return _ignored(words, f"a different number in nearly every row: an identifier; {AS_CATEGORY}", distinct)
+        if CODE_NAME.search(name) and distinct <= MOST_CODES:
             return _field(words, Field(name=name, kind="category"), "integers that look like codes", distinct)
+        if is_identifier and distinct > MOST_CODES:
+            return _item(words, len(values), distinct)
+        if _is_counter(values, distinct, len(words)):
+            return _ignored(words, f"counts the rows, or numbers them in order; {AS_NUMBER}", distinct)
     odd = tuple(sorted(set(present.filter(numbers.is_null())))) if numbers.null_count() else ()
     if len(odd) > MOST_WORDS:  # codes such as ICD: 250.01, 428, V45, E878
         return _text(words, present, distinct)
     return _with_absent(_field(words, Field(name=name, kind="number"), "numbers", distinct), odd)
+
+
+def _item(words: pl.Series, rows: int, distinct: int) -> Guess:
+    """An identifier: the most frequent values where each has many rows, nothing otherwise."""
+    if distinct > ITEM_SHARE * rows:
+        why = f"an identifier, by its name, with {distinct:,} values in {rows:,} rows; {AS_CATEGORY}"
+        return _ignored(words, why, distinct)
+    field = Field(name=words.name, kind="category")
+    why = f"an identifier, by its name: its {field.limit} most frequent values (`top:`); {AS_NUMBER}"
+    return _field(words, field, why, distinct)
+
+
+def _is_counter(values: pl.Series, distinct: int, rows: int) -> bool:
+    """Whether whole numbers count the rows: different in each, and either in order or without large gaps."""
+    if rows < COUNTED_ROWS or len(values) < rows or distinct < rows:
+        return False
+    steps, numbers = values.diff().drop_nulls(), values.to_numpy()
+    in_order = (steps > 0).all() or (steps < 0).all()
+    return bool(in_order) or bool(np.ptp(numbers) < 2 * rows)
 
 
 def _text(words: pl.Series, present: pl.Series, distinct: int) -> Guess:
@@ -259,7 +299,12 @@ def _text(words: pl.Series, present: pl.Series, distinct: int) -> Guess:
     if distinct > 0.5 * len(present) and float(np.median(lengths)) > 6:
         return _ignored(words, "free text: list it under `text:` to pass it to the prompt", distinct)
     if len(present) > FEW and distinct > IDENTIFIER_SHARE * len(present):
-        return _ignored(words, "a different value in nearly every row: an identifier", distinct)
+        return _ignored(words, f"a different value in nearly every row: an identifier; {AS_CATEGORY}", distinct)
+    if distinct > MOST_TITLES and distinct > TITLE_SHARE * len(present):
+        is_text = float(np.median(lengths)) > 1
+        what = "titles, which `text:` passes to the prompt" if is_text else "an identifier"
+        why = f"{distinct:,} different values in {len(present):,} rows: {what}; {AS_CATEGORY}"
+        return _ignored(words, why, distinct)
     return _field(words, Field(name=name, kind="category"), "words", distinct)
 
 
