@@ -40,6 +40,19 @@ def test_inspect_tells_every_column(folder, inspected):
     assert "score" in tefm("inspect", folder / "table.csv").stdout
 
 
+def test_inspect_warns_of_equal_times_and_different_labels(tmp_path):
+    rows = {"who": ["a", "a", "b", "b"], "day": [1, 1, 1, 2], "ill": ["yes", "no", "no", "no"], "x": [1, 2, 3, 4]}
+    pl.DataFrame(rows).write_csv(tmp_path / "t.csv")
+    arguments = ("inspect", tmp_path / "t.csv", "--entity", "who", "--time", "day", "--label", "ill")
+    ties, labels = tefm(*arguments, "--json").json["remarks"]
+    assert ties == "1 of 2 entities ('who') have records at the same time ('day'): these stay in the file's order"
+    assert "the label of the last record is used; for 1 the last records are at the same time" in labels
+    assert "! 1 of 2 entities" in tefm(*arguments).stdout
+    pl.DataFrame({**rows, "day": [1, None, 1, 2]}).write_csv(tmp_path / "t.csv")
+    (refusal,) = tefm(*arguments, "--json").json["remarks"]
+    assert "1 of 4 rows have no time" in refusal and "'day'" in refusal
+
+
 def test_tokenize_is_task_aware_with_a_label_and_unsupervised_on_demand(folder, tokenized, tmp_path):
     facts = tokenized.json
     assert facts["task_aware"] and facts["classes"] == ["no", "yes"] and facts["levels"] == 2

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from conftest import quick, stays
+from conftest import STAYS, quick, stays
 from rich.console import Console
 
-from tefm.fit import fit_frame, rare, repeated, thinned, unlabelled, without_unseen
+from tefm.fit import fit_frame, open_questions, rare, repeated, thinned, unlabelled, without_unseen
 from tefm.records.grouping import by_entity
 from tefm.records.schema import Schema
 from tefm.records.sequences import Sequences
@@ -87,10 +87,29 @@ def test_a_new_class_at_the_end_of_a_table_does_not_stop_the_fit(backbones: dict
     outcome = fit_frame(model, frame, Split(by="time", shares=(0.6, 0.2, 0.2)), compare=False)
     assert model.fitted.classes == ("no", "yes")
     assert "(lost)" in outcome.remarks[0]
-    assert "too few test sequences" in outcome.remarks[1]
+    assert "too few test sequences" in outcome.remarks[-1]
     assert outcome.sequences["test"] == outcome.test.scores.n < 12
     assert outcome.to_dict()["remarks"] == list(outcome.remarks)
     assert "! too few test sequences" in shown(*outcome_tables(outcome))
+
+
+def test_records_that_tie_or_contradict_each_other_are_remarked_before_the_training(
+    backbones: dict[str, Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not in windows, which know no entities."""
+    frame = stays(20).with_columns(day=pl.lit("2024-01-31"))
+    model = quick(backbones["llama"], rationale="none", tune={"steps": 1})
+    outcome = fit_frame(model, frame, Split(shares=(0.6, 0.2, 0.2)), compare=False)
+    several = frame.group_by("patient").agg(pl.len(), pl.col("died").n_unique())
+    tied, differ = (several["len"] > 1).sum(), (several["died"] > 1).sum()
+    remarks = [remark for remark in outcome.remarks if "entities" in remark]
+    assert remarks == [line for line in caplog.messages if "entities" in line]
+    assert remarks == [
+        f"{tied} of 20 entities ('patient') have records at the same time ('day'): these stay in the file's order",
+        f"{differ} of 20 entities ('patient') have records with different labels ('died'): the label of the last "
+        f"record is used; for {differ} the last records are at the same time, and the file's order decides",
+    ]
+    assert open_questions(frame, STAYS, ModelConfig(window=5)) == []
 
 
 def test_an_evaluation_on_few_sequences_says_so() -> None:

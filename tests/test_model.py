@@ -12,7 +12,7 @@ import pytest
 from conftest import STAYS, Explained, quick, stays
 from language.miniatures import FAMILIES
 
-from tefm.base.errors import InputError, NotFittedError, SettingsError
+from tefm.base.errors import InputError, NotFittedError, SchemaError, SettingsError
 from tefm.codes.coder import SlotCoder
 from tefm.language.classifier import Classifier
 from tefm.model import TEFM
@@ -100,6 +100,26 @@ def test_a_tokenizer_folder_is_as_good_as_a_tokenizer(fitted: TEFM, tmp_path: Pa
     folder = fitted.tokenizer_.save(tmp_path / "tokenizer")
     loaded = quick(Path(fitted.config.backbone), tokenizer=folder, **ONE_STEP).fit(TRAINING)
     assert np.array_equal(given.predict_proba(HELD_OUT), loaded.predict_proba(HELD_OUT))
+
+
+def test_a_tokenizer_that_encodes_the_label_is_refused(fitted: TEFM, tmp_path: Path, explained: Explained) -> None:
+    """The label of the new task is a field of the tokenizer: its codes would give the answer away."""
+    schema = Schema.from_yaml("{entity: patient, time: day, label: ward, fields: {age: number}}")
+    folder = fitted.tokenizer_.save(tmp_path / "tokenizer")
+    for tokenizer in (fitted.tokenizer_, folder):
+        model = quick(Path(fitted.config.backbone), schema, tokenizer=tokenizer, **ONE_STEP)
+        explained(InputError, lambda model=model: model.fit(TRAINING), "'ward'", "tokenizer", "without this field")
+    text = quick(Path(fitted.config.backbone), schema, tokenizer=folder, inputs="text", **ONE_STEP).fit(TRAINING)
+    assert text.fitted.coder is None  # it reads none of the codes
+
+
+def test_a_label_that_is_also_a_field_is_refused(backbones: dict[str, Path], explained: Explained) -> None:
+    copied = STAYS.model_copy(update={"label": "ward"})  # pydantic checks nothing here
+    explained(SchemaError, lambda: quick(backbones["llama"], copied).fit(TRAINING), "'ward'", "claimed twice")
+    table = TRAINING.rename({"ward": "label"})  # the column that y is put into
+    schema = Schema.from_yaml("{entity: patient, time: day, fields: {age: number, label: category}}")
+    fit = quick(backbones["llama"], schema).fit
+    explained(SchemaError, lambda: fit(table, TRAINING["died"].to_list()), "'label'", "claimed twice")
 
 
 def test_unsupervised_codes_never_see_the_label(backbones: dict[str, Path]) -> None:

@@ -17,12 +17,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tefm.base.errors import ArtefactError
+from tefm.base.errors import ArtefactError, InputError
 from tefm.base.files import is_whole, read_manifest, replacing_folder, write_json, write_manifest, write_text
 from tefm.base.version import __version__
 from tefm.codes.coder import SlotCoder
 from tefm.codes.storage import load_coder, save_coder
-from tefm.codes.tokenizer import RecordTokenizer
+from tefm.codes.tokenizer import VECTORISER, RecordTokenizer, load_vectoriser
 from tefm.language.align import Alignment
 from tefm.language.backbone import open_backbone
 from tefm.language.classifier import Classifier
@@ -146,6 +146,23 @@ def load(folder: Path, *, device: str | None = None) -> Bundle:
     classifier = Classifier(backbone, writer, text_limit=config.text_limit)
     fitted = Fitted(config, classes, positive, prompt, classifier, calibration, coder, explainer, alignment, history)
     return Bundle(fitted, preparation, figures, source)
+
+
+def load_preparation(folder: Path) -> Preparation:
+    """How a saved model sees tables, without loading its weights: a table can be checked before that."""
+    read_manifest(folder, KIND, only=("model.json", f"tokenizer/{VECTORISER}"))
+    try:
+        body = json.loads((folder / "model.json").read_text(encoding="utf-8"))
+        schema, config = body["schema"], ModelConfig.checked(body["config"])
+        reads_codes, gaps = body["codes"] is not None, Prompt.checked(body["prompt"]).gaps
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ArtefactError(f"the settings of this model cannot be read: {error}", file=folder) from error
+    if schema is None:
+        raise InputError(
+            "this model was fitted on arrays and does not read tables", file=folder, remedy="fit it on a table"
+        )
+    vectoriser = load_vectoriser(folder / "tokenizer") if reads_codes else None
+    return Preparation(Schema.model_validate(schema), config, vectoriser, gaps)
 
 
 def _load_codes(

@@ -37,6 +37,9 @@ JsonOption = Annotated[bool, typer.Option("--json", help="print JSON for machine
 EntityOption = Annotated[str | None, typer.Option(help="column that names the entity, e.g. the patient")]
 TimeOption = Annotated[str | None, typer.Option(help="column that orders the records of an entity")]
 LabelOption = Annotated[str | None, typer.Option(help="column to predict")]
+AbsentOption = Annotated[
+    bool, typer.Option("--absent", help="read fields whose columns are missing as absent; an error by default")
+]
 DeviceOption = Annotated[str | None, typer.Option(help="cpu or cuda; the GPU when there is one")]
 
 
@@ -87,7 +90,7 @@ def inspect(
 
     opened = open_table(table, query=query)
     schema, guesses = schema_of(opened, entity=entity, time=time, label=label)
-    leaks = _leaks(opened, schema)
+    leaks, remarks = _leaks(opened, schema), _ambiguities(opened, schema)
     if schema_out is not None:
         schema.save(schema_out)
     if as_json:
@@ -97,12 +100,13 @@ def inspect(
                 "schema": schema.model_dump(mode="json", exclude_defaults=True),
                 "columns": [{"column": g.column, "kind": g.kind, "why": g.why, "missing": g.missing} for g in guesses],
                 "leaks": [vars(leak) for leak in leaks],
+                "remarks": remarks,
             }
         )
         return
     out.print(schema_table(opened.name, schema, guesses))
-    for leak in leaks:
-        out.print(f"[yellow]![/] {_escaped(str(leak))}", highlight=False)
+    for remark in (*leaks, *remarks):
+        out.print(f"[yellow]![/] {_escaped(str(remark))}", highlight=False)
     if schema_out is not None:
         out.print(f"schema written to {schema_out}; edit it, then:", highlight=False)
         if schema.label is None:
@@ -174,6 +178,7 @@ def encode(
     table: TableArg,
     target: Annotated[Path, typer.Option("--out", help="Parquet file; a folder when the table is a folder")],
     query: QueryOption = None,
+    absent: AbsentOption = False,
     device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -182,7 +187,8 @@ def encode(
     from tefm.codes.tokenizer import RecordTokenizer
 
     with shown():
-        records = encode_to_parquet(RecordTokenizer.load(tokenizer, device=device), table, target, query=query)
+        loaded = RecordTokenizer.load(tokenizer, device=device)
+        records = encode_to_parquet(loaded, table, target, query=query, absent=absent)
     if as_json:
         _print_json({"records": records, "out": str(target)})
     else:
@@ -293,19 +299,20 @@ def predict(
     table: TableArg,
     target: Annotated[Path | None, typer.Option("--out", help="CSV or Parquet file; printed when left out")] = None,
     query: QueryOption = None,
+    absent: AbsentOption = False,
     device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Predict every sequence of a table: its class and the probability of each class."""
     from tefm.base.files import replacing
     from tefm.model import TEFM
-    from tefm.records.readers.table import open_table
     from tefm.show.terminal import prediction_table
 
     if target is not None and target.suffix not in (".csv", ".parquet"):
         raise TefmError("predictions are written as CSV or Parquet", value=target.name, remedy="--out predictions.csv")
     with shown():
-        predictions = TEFM.load(model, device=device).predict_table(open_table(table, query=query))
+        opened = _readable(model, table, query, absent)
+        predictions = TEFM.load(model, device=device).predict_table(opened)
     if target is not None:
         with replacing(target) as temporary:
             predictions.write_csv(temporary) if target.suffix == ".csv" else predictions.write_parquet(temporary)
@@ -331,6 +338,7 @@ def explain(
     limit: Annotated[int, typer.Option(help="cards to print, at most")] = 3,
     target: Annotated[Path | None, typer.Option("--out", help="HTML page, or JSON lines, with all of them")] = None,
     query: QueryOption = None,
+    absent: AbsentOption = False,
     device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -339,14 +347,13 @@ def explain(
     from tefm.model import TEFM
     from tefm.rationale.card import to_json
     from tefm.rationale.render import card, to_html
-    from tefm.records.readers.table import open_table
 
     if target is not None and target.suffix not in (".html", ".jsonl"):
         raise TefmError("rationales are written as HTML or JSON lines", value=target.name, remedy="--out page.html")
-    choice = {"keep": _share(keep), "of": of, "over": over, "by": by}
+    choice: dict[str, Any] = {"keep": _share(keep), "of": of, "over": over, "by": by}
     with shown():
-        loaded = TEFM.load(model, device=device)
-        rationales = loaded.explain(open_table(table, query=query), entities=entity, **choice)
+        opened = _readable(model, table, query, absent)
+        rationales = TEFM.load(model, device=device).explain(opened, entities=entity, **choice)
     if target is not None:
         lines = (json.dumps(to_json(rationale), ensure_ascii=False) + "\n" for rationale in rationales)
         write_text(target, to_html(rationales) if target.suffix == ".html" else "".join(lines))
@@ -370,17 +377,18 @@ def evaluate(
     model: ModelArg,
     table: TableArg,
     query: QueryOption = None,
+    absent: AbsentOption = False,
     device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Score a model on labelled sequences that it has not seen, with bootstrap intervals."""
     from tefm.model import TEFM
-    from tefm.records.readers.table import open_table
     from tefm.show.terminal import evaluation_table
 
     with shown():
+        opened = _readable(model, table, query, absent, labelled=True)
         loaded = TEFM.load(model, device=device)
-        evaluation = loaded.evaluate(open_table(table, query=query))
+        evaluation = loaded.evaluate(opened)
     if loaded.source_ is not None and Path(loaded.source_["table"]) == Path(table).absolute():
         err.print("! the model was fitted on this table: most of these sequences are training data", style="yellow")
     if as_json:
@@ -397,6 +405,7 @@ def report(
     ] = None,
     target: Annotated[Path, typer.Option("--out", help="HTML file")] = Path("report.html"),
     query: QueryOption = None,
+    absent: AbsentOption = False,
     device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -409,8 +418,10 @@ def report(
     if target.suffix != ".html":
         raise TefmError("a report is written as HTML", value=target.name, remedy="--out report.html")
     with shown():
+        is_table = table is not None and not table.endswith((".yaml", ".yml"))
+        opened = _readable(model, str(table), query, absent, labelled=True) if is_table else None
         loaded = TEFM.load(model, device=device)
-        figures = figures_of(loaded, source_of(loaded, table, query=query))
+        figures = figures_of(loaded, opened or source_of(loaded, table, query=query))
     write_text(target, report_page(figures))
     if as_json:
         _print_json(figures.to_dict())
@@ -425,17 +436,18 @@ def tokens(
     families: Annotated[
         bool, typer.Option("--families", help="also count as Qwen3, Gemma-2 and Phi-4-mini do")
     ] = False,
+    absent: AbsentOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Count the tokens the model reads per sequence, and those of the same records as text."""
     from tefm.fit import count_tokens
     from tefm.language.token_counts import families as family_tokenizers
     from tefm.model import TEFM
-    from tefm.records.readers.table import open_table
     from tefm.show.terminal import token_table
 
+    opened = _readable(model, table, query, absent)
     loaded = TEFM.load(model, device="cpu")
-    frame, sequences = loaded.preparation.to_predict(open_table(table, query=query))
+    frame, sequences = loaded.preparation.to_predict(opened)
     counts = count_tokens(loaded, frame, sequences, family_tokenizers() if families else {})
     if as_json:
         _print_json([vars(count) for count in counts])
@@ -504,6 +516,14 @@ def demo(
 # ---- helpers ----------------------------------------------------------------------------------------------------
 
 
+def _readable(model: Path, table: str, query: str | None, absent: bool, *, labelled: bool = False) -> Any:
+    """The table, checked before the weights of the model are loaded."""
+    from tefm.bundle import load_preparation
+    from tefm.records.readers.table import open_table
+
+    return load_preparation(model).readable(open_table(table, query=query), labelled=labelled, absent=absent)
+
+
 def _table_and_schema(
     table: str, query: str | None, schema: Path | None, entity: str | None, time: str | None, label: str | None
 ) -> tuple[Any, Any]:
@@ -540,6 +560,17 @@ def _leaks(opened: Any, schema: Any) -> list[Any]:
     vectoriser = Vectoriser.fit(frame, schema)
     leaks = check_leakage(vectoriser.transform(frame), vectoriser.layout, labels.to_numpy())
     return [*leaks, *label_copies(frame, schema)]
+
+
+def _ambiguities(opened: Any, schema: Any) -> list[str]:
+    """What the records of an entity leave open; what a fit would refuse about them is said here already."""
+    from tefm.records.ambiguity import ambiguities
+
+    roles = [name for name in (schema.entity, schema.time, schema.label) if name is not None]
+    try:
+        return ambiguities(opened.frame(roles), schema, file=opened.name) if schema.entity is not None else []
+    except TefmError as error:
+        return [str(error)]
 
 
 def _pairs(settings: list[str]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from tefm.language.token_counts import TokenCount, count_forms
 from tefm.model import TEFM
 from tefm.pipeline import expected_shares
 from tefm.prepare import chosen, sequences_of
+from tefm.records.ambiguity import ambiguities
 from tefm.records.readers.table import open_table
 from tefm.records.schema import Schema
 from tefm.records.sequences import Sequences
@@ -63,6 +64,7 @@ def fit_frame(
     assert schema is not None, "the schema is known"
     sequences = sequences_of(frame, schema, config, file=file)
     parts, remarks = split_parts(config, sequences, shares)
+    remarks += open_questions(frame, schema, config, file=file)
     for remark in remarks:
         log.warning(remark)  # now, and not only after hours of training
     rows = {part: np.sort(sequences.select(parts == part).rows) for part in PARTS}
@@ -98,6 +100,11 @@ def split_parts(config: ModelConfig, sequences: Sequences, shares: Split) -> tup
     parts = split(sequences, shares=shares.shares, by=shares.by, seed=shares.seed)
     parts, unseen = without_unseen(sequences, parts)
     return parts, [*unlabelled(sequences), *unseen, *thinned(config, sequences.select(parts == "train"))]
+
+
+def open_questions(frame: pl.DataFrame, schema: Schema, config: ModelConfig, *, file: str | None = None) -> list[str]:
+    """Remarks about entities with records at the same time or with different labels; windows know no entities."""
+    return [] if config.window else ambiguities(frame, schema, background=config.background, file=file)
 
 
 def unlabelled(sequences: Sequences) -> list[str]:

@@ -67,7 +67,8 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     schema : Schema, optional
         What the columns mean: entity, time, label, fields. Inferred from the training table when left out.
     tokenizer : RecordTokenizer or path, optional
-        A fitted tokenizer whose codes are used; learned by `fit` when left out.
+        A fitted tokenizer whose codes are used; learned by `fit` when left out. One that has the label among its
+        fields is refused.
     device : str, optional
         `cpu` or `cuda`; the GPU when there is one.
     window : int, optional
@@ -202,8 +203,8 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         config = self.config
         opened = _opened(X, y, self.schema)
         schema = self.schema or infer_schema(opened, label=LABEL if y is not None else None)
-        if y is not None and schema.label is None:
-            schema = schema.model_copy(update={"label": LABEL})
+        # validated again, also without a change: `model_copy` would let a label through that is also a field
+        schema = schema.with_roles(**({"label": LABEL} if y is not None and schema.label is None else {}))
         if schema.label is None:
             raise InputError(
                 "there is no label to learn: TEFM requires y to be passed, but the target y is None",
@@ -298,24 +299,27 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
     # ---- predicting -------------------------------------------------------------------------------------------
 
-    def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """The probability of each of `classes_`, one row per sequence of the table."""
-        frame, sequences = self.preparation.to_predict(as_table(X))
+    def predict_proba(self, X: Any, *, absent: bool = False) -> NDArray[np.float64]:
+        """The probability of each of `classes_`, one row per sequence of the table.
+
+        With `absent`, here and below, fields whose columns are missing count as absent; otherwise that is an error.
+        """
+        frame, sequences = self.preparation.to_predict(as_table(X), absent=absent)
         return self.fitted.probabilities(self.preparation.slots(frame, sequences))
 
-    def predict(self, X: Any) -> NDArray[Any]:
+    def predict(self, X: Any, *, absent: bool = False) -> NDArray[Any]:
         """The class of each sequence of the table: one per sequence, not one per row."""
-        p_SQ = self.predict_proba(X)
+        p_SQ = self.predict_proba(X, absent=absent)
         return np.asarray(self.classes_)[self.fitted.decide(p_SQ)]
 
-    def predict_table(self, X: Any) -> Any:
+    def predict_table(self, X: Any, *, absent: bool = False) -> Any:
         """One row per sequence: its identifier, its number of records, the class, and the probability of each class.
 
         The identifier keeps its column name and type. The result is a pandas frame when a pandas frame was given, and
         a polars frame otherwise.
         """
         preparation = self.preparation
-        frame, sequences = preparation.to_predict(as_table(X))
+        frame, sequences = preparation.to_predict(as_table(X), absent=absent)
         p_SQ = self.fitted.probabilities(preparation.slots(frame, sequences))
         entity = preparation.schema.entity if not preparation.config.window else None
         noun = preparation.sequence_noun
@@ -332,9 +336,9 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         table = pl.DataFrame({noun: identifiers, **columns})
         return table.to_pandas() if _is_pandas(X) else table
 
-    def evaluate(self, X: Any, *, resamples: int = 1_000) -> Evaluation:
+    def evaluate(self, X: Any, *, resamples: int = 1_000, absent: bool = False) -> Evaluation:
         """Every figure on the labelled sequences of a table, with bootstrap intervals."""
-        frame, sequences, unlabelled = self.preparation.to_evaluate(as_table(X), self.fitted.classes)
+        frame, sequences, unlabelled = self.preparation.to_evaluate(as_table(X), self.fitted.classes, absent=absent)
         labels_S = class_numbers_of(sequences, self.fitted.classes)
         figures = self.fitted.evaluate(self.preparation.slots(frame, sequences), labels_S, resamples=resamples)
         return replace(figures, unlabelled=unlabelled)
@@ -346,7 +350,9 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
     # ---- explaining -------------------------------------------------------------------------------------------
 
-    def explain(self, X: Any, *, entities: Sequence[str] | None = None, **choice: Any) -> list[Rationale]:
+    def explain(
+        self, X: Any, *, entities: Sequence[str] | None = None, absent: bool = False, **choice: Any
+    ) -> list[Rationale]:
         """The features behind each prediction of a table: with only these, the model gives the same answer.
 
         Each rationale is the smallest one that passes this check. With `keep`, a share of all slots (`of="present"`:
@@ -354,7 +360,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         that was enough. `entities` explains only some sequences.
         """
         checked = Choice.checked(choice)
-        frame, sequences = self.preparation.to_predict(as_table(X))
+        frame, sequences = self.preparation.to_predict(as_table(X), absent=absent)
         if entities is not None:
             sequences = named_sequences(sequences, entities, self.preparation.sequence_noun)
         return explain(self.fitted, self.preparation, frame, sequences, checked)

@@ -17,6 +17,7 @@ from tefm.base.errors import InputError
 from tefm.codes.coder import SlotCoder, class_numbers
 from tefm.codes.tokenizer import RecordTokenizer
 from tefm.pipeline import Part, TaskData
+from tefm.records.columns import completed
 from tefm.records.grouping import by_entity, by_window
 from tefm.records.layout import Slots
 from tefm.records.phrases import phrases_of
@@ -50,17 +51,34 @@ class Preparation:
         """The sequences of a table; `whole` leaves out a last window that is too short."""
         return sequences_of(frame, self.schema, self.config, labelled=labelled, whole=whole, file=file)
 
-    def to_predict(self, table: Any) -> tuple[pl.DataFrame, Sequences]:
+    def readable(self, table: Any, *, labelled: bool = False, absent: bool = False) -> Table:
+        """The open table; an error lists all columns that it lacks, the label among them where it is needed.
+
+        With `absent`, missing columns of fields and texts count as absent; the entity and the time are always needed.
+        """
+        schema, vectoriser = self.schema, self.vectoriser
+        roles = (None if self.config.window else schema.entity, schema.time, schema.label if labelled else None)
+        return completed(
+            open_table(table),
+            schema if vectoriser is None else vectoriser.table_schema,
+            roles=[name for name in roles if name is not None],
+            texts=() if vectoriser is None else schema.text,
+            absent=absent,
+        )
+
+    def to_predict(self, table: Any, *, absent: bool = False) -> tuple[pl.DataFrame, Sequences]:
         """A table and its sequences; labels are neither needed nor read."""
-        opened = open_table(table)
+        opened = self.readable(table, absent=absent)
         frame = opened.frame()
         if not frame.height:
             raise InputError("the table has no rows", file=opened.name, remedy="give a table with records")
         return frame, self.sequences(frame, labelled=False, whole=False, file=opened.name)
 
-    def to_evaluate(self, table: Any, classes: Sequence[str]) -> tuple[pl.DataFrame, Sequences, int]:
+    def to_evaluate(
+        self, table: Any, classes: Sequence[str], *, absent: bool = False
+    ) -> tuple[pl.DataFrame, Sequences, int]:
         """A table, its labelled sequences, and how many have no label; a class that `classes` lacks is refused."""
-        opened = open_table(table)
+        opened = self.readable(table, labelled=True, absent=absent)
         frame = opened.frame()
         everything = self.sequences(frame, file=opened.name)
         sequences = everything.select(chosen(everything, self.config, test=True))
@@ -169,6 +187,8 @@ def prepare(
 
     `vectoriser` is one that was learned before; without it, one is learned from the training table.
     """
+    if vectoriser is not None and config.inputs == "codes":
+        refuse_label_in_codes(vectoriser.table_schema, schema, file=training.name)
     frame, other = training.frame(), validation.frame()
     everything = sequences_of(frame, schema, config, file=training.name)
     held_out = sequences_of(other, schema, config, file=validation.name)
@@ -194,6 +214,19 @@ def prepare(
         layout=None if vectoriser is None else vectoriser.layout,
         phrases=None if vectoriser is None else phrases_of(vectoriser),
     )
+
+
+def refuse_label_in_codes(tokenized: Schema, schema: Schema, *, file: str | None = None) -> None:
+    """Refuse codes that hold the label: they would give the answer away."""
+    field = None if schema.label is None else tokenized.field_reading(schema.label)
+    if field is not None:
+        raise InputError(
+            f"the tokenizer encodes the label as its field {field.name!r}: the codes would give the answer away",
+            file=file,
+            column=schema.label,
+            remedy="fit a tokenizer without this field (its schema needs `label:` or `ignore:` for the column), "
+            "or leave `tokenizer` out",
+        )
 
 
 def _part(

@@ -24,7 +24,17 @@ from tefm.codes.doctor import findings, use_of_distinct
 from tefm.codes.fidelity import codebook_use, collisions, measure
 from tefm.codes.hierarchy import hierarchy
 from tefm.explain import explainer_of
-from tefm.fit import COUNTED, FEW, compare_with_tabular, count_tokens, rare, repeated, split_parts, used_sequences
+from tefm.fit import (
+    COUNTED,
+    FEW,
+    compare_with_tabular,
+    count_tokens,
+    open_questions,
+    rare,
+    repeated,
+    split_parts,
+    used_sequences,
+)
 from tefm.prepare import class_numbers_of
 from tefm.rationale.card import quoted
 from tefm.rationale.faithfulness import faithfulness
@@ -172,7 +182,8 @@ def _test_part(model: TEFM, task: Task) -> _Part:
     parts, split_remarks = split_parts(config, sequences, task.split)
     used, part_of_used = used_sequences(config, sequences, parts)
     baselines = compare_with_tabular(model, frame, used, part_of_used)
-    remarks = (*split_remarks, *repeated(frame, preparation.schema, used, part_of_used))
+    schema = preparation.schema
+    remarks = [*split_remarks, *open_questions(frame, schema, config), *repeated(frame, schema, used, part_of_used)]
     records = open_table(frame[np.sort(sequences.select(parts == "test").rows)], name=opened.name)
     test, labelled, _ = preparation.to_evaluate(records, model.fitted.classes)
     about = "the test part of the task, not used in training"

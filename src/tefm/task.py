@@ -243,8 +243,7 @@ class Task(Settings):
         else:
             schema = Schema.from_yaml(yaml.safe_dump(self.given_schema))
         roles = {name: value for name in ("entity", "time", "label") if (value := getattr(self, name)) is not None}
-        # validated again, so that a role that is also a field is refused: a label among the fields would leak
-        return Schema.from_yaml(schema.model_copy(update=roles).to_yaml()) if roles else schema
+        return schema.with_roles(**roles)
 
 
 @dataclass(frozen=True)

@@ -134,6 +134,79 @@ def test_few_rows_are_no_identifier() -> None:
     assert [field.kind for field in schema.fields] == ["category", "category"]
 
 
+# ---- identifiers and titles in long tables ---------------------------------------------------------------------------
+
+LONG = 4_000
+
+
+def long_guess(column: Any, name: str) -> Guess:
+    table = pl.DataFrame({name: column, "other": ["u", "v"] * (LONG // 2)})
+    return schema_of(open_table(table))[1][0]
+
+
+def drawn(values: int, seed: int = 0) -> np.ndarray:
+    """One of so many whole numbers in each row, at random."""
+    return 10 + np.random.default_rng(seed).integers(0, values, LONG)
+
+
+IDENTIFIERS = ("Clothing ID", "item_id", "productId", "order number", "order.no", "store-nbr", "KEY")
+MEASUREMENTS = ("age", "bytes", "count", "number_outpatient", "paid", "grid", "Valid", "casino")
+
+
+@pytest.mark.parametrize("name", IDENTIFIERS)
+def test_an_identifier_with_many_rows_per_value_is_a_category(name: str) -> None:
+    inferred = long_guess(drawn(390), name)
+    assert inferred.field == Field(name=name, kind="category")
+    assert "an identifier, by its name: its 40 most frequent values" in inferred.why and "as a number" in inferred.why
+
+
+@pytest.mark.parametrize("name", ["Clothing ID", "uuid", "number"])
+def test_an_identifier_with_few_rows_per_value_is_left_out(name: str) -> None:
+    for values in (2_000, 10**9):
+        inferred = long_guess(drawn(values), name)
+        assert (inferred.kind, inferred.field) == ("ignore", None)
+        assert "identifier" in inferred.why and "move it from `ignore` to `fields`" in inferred.why
+
+
+@pytest.mark.parametrize("name", MEASUREMENTS)
+@pytest.mark.parametrize("values", [390, 2_000, 10**9])
+def test_measurements_stay_numbers(name: str, values: int) -> None:
+    """Also those that are different in every row."""
+    assert long_guess(drawn(values), name).field == Field(name=name, kind="number")
+    assert long_guess(drawn(2_000), "Dst Port").kind == "number"
+
+
+@pytest.mark.parametrize("order", ["up", "down", "shuffled", "in steps", "as text"])
+def test_a_row_counter_is_left_out(order: str) -> None:
+    column = np.arange(LONG) + 7
+    if order == "down":
+        column = column[::-1]
+    elif order == "shuffled":
+        column = np.random.default_rng(0).permutation(column)
+    elif order == "in steps":
+        column = np.cumsum(np.random.default_rng(0).integers(1, 1_000, LONG))
+    inferred = long_guess(column.astype(str) if order == "as text" else column, "Unnamed: 0")
+    assert (inferred.kind, inferred.field) == ("ignore", None)
+    assert "counts the rows" in inferred.why and "as a number" in inferred.why
+
+
+def test_a_measurement_that_grows_with_gaps_or_ties_is_no_counter() -> None:
+    column = np.arange(LONG)
+    assert long_guess([None, *column[1:].tolist()], "x").kind == "number"  # a row without it
+    assert long_guess(column // 2, "x").kind == "number"  # two rows share each
+    assert long_guess(column / 7, "x").kind == "number"  # fractions
+
+
+def test_titles_with_thousands_of_values_are_left_out() -> None:
+    titles = [f"very nice dress {number % 1_500}" for number in range(LONG)]
+    inferred = long_guess(titles, "Title")
+    assert (inferred.kind, inferred.field) == ("ignore", None)
+    assert "1,500 different values in 4,000 rows: titles" in inferred.why and "`text:`" in inferred.why
+    keys = long_guess([f"10.0.0.1-{number}" for number in drawn(4_000)], "Flow")
+    assert keys.kind == "ignore" and "an identifier" in keys.why and "`text:`" not in keys.why
+    assert long_guess([f"vendor {number % 900}" for number in range(LONG)], "vendor").kind == "category"
+
+
 # ---- sets over several columns --------------------------------------------------------------------------------------
 
 

@@ -177,6 +177,14 @@ MISTAKES = {
         ["column 'y' is claimed twice", "field 'a'", "field 'b'"],
     ),
     "a field that is the label": ("label: died\nfields: {died: flag}", ["column 'died' is claimed twice", "label"]),
+    "a set whose key is the label": (
+        "label: died\nfields: {labs: {kind: set, side: {table: t.csv, key: died, value: v}}}",
+        ["field 'labs'", "label column 'died'"],
+    ),
+    "a set with the name of the label": (
+        "label: died\nfields: {died: {kind: set, columns: [a, b]}}",
+        ["field 'died'", "label column 'died'"],
+    ),
     "a field that is ignored": ("ignore: [dod]\nfields: {dod: flag}", ["column 'dod' is claimed twice", "ignore"]),
     "two roles": ("entity: id\ntime: id\nfields: {age: number}", ["column 'id' is claimed twice", "entity", "time"]),
     "a role of two columns": ("entity: [a, b]\nfields: {age: number}", ["entity", "string"]),

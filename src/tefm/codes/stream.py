@@ -27,19 +27,23 @@ def code_columns(levels: int) -> list[str]:
 
 
 def encode_to_parquet(
-    tokenizer: RecordTokenizer, source: str | Path, out: str | Path, *, query: str | None = None
+    tokenizer: RecordTokenizer, source: str | Path, out: str | Path, *, query: str | None = None, absent: bool = False
 ) -> int:
-    """Write the codes of a table, with its entity, time and label columns; returns the number of records."""
+    """Write the codes of a table, with its entity, time and label columns; returns the number of records.
+
+    With `absent`, fields whose columns are missing are absent.
+    """
     source, out = Path(source), Path(out)
     if not source.is_dir():
-        return _encode_file(tokenizer, open_table(source, query=query), out)
+        return _encode_file(tokenizer, open_table(source, query=query), out, absent)
     if out.is_file():
         raise InputError("the codes of a folder need a folder, not a file", file=out, remedy="give a new folder")
     if out.resolve() == source.resolve():
         raise InputError("the codes cannot replace the table", file=out, remedy="give another folder")
     open_table(source)  # checks that the files belong together
     return sum(
-        _encode_file(tokenizer, open_table(path), out / path.relative_to(source)) for path in parquet_files(source)
+        _encode_file(tokenizer, open_table(path), out / path.relative_to(source), absent)
+        for path in parquet_files(source)
     )
 
 
@@ -49,10 +53,11 @@ def read_codes(source: str | Path, levels: int) -> Codes:
     return table.frame(code_columns(levels)).to_numpy().astype(np.int64).astype(np.uint16)
 
 
-def _encode_file(tokenizer: RecordTokenizer, table: Table, out: Path) -> int:
+def _encode_file(tokenizer: RecordTokenizer, table: Table, out: Path, absent: bool) -> int:
     if out.is_dir():
         remedy = f"try {out / 'codes.parquet'}"
         raise InputError("the codes of a file need a file, not a folder", file=out, remedy=remedy)
+    table = tokenizer.vectoriser.readable(table, absent=absent)
     schema, names = tokenizer.schema, code_columns(tokenizer.config.levels)
     roles = [name for name in (schema.entity, schema.time, schema.label) if name is not None and name in table.columns]
     written = 0

@@ -30,6 +30,7 @@ from tefm.records.vectorise import Vectoriser
 from tefm.records.words import text_of
 
 KIND = "tefm record tokenizer"
+VECTORISER = "vectoriser.json"
 
 
 class RecordTokenizer:
@@ -131,9 +132,10 @@ class RecordTokenizer:
 
     # ---- forward and backward ---------------------------------------------------------------------------------
 
-    def encode(self, source: Any) -> Codes:
-        """The codes of every record of a table."""
-        parts = [codes_NK for codes_NK, _ in self.batches(source)]
+    def encode(self, source: Any, *, absent: bool = False) -> Codes:
+        """The codes of every record of a table; with `absent`, fields whose columns are missing are absent."""
+        table = self.vectoriser.readable(source, absent=absent)
+        parts = [codes_NK for codes_NK, _ in self.batches(table)]
         return np.concatenate(parts) if parts else np.zeros((0, self.config.levels), dtype=np.uint16)
 
     def batches(self, source: Any, extra: Sequence[str] = ()) -> Iterator[tuple[Codes, pl.DataFrame]]:
@@ -156,7 +158,7 @@ class RecordTokenizer:
         """Write the tokenizer as one folder: config, vectoriser, weights, and a manifest that seals them."""
         with replacing_folder(folder, ours=self.is_saved) as temporary:
             save_coder(self.coder, temporary)
-            write_json(temporary / "vectoriser.json", self.vectoriser.model_dump(mode="json"))
+            write_json(temporary / VECTORISER, self.vectoriser.model_dump(mode="json"))
             write_manifest(temporary, KIND, version=__version__, identity=self.coder.identity)
         return Path(folder)
 
@@ -171,12 +173,7 @@ class RecordTokenizer:
         folder = Path(folder)
         read_manifest(folder, KIND)
         coder = load_coder(folder, device=device)
-        try:
-            vectoriser = Vectoriser.model_validate_json((folder / "vectoriser.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise ArtefactError(
-                f"the vectoriser of this tokenizer cannot be read: {error}", file=folder, remedy="save it again"
-            ) from error
+        vectoriser = load_vectoriser(folder)
         if vectoriser.layout != coder.layout:
             raise ArtefactError(
                 "the vectoriser and the codes of this tokenizer do not belong together",
@@ -184,6 +181,16 @@ class RecordTokenizer:
                 remedy="copy the whole folder, or save it again",
             )
         return cls.of(vectoriser, coder)
+
+
+def load_vectoriser(folder: Path) -> Vectoriser:
+    """How the tables of a saved tokenizer become slots, without its weights."""
+    try:
+        return Vectoriser.model_validate_json((folder / VECTORISER).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ArtefactError(
+            f"the vectoriser of this tokenizer cannot be read: {error}", file=folder, remedy="save it again"
+        ) from error
 
 
 def _training_rows(

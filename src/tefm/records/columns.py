@@ -9,7 +9,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from tefm.base.errors import InputError
+from tefm.base.errors import InputError, listed
+from tefm.base.progress import log
 from tefm.records.readers.table import Table, open_table
 from tefm.records.schema import Field, Schema, Side
 from tefm.records.words import Words, concatenated, numbers_of, split_strings, text_of, word_ids, words_of
@@ -76,23 +77,58 @@ def _read_from(f: Field, columns: Container[str]) -> tuple[str, ...]:
     return (f.name,) if own else f.source
 
 
+def _field_columns(table: Table, schema: Schema) -> list[str]:
+    """The columns that the fields are read from, in the table or not."""
+    present = frozenset(table.columns)
+    return list(dict.fromkeys(name for f in schema.fields for name in _read_from(f, present)))
+
+
 def needed_columns(table: Table, schema: Schema) -> tuple[str, ...]:
     """The columns to read; if some are missing, an error that shows the difference."""
-    present = frozenset(table.columns)
-    needed = list(dict.fromkeys(name for f in schema.fields for name in _read_from(f, present)))
-    missing = [name for name in needed if name not in present]
+    needed = _field_columns(table, schema)
+    missing = [name for name in needed if name not in table.columns]
     if missing:
-        in_schema = {*needed, schema.entity, schema.time, schema.label, *schema.text, *schema.ignore}
-        extra = [name for name in table.columns if name not in in_schema]
-        lines = [f"  − {name}  (in the schema, not in the table)" for name in missing[:20]]
-        lines += [f"  + {name}  (in the table, not in the schema)" for name in extra[:20]]
-        raise InputError(
-            f"{len(missing)} of {len(needed)} columns are missing\n" + "\n".join(lines),
-            file=table.name,
-            column=missing[0],
-            remedy="rename the columns, or edit the schema (`tefm inspect TABLE` writes one)",
+        raise _missing(
+            table, schema, needed, missing, "rename the columns, or edit the schema (`tefm inspect TABLE` writes one)"
         )
     return tuple(needed)
+
+
+def completed(
+    table: Table, schema: Schema, *, roles: Sequence[str] = (), texts: Sequence[str] = (), absent: bool = False
+) -> Table:
+    """The table, if it has the columns of the fields, of the roles and of the texts; the error lists all missing ones.
+
+    With `absent`, missing columns of fields and texts are added with nothing but absent values. A role, such as the
+    entity, is needed in any case, and so is at least one column of a field.
+    """
+    fields = _field_columns(table, schema)
+    needed = list(dict.fromkeys([*roles, *fields, *texts]))
+    missing = [name for name in needed if name not in table.columns]
+    if not missing:
+        return table
+    if not absent or set(missing) & set(roles) or set(missing) >= set(fields):
+        remedy = "rename the columns; fields may be missing with `--absent` (in Python `absent=True`)"
+        if roles:
+            remedy += f", but not {listed(roles)}"
+        raise _missing(table, schema, needed, missing, remedy)
+    log.warning(
+        f"{len(missing)} of {len(needed)} columns are not in {table.name} and count as absent: {listed(missing)}"
+    )
+    return table.with_absent(missing)
+
+
+def _missing(table: Table, schema: Schema, needed: Sequence[str], missing: Sequence[str], remedy: str) -> InputError:
+    in_schema = {*needed, schema.entity, schema.time, schema.label, *schema.text, *schema.ignore}
+    extra = [name for name in table.columns if name not in in_schema]
+    lines = [f"  − {name}  (in the schema, not in the table)" for name in missing]
+    lines += [f"  + {name}  (in the table, not in the schema)" for name in extra[:20]]
+    return InputError(
+        f"{len(missing)} of {len(needed)} columns are missing\n" + "\n".join(lines),
+        file=table.name,
+        column=missing[0],
+        remedy=remedy,
+    )
 
 
 def columns_of(table: Table, schema: Schema, extra: Sequence[str] = (), rows: int = BATCH_ROWS) -> Iterator[Columns]:

@@ -17,7 +17,7 @@ import polars as pl
 from tefm.base.errors import InputError, SchemaError, did_you_mean
 from tefm.records.readers.table import Table, open_table
 from tefm.records.schema import FALSE_WORDS, MISSING_WORDS, TRUE_WORDS, Field, Schema
-from tefm.records.words import as_numbers, text_of
+from tefm.records.words import as_numbers, is_open_ended, text_of
 
 #: Rows sampled, and the first rows they are drawn from: a file sorted by time starts with outdated conventions.
 SAMPLE = 20_000
@@ -40,6 +40,15 @@ MOST_RARE_WORDS = 20
 REPEATED_SHARE = 0.15
 #: Integers in a column with such a name are codes, not quantities.
 CODE_NAME = re.compile(r"(^|[_\s])(id|code|type|class|category|icd\d*|zip|port)$", re.IGNORECASE)
+#: Integers in a column with such a name, and with more than MOST_CODES different values, identify something.
+IDENTIFIER_NAME = re.compile(r"(?:^|[_\s.:-])(?i:id|ids|uuid|guid|key|nbr|no|number|identifier)$|(?<=[a-z])I[dD]$")
+MOST_CODES = 300
+#: An identifier with at least ten rows per value, such as an item, is a category of its most frequent values.
+ITEM_SHARE = 0.1
+#: So many rows are needed to tell a counter from a measurement that happens to be different in each row.
+COUNTED_ROWS = 200
+#: Text with more different values than this, in more than this share of its rows, is titles or an identifier.
+MOST_TITLES, TITLE_SHARE = 1_000, 0.3
 ENTITY_NAME = re.compile(
     r"^(patient|subject|customer|user|account|client|member|person|host)([_\s]?(id|nbr|no|number|key))?$", re.IGNORECASE
 )
@@ -47,6 +56,9 @@ LABEL_NAME = re.compile(r"^(label|labels|target|class|outcome|y)$", re.IGNORECAS
 NUMBERED = re.compile(r"^(.*?)[_\s]?(\d+)$")
 DELIMITERS = (";", "|")
 DATE = re.compile(r"^(\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2})?|\d{1,2}[./-]\d{1,2}[./-]\d{4}(\s|$))")
+#: How to overrule a guess.
+AS_CATEGORY = "to use it, move it from `ignore` to `fields` as a category"
+AS_NUMBER = "if it is a quantity, write it under `fields` as a number"
 #: What people write in an empty cell.
 DASHES = frozenset(("-", "--", "–", "—"))
 
@@ -161,13 +173,14 @@ def _odd_words(series: pl.Series, guess: Guess) -> pl.Series:
     if numbers.null_count() == series.null_count():
         return series.clear()
     words = text_of(series.filter(numbers.is_null()).unique(maintain_order=True), missing).drop_nulls()
-    return words.filter(as_numbers(words).is_null())
+    return words.filter(as_numbers(words).is_null() | is_open_ended(words))
 
 
 def _corrected(guess: Guess, sampled: pl.Series, odd: pl.Series) -> Guess:
     """The guess for a column when the words outside the sample are included."""
-    if guess.kind == "number" and len(odd) <= MOST_RARE_WORDS:
-        return _with_absent(guess, tuple(odd.sort()))
+    is_open = is_open_ended(odd)
+    if guess.kind == "number" and (~is_open).sum() <= MOST_RARE_WORDS:
+        return _with_absent(_with_open_ended(guess, odd.filter(is_open)), tuple(odd.filter(~is_open).sort()))
     new = _guess(pl.concat([text_of(sampled, ()), odd]))
     return replace(new, missing=guess.missing, why=f"{new.why}; {odd[0]!r} is in a row outside the sample")
 
@@ -213,8 +226,10 @@ def _guess(series: pl.Series, missing: Sequence[str] = MISSING_WORDS) -> Guess:
     if lower & {*TRUE_WORDS} and lower <= {*TRUE_WORDS, *FALSE_WORDS}:
         return _field(words, Field(name=name, kind="flag"), "yes or no", distinct)
     numbers = as_numbers(present)
-    if numbers.null_count() <= (1 - NUMERIC_SHARE) * len(numbers):
-        return _number(words, present, numbers, distinct)
+    open_ended = counts["word"].filter(is_open_ended(counts["word"]))
+    mostly_open = len(open_ended) and 2 * len(open_ended) >= as_numbers(counts["word"]).count()  # >200, >300, normal
+    if not mostly_open and numbers.null_count() <= (1 - NUMERIC_SHARE) * len(numbers):
+        return _with_open_ended(_number(words, present, numbers, distinct), open_ended)
     return _text(words, present, distinct)
 
 
@@ -230,15 +245,43 @@ def _list(series: pl.Series) -> Guess:
 def _number(words: pl.Series, present: pl.Series, numbers: pl.Series, distinct: int) -> Guess:
     name = words.name
     values = numbers.drop_nulls()
-    if CODE_NAME.search(name) and bool((values.is_finite() & (values == values.round())).all()):
-        if len(values) > FEW and distinct > IDENTIFIER_SHARE * len(values):
-            return _ignored(words, "a different number in nearly every row: an identifier", distinct)
-        if distinct <= 300:
+    is_identifier = IDENTIFIER_NAME.search(name) is not None
+    if bool((values.is_finite() & (values == values.round())).all()):
+        if (
+            (is_identifier or CODE_NAME.search(name))
+            and len(values) > FEW
+            and distinct > IDENTIFIER_SHARE * len(values)
+        ):
+            return _ignored(words, f"a different number in nearly every row: an identifier; {AS_CATEGORY}", distinct)
+        if CODE_NAME.search(name) and distinct <= MOST_CODES:
             return _field(words, Field(name=name, kind="category"), "integers that look like codes", distinct)
+        if is_identifier and distinct > MOST_CODES:
+            return _item(words, len(values), distinct)
+        if _is_counter(values, distinct, len(words)):
+            return _ignored(words, f"counts the rows, or numbers them in order; {AS_NUMBER}", distinct)
     odd = tuple(sorted(set(present.filter(numbers.is_null())))) if numbers.null_count() else ()
     if len(odd) > MOST_WORDS:  # codes such as ICD: 250.01, 428, V45, E878
         return _text(words, present, distinct)
     return _with_absent(_field(words, Field(name=name, kind="number"), "numbers", distinct), odd)
+
+
+def _item(words: pl.Series, rows: int, distinct: int) -> Guess:
+    """An identifier: the most frequent values where each has many rows, nothing otherwise."""
+    if distinct > ITEM_SHARE * rows:
+        why = f"an identifier, by its name, with {distinct:,} values in {rows:,} rows; {AS_CATEGORY}"
+        return _ignored(words, why, distinct)
+    field = Field(name=words.name, kind="category")
+    why = f"an identifier, by its name: its {field.limit} most frequent values (`top:`); {AS_NUMBER}"
+    return _field(words, field, why, distinct)
+
+
+def _is_counter(values: pl.Series, distinct: int, rows: int) -> bool:
+    """Whether whole numbers count the rows: different in each, and either in order or without large gaps."""
+    if rows < COUNTED_ROWS or len(values) < rows or distinct < rows:
+        return False
+    steps, numbers = values.diff().drop_nulls(), values.to_numpy()
+    in_order = (steps > 0).all() or (steps < 0).all()
+    return bool(in_order) or bool(np.ptp(numbers) < 2 * rows)
 
 
 def _text(words: pl.Series, present: pl.Series, distinct: int) -> Guess:
@@ -256,7 +299,12 @@ def _text(words: pl.Series, present: pl.Series, distinct: int) -> Guess:
     if distinct > 0.5 * len(present) and float(np.median(lengths)) > 6:
         return _ignored(words, "free text: list it under `text:` to pass it to the prompt", distinct)
     if len(present) > FEW and distinct > IDENTIFIER_SHARE * len(present):
-        return _ignored(words, "a different value in nearly every row: an identifier", distinct)
+        return _ignored(words, f"a different value in nearly every row: an identifier; {AS_CATEGORY}", distinct)
+    if distinct > MOST_TITLES and distinct > TITLE_SHARE * len(present):
+        is_text = float(np.median(lengths)) > 1
+        what = "titles, which `text:` passes to the prompt" if is_text else "an identifier"
+        why = f"{distinct:,} different values in {len(present):,} rows: {what}; {AS_CATEGORY}"
+        return _ignored(words, why, distinct)
     return _field(words, Field(name=name, kind="category"), "words", distinct)
 
 
@@ -270,6 +318,22 @@ def _with_absent(guess: Guess, odd: tuple[str, ...]) -> Guess:
         return guess
     field = guess.field.model_copy(update={"absent": (*guess.field.absent, *odd)})
     return replace(guess, field=field, why=f"{guess.why}; counted as absent: {', '.join(map(repr, odd[:3]))}")
+
+
+def _with_open_ended(guess: Guess, words: pl.Series) -> Guess:
+    """The same guess, with how open-ended values are read."""
+    if guess.kind != "number" or not len(words) or "open-ended" in guess.why:
+        return guess
+    read = [f"{word!r} {_as_read(word)}" for word in words.sort().head(3)]
+    return replace(guess, why=f"{guess.why}; open-ended: {', '.join(read)}")
+
+
+def _as_read(word: str) -> str:
+    """How an open-ended value is read: as in `as_numbers`."""
+    number = word.strip("<>=≤≥+ ")
+    if word.startswith((">", "<")) and "=" not in word:
+        return f"is just {'above' if word.startswith('>') else 'below'} {number}"
+    return f"is {number}"
 
 
 def _ignored(column: pl.Series, why: str, distinct: int) -> Guess:

@@ -8,6 +8,7 @@ Shapes: N records, W slots of this field.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
@@ -22,6 +23,8 @@ from tefm.records.words import Words, distinct_pairs
 
 #: What a rare or unseen value decodes to; vectorised again, it is "other".
 OTHER = "‹other›"
+#: A float that needs so many digits more than its neighbour was not written by a person: 89.00000000000001.
+EXTRA_DIGITS = 8
 
 
 class _Mapper(BaseModel):
@@ -80,9 +83,9 @@ class NumberMapper(_Mapper):
         """The range of a bucket in words."""
         low, high = _short(self.low[value - 1]), _short(self.high[value - 1])
         if len(self.middle) > 1 and value == 1 and low != high:
-            text = f"≤ {high}"
+            text = high if high.startswith("<") else f"≤ {high}"
         elif len(self.middle) > 1 and value == len(self.middle) and low != high:
-            text = f"≥ {low}"
+            text = low if low.startswith(">") else f"≥ {low}"
         else:
             text = low if low == high else f"{low}–{high}"
         return f"{text} {self.unit}" if self.unit else text
@@ -218,4 +221,9 @@ def most_frequent(counts: Counter[str], limit: int) -> tuple[str, ...]:
 
 
 def _short(value: float) -> str:
+    """Four digits of a number; the float next to a round number stands for an open-ended one, such as > 89."""
+    for sign, towards in (("> ", -math.inf), ("< ", math.inf)):
+        bound = math.nextafter(value, towards)
+        if not bound or len(repr(value)) - len(repr(bound)) >= EXTRA_DIGITS:
+            return sign + _short(bound)
     return str(int(value)) if float(value).is_integer() and abs(value) < 1e15 else f"{value:.4g}"

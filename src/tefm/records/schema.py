@@ -164,6 +164,11 @@ class Schema(BaseModel):
                     f"column {column!r} is claimed twice: as {use_of[column]} and as {use} → keep one of them"
                 )
             use_of[column] = use
+        if self.label is not None and (leaking := self.field_reading(self.label)) is not None:
+            raise ValueError(
+                f"field {leaking.name!r} would be read from the label column {self.label!r}"
+                " → rename the field, or leave it out"
+            )
         names: set[str] = set()
         for field in self.fields:
             if field.name in names:
@@ -188,6 +193,14 @@ class Schema(BaseModel):
         raise SchemaError(
             "no such field", column=name, remedy=did_you_mean(name, [field.name for field in self.fields])
         )
+
+    def field_reading(self, column: str) -> Field | None:
+        """The field that is read from a column, or would be if the table lacks the field's own columns."""
+        return next((field for field in self.fields if column in (field.name, *field.source)), None)
+
+    def with_roles(self, **roles: str) -> Schema:
+        """The same schema with other columns as `entity`, `time` or `label`; a role that is also a field is refused."""
+        return _parse(Schema, {**dict(self), **roles})
 
     def with_buckets(self, buckets: int) -> Schema:
         """The same schema with this many buckets for every number."""

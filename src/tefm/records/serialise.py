@@ -28,6 +28,7 @@ from tefm.records.flags import flags_of
 from tefm.records.readers.table import open_table
 from tefm.records.schema import Field, Schema
 from tefm.records.sequences import Sequences
+from tefm.records.words import OPEN_ENDED, is_open_ended
 
 Format = Literal["prose", "compact", "csv", "json", "toon"]
 FORMATS: tuple[Format, ...] = get_args(Format)
@@ -133,7 +134,7 @@ def _csv(title: str, field: Field, value: _Value) -> str:
 
 
 def _json(title: str, field: Field, value: _Value) -> str:
-    if field.kind == "number":
+    if field.kind == "number" and not re.match(OPEN_ENDED, str(value)):
         text = str(value)
     else:
         text = json.dumps(True if field.kind == "flag" else value, ensure_ascii=False, separators=(",", ":"))
@@ -183,17 +184,21 @@ def _cells(
     ids: NDArray[Any]
     values: list[str | None]
     if field.kind == "number":
-        narrow = columns.frame[columns.sources[field.name][0]].dtype == pl.Float32
-        distinct, ids = np.unique(columns.numbers(field), return_inverse=True)
-        values = [_digits(value, narrow) for value in distinct.tolist()]
+        column = columns.frame[columns.sources[field.name][0]]
+        distinct, first, ids = np.unique(columns.numbers(field), return_index=True, return_inverse=True)
+        values = [_digits(value, column.dtype == pl.Float32) for value in distinct.tolist()]
+        if column.dtype == pl.String:  # open-ended numbers as they are written, such as > 89
+            written = column.gather(first).str.strip_chars()
+            for i in is_open_ended(written).arg_true():
+                values[i] = values[i] and written[i]
     else:
         ids, words = columns.word_ids(field)
         if field.kind == "flag":
             ids, values = flags_of(ids, words, field, columns.file), [None, "yes"]
         else:
             values = [None if word is None else names.get(word, word) for word in words]
-    written = [None if value is None else write(title, field, value) for value in values]
-    return [written[i] for i in ids.tolist()]
+    cells = [None if value is None else write(title, field, value) for value in values]
+    return [cells[i] for i in ids.tolist()]
 
 
 def _sets(columns: Columns, field: Field, names: dict[str, str], codes: bool) -> list[list[str]]:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 from tefm.base.errors import InputError
-from tefm.records.columns import BATCH_ROWS, Columns, columns_of, needed_columns, value_names
+from tefm.records.columns import BATCH_ROWS, Columns, columns_of, completed, needed_columns, value_names
 from tefm.records.flags import flags_of, refuse_neither
 from tefm.records.layout import Layout, Slots
 from tefm.records.mappers import (
@@ -155,11 +155,9 @@ class Vectoriser(BaseModel):
             start += width
         return pl.DataFrame(series)
 
-    def readable(self, source: Any) -> Table:
-        """The open table; an error that shows the difference if it does not have the schema's columns."""
-        table = open_table(source)
-        needed_columns(table, self.table_schema)
-        return table
+    def readable(self, source: Any, *, absent: bool = False) -> Table:
+        """The open table; if it lacks columns of fields, an error that lists them, or with `absent` absent values."""
+        return completed(open_table(source), self.table_schema, absent=absent)
 
 
 def _in_threads(vectorise: Callable[[Columns], _Batch], batches: Iterable[Columns]) -> Iterator[_Batch]:

@@ -23,6 +23,9 @@ from tefm.records.schema import Field
 
 #: A number with commas between the thousands.
 THOUSANDS = r"^[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?$"
+_NUMBER = r"([+-]?(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)"
+#: An open-ended number, such as > 89, <0.01, ≥90 or 90+: the sign and the number, or the number before the plus.
+OPEN_ENDED = rf"^(?:([<>]=?|[≤≥])\s*{_NUMBER}|{_NUMBER}\s*\+)$"
 
 
 @dataclass(frozen=True)
@@ -106,9 +109,33 @@ def _as_word(value: object) -> str:
 def as_numbers(text: pl.Series) -> pl.Series:
     """Text as floats, null where it is not a number; 22,946.46 is one, 12,5 is not (a decimal comma, or two values).
 
-    >>> as_numbers(pl.Series(["7", "22,946.46", "12,5", "old"])).to_list()
-    [7.0, 22946.46, None, None]
+    An open-ended number keeps its place in the order: `> 89` is the next float above 89 and `<0.01` the next one below
+    0.01; `≥90`, `<=5` and `90+` are the number itself.
+
+    >>> as_numbers(pl.Series(["7", "22,946.46", "12,5", "old", "90+", "> 7"])).to_list()
+    [7.0, 22946.46, None, None, 90.0, 7.000000000000001]
     """
+    numbers = _plain_numbers(text)
+    unread = (numbers.is_null() & text.is_not_null()).arg_true()
+    if not len(unread):
+        return numbers
+    words = text.gather(unread)
+    sign = words.str.extract(OPEN_ENDED, 1).fill_null("").to_numpy()
+    digits = pl.coalesce(words.str.extract(OPEN_ENDED, group) for group in (2, 3))
+    bounds = _plain_numbers(pl.select(digits).to_series()).to_numpy()  # null becomes NaN
+    towards = np.select([sign == ">", sign == "<"], [np.inf, -np.inf], bounds)
+    with np.errstate(over="ignore"):  # above the largest float is infinity, which is absent
+        values = pl.Series(np.nextafter(bounds, towards), nan_to_null=True)
+    return numbers.scatter(unread, values)
+
+
+def is_open_ended(text: pl.Series) -> pl.Series:
+    """Whether each value is an open-ended number, such as > 89 or 90+."""
+    is_open = text.str.contains(OPEN_ENDED)
+    return is_open & as_numbers(text.set(~is_open, None)).is_not_null()
+
+
+def _plain_numbers(text: pl.Series) -> pl.Series:
     plain = pl.when(text.str.contains(THOUSANDS)).then(text.str.replace_all(",", "")).otherwise(text)
     return pl.select(plain).to_series().cast(pl.Float64, strict=False)
 
@@ -143,18 +170,22 @@ def _as_floats(series: pl.Series, field: Field, missing: frozenset[str], file: s
     text = series.cast(pl.String)
     values = text.cast(pl.Float64, strict=False)
     if values.null_count() > text.null_count():
-        values = as_numbers(text.str.strip_chars())
+        text = text.str.strip_chars()
+        text = text.set(
+            text.str.to_lowercase().is_in(["", *missing]), None
+        )  # also "> 89", where it is declared missing
+        values = as_numbers(text)
         failed = text.is_not_null() & values.is_null()
-        for word, count in text.filter(failed).alias("word").value_counts(sort=True).rows():
-            if word.strip() and word.strip().lower() not in missing:
-                raise InputError(
-                    f"field {field.name!r} is a number, but {count:,} of {len(series):,} values in this batch are not",
-                    file=file,
-                    column=series.name,
-                    value=word,
-                    remedy="if the word means missing, add it to the field's `absent:`; if the column contains names "
-                    "or codes, change its kind to `category`",
-                )
+        if failed.any():
+            word, count = text.filter(failed).alias("word").value_counts(sort=True).row(0)
+            raise InputError(
+                f"field {field.name!r} is a number, but {count:,} of {len(series):,} values in this batch are not",
+                file=file,
+                column=series.name,
+                value=word,
+                remedy="if the word means missing, add it to the field's `absent:`; if the column contains names "
+                "or codes, change its kind to `category`",
+            )
     return values.to_numpy()
 
 

@@ -87,6 +87,17 @@ class Table:
                 break
         return pl.concat(frames)
 
+    def with_absent(self, names: Sequence[str]) -> Table:
+        """The same table with further columns, in which every value is missing."""
+        absent = [pl.lit(None, pl.String).alias(name) for name in names]
+
+        def read(columns: list[str], rows: int) -> Iterator[pl.DataFrame]:
+            own = [name for name in columns if name not in names]
+            for frame in self.batches(own or self.columns[:1], rows):
+                yield frame.with_columns(absent)
+
+        return Table(Source(self.name, self._empty.with_columns(absent), read))
+
     def _batches(self, names: Sequence[str], rows: int) -> Iterator[pl.DataFrame]:
         for frame in self._source.read([self._original[name] for name in names], rows):
             for part in frame.iter_slices(rows):
