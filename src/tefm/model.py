@@ -95,6 +95,10 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     positive : str, optional
         Of two classes, the one that AUROC and the decision threshold are about; when left out, one with a typical
         name (yes, died, attack …), else the rarer one.
+    decision : {"auto", "accuracy", "f1", "balanced"} or dict
+        What predictions should be good at: accuracy, the F1 of the positive class (of more than two classes, macro F1),
+        the mean recall of the classes, or the lowest cost, `{"cost": {"died": 20, "survived": 1}}` (the cost of missing
+        each class). `auto`: the F1 where one of two classes has a share below 0.2, else accuracy.
     tune : dict, optional
         Settings of the fine-tuning (`TuneConfig`), like `{"steps": 400}`.
     masked_copies : int
@@ -148,6 +152,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         prompt: str | Mapping[str, Any] = "generic",
         style: Style = "compact",
         positive: str | None = None,
+        decision: str | Mapping[str, Any] = "auto",
         tune: Mapping[str, Any] | None = None,
         masked_copies: int = 1,
         inputs: Literal["codes", "text"] = "codes",
@@ -170,6 +175,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         self.prompt = prompt
         self.style = style
         self.positive = positive
+        self.decision = decision
         self.tune = tune
         self.masked_copies = masked_copies
         self.inputs = inputs
