@@ -173,7 +173,7 @@ def test_balance(balance: str, trained: bool, judged: bool, fitted: TEFM, monkey
 
 
 def rare_deaths(patients: int, seed: int = 0) -> pl.DataFrame:
-    """Stays of which about one patient in eight dies, called by words that do not say which class is the positive one."""
+    """Stays of which about one patient in eight dies; no class has a word that says it is positive."""
     frame, keep = stays(patients, seed), np.random.default_rng(seed).random(patients) < 0.2
     last = frame.group_by("patient", maintain_order=True).agg(pl.col("died").last())
     died = set(last.filter(pl.col("died") == "yes")["patient"])

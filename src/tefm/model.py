@@ -20,7 +20,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
 from tefm.base.errors import InputError, NotFittedError
-from tefm.base.progress import note
+from tefm.base.progress import log, note
 from tefm.bundle import Bundle, card_facts
 from tefm.bundle import load as load_bundle
 from tefm.bundle import save as save_bundle
@@ -39,11 +39,14 @@ from tefm.records.readers.table import Table, open_table
 from tefm.records.schema import Schema
 from tefm.records.splitting import split
 from tefm.records.words import text_of
+from tefm.scoring.decision import one_answer
 from tefm.scoring.evaluation import Evaluation
 from tefm.show.model_card import model_html
 from tefm.task import ModelConfig
 
 VALIDATION_SHARE = 0.1
+#: From so many sequences on, it is odd that all have the same prediction.
+MANY = 50
 #: The column that labels given apart from the table are put into, when the schema names none.
 LABEL = "label"
 
@@ -311,8 +314,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The class of each sequence of the table: one per sequence, not one per row."""
-        p_SQ = self.predict_proba(X)
-        return np.asarray(self.classes_)[self.fitted.decide(p_SQ)]
+        return np.asarray(self.classes_)[self._decided(self.predict_proba(X))]
 
     def predict_table(self, X: Any) -> Any:
         """One row per sequence: its identifier, its number of records, the class, and the probability of each class.
@@ -328,15 +330,24 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         identifiers = pl.Series(noun, np.arange(len(sequences)))
         if entity is not None:
             identifiers = frame[entity].gather(sequences.last).alias(noun)
+        predicted_S = np.asarray(self.fitted.classes, dtype=object)[self._decided(p_SQ)].astype(str)
         columns = {
             "records": sequences.lengths,
-            "predicted": pl.Series(np.asarray(self.fitted.classes, dtype=object)[self.fitted.decide(p_SQ)].astype(str)),
+            "predicted": pl.Series(predicted_S),
             **{f"p({name})": p_SQ[:, number] for number, name in enumerate(self.fitted.classes)},
         }
         for name in [name for name in columns if name == noun]:
             columns[f"{name}_"] = columns.pop(name)  # the identifier keeps its name
         table = pl.DataFrame({noun: identifiers, **columns})
         return table.to_pandas() if _is_pandas(X) else table
+
+    def _decided(self, p_SQ: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Class numbers, with a warning where all of many sequences have the same one."""
+        predicted_S = self.fitted.decide(p_SQ)
+        if len(predicted_S) >= MANY:
+            for warning in one_answer(predicted_S, self.fitted.classes, self.fitted.calibration.rule):
+                log.warning(warning)
+        return predicted_S
 
     def evaluate(self, X: Any, *, resamples: int = 1_000) -> Evaluation:
         """Every figure on the labelled sequences of a table, with bootstrap intervals."""

@@ -63,7 +63,7 @@ class Preparation:
         opened = open_table(table)
         frame = opened.frame()
         everything = self.sequences(frame, file=opened.name)
-        sequences = everything.select(chosen(everything, self.config, test=True))
+        sequences = everything.select(chosen(everything, self.config, evaluated=True))
         unknown = sorted({str(label) for label in np.asarray(sequences.labels) if label not in classes})
         if unknown:
             raise InputError(
@@ -140,10 +140,10 @@ def sequences_of(
     return by_entity(frame, schema, background=config.background, file=file)
 
 
-def chosen(sequences: Sequences, config: ModelConfig, *, test: bool = False) -> NDArray[np.int64]:
-    """Which sequences of a part are used: the labelled ones, balanced as the config says."""
+def chosen(sequences: Sequences, config: ModelConfig, *, evaluated: bool = False) -> NDArray[np.int64]:
+    """Which sequences of a part are used to train or to evaluate: the labelled ones, balanced as the config says."""
     labelled = np.flatnonzero(sequences.labelled)
-    if config.balance == "all" or (config.balance == "train" and not test):
+    if config.balance == "all" or (config.balance == "train" and not evaluated):
         return labelled[balance(sequences.select(labelled), seed=config.seed)]
     return labelled
 
@@ -179,7 +179,7 @@ def prepare(
     # probabilities are calibrated on the population, while early stopping uses sequences balanced like the training
     validated, stopping = (
         of_part[np.isin(np.asarray(held_out.labels)[of_part], classes)]  # others cannot be predicted
-        for of_part in (chosen(held_out, config, test=True), chosen(held_out, config))
+        for of_part in (chosen(held_out, config, evaluated=True), chosen(held_out, config))
     )
     validation_sequences = held_out.select(validated)
     # counted before balancing, where a tie would be decided by the order of the names

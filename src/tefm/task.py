@@ -22,6 +22,8 @@ from tefm.language.smollm2 import NAME as SMOLLM2
 from tefm.language.token_counts import TokenCount
 from tefm.rationale.config import RationaleConfig
 from tefm.records.schema import Schema, TextLoader
+from tefm.scoring.breakdown import Confusion
+from tefm.scoring.comparison import Verdict
 from tefm.scoring.decision import Decision
 from tefm.scoring.evaluation import Evaluation
 
@@ -297,6 +299,10 @@ class Outcome:
     remarks: tuple[str, ...] = ()
     #: how well codes and words were aligned, where they were
     alignment: Alignment | None = None
+    #: the model and the tabular model that did best on validation; None without a comparison
+    verdict: Verdict | None = None
+    #: what was predicted for the test sequences of each class
+    confusion: Confusion | None = None
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -306,4 +312,6 @@ class Outcome:
             "baselines": {name: figures["test_calibrated"] for name, figures in self.baselines.items()},
             "tokens": [vars(count) for count in self.tokens],
             "remarks": list(self.remarks),
+            "verdict": None if self.verdict is None else self.verdict.to_dict(),
+            "confusion": None if self.confusion is None else self.confusion.to_dict(),
         }

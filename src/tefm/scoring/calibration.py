@@ -113,7 +113,7 @@ class Calibration:
         return np.where(is_positive_N, self.positive, 1 - self.positive).astype(np.int64)
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        return {**asdict(self), "bias": list(self.bias), "weights": list(self.weights)}
 
     @classmethod
     def from_dict(cls, body: dict[str, Any]) -> Calibration:
