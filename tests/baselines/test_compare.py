@@ -105,7 +105,7 @@ def test_what_is_refused(explained: Explained) -> None:
     refused(InputError, replace(data, labels=other), "validation part", "0 classes of the train part")
 
 
-# ---- raw values, and a search on a sample ------------------------------------------------------------------------------
+# ---- raw values, and a search on a sample ----------------------------------------------------------------------------
 
 
 def test_raw_values_by_hand() -> None:

@@ -235,7 +235,7 @@ def scores_table(outcome: Outcome) -> RichTable:
 def confusion_table(confusion: Confusion) -> RichTable:
     """What was predicted for the test sequences of each class."""
     rows = [(name, *row) for name, row in zip(confusion.classes, confusion.counts, strict=True)]
-    return table("Predicted (columns) for each class (rows)", ("", *confusion.classes), rows)
+    return table("Confusion matrix", ("true \\ predicted", *confusion.classes), rows)
 
 
 def token_table(accounts: Sequence[TokenCount]) -> RichTable:
