@@ -8,17 +8,23 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from conftest import STAYS, quick, stays
+from conftest import QUICK, STAYS, quick, stays
 from rich.console import Console
 
-from tefm.fit import fit_frame, open_questions, rare, repeated, thinned, unlabelled, without_unseen
+import tefm.fit
+from tefm.baselines import boosted, linear
+from tefm.fit import fit_frame, open_questions, rare, repeated, split_parts, thinned, unlabelled, without_unseen
 from tefm.records.grouping import by_entity
 from tefm.records.schema import Schema
 from tefm.records.sequences import Sequences
+from tefm.records.splitting import PARTS
 from tefm.scoring.evaluation import Evaluation
 from tefm.scoring.metrics import score
 from tefm.show.terminal import evaluation_table, outcome_tables, prediction_table
 from tefm.task import ModelConfig, Split
+
+#: Codes for tests of what happens around them.
+FEW_STEPS = {**QUICK["codes"], "steps": 20}
 
 
 def shown(*parts: Any) -> str:
@@ -110,6 +116,69 @@ def test_records_that_tie_or_contradict_each_other_are_remarked_before_the_train
         f"record is used; for {differ} the last records are at the same time, and the file's order decides",
     ]
     assert open_questions(frame, STAYS, ModelConfig(window=5)) == []
+
+
+@pytest.mark.parametrize("balance", ["none", "train", "all"])
+def test_tabular_models_see_every_training_label(
+    balance: str, backbones: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(boosted, "RATES", (0.1,))
+    monkeypatch.setattr(boosted, "LEAVES", (7,))
+    monkeypatch.setattr(linear, "STRENGTHS", (0.1,))
+    frame = stays(240).filter((pl.col("died") == "no") | (pl.col("age") < 50))
+    model = quick(backbones["llama"], rationale="none", balance=balance, tune={"steps": 2}, codes=FEW_STEPS)
+    shares = Split(shares=(0.6, 0.2, 0.2))
+    outcome = fit_frame(model, frame, shares)
+    sequences = by_entity(frame, STAYS)
+    parts, _ = split_parts(model.config, sequences, shares)
+    labels = np.asarray(sequences.labels)
+    rarest = {part: min(np.unique(labels[parts == part], return_counts=True)[1]) for part in PARTS}
+    trained = int((parts == "train").sum())
+    assert outcome.sequences["train"] == (trained if balance == "none" else 2 * rarest["train"])
+    for part in ("validation", "test"):
+        assert outcome.sequences[part] == (2 * rarest[part] if balance == "all" else (parts == part).sum())
+    for figures in outcome.baselines.values():
+        assert figures["train"] == trained  # whatever the balance
+        assert figures["test"]["n"] == outcome.sequences["test"]
+        assert figures["validation"]["n"] == outcome.sequences["validation"]
+        assert figures["calibration"]["rule"] == model.fitted.calibration.rule
+        assert bool(figures["calibration"]["bias"]) == (balance == "all")  # trained on other shares than it is used on
+    assert outcome.verdict is not None and outcome.confusion is not None
+    assert outcome.verdict.models[0] == "LightGBM" or outcome.verdict.models[1] == "LightGBM"
+    assert np.sum(outcome.confusion.counts) == outcome.sequences["test"]
+    body = outcome.to_dict()
+    assert body["verdict"]["sentence"] == outcome.verdict.sentence
+    assert body["confusion"]["classes"] == ["no", "yes"]
+    text = shown(*outcome_tables(outcome))
+    assert outcome.verdict.sentence in text
+    assert "Confusion matrix" in text
+    for scores in (outcome.test.to_dict(), outcome.baselines["lightgbm"]["test_calibrated"]):
+        auroc = scores["auroc"]
+        assert f"{auroc['value']:.3f} [{auroc['low']:.3f}–{auroc['high']:.3f}]" in text
+
+
+def test_a_huge_training_part_is_sampled_and_one_answer_for_all_is_said(
+    backbones: dict[str, Path], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(boosted, "LEAVES", (7,))
+    monkeypatch.setattr(linear, "STRENGTHS", (0.1,))
+    monkeypatch.setattr(tefm.fit, "MOST_COMPARED", 60)
+    costs = {"cost": {"yes": 1e-9, "no": 1}}
+    model = quick(backbones["llama"], rationale="none", decision=costs, tune={"steps": 2}, codes=FEW_STEPS)
+    with caplog.at_level("WARNING", logger="tefm"):
+        outcome = fit_frame(model, stays(120), Split())
+        model.predict_table(stays(60, seed=1))
+    assert {figures["train"] for figures in outcome.baselines.values()} == {60}
+    remarks = (
+        "LightGBM and logistic regression learn from 60 of 96 training sequences, drawn at random",
+        "the model answers “no” for all 12 sequences: raise the cost of missing the other classes",
+    )
+    assert outcome.remarks[:2] == remarks
+    for remark in (*remarks, "“no” for all 60 sequences"):
+        assert remark in caplog.text
+    caplog.clear()
+    model.predict(stays(40, seed=1))
+    assert "for all" not in caplog.text  # too few to wonder
 
 
 def test_an_evaluation_on_few_sequences_says_so() -> None:

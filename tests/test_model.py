@@ -16,7 +16,10 @@ from tefm.base.errors import InputError, NotFittedError, SchemaError, SettingsEr
 from tefm.codes.coder import SlotCoder
 from tefm.language.classifier import Classifier
 from tefm.model import TEFM
+from tefm.prepare import prepare
+from tefm.records.readers.table import open_table
 from tefm.records.schema import Schema
+from tefm.task import ModelConfig
 
 TRAINING, HELD_OUT = stays(200), stays(80, seed=1)
 PATIENTS = HELD_OUT["patient"].n_unique()
@@ -187,6 +190,63 @@ def test_balance(balance: str, trained: bool, judged: bool, fitted: TEFM, monkey
     expected = 2 * min(deaths, PATIENTS - deaths) if judged else PATIENTS
     assert model.evaluate(HELD_OUT, resamples=20).scores.n == expected
     assert len(model.predict_proba(HELD_OUT)) == PATIENTS
+
+
+def rare_deaths(patients: int, seed: int = 0) -> pl.DataFrame:
+    """Stays of which about one patient in eight dies; no class has a word that says it is positive."""
+    frame, keep = stays(patients, seed), np.random.default_rng(seed).random(patients) < 0.2
+    last = frame.group_by("patient", maintain_order=True).agg(pl.col("died").last())
+    died = set(last.filter(pl.col("died") == "yes")["patient"])
+    number = pl.col("patient").str.slice(1).cast(pl.Int64)
+    kept = [patient for patient in range(patients) if f"p{patient}" not in died or keep[patient]]
+    names = {"yes": "Expired", "no": "Alive"}
+    return frame.filter(number.is_in(kept)).with_columns(pl.col("died").replace_strict(names))
+
+
+@pytest.mark.parametrize("balance", ["none", "train", "all"])
+def test_the_rarer_class_before_balancing_is_the_positive_one(balance: str) -> None:
+    """After balancing there is a tie, which the order of the names would decide."""
+    table = open_table(rare_deaths(300))
+    data = prepare(table, open_table(rare_deaths(200, seed=1)), STAYS, ModelConfig(balance=balance))[1]
+    assert data.classes == ("Alive", "Expired")
+    assert data.classes[data.positive] == "Expired"
+    natural = data.shares[1]
+    assert (natural == 0.5) if balance == "all" else (0.05 < natural < 0.2)
+    assert (data.trained_shares == (0.5, 0.5)) == (balance != "none")
+    validation = np.bincount(data.validation.labels_S)
+    assert (validation[0] == validation[1]) == (balance == "all")
+    if balance == "train":
+        assert data.stopping is not None
+        stopping = np.bincount(data.validation.labels_S[data.stopping])
+        assert stopping[0] == stopping[1] == validation[1]
+    else:
+        assert data.stopping is None
+
+
+def test_balanced_training_gives_the_probabilities_of_the_table(fitted: TEFM) -> None:
+    table, other = rare_deaths(400), rare_deaths(400, seed=1)
+    model = around(fitted, balance="train", tune={"learning_rate": 3e-3, "steps": 30}).fit(table, validation=other)
+    share = model.fitted.shares[1]
+    assert model.fitted.calibration.rule == "f1" and 0.05 < share < 0.2
+    assert model.predict_proba(rare_deaths(300, seed=2))[:, 1].mean() == pytest.approx(share, abs=0.06)
+
+
+def test_costs_are_those_of_the_classes(fitted: TEFM, explained: Explained, no_training: None) -> None:
+    explained(
+        SettingsError,
+        lambda: around(fitted, decision={"cost": {"yes": 20, "nope": 1}}).fit(TRAINING),
+        "'no'",
+        "no, yes",
+    )
+
+
+def test_a_decision_by_cost(fitted: TEFM, tmp_path: Path) -> None:
+    model = around(fitted, decision={"cost": {"yes": 20, "no": 1}}).fit(TRAINING)
+    assert model.fitted.calibration.threshold == pytest.approx(1 / 21)
+    again = TEFM.load(model.save(tmp_path / "model"), device="cpu")
+    assert again.fitted.calibration == model.fitted.calibration
+    assert again.fitted.shares == model.fitted.shares
+    assert again.config.decision == {"cost": {"yes": 20, "no": 1}}
 
 
 # ---- what is asked --------------------------------------------------------------------------------------------------

@@ -125,7 +125,8 @@ def test_what_is_wrong_in_a_file(folder: Path, text: str, parts: list[str], expl
 
 
 def test_values_that_cannot_be(folder: Path) -> None:
-    for text in ("split: {by: luck}", "window: 0", "balance: some", "codes: {levels: 0}", "align: some"):
+    decisions = ("decision: luck", "decision: {cost: {a: 0, b: 1}}", "decision: {costs: {a: 1, b: 1}}")
+    for text in ("split: {by: luck}", "window: 0", "balance: some", "codes: {levels: 0}", "align: some", *decisions):
         name = text.partition(":")[0]
         with pytest.raises(SettingsError, match=r"task\.yaml") as caught:
             task(folder, f"table: stays.csv\n{text}")

@@ -77,6 +77,7 @@ def save(bundle: Bundle, folder: Path) -> Path:
             "schema": None if preparation is None else preparation.schema.model_dump(mode="json"),
             "classes": fitted.classes,
             "positive": fitted.positive,
+            "shares": fitted.shares,
             "prompt": fitted.prompt.model_dump(mode="json"),
             "calibration": fitted.calibration.to_dict(),
             "codes": identity,
@@ -129,6 +130,7 @@ def load(folder: Path, *, device: str | None = None) -> Bundle:
         if body["alignment"] is not None:
             alignment = Alignment(**{**body["alignment"], "exact": tuple(body["alignment"]["exact"])})
         positive, figures, source, identity = (body[name] for name in ("positive", "figures", "source", "codes"))
+        shares = tuple(body["shares"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ArtefactError(
             f"the parts of this model do not belong together: {error}", file=folder, remedy="save it again"
@@ -144,7 +146,9 @@ def load(folder: Path, *, device: str | None = None) -> Bundle:
     backbone.name = config.backbone
     writer = PromptWriter(backbone.tokenizer, prompt, classes, ids)
     classifier = Classifier(backbone, writer, text_limit=config.text_limit)
-    fitted = Fitted(config, classes, positive, prompt, classifier, calibration, coder, explainer, alignment, history)
+    fitted = Fitted(
+        config, classes, positive, prompt, classifier, calibration, coder, explainer, alignment, history, shares=shares
+    )
     return Bundle(fitted, preparation, figures, source)
 
 

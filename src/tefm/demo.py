@@ -70,6 +70,8 @@ class Demo:
             f"{codes:.1f} per patient as codes, with the question; {text:.0f} as compact text ({codes / text:.1%})",
         )
         yield comparison_table(outcome)
+        if outcome.verdict is not None:
+            yield Text(outcome.verdict.sentence)
         yield Text(f"\nOne test patient, drawn at random (seed {DRAWN_WITH}), and features enough for the answer:")
         yield card(self.rationale, bars=None if verbose else 4)
         if verbose:

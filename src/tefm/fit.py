@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -17,8 +18,8 @@ from tefm.bundle import is_saved
 from tefm.language.distributed import is_first
 from tefm.language.token_counts import TokenCount, count_forms
 from tefm.model import TEFM
-from tefm.pipeline import expected_shares
-from tefm.prepare import chosen, sequences_of
+from tefm.pipeline import Fitted, expected_shares
+from tefm.prepare import chosen, class_numbers_of, sequences_of
 from tefm.records.ambiguity import ambiguities
 from tefm.records.readers.table import open_table
 from tefm.records.schema import Schema
@@ -26,7 +27,16 @@ from tefm.records.sequences import Sequences
 from tefm.records.serialise import FORMATS, serialise
 from tefm.records.splitting import PARTS, split
 from tefm.records.vectorise import Vectoriser, needed_columns
+from tefm.scoring.breakdown import confusion
+from tefm.scoring.comparison import Predictions, Verdict
+from tefm.scoring.comparison import compare as compare_models
+from tefm.scoring.decision import one_answer
+from tefm.show.terminal import BASELINES
 from tefm.task import ModelConfig, Outcome, Split, Task
+
+if TYPE_CHECKING:
+    from tefm.baselines.compare import Compared
+    from tefm.baselines.inputs import Kind
 
 #: With fewer test sequences of a class than this, what the figures say about it is chance.
 FEW = 20
@@ -34,6 +44,8 @@ FEW = 20
 REPEATED = 0.1
 #: Sequences whose texts are counted: counting a long text takes longer than predicting from its codes.
 COUNTED = 200
+#: Training sequences that LightGBM and logistic regression learn from, at most.
+MOST_COMPARED = 200_000
 
 
 def fit_task(task: Task, folder: Path, *, device: str | None = None, compare: bool = True) -> tuple[TEFM, Outcome]:
@@ -71,23 +83,50 @@ def fit_frame(
     tables = {part: open_table(frame[rows[part]], name=file) for part in PARTS}
     with job(task_shares(config)):
         model.fit(tables["train"], validation=tables["validation"], checkpoint=checkpoint)
-        with stage("test", "scoring the test part"):
-            test = model.evaluate(tables["test"])
-        model.figures_["test"] = test.to_dict()
+        fitted = model.fitted
         used, part_of_used = used_sequences(config, sequences, parts)
-        baselines = compare_with_tabular(model, frame, used, part_of_used) if compare else {}
-    tested = used.select(part_of_used == "test")
-    remarks += [*repeated(frame, schema, used, part_of_used), *rare(model.fitted.classes, tested)]
+        tested = used.select(part_of_used == "test")
+        labels_S = class_numbers_of(tested, fitted.classes)
+        with stage("test", "scoring the test part"):
+            read = fitted.read(model.preparation.slots(frame, tested))
+            p_SQ = fitted.answer(read)
+            unlabelled_count = int((~sequences.select(parts == "test").labelled).sum())
+            test = replace(fitted.evaluation(read, p_SQ, labels_S), unlabelled=unlabelled_count)
+        model.figures_["test"] = test.to_dict()
+        predicted_S = fitted.decide(p_SQ)
+        baselines: dict[str, Compared] = {}
+        if compare:
+            baselines, sampled = compare_with_tabular(model, frame, sequences, parts)
+            remarks += sampled
+    one_class = one_answer(predicted_S, fitted.classes, fitted.calibration.rule)
+    for remark in one_class:
+        log.warning(remark)
+    remarks += [*one_class, *repeated(frame, schema, used, part_of_used), *rare(fitted.classes, tested)]
     return Outcome(
         config.inputs,
-        model.fitted.classes,
+        fitted.classes,
         {part: int((part_of_used == part).sum()) for part in PARTS},
         test,
-        baselines,
+        {name: compared.figures for name, compared in baselines.items()},
         tuple(count_tokens(model, frame, tested)),
         tuple(remarks),
-        model.fitted.alignment,
+        fitted.alignment,
+        verdict_of(fitted, Predictions(p_SQ, predicted_S), baselines, labels_S),
+        confusion(labels_S, predicted_S, fitted.classes),
     )
+
+
+def verdict_of(
+    fitted: Fitted, ours: Predictions, baselines: Mapping[str, Compared], labels_S: NDArray[np.int64]
+) -> Verdict | None:
+    """The model compared with the tabular model that did best on validation."""
+    if not baselines:
+        return None
+    metric = "auroc" if len(fitted.classes) == 2 else "accuracy"
+    best = max(baselines, key=lambda name: baselines[name].figures["validation"][metric]["value"] or 0.0)
+    other = Predictions(baselines[best].test_NQ, baselines[best].predicted_N)
+    models = {f"TEFM ({fitted.config.inputs})": ours, BASELINES.get(best, best): other}
+    return compare_models(models, labels_S, positive=fitted.positive)
 
 
 def task_shares(config: ModelConfig) -> dict[str, float]:
@@ -159,47 +198,72 @@ def rare(classes: Sequence[str], tested: Sequences) -> list[str]:
 
 
 def used_sequences(
-    config: ModelConfig, sequences: Sequences, parts: NDArray[np.str_]
+    config: ModelConfig, sequences: Sequences, parts: NDArray[np.str_], *, whole_training: bool = False
 ) -> tuple[Sequences, NDArray[np.str_]]:
-    """The sequences that the model is trained and scored on, with their parts."""
+    """The sequences that the model is trained and scored on, with their parts.
+
+    With `whole_training`, all labelled sequences of the training part, also where the model's training is balanced.
+    """
     numbers = []
     for part in PARTS:
         members = np.flatnonzero(parts == part)
-        numbers.append(members[chosen(sequences.select(members), config, test=part == "test")])
+        settings = config.model_copy(update={"balance": "none"}) if whole_training and part == "train" else config
+        numbers.append(members[chosen(sequences.select(members), settings, evaluated=part != "train")])
     used = np.concatenate(numbers)
     return sequences.select(used), parts[used]
 
 
 def compare_with_tabular(
     model: TEFM, frame: pl.DataFrame, sequences: Sequences, parts: NDArray[np.str_]
-) -> dict[str, dict[str, Any]]:
-    """LightGBM and logistic regression on the slots of the same sequences; nothing when LightGBM is not installed."""
+) -> tuple[dict[str, Compared], list[str]]:
+    """LightGBM and logistic regression with the same labels, and a remark if they are fitted on a sample.
+
+    They learn from all labelled training sequences, as a user would fit them, and as the codes do; `balance` applies to
+    validation and test as for our model, and so do calibration and decision. Nothing when LightGBM is not installed.
+    """
     from importlib.util import find_spec
 
-    from tefm.baselines.compare import BaselineData, evaluate_baselines
+    from tefm.baselines.compare import BaselineData, fit_baselines, stratified_sample
+    from tefm.baselines.raw import raw_values
 
     if find_spec("lightgbm") is None:
         log.warning("no comparison with LightGBM: pip install 'tefm[doctor]'")
-        return {}
-    preparation = model.preparation
-    vectoriser = preparation.vectoriser or Vectoriser.fit(
-        frame[np.sort(sequences.select(parts == "train").rows)], preparation.schema
-    )
+        return {}, []
+    preparation, fitted = model.preparation, model.fitted
+    sequences, parts = used_sequences(preparation.config, sequences, parts, whole_training=True)
+    remarks, training = [], np.flatnonzero(parts == "train")
+    if len(training) > MOST_COMPARED:
+        count = f"{MOST_COMPARED:,} of {len(training):,} training sequences"
+        remarks.append(f"LightGBM and logistic regression learn from {count}, drawn at random")
+        log.warning(remarks[0])
+        labels = np.asarray(sequences.labels)[training].astype(str)
+        drawn = training[stratified_sample(labels, MOST_COMPARED, preparation.config.seed)]
+        used = np.concatenate([drawn, np.flatnonzero(parts != "train")])
+        sequences, parts = sequences.select(used), parts[used]
+    train_N = np.repeat(parts == "train", sequences.lengths)
+    records = frame[sequences.rows]
+    vectoriser = preparation.vectoriser or Vectoriser.fit(records.filter(pl.Series(train_N)), preparation.schema)
+    kinds: tuple[Kind, ...] = ("last", "flat") if preparation.config.window else ("last", "history")
     with stage("compare", "fitting LightGBM and logistic regression on the same sequences, for comparison"):
-        records = open_table(frame[sequences.rows], name=sequences.file)
+        table = open_table(records, name=sequences.file)
+        slots_ND = vectoriser.transform(table)
         data = BaselineData(
-            vectoriser.transform(records),
+            slots_ND,
             vectoriser.layout,
             sequences.with_values(np.arange(len(sequences.rows))),
             np.asarray(sequences.labels),
             parts,
+            raw=raw_values(table, vectoriser, slots_ND, train_N),
         )
-        return evaluate_baselines(
+        baselines = fit_baselines(
             data,
-            kinds=("last", "flat") if preparation.config.window else ("last", "history"),
-            positive=model.fitted.positive,
+            kinds=kinds if sequences.lengths.max() > 1 else ("last",),  # of one record, all kinds are the same
+            positive=fitted.positive,
+            decision=fitted.decision,
+            shares=fitted.shares,
             seed=preparation.config.seed,
         )
+    return baselines, remarks
 
 
 def count_tokens(

@@ -20,7 +20,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
 from tefm.base.errors import InputError, NotFittedError
-from tefm.base.progress import note
+from tefm.base.progress import log, note
 from tefm.bundle import Bundle, card_facts
 from tefm.bundle import load as load_bundle
 from tefm.bundle import save as save_bundle
@@ -39,11 +39,14 @@ from tefm.records.readers.table import Table, open_table
 from tefm.records.schema import Schema
 from tefm.records.splitting import split
 from tefm.records.words import text_of
+from tefm.scoring.decision import one_answer
 from tefm.scoring.evaluation import Evaluation
 from tefm.show.model_card import model_html
 from tefm.task import ModelConfig
 
 VALIDATION_SHARE = 0.1
+#: From so many sequences on, it is odd that all have the same prediction.
+MANY = 50
 #: The column that labels given apart from the table are put into, when the schema names none.
 LABEL = "label"
 
@@ -96,6 +99,10 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     positive : str, optional
         Of two classes, the one that AUROC and the decision threshold are about; when left out, one with a typical
         name (yes, died, attack …), else the rarer one.
+    decision : {"auto", "accuracy", "f1", "balanced"} or dict
+        What predictions should be good at: accuracy, the F1 of the positive class (of more than two classes, macro F1),
+        the mean recall of the classes, or the lowest cost, `{"cost": {"died": 20, "survived": 1}}` (the cost of missing
+        each class). `auto`: the F1 where one of two classes has a share below 0.2, else accuracy.
     tune : dict, optional
         Settings of the fine-tuning (`TuneConfig`), like `{"steps": 400}`.
     masked_copies : int
@@ -149,6 +156,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         prompt: str | Mapping[str, Any] = "generic",
         style: Style = "compact",
         positive: str | None = None,
+        decision: str | Mapping[str, Any] = "auto",
         tune: Mapping[str, Any] | None = None,
         masked_copies: int = 1,
         inputs: Literal["codes", "text"] = "codes",
@@ -171,6 +179,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         self.prompt = prompt
         self.style = style
         self.positive = positive
+        self.decision = decision
         self.tune = tune
         self.masked_copies = masked_copies
         self.inputs = inputs
@@ -309,8 +318,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
     def predict(self, X: Any, *, absent: bool = False) -> NDArray[Any]:
         """The class of each sequence of the table: one per sequence, not one per row."""
-        p_SQ = self.predict_proba(X, absent=absent)
-        return np.asarray(self.classes_)[self.fitted.decide(p_SQ)]
+        return np.asarray(self.classes_)[self._decided(self.predict_proba(X, absent=absent))]
 
     def predict_table(self, X: Any, *, absent: bool = False) -> Any:
         """One row per sequence: its identifier, its number of records, the class, and the probability of each class.
@@ -326,15 +334,24 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         identifiers = pl.Series(noun, np.arange(len(sequences)))
         if entity is not None:
             identifiers = frame[entity].gather(sequences.last).alias(noun)
+        predicted_S = np.asarray(self.fitted.classes, dtype=object)[self._decided(p_SQ)].astype(str)
         columns = {
             "records": sequences.lengths,
-            "predicted": pl.Series(np.asarray(self.fitted.classes, dtype=object)[self.fitted.decide(p_SQ)].astype(str)),
+            "predicted": pl.Series(predicted_S),
             **{f"p({name})": p_SQ[:, number] for number, name in enumerate(self.fitted.classes)},
         }
         for name in [name for name in columns if name == noun]:
             columns[f"{name}_"] = columns.pop(name)  # the identifier keeps its name
         table = pl.DataFrame({noun: identifiers, **columns})
         return table.to_pandas() if _is_pandas(X) else table
+
+    def _decided(self, p_SQ: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Class numbers, with a warning where all of many sequences have the same one."""
+        predicted_S = self.fitted.decide(p_SQ)
+        if len(predicted_S) >= MANY:
+            for warning in one_answer(predicted_S, self.fitted.classes, self.fitted.calibration.rule):
+                log.warning(warning)
+        return predicted_S
 
     def evaluate(self, X: Any, *, resamples: int = 1_000, absent: bool = False) -> Evaluation:
         """Every figure on the labelled sequences of a table, with bootstrap intervals."""

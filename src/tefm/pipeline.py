@@ -39,7 +39,8 @@ from tefm.rationale.storage import load_explainer, save_explainer
 from tefm.records.layout import Layout, Slots
 from tefm.records.phrases import Phrases
 from tefm.records.sequences import Sequences, Texts
-from tefm.scoring.calibration import Calibration
+from tefm.scoring.calibration import Calibration, prior_shift
+from tefm.scoring.decision import Decision
 from tefm.scoring.evaluation import Evaluation
 from tefm.scoring.metrics import score
 from tefm.task import ModelConfig
@@ -94,6 +95,24 @@ class TaskData:
     #: which slot holds what, and what it is called; None for the text baseline
     layout: Layout | None = None
     phrases: Phrases | None = None
+    #: the share of each class in the population that probabilities are about; empty: as in the training sequences
+    shares: tuple[float, ...] = ()
+    #: the validation sequences that early stopping uses, which are balanced like the training; None: all of them
+    stopping: NDArray[np.int64] | None = None
+
+    @property
+    def trained_shares(self) -> tuple[float, ...]:
+        """The share of each class in the training sequences."""
+        return shares_of(self.training.labels_S, len(self.classes))
+
+
+def shares_of(labels_S: NDArray[np.int64], classes: int) -> tuple[float, ...]:
+    """The share of each class.
+
+    >>> shares_of(np.array([0, 1, 1, 1]), classes=2)
+    (0.25, 0.75)
+    """
+    return tuple((np.bincount(labels_S, minlength=classes) / max(1, len(labels_S))).tolist())
 
 
 @dataclass(frozen=True)
@@ -116,6 +135,13 @@ class Fitted:
     history: Mapping[str, History] = field(default_factory=dict)
     #: figures on the validation sequences
     validation: Evaluation | None = None
+    #: the share of each class in the population that probabilities are about
+    shares: tuple[float, ...] = ()
+
+    @property
+    def decision(self) -> Decision:
+        """What its predictions should be good at."""
+        return self.config.decision_for(self.classes, self.shares)
 
     def read(self, sequences: Sequences) -> Sequences:
         """What the language model reads: slots become codes, texts stay."""
@@ -172,6 +198,8 @@ def fit(
     with job(expected_shares(config)):
         backbone = backbone or open_backbone(config.backbone, layers=config.kept_layers, device=device)
         writer = PromptWriter(backbone.tokenizer, data.prompt, data.classes)  # refuses a prompt that cannot work
+        shares = data.shares or data.trained_shares
+        config.decision_for(data.classes, shares)  # refuses costs of other classes
         history: dict[str, History] = {}
         alignment, training, validation = None, data.training.sequences, data.validation.sequences
         if config.inputs == "codes":
@@ -194,8 +222,9 @@ def fit(
             coder=coder,
             alignment=alignment,
             history={name: steps for name, steps in history.items() if steps.steps},
+            shares=shares,
         )
-        fitted = calibrate(fitted, validation, data.validation.labels_S)
+        fitted = calibrate(fitted, validation, data.validation.labels_S, data.trained_shares)
         if coder is not None and config.rationale_config is not None and is_first():  # only the first process saves
             fitted = replace(fitted, explainer=learn_to_explain(data, fitted, work))
     return fitted
@@ -208,13 +237,13 @@ def expected_shares(config: ModelConfig) -> dict[str, float]:
 
 
 def _depends_on(data: TaskData, config: ModelConfig, coder: SlotCoder | None, device: str | None) -> dict[str, Any]:
-    """What the fine-tuned model depends on: everything but the settings of explanations."""
-    arrays: list[Any] = []
+    """What the fine-tuned model depends on: everything but the settings of decisions and explanations."""
+    arrays: list[Any] = [data.stopping]
     for part in (data.training, data.validation):
         sequences = part.sequences
         arrays += [sequences.rows, sequences.starts, sequences.texts, sequences.gaps, part.labels_S, part.x_ND]
     return {
-        "config": config.model_dump_json(exclude={"rationale"}),
+        "config": config.model_dump_json(exclude={"rationale", "decision"}),
         "codes": None if coder is None else coder.identity,
         "data": identity(*arrays),
         "classes": data.classes,
@@ -368,6 +397,9 @@ def tune(
 ) -> History:
     """Stage 3: learn to answer; the weights that do best on the validation sequences stay."""
     labels_S, copies = data.training.labels_S, config.masked_copies if coder is not None else 0
+    validation_labels_S = data.validation.labels_S
+    if data.stopping is not None:
+        validation, validation_labels_S = validation.select(data.stopping), validation_labels_S[data.stopping]
     if coder is not None and copies:
         training = with_masked_copies(data.training.slots, training.codes_NK, coder.encode, copies, config.seed)
         labels_S = np.tile(labels_S, 1 + copies)
@@ -383,19 +415,28 @@ def tune(
             training,
             labels_S,
             validation if len(validation) else None,
-            data.validation.labels_S,
+            validation_labels_S,
             settings,
             checkpoint=work / "tune.checkpoint" if work else None,
             finished=work / "tuned.pt" if work else None,
         )
 
 
-def calibrate(fitted: Fitted, validation: Sequences, labels_S: NDArray[np.int64]) -> Fitted:
-    """Temperature and decision threshold from the validation sequences, as the language model reads them."""
+def calibrate(
+    fitted: Fitted, validation: Sequences, labels_S: NDArray[np.int64], trained_shares: tuple[float, ...]
+) -> Fitted:
+    """Probabilities and decisions for the population, from validation sequences as the language model reads them."""
+    logits_SQ = fitted.classifier.logits(validation) if len(validation) else np.zeros((0, len(fitted.classes)))
+    calibration = Calibration.fit(
+        logits_SQ,
+        labels_S,
+        positive=fitted.positive,
+        decision=fitted.decision,
+        shift=prior_shift(trained_shares, fitted.shares),
+    )
+    fitted = replace(fitted, calibration=calibration)
     if not len(validation):
         return fitted
-    logits_SQ = fitted.classifier.logits(validation)
-    fitted = replace(fitted, calibration=Calibration.fit(logits_SQ, labels_S, positive=fitted.positive))
     p_SQ = fitted.calibration.probabilities(logits_SQ)
     return replace(fitted, validation=fitted.evaluation(validation, p_SQ, labels_S))
 
@@ -407,7 +448,8 @@ def learn_to_explain(data: TaskData, fitted: Fitted, work: Path | None = None) -
     """Stage 4: learn which slots the answers depend on, from the training sequences and the model's own answers."""
     settings, coder = fitted.config.rationale_config, fitted.coder
     assert settings is not None and coder is not None, "the config leaves explanations out"
-    folder = stage_folder(work, "explain", lambda: {"settings": settings.model_dump_json()})
+    depends_on = {"settings": settings.model_dump_json(), "calibration": fitted.calibration}
+    folder = stage_folder(work, "explain", lambda: depends_on)
     path = folder / "rationale.safetensors" if folder else None
     title = f"stage 4 of 4: learning to explain the answers to {len(data.training.sequences):,} sequences"
     with stage("explain", title, loops=4 + 3 * settings.rounds):

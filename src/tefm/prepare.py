@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tefm.base.errors import InputError
 from tefm.codes.coder import SlotCoder, class_numbers
 from tefm.codes.tokenizer import RecordTokenizer
-from tefm.pipeline import Part, TaskData
+from tefm.pipeline import Part, TaskData, shares_of
 from tefm.records.columns import completed
 from tefm.records.grouping import by_entity, by_window
 from tefm.records.layout import Slots
@@ -81,7 +81,7 @@ class Preparation:
         opened = self.readable(table, labelled=True, absent=absent)
         frame = opened.frame()
         everything = self.sequences(frame, file=opened.name)
-        sequences = everything.select(chosen(everything, self.config, test=True))
+        sequences = everything.select(chosen(everything, self.config, evaluated=True))
         unknown = sorted({str(label) for label in np.asarray(sequences.labels) if label not in classes})
         if unknown:
             raise InputError(
@@ -158,10 +158,10 @@ def sequences_of(
     return by_entity(frame, schema, background=config.background, file=file)
 
 
-def chosen(sequences: Sequences, config: ModelConfig, *, test: bool = False) -> NDArray[np.int64]:
-    """Which sequences of a part are used: the labelled ones, balanced as the config says."""
+def chosen(sequences: Sequences, config: ModelConfig, *, evaluated: bool = False) -> NDArray[np.int64]:
+    """Which sequences of a part are used to train or to evaluate: the labelled ones, balanced as the config says."""
     labelled = np.flatnonzero(sequences.labelled)
-    if config.balance == "all" or (config.balance == "train" and not test):
+    if config.balance == "all" or (config.balance == "train" and not evaluated):
         return labelled[balance(sequences.select(labelled), seed=config.seed)]
     return labelled
 
@@ -193,11 +193,17 @@ def prepare(
     everything = sequences_of(frame, schema, config, file=training.name)
     held_out = sequences_of(other, schema, config, file=validation.name)
     check_label(everything.labels, column=schema.label, file=training.name)
+    classes, natural_S = class_numbers(np.asarray(everything.labels)[everything.labelled])
     used = everything.select(chosen(everything, config))
-    classes, labels_S = class_numbers(np.asarray(used.labels))
-    validated = held_out.select(chosen(held_out, config))
-    validated = validated.select(np.isin(np.asarray(validated.labels), classes))  # others cannot be predicted
-    positive = config.positive_number(classes, np.bincount(labels_S, minlength=len(classes)).tolist())
+    labels_S = class_numbers_of(used, classes)
+    # probabilities are calibrated on the population, while early stopping uses sequences balanced like the training
+    validated, stopping = (
+        of_part[np.isin(np.asarray(held_out.labels)[of_part], classes)]  # others cannot be predicted
+        for of_part in (chosen(held_out, config, evaluated=True), chosen(held_out, config))
+    )
+    validation_sequences = held_out.select(validated)
+    # counted before balancing, where a tie would be decided by the order of the names
+    positive = config.positive_number(classes, np.bincount(natural_S, minlength=len(classes)).tolist())
     prompt = config.prompt_for(classes, positive, schema)
     if config.inputs == "text":
         vectoriser = None
@@ -207,12 +213,14 @@ def prepare(
     preparation = Preparation(schema, config, vectoriser, prompt.gaps)
     return preparation, TaskData(
         _part(preparation, frame, everything, used, labels_S),
-        _part(preparation, other, held_out, validated, class_numbers_of(validated, classes)),
+        _part(preparation, other, held_out, validation_sequences, class_numbers_of(validation_sequences, classes)),
         classes,
         positive,
         prompt,
         layout=None if vectoriser is None else vectoriser.layout,
         phrases=None if vectoriser is None else phrases_of(vectoriser),
+        shares=shares_of(labels_S if config.balance == "all" else natural_S, len(classes)),
+        stopping=np.searchsorted(validated, stopping) if config.balance == "train" else None,
     )
 
 

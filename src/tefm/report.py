@@ -181,9 +181,11 @@ def _test_part(model: TEFM, task: Task) -> _Part:
     sequences = preparation.sequences(frame, file=opened.name)
     parts, split_remarks = split_parts(config, sequences, task.split)
     used, part_of_used = used_sequences(config, sequences, parts)
-    baselines = compare_with_tabular(model, frame, used, part_of_used)
+    compared, sampled = compare_with_tabular(model, frame, sequences, parts)
+    baselines = {name: baseline.figures for name, baseline in compared.items()}
     schema = preparation.schema
-    remarks = [*split_remarks, *open_questions(frame, schema, config), *repeated(frame, schema, used, part_of_used)]
+    remarks = [*split_remarks, *open_questions(frame, schema, config), *sampled]
+    remarks += repeated(frame, schema, used, part_of_used)
     records = open_table(frame[np.sort(sequences.select(parts == "test").rows)], name=opened.name)
     test, labelled, _ = preparation.to_evaluate(records, model.fitted.classes)
     about = "the test part of the task, not used in training"

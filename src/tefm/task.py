@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,9 @@ from tefm.language.smollm2 import NAME as SMOLLM2
 from tefm.language.token_counts import TokenCount
 from tefm.rationale.config import RationaleConfig
 from tefm.records.schema import Schema, TextLoader
+from tefm.scoring.breakdown import Confusion
+from tefm.scoring.comparison import Verdict
+from tefm.scoring.decision import Decision
 from tefm.scoring.evaluation import Evaluation
 
 Stage = TypeVar("Stage", bound=StageSettings)
@@ -28,6 +32,9 @@ Stage = TypeVar("Stage", bound=StageSettings)
 #: First blocks that are used when `layers` is not given: on task-aware codes, six of SmolLM2's thirty score as well as
 #: all of them (docs/results/prediction.md), at a fifth of the time. Other backbones stay whole.
 KEPT_LAYERS = {SMOLLM2: 6}
+#: `decision: auto` looks for the best F1 of the positive class where one of two classes has a smaller share than this:
+#: the most probable class is then the other one for nearly everybody.
+RARE_SHARE = 0.2
 #: `align: auto` aligns codes and words with fewer training sequences than this, where it helps (docs/results/curve.md),
 #: and on a GPU only: it takes hours on two CPU cores.
 ALIGN_BELOW = 1_000
@@ -68,6 +75,8 @@ class ModelConfig(Settings):
     style: Style = "compact"
     #: of two classes, the one that AUROC and the threshold are about
     positive: str | None = None
+    #: what predictions should be good at, or `{cost: {class: cost of missing it}}`
+    decision: Literal["auto", "accuracy", "f1", "balanced"] | dict[str, dict[str, float]] = "auto"
     tune: dict[str, Any] = Setting(default_factory=dict)
     #: copies of each training sequence with a random part of its slots masked; the number of steps stays the same
     masked_copies: int = Setting(default=1, ge=0)
@@ -88,6 +97,7 @@ class ModelConfig(Settings):
             self.tune_config  # noqa: B018
             self.align_config(0, "cuda")
             self.rationale_config  # noqa: B018
+            self._costs  # noqa: B018
         except SettingsError as error:
             raise ValueError(f"{error.problem} → {error.remedy or 'see the stage settings'}") from error
         return self
@@ -130,6 +140,31 @@ class ModelConfig(Settings):
         if self.positive is None and len(classes) > 2:
             return len(classes) - 1
         return list(classes).index(self.positive or positive_class(classes, counts))
+
+    @property
+    def _costs(self) -> dict[str, float] | None:
+        """The costs of missing each class, where decisions are made by cost."""
+        if isinstance(self.decision, str):
+            return None
+        costs = self.decision.get("cost", {})
+        if set(self.decision) != {"cost"} or len(costs) < 2 or not all(0 < cost < math.inf for cost in costs.values()):
+            raise SettingsError(
+                "decision: a mapping gives the cost of missing each class, above 0",
+                remedy="for example decision: {cost: {died: 20, survived: 1}}",
+            )
+        return costs
+
+    def decision_for(self, classes: Sequence[str], shares: Sequence[float]) -> Decision:
+        """How to decide between these classes, which have these shares in the population."""
+        if (costs := self._costs) is not None:
+            if set(costs) != set(classes):
+                odd = sorted(set(costs) ^ set(classes))[0]
+                problem = "the costs are not those of the classes of the label"
+                raise SettingsError(problem, value=odd, remedy=f"give a cost for each of {', '.join(classes)}")
+            return Decision("cost", tuple(float(costs[name]) for name in classes))
+        if self.decision == "auto":
+            return Decision("f1" if len(classes) == 2 and min(shares) < RARE_SHARE else "accuracy")
+        return Decision(self.decision)  # type: ignore[arg-type]  # a mapping is of costs
 
     def prompt_for(self, classes: Sequence[str], positive: int, schema: Schema) -> Prompt:
         """The prompt of a task with these classes."""
@@ -263,6 +298,10 @@ class Outcome:
     remarks: tuple[str, ...] = ()
     #: how well codes and words were aligned, where they were
     alignment: Alignment | None = None
+    #: the model and the tabular model that did best on validation; None without a comparison
+    verdict: Verdict | None = None
+    #: what was predicted for the test sequences of each class
+    confusion: Confusion | None = None
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -272,4 +311,6 @@ class Outcome:
             "baselines": {name: figures["test_calibrated"] for name, figures in self.baselines.items()},
             "tokens": [vars(count) for count in self.tokens],
             "remarks": list(self.remarks),
+            "verdict": None if self.verdict is None else self.verdict.to_dict(),
+            "confusion": None if self.confusion is None else self.confusion.to_dict(),
         }

@@ -1,9 +1,12 @@
-"""Known temperatures are recovered, thresholds move only for a reason, and calibrations survive a round trip."""
+"""Known temperatures and biases are recovered, decisions do what they are for, calibrations survive a round trip."""
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
+from functools import partial
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -11,9 +14,12 @@ from conftest import Explained
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from sklearn.metrics import accuracy_score, balanced_accuracy_score, f1_score
 
 from tefm.base.errors import ArtefactError, InputError, SettingsError
-from tefm.scoring.calibration import Calibration
+from tefm.scoring.calibration import Calibration, prior_shift
+from tefm.scoring.decision import Decision, Rule, one_answer
+from tefm.scoring.metrics import score
 
 Floats = NDArray[np.float64]
 Numbers = NDArray[np.int64]
@@ -97,9 +103,8 @@ def test_a_threshold_that_is_clearly_wrong_moves() -> None:
     got = Calibration.fit(logits[fit], labels[fit])
     assert got.threshold is not None and got.threshold > 0.6
     assert accuracy(got, logits[judge], labels[judge]) > accuracy(Calibration(), logits[judge], labels[judge]) + 0.03
-    f1 = Calibration.fit(logits[fit], labels[fit], objective="macro_f1")
-    assert f1.threshold is not None and 0.5 < f1.threshold < got.threshold  # macro F1 wants the positives found
-    assert Calibration.fit(logits[fit], labels[fit], objective="none").threshold is None
+    f1 = Calibration.fit(logits[fit], labels[fit], decision=Decision("f1"))
+    assert f1.threshold is not None and f1.threshold < got.threshold  # F1 wants the positives found
 
 
 def test_noise_does_not_move_it() -> None:
@@ -127,11 +132,126 @@ def test_certain_probabilities() -> None:
     assert accuracy(got, logits, labels) == 57 / 60
 
 
+# ---- bias -----------------------------------------------------------------------------------------------------------
+
+
+def rare_answers(n: int, share: float, *, seed: int = 0) -> tuple[Floats, Numbers]:
+    """Logits that are right where both classes are as frequent, and labels of which only a share is positive."""
+    rng = np.random.default_rng(seed)
+    labels = (rng.uniform(size=n) < share).astype(np.int64)
+    log_odds = rng.normal(loc=np.where(labels == 1, 1.0, -1.0), scale=1.0) * 2
+    return np.stack([np.zeros(n), log_odds], axis=1), labels
+
+
+@pytest.mark.parametrize("share", [0.02, 0.1, 0.9])
+def test_probabilities_learned_on_balanced_classes_become_those_of_the_population(share: float) -> None:
+    shift = prior_shift((0.5, 0.5), (1 - share, share))
+    got = Calibration.fit(*rare_answers(4_000, share), shift=shift)
+    logits, labels = rare_answers(20_000, share, seed=1)
+    p = got.probabilities(logits)
+    assert p[:, 1].mean() == pytest.approx(share, rel=0.15)
+    assert abs(Calibration().probabilities(logits)[:, 1].mean() - share) > 0.1
+    assert score(p, labels, ("no", "yes"), resamples=0).ece.value < 0.01
+
+
+def test_with_few_positives_the_shares_decide() -> None:
+    """Two of a hundred are positive, by chance none or five: the bias stays near the one that the shares imply."""
+    shift = prior_shift((0.5, 0.5), (0.98, 0.02))
+    expected = shift[1] - shift[0]
+    for seed in range(10):
+        got = Calibration.fit(*rare_answers(100, 0.02, seed=seed), shift=shift)
+        assert got.bias[1] - got.bias[0] == pytest.approx(expected, abs=1.0)
+    off = Calibration.fit(*rare_answers(50_000, 0.2), shift=shift)  # the shares are wrong, and many sequences say so
+    assert off.bias[1] - off.bias[0] == pytest.approx(math.log(0.2 / 0.8), abs=0.1)
+    assert Calibration.fit(*rare_answers(10, 0.5), shift=shift).bias == shift
+
+
+@settings(max_examples=40)
+@given(st.integers(60, 300), st.integers(0, 2**32 - 1), st.floats(0.03, 0.97), st.sampled_from(["accuracy", "f1"]))
+def test_calibration_never_changes_the_ranking(n: int, seed: int, share: float, rule: Rule) -> None:
+    logits, labels = rare_answers(n, share, seed=seed)
+    got = Calibration.fit(logits, labels, decision=Decision(rule), shift=prior_shift((0.5, 0.5), (1 - share, share)))
+    p = got.probabilities(logits)[:, 1]
+    order = np.argsort(logits[:, 1])
+    assert (np.diff(p[order]) >= 0).all()
+    assert len(np.unique(p)) == n  # nor makes ties
+
+
+def test_shares_of_classes_that_one_side_lacks() -> None:
+    assert prior_shift((0.5, 0.5, 0.0), (0.5, 0.25, 0.25)) == pytest.approx((0.0, math.log(0.5), 0.0))
+
+
+# ---- decisions ------------------------------------------------------------------------------------------------------
+
+
+def decided(decision: Decision, *, share: float = 0.1) -> Numbers:
+    """Predictions for the sequences of `rare_answers(…, seed=1)`, decided as learned from others."""
+    shift = prior_shift((0.5, 0.5), (1 - share, share))
+    got = Calibration.fit(*rare_answers(4_000, share), decision=decision, shift=shift)
+    assert got.rule == decision.rule
+    return got.predict(got.probabilities(rare_answers(4_000, share, seed=1)[0]))
+
+
+def test_each_decision_is_best_at_what_it_is_for() -> None:
+    _, labels = rare_answers(4_000, 0.1, seed=1)
+    costs = np.array([1.0, 20.0])
+    measures: dict[str, Callable[[Numbers], float]] = {
+        "accuracy": lambda predicted: accuracy_score(labels, predicted),
+        "f1": lambda predicted: f1_score(labels, predicted),
+        "balanced": lambda predicted: balanced_accuracy_score(labels, predicted),
+        "cost": lambda predicted: -costs[labels][predicted != labels].sum(),
+    }
+    predicted = {rule: decided(Decision(rule, (1.0, 20.0) if rule == "cost" else ())) for rule in get_args(Rule)}
+    for rule, measure in measures.items():
+        values = {other: measure(predicted[other]) for other in predicted}
+        assert max(values, key=lambda other: values[other]) == rule, (rule, values)
+
+
+def test_a_decision_by_cost_needs_no_validation() -> None:
+    nobody = np.zeros((0, 2)), np.zeros(0, dtype=np.int64)
+    assert Calibration.fit(*nobody, decision=Decision("cost", (1.0, 3.0))).threshold == 0.25
+    assert Calibration.fit(*nobody, decision=Decision("cost", (1.0, 3.0)), positive=0).threshold == 0.75
+    assert Calibration.fit(*nobody, decision=Decision("f1")).threshold is None
+
+
+def several(n: int, seed: int = 0) -> tuple[Floats, Numbers]:
+    """Three classes, of which the last is rare and hardly ever the most probable."""
+    rng = np.random.default_rng(seed)
+    labels = rng.choice(3, size=n, p=[0.6, 0.36, 0.04])
+    return np.log([0.6, 0.36, 0.04]) + rng.normal(size=(n, 3)) + 1.5 * np.eye(3)[labels], labels
+
+
+@pytest.mark.parametrize(("rule", "measure"), [("f1", partial(f1_score, average="macro")),
+                                              ("balanced", balanced_accuracy_score)])  # fmt: skip
+def test_weights_of_several_classes(rule: Rule, measure: Callable[..., float]) -> None:
+    plain, got = (Calibration.fit(*several(3_000), decision=Decision(chosen)) for chosen in ("accuracy", rule))
+    assert plain.weights == () and got.weights[2] == max(got.weights) == 1.0
+    logits, labels = several(3_000, seed=1)
+    values = [measure(labels, c.predict(c.probabilities(logits))) for c in (plain, got)]
+    assert values[1] > values[0] + 0.03
+    np.testing.assert_array_equal(plain.probabilities(logits), got.probabilities(logits))
+
+
+def test_costs_of_several_classes() -> None:
+    logits, labels = several(500)
+    got = Calibration.fit(logits, labels, decision=Decision("cost", (1.0, 1.0, 1e9)))
+    assert (got.predict(got.probabilities(logits)) == 2).all()
+
+
+def test_one_answer_for_everyone_says_what_helps() -> None:
+    for rule, remedy in (("accuracy", "decision: f1"), ("f1", "tell the classes apart"), ("cost", "raise the cost")):
+        (warning,) = one_answer(np.ones(60, dtype=int), ("no", "yes"), rule)
+        assert "“yes” for all 60 sequences" in warning and remedy in warning
+    assert one_answer(np.zeros(0, dtype=int), ("no", "yes"), "accuracy") == []
+
+
 # ---- keeping and refusing -------------------------------------------------------------------------------------------
 
 
 def test_there_and_back() -> None:
-    for calibration in (Calibration(), Calibration.fit(*answers(200, bias=1.0), positive=0)):
+    shifted = Calibration.fit(*rare_answers(200, 0.2), shift=(0.5, -1.0), decision=Decision("f1"))
+    weighted = Calibration.fit(*several(200), decision=Decision("balanced"))
+    for calibration in (Calibration(), Calibration.fit(*answers(200, bias=1.0), positive=0), shifted, weighted):
         assert Calibration.from_dict(json.loads(json.dumps(calibration.to_dict()))) == calibration
 
 

@@ -8,7 +8,7 @@ Shapes: N sequences, Q classes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -40,6 +40,20 @@ class Task:
     device: str | None = None
     #: the most training steps, for models that learn step by step
     steps: int = STEPS
+    #: settings that were chosen before, on a sample: only these are fitted
+    settled: Mapping[str, Any] | None = None
+    #: how many settings are tried, at most
+    tries: int | None = None
+
+    def grid(self, settings: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        """Those of a model's settings that are to be fitted.
+
+        >>> Task(2, settled={"C": 1, "trees": 80}).grid([{"C": 0.1}, {"C": 1}])
+        [{'C': 1}]
+        """
+        settled = self.settled
+        kept = [one for one in settings if settled is None or one.items() <= settled.items()]
+        return kept[: self.tries]
 
 
 @dataclass(frozen=True, eq=False)

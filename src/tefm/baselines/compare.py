@@ -1,6 +1,11 @@
 """Baselines on one split: inputs and settings are chosen on validation, the test part is scored once.
 
-Shapes: N records or sequences, D slots, Q classes.
+Each model tries all of its settings on every kind of inputs. On a large training part that would take longer than our
+own model, so LightGBM, XGBoost and logistic regression are then chosen on a sample of it: 20,000 sequences of two
+classes, fewer with more classes, because a boosted model has a tree per class and round. First the kind of inputs is
+chosen, with the first setting, then the setting. Only what was chosen is fitted on all sequences.
+
+Shapes: N records or sequences, D slots, F raw columns, Q classes.
 """
 
 from __future__ import annotations
@@ -8,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,15 +22,19 @@ from numpy.typing import NDArray
 from tefm.base.errors import InputError, MissingExtraError, SettingsError, did_you_mean
 from tefm.base.progress import note
 from tefm.baselines.boosted import fit_lightgbm
-from tefm.baselines.choice import LEAST, STEPS, Chosen, Examples, Numbers, Task
-from tefm.baselines.inputs import Kind, records_of, sequence_features
+from tefm.baselines.choice import LEAST, STEPS, Chosen, Examples, Numbers, Probabilities, Task
+from tefm.baselines.inputs import RAW, Kind, records_of, sequence_features
 from tefm.baselines.linear import fit_logistic
 from tefm.codes.coder import class_numbers
 from tefm.records.layout import Layout
 from tefm.records.sequences import Sequences
 from tefm.records.splitting import PARTS
-from tefm.scoring.calibration import Calibration
+from tefm.scoring.calibration import Calibration, prior_shift
+from tefm.scoring.decision import ACCURACY, Decision
 from tefm.scoring.metrics import Scores, score
+
+#: Training sequences times classes of the sample that large comparisons are searched on, and its fewest sequences.
+SEARCHED, FEWEST_SEARCHED = 40_000, 4_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,16 +51,33 @@ class BaselineData:
     parts: NDArray[np.str_]
     #: the records of each sequence as text, for models that read words
     texts: Sequence[str] | None = None
+    #: the raw values of the same records (`raw_values`), for boosted trees
+    raw: tuple[NDArray[Any], Layout] | None = None
+
+    def select(self, which: NDArray[np.integer[Any]]) -> BaselineData:
+        """Some of the sequences, by index."""
+        return replace(
+            self,
+            sequences=self.sequences.select(which),
+            labels=self.labels[which],
+            parts=self.parts[which],
+            texts=None if self.texts is None else [self.texts[int(i)] for i in which],
+        )
 
 
 #: The inputs that a model may choose from, by name; each has one entry per sequence.
-InputChoices = Callable[[BaselineData, Sequence[Kind]], list[tuple[str, Any]]]
+InputChoices = Callable[[BaselineData, Sequence[str]], list[tuple[str, Any]]]
 
 
-def slot_features(data: BaselineData, kinds: Sequence[Kind]) -> list[tuple[str, Any]]:
-    """One row of slots per sequence, for each kind of features."""
-    records = records_of(data.slots_ND, data.sequences, data.layout)
-    return [(kind, sequence_features(records, kind)) for kind in kinds]
+def slot_features(data: BaselineData, kinds: Sequence[str]) -> list[tuple[str, Any]]:
+    """One row per sequence for each kind of features, of slots or (`raw last`, …) of raw values."""
+
+    def features(kind: str) -> Any:
+        values_ND, layout = (data.slots_ND, data.layout) if data.raw is None or RAW not in kind else data.raw
+        plain: Any = kind.removeprefix(RAW)
+        return sequence_features(records_of(values_ND, data.sequences, layout), plain)
+
+    return [(kind, features(kind)) for kind in kinds]
 
 
 @dataclass(frozen=True)
@@ -59,31 +86,55 @@ class Baseline:
 
     fit: Callable[[Any, Any, Task], Chosen]
     inputs: InputChoices = slot_features
+    #: whether it may choose raw values too
+    raw: bool = False
+    #: whether a large search is made on a sample
+    samples: bool = False
 
 
 #: The baselines that `tefm fit` compares with, by name.
-TABULAR: Mapping[str, Baseline] = {"lightgbm": Baseline(fit_lightgbm), "logistic": Baseline(fit_logistic)}
+TABULAR: Mapping[str, Baseline] = {
+    "lightgbm": Baseline(fit_lightgbm, raw=True, samples=True),
+    "logistic": Baseline(fit_logistic, samples=True),
+}
 
 
-def evaluate_baselines(
+@dataclass(frozen=True, eq=False)
+class Compared:
+    """A fitted baseline: its figures, and its calibrated probabilities and predictions for the test sequences."""
+
+    figures: dict[str, Any]
+    test_NQ: Probabilities
+    predicted_N: Numbers
+
+
+def evaluate_baselines(data: BaselineData, **settings: Any) -> dict[str, dict[str, Any]]:
+    """The figures of `fit_baselines`, by name."""
+    return {name: compared.figures for name, compared in fit_baselines(data, **settings).items()}
+
+
+def fit_baselines(
     data: BaselineData,
     *,
     models: Sequence[str] = tuple(TABULAR),
     available: Mapping[str, Baseline] = TABULAR,
     kinds: Sequence[Kind] = ("last", "history"),
     positive: int = 1,
+    decision: Decision = ACCURACY,
+    shares: Sequence[float] = (),
     resamples: int = 1000,
     seed: int = 0,
     device: str | None = None,
     steps: int = STEPS,
     skip_missing: bool = False,
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, Compared]:
     """Fit and score models on the same split, each by its name in `available`.
 
-    Models that take one row per sequence use whichever of `kinds` does best on validation. The test part is scored
-    once, with the model's own probabilities (`test`) and after the calibration that our own model gets too
-    (`test_calibrated`). With `skip_missing`, models whose package or weights are missing are skipped; otherwise that is
-    an error.
+    Models that take one row per sequence use whichever of `kinds` does best on validation, boosted trees also of the
+    raw values. The test part is scored once, with the model's own probabilities (`test`) and after the calibration and
+    decision that our own model gets too (`test_calibrated`); `shares` are those of the classes in the population, where
+    the training part has others. With `skip_missing`, models whose package or weights are missing are skipped;
+    otherwise that is an error.
     """
     for name in models:
         if name not in available:
@@ -92,6 +143,8 @@ def evaluate_baselines(
     classes, numbers_N = class_numbers(data.labels)
     _check_parts(numbers_N, data.parts)
     task = Task(len(classes), positive, seed, device, steps)
+    trained = np.bincount(numbers_N[data.parts == "train"], minlength=len(classes)) / (data.parts == "train").sum()
+    shift = prior_shift(trained.tolist(), shares or trained.tolist())
 
     def scored(p_NQ: NDArray[Any], part: str, predicted_N: Numbers | None = None) -> Scores:
         labels_N = numbers_N[data.parts == part]
@@ -99,7 +152,7 @@ def evaluate_baselines(
             p_NQ, labels_N, classes, predicted_N=predicted_N, positive=positive, resamples=resamples, seed=seed
         )
 
-    results: dict[str, dict[str, Any]] = {}
+    results: dict[str, Compared] = {}
     for name in models:
         began = time.perf_counter()
         try:
@@ -112,9 +165,12 @@ def evaluate_baselines(
         test_NQ = best.predict_proba(test)
         seconds = time.perf_counter() - began
         validation_N = numbers_N[data.parts == "validation"]
-        calibration = Calibration.fit(_logits(best.validation_NQ), validation_N, positive=positive)
+        calibration = Calibration.fit(
+            _logits(best.validation_NQ), validation_N, positive=positive, decision=decision, shift=shift
+        )
         calibrated_NQ = calibration.probabilities(_logits(test_NQ))
-        results[name] = {
+        predicted_N = calibration.predict(calibrated_NQ)
+        figures = {
             "kind": kind,
             "settings": dict(best.settings),
             "tried": tried,
@@ -123,15 +179,34 @@ def evaluate_baselines(
             "validation": scored(best.validation_NQ, "validation").to_dict(),
             "calibration": calibration.to_dict(),
             "test": scored(test_NQ, "test").to_dict(),
-            "test_calibrated": scored(calibrated_NQ, "test", calibration.predict(calibrated_NQ)).to_dict(),
+            "test_calibrated": scored(calibrated_NQ, "test", predicted_N).to_dict(),
         }
+        results[name] = Compared(figures, calibrated_NQ, predicted_N)
     return results
 
 
 def _fit(
-    baseline: Baseline, data: BaselineData, numbers_N: Numbers, kinds: Sequence[Kind], task: Task
+    baseline: Baseline, data: BaselineData, numbers_N: Numbers, kinds: Sequence[str], task: Task
 ) -> tuple[Chosen, str, list[dict[str, Any]], Any]:
     """The model on the inputs that do best on validation, their name, all settings tried, and the test inputs."""
+    if baseline.raw and data.raw is not None:
+        kinds = [*kinds, *(RAW + kind for kind in kinds)]
+    train = np.flatnonzero(data.parts == "train")
+    most = max(FEWEST_SEARCHED, SEARCHED // task.classes)
+    if not baseline.samples or len(train) <= most:
+        return _choose(baseline, data, numbers_N, kinds, task)
+    drawn = train[stratified_sample(numbers_N[train], most, task.seed)]
+    sampled = np.sort(np.concatenate([drawn, np.flatnonzero(data.parts == "validation")]))
+    search = partial(_choose, baseline, data.select(sampled), numbers_N[sampled])
+    _, kind, tried_kinds, _ = search(kinds, replace(task, tries=1))
+    chosen, _, tried, _ = search([kind], task)
+    best, kind, _, test = _choose(baseline, data, numbers_N, [kind], replace(task, settled=chosen.settings))
+    return best, kind, tried_kinds + tried, test
+
+
+def _choose(
+    baseline: Baseline, data: BaselineData, numbers_N: Numbers, kinds: Sequence[str], task: Task
+) -> tuple[Chosen, str, list[dict[str, Any]], Any]:
     train_N, validation_N, test_N = (data.parts == part for part in PARTS)
     best: tuple[Chosen, str, Any] | None = None
     tried: list[dict[str, Any]] = []
@@ -146,6 +221,21 @@ def _fit(
     return best[0], best[1], tried, best[2]
 
 
+def stratified_sample(labels_N: NDArray[Any], most: int, seed: int) -> NDArray[np.int64]:
+    """A random sample with the class shares of the whole, and at least one of every class.
+
+    >>> labels_N = np.array([0] * 90 + [1] * 9 + [2])
+    >>> np.bincount(labels_N[stratified_sample(labels_N, 20, seed=0)]).tolist()
+    [17, 2, 1]
+    """
+    order = np.random.default_rng(seed).permutation(len(labels_N))
+    place_N = np.zeros(len(labels_N))
+    for label in np.unique(labels_N):
+        members = order[labels_N[order] == label]
+        place_N[members] = np.arange(len(members)) / len(members)  # the first of a class has 0
+    return np.sort(np.argsort(place_N, kind="stable")[:most])
+
+
 def _labelled(data: BaselineData) -> BaselineData:
     """The sequences that have a label."""
     counts = {"labels": len(data.labels), "parts": len(data.parts)}
@@ -155,14 +245,8 @@ def _labelled(data: BaselineData) -> BaselineData:
         if count != sequences:
             raise InputError(f"there are {sequences} sequences, but {count} {what}", remedy="give one per sequence")
     labelled_N = np.array([label is not None for label in data.labels], dtype=bool)
-    records = records_of(data.slots_ND, data.sequences, data.layout)[labelled_N]
-    return replace(
-        data,
-        sequences=records.sequences,
-        labels=data.labels[labelled_N],
-        parts=data.parts[labelled_N],
-        texts=None if data.texts is None else [data.texts[int(i)] for i in np.flatnonzero(labelled_N)],
-    )
+    records_of(data.slots_ND, data.sequences, data.layout)  # refuses slots of another layout
+    return data.select(np.flatnonzero(labelled_N))
 
 
 def _logits(p_NQ: NDArray[Any]) -> NDArray[Any]:

@@ -18,6 +18,8 @@ from tefm.records.layout import Layout, SlotKind
 from tefm.records.sequences import Sequences
 
 Kind = Literal["last", "history", "flat"]
+#: What the name of a kind begins with where the features are raw values and not slots.
+RAW = "raw "
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +44,7 @@ class Features:
 class Records:
     """The records of every sequence, in order: rows of one table, which is never copied."""
 
+    #: slots (0: absent), or the raw values of fields (nan: absent)
     slots_ND: NDArray[Any]
     layout: Layout
     #: row numbers of `slots_ND`
@@ -81,7 +84,8 @@ def sequence_features(records: Records, kind: Kind) -> Features:
 
     `last`: the slots of its last record. `history`: these, the mean of each slot over its records (as a share of the
     slot's size; for a flag, how often it is on), and the number of records. `flat`: the slots of all records side by
-    side, the last record at the end and 0 (absent) in front of shorter sequences; meant for windows.
+    side, the last record at the end and absent ones in front of shorter sequences; meant for windows. Raw values are
+    treated in the same way, and those that are absent do not count in a mean.
 
     >>> from tefm.records.layout import Slot
     >>> x = np.array([[1, 0], [3, 1], [4, 1]], dtype=np.uint8)
@@ -102,11 +106,14 @@ def sequence_features(records: Records, kind: Kind) -> Features:
     all_ND = records.x_ND
     if kind == "flat":
         longest = int(sequences.lengths.max())
-        flat_NLD = np.zeros((len(records), longest, layout.width), dtype=all_ND.dtype)
+        absent = np.nan if all_ND.dtype.kind == "f" else 0
+        flat_NLD = np.full((len(records), longest, layout.width), absent, dtype=all_ND.dtype)
         flat_NLD[sequences.sequence_N, longest - 1 - records.from_end] = all_ND
         return Features(flat_NLD.reshape(len(records), longest * layout.width), slot_kinds * longest)
     lengths_N1 = sequences.lengths[:, None]
-    means_ND = np.add.reduceat(all_ND / layout.sizes_D.astype(np.float32), sequences.starts[:-1], axis=0) / lengths_N1
+    sums_ND = np.add.reduceat(np.nan_to_num(all_ND / layout.sizes_D.astype(np.float32)), sequences.starts[:-1], axis=0)
+    counts_ND = np.add.reduceat(~np.isnan(all_ND), sequences.starts[:-1], axis=0, dtype=np.int64)
+    means_ND = np.divide(sums_ND, counts_ND, out=np.full(sums_ND.shape, np.nan, np.float32), where=counts_ND > 0)
     # adding counts of presence and largest buckets did not help on validation (Diabetes130, splits 20, 21)
     x_NF = np.hstack([last_ND, means_ND, lengths_N1], dtype=np.float32)
     number: SlotKind = "number"

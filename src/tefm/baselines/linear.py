@@ -42,14 +42,14 @@ def regressions(
     strengths: Sequence[float],
     settings: Mapping[str, Any],
     task: Task,
-) -> Iterator[tuple[Fitted, dict[str, Any]]]:
+) -> Iterator[tuple[Fitted, Mapping[str, Any]]]:
     """A logistic regression on the transformed inputs for each strength; `settings` are those of the transformation."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
     x_NF, (seen, positions_N) = transform(train.inputs), train.seen
-    for strength in strengths:
-        linear = LogisticRegression(C=strength, max_iter=1_000, random_state=task.seed)
+    for tried in task.grid([{**settings, "C": strength} for strength in strengths]):
+        linear = LogisticRegression(C=tried["C"], max_iter=1_000, random_state=task.seed)
         with warnings.catch_warnings():
             # a fit that stops early is a weaker candidate, and validation decides whether it is good enough
             warnings.simplefilter("ignore", ConvergenceWarning)
@@ -59,4 +59,4 @@ def regressions(
             p_NQ: NDArray[Any] = linear.predict_proba(transform(inputs))
             return p_NQ
 
-        yield Fitted(predict, seen, task.classes), {**settings, "C": strength}
+        yield Fitted(predict, seen, task.classes), tried

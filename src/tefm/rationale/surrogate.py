@@ -75,7 +75,9 @@ class Surrogate(nn.Module):
         return (p_SQ / self.cut_Q).argmax(dim=1)
 
     def decide_like(self, calibration: Calibration) -> None:
-        """Use the calibration's threshold t: p is divided by t for the positive class and by 1 − t for the other."""
+        """Use the calibration's weights, or its threshold t: p / t for the positive class, else p / (1 − t)."""
+        if calibration.weights:
+            self.cut_Q.copy_(1 / torch.tensor(calibration.weights))
         if calibration.threshold is not None:
             self.cut_Q.fill_(1 - calibration.threshold)
             self.cut_Q[calibration.positive] = calibration.threshold

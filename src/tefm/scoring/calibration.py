@@ -1,34 +1,40 @@
 """From logits to calibrated probabilities, and from probabilities to decisions.
 
-Two numbers are fitted on the validation sequences: a temperature that divides the logits and, with two classes, the
-probability from which the positive one is predicted. With too few sequences, both keep their defaults.
+Fitted on the validation sequences: a temperature that divides the logits; a bias per class, where the model was trained
+on other class shares than the population has; and how to decide (`decision.py`). With too few sequences they keep their
+defaults. The bias is then the one that the class shares imply. Neither temperature nor bias changes how sequences are
+ranked by the probability of one of two classes.
 
-Shapes: N sequences, Q classes, I intervals between neighbouring probabilities.
+Shapes: N sequences, Q classes.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tefm.base.errors import ArtefactError, InputError, SettingsError
+from tefm.scoring.decision import ACCURACY, Decision, Rule
 
 Floats = NDArray[np.float64]
-Objective = Literal["accuracy", "macro_f1", "none"]
 
-#: With fewer validation sequences, the temperature or the threshold is not fitted.
-TEMPERATURE_NEEDS, THRESHOLD_NEEDS = 20, 50
+#: With fewer validation sequences, temperature and bias are not fitted.
+TEMPERATURE_NEEDS = 20
 #: The range of temperatures that is searched.
 COLDEST, HOTTEST = 0.05, 20.0
+#: How far the fitted bias of a class may be from the one that the class shares imply: the standard deviation of a
+#: normal prior, in nats. It weighs as much as four sequences of the class: with fewer, the shares decide.
+BIAS_SPREAD = 0.5
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """The temperature and the decision threshold of a model.
+    """Temperature, class biases and decision of a model.
 
     >>> calibration = Calibration(temperature=2.0, threshold=0.7)
     >>> probabilities = calibration.probabilities(np.array([[0.0, 2 * np.log(3.0)]]))
@@ -41,6 +47,12 @@ class Calibration:
     threshold: float | None = None
     #: the class that the threshold applies to
     positive: int = 1
+    #: added to the logits after the temperature, per class; empty where training had the population's class shares
+    bias: tuple[float, ...] = ()
+    #: with more than two classes, the largest weighted probability decides; empty: the most probable class
+    weights: tuple[float, ...] = ()
+    #: what the decision was made for
+    rule: Rule = "accuracy"
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.temperature) and self.temperature > 0):
@@ -52,11 +64,17 @@ class Calibration:
 
     @classmethod
     def fit(
-        cls, logits_NQ: NDArray[Any], labels_N: NDArray[Any], *, positive: int = 1, objective: Objective = "accuracy"
+        cls,
+        logits_NQ: NDArray[Any],
+        labels_N: NDArray[Any],
+        *,
+        positive: int = 1,
+        decision: Decision = ACCURACY,
+        shift: tuple[float, ...] = (),
     ) -> Calibration:
-        """Fit both numbers on validation sequences; `labels_N` are class numbers.
+        """Fit on validation sequences of the population; `labels_N` are class numbers.
 
-        The threshold maximises `objective`; "none" fits no threshold. Logits may be logarithms of probabilities.
+        `shift` is the bias that the class shares imply (`prior_shift`). Logits may be logarithms of probabilities.
         """
         logits_NQ, labels_N = _finite(logits_NQ), np.asarray(labels_N)
         if len(logits_NQ) != len(labels_N):
@@ -64,22 +82,28 @@ class Calibration:
                 f"there are logits for {len(logits_NQ)} sequences, but {len(labels_N)} labels",
                 remedy="give the logits and the labels of the same sequences",
             )
-        one_class = len(np.unique(labels_N)) < 2
-        temperature = 1.0 if one_class or len(labels_N) < TEMPERATURE_NEEDS else _temperature(logits_NQ, labels_N)
-        calibration = cls(temperature, None, positive)
-        if objective == "none" or one_class or logits_NQ.shape[1] != 2 or len(labels_N) < THRESHOLD_NEEDS:
-            return calibration
-        p_N = calibration.probabilities(logits_NQ)[:, positive]
-        return cls(temperature, _threshold(p_N, labels_N == positive, objective), positive)
+        calibration = cls(positive=positive, bias=shift, rule=decision.rule)
+        if len(np.unique(labels_N)) > 1 and len(labels_N) >= TEMPERATURE_NEEDS:
+            right_N = calibration.probabilities(logits_NQ).argmax(axis=1) == labels_N
+            if not right_N.all():  # otherwise ever lower temperatures would fit better
+                temperature, bias = _temperature_and_bias(logits_NQ, labels_N, shift)
+                calibration = replace(calibration, temperature=temperature, bias=bias)
+        p_NQ = calibration.probabilities(logits_NQ)
+        if p_NQ.shape[1] == 2:
+            threshold = decision.threshold(p_NQ[:, positive], labels_N == positive, positive)
+            return replace(calibration, threshold=threshold)
+        return replace(calibration, weights=decision.weights(p_NQ, labels_N))
 
     def probabilities(self, logits_NQ: NDArray[Any]) -> Floats:
-        return np.exp(_log_softmax(_finite(logits_NQ) / self.temperature))
+        scaled_NQ = _finite(logits_NQ) / self.temperature
+        return np.exp(_log_softmax(scaled_NQ + np.array(self.bias) if self.bias else scaled_NQ))
 
     def predict(self, probabilities_NQ: NDArray[Any]) -> NDArray[np.int64]:
         """Class numbers."""
         if self.threshold is None:
-            most_probable_N: NDArray[np.int64] = probabilities_NQ.argmax(axis=1)
-            return most_probable_N
+            weighted_NQ = probabilities_NQ * np.array(self.weights) if self.weights else probabilities_NQ
+            predicted_N: NDArray[np.int64] = weighted_NQ.argmax(axis=1)
+            return predicted_N
         if probabilities_NQ.shape[1] != 2:
             raise InputError(
                 f"this threshold is for two classes, not {probabilities_NQ.shape[1]}",
@@ -89,7 +113,7 @@ class Calibration:
         return np.where(is_positive_N, self.positive, 1 - self.positive).astype(np.int64)
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        return {**asdict(self), "bias": list(self.bias), "weights": list(self.weights)}
 
     @classmethod
     def from_dict(cls, body: dict[str, Any]) -> Calibration:
@@ -99,7 +123,25 @@ class Calibration:
                 value=sorted(body),
                 remedy="fit the model again: this file is from another version, or was edited",
             )
-        return cls(**body)
+        return cls(**{**body, **{name: tuple(body[name]) for name in ("bias", "weights")}})
+
+
+def prior_shift(trained: Sequence[float], population: Sequence[float]) -> tuple[float, ...]:
+    """The bias of each class that turns answers learned at the shares `trained` into those of a population.
+
+    Empty where the shares are the same. A class that either lacks is not moved.
+
+    >>> [round(bias, 3) for bias in prior_shift((0.5, 0.5), (0.8, 0.2))]
+    [0.47, -0.916]
+    >>> prior_shift((0.5, 0.5), (0.5, 0.5))
+    ()
+    """
+    trained_Q, population_Q = (np.asarray(shares, dtype=np.float64) for shares in (trained, population))
+    if np.allclose(trained_Q, population_Q):
+        return ()
+    known_Q = (trained_Q > 0) & (population_Q > 0)
+    ratio_Q = np.divide(population_Q, trained_Q, out=np.ones(len(trained_Q)), where=known_Q)
+    return tuple(np.log(ratio_Q).tolist())
 
 
 def _finite(logits_NQ: NDArray[Any]) -> Floats:
@@ -123,58 +165,33 @@ def _log_softmax(logits_NQ: Floats) -> Floats:
     return log_NQ
 
 
-def _temperature(logits_NQ: Floats, labels_N: NDArray[Any]) -> float:
-    """The temperature with the smallest negative log-likelihood, which has one minimum."""
-    from scipy.optimize import minimize_scalar
+def _temperature_and_bias(
+    logits_NQ: Floats, labels_N: NDArray[Any], shift: tuple[float, ...]
+) -> tuple[float, tuple[float, ...]]:
+    """The temperature with the smallest negative log-likelihood; with a shift, a bias near it too.
 
-    if (logits_NQ.argmax(axis=1) == labels_N).all():
-        return 1.0  # all predictions are right, so ever lower temperatures would fit better
-
-    def loss(log_temperature: float) -> float:
-        log_NQ = _log_softmax(logits_NQ / math.exp(log_temperature))
-        return -float(log_NQ[np.arange(len(labels_N)), labels_N].mean())
-
-    optimum = minimize_scalar(loss, bounds=(math.log(COLDEST), math.log(HOTTEST)), method="bounded")
-    return math.exp(float(optimum.x))
-
-
-def _threshold(p_N: Floats, positive_N: NDArray[np.bool_], objective: Objective) -> float:
-    """One half, unless it is worse than the best threshold by more than one standard error.
-
-    In that case, the middle of the widest range of thresholds within one standard error of the best; of equally wide
-    ranges, the nearest to 0.5. The best threshold of a small sample is mostly luck. In a simulation with 330 validation
-    sequences, the accuracy on new ones with calibrated logits was 0.778 at one half, 0.776 by this rule, 0.774 by the
-    middle alone and 0.771 at the best threshold; with logits off by 2 it was 0.640, 0.773, 0.773 and 0.771.
+    The loss has one minimum. With a shift, the bias has a normal prior around it.
     """
-    between_U, group_N = np.unique(p_N, return_inverse=True)
-    edges = np.concatenate([[0.0], between_U, [1.0]])
-    low_I, high_I = edges[:-1], edges[1:]
-    # the groups i, i + 1, … are above interval i: they are predicted positive
-    true_positive_I, false_positive_I = (
-        np.append(np.cumsum(np.bincount(group_N, counted_N, minlength=len(between_U))[::-1])[::-1], 0.0)
-        for counted_N in (positive_N, ~positive_N)
-    )
-    value_I = _value(true_positive_I, false_positive_I, float(positive_N.sum()), float((~positive_N).sum()), objective)
-    nonempty_I = high_I > low_I
-    low_I, high_I, value_I = low_I[nonempty_I], high_I[nonempty_I], value_I[nonempty_I]
-    best = float(value_I.max())
-    good_I = value_I >= best - math.sqrt(best * (1 - best) / len(p_N)) - 1e-12
-    edges_of_good = np.flatnonzero(np.diff(good_I, prepend=False, append=False)).tolist()
-    runs = zip(edges_of_good[::2], edges_of_good[1::2], strict=True)
-    ranges = [(float(low_I[first]), float(high_I[end - 1])) for first, end in runs]
-    if any(low < 0.5 <= high for low, high in ranges):
-        return 0.5
-    low, high = max(ranges, key=lambda r: (r[1] - r[0], -abs((r[0] + r[1]) / 2 - 0.5)))
-    return (low + high) / 2
+    from scipy.optimize import minimize, minimize_scalar
 
+    bounds = (math.log(COLDEST), math.log(HOTTEST))
+    if not shift:
 
-def _value(
-    true_positive: Floats, false_positive: Floats, positives: float, negatives: float, objective: Objective
-) -> Floats:
-    """Accuracy or macro F1 of predictions with these counts."""
-    true_negative = negatives - false_positive
-    if objective == "accuracy":
-        return (true_positive + true_negative) / (positives + negatives)
-    f1_positive = 2 * true_positive / (true_positive + false_positive + positives)
-    f1_negative = 2 * true_negative / (true_negative + (positives - true_positive) + negatives)
-    return (f1_positive + f1_negative) / 2
+        def loss(log_temperature: float) -> float:
+            log_NQ = _log_softmax(logits_NQ / math.exp(log_temperature))
+            return -float(log_NQ[np.arange(len(labels_N)), labels_N].mean())
+
+        return math.exp(float(minimize_scalar(loss, bounds=bounds, method="bounded").x)), ()
+
+    label_NQ = labels_N[:, None] == np.arange(logits_NQ.shape[1])
+
+    def loss_and_slope(parameters: Floats) -> tuple[float, Floats]:
+        scaled_NQ, bias_Q = logits_NQ / math.exp(parameters[0]), parameters[1:]
+        log_NQ = _log_softmax(scaled_NQ + bias_Q)
+        surplus_NQ, beyond_Q = np.exp(log_NQ) - label_NQ, (bias_Q - shift) / BIAS_SPREAD
+        slopes = np.append(-(surplus_NQ * scaled_NQ).sum(), surplus_NQ.sum(axis=0) + beyond_Q / BIAS_SPREAD)
+        return -float(log_NQ[label_NQ].sum()) + float((beyond_Q**2).sum() / 2), slopes
+
+    start = np.array([0.0, *shift])
+    fitted = minimize(loss_and_slope, start, jac=True, method="L-BFGS-B", bounds=[bounds, *[(None, None)] * len(shift)])
+    return math.exp(float(fitted.x[0])), tuple(fitted.x[1:].tolist())

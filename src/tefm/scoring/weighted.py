@@ -27,7 +27,7 @@ def auroc(scores_N: NDArray[Any], positive_N: NDArray[np.bool_], weights_RN: Flo
     >>> auroc(np.array([0.9, 0.5, 0.5, 0.1]), np.array([True, True, False, False]), weights_RN)
     array([0.875,   nan])
     """
-    positive_RG, negative_RG = _groups(scores_N, positive_N, weights_RN)
+    positive_RG, negative_RG = groups(scores_N, positive_N, weights_RN)
     above_RG = np.cumsum(positive_RG, axis=1) - positive_RG / 2
     pairs_R = positive_RG.sum(axis=1) * negative_RG.sum(axis=1)
     return _ratio((negative_RG * above_RG).sum(axis=1), pairs_R)
@@ -35,7 +35,7 @@ def auroc(scores_N: NDArray[Any], positive_N: NDArray[np.bool_], weights_RN: Flo
 
 def average_precision(scores_N: NDArray[Any], positive_N: NDArray[np.bool_], weights_RN: Floats) -> Floats:
     """The precision at each group of equal scores, weighted by the recall it adds; nan as for `auroc`."""
-    positive_RG, negative_RG = _groups(scores_N, positive_N, weights_RN)
+    positive_RG, negative_RG = groups(scores_N, positive_N, weights_RN)
     hits_RG = np.cumsum(positive_RG, axis=1)
     retrieved_RG = np.cumsum(positive_RG + negative_RG, axis=1)
     precision_RG = _ratio(hits_RG, retrieved_RG, otherwise=0.0)  # nothing retrieved yet adds no recall
@@ -106,7 +106,7 @@ def calibration_error(
     return error_R
 
 
-def _groups(scores_N: NDArray[Any], positive_N: NDArray[np.bool_], weights_RN: Floats) -> tuple[Floats, Floats]:
+def groups(scores_N: NDArray[Any], positive_N: NDArray[np.bool_], weights_RN: Floats) -> tuple[Floats, Floats]:
     """The weight of positives and of negatives in each group of equal scores, highest score first."""
     scores_N = np.asarray(scores_N, dtype=np.float64)
     order_N = np.argsort(-scores_N, kind="stable")

@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # showing a table must not wait for the import of torch
     from tefm.language.token_counts import TokenCount
     from tefm.records.infer import Guess
     from tefm.records.schema import Schema
+    from tefm.scoring.breakdown import Confusion
     from tefm.scoring.evaluation import Evaluation
     from tefm.show.figures import Codes
     from tefm.task import Outcome
@@ -205,21 +206,36 @@ def comparison_table(outcome: Outcome) -> RichTable:
 
 def outcome_tables(outcome: Outcome) -> Iterator[RenderableType]:
     """The scores of the model and of tabular models on the same test sequences, and the tokens of its input."""
-    test = outcome.test.to_dict()
-    rows: list[tuple[str | None, ...]] = [
-        (f"TEFM ({outcome.inputs})", *(_short(test[key]) for key in FIGURES), f"{outcome.test.tokens_mean:.1f}")
-    ]
-    for name, baseline in outcome.baselines.items():
-        rows.append((BASELINES.get(name, name), *(_short(baseline["test_calibrated"][key]) for key in FIGURES), None))
-    counts = ", ".join(f"{count:,} {part}" for part, count in outcome.sequences.items())
-    scores = table(f"Test scores ({counts} sequences)", ("", *FIGURES.values(), "tokens"), rows)
-    scores.caption = MEANS if len(outcome.test.scores.classes) > 2 else None
-    yield scores
+    yield scores_table(outcome)
+    if outcome.verdict is not None:
+        yield Text(outcome.verdict.sentence, style="bold")
+    if outcome.confusion is not None:
+        yield confusion_table(outcome.confusion)
     for remark in outcome.remarks:
         yield Text(f"! {remark}", style="yellow")
     if outcome.alignment is not None:
         yield alignment_table(outcome.alignment)
     yield token_table(outcome.tokens)
+
+
+def scores_table(outcome: Outcome) -> RichTable:
+    """Every score of every model, with its interval."""
+    models = {f"TEFM ({outcome.inputs})": outcome.test.to_dict()}
+    models |= {BASELINES.get(name, name): model["test_calibrated"] for name, model in outcome.baselines.items()}
+    rows: list[tuple[str | None, ...]] = [
+        (name, *(_with_interval(scores[key]) for scores in models.values())) for key, name in FIGURES.items()
+    ]
+    rows.append(("tokens", f"{outcome.test.tokens_mean:.1f}", *[None] * len(outcome.baselines)))
+    counts = ", ".join(f"{count:,} {part}" for part, count in outcome.sequences.items())
+    result = table(f"Test scores ({counts} sequences)", ("", *models), rows)
+    result.caption = MEANS if len(outcome.test.scores.classes) > 2 else None
+    return result
+
+
+def confusion_table(confusion: Confusion) -> RichTable:
+    """What was predicted for the test sequences of each class."""
+    rows = [(name, *row) for name, row in zip(confusion.classes, confusion.counts, strict=True)]
+    return table("Confusion matrix", ("true \\ predicted", *confusion.classes), rows)
 
 
 def token_table(accounts: Sequence[TokenCount]) -> RichTable:
@@ -260,5 +276,6 @@ def _interval(score: dict[str, float | None]) -> tuple[str, str | None]:
     return figure(score["value"]), f"{score['low']:.3f}–{score['high']:.3f}"
 
 
-def _short(score: dict[str, float | None]) -> str:
-    return "–" if score["value"] is None else f"{score['value']:.3f}"
+def _with_interval(score: dict[str, float | None]) -> str:
+    value, interval = _interval(score)
+    return value if interval is None else f"{score['value']:.3f} [{interval}]"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from tefm.base.errors import InputError
 from tefm.baselines.compare import TABULAR, Baseline, BaselineData
 from tefm.baselines.compare import evaluate_baselines as evaluate_available
-from tefm.baselines.inputs import Features, Kind, records_of
+from tefm.baselines.inputs import Features, records_of
 from tefm.bench.baselines.majority import fit_majority
 from tefm.bench.baselines.set_transformer import fit_set_transformer
 from tefm.bench.baselines.tabpfn import fit_tabpfn
@@ -21,15 +22,15 @@ from tefm.bench.baselines.xgboost import fit_xgboost
 __all__ = ["BASELINES", "BaselineData", "evaluate_baselines"]
 
 
-def _nothing(data: BaselineData, _: Sequence[Kind]) -> list[tuple[str, Any]]:
+def _nothing(data: BaselineData, _: Sequence[str]) -> list[tuple[str, Any]]:
     return [("nothing", Features(np.zeros((len(data.labels), 0)), ()))]
 
 
-def _records(data: BaselineData, _: Sequence[Kind]) -> list[tuple[str, Any]]:
+def _records(data: BaselineData, _: Sequence[str]) -> list[tuple[str, Any]]:
     return [("records", records_of(data.slots_ND, data.sequences, data.layout))]
 
 
-def _texts(data: BaselineData, _: Sequence[Kind]) -> list[tuple[str, Any]]:
+def _texts(data: BaselineData, _: Sequence[str]) -> list[tuple[str, Any]]:
     if data.texts is None:
         raise InputError(
             "there are no texts to learn from", value="tfidf", remedy="give one text per sequence, or leave tfidf out"
@@ -41,7 +42,7 @@ BASELINES: Mapping[str, Baseline] = {
     "majority": Baseline(fit_majority, _nothing),
     "tfidf": Baseline(fit_tfidf, _texts),
     "logistic": TABULAR["logistic"],
-    "xgboost": Baseline(fit_xgboost),
+    "xgboost": replace(TABULAR["lightgbm"], fit=fit_xgboost),
     "lightgbm": TABULAR["lightgbm"],
     "set-transformer": Baseline(fit_set_transformer, _records),
     "tabpfn": Baseline(fit_tabpfn),

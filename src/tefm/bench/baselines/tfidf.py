@@ -6,7 +6,7 @@ in two texts or more, sublinear counts); C of 1, 10 or 100.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ Texts = NDArray[np.object_]
 def fit_tfidf(train: Examples[Texts], validation: Examples[Texts], task: Task) -> Chosen:
     """A logistic regression on the words of a sequence's text."""
 
-    def candidates() -> Iterator[tuple[Fitted, dict[str, Any]]]:
+    def candidates() -> Iterator[tuple[Fitted, Mapping[str, Any]]]:
         for longest in NGRAMS:
             terms = _terms(train.inputs, longest)
             yield from regressions(train, terms.transform, STRENGTHS, {"ngrams": longest}, task)
