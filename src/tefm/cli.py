@@ -297,19 +297,23 @@ def predict(
     as_json: JsonOption = False,
 ) -> None:
     """Predict every sequence of a table: its class and the probability of each class."""
-    from tefm.base.files import replacing
+    import polars as pl
+
     from tefm.model import TEFM
     from tefm.records.readers.table import open_table
+    from tefm.records.writers import write_frames
     from tefm.show.terminal import prediction_table
 
     if target is not None and target.suffix not in (".csv", ".parquet"):
         raise TefmError("predictions are written as CSV or Parquet", value=target.name, remedy="--out predictions.csv")
     with shown():
-        predictions = TEFM.load(model, device=device).predict_table(open_table(table, query=query))
+        batches = TEFM.load(model, device=device).predict_batches(open_table(table, query=query))
+        if target is not None:
+            written = write_frames(batches, target)
+        else:
+            predictions = pl.concat(batches)
     if target is not None:
-        with replacing(target) as temporary:
-            predictions.write_csv(temporary) if target.suffix == ".csv" else predictions.write_parquet(temporary)
-        err.print(f"{predictions.height:,} predictions written to {target}")
+        err.print(f"{written:,} predictions written to {target}")
     elif as_json:
         _print_json(predictions.to_dicts())
     else:

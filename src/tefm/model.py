@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from html import escape
 from pathlib import Path
@@ -19,8 +19,9 @@ from sklearn.exceptions import NotFittedError as SklearnNotFittedError
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
+from tefm.base.ahead import ahead
 from tefm.base.errors import InputError, NotFittedError
-from tefm.base.progress import note
+from tefm.base.progress import note, progress
 from tefm.bundle import Bundle, card_facts
 from tefm.bundle import load as load_bundle
 from tefm.bundle import save as save_bundle
@@ -28,6 +29,7 @@ from tefm.codes.tokenizer import RecordTokenizer
 from tefm.explain import Choice, explain, named_sequences
 from tefm.language.config import Start
 from tefm.language.prompts import Style
+from tefm.language.remember import RememberedLogits
 from tefm.language.smollm2 import NAME as SMOLLM2
 from tefm.pipeline import Fitted
 from tefm.pipeline import fit as fit_pipeline
@@ -37,6 +39,7 @@ from tefm.records.infer import infer_schema
 from tefm.records.readers.memory import as_table
 from tefm.records.readers.table import Table, open_table
 from tefm.records.schema import Schema
+from tefm.records.sequences import Sequences
 from tefm.records.splitting import split
 from tefm.records.words import text_of
 from tefm.scoring.evaluation import Evaluation
@@ -314,23 +317,41 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         The identifier keeps its column name and type. The result is a pandas frame when a pandas frame was given, and
         a polars frame otherwise.
         """
+        batches = list(self.predict_batches(X))
+        table = pl.concat(batches)
+        return table.to_pandas() if _is_pandas(X) else table
+
+    def predict_batches(self, X: Any) -> Iterator[pl.DataFrame]:
+        """What `predict_table` returns, part by part: a table larger than memory is never whole in memory.
+
+        That takes a table without an entity, or one whose rows are grouped by entity; any other is read whole.
+        """
         preparation = self.preparation
-        frame, sequences = preparation.to_predict(as_table(X))
-        p_SQ = self.fitted.probabilities(preparation.slots(frame, sequences))
+        logits, done = RememberedLogits(self.fitted.classifier), 0
+        with progress("predicting", None) as advance:
+            for frame, sequences, slots in ahead(preparation.batches(as_table(X))):
+                p_SQ = self.fitted.calibration.probabilities(logits(self.fitted.read(slots)))
+                yield self._predictions(frame, sequences, p_SQ, done)
+                done += len(sequences)
+                advance(len(sequences))
+
+    def _predictions(self, frame: pl.DataFrame, sequences: Sequences, p_SQ: NDArray[Any], before: int) -> pl.DataFrame:
+        """The predictions of the sequences of a frame; `before` sequences precede them in the table."""
+        preparation = self.preparation
         entity = preparation.schema.entity if not preparation.config.window else None
         noun = preparation.sequence_noun
-        identifiers = pl.Series(noun, np.arange(len(sequences)))
+        identifiers = pl.Series(noun, np.arange(before, before + len(sequences)))
         if entity is not None:
             identifiers = frame[entity].gather(sequences.last).alias(noun)
+        classes = pl.Series(self.fitted.classes)
         columns = {
-            "records": sequences.lengths,
-            "predicted": pl.Series(np.asarray(self.fitted.classes, dtype=object)[self.fitted.decide(p_SQ)].astype(str)),
-            **{f"p({name})": p_SQ[:, number] for number, name in enumerate(self.fitted.classes)},
+            "records": pl.Series(sequences.lengths),
+            "predicted": classes.gather(self.fitted.decide(p_SQ)),
+            **{f"p({name})": pl.Series(p_SQ[:, number]) for number, name in enumerate(self.fitted.classes)},
         }
         for name in [name for name in columns if name == noun]:
             columns[f"{name}_"] = columns.pop(name)  # the identifier keeps its name
-        table = pl.DataFrame({noun: identifiers, **columns})
-        return table.to_pandas() if _is_pandas(X) else table
+        return pl.DataFrame({noun: identifiers, **columns})
 
     def evaluate(self, X: Any, *, resamples: int = 1_000) -> Evaluation:
         """Every figure on the labelled sequences of a table, with bootstrap intervals."""

@@ -30,6 +30,7 @@ from tefm.language.backbone import Backbone, open_backbone
 from tefm.language.classifier import Classifier
 from tefm.language.distributed import first_process_makes, is_first
 from tefm.language.prompts import Prompt, PromptWriter
+from tefm.language.remember import RememberedLogits
 from tefm.language.train import History
 from tefm.language.vocabulary import CodeVocabulary
 from tefm.rationale.extractor import Explainer
@@ -145,14 +146,15 @@ class Fitted:
         scores = score(
             p_SQ, labels_S, self.classes, predicted_N=self.decide(p_SQ), positive=self.positive, resamples=resamples
         )
-        tokens_S = np.array([len(prompt) for prompt in self.classifier.prompts(read)])
+        first, number_S = self.classifier.distinct(read)
+        tokens_S = np.array([len(prompt) for prompt in self.classifier.prompts(read.select(first))])[number_S]
         return Evaluation(scores, float(tokens_S.mean()), float(np.median(tokens_S)))
 
     @property
     def masked_model(self) -> MaskedModel:
         """The model as it answers when only some of the slots are kept."""
         assert self.coder is not None, "text has no slots to mask"
-        return MaskedModel(self.coder.encode, self.classifier.logits, self.calibration)
+        return MaskedModel(self.coder.encode, RememberedLogits(self.classifier), self.calibration)
 
 
 def fit(

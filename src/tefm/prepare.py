@@ -5,7 +5,7 @@ Shapes: N records, D slots, S sequences.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from tefm.base.errors import InputError
 from tefm.codes.coder import SlotCoder, class_numbers
 from tefm.codes.tokenizer import RecordTokenizer
 from tefm.pipeline import Part, TaskData
+from tefm.records.chunks import whole_sequences
 from tefm.records.grouping import by_entity, by_window
 from tefm.records.layout import Slots
 from tefm.records.phrases import phrases_of
@@ -57,6 +58,16 @@ class Preparation:
         if not frame.height:
             raise InputError("the table has no rows", file=opened.name, remedy="give a table with records")
         return frame, self.sequences(frame, labelled=False, whole=False, file=opened.name)
+
+    def batches(self, table: Any) -> Iterator[tuple[pl.DataFrame, Sequences, Sequences]]:
+        """A table part by part: its rows, their sequences as row numbers, and the same as slots."""
+        opened, empty = open_table(table), True
+        for frame in whole_sequences(opened, self.schema, window=self.config.window):
+            empty = False
+            sequences = self.sequences(frame, labelled=False, whole=False, file=opened.name)
+            yield frame, sequences, self.slots(frame, sequences)
+        if empty:
+            raise InputError("the table has no rows", file=opened.name, remedy="give a table with records")
 
     def to_evaluate(self, table: Any, classes: Sequence[str]) -> tuple[pl.DataFrame, Sequences, int]:
         """A table, its labelled sequences, and how many have no label; a class that `classes` lacks is refused."""

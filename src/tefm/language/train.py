@@ -122,7 +122,9 @@ class _Run:
         model = trainable_model(backbone, ids, config)
         model.train()
         self.names = [name for name, weight in model.named_parameters() if weight.requires_grad]
-        optimiser = torch.optim.AdamW(_groups(model, config), lr=config.learning_rate)
+        # one pass over the weights instead of a dozen, where torch has it
+        fused = device.type in ("cpu", "cuda")
+        optimiser = torch.optim.AdamW(_groups(model, config), lr=config.learning_rate, fused=fused)
         self.trainable = model
         self.model, self.optimiser = self.accelerator.prepare(model, optimiser)
         self.warmup = config.warmup_steps(steps)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from tefm.base.checkpoint import identity
 from tefm.language.backbone import Backbone
 from tefm.language.batches import Batch, Example, ShuffledBatches, collate
+from tefm.language.compact import local_codes, rows_in_use, tokens_of
 from tefm.language.config import TuneConfig
 from tefm.language.predict import Ids, answer_logits
 from tefm.language.prompts import PromptWriter
@@ -44,32 +45,39 @@ def tune(
     checkpoint: Path | None = None,
 ) -> History:
     """Fine-tune the backbone in place; it ends with the weights of the lowest validation loss."""
-    examples = [
-        Example.answering(prompt, writer.answers[label])
-        for prompt, label in zip(training.prompts, training.labels_N, strict=True)
-    ]
-    lengths_N = np.array([len(example.ids) for example in examples])
-    batches = ShuffledBatches(lengths_N, config.batch, config.seed)
-    pad, window = backbone.tokenizer.pad_token_id, backbone.window
+    validated = validation.prompts if validation is not None else []
+    tokens = tokens_of(backbone, ids, [*training.prompts, *validated, *writer.answers])
+    fingerprint = identity(tokens, *training.prompts, *writer.answers, training.labels_N) if checkpoint else ""
+    with rows_in_use(backbone, tokens) as to_local:
+        answers = [to_local(answer) for answer in writer.answers]
+        examples = [
+            Example.answering(to_local(prompt), answers[label])
+            for prompt, label in zip(training.prompts, training.labels_N, strict=True)
+        ]
+        held_out = [to_local(prompt) for prompt in validated]
+        lengths_N = np.array([len(example.ids) for example in examples])
+        batches = ShuffledBatches(lengths_N, config.batch, config.seed)
+        pad, window = int(to_local(backbone.tokenizer.pad_token_id)), backbone.window
 
-    def batch_of(step: int) -> Batch:
-        return collate([examples[row] for row in batches[step]], pad, window)
+        def batch_of(step: int) -> Batch:
+            return collate([examples[row] for row in batches[step]], pad, window)
 
-    def validate() -> float:
-        assert validation is not None, "only called with validation questions"
-        return log_loss(answer_logits(backbone, validation.prompts, writer.first_tokens), validation.labels_N)
+        def validate() -> float:
+            assert validation is not None, "only called with validation questions"
+            logits_NQ = answer_logits(backbone, held_out, [int(answer[0]) for answer in answers], pad=pad)
+            return log_loss(logits_NQ, validation.labels_N)
 
-    return train(
-        backbone,
-        ids,
-        batch_of,
-        config.total_steps(len(examples)),
-        config,
-        title="fine-tuning the language model",
-        validate=validate if validation is not None and len(validation) else None,
-        checkpoint=checkpoint,
-        fingerprint=identity(*(example.ids for example in examples), training.labels_N) if checkpoint else "",
-    )
+        return train(
+            backbone,
+            local_codes(ids, to_local),
+            batch_of,
+            config.total_steps(len(examples)),
+            config,
+            title="fine-tuning the language model",
+            validate=validate if validation is not None and len(validation) else None,
+            checkpoint=checkpoint,
+            fingerprint=fingerprint,
+        )
 
 
 def log_loss(logits_NQ: NDArray[np.floating], labels_N: NDArray[np.integer]) -> float:
