@@ -259,6 +259,7 @@ def fit(
     align: Annotated[str | None, typer.Option(help="auto, none, default, paper")] = None,
     unsupervised: Annotated[bool, typer.Option("--unsupervised", help="codes that do not use the label")] = False,
     compare: Annotated[bool, typer.Option(help="fit LightGBM and logistic regression on the same split")] = True,
+    quick: Annotated[bool, typer.Option("--quick", help="a first look in a minute, without explanations")] = False,
     seed: Annotated[int | None, typer.Option(help="random seed of the model")] = None,
     device: DeviceOption = None,
     as_json: JsonOption = False,
@@ -275,6 +276,8 @@ def fit(
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if unsupervised:
         changes["task_aware"] = False
+    if quick:
+        changes["quick"] = True
     loaded = Task.load(task)
     loaded = loaded.model_copy(update={"model": ModelConfig.checked({**dict(loaded.model), **changes})})
     with shown(on_stdout=not as_json):

@@ -25,7 +25,7 @@ from tefm.records.sequences import Sequences
 from tefm.records.serialise import FORMATS, serialise
 from tefm.records.splitting import PARTS, split
 from tefm.records.vectorise import Vectoriser, needed_columns
-from tefm.task import ModelConfig, Outcome, Split, Task
+from tefm.task import QUICK_REMARK, QUICK_SEQUENCES, ModelConfig, Outcome, Split, Task
 
 #: With fewer test sequences of a class than this, what the figures say about it is chance.
 FEW = 20
@@ -97,7 +97,8 @@ def split_parts(config: ModelConfig, sequences: Sequences, shares: Split) -> tup
     """The part of each sequence, and remarks about those that are not trained on."""
     parts = split(sequences, shares=shares.shares, by=shares.by, seed=shares.seed)
     parts, unseen = without_unseen(sequences, parts)
-    return parts, [*unlabelled(sequences), *unseen, *thinned(config, sequences.select(parts == "train"))]
+    quick = [QUICK_REMARK] if config.quick else []
+    return parts, [*quick, *unlabelled(sequences), *unseen, *thinned(config, sequences.select(parts == "train"))]
 
 
 def unlabelled(sequences: Sequences) -> list[str]:
@@ -158,7 +159,8 @@ def used_sequences(
     numbers = []
     for part in PARTS:
         members = np.flatnonzero(parts == part)
-        numbers.append(members[chosen(sequences.select(members), config, test=part == "test")])
+        most = QUICK_SEQUENCES if part == "train" else QUICK_SEQUENCES // 4
+        numbers.append(members[chosen(sequences.select(members), config, test=part == "test", most=most)])
     used = np.concatenate(numbers)
     return sequences.select(used), parts[used]
 

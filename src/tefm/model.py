@@ -108,6 +108,8 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         With `inputs="text"`, tokens of a sequence at most; the last ones stay.
     rationale : {"default", "paper", "none"} or dict
         Settings of the explanations (`RationaleConfig`); `none` for a model that only predicts.
+    quick : bool
+        A first look in about a minute: fewer training steps, a sample of the training sequences, no explanations.
     seed : int
         Everything random depends on it.
 
@@ -156,6 +158,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         inputs: Literal["codes", "text"] = "codes",
         text_limit: int | None = None,
         rationale: str | Mapping[str, Any] = "default",
+        quick: bool = False,
         seed: int = 0,
     ) -> None:
         self.schema = schema
@@ -178,6 +181,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         self.inputs = inputs
         self.text_limit = text_limit
         self.rationale = rationale
+        self.quick = quick
         self.seed = seed
 
     @property

@@ -29,7 +29,7 @@ from tefm.records.serialise import serialise
 from tefm.records.splitting import balance, check_label
 from tefm.records.vectorise import Vectoriser
 from tefm.records.words import text_of
-from tefm.task import ModelConfig
+from tefm.task import QUICK_SEQUENCES, ModelConfig
 
 
 @dataclass(frozen=True)
@@ -151,12 +151,16 @@ def sequences_of(
     return by_entity(frame, schema, background=config.background, file=file)
 
 
-def chosen(sequences: Sequences, config: ModelConfig, *, test: bool = False) -> NDArray[np.int64]:
-    """Which sequences of a part are used: the labelled ones, balanced as the config says."""
-    labelled = np.flatnonzero(sequences.labelled)
+def chosen(
+    sequences: Sequences, config: ModelConfig, *, test: bool = False, most: int = QUICK_SEQUENCES
+) -> NDArray[np.int64]:
+    """Which sequences of a part are used: the labelled ones, balanced as the config says; `quick` takes a sample."""
+    used = np.flatnonzero(sequences.labelled)
     if config.balance == "all" or (config.balance == "train" and not test):
-        return labelled[balance(sequences.select(labelled), seed=config.seed)]
-    return labelled
+        used = used[balance(sequences.select(used), seed=config.seed)]
+    if config.quick and not test and len(used) > most:
+        used = np.sort(np.random.default_rng(config.seed).permutation(used)[:most])
+    return used
 
 
 def class_numbers_of(sequences: Sequences, classes: Sequence[str]) -> NDArray[np.int64]:
@@ -186,7 +190,7 @@ def prepare(
     check_label(everything.labels, column=schema.label, file=training.name)
     used = everything.select(chosen(everything, config))
     classes, labels_S = class_numbers(np.asarray(used.labels))
-    validated = held_out.select(chosen(held_out, config))
+    validated = held_out.select(chosen(held_out, config, most=QUICK_SEQUENCES // 4))
     validated = validated.select(np.isin(np.asarray(validated.labels), classes))  # others cannot be predicted
     positive = config.positive_number(classes, np.bincount(labels_S, minlength=len(classes)).tolist())
     prompt = config.prompt_for(classes, positive, schema)

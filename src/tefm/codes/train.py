@@ -102,8 +102,7 @@ class Trainer:
         self.network.train()
         with progress("training the tokenizer", self.config.steps, done=self.step) as advance:
             while self.step < self.config.steps and not self.best.exhausted(self.step, patience=patience):
-                loss = self._update()
-                self.step += 1
+                loss = self.update()
                 advance(1)
                 checked = self.step % check_every == 0 or self.step == self.config.steps
                 if checked and self.step > self.warm_steps:
@@ -120,7 +119,8 @@ class Trainer:
         self._choose_threshold()
         return self.network
 
-    def _update(self) -> Tensor:
+    def update(self) -> Tensor:
+        """One training step; returns its loss."""
         config, network = self.config, self.network
         if self.step == self.warm_steps:
             self._initialise_codebooks()
@@ -147,6 +147,7 @@ class Trainer:
             network.quantiser.follow(quantised)
             if config.replace_dead and (self.step + 1) % DEAD_EVERY == 0 and self.step < DEAD_UNTIL * config.steps:
                 self.history.replaced += network.quantiser.replace_dead(quantised, self._generator("dead", self.step))
+        self.step += 1
         return loss.detach()
 
     def _record_loss(self, latent_Nd: Tensor, x_ND: Tensor, targets_NQ: Tensor | None) -> Tensor:
