@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from tefm.base.errors import SettingsError
 from tefm.base.progress import progress
-from tefm.base.training import KeepBest, load_checkpoint, save_checkpoint
+from tefm.base.training import KeepBest, adamw, load_checkpoint, save_checkpoint
 from tefm.codes.config import TokenizerConfig
 from tefm.codes.network import CodeNetwork, ReconstructionLoss
 from tefm.codes.quantiser import straight_through
@@ -85,7 +85,7 @@ class Trainer:
         self.network.start_at_frequencies(self.data.x_ND[self._sample()])
         self.loss = ReconstructionLoss(layout, config, self.data.x_ND)
         trained = [p for p in self.network.parameters() if p.requires_grad]
-        self.optimiser = torch.optim.AdamW(trained, lr=config.learning_rate, weight_decay=config.weight_decay)
+        self.optimiser = adamw(trained, device=device, lr=config.learning_rate, weight_decay=config.weight_decay)
         self.warm_steps = int(config.warm_share * config.steps)
         self.history = History()
         self.best = KeepBest()
@@ -239,7 +239,8 @@ class Trainer:
         with torch.no_grad():
             codes_NK = torch.cat([network.encode(chunk) for chunk in x_ND.split(CHUNK)])
         parts = [network.decoder, *([network.head] if network.head is not None else [])]
-        optimiser = torch.optim.AdamW([p for part in parts for p in part.parameters()], lr=config.learning_rate / 2)
+        weights = [p for part in parts for p in part.parameters()]
+        optimiser = adamw(weights, device=self.device, lr=config.learning_rate / 2)
         generator = self._generator("settle")
         steps = max(1, config.steps // 10)
         for step in range(steps):

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from tefm.base.errors import SettingsError
 from tefm.base.progress import progress
-from tefm.base.training import KeepBest, load_checkpoint, save_checkpoint
+from tefm.base.training import KeepBest, adamw, load_checkpoint, save_checkpoint
 from tefm.language.backbone import Backbone, autocast
 from tefm.language.batches import NOTHING, Batch
 from tefm.language.config import TrainConfig
@@ -122,9 +122,7 @@ class _Run:
         model = trainable_model(backbone, ids, config)
         model.train()
         self.names = [name for name, weight in model.named_parameters() if weight.requires_grad]
-        # one pass over the weights instead of a dozen, where torch has it
-        fused = device.type in ("cpu", "cuda")
-        optimiser = torch.optim.AdamW(_groups(model, config), lr=config.learning_rate, fused=fused)
+        optimiser = adamw(_groups(model, config), device=device, lr=config.learning_rate)
         self.trainable = model
         self.model, self.optimiser = self.accelerator.prepare(model, optimiser)
         self.warmup = config.warmup_steps(steps)

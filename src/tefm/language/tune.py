@@ -21,6 +21,7 @@ from tefm.language.predict import Ids, answer_logits
 from tefm.language.prompts import PromptWriter
 from tefm.language.train import History, train
 from tefm.language.vocabulary import TokenIds
+from tefm.records.distinct import numbered
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,9 @@ def tune(
             Example.answering(to_local(prompt), answers[label])
             for prompt, label in zip(training.prompts, training.labels_N, strict=True)
         ]
-        held_out = [to_local(prompt) for prompt in validated]
+        # each distinct prompt is validated once
+        number_N = numbered(prompt.tobytes() for prompt in validated)
+        held_out = [to_local(validated[first]) for first in np.unique(number_N, return_index=True)[1]]
         lengths_N = np.array([len(example.ids) for example in examples])
         batches = ShuffledBatches(lengths_N, config.batch, config.seed)
         pad, window = int(to_local(backbone.tokenizer.pad_token_id)), backbone.window
@@ -65,7 +68,7 @@ def tune(
         def validate() -> float:
             assert validation is not None, "only called with validation questions"
             logits_NQ = answer_logits(backbone, held_out, [int(answer[0]) for answer in answers], pad=pad)
-            return log_loss(logits_NQ, validation.labels_N)
+            return log_loss(logits_NQ[number_N], validation.labels_N)
 
         return train(
             backbone,
