@@ -1,14 +1,17 @@
 """Sequences per second from token ids to scores: codes against the same records as text, in the same run.
 
-    python benchmarks/throughput.py [--cicids corrected_sample.parquet] [--layers 6] [--json throughput.json]
+    python benchmarks/throughput.py [--cicids corrected_sample.parquet] [--layers 6] [--json FILE]
 
 For each form the best of several batch sizes. CPU or GPU; the codes are random, since their values cost nothing.
+A row of the results is replaced by one of the same device, data and layers; the others stay.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shlex
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -25,6 +28,7 @@ from tefm.language.prompts import PromptWriter
 from tefm.language.smollm2 import NAME as SMOLLM2
 from tefm.language.vocabulary import CodeVocabulary, extend
 
+RESULTS = Path("benchmarks/results/throughput.json")
 #: The length of texts hardly differs; these are tokenised.
 TEXTS = 100
 #: SmolLM2 knows 8,192 positions.
@@ -74,16 +78,32 @@ def measure(sources: Sources, name: str, layers: int | None, seconds: float) -> 
     return figures
 
 
+def add(measured: list[dict[str, Any]], path: Path) -> None:
+    """Put rows into the results, each in the place of one of the same device, data and layers."""
+
+    def key(row: dict[str, Any]) -> tuple[Any, ...]:
+        return tuple(row[name] for name in ("device", "data", "layers"))
+
+    rows = json.loads(path.read_text())["rows"] if path.is_file() else []
+    new = {key(row): row for row in measured}
+    rows = [new.pop(key(row), row) for row in rows] + list(new.values())
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cicids", type=Path, help="the corrected release of CIC-IDS2017: a Parquet file or a folder")
     parser.add_argument("--runs", type=Path, default=Path("runs/bench"), help="where the arrays of the data are kept")
     parser.add_argument("--layers", type=int, help="first blocks of the backbone")
     parser.add_argument("--seconds", type=float, default=3.0, help="per batch size")
-    parser.add_argument("--json", type=Path, help="write the figures here")
+    parser.add_argument("--json", type=Path, default=RESULTS, help="the results, which this run is added to")
     given = parser.parse_args()
     sources = Sources(given.runs / "data", {"cicids2017": given.cicids} if given.cicids else {})
     names = ["diabetes130", *(["ddos"] if given.cicids else [])]
-    rows = [measure(sources, name, given.layers, given.seconds) for name in names]
-    if given.json:
-        given.json.write_text(json.dumps({"machine": environment(), "rows": rows}, indent=1) + "\n")
+    machine = {**environment(), "command": shlex.join(["python", *sys.argv])}
+    measured = [
+        {"device": machine["device"], **measure(sources, name, given.layers, given.seconds), "machine": machine}
+        for name in names
+    ]
+    add(measured, given.json)

@@ -1,14 +1,18 @@
-"""The benchmark of encoding runs and reports every figure; how fast it was is not tested here."""
+"""The benchmarks run and report every figure; how fast it was is not tested here."""
 
 from __future__ import annotations
 
 import json
 import runpy
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
+from conftest import STAYS, quick, stays
+
+from tefm.language.backbone import open_backbone
 
 SCRIPT = Path(__file__).parents[1] / "benchmarks" / "encode.py"
 
@@ -36,3 +40,36 @@ def test_encode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     assert len(ratios) == 7 and min(ratios) > 0
     assert all(figure["value"] > 0 for figure in result["figures"])
     assert sum(figure["bar"] is not None for figure in result["figures"]) == 4
+
+
+def test_throughput_replaces_its_own_rows_and_keeps_the_others(tmp_path: Path) -> None:
+    add = runpy.run_path(str(SCRIPT.with_name("throughput.py")))["add"]
+    row = {"device": "arm", "data": "ddos", "layers": 6, "ratio": 1.0}
+    add([row, {**row, "device": "gpu"}], tmp_path / "out.json")
+    add([{**row, "ratio": 2.0}, {**row, "layers": 30}], tmp_path / "out.json")
+    rows = json.loads((tmp_path / "out.json").read_text())["rows"]
+    assert [(row["device"], row["layers"], row["ratio"]) for row in rows] == [
+        ("arm", 6, 2.0),
+        ("gpu", 6, 1.0),
+        ("arm", 30, 1.0),
+    ]
+
+
+def test_speed_puts_the_old_behaviour_back(backbones: dict[str, Path], tmp_path: Path) -> None:
+    """Before, all rows of the vocabulary move; predictions part by part and distinct are those of before."""
+    as_before = runpy.run_path(str(SCRIPT.with_name("speed.py")))["as_before"]
+    table = stays(60).drop("patient")
+    schema = STAYS.model_copy(update={"entity": None, "time": None})
+    moved = {}
+    for name, how in (("before", as_before), ("after", nullcontext)):
+        with how():
+            model = quick(backbones["llama"], schema, rationale="none", tune={"steps": 5}).fit(table)
+        rows = model.fitted.classifier.backbone.model.get_input_embeddings().weight.detach()
+        start = open_backbone(backbones["llama"], device="cpu").model.get_input_embeddings().weight.detach()
+        moved[name] = int((rows[: len(start)] != start).any(dim=1).sum())
+    assert moved["before"] > 2 * moved["after"] > 0
+    with as_before():
+        before = model.predict_table(table)
+    after = pl.concat(model.predict_batches(table))
+    assert before["predicted"].to_list() == after["predicted"].to_list()
+    np.testing.assert_allclose(before["p(yes)"], after["p(yes)"], atol=1e-5)

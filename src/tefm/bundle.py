@@ -212,4 +212,5 @@ def card_facts(bundle: Bundle) -> ModelCardFacts:
         explains=explainer is not None,
         agreement=None if explainer is None else explainer.agreement_,
         scores=bundle.figures,
+        quick=fitted.config.quick,
     )

@@ -265,6 +265,7 @@ def fit(
     align: Annotated[str | None, typer.Option(help="auto, none, default, paper")] = None,
     unsupervised: Annotated[bool, typer.Option("--unsupervised", help="codes that do not use the label")] = False,
     compare: Annotated[bool, typer.Option(help="fit LightGBM and logistic regression on the same split")] = True,
+    quick: Annotated[bool, typer.Option("--quick", help="a first look in a minute, without explanations")] = False,
     seed: Annotated[int | None, typer.Option(help="random seed of the model")] = None,
     device: DeviceOption = None,
     as_json: JsonOption = False,
@@ -281,6 +282,8 @@ def fit(
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if unsupervised:
         changes["task_aware"] = False
+    if quick:
+        changes["quick"] = True
     loaded = Task.load(task)
     loaded = loaded.model_copy(update={"model": ModelConfig.checked({**dict(loaded.model), **changes})})
     with shown(on_stdout=not as_json):
@@ -304,19 +307,23 @@ def predict(
     as_json: JsonOption = False,
 ) -> None:
     """Predict every sequence of a table: its class and the probability of each class."""
-    from tefm.base.files import replacing
+    import polars as pl
+
     from tefm.model import TEFM
+    from tefm.records.writers import write_frames
     from tefm.show.terminal import prediction_table
 
     if target is not None and target.suffix not in (".csv", ".parquet"):
         raise TefmError("predictions are written as CSV or Parquet", value=target.name, remedy="--out predictions.csv")
     with shown():
         opened = _readable(model, table, query, absent)
-        predictions = TEFM.load(model, device=device).predict_table(opened)
+        batches = TEFM.load(model, device=device).predict_batches(opened)
+        if target is not None:
+            written = write_frames(batches, target)
+        else:
+            predictions = pl.concat(batches)
     if target is not None:
-        with replacing(target) as temporary:
-            predictions.write_csv(temporary) if target.suffix == ".csv" else predictions.write_parquet(temporary)
-        err.print(f"{predictions.height:,} predictions written to {target}")
+        err.print(f"{written:,} predictions written to {target}")
     elif as_json:
         _print_json(predictions.to_dicts())
     else:

@@ -32,7 +32,7 @@ from tefm.scoring.comparison import Predictions, Verdict
 from tefm.scoring.comparison import compare as compare_models
 from tefm.scoring.decision import one_answer
 from tefm.show.terminal import BASELINES
-from tefm.task import ModelConfig, Outcome, Split, Task
+from tefm.task import QUICK_REMARK, QUICK_SEQUENCES, ModelConfig, Outcome, Split, Task
 
 if TYPE_CHECKING:
     from tefm.baselines.compare import Compared
@@ -98,7 +98,8 @@ def fit_frame(
         if compare:
             baselines, sampled = compare_with_tabular(model, frame, sequences, parts)
             remarks += sampled
-    one_class = one_answer(predicted_S, fitted.classes, fitted.calibration.rule)
+    answers_Q = np.bincount(predicted_S, minlength=len(fitted.classes))
+    one_class = one_answer(answers_Q, fitted.classes, fitted.calibration.rule)
     for remark in one_class:
         log.warning(remark)
     remarks += [*one_class, *repeated(frame, schema, used, part_of_used), *rare(fitted.classes, tested)]
@@ -138,7 +139,8 @@ def split_parts(config: ModelConfig, sequences: Sequences, shares: Split) -> tup
     """The part of each sequence, and remarks about those that are not trained on."""
     parts = split(sequences, shares=shares.shares, by=shares.by, seed=shares.seed)
     parts, unseen = without_unseen(sequences, parts)
-    return parts, [*unlabelled(sequences), *unseen, *thinned(config, sequences.select(parts == "train"))]
+    quick = [QUICK_REMARK] if config.quick else []
+    return parts, [*quick, *unlabelled(sequences), *unseen, *thinned(config, sequences.select(parts == "train"))]
 
 
 def open_questions(frame: pl.DataFrame, schema: Schema, config: ModelConfig, *, file: str | None = None) -> list[str]:
@@ -208,7 +210,8 @@ def used_sequences(
     for part in PARTS:
         members = np.flatnonzero(parts == part)
         settings = config.model_copy(update={"balance": "none"}) if whole_training and part == "train" else config
-        numbers.append(members[chosen(sequences.select(members), settings, evaluated=part != "train")])
+        most = {"train": QUICK_SEQUENCES, "validation": QUICK_SEQUENCES // 4, "test": None}[part]
+        numbers.append(members[chosen(sequences.select(members), settings, evaluated=part != "train", most=most)])
     used = np.concatenate(numbers)
     return sequences.select(used), parts[used]
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from html import escape
 from pathlib import Path
@@ -19,8 +19,9 @@ from sklearn.exceptions import NotFittedError as SklearnNotFittedError
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
+from tefm.base.ahead import ahead
 from tefm.base.errors import InputError, NotFittedError
-from tefm.base.progress import log, note
+from tefm.base.progress import log, note, progress
 from tefm.bundle import Bundle, card_facts
 from tefm.bundle import load as load_bundle
 from tefm.bundle import save as save_bundle
@@ -28,6 +29,7 @@ from tefm.codes.tokenizer import RecordTokenizer
 from tefm.explain import Choice, explain, named_sequences
 from tefm.language.config import Start
 from tefm.language.prompts import Style
+from tefm.language.remember import RememberedLogits
 from tefm.language.smollm2 import NAME as SMOLLM2
 from tefm.pipeline import Fitted
 from tefm.pipeline import fit as fit_pipeline
@@ -37,6 +39,7 @@ from tefm.records.infer import infer_schema
 from tefm.records.readers.memory import as_table
 from tefm.records.readers.table import Table, open_table
 from tefm.records.schema import Schema
+from tefm.records.sequences import Sequences
 from tefm.records.splitting import split
 from tefm.records.words import text_of
 from tefm.scoring.decision import one_answer
@@ -113,6 +116,8 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         With `inputs="text"`, tokens of a sequence at most; the last ones stay.
     rationale : {"default", "paper", "none"} or dict
         Settings of the explanations (`RationaleConfig`); `none` for a model that only predicts.
+    quick : bool
+        A first look in about a minute: fewer training steps, a sample of the training sequences, no explanations.
     seed : int
         Everything random depends on it.
 
@@ -162,6 +167,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         inputs: Literal["codes", "text"] = "codes",
         text_limit: int | None = None,
         rationale: str | Mapping[str, Any] = "default",
+        quick: bool = False,
         seed: int = 0,
     ) -> None:
         self.schema = schema
@@ -185,6 +191,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         self.inputs = inputs
         self.text_limit = text_limit
         self.rationale = rationale
+        self.quick = quick
         self.seed = seed
 
     @property
@@ -318,7 +325,9 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
     def predict(self, X: Any, *, absent: bool = False) -> NDArray[Any]:
         """The class of each sequence of the table: one per sequence, not one per row."""
-        return np.asarray(self.classes_)[self._decided(self.predict_proba(X, absent=absent))]
+        predicted_S = self.fitted.decide(self.predict_proba(X, absent=absent))
+        self._warn_of_one_answer(np.bincount(predicted_S, minlength=len(self.fitted.classes)))
+        return np.asarray(self.classes_)[predicted_S]
 
     def predict_table(self, X: Any, *, absent: bool = False) -> Any:
         """One row per sequence: its identifier, its number of records, the class, and the probability of each class.
@@ -326,32 +335,56 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         The identifier keeps its column name and type. The result is a pandas frame when a pandas frame was given, and
         a polars frame otherwise.
         """
+        table = pl.concat(self.predict_batches(X, absent=absent))
+        return table.to_pandas() if _is_pandas(X) else table
+
+    def predict_batches(self, X: Any, *, absent: bool = False) -> Iterator[pl.DataFrame]:
+        """What `predict_table` returns, part by part: a table larger than memory is never whole in memory.
+
+        That takes a table without an entity, or one whose rows are grouped by entity; any other is read whole.
+        """
         preparation = self.preparation
-        frame, sequences = preparation.to_predict(as_table(X), absent=absent)
-        p_SQ = self.fitted.probabilities(preparation.slots(frame, sequences))
+        logits, answers_Q = RememberedLogits(self.fitted.classifier), np.zeros(len(self.fitted.classes), dtype=np.int64)
+        with progress("predicting", None) as advance:
+            for frame, sequences, slots in ahead(preparation.batches(as_table(X), absent=absent)):
+                p_SQ = self.fitted.calibration.probabilities(logits(self.fitted.read(slots)))
+                predicted_S = self.fitted.decide(p_SQ)
+                yield self._predictions(frame, sequences, p_SQ, predicted_S, before=int(answers_Q.sum()))
+                answers_Q += np.bincount(predicted_S, minlength=len(answers_Q))
+                advance(len(sequences))
+        self._warn_of_one_answer(answers_Q)
+
+    def _predictions(
+        self,
+        frame: pl.DataFrame,
+        sequences: Sequences,
+        p_SQ: NDArray[np.float64],
+        predicted_S: NDArray[np.int64],
+        *,
+        before: int,
+    ) -> pl.DataFrame:
+        """The predictions of the sequences of a frame; `before` sequences precede them in the table."""
+        preparation = self.preparation
         entity = preparation.schema.entity if not preparation.config.window else None
         noun = preparation.sequence_noun
-        identifiers = pl.Series(noun, np.arange(len(sequences)))
+        identifiers = pl.Series(noun, np.arange(before, before + len(sequences)))
         if entity is not None:
             identifiers = frame[entity].gather(sequences.last).alias(noun)
-        predicted_S = np.asarray(self.fitted.classes, dtype=object)[self._decided(p_SQ)].astype(str)
+        classes = pl.Series(self.fitted.classes)
         columns = {
-            "records": sequences.lengths,
-            "predicted": pl.Series(predicted_S),
-            **{f"p({name})": p_SQ[:, number] for number, name in enumerate(self.fitted.classes)},
+            "records": pl.Series(sequences.lengths),
+            "predicted": classes.gather(predicted_S),
+            **{f"p({name})": pl.Series(p_SQ[:, number]) for number, name in enumerate(self.fitted.classes)},
         }
         for name in [name for name in columns if name == noun]:
             columns[f"{name}_"] = columns.pop(name)  # the identifier keeps its name
-        table = pl.DataFrame({noun: identifiers, **columns})
-        return table.to_pandas() if _is_pandas(X) else table
+        return pl.DataFrame({noun: identifiers, **columns})
 
-    def _decided(self, p_SQ: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Class numbers, with a warning where all of many sequences have the same one."""
-        predicted_S = self.fitted.decide(p_SQ)
-        if len(predicted_S) >= MANY:
-            for warning in one_answer(predicted_S, self.fitted.classes, self.fitted.calibration.rule):
+    def _warn_of_one_answer(self, answers_Q: NDArray[np.int64]) -> None:
+        """Warn where all of many sequences get the same answer."""
+        if answers_Q.sum() >= MANY:
+            for warning in one_answer(answers_Q, self.fitted.classes, self.fitted.calibration.rule):
                 log.warning(warning)
-        return predicted_S
 
     def evaluate(self, X: Any, *, resamples: int = 1_000, absent: bool = False) -> Evaluation:
         """Every figure on the labelled sequences of a table, with bootstrap intervals."""

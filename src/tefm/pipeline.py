@@ -22,17 +22,21 @@ from numpy.typing import NDArray
 
 from tefm.base.checkpoint import identity, stage_folder
 from tefm.base.files import replacing_folder
-from tefm.base.progress import job, stage
+from tefm.base.progress import expect, job, stage
 from tefm.codes.coder import SlotCoder
+from tefm.codes.probe import code_seconds
 from tefm.codes.storage import load_coder, save_coder
 from tefm.language.align import Alignment
 from tefm.language.backbone import Backbone, open_backbone
 from tefm.language.classifier import Classifier
 from tefm.language.distributed import first_process_makes, is_first
+from tefm.language.probe import seconds_per_token
 from tefm.language.prompts import Prompt, PromptWriter
+from tefm.language.remember import RememberedLogits
 from tefm.language.train import History
 from tefm.language.vocabulary import CodeVocabulary
-from tefm.rationale.extractor import Explainer
+from tefm.rationale.config import RationaleConfig
+from tefm.rationale.extractor import CANDIDATES, Explainer
 from tefm.rationale.masked_model import MaskedModel
 from tefm.rationale.masking import with_masked_copies
 from tefm.rationale.storage import load_explainer, save_explainer
@@ -171,14 +175,15 @@ class Fitted:
         scores = score(
             p_SQ, labels_S, self.classes, predicted_N=self.decide(p_SQ), positive=self.positive, resamples=resamples
         )
-        tokens_S = np.array([len(prompt) for prompt in self.classifier.prompts(read)])
+        first, number_S = self.classifier.distinct(read)
+        tokens_S = np.array([len(prompt) for prompt in self.classifier.prompts(read.select(first))])[number_S]
         return Evaluation(scores, float(tokens_S.mean()), float(np.median(tokens_S)))
 
     @property
     def masked_model(self) -> MaskedModel:
         """The model as it answers when only some of the slots are kept."""
         assert self.coder is not None, "text has no slots to mask"
-        return MaskedModel(self.coder.encode, self.classifier.logits, self.calibration)
+        return MaskedModel(self.coder.encode, RememberedLogits(self.classifier), self.calibration)
 
 
 def fit(
@@ -200,6 +205,7 @@ def fit(
         writer = PromptWriter(backbone.tokenizer, data.prompt, data.classes)  # refuses a prompt that cannot work
         shares = data.shares or data.trained_shares
         config.decision_for(data.classes, shares)  # refuses costs of other classes
+        expect(expected_seconds(data, config, backbone, writer, coder))
         history: dict[str, History] = {}
         alignment, training, validation = None, data.training.sequences, data.validation.sequences
         if config.inputs == "codes":
@@ -231,9 +237,57 @@ def fit(
 
 
 def expected_shares(config: ModelConfig) -> dict[str, float]:
-    """How the time of a fit is divided among its stages, roughly, as `make demo` logs it on two CPU cores."""
+    """How the time of a fit is divided among its stages, roughly, until `expected_seconds` has measured it."""
     aligned = config.align not in ("none", "auto")  # then it takes longer than all the others together
     return {"codes": 0.35, "align": 1.2 if aligned else 0.01, "tune": 0.45, "explain": 0.2}
+
+
+def expected_seconds(
+    data: TaskData, config: ModelConfig, backbone: Backbone, writer: PromptWriter, coder: SlotCoder | None
+) -> dict[str, float]:
+    """The time of each stage: the steps that it plans times what such a step takes here, from a few timed ones.
+
+    Training that stops early is faster. What task-aware codes learn from, a regression and trees, is not measured.
+    """
+    sequences, tuning = data.training.sequences, config.tune_config
+    few = sequences.select(np.random.default_rng(config.seed).permutation(len(sequences))[: tuning.batch])
+    if config.inputs == "text":
+        prompts = writer.of_texts(few.texts or [], few.lengths.tolist(), limit=config.text_limit)
+    else:  # there are no codes yet: prompts of the same length take the same time
+        question, levels = len(writer.of_texts([""], [1])[0]), config.tokenizer_config.levels
+        prompts = [np.zeros(question + levels * length, dtype=np.int64) for length in few.lengths]
+    per_token = seconds_per_token(backbone, prompts, tuning)
+    per_prompt = per_token * float(np.mean([len(prompt) for prompt in prompts]))
+    copies = 1 + config.masked_copies if config.inputs == "codes" else 1
+    seconds = {"tune": per_prompt * tuning.batch * tuning.total_steps(copies * len(sequences))}
+    if data.layout is None or data.phrases is None:
+        return seconds
+    x_ND, settings = data.training.slots_ND, config.tokenizer_config
+    step, encode = code_seconds(x_ND, data.layout, settings, backbone.device)
+    seconds["codes"] = 0.0 if coder is not None else settings.steps * step
+    aligning = config.align_config(len(sequences), backbone.device.type)
+    seconds["align"] = 0.0
+    if aligning is not None:
+        words = [f"{field.title}: {field.values[0][0]}" for field in data.phrases.fields]
+        tokens = float(np.mean([len(ids) for ids in backbone.tokenizer(words, add_special_tokens=False)["input_ids"]]))
+        described = tokens * min(len(words), aligning.sample or len(words))
+        seconds["align"] = per_token * described * aligning.batch * aligning.total_steps(len(x_ND))
+    if config.rationale_config is not None:
+        seconds["explain"] = _explaining_seconds(data.training, config.rationale_config, per_prompt / 3, step, encode)
+    return seconds
+
+
+def _explaining_seconds(part: Part, config: RationaleConfig, answer: float, step: float, encode: float) -> float:
+    """The time of stage 4, from that of an answer, of a step of a small network, and of encoding a record.
+
+    A forward pass is a third of a training step; surrogate and extractor are about as large as the tokenizer.
+    """
+    versions, searches = 1 + config.versions + config.rounds, 1 + config.rounds
+    asked = min(config.questions, versions * len(part.sequences))
+    records = len(part.sequences.values) * asked / (versions * len(part.sequences))
+    candidates = min(CANDIDATES, records * float((part.slots_ND > 0).sum(axis=1).mean()) * config.depth)
+    small_steps = config.surrogate_steps + config.epochs * records / config.batch
+    return asked * answer + searches * (candidates * encode + small_steps * step)
 
 
 def _depends_on(data: TaskData, config: ModelConfig, coder: SlotCoder | None, device: str | None) -> dict[str, Any]:

@@ -5,7 +5,7 @@ Shapes: N records, D slots, S sequences.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from tefm.base.errors import InputError
 from tefm.codes.coder import SlotCoder, class_numbers
 from tefm.codes.tokenizer import RecordTokenizer
 from tefm.pipeline import Part, TaskData, shares_of
+from tefm.records.chunks import whole_sequences
 from tefm.records.columns import completed
 from tefm.records.grouping import by_entity, by_window
 from tefm.records.layout import Slots
@@ -29,7 +30,7 @@ from tefm.records.serialise import serialise
 from tefm.records.splitting import balance, check_label
 from tefm.records.vectorise import Vectoriser
 from tefm.records.words import text_of
-from tefm.task import ModelConfig
+from tefm.task import QUICK_SEQUENCES, ModelConfig
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,16 @@ class Preparation:
         if not frame.height:
             raise InputError("the table has no rows", file=opened.name, remedy="give a table with records")
         return frame, self.sequences(frame, labelled=False, whole=False, file=opened.name)
+
+    def batches(self, table: Any, *, absent: bool = False) -> Iterator[tuple[pl.DataFrame, Sequences, Sequences]]:
+        """A table part by part: its rows, their sequences as row numbers, and the same as slots."""
+        opened, empty = self.readable(table, absent=absent), True
+        for frame in whole_sequences(opened, self.schema, window=self.config.window):
+            empty = False
+            sequences = self.sequences(frame, labelled=False, whole=False, file=opened.name)
+            yield frame, sequences, self.slots(frame, sequences)
+        if empty:
+            raise InputError("the table has no rows", file=opened.name, remedy="give a table with records")
 
     def to_evaluate(
         self, table: Any, classes: Sequence[str], *, absent: bool = False
@@ -158,12 +169,19 @@ def sequences_of(
     return by_entity(frame, schema, background=config.background, file=file)
 
 
-def chosen(sequences: Sequences, config: ModelConfig, *, evaluated: bool = False) -> NDArray[np.int64]:
-    """Which sequences of a part are used to train or to evaluate: the labelled ones, balanced as the config says."""
-    labelled = np.flatnonzero(sequences.labelled)
+def chosen(
+    sequences: Sequences, config: ModelConfig, *, evaluated: bool = False, most: int | None = None
+) -> NDArray[np.int64]:
+    """Which sequences of a part are used to train or to evaluate: the labelled ones, balanced as the config says.
+
+    `quick` takes a sample of at most `most`.
+    """
+    used = np.flatnonzero(sequences.labelled)
     if config.balance == "all" or (config.balance == "train" and not evaluated):
-        return labelled[balance(sequences.select(labelled), seed=config.seed)]
-    return labelled
+        used = used[balance(sequences.select(used), seed=config.seed)]
+    if config.quick and most is not None and len(used) > most:
+        used = np.sort(np.random.default_rng(config.seed).permutation(used)[:most])
+    return used
 
 
 def class_numbers_of(sequences: Sequences, classes: Sequence[str]) -> NDArray[np.int64]:
@@ -194,14 +212,10 @@ def prepare(
     held_out = sequences_of(other, schema, config, file=validation.name)
     check_label(everything.labels, column=schema.label, file=training.name)
     classes, natural_S = class_numbers(np.asarray(everything.labels)[everything.labelled])
-    used = everything.select(chosen(everything, config))
+    used = everything.select(chosen(everything, config, most=QUICK_SEQUENCES))
     labels_S = class_numbers_of(used, classes)
-    # probabilities are calibrated on the population, while early stopping uses sequences balanced like the training
-    validated, stopping = (
-        of_part[np.isin(np.asarray(held_out.labels)[of_part], classes)]  # others cannot be predicted
-        for of_part in (chosen(held_out, config, evaluated=True), chosen(held_out, config))
-    )
-    validation_sequences = held_out.select(validated)
+    validated = held_out.select(chosen(held_out, config, evaluated=True, most=QUICK_SEQUENCES // 4))
+    validated = validated.select(np.isin(np.asarray(validated.labels), classes))  # others cannot be predicted
     # counted before balancing, where a tie would be decided by the order of the names
     positive = config.positive_number(classes, np.bincount(natural_S, minlength=len(classes)).tolist())
     prompt = config.prompt_for(classes, positive, schema)
@@ -213,14 +227,15 @@ def prepare(
     preparation = Preparation(schema, config, vectoriser, prompt.gaps)
     return preparation, TaskData(
         _part(preparation, frame, everything, used, labels_S),
-        _part(preparation, other, held_out, validation_sequences, class_numbers_of(validation_sequences, classes)),
+        _part(preparation, other, held_out, validated, class_numbers_of(validated, classes)),
         classes,
         positive,
         prompt,
         layout=None if vectoriser is None else vectoriser.layout,
         phrases=None if vectoriser is None else phrases_of(vectoriser),
         shares=shares_of(labels_S if config.balance == "all" else natural_S, len(classes)),
-        stopping=np.searchsorted(validated, stopping) if config.balance == "train" else None,
+        # probabilities are calibrated on the population, while early stopping is balanced like the training
+        stopping=chosen(validated, config) if config.balance == "train" else None,
     )
 
 

@@ -35,6 +35,13 @@ KEPT_LAYERS = {SMOLLM2: 6}
 #: `decision: auto` looks for the best F1 of the positive class where one of two classes has a smaller share than this:
 #: the most probable class is then the other one for nearly everybody.
 RARE_SHARE = 0.2
+#: What `quick: true` shortens, unless it is set: the figures still mean something, but a whole fit does better.
+QUICK_CODES: dict[str, Any] = {"steps": 600}
+QUICK_TUNE: dict[str, Any] = {"steps": 60, "checks": 4}
+#: With `quick: true`, sequences that are trained on at most; a quarter as many are validated on.
+QUICK_SEQUENCES = 2_000
+#: What is said about the figures of such a fit.
+QUICK_REMARK = "quick fit: a sample of the training sequences, short training, no explanations; a first look only"
 #: `align: auto` aligns codes and words with fewer training sequences than this, where it helps (docs/results/curve.md),
 #: and on a GPU only: it takes hours on two CPU cores.
 ALIGN_BELOW = 1_000
@@ -87,6 +94,8 @@ class ModelConfig(Settings):
 
     # stage 4: a preset, settings, or `none` for a model that only predicts
     rationale: Literal["none", "default", "paper"] | dict[str, Any] = "default"
+    #: a first look: fewer steps, a sample of the training sequences, no explanations unless they are set
+    quick: bool = False
     seed: int = 0
 
     @model_validator(mode="after")
@@ -108,11 +117,11 @@ class ModelConfig(Settings):
 
     @property
     def tokenizer_config(self) -> TokenizerConfig:
-        return _stage(TokenizerConfig, {"seed": self.seed, **self.codes})
+        return _stage(TokenizerConfig, {"seed": self.seed, **(QUICK_CODES if self.quick else {}), **self.codes})
 
     @property
     def tune_config(self) -> TuneConfig:
-        config = _stage(TuneConfig, {"seed": self.seed, **self.tune})
+        config = _stage(TuneConfig, {"seed": self.seed, **(QUICK_TUNE if self.quick else {}), **self.tune})
         copies = self.masked_copies if self.inputs == "codes" else 0
         return config.model_copy(update={"epochs": config.epochs / (1 + copies)})
 
@@ -127,7 +136,7 @@ class ModelConfig(Settings):
     @property
     def rationale_config(self) -> RationaleConfig | None:
         """The settings of stage 4, or None where it is skipped: the text baseline has no slots to keep."""
-        if self.rationale == "none" or self.inputs == "text":
+        if self.rationale == "none" or self.inputs == "text" or (self.quick and self.rationale == "default"):
             return None
         chosen = {"preset": self.rationale} if isinstance(self.rationale, str) else self.rationale
         return _stage(RationaleConfig, {"seed": self.seed, **chosen})

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from tefm.base import progress as module
-from tefm.base.progress import job, note, progress, shown, stage
+from tefm.base.progress import expect, job, note, progress, shown, stage
 
 
 @pytest.fixture
@@ -137,3 +137,14 @@ def test_a_terminal_shows_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "stage 1" in text
     assert "50% done" in text
     assert "training, 1 of 2" in text
+
+
+def test_measured_times_replace_the_shares_and_are_logged(lines: list[str]) -> None:
+    with job({"first": 1.0, "second": 1.0, "unmeasured": 0.5}):
+        expect({"first": 30.0, "second": 90.0})
+        with stage("first", "stage 1"), progress("one", 1) as advance:
+            advance()
+        with stage("second", "stage 2"), progress("two", 1) as advance:
+            advance()
+    assert re.match(r"about 2 min on \d+ cores?", lines[0])  # 150 s: what was not measured keeps a quarter of the rest
+    assert sorted(set(shares(lines))) == [0, 20, 80]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from tefm.language.align import (
 from tefm.language.alignment_examples import AlignmentExamples
 from tefm.language.backbone import Backbone, open_backbone
 from tefm.language.batches import Batch, Example
+from tefm.language.compact import tokens_of
 from tefm.language.config import AlignConfig
 from tefm.language.train import History
 from tefm.language.vocabulary import CodeVocabulary, extend, start_rows
@@ -78,11 +80,14 @@ def decoded(codes_NK: NDArray[np.integer]) -> NDArray[Any]:
 def seen_batches(
     aligned: Aligned, x_ND: NDArray[Any], monkeypatch: pytest.MonkeyPatch, steps: int, **config: Any
 ) -> list[Batch]:
-    """The batches of a run, without the run."""
+    """The batches of a run, without the run; with the ids of the whole vocabulary."""
     batches: list[Batch] = []
+    tokens = torch.from_numpy(tokens_of(aligned[0], aligned[1].ids, aligned[1].words))
 
     def listening(backbone: Any, ids: Any, batch_of: Any, steps: int, *_: Any, **__: Any) -> History:
-        batches.extend(batch_of(step) for step in range(steps))
+        for batch in map(batch_of, range(steps)):
+            labels_BL = torch.where(batch.labels_BL < 0, batch.labels_BL, tokens[batch.labels_BL.clamp_min(0)])
+            batches.append(replace(batch, ids_BT=tokens[batch.ids_BT], labels_BL=labels_BL))
         return History()
 
     monkeypatch.setattr(aligning, "train", listening)
@@ -222,7 +227,7 @@ def test_no_record_is_paired_with_its_own_code(fresh: dict[str, Aligned], monkey
     codes_NK = np.array(list(itertools.product(range(ENTRIES), repeat=LEVELS)))[:20]
     calls: list[list[tuple[int, ...]]] = []
 
-    def listening(backbone: Backbone, examples: list[Example]) -> float:
+    def listening(backbone: Backbone, examples: list[Example], pad: int) -> float:
         calls.append([tuple(example.ids.tolist()) for example in examples])
         return 0.0
 

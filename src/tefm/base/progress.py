@@ -1,12 +1,14 @@
 """How far the work is. The library logs under `tefm`; the command line shows that log, and a live bar on a terminal.
 
 A *job* (a whole fit) is made of *stages* with an expected share of the time each; a stage runs one loop or several.
+`expect` replaces the expected shares by measured times.
 Loops report their steps here, so that at any time the share done and the time left are those of the whole job.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -107,6 +109,22 @@ def job(shares: Mapping[str, float]) -> Iterator[None]:
         yield
     finally:
         _job = None
+
+
+def expect(seconds: Mapping[str, float]) -> None:
+    """Say how long stages of the running job will take, as measured before they start.
+
+    Logs the time of the whole job. Stages that were not measured keep their share relative to those that were.
+    """
+    measured = sum(seconds.values())
+    if _job is None or not measured:
+        return
+    shares = {**_job.shares}
+    known = sum(share for name, share in shares.items() if name in seconds) or 1.0
+    total = measured * sum(shares.values()) / known
+    _job.shares = {name: seconds.get(name, share * measured / known) / total for name, share in shares.items()}
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    log.info(f"about {duration(total)} on {cores} core{'s' if cores > 1 else ''}, from a few timed steps")
 
 
 @contextmanager

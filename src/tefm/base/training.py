@@ -43,6 +43,11 @@ class KeepBest:
         return bool(self.state) and step - self.step >= patience
 
 
+def adamw(parameters: Any, *, device: torch.device, **settings: Any) -> torch.optim.AdamW:
+    """AdamW, in one pass over the weights instead of a dozen where torch can on this device."""
+    return torch.optim.AdamW(parameters, fused=device.type in ("cpu", "cuda"), **settings)
+
+
 def save_checkpoint(path: Path, fingerprint: str, body: Mapping[str, Any]) -> None:
     """Write a checkpoint; one that is there stays until the new one is whole."""
     with replacing(path) as temporary:

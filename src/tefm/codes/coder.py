@@ -20,10 +20,13 @@ from tefm.codes.fidelity import mode_of
 from tefm.codes.network import CodeNetwork
 from tefm.codes.teacher import Teacher
 from tefm.codes.train import CHUNK, History, Lessons, Trainer, TrainingData
+from tefm.records.distinct import distinct_rows
 from tefm.records.layout import Layout, Slots
 
 Codes = NDArray[np.uint16]
 
+#: Records that are searched for equal ones at once.
+AT_ONCE = 1 << 17
 #: Share of the groups (or rows) held out for early stopping when no validation records are given.
 VALIDATION_SHARE = 0.1
 #: Mixed records that the label head learns from too, per training record and at most.
@@ -127,12 +130,19 @@ class SlotCoder:
     # ---- forward and backward ---------------------------------------------------------------------------------
 
     def encode(self, slots_ND: NDArray[Any], *, beam: int | None = None) -> Codes:
-        """The codes of records."""
-        network = self.network
+        """The codes of records; equal records are encoded once."""
+        out_NK = np.empty((len(slots_ND), self.config.levels), dtype=np.uint16)
+        for start in range(0, len(slots_ND), AT_ONCE):
+            part_ND = slots_ND[start : start + AT_ONCE]
+            first, number_N = distinct_rows(part_ND)
+            out_NK[start : start + AT_ONCE] = self._encode(part_ND[first], beam)[number_N]
+        return out_NK
+
+    def _encode(self, slots_ND: NDArray[Any], beam: int | None) -> Codes:
         out_NK = np.empty((len(slots_ND), self.config.levels), dtype=np.uint16)
         with torch.inference_mode():
             for start in range(0, len(slots_ND), CHUNK):
-                codes_NK = network.encode(self._tensor(slots_ND[start : start + CHUNK]), beam)
+                codes_NK = self.network.encode(self._tensor(slots_ND[start : start + CHUNK]), beam)
                 out_NK[start : start + CHUNK] = codes_NK.cpu().numpy()
         return out_NK
 

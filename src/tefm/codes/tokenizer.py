@@ -6,7 +6,6 @@ A table goes through the `Vectoriser` (records/) into slots and through the `Slo
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from tefm.base.ahead import ahead
 from tefm.base.errors import ArtefactError, InputError, NotFittedError, SettingsError, did_you_mean
 from tefm.base.files import is_whole, read_manifest, replacing_folder, write_json, write_manifest
 from tefm.base.settings import Preset
@@ -140,13 +140,8 @@ class RecordTokenizer:
 
     def batches(self, source: Any, extra: Sequence[str] = ()) -> Iterator[tuple[Codes, pl.DataFrame]]:
         """Codes batch by batch, with the columns `extra` of the same rows; the next batch is read during encoding."""
-        vectorised = self.vectoriser.batches_with(source, extra)
-        with ThreadPoolExecutor(max_workers=1) as reader:
-            upcoming = reader.submit(next, vectorised, None)
-            while (batch := upcoming.result()) is not None:
-                upcoming = reader.submit(next, vectorised, None)
-                slots_ND, frame = batch
-                yield self.coder.encode(slots_ND), frame
+        for slots_ND, frame in ahead(self.vectoriser.batches_with(source, extra)):
+            yield self.coder.encode(slots_ND), frame
 
     def decode(self, codes_NK: NDArray[Any]) -> pl.DataFrame:
         """The most likely record of each code, one column per field."""

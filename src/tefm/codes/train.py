@@ -26,7 +26,7 @@ from torch.nn import functional as F
 
 from tefm.base.errors import SettingsError
 from tefm.base.progress import progress
-from tefm.base.training import KeepBest, load_checkpoint, save_checkpoint
+from tefm.base.training import KeepBest, adamw, load_checkpoint, save_checkpoint
 from tefm.codes.config import TokenizerConfig
 from tefm.codes.network import CodeNetwork, ReconstructionLoss
 from tefm.codes.quantiser import straight_through
@@ -125,7 +125,7 @@ class Trainer:
         self.network.start_at_frequencies(self.data.x_ND[self._sample()])
         self.loss = ReconstructionLoss(layout, config, self.data.x_ND)
         trained = [p for p in self.network.parameters() if p.requires_grad]
-        self.optimiser = torch.optim.AdamW(trained, lr=config.learning_rate, weight_decay=config.weight_decay)
+        self.optimiser = adamw(trained, device=device, lr=config.learning_rate, weight_decay=config.weight_decay)
         self.warm_steps = int(config.warm_share * config.steps)
         self.history = History()
         self.best = KeepBest()
@@ -142,8 +142,7 @@ class Trainer:
         self.network.train()
         with progress("training the tokenizer", self.config.steps, done=self.step) as advance:
             while self.step < self.config.steps and not self.best.exhausted(self.step, patience=patience):
-                loss = self._update()
-                self.step += 1
+                loss = self.update()
                 advance(1)
                 checked = self.step % check_every == 0 or self.step == self.config.steps
                 if checked and self.step > self.warm_steps:
@@ -160,7 +159,8 @@ class Trainer:
         self._choose_threshold()
         return self.network
 
-    def _update(self) -> Tensor:
+    def update(self) -> Tensor:
+        """One training step; returns its loss."""
         config, network = self.config, self.network
         if self.step == self.warm_steps:
             self._initialise_codebooks()
@@ -177,7 +177,8 @@ class Trainer:
             if config.codebook == "gradient":
                 codebook_loss = codebook_loss + quantised.codebook
         lessons = self.data.lessons
-        loss = self._record_loss(decoded_Nd, x_ND, lessons and lessons.training_NQ[rows]).mean() + codebook_loss
+        targets_NQ = None if lessons is None else lessons.training_NQ[rows]
+        loss = self._record_loss(decoded_Nd, x_ND, targets_NQ).mean() + codebook_loss
         if lessons is not None:
             loss = loss + self._mixed_loss(lessons, len(rows), generator)
         self.optimiser.param_groups[0]["lr"] = config.learning_rate * self._schedule(self.step, config.steps)
@@ -189,6 +190,7 @@ class Trainer:
             network.quantiser.follow(quantised)
             if config.replace_dead and (self.step + 1) % DEAD_EVERY == 0 and self.step < DEAD_UNTIL * config.steps:
                 self.history.replaced += network.quantiser.replace_dead(quantised, self._generator("dead", self.step))
+        self.step += 1
         return loss.detach()
 
     def _record_loss(self, latent_Nd: Tensor, x_ND: Tensor, targets_NQ: Tensor | None) -> Tensor:
@@ -199,7 +201,7 @@ class Trainer:
     def _label_loss(self, latent_Nd: Tensor, targets_NQ: Tensor) -> Tensor:
         """The squared error of the log-odds of two classes; of more, how far the probabilities are from the targets."""
         assert self.network.head is not None and self.config.label_weight is not None
-        out_NQ = self.network.head(latent_Nd)
+        out_NQ: Tensor = self.network.head(latent_Nd)
         if targets_NQ.shape[1] == 1:
             error_N = (out_NQ - targets_NQ).square().mean(dim=1)
         else:
@@ -267,7 +269,7 @@ class Trainer:
         for rows in _chunks(len(self.data.validation_ND)):
             x_ND = self.data.validation_ND[rows]
             latent_Nd = self.network.quantiser(self.network.encode_latent(x_ND)).latent_Nd
-            loss_N = self._record_loss(latent_Nd, x_ND, lessons and lessons.validation_NQ[rows])
+            loss_N = self._record_loss(latent_Nd, x_ND, None if lessons is None else lessons.validation_NQ[rows])
             total += float(loss_N.sum())
         self.network.train()
         loss = total / len(self.data.validation_ND)
@@ -289,11 +291,12 @@ class Trainer:
         network.quantiser.settle(self._latents(), config.settle)
         sample = self._sample()
         x_ND = self.data.x_ND[sample]
-        targets_NQ = self.data.lessons and self.data.lessons.training_NQ[sample]
+        targets_NQ = None if self.data.lessons is None else self.data.lessons.training_NQ[sample]
         with torch.no_grad():
             codes_NK = torch.cat([network.encode(chunk) for chunk in x_ND.split(CHUNK)])
         parts = [network.decoder, *([network.head] if network.head is not None else [])]
-        optimiser = torch.optim.AdamW([p for part in parts for p in part.parameters()], lr=config.learning_rate / 2)
+        weights = [p for part in parts for p in part.parameters()]
+        optimiser = adamw(weights, device=self.device, lr=config.learning_rate / 2)
         generator = self._generator("settle")
         steps = max(1, config.steps // 10)
         for step in range(steps):

@@ -9,7 +9,7 @@ Shapes: N records, D slots, K levels, C entries.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from tefm.codes.fidelity import measure
 from tefm.language.alignment_examples import AlignmentExamples
 from tefm.language.backbone import Backbone, autocast
 from tefm.language.batches import Batch, Example, ShuffledBatches, collate, model_inputs, padded
+from tefm.language.compact import local_codes, rows_in_use, tokens_of
 from tefm.language.config import AlignConfig
 from tefm.language.predict import by_length, default_batch_tokens
 from tefm.language.train import History, target_loss, train
@@ -44,24 +45,26 @@ def align(
         rows = np.sort(np.random.default_rng(config.seed).permutation(len(x_ND))[: config.max_records])
         x_ND, codes_NK = x_ND[rows], codes_NK[rows]
     batches = ShuffledBatches((x_ND != 0).sum(axis=1), config.batch, config.seed)
-    pad, window = backbone.tokenizer.pad_token_id, backbone.window
+    tokens = tokens_of(backbone, examples.ids, examples.words)
+    with rows_in_use(backbone, tokens) as to_local:
+        pad, window = int(to_local(backbone.tokenizer.pad_token_id)), backbone.window
 
-    def batch_of(step: int) -> Batch:
-        rng = np.random.default_rng((config.seed, 1, step))
-        backward = rng.random() < config.backward
-        drawn = [_draw(examples, x_ND[row], codes_NK[row], backward, config, rng) for row in batches[step]]
-        return collate(drawn, pad, window)
+        def batch_of(step: int) -> Batch:
+            rng = np.random.default_rng((config.seed, 1, step))
+            backward = rng.random() < config.backward
+            drawn = [_draw(examples, x_ND[row], codes_NK[row], backward, config, rng) for row in batches[step]]
+            return collate([replace(example, ids=to_local(example.ids)) for example in drawn], pad, window)
 
-    return train(
-        backbone,
-        examples.ids,
-        batch_of,
-        config.total_steps(len(x_ND)),
-        config,
-        title="aligning codes and words",
-        checkpoint=checkpoint,
-        fingerprint=identity(x_ND, codes_NK) if checkpoint else "",
-    )
+        return train(
+            backbone,
+            local_codes(examples.ids, to_local),
+            batch_of,
+            config.total_steps(len(x_ND)),
+            config,
+            title="aligning codes and words",
+            checkpoint=checkpoint,
+            fingerprint=identity(tokens, x_ND, codes_NK) if checkpoint else "",
+        )
 
 
 def _draw(
@@ -202,25 +205,30 @@ def true_and_shuffled_loss(
     *,
     seed: int = 0,
 ) -> tuple[float, float]:
-    """The loss of the words per token, given the true code and given the code of another record."""
+    """The loss of the words per token, given the true code and given the code of another record.
+
+    As in training, the softmax is over the tokens that describe records, and not over the whole vocabulary.
+    """
     order = np.random.default_rng(seed).permutation(len(x_ND))
     others = np.empty_like(order)
     others[order] = np.roll(order, 1)  # no record is its own partner
     fields = [examples.present(x_D) for x_D in x_ND]
     described = np.flatnonzero([len(present) > 0 for present in fields])
 
-    def loss(given_NK: NDArray[np.integer]) -> float:
-        return mean_target_loss(
-            backbone, [examples.to_words(x_ND[row], given_NK[row], fields[row]) for row in described]
-        )
+    with rows_in_use(backbone, tokens_of(backbone, examples.ids, examples.words)) as to_local:
+        pad = int(to_local(backbone.tokenizer.pad_token_id))
 
-    return loss(codes_NK), loss(codes_NK[others])
+        def loss(given_NK: NDArray[np.integer]) -> float:
+            drawn = [examples.to_words(x_ND[row], given_NK[row], fields[row]) for row in described]
+            return mean_target_loss(backbone, [replace(example, ids=to_local(example.ids)) for example in drawn], pad)
+
+        return loss(codes_NK), loss(codes_NK[others])
 
 
-def mean_target_loss(backbone: Backbone, examples: Sequence[Example]) -> float:
-    """The mean loss per target token."""
+def mean_target_loss(backbone: Backbone, examples: Sequence[Example], pad: int | None = None) -> float:
+    """The mean loss per target token; `pad` is the id of the padding where it is not the tokenizer's."""
     total, count = 0.0, 0
-    pad, window = backbone.tokenizer.pad_token_id, backbone.window
+    pad, window = int(backbone.tokenizer.pad_token_id) if pad is None else pad, backbone.window
     with torch.no_grad(), autocast(backbone.device):
         # an eighth of the usual tokens: here every word needs its logits
         for rows in by_length([len(example.ids) for example in examples], default_batch_tokens(backbone) // 8):

@@ -36,6 +36,12 @@ class AlignmentExamples:
         self._titles = [next(tokenised) for _ in titles]
         self._opening, self._comma, self._stop, self._closing = list(tokenised)
 
+    @property
+    def words(self) -> list[list[int]]:
+        """The token ids of everything that a description may hold, besides codes."""
+        values = [ids for slot_values in self._values.values() for ids in slot_values]
+        return [*values, *self._titles, self._opening, self._comma, self._stop, self._closing]
+
     def present(self, x_D: NDArray[Any]) -> list[int]:
         """The numbers of the fields that have a value in this record."""
         return [number for number, field in enumerate(self.phrases.fields) if any(x_D[slot] for slot in field.slots)]

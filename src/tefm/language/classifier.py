@@ -164,8 +164,20 @@ class Classifier:
         return self.writer.of_codes(sequences.codes_NK, sequences.starts, texts=sequences.texts, gaps=sequences.gaps)
 
     def logits(self, sequences: Sequences, *, batch_tokens: int | None = None, show: bool = False) -> NDArray[Any]:
-        """The logits of the classes' answers, for every sequence; `show` displays the progress."""
-        title = "predicting" if show else None
-        return answer_logits(
-            self.backbone, self.prompts(sequences), self.writer.first_tokens, batch_tokens=batch_tokens, title=title
+        """The logits of the classes' answers, for every sequence; `show` displays the progress.
+
+        The model answers each distinct prompt once.
+        """
+        first, number_S = self.distinct(sequences)
+        prompts, title = self.prompts(sequences.select(first)), "predicting" if show else None
+        logits_FQ = answer_logits(
+            self.backbone, prompts, self.writer.first_tokens, batch_tokens=batch_tokens, title=title
         )
+        logits_SQ: NDArray[Any] = logits_FQ[number_S]
+        return logits_SQ
+
+    def distinct(self, sequences: Sequences) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The first of each group of sequences with the same prompt, and the number of each sequence's group."""
+        if self.ids is None:  # the model reads the texts of the records, and not which rows they are
+            sequences = sequences.with_values(np.zeros(len(sequences.values), dtype=np.int64))
+        return sequences.distinct()

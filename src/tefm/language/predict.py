@@ -31,12 +31,13 @@ def answer_logits(
     *,
     batch_tokens: int | None = None,
     share_prefix: bool = True,
+    pad: int | None = None,
     title: str | None = None,
 ) -> NDArray[np.float32]:
     """The logits of the answers' first tokens, for every prompt.
 
     `batch_tokens` limits the tokens of a batch: 4,096 on a CPU and 131,072 on a GPU by default. Progress is displayed
-    under `title`; without one, it is not.
+    under `title`; without one, it is not. `pad` is the id of the padding where it is not the tokenizer's.
     """
     logits_NQ = np.zeros((len(prompts), len(answers)), dtype=np.float32)
     if not len(prompts):
@@ -46,11 +47,12 @@ def answer_logits(
     shared = common_prefix(prompts) if share_prefix else 0
     if backbone.window is not None and shared >= backbone.window:
         shared = 0  # the cache of such a layer drops its first tokens, so prompts cannot share it
+    pad = int(backbone.tokenizer.pad_token_id) if pad is None else pad
     columns = torch.tensor(list(answers), device=device)
     with torch.no_grad(), autocast(device), progress(title or "", len(prompts), show=title is not None) as advance:
         cache = _cache(backbone, prompts[0][:shared]) if shared else None
         for rows in by_length([len(prompt) - shared for prompt in prompts], batch_tokens):
-            last_BV = _last_logits(backbone, [prompts[row][shared:] for row in rows], cache, shared)
+            last_BV = _last_logits(backbone, [prompts[row][shared:] for row in rows], cache, shared, pad)
             logits_NQ[rows] = last_BV[:, columns].float().cpu().numpy()
             advance(len(rows))
     return logits_NQ
@@ -100,9 +102,9 @@ def _cache(backbone: Backbone, prefix: Ids) -> Any:
     return backbone.model(input_ids=ids, use_cache=True, logits_to_keep=1).past_key_values
 
 
-def _last_logits(backbone: Backbone, sequences: Sequence[Ids], cache: Any, shared: int) -> Tensor:
+def _last_logits(backbone: Backbone, sequences: Sequence[Ids], cache: Any, shared: int, pad: int) -> Tensor:
     """The logits after the last token of each sequence."""
-    ids_BT, mask_BT = (tensor.to(backbone.device) for tensor in padded(sequences, backbone.tokenizer.pad_token_id))
+    ids_BT, mask_BT = (tensor.to(backbone.device) for tensor in padded(sequences, pad))
     if cache is not None:
         cache = copy.deepcopy(cache)
         cache.batch_repeat_interleave(len(sequences))

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from tefm.base.errors import SettingsError
 from tefm.base.progress import progress
-from tefm.base.training import KeepBest, load_checkpoint, save_checkpoint
+from tefm.base.training import KeepBest, adamw, load_checkpoint, save_checkpoint
 from tefm.language.backbone import Backbone, autocast
 from tefm.language.batches import NOTHING, Batch
 from tefm.language.config import TrainConfig
@@ -107,7 +107,8 @@ def target_loss(model: nn.Module, batch: Batch, first_tokens: Sequence[int] = ()
     rest_BL = target_BL & ~first_BL
     rest = nn.functional.cross_entropy(logits_BLV[rest_BL].float(), batch.labels_BL[rest_BL], reduction="sum")
     log_BQ = logits_BLV[first_BL].float().log_softmax(dim=1)[:, list(first_tokens)]
-    return rest - (batch.classes_BQ[target_BL.any(dim=1)] * log_BQ).sum()
+    first = -(batch.classes_BQ[target_BL.any(dim=1)] * log_BQ).sum()
+    return first + rest
 
 
 class _Run:
@@ -135,7 +136,7 @@ class _Run:
         model = trainable_model(backbone, ids, config)
         model.train()
         self.names = [name for name, weight in model.named_parameters() if weight.requires_grad]
-        optimiser = torch.optim.AdamW(_groups(model, config), lr=config.learning_rate)
+        optimiser = adamw(_groups(model, config), device=device, lr=config.learning_rate)
         self.trainable = model
         self.model, self.optimiser = self.accelerator.prepare(model, optimiser)
         self.warmup = config.warmup_steps(steps)

@@ -16,11 +16,13 @@ from numpy.typing import NDArray
 from tefm.base.checkpoint import identity
 from tefm.language.backbone import Backbone
 from tefm.language.batches import Batch, Example, ShuffledBatches, collate
+from tefm.language.compact import local_codes, rows_in_use, tokens_of
 from tefm.language.config import TuneConfig
 from tefm.language.predict import Ids, answer_logits
 from tefm.language.prompts import PromptWriter
 from tefm.language.train import History, train
 from tefm.language.vocabulary import TokenIds
+from tefm.records.distinct import numbered
 
 
 @dataclass(frozen=True)
@@ -47,34 +49,45 @@ def tune(
     checkpoint: Path | None = None,
 ) -> History:
     """Fine-tune the backbone in place; it ends with the weights of the lowest validation loss."""
-    classes = repeat(None) if training.classes_NQ is None else training.classes_NQ
-    examples = [
-        Example.answering(prompt, writer.answers[label], classes_Q)
-        for prompt, label, classes_Q in zip(training.prompts, training.labels_N, classes, strict=False)
-    ]
-    lengths_N = np.array([len(example.ids) for example in examples])
-    batches = ShuffledBatches(lengths_N, config.batch, config.seed)
-    pad, window = backbone.tokenizer.pad_token_id, backbone.window
+    validated = validation.prompts if validation is not None else []
+    tokens = tokens_of(backbone, ids, [*training.prompts, *validated, *writer.answers])
+    learned = (training.labels_N, training.classes_NQ)
+    fingerprint = identity(tokens, *training.prompts, *writer.answers, *learned) if checkpoint else ""
+    with rows_in_use(backbone, tokens) as to_local:
+        answers = [to_local(answer) for answer in writer.answers]
+        first_tokens = [int(answer[0]) for answer in answers]
+        classes = repeat(None) if training.classes_NQ is None else training.classes_NQ
+        examples = [
+            Example.answering(to_local(prompt), answers[label], classes_Q)
+            for prompt, label, classes_Q in zip(training.prompts, training.labels_N, classes, strict=False)
+        ]
+        # each distinct prompt is validated once
+        number_N = numbered(prompt.tobytes() for prompt in validated)
+        held_out = [to_local(validated[first]) for first in np.unique(number_N, return_index=True)[1]]
+        lengths_N = np.array([len(example.ids) for example in examples])
+        batches = ShuffledBatches(lengths_N, config.batch, config.seed)
+        pad, window = int(to_local(backbone.tokenizer.pad_token_id)), backbone.window
 
-    def batch_of(step: int) -> Batch:
-        return collate([examples[row] for row in batches[step]], pad, window)
+        def batch_of(step: int) -> Batch:
+            return collate([examples[row] for row in batches[step]], pad, window)
 
-    def validate() -> float:
-        assert validation is not None, "only called with validation questions"
-        return log_loss(answer_logits(backbone, validation.prompts, writer.first_tokens), validation.labels_N)
+        def validate() -> float:
+            assert validation is not None, "only called with validation questions"
+            logits_NQ = answer_logits(backbone, held_out, first_tokens, pad=pad)
+            return log_loss(logits_NQ[number_N], validation.labels_N)
 
-    return train(
-        backbone,
-        ids,
-        batch_of,
-        config.total_steps(len(examples)),
-        config,
-        title="fine-tuning the language model",
-        first_tokens=writer.first_tokens,
-        validate=validate if validation is not None and len(validation) else None,
-        checkpoint=checkpoint,
-        fingerprint=identity(*(example.ids for example in examples), training.labels_N, training.classes_NQ) if checkpoint else "",
-    )
+        return train(
+            backbone,
+            local_codes(ids, to_local),
+            batch_of,
+            config.total_steps(len(examples)),
+            config,
+            title="fine-tuning the language model",
+            first_tokens=first_tokens,
+            validate=validate if validation is not None and len(validation) else None,
+            checkpoint=checkpoint,
+            fingerprint=fingerprint,
+        )
 
 
 def log_loss(logits_NQ: NDArray[np.floating], labels_N: NDArray[np.integer]) -> float:

@@ -23,6 +23,7 @@ from torch.nn import functional as F
 
 from tefm.base.errors import ArtefactError, InputError
 from tefm.base.progress import progress
+from tefm.base.training import adamw
 from tefm.codes.coder import SlotCoder
 from tefm.codes.network import CodeNetwork, mlp
 from tefm.rationale.config import RationaleConfig
@@ -223,7 +224,8 @@ class Explainer:
         weight_NG = (open_NGP.sum(dim=2) > 1) / torch.arange(1, config.depth + 1)
         x_ND = slots_tensor(sequences.x_ND)
         predicted_NQ = predicted_SQ[torch.from_numpy(sequences.sequence_N)]
-        optimiser = torch.optim.AdamW(self.extractor.parameters(), lr=config.learning_rate, weight_decay=DECAY)
+        weights, cpu = self.extractor.parameters(), torch.device("cpu")
+        optimiser = adamw(weights, device=cpu, lr=config.learning_rate, weight_decay=DECAY)
         batches = math.ceil(len(x_ND) / config.batch)
         schedule = one_cycle(optimiser, config.epochs * batches)
         draw = torch.Generator().manual_seed(config.seed)

@@ -37,27 +37,9 @@ class MaskedModel:
         if keep_ND is not None:
             sequences = sequences.masked(keep_ND)
         codes = sequences.with_values(self.encode(sequences.x_ND))
-        first, number_S = _distinct(codes)
+        first, number_S = codes.distinct()
         return self.calibration.probabilities(self.logits(codes.select(first)))[number_S]
 
     def decide(self, probabilities_SQ: Floats) -> NDArray[np.int64]:
         """Class numbers."""
         return self.calibration.predict(probabilities_SQ)
-
-
-def _distinct(sequences: Sequences) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The first of each group of sequences that the model reads alike, and the number of each sequence's group."""
-    number_of: dict[Any, int] = {}
-    first, number_S = [], np.zeros(len(sequences), dtype=np.int64)
-    for i in range(len(sequences)):
-        rows = slice(int(sequences.starts[i]), int(sequences.starts[i + 1]))
-        content = (
-            sequences.codes_NK[rows].tobytes(),
-            sequences.texts[i] if sequences.texts is not None else "",
-            tuple(sequences.gaps[rows]) if sequences.gaps is not None else (),
-        )
-        if content not in number_of:
-            number_of[content] = len(number_of)
-            first.append(i)
-        number_S[i] = number_of[content]
-    return np.array(first, dtype=np.int64), number_S

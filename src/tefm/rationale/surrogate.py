@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tefm.base.progress import progress
-from tefm.base.training import KeepBest
+from tefm.base.training import KeepBest, adamw
 from tefm.codes.network import Block, CodeNetwork
 from tefm.codes.quantiser import straight_through
 from tefm.rationale.config import RationaleConfig
@@ -204,7 +204,7 @@ def _train(
     """Fit the targets `p_SQ` of the sequences that are not held out, and keep the state that does best on the rest."""
     draw = torch.Generator().manual_seed(config.seed)
     training, held = np.flatnonzero(~held_S), np.flatnonzero(held_S)
-    optimiser = torch.optim.AdamW(surrogate.parameters(), lr=2e-3, weight_decay=0.02)
+    optimiser = adamw(surrogate.parameters(), device=torch.device("cpu"), lr=2e-3, weight_decay=0.02)
     steps = config.surrogate_steps
     schedule = one_cycle(optimiser, steps)
     best, checks = KeepBest(state=copy.deepcopy(surrogate.state_dict())), 0

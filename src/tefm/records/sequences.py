@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tefm.records.distinct import distinct_rows, numbered
+
 #: An array of texts, None where one is missing.
 Texts = NDArray[np.object_]
 
@@ -123,6 +125,27 @@ class Sequences:
         """The same sequences with other values for their records."""
         assert len(values) == len(self.values), "one value per record"
         return replace(self, values=values)
+
+    def distinct(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The first of each group of equal sequences (values, text and gaps), and the number of each one's group.
+
+        >>> sequences = Sequences(np.array([[1], [2], [1], [2], [2]]), np.array([0, 2, 4, 5]))
+        >>> first, number_S = sequences.distinct()
+        >>> sorted(first.tolist()), bool(number_S[0] == number_S[1] != number_S[2])
+        ([0, 2], True)
+        """
+        record_N = distinct_rows(self.values)[1]
+        if self.gaps is not None:
+            record_N = distinct_rows(np.stack([record_N, numbered(self.gaps)], axis=1))[1]
+        text_S = np.zeros(len(self), dtype=np.int64) if self.texts is None else numbered(self.texts)
+        first, number_S = [np.zeros(0, dtype=np.int64)], np.zeros(len(self), dtype=np.int64)
+        for length in np.unique(self.lengths):
+            same = np.flatnonzero(self.lengths == length)
+            records = record_N[self.starts[same, None] + np.arange(length)]
+            own_first, own_number = distinct_rows(np.column_stack([text_S[same], records]))
+            number_S[same] = own_number + sum(map(len, first))
+            first.append(same[own_first])
+        return np.concatenate(first), number_S
 
     def masked(self, keep_ND: NDArray[np.bool_]) -> Sequences:
         """x ⊙ m: slots outside the mask become absent."""

@@ -74,23 +74,22 @@ class Decision:
 ACCURACY = Decision()
 
 
-def one_answer(predicted_N: NDArray[Any], classes: Sequence[str], rule: str) -> list[str]:
+def one_answer(answers_Q: NDArray[Any], classes: Sequence[str], rule: str) -> list[str]:
     """A warning, with its remedy, about a model that answers one class for everyone.
 
-    >>> one_answer(np.array([0, 0, 0]), ("no", "yes"), "accuracy")
+    >>> one_answer(np.array([3, 0]), ("no", "yes"), "accuracy")
     ['the model answers “no” for all 3 sequences: fit it with `decision: f1` or `decision: balanced`']
-    >>> one_answer(np.array([0, 0, 1]), ("no", "yes"), "accuracy")
+    >>> one_answer(np.array([2, 1]), ("no", "yes"), "accuracy")
     []
     """
-    numbers = np.unique(predicted_N)
-    if len(numbers) != 1:
+    if np.count_nonzero(answers_Q) != 1:
         return []
     remedy = "fit it with `decision: f1` or `decision: balanced`"
     if rule in ("f1", "balanced"):
         remedy = "it has not learned to tell the classes apart; train longer, add fields, or check the label"
     elif rule == "cost":
         remedy = "raise the cost of missing the other classes"
-    return [f"the model answers “{classes[int(numbers[0])]}” for all {len(predicted_N):,} sequences: {remedy}"]
+    return [f"the model answers “{classes[int(answers_Q.argmax())]}” for all {answers_Q.sum():,} sequences: {remedy}"]
 
 
 # ---- two classes ----------------------------------------------------------------------------------------------------

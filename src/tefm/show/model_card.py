@@ -54,6 +54,8 @@ class ModelCardFacts:
     agreement: Agreement | None = None
     #: per part of the data (`validation`, `test`): `Evaluation.to_dict()`
     scores: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    #: whether it was fitted as a first look only
+    quick: bool = False
 
     @property
     def base_model_yaml(self) -> str:

@@ -1,0 +1,78 @@
+"""Frames of whole sequences, distinct rows, and tables written part by part."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from polars.testing import assert_frame_equal
+
+from tefm.records.chunks import whole_sequences
+from tefm.records.distinct import distinct_rows
+from tefm.records.readers.table import open_table
+from tefm.records.schema import Schema
+from tefm.records.sequences import Sequences
+from tefm.records.writers import write_frames
+
+ENTITIES = st.lists(st.sampled_from("abcde"), min_size=1, max_size=30)
+
+
+@given(who=ENTITIES, rows=st.integers(1, 8), window=st.none() | st.integers(1, 5), time=st.booleans())
+def test_no_sequence_is_cut(who: list[str], rows: int, window: int | None, time: bool) -> None:
+    frame = pl.DataFrame({"who": who, "day": range(len(who)), "x": range(len(who))})
+    schema = Schema.from_yaml(f"{{entity: who, {'time: day, ' if time else ''}fields: {{x: number}}}}")
+    parts = list(whole_sequences(open_table(frame), schema, window=window, rows=rows))
+    assert_frame_equal(pl.concat(parts), frame)
+    if window is None:
+        owners = [set(part["who"]) for part in parts]
+        assert sum(map(len, owners)) == len(set(who))
+        changes = sum(one != other for one, other in pairwise(who))
+        if changes + 1 > len(set(who)):  # scattered: one part
+            assert len(parts) == 1
+        elif max(who.count(name) for name in who) == 1 and len(who) > 2 * rows:
+            assert len(parts) > 1
+    elif not time:
+        assert all(part.height % window == 0 for part in parts[:-1])
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(0, 2)), max_size=40), st.booleans())
+def test_distinct_rows(rows: list[tuple[int, int, int]], small: bool) -> None:
+    x_ND = np.array(rows, dtype=np.uint8 if small else np.int64).reshape(-1, 3)
+    first, number_N = distinct_rows(x_ND)
+    assert len(first) == len(set(rows))
+    assert np.array_equal(x_ND[first][number_N], x_ND)
+
+
+def test_rows_with_the_same_hash_stay_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tefm.records.distinct._hashes", lambda x_ND: np.zeros(len(x_ND), dtype=np.uint64))
+    x_ND = np.array([[1, 2], [3, 4], [1, 2]])
+    first, number_N = distinct_rows(x_ND)
+    assert len(first) == 2 and np.array_equal(x_ND[first][number_N], x_ND)
+
+
+@given(st.lists(st.lists(st.integers(0, 1), max_size=3), min_size=1, max_size=20), st.integers(1, 3), st.booleans())
+def test_distinct_sequences(records: list[list[int]], texts: int, gaps: bool) -> None:
+    values = np.array([value for record in records for value in record], dtype=np.uint16).reshape(-1, 1)
+    starts = np.cumsum([0, *map(len, records)])
+    words = [str(i % texts) for i in range(len(records))]
+    spaces = [str(i % 2) for i in range(len(values))] if gaps else None
+    sequences = Sequences(values, starts, texts=words, gaps=spaces)
+    contents = [
+        (tuple(record), words[i], tuple(spaces[starts[i] : starts[i + 1]]) if spaces else ())
+        for i, record in enumerate(records)
+    ]
+    first, number_S = sequences.distinct()
+    assert len(first) == len(set(contents))
+    assert [contents[first[number]] for number in number_S] == contents
+
+
+@pytest.mark.parametrize("name", ["out.csv", "out.parquet"])
+def test_parts_become_one_file(tmp_path: Path, name: str) -> None:
+    frame = pl.DataFrame({"id": ["a", "b,c", None], "p": [0.25, 1.0, 0.5]})
+    assert write_frames(frame.iter_slices(2), tmp_path / name) == 3
+    assert_frame_equal(open_table(tmp_path / name).frame().cast({"p": pl.Float64}), frame)

@@ -1,0 +1,68 @@
+"""A quick fit and the estimate of the time: shorter, labelled as such, and without an effect on the model."""
+
+from __future__ import annotations
+
+import logging
+import re
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from conftest import QUICK, STAYS, stays
+
+from tefm.language.backbone import open_backbone
+from tefm.language.config import TrainConfig
+from tefm.language.probe import seconds_per_token
+from tefm.model import TEFM
+from tefm.prepare import chosen
+from tefm.records.grouping import by_entity
+from tefm.records.schema import Schema
+from tefm.task import QUICK_SEQUENCES, ModelConfig
+
+
+def test_quick_shortens_what_is_not_set() -> None:
+    whole, quick = ModelConfig(), ModelConfig(quick=True)
+    assert quick.tokenizer_config.steps < whole.tokenizer_config.steps
+    assert quick.tune_config.total_steps(5_000) < whole.tune_config.total_steps(5_000)
+    assert whole.rationale_config is not None and quick.rationale_config is None
+    own = ModelConfig(quick=True, codes={"steps": 7}, tune={"steps": 8}, rationale={"depth": 2})
+    assert own.rationale_config is not None
+    assert (own.tokenizer_config.steps, own.tune_config.total_steps(5_000), own.rationale_config.depth) == (7, 8, 2)
+
+
+def test_quick_trains_on_a_sample_and_scores_everything() -> None:
+    frame = pl.DataFrame({"x": range(3_000), "label": ["a", "b"] * 1_500})
+    sequences = by_entity(frame, Schema.from_yaml("{label: label, fields: {x: number}}"))
+    config = ModelConfig(quick=True)
+    sample = chosen(sequences, config)
+    assert len(np.unique(sample)) == len(sample) == QUICK_SEQUENCES
+    assert np.array_equal(sample, chosen(sequences, config))
+    assert len(chosen(sequences, config, test=True)) == len(chosen(sequences, ModelConfig())) == 3_000
+
+
+def test_a_quick_model_says_so_and_the_time_is_logged(
+    backbones: dict[str, Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = {**QUICK, "rationale": "default"}
+    with caplog.at_level(logging.INFO, logger="tefm"):
+        model = TEFM(STAYS, backbone=str(backbones["llama"]), device="cpu", quick=True, **settings).fit(stays(60))
+    lines = [line for line in caplog.messages if re.match(r"about \d+ (s|min) on \d+ cores?", line)]
+    assert len(lines) == 1
+    assert caplog.messages.index(lines[0]) < next(i for i, line in enumerate(caplog.messages) if "stage 1" in line)
+    assert model.fitted.explainer is None
+    assert "quick fit" in model._repr_html_()
+    model.save(tmp_path / "model")
+    assert "**Quick fit**" in (tmp_path / "model" / "README.md").read_text()
+    assert TEFM.load(tmp_path / "model").quick
+
+
+@pytest.mark.parametrize("trains", ["full", "lora"])
+def test_timing_a_step_leaves_the_model_alone(backbones: dict[str, Path], trains: str) -> None:
+    backbone = open_backbone(backbones["qwen3"], device="cpu")
+    before = {name: weight.clone() for name, weight in backbone.model.state_dict().items()}
+    config = TrainConfig.model_validate({"trains": trains})
+    assert seconds_per_token(backbone, [np.arange(5), np.arange(9)], config) > 0
+    assert all(torch.equal(weight, before[name]) for name, weight in backbone.model.state_dict().items())
+    assert all(weight.grad is None for weight in backbone.model.parameters())
