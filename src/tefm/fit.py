@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -18,7 +18,7 @@ from tefm.language.distributed import is_first
 from tefm.language.token_counts import TokenCount, count_forms
 from tefm.model import TEFM
 from tefm.pipeline import expected_shares
-from tefm.prepare import chosen, sequences_of
+from tefm.prepare import Preparation, chosen, sequences_of
 from tefm.records.readers.table import open_table
 from tefm.records.schema import Schema
 from tefm.records.sequences import Sequences
@@ -26,6 +26,10 @@ from tefm.records.serialise import FORMATS, serialise
 from tefm.records.splitting import PARTS, split
 from tefm.records.vectorise import Vectoriser, needed_columns
 from tefm.task import ModelConfig, Outcome, Split, Task
+
+if TYPE_CHECKING:
+    from tefm.baselines.compare import BaselineData
+    from tefm.baselines.inputs import Kind
 
 #: With fewer test sequences of a class than this, what the figures say about it is chance.
 FEW = 20
@@ -169,30 +173,43 @@ def compare_with_tabular(
     """LightGBM and logistic regression on the slots of the same sequences; nothing when LightGBM is not installed."""
     from importlib.util import find_spec
 
-    from tefm.baselines.compare import BaselineData, evaluate_baselines
+    from tefm.baselines.compare import evaluate_baselines
 
     if find_spec("lightgbm") is None:
         log.warning("no comparison with LightGBM: pip install 'tefm[doctor]'")
         return {}
     preparation = model.preparation
-    vectoriser = preparation.vectoriser or Vectoriser.fit(
-        frame[np.sort(sequences.select(parts == "train").rows)], preparation.schema
-    )
     with stage("compare", "fitting LightGBM and logistic regression on the same sequences, for comparison"):
-        records = open_table(frame[sequences.rows], name=sequences.file)
-        data = BaselineData(
-            vectoriser.transform(records),
-            vectoriser.layout,
-            sequences.with_values(np.arange(len(sequences.rows))),
-            np.asarray(sequences.labels),
-            parts,
-        )
         return evaluate_baselines(
-            data,
-            kinds=("last", "flat") if preparation.config.window else ("last", "history"),
+            baseline_data(preparation, frame, sequences, parts),
+            kinds=feature_kinds(preparation.config),
             positive=model.fitted.positive,
             seed=preparation.config.seed,
         )
+
+
+def feature_kinds(config: ModelConfig) -> tuple[Kind, ...]:
+    """What a tabular model may be given of a sequence; validation chooses."""
+    return ("last", "flat") if config.window else ("last", "history")
+
+
+def baseline_data(
+    preparation: Preparation, frame: pl.DataFrame, sequences: Sequences, parts: NDArray[np.str_]
+) -> BaselineData:
+    """What tabular models are given: the slots of the sequences, with labels and parts."""
+    from tefm.baselines.compare import BaselineData
+
+    vectoriser = preparation.vectoriser or Vectoriser.fit(
+        frame[np.sort(sequences.select(parts == "train").rows)], preparation.schema
+    )
+    records = open_table(frame[sequences.rows], name=sequences.file)
+    return BaselineData(
+        vectoriser.transform(records),
+        vectoriser.layout,
+        sequences.with_values(np.arange(len(sequences.rows))),
+        np.asarray(sequences.labels),
+        parts,
+    )
 
 
 def count_tokens(

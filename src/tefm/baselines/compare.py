@@ -77,13 +77,14 @@ def evaluate_baselines(
     device: str | None = None,
     steps: int = STEPS,
     skip_missing: bool = False,
+    predictions: bool = False,
 ) -> dict[str, dict[str, Any]]:
     """Fit and score models on the same split, each by its name in `available`.
 
     Models that take one row per sequence use whichever of `kinds` does best on validation. The test part is scored
     once, with the model's own probabilities (`test`) and after the calibration that our own model gets too
     (`test_calibrated`). With `skip_missing`, models whose package or weights are missing are skipped; otherwise that is
-    an error.
+    an error. With `predictions`, the calibrated probabilities and the decisions for the test sequences come along.
     """
     for name in models:
         if name not in available:
@@ -114,6 +115,7 @@ def evaluate_baselines(
         validation_N = numbers_N[data.parts == "validation"]
         calibration = Calibration.fit(_logits(best.validation_NQ), validation_N, positive=positive)
         calibrated_NQ = calibration.probabilities(_logits(test_NQ))
+        decided_N = calibration.predict(calibrated_NQ)
         results[name] = {
             "kind": kind,
             "settings": dict(best.settings),
@@ -123,8 +125,10 @@ def evaluate_baselines(
             "validation": scored(best.validation_NQ, "validation").to_dict(),
             "calibration": calibration.to_dict(),
             "test": scored(test_NQ, "test").to_dict(),
-            "test_calibrated": scored(calibrated_NQ, "test", calibration.predict(calibrated_NQ)).to_dict(),
+            "test_calibrated": scored(calibrated_NQ, "test", decided_N).to_dict(),
         }
+        if predictions:
+            results[name] |= {"probabilities": calibrated_NQ, "predicted": decided_N}
     return results
 
 

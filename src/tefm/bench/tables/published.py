@@ -4,7 +4,13 @@ from __future__ import annotations
 
 ON = "measured on MIMIC-III (clinical) and the Friday files of the original CIC-IDS2017 (DDoS, PortScan), not on ours"
 #: Our open stand-in for each of the paper's data sets.
-STANDS_FOR = {"diabetes130": "clinical", "mimic3": "clinical", "ddos": "ddos", "portscan": "portscan"}
+STANDS_FOR = {
+    "diabetes130-open": "clinical",
+    "diabetes130": "clinical",
+    "mimic3": "clinical",
+    "ddos": "ddos",
+    "portscan": "portscan",
+}
 
 RECONSTRUCTION = {
     "clinical": {"slot_accuracy": 0.9438, "close_accuracy": 0.9491, "nmse": 0.0407},
