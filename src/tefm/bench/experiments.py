@@ -139,12 +139,23 @@ class Setup:
         # a flow has 77 numbers: descriptions are long, and those that are turned into codes teach more
         return {"batch": 64, "backward": 0.75, "whole": 0.75, "steps": 1_500} if align == "default" else {"batch": 64}
 
+    def papers(self, data: str, split: int) -> Prediction:
+        """The paper's whole recipe, stage by stage: its codes, its alignment, its fine-tuning and its prompt."""
+        small = dict(QUICK_STEPS) if self.quick else {}
+        tune = Tune(style="full", preset="paper", masked_copies=0, settings=small)
+        codes = self.codes(data, split, "paper")
+        prediction = self.prediction(codes, tune, whole=True, start="mean", align="paper")
+        return prediction.model_copy(update={"align_settings": small})
+
     def text(self, data: str, split: int, *, backbone: str | None = None, whole: bool = False) -> Prediction:
         """The same model on the records as text."""
         backbone = backbone or self.backbones[0]
         layers = None if whole and not self.quick else self.layers(backbone)
         rate = TEXT_RATE if layers else WHOLE_TEXT_RATE
         settings: dict[str, Any] = {"learning_rate": rate, "accumulate": 4}
+        if backbone != self.backbones[0]:  # scaled as for codes; a wide backbone needs the memory
+            settings = {"learning_rate": WHOLE_TEXT_RATE * OTHER_RATE / WHOLE_RATE, "accumulate": 16}
+            settings["checkpointing"] = True
         long = data in FLOWS
         settings |= {"epochs": 2, "least": 1, "checks": 2} if long else {}
         settings |= QUICK_STEPS if self.quick else {}

@@ -155,7 +155,7 @@ def _figure_text(row: Row, column: Column) -> str:
     figure, paper = row.figures.get(column.name), row.published.get(column.name)
     if figure is None and paper is None:
         return ""
-    ours = figure.text(column.digits) if figure else "–"
+    ours = figure.text(column.digits, splits=column.better == "up") if figure else "–"
     return f"{column.title} {ours}" + (f" (paper {paper:,.{column.digits}f})" if paper is not None else "")
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 import yaml
 
-from tefm.base.errors import InputError, did_you_mean
+from tefm.base.errors import InputError
 from tefm.datasets.base import Dataset
 from tefm.datasets.cicids2017 import FIELDS, cicids2017
 from tefm.datasets.diabetes130 import CHANGES, Patients, diabetes130
@@ -59,12 +59,8 @@ class UserTable:
 def _file(folder: Path, name: str) -> Path:
     path = folder / name
     if not path.is_file():
-        there = sorted(child.name for child in folder.iterdir()) if folder.is_dir() else []
-        raise InputError(
-            "the folder of the tables lacks a file",
-            file=path,
-            remedy=f"put it there; {did_you_mean(name.split('/')[0], there)}" if there else "give --data FOLDER",
-        )
+        remedy = "give --data FOLDER, the folder of all user tables, with this file in it"
+        raise InputError("there is no file of this user table", file=path, remedy=remedy)
     return path
 
 
