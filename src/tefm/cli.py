@@ -467,7 +467,10 @@ def bench(
     tables: Annotated[list[str] | None, typer.Argument(help="names of tables; all of them when left out")] = None,
     data: Annotated[
         list[str] | None,
-        typer.Option(help="diabetes130 (embedded), mimic3=FOLDER, cicids2017=PATH; may be given several times"),
+        typer.Option(
+            help="diabetes130 (embedded), mimic3=FOLDER, cicids2017=PATH, or the FOLDER of the user tables; "
+            "may be given several times"
+        ),
     ] = None,
     backbone: Annotated[
         list[str] | None,
@@ -475,6 +478,10 @@ def bench(
     ] = None,
     seeds: Annotated[str, typer.Option(help="number of splits, or the first and the last: 20-25")] = "3",
     quick: Annotated[bool, typer.Option("--quick", help="tiny settings, to check that everything runs")] = False,
+    only: Annotated[
+        list[str] | None, typer.Option(help="a user table of `tables`, like unsw_nb15; may be given several times")
+    ] = None,
+    whole: Annotated[bool, typer.Option("--whole", help="`tables` on all sequences, one seed")] = False,
     folder: Annotated[Path, typer.Option("--runs", help="folder for the measurements")] = Path("runs/bench"),
     results: Annotated[Path, typer.Option("--out", help="folder for the tables, as JSON")] = Path("results"),
     html: Annotated[Path | None, typer.Option(help="also write one HTML page with all tables")] = None,
@@ -487,7 +494,9 @@ def bench(
     """Measure the tables of the paper and our own; what was measured before is reused."""
     from tefm.bench.make_tables import Request, run
 
-    request = Request.of(tables or [], data or [], backbone or [], seeds=seeds, quick=quick)
+    request = Request.of(
+        tables or [], data or [], backbone or [], seeds=seeds, quick=quick, only=only or [], whole=whole
+    )
     with shown(on_stdout=not as_json):
         outcome = run(
             request, folder, results, html=html, markdown=markdown, workers=workers, prepare=prepare, measure=measure

@@ -19,7 +19,7 @@ from tefm.language.distributed import is_first
 from tefm.language.token_counts import TokenCount, count_forms
 from tefm.model import TEFM
 from tefm.pipeline import Fitted, expected_shares
-from tefm.prepare import chosen, class_numbers_of, sequences_of
+from tefm.prepare import Preparation, chosen, class_numbers_of, sequences_of
 from tefm.records.ambiguity import ambiguities
 from tefm.records.readers.table import open_table
 from tefm.records.schema import Schema
@@ -35,7 +35,7 @@ from tefm.show.terminal import BASELINES
 from tefm.task import QUICK_REMARK, QUICK_SEQUENCES, ModelConfig, Outcome, Split, Task
 
 if TYPE_CHECKING:
-    from tefm.baselines.compare import Compared
+    from tefm.baselines.compare import BaselineData, Compared
     from tefm.baselines.inputs import Kind
 
 #: With fewer test sequences of a class than this, what the figures say about it is chance.
@@ -226,8 +226,7 @@ def compare_with_tabular(
     """
     from importlib.util import find_spec
 
-    from tefm.baselines.compare import BaselineData, fit_baselines, stratified_sample
-    from tefm.baselines.raw import raw_values
+    from tefm.baselines.compare import fit_baselines, stratified_sample
 
     if find_spec("lightgbm") is None:
         log.warning("no comparison with LightGBM: pip install 'tefm[doctor]'")
@@ -243,30 +242,45 @@ def compare_with_tabular(
         drawn = training[stratified_sample(labels, MOST_COMPARED, preparation.config.seed)]
         used = np.concatenate([drawn, np.flatnonzero(parts != "train")])
         sequences, parts = sequences.select(used), parts[used]
-    train_N = np.repeat(parts == "train", sequences.lengths)
-    records = frame[sequences.rows]
-    vectoriser = preparation.vectoriser or Vectoriser.fit(records.filter(pl.Series(train_N)), preparation.schema)
-    kinds: tuple[Kind, ...] = ("last", "flat") if preparation.config.window else ("last", "history")
     with stage("compare", "fitting LightGBM and logistic regression on the same sequences, for comparison"):
-        table = open_table(records, name=sequences.file)
-        slots_ND = vectoriser.transform(table)
-        data = BaselineData(
-            slots_ND,
-            vectoriser.layout,
-            sequences.with_values(np.arange(len(sequences.rows))),
-            np.asarray(sequences.labels),
-            parts,
-            raw=raw_values(table, vectoriser, slots_ND, train_N),
-        )
         baselines = fit_baselines(
-            data,
-            kinds=kinds if sequences.lengths.max() > 1 else ("last",),  # of one record, all kinds are the same
+            baseline_data(preparation, frame, sequences, parts),
+            kinds=feature_kinds(preparation.config, sequences),
             positive=fitted.positive,
             decision=fitted.decision,
             shares=fitted.shares,
             seed=preparation.config.seed,
         )
     return baselines, remarks
+
+
+def feature_kinds(config: ModelConfig, sequences: Sequences) -> tuple[Kind, ...]:
+    """What a tabular model may be given of a sequence; validation chooses. Of one record, all kinds are the same."""
+    if sequences.lengths.max() == 1:
+        return ("last",)
+    return ("last", "flat") if config.window else ("last", "history")
+
+
+def baseline_data(
+    preparation: Preparation, frame: pl.DataFrame, sequences: Sequences, parts: NDArray[np.str_]
+) -> BaselineData:
+    """What tabular models are given: the slots and the raw values of the sequences, with labels and parts."""
+    from tefm.baselines.compare import BaselineData
+    from tefm.baselines.raw import raw_values
+
+    records = frame[sequences.rows]
+    train_N = np.repeat(parts == "train", sequences.lengths)
+    vectoriser = preparation.vectoriser or Vectoriser.fit(records.filter(pl.Series(train_N)), preparation.schema)
+    table = open_table(records, name=sequences.file)
+    slots_ND = vectoriser.transform(table)
+    return BaselineData(
+        slots_ND,
+        vectoriser.layout,
+        sequences.with_values(np.arange(len(sequences.rows))),
+        np.asarray(sequences.labels),
+        parts,
+        raw=raw_values(table, vectoriser, slots_ND, train_N),
+    )
 
 
 def count_tokens(

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from tefm.base.errors import InputError
-from tefm.bench.data import PARTS, Sources, SplitData
+from tefm.bench.data import DIABETES, PARTS, Sources, SplitData
+from tefm.datasets import diabetes130
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +72,13 @@ def test_the_data_of_a_fit_are_the_sequences_of_its_parts(split: SplitData) -> N
     few = split.task_data("mortality", training=chosen).training
     assert (few.with_values(few.slots_ND)[1] == split.x_ND[split.tasks["mortality"].sequences[chosen[1]]]).all()
     assert len(few.sequences) == 2 and len(few.slots_ND) == len(data.training.slots_ND)
+
+
+def test_patients_set_aside_are_in_no_part(tmp_path: Path) -> None:
+    patients = {name: set(Sources(tmp_path).dataset(name, 0).frame["patient_nbr"]) for name in DIABETES}
+    aside = set(diabetes130(patients="set aside").frame["patient_nbr"])
+    assert len(aside) == 14_306 and not aside & patients["diabetes130-open"]
+    assert aside | patients["diabetes130-open"] == patients["diabetes130"]
 
 
 def test_flows_need_their_files(tmp_path: Path) -> None:

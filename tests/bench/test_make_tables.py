@@ -91,7 +91,7 @@ def quick_run(folder: Path, arguments: list[str], flows: Path) -> QuickRun:
         Bench(
             folder / "runs" / "quick", Sources(folder / "runs" / "quick" / "data", {"cicids2017": flows}, quick=True)
         ),
-        Setup(("diabetes130", "ddos", "portscan", "attack"), (10,), (str(folder / "mini"),), quick=True),
+        Setup(("diabetes130-open", "ddos", "portscan", "attack"), (10,), (str(folder / "mini"),), quick=True),
         {name: Table.load(Path(file)) for name, file in body["tables"].items()},
         [failure["error"] for failure in body["failed"]],
         html.read_text(encoding="utf-8"),
@@ -109,10 +109,11 @@ class Cell:
     measurement: Callable[[Setup], Measurement]
     #: the way to the number in the figures of the measurement; a dict picks the item of a list with these values
     path: tuple[str | int | dict[str, Any], ...]
+    data: str = CLINICAL
 
 
 def codes(setup: Setup, recipe: Any = "task-aware", **settings: Any) -> Any:
-    return setup.codes("diabetes130", 10, recipe, **settings)
+    return setup.codes("diabetes130-open", 10, recipe, **settings)
 
 
 def rationales(setup: Setup, **settings: Any) -> Any:
@@ -120,7 +121,7 @@ def rationales(setup: Setup, **settings: Any) -> Any:
 
 
 def curve(setup: Setup) -> Any:
-    tunes = (setup.tune("diabetes130"), setup.tune("diabetes130", sequences=1_000, seed=1))
+    tunes = (setup.tune("diabetes130-open"), setup.tune("diabetes130-open", sequences=1_000, seed=1))
     return setup.prediction(codes(setup), *tunes)
 
 
@@ -133,24 +134,47 @@ CELLS = [
         "alignment",
         ("unsupervised", "ours"),
         "exact_c",
-        lambda s: aligned(s, "diabetes130", 10, "unsupervised", "default"),
+        lambda s: aligned(s, "diabetes130-open", 10, "unsupervised", "default"),
         ("alignment", "exact", 2),
     ),
-    Cell("hierarchy", ("unsupervised", "a+b"), "ratio", lambda s: codes(s, "unsupervised"), ("hierarchy", 1, "ratio")),
+    Cell("hierarchy", ("task-aware", "a"), "ratio", codes, ("hierarchy", 0, "ratio")),
+    Cell(
+        "hierarchy",
+        ("task-aware", "a"),
+        "intra_sd",
+        codes,
+        ("hierarchy", 0, "intra_std"),
+    ),
     Cell("prediction", ("mini (1 blocks) on task-aware codes",), "auroc", lambda s: s.prediction(codes(s)), AUROC),
     Cell(
         "crossdomain",
-        ("mini (1 blocks) on text",),
+        ("mini (1 blocks) on the last 64 tokens of the text",),
         "tokens",
         lambda s: s.text("ddos", 10),
         ("tunes", 0, "tokens"),
+        "DDoS",
+    ),
+    Cell(
+        "prediction",
+        ("the paper's whole recipe, mini (whole)",),
+        "tokens",
+        lambda s: s.papers("diabetes130-open", 10),
+        ("tunes", 0, "tokens"),
+    ),
+    Cell(
+        "crossdomain",
+        ("the paper's whole recipe, mini (whole)",),
+        "auroc",
+        lambda s: s.papers("ddos", 10),
+        AUROC,
+        "DDoS",
     ),
     Cell("prediction", (LABEL_HEAD,), "auroc", lambda s: s.label_head(codes(s)), ("auroc",)),
     Cell(
         "prediction",
         ("LightGBM on slots",),
         "macro_f1",
-        lambda s: s.baseline("diabetes130", 10, "lightgbm"),
+        lambda s: s.baseline("diabetes130-open", 10, "lightgbm"),
         ("test_calibrated", "macro_f1", "value"),
     ),
     Cell(
@@ -159,6 +183,7 @@ CELLS = [
         "accuracy",
         lambda s: s.baseline("ddos", 10, "majority"),
         ("test_calibrated", "accuracy", "value"),
+        "DDoS",
     ),
     Cell(
         "rationalization",
@@ -171,7 +196,7 @@ CELLS = [
         "pretraining",
         ("task-aware", "aligned first"),
         "auroc",
-        lambda s: aligned(s, "diabetes130", 10, "task-aware", "default"),
+        lambda s: aligned(s, "diabetes130-open", 10, "task-aware", "default"),
         AUROC,
     ),
     Cell(
@@ -185,7 +210,7 @@ CELLS = [
         "tokens",
         ("codes, full prompt", "mini"),
         "mean",
-        lambda s: s.tokens("diabetes130"),
+        lambda s: s.tokens("diabetes130-open"),
         ("rows", {"format": "codes, full prompt"}, "mean"),
     ),
     Cell(
@@ -213,7 +238,7 @@ CELLS = [
         "supervision",
         ("readmission", "LightGBM on slots"),
         "brier",
-        lambda s: s.baseline("diabetes130", 10, "lightgbm", "readmission"),
+        lambda s: s.baseline("diabetes130-open", 10, "lightgbm", "readmission"),
         ("test_calibrated", "brier", "value"),
     ),
     Cell("levels", ("task-aware", "2"), "auroc", lambda s: s.prediction(codes(s, levels=2)), AUROC),
@@ -222,15 +247,39 @@ CELLS = [
         "prompts",
         ("task-aware", "full"),
         "ece",
-        lambda s: s.prediction(codes(s), s.tune("diabetes130", style="full")),
+        lambda s: s.prediction(codes(s), s.tune("diabetes130-open", style="full")),
         ("tunes", 0, "test", "ece", "value"),
     ),
     Cell(
         "starts",
         ("task-aware", "random body", "all"),
         "auprc",
-        lambda s: s.prediction(codes(s), s.tune("diabetes130"), random_body=True),
+        lambda s: s.prediction(codes(s), s.tune("diabetes130-open"), random_body=True),
         ("tunes", 0, "test", "auprc", "value"),
+    ),
+    Cell(
+        "tables",
+        ("TEFM, unsupervised codes",),
+        "auroc",
+        lambda s: s.model_run("adult", 10, task_aware=False),
+        ("methods", "tefm", "test", "scores", "auroc", "value"),
+        "Adult",
+    ),
+    Cell(
+        "tables",
+        ("XGBoost",),
+        "macro_f1",
+        lambda s: s.baseline_run("nsl_kdd", 10, "xgboost"),
+        ("methods", "xgboost", "other", "scores", "macro_f1", "value"),
+        "NSL-KDD, KDDTest+",
+    ),
+    Cell(
+        "heldout",
+        ("logistic regression",),
+        "ece",
+        lambda s: s.baseline_run("diabetes130_heldout", 10, "logistic", sample=False),
+        ("methods", "logistic", "other", "scores", "ece", "value"),
+        "Diabetes130, patients set aside",
     ),
     Cell("curve", ("task-aware", "not aligned", "1,000"), "auroc", curve, ("tunes", 1, "test", "auroc", "value")),
 ]
@@ -275,8 +324,7 @@ def test_a_cell_shows_its_measurement_and_no_other_cell_does(cell: Cell, quick_r
     measurement = cell.measurement(quick_run.setup)
     body = json.loads(quick_run.bench.path(measurement).read_text(encoding="utf-8"))
     container, key = container_of(body["figures"], cell.path), cell.path[-1]
-    data = "DDoS" if cell.table == "crossdomain" else CLINICAL
-    place = ((data, *cell.keys), cell.column)
+    place = ((cell.data, *cell.keys), cell.column)
     values = values_of(quick_run.tables[cell.table])
     assert values[place] == (container[key],)
 
@@ -324,13 +372,31 @@ def test_without_measurements_only_the_published_figures_are_shown(arguments: li
     assert "tefm bench prediction --data diabetes130 --data cicids2017=flows.parquet --seeds 1 --quick" in page
 
 
+def test_the_patients_set_aside_are_scored_on_request_only() -> None:
+    def tables(*names: str, quick: bool = False) -> tuple[str, ...]:
+        return Request.of(names, [], [], seeds="3", quick=quick).tables
+
+    assert "heldout" not in tables() and "tables" in tables()
+    assert tables("heldout") == ("heldout",) and "heldout" in tables(quick=True)
+
+
+def test_a_folder_holds_the_user_tables(tmp_path: Path) -> None:
+    request = Request.of(["tables"], [str(tmp_path)], [], seeds="3", quick=False, only=["adult"], whole=True)
+    assert request.paths == {"tables": tmp_path} and request.setup.seeds == (10,)
+    assert request.command("tables") == "tefm bench tables --data FOLDER --only adult --whole --seeds 3"
+    needed = needed_by("tables", request.setup)
+    runs = [measurement for measurement in needed if measurement.KIND != "table-difference"]
+    assert {(run.table, run.seed, run.most) for run in runs} == {("adult", 10, None)}  # type: ignore[attr-defined]
+    assert len(runs) == 6, "two models with their codes, four tabular ones"
+
+
 def test_tables_share_measurements() -> None:
     setup = Setup()
     needed = {name: {measurement.key for measurement in needed_by(name, setup)} for name in TABLES}
     assert needed["hierarchy"] < needed["reconstruction"]
-    default = {setup.prediction(setup.codes("diabetes130", split, "task-aware")).key for split in setup.splits}
+    default = {setup.prediction(setup.codes("diabetes130-open", split, "task-aware")).key for split in setup.splits}
     assert len(default) == 3 and default <= needed["prediction"] & needed["supervision"]
-    after_alignment = {aligned(setup, "diabetes130", split, "task-aware", "default").key for split in setup.splits}
+    after_alignment = {aligned(setup, "diabetes130-open", split, "task-aware", "default").key for split in setup.splits}
     assert len(after_alignment) == 3
     assert after_alignment <= needed["alignment"] & needed["curve"] & needed["pretraining"]
 
@@ -352,11 +418,16 @@ def test_requests_that_are_refused(
     explained(kind, lambda: Request.of(tables, data, [], seeds=seeds, quick=True), *parts)
 
 
+def test_a_user_table_that_is_not_there_is_refused(explained: Any) -> None:
+    call = lambda: Request.of([], [], [], seeds="3", quick=True, only=["unsw"])  # noqa: E731
+    explained(SettingsError, call, "no such user table", "did you mean 'unsw_nb15'")
+
+
 @pytest.mark.parametrize(
     ("tables", "files"),
     [
-        (["tokens", "hierarchy"], ["ddos_10_B5.npz", "diabetes130_10_B10.npz"]),
-        (["prediction"], ["diabetes130_10.texts.json.gz", "diabetes130_10_B10.npz"]),
+        (["tokens", "hierarchy"], ["ddos_10_B5.npz", "diabetes130-open_10_B10.npz"]),
+        (["prediction"], ["diabetes130-open_10.texts.json.gz", "diabetes130-open_10_B10.npz"]),
     ],
 )
 def test_prepare_only_writes_the_arrays(

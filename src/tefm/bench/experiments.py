@@ -15,6 +15,7 @@ from tefm.bench.measurement import Figures, Measurement
 from tefm.bench.predictions import Prediction, Tune
 from tefm.bench.rationales import Cost, Rationales
 from tefm.bench.table import Figure, Row
+from tefm.bench.table_runs import MOST, BaselineRun, ModelRun
 from tefm.bench.tokenizers import Ceiling, Codes, LabelHead, Recipe
 from tefm.language.config import Start
 from tefm.language.smollm2 import NAME as SMOLLM2
@@ -42,11 +43,15 @@ QUICK_RATIONALE = {"surrogate_steps": 10, "epochs": 1, "questions": 60, "depth":
 class Setup:
     """Data sets, splits and backbones of a run."""
 
-    data: tuple[str, ...] = ("diabetes130",)
+    data: tuple[str, ...] = ("diabetes130-open",)
     splits: tuple[int, ...] = (10, 11, 12)
     #: all tables use the first; the others only appear in the prediction tables
     backbones: tuple[str, ...] = (SMOLLM2,)
     quick: bool = False
+    #: the user tables to measure; all of them if empty
+    only: tuple[str, ...] = ()
+    #: measure user tables on all their sequences, with the first seed alone
+    whole: bool = False
 
     @property
     def clinical(self) -> tuple[str, ...]:
@@ -134,12 +139,23 @@ class Setup:
         # a flow has 77 numbers: descriptions are long, and those that are turned into codes teach more
         return {"batch": 64, "backward": 0.75, "whole": 0.75, "steps": 1_500} if align == "default" else {"batch": 64}
 
+    def papers(self, data: str, split: int) -> Prediction:
+        """The paper's whole recipe, stage by stage: its codes, its alignment, its fine-tuning and its prompt."""
+        small = dict(QUICK_STEPS) if self.quick else {}
+        tune = Tune(style="full", preset="paper", masked_copies=0, settings=small)
+        codes = self.codes(data, split, "paper")
+        prediction = self.prediction(codes, tune, whole=True, start="mean", align="paper")
+        return prediction.model_copy(update={"align_settings": small})
+
     def text(self, data: str, split: int, *, backbone: str | None = None, whole: bool = False) -> Prediction:
         """The same model on the records as text."""
         backbone = backbone or self.backbones[0]
         layers = None if whole and not self.quick else self.layers(backbone)
         rate = TEXT_RATE if layers else WHOLE_TEXT_RATE
         settings: dict[str, Any] = {"learning_rate": rate, "accumulate": 4}
+        if backbone != self.backbones[0]:  # scaled as for codes; a wide backbone needs the memory
+            settings = {"learning_rate": WHOLE_TEXT_RATE * OTHER_RATE / WHOLE_RATE, "accumulate": 16}
+            settings["checkpointing"] = True
         long = data in FLOWS
         settings |= {"epochs": 2, "least": 1, "checks": 2} if long else {}
         settings |= QUICK_STEPS if self.quick else {}
@@ -171,6 +187,25 @@ class Setup:
         """The time that ranking takes, with the model of these rationales."""
         cost = Cost(prediction=rationales.prediction, settings=rationales.settings)
         return cost.model_copy(update=QUICK_COST) if self.quick else cost
+
+    # ---- user tables ----------------------------------------------------------------------------------------------
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seeds of the user tables."""
+        return self.splits[:1] if self.whole else self.splits
+
+    def model_run(self, table: str, seed: int, *, sample: bool = True, **settings: Any) -> ModelRun:
+        """Our model on a user table, fitted with the defaults of `tefm fit` and these settings."""
+        backbone = self.backbones[0]
+        settings |= {} if backbone == SMOLLM2 else {"backbone": backbone}
+        settings |= {"layers": 1, "codes": QUICK_CODES, "tune": QUICK_STEPS} if self.quick else {}
+        most = MOST if sample and not self.whole else None
+        return ModelRun(table=table, seed=seed, most=most, settings=settings)
+
+    def baseline_run(self, table: str, seed: int, model: str, *, sample: bool = True) -> BaselineRun:
+        most = MOST if sample and not self.whole else None
+        return BaselineRun(table=table, seed=seed, most=most, model=model)
 
     def baseline(self, data: str, split: int, model: str, task: str | None = None) -> Baseline:
         small = {"steps": 20} if self.quick else {}

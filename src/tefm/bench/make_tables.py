@@ -14,11 +14,18 @@ from tefm.bench.data import FLOWS, Sources
 from tefm.bench.experiments import FIRST_SPLIT, Setup
 from tefm.bench.measurement import Bench, Measurement
 from tefm.bench.table import Column, Row, Table
-from tefm.bench.tables import TABLES
+from tefm.bench.tables import ON_REQUEST, TABLES, USERS
+from tefm.bench.user_tables import USER_TABLES
 from tefm.language.smollm2 import NAME as SMOLLM2
 
 #: The names that `--data` takes, and the data sets of each.
-SOURCES = {"diabetes130": ("diabetes130",), "mimic3": ("mimic3",), "cicids2017": FLOWS}
+SOURCES = {
+    "diabetes130": ("diabetes130-open",),
+    "diabetes130-all": ("diabetes130",),
+    "mimic3": ("mimic3",),
+    "cicids2017": FLOWS,
+    "tables": (),
+}
 
 
 @dataclass(frozen=True)
@@ -32,16 +39,29 @@ class Request:
 
     @classmethod
     def of(
-        cls, tables: Sequence[str], data: Sequence[str], backbones: Sequence[str], *, seeds: str, quick: bool
+        cls,
+        tables: Sequence[str],
+        data: Sequence[str],
+        backbones: Sequence[str],
+        *,
+        seeds: str,
+        quick: bool,
+        only: Sequence[str] = (),
+        whole: bool = False,
     ) -> Request:
         """A request from the arguments of the command; names and paths that do not exist are refused."""
         for table in tables:
             if table not in TABLES:
                 raise SettingsError("there is no such table", value=table, remedy=did_you_mean(table, TABLES))
+        for name in only:
+            if name not in USER_TABLES:
+                raise SettingsError("there is no such user table", value=name, remedy=did_you_mean(name, USER_TABLES))
         datasets: dict[str, None] = {}
         paths = {}
-        for argument in data or ["diabetes130"]:
+        for argument in data:
             source, _, path = argument.partition("=")
+            if source not in SOURCES and not path and Path(source).expanduser().is_dir():
+                source, path = "tables", source
             if source not in SOURCES:
                 raise SettingsError("there is no such data set", value=source, remedy=did_you_mean(source, SOURCES))
             if path:
@@ -49,21 +69,30 @@ class Request:
                 if not paths[source].exists():
                     raise InputError("there is no such file or folder", file=path, remedy=f"give --data {source}=PATH")
             datasets |= dict.fromkeys(SOURCES[source])
-        setup = Setup(tuple(datasets), _splits(seeds), tuple(backbones) or (SMOLLM2,), quick)
-        return cls(tuple(tables) or tuple(TABLES), setup, paths)
+        datasets = datasets or dict.fromkeys(SOURCES["diabetes130"])
+        setup = Setup(tuple(datasets), _splits(seeds), tuple(backbones) or (SMOLLM2,), quick, tuple(only), whole)
+        # what is scored once is scored on request; a quick run has made-up data
+        return cls(tuple(tables) or tuple(name for name in TABLES if quick or name not in ON_REQUEST), setup, paths)
 
     def command(self, table: str) -> str:
         """The command that makes a table, for its readers: without the paths of this machine."""
         setup = self.setup
-        sources = [source for source, datasets in SOURCES.items() if set(datasets) <= set(setup.data)]
+        if table in USERS:
+            options = "".join(f" --only {name}" for name in setup.only) + (" --whole" if setup.whole else "")
+            folder = " --data FOLDER" if "tables" in self.paths else ""
+            return f"tefm bench {table}{folder}{options} --seeds {self._seeds}{' --quick' if setup.quick else ''}"
+        sources = [source for source, datasets in SOURCES.items() if datasets and set(datasets) <= set(setup.data)]
         data = "".join(
             f" --data {source}" + (f"={self.paths[source].name}" if source in self.paths else "") for source in sources
         )
-        first, last = setup.splits[0], setup.splits[-1]
-        seeds = str(len(setup.splits)) if first == FIRST_SPLIT else f"{first}-{last}"
         several = len(setup.backbones) > 1
         backbones = "".join(f" --backbone {name}" for name in setup.backbones) if several else ""
-        return f"tefm bench {table}{data} --seeds {seeds}{backbones}{' --quick' if setup.quick else ''}"
+        return f"tefm bench {table}{data} --seeds {self._seeds}{backbones}{' --quick' if setup.quick else ''}"
+
+    @property
+    def _seeds(self) -> str:
+        first, last = self.setup.splits[0], self.setup.splits[-1]
+        return str(len(self.setup.splits)) if first == FIRST_SPLIT else f"{first}-{last}"
 
 
 def _splits(seeds: str) -> tuple[int, ...]:
@@ -126,7 +155,7 @@ def _figure_text(row: Row, column: Column) -> str:
     figure, paper = row.figures.get(column.name), row.published.get(column.name)
     if figure is None and paper is None:
         return ""
-    ours = figure.text(column.digits) if figure else "–"
+    ours = figure.text(column.digits, splits=column.better == "up") if figure else "–"
     return f"{column.title} {ours}" + (f" (paper {paper:,.{column.digits}f})" if paper is not None else "")
 
 

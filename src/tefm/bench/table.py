@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -14,6 +15,9 @@ from typing import Any
 
 from tefm.base.errors import InputError
 from tefm.base.files import write_text
+
+#: A split has failed if its value is below this share of the median of the splits.
+FAILED = 0.8
 
 
 @dataclass(frozen=True)
@@ -50,14 +54,27 @@ class Figure:
             return 0.0
         return math.sqrt(math.fsum((value - self.mean) ** 2 for value in self.values) / (len(self.values) - 1))
 
-    def text(self, digits: int) -> str:
-        """Mean and spread, for a cell.
+    @property
+    def failed(self) -> bool:
+        """Whether a split is far below the others, so that mean and spread describe none of them.
+
+        >>> Figure((0.71, 0.44, 0.70)).failed, Figure((0.71, 0.68, 0.70)).failed
+        (True, False)
+        """
+        usual = statistics.median(self.values)
+        return len(self.values) > 2 and usual > 0 and min(self.values) < FAILED * usual
+
+    def text(self, digits: int, *, splits: bool = False) -> str:
+        """Mean and spread, for a cell; with `splits`, the value of each split if one of them failed.
 
         >>> Figure((0.8, 0.84)).text(2), Figure((1234.5,)).text(0)
         ('0.82 ± 0.03', '1,234')
+        >>> Figure((0.71, 0.44, 0.70)).text(2, splits=True)
+        '0.62 ± 0.15 (0.71, 0.44, 0.70)'
         """
         spread = f" ± {self.sd:,.{digits}f}" if len(self.values) > 1 else ""
-        return f"{self.mean:,.{digits}f}{spread}"
+        each = ", ".join(f"{value:,.{digits}f}" for value in self.values)
+        return f"{self.mean:,.{digits}f}{spread}" + (f" ({each})" if splits and self.failed else "")
 
 
 @dataclass(frozen=True)
@@ -135,7 +152,7 @@ class Table:
             header += [f"{column.title}, paper"] if paper else []
             for line, row in zip(lines, self.rows, strict=True):
                 figure = row.figures.get(column.name)
-                line.append(figure.text(column.digits) if figure else "–")
+                line.append(figure.text(column.digits, splits=column.better == "up") if figure else "–")
                 if paper:
                     published = row.published.get(column.name)
                     line.append("–" if published is None else f"{published:,.{column.digits}f}")

@@ -84,7 +84,9 @@ def _test_figures(data: SplitData, coder: SlotCoder, codes_NK: NDArray[Any]) -> 
     return {
         "config": coder.config.model_dump(),
         "test": fidelity,
+        # of all records, and of the test records alone, as in the paper
         "use": [level.to_dict() for level in codebook_use(codes_NK, coder.config.entries)],
+        "test_use": [level.to_dict() for level in codebook_use(test_NK, coder.config.entries)],
         "hierarchy": [prefix.to_dict() for prefix in hierarchy(x_ND, test_NK, data.layout)],
         "collisions": collisions(x_ND, test_NK, data.label_N[test_N].astype(object)).to_dict(),
     }

@@ -107,7 +107,7 @@ def target_loss(model: nn.Module, batch: Batch, first_tokens: Sequence[int] = ()
     rest_BL = target_BL & ~first_BL
     rest = nn.functional.cross_entropy(logits_BLV[rest_BL].float(), batch.labels_BL[rest_BL], reduction="sum")
     log_BQ = logits_BLV[first_BL].float().log_softmax(dim=1)[:, list(first_tokens)]
-    first = -(batch.classes_BQ[target_BL.any(dim=1)] * log_BQ).sum()
+    first: Tensor = -(batch.classes_BQ[target_BL.any(dim=1)] * log_BQ).sum()
     return first + rest
 
 

@@ -3,12 +3,12 @@
 `auroc`, `average_precision`, `f1_per_class` and `macro_f1` are single numbers. `score` gives every metric of a model
 with a 95% percentile bootstrap over sequences, and `paired_difference` compares two models.
 
-Shapes: N sequences, Q classes, R resamples (rows of counts).
+Shapes: N sequences, Q classes, R resamples (rows of counts), E sequences of all parts, each once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -23,11 +23,13 @@ __all__ = [
     "METRICS",
     "Interval",
     "Metric",
+    "Predicted",
     "Scores",
     "auroc",
     "average_precision",
     "f1_per_class",
     "macro_f1",
+    "mean_differences",
     "paired_difference",
     "score",
 ]
@@ -186,20 +188,66 @@ def paired_difference(
     return Interval.of(bootstrap(lambda counts_RN: compute(a, counts_RN) - compute(b, counts_RN), counts))
 
 
+def mean_differences(
+    metrics: Sequence[Metric],
+    a: Sequence[Predicted],
+    b: Sequence[Predicted],
+    ids: Sequence[NDArray[Any]],
+    *,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> dict[Metric, Interval]:
+    """How much higher each metric is for a than for b, on average over several test parts, each with its own models.
+
+    `ids` name the sequences of each part. A sequence that is in several parts is drawn for all of them together, so
+    testing the same sequences again does not narrow the interval.
+
+    >>> p_NQ = np.array([[0.9, 0.1], [0.4, 0.6]])
+    >>> right, wrong = Predicted.of(p_NQ, np.array([0, 1])), Predicted.of(p_NQ[::-1], np.array([0, 1]))
+    >>> print(mean_differences(["accuracy"], [right], [wrong], [np.array([7, 8])])["accuracy"])
+    1.000 [1.000, 1.000]
+    """
+    everyone, places = np.unique(np.concatenate(ids), return_inverse=True)
+    places_of = np.split(places, np.cumsum([len(part) for part in ids])[:-1])
+    chunks: dict[Metric, list[Floats]] = {metric: [] for metric in metrics}
+    for counts_RE in resample_counts(len(everyone), resamples, seed):
+        for metric in metrics:
+            compute = METRICS[metric]
+            gains = [
+                compute(ours, counts_RE[:, of_part]) - compute(theirs, counts_RE[:, of_part])
+                for ours, theirs, of_part in zip(a, b, places_of, strict=True)
+            ]
+            chunks[metric].append(np.mean(gains, axis=0))
+    return {metric: Interval.of(np.concatenate(values)) for metric, values in chunks.items()}
+
+
 # ---- checking the input ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
-class _Sample:
+class Predicted:
+    """What a model predicts for labelled sequences."""
+
     probabilities_NQ: Floats
     labels_N: Numbers
     predicted_N: Numbers
     positive: int
 
+    @classmethod
+    def of(
+        cls,
+        probabilities_NQ: NDArray[Any],
+        labels_N: NDArray[Any],
+        predicted_N: NDArray[Any] | None = None,
+        positive: int = 1,
+    ) -> Predicted:
+        """Checked: probabilities that add up to 1, and class numbers; the most probable class unless one is given."""
+        return _checked(probabilities_NQ, labels_N, predicted_N, positive)
+
 
 def _checked(
     probabilities_NQ: NDArray[Any], labels_N: NDArray[Any], predicted_N: NDArray[Any] | None, positive: int
-) -> _Sample:
+) -> Predicted:
     p_NQ = np.asarray(probabilities_NQ, dtype=np.float64)
     if p_NQ.ndim != 2 or p_NQ.shape[1] < 2 or not len(p_NQ):
         raise InputError(
@@ -223,7 +271,7 @@ def _checked(
             value=positive,
             remedy=f"choose a number from 0 to {p_NQ.shape[1] - 1}",
         )
-    return _Sample(p_NQ, labels, predicted, positive)
+    return Predicted(p_NQ, labels, predicted, positive)
 
 
 def _class_numbers(numbers_N: NDArray[Any], shape: tuple[int, ...], name: str) -> Numbers:
@@ -242,7 +290,7 @@ def _class_numbers(numbers_N: NDArray[Any], shape: tuple[int, ...], name: str) -
 
 
 #: Each metric of `score`: one value per row of counts.
-METRICS: Mapping[Metric, Callable[[_Sample, Floats], Floats]] = {
+METRICS: Mapping[Metric, Callable[[Predicted, Floats], Floats]] = {
     "auroc": lambda sample, counts_RN: weighted.macro(
         weighted.auroc, sample.probabilities_NQ, sample.labels_N, counts_RN, positive=sample.positive
     ),

@@ -12,6 +12,7 @@ import numpy as np
 from tefm.base.errors import InputError
 from tefm.baselines.compare import TABULAR, Baseline, BaselineData
 from tefm.baselines.compare import evaluate_baselines as evaluate_available
+from tefm.baselines.compare import fit_baselines as fit_available
 from tefm.baselines.inputs import Features, records_of
 from tefm.bench.baselines.majority import fit_majority
 from tefm.bench.baselines.set_transformer import fit_set_transformer
@@ -19,7 +20,7 @@ from tefm.bench.baselines.tabpfn import fit_tabpfn
 from tefm.bench.baselines.tfidf import fit_tfidf
 from tefm.bench.baselines.xgboost import fit_xgboost
 
-__all__ = ["BASELINES", "BaselineData", "evaluate_baselines"]
+__all__ = ["BASELINES", "BaselineData", "evaluate_baselines", "fit_baselines"]
 
 
 def _nothing(data: BaselineData, _: Sequence[str]) -> list[tuple[str, Any]]:
@@ -48,5 +49,6 @@ BASELINES: Mapping[str, Baseline] = {
     "tabpfn": Baseline(fit_tabpfn),
 }
 
-#: `tefm.baselines.compare.evaluate_baselines`, with all of them to choose from.
+#: `tefm.baselines.compare.fit_baselines` and `evaluate_baselines`, with all of them to choose from.
+fit_baselines = partial(fit_available, models=tuple(BASELINES), available=BASELINES)
 evaluate_baselines = partial(evaluate_available, models=tuple(BASELINES), available=BASELINES)

@@ -11,6 +11,7 @@ from tefm.bench.tables import (
     buckets,
     crossdomain,
     curve,
+    heldout,
     hierarchy,
     levels,
     parts,
@@ -24,6 +25,7 @@ from tefm.bench.tables import (
     starts,
     supervision,
     tokens,
+    users,
 )
 
 #: The paper's tables first, then our own.
@@ -45,4 +47,10 @@ TABLES: dict[str, Callable[[Setup, Lookup], Table]] = {
     "prompts": prompts.table,
     "starts": starts.table,
     "curve": curve.table,
+    "tables": users.table,
+    "heldout": heldout.table,
 }
+#: Tables of user tables: `--data` names their folder.
+USERS = ("tables", "heldout")
+#: Made only when named: the patients set aside are scored once, at the end.
+ON_REQUEST = ("heldout",)

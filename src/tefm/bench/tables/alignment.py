@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from tefm.bench.data import DIABETES
 from tefm.bench.experiments import Lookup, Setup, row
 from tefm.bench.measurement import Figures
 from tefm.bench.predictions import Prediction, Tune
@@ -42,7 +43,7 @@ SETTINGS: tuple[tuple[Recipe, Literal["default", "paper"]], ...] = (
 def aligned(setup: Setup, data: str, split: int, recipe: Recipe, align: Literal["default", "paper"]) -> Prediction:
     """A model aligned once, and fine-tuned from there in all the ways that tables need."""
     tunes: tuple[Tune, ...] = (setup.tune(data),)
-    if data == "diabetes130":
+    if data in DIABETES:
         tunes = tuple(setup.tune(data, sequences=count, seed=None if count is None else 1) for count in reversed(CURVE))
         tunes = (*setup.few(tunes), *([setup.tune(data, task="readmission")] if align == "default" else []))
     return setup.prediction(setup.codes(data, split, recipe), *tunes, align=align)

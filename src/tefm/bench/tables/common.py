@@ -11,6 +11,7 @@ from tefm.bench.tokenizers import Recipe
 
 #: The titles of the data sets.
 TITLES = {
+    "diabetes130-open": "Diabetes130",
     "diabetes130": "Diabetes130",
     "mimic3": "MIMIC-III",
     "ddos": "DDoS",

@@ -10,9 +10,9 @@ from tefm.bench.tables.prediction import methods
 
 ABOUT = f"""Segments of ten consecutive flows. DDoS and PortScan: is the last flow part of the attack? Attack type:
 which label does it have? The sample has 15 labels, of which 12 occur in the test parts. {PROTOCOL} Text is cut to its
-last 4,096 tokens. A test part holds about 100 segments for DDoS and PortScan, where one error is 0.01, and 434 for
-attack type. Flows of one attack are much alike, and the split is random, so neighbouring flows are on both sides of
-it. TinyLlama's weights were de-quantised from 2 bits."""
+last 4,096 tokens. A test part holds about 100 segments for DDoS and PortScan, where one
+error is 0.01, and 434 for attack type. Flows of one attack are much alike, and the split is random, so neighbouring
+flows are on both sides of it. TinyLlama's weights were de-quantised from 2 bits."""
 
 
 def table(setup: Setup, lookup: Lookup) -> Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tefm.bench.data import DIABETES
 from tefm.bench.experiments import Lookup, Setup, row, tuned
 from tefm.bench.table import Table
 from tefm.bench.tables.alignment import CURVE, aligned
@@ -14,7 +15,7 @@ records of all training sequences, and task-aware codes from all their labels. {
 def table(setup: Setup, lookup: Lookup) -> Table:
     rows = []
     counts = setup.few(tuple(reversed(CURVE)))
-    for data in (name for name in setup.data if name == "diabetes130"):
+    for data in (name for name in setup.data if name in DIABETES):
         for recipe in RECIPES:
             tunes = [setup.tune(data, sequences=count, seed=None if count is None else 1) for count in counts]
             plain = [setup.prediction(setup.codes(data, split, recipe), *tunes) for split in setup.splits]

@@ -11,14 +11,16 @@ from tefm.bench.table import Row, Table
 from tefm.bench.tables.common import PREDICTION, PROTOCOL, RECIPES, TITLES, table_of
 from tefm.bench.tables.published import BACKBONES, BASELINES, STANDS_FOR
 
-ABOUT = f"""In-hospital death at the last admission, classes balanced, split by patient. {PROTOCOL}
-*Tokens* counts a sequence with its question, without the answer. *Codes* lines are what `tefm fit` does by default
-(K3-C128, with masked copies). Task-aware codes were trained on a teacher that saw the labels of all training patients;
-everything else, LightGBM included, saw the labels of the balanced training patients only (Diabetes130: 81,150
-admissions against about 2,600 patients). The *label head* is the linear layer that task-aware codes are trained with;
-it reads the last record only. Each baseline has a small grid of settings, chosen on validation, and reads the last
-record or the history. TinyLlama's weights were de-quantised from 2 bits. Lines without splits are the paper's, for
-models whose weights were not available."""
+ABOUT = f"""In-hospital death at the last admission, classes balanced, split by patient. {PROTOCOL} *Tokens* counts a
+sequence with its question, without the answer. *Codes* lines are what `tefm fit` does by default (K3-C128, with masked
+copies). Task-aware codes were trained on a teacher that saw the labels of all training patients; everything else,
+LightGBM included, saw the labels of the balanced training patients only (Diabetes130: 81,150 admissions against about
+2,600 patients). The *label head* is the linear layer that task-aware codes are trained with; it reads the last record
+only. *The paper's whole recipe* runs all of its stages in sequence: its codes, its alignment (new rows alone, 3
+epochs), its fine-tuning (all weights, 5 epochs at 1e-5) and its prompt. Each baseline has a small grid of settings,
+chosen on validation, and reads the last record or the history. TinyLlama's weights were de-quantised from 2 bits.
+Lines without splits are the paper's, for models whose weights were not available."""
+PAPERS = "the paper's whole recipe"
 LABEL_HEAD = "label head of the task-aware tokenizer, no language model"
 #: The titles of the baselines.
 BASELINE_TITLES = {
@@ -42,7 +44,7 @@ def label_head(figures: Figures) -> dict[str, float | None]:
 
 
 def methods(setup: Setup, lookup: Lookup, data: str) -> list[Row]:
-    """Every row of a data set: each backbone on codes, the first on text, the label head, baselines, the paper's."""
+    """Every row of a data set: each backbone on codes and on text, the paper's recipe, the label head, baselines."""
     rows: list[Row] = []
 
     def add(method: str, predictions: Iterable[Measurement]) -> None:
@@ -56,10 +58,13 @@ def methods(setup: Setup, lookup: Lookup, data: str) -> list[Row]:
             if cut and data in setup.clinical:
                 whole = [setup.prediction(code, backbone=backbone, whole=True) for code in codes]
                 add(f"{_whole(backbone)} on {recipe} codes", whole)
-        if backbone == setup.backbones[0]:
-            add(f"{name} on text", [setup.text(data, split) for split in setup.splits])
-            if cut and data in setup.clinical:
-                add(f"{_whole(backbone)} on text", [setup.text(data, split, whole=True) for split in setup.splits])
+        texts = [setup.text(data, split, backbone=backbone) for split in setup.splits]
+        add(f"{name} on {_text(texts[0].limit)}", texts)
+        if backbone == setup.backbones[0] and cut and data in setup.clinical:
+            whole = [setup.text(data, split, whole=True) for split in setup.splits]
+            add(f"{_whole(backbone)} on {_text(whole[0].limit)}", whole)
+    if data in STANDS_FOR:
+        add(f"{PAPERS}, {_whole(setup.backbones[0])}", [setup.papers(data, split) for split in setup.splits])
     codes = [setup.codes(data, split, "task-aware") for split in setup.splits]
     rows.append(row({"data": TITLES[data], "method": LABEL_HEAD}, map(setup.label_head, codes), lookup, label_head))
     for model, title in BASELINE_TITLES.items():
@@ -72,6 +77,10 @@ def methods(setup: Setup, lookup: Lookup, data: str) -> list[Row]:
             published = dict(zip(("tokens", "accuracy", "macro_f1"), figures, strict=True))
             rows.append(Row({"data": TITLES[data], "method": f"{name} on {form}"}, {}, published))
     return rows
+
+
+def _text(limit: int | None) -> str:
+    return "text" if limit is None else f"the last {limit:,} tokens of the text"
 
 
 def _title(setup: Setup, backbone: str) -> str:

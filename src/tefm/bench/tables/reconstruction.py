@@ -14,9 +14,10 @@ ABOUT = f"""What the decoder reconstructs from the {SHAPE} codes of test records
 AUC") is the share of slots reconstructed exactly, *all-mode* the same for always guessing the most common value. *±1*
 also accepts the neighbouring bucket. *NMSE* is the squared error of slots scaled to [0, 1], where a wrong category
 counts as 1. *Field accuracy* leaves out the flags of sets; *recall* and *precision* are those of the values present in
-sets. *Utilisation* is that of the worst level. *Ceiling* is the AUROC of LightGBM on the quantised latent of each
-sequence's last record, *raw slots* the same on the uncompressed record. Task-aware codes were trained on a teacher
-that saw the labels of the training part, so they carry part of the answer."""
+sets. *Utilisation* is the share of a level's entries that test records use, in the worst level. *Ceiling* is the AUROC
+of LightGBM on the quantised latent of each sequence's last record, *raw slots* the same on the uncompressed record.
+Task-aware codes were trained on a teacher that saw the labels of the training part, so they carry part of the
+answer."""
 COLUMNS = (
     *FIDELITY,
     Column("field_accuracy", "field accuracy", 3, "up"),
@@ -36,7 +37,7 @@ def fidelity(figures: Figures) -> dict[str, float | None]:
     return {
         **{name: figures["test"][name] for name in ("slot_accuracy", "mode_slot_accuracy", "close_accuracy", "nmse")},
         **{name: figures["test"][name] for name in ("field_accuracy", "recall", "precision")},
-        "utilisation": min(level["utilisation"] for level in figures["use"]),
+        "utilisation": min((level["utilisation"] for level in figures.get("test_use", ())), default=None),
         "collisions": collisions["collision_rate"],
         "unique": collisions["distinct_codes"] / collisions["records"],
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tefm.bench.data import DIABETES
 from tefm.bench.experiments import Lookup, Setup, row, tuned
 from tefm.bench.table import Table
 from tefm.bench.tables.common import PREDICTION, PROTOCOL, RECIPES, TITLES, table_of
@@ -16,7 +17,7 @@ to 12. The validation parts of splits 20 and 21 were used to choose the features
 
 def table(setup: Setup, lookup: Lookup) -> Table:
     rows = []
-    for data in (name for name in setup.data if name == "diabetes130"):
+    for data in (name for name in setup.data if name in DIABETES):
         for task, copies in (("mortality", 1), ("mortality", 0), ("readmission", 0)):
             for recipe in RECIPES:
                 codes = [setup.codes(data, split, recipe) for split in setup.splits]

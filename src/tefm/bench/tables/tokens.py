@@ -8,8 +8,9 @@ from tefm.bench.tables.common import TITLES, table_of
 from tefm.bench.tables.published import BACKBONES, STANDS_FOR
 
 ABOUT = """Tokens per sequence (mean of 100 sequences), with the question for codes, without it for text. *Share of
-prose* compares with the same records as prose. For flows, CSV and TOON are the shortest text. The paper counts 3,938
-tokens for a MIMIC-III patient and 5,639 for ten flows (Qwen3); it does not print its prose, and our records differ."""
+prose* compares with the same records as prose, as the paper's token retention does. For flows, CSV and TOON are the
+shortest text. The paper counts 3,938 tokens for a MIMIC-III patient and 5,639 for ten flows (Qwen3); it does not print
+its prose, and our records differ."""
 COLUMNS = (Column("mean", "tokens", 1, "down"), Column("share", "share of prose", 4, "down"))
 
 

@@ -1,0 +1,228 @@
+"""User tables, measured through the code of `tefm fit`: our model, what its codes know, and tabular models.
+
+Every run stores the probabilities of all test sequences, so that intervals can be computed again.
+
+Shapes: N records, S sequences, Q classes, R resamples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field as Setting
+
+from tefm.bench.measurement import Bench, Figures, Measurement
+from tefm.bench.tokenizers import label_scores
+from tefm.bench.user_data import UserData, prepared
+from tefm.bench.user_tables import ALL_TABLES
+from tefm.codes.coder import SlotCoder
+from tefm.fit import baseline_data, feature_kinds, fit_frame
+from tefm.model import TEFM
+from tefm.prepare import class_numbers_of, prepare
+from tefm.records.layout import Layout, Slot
+from tefm.records.readers.table import open_table
+from tefm.scoring.metrics import Metric, Predicted, mean_differences, score
+from tefm.task import Task
+
+if TYPE_CHECKING:
+    from tefm.baselines.compare import Compared
+
+#: Sequences of a table that a seed is measured on, at most.
+MOST = 40_000
+#: Digits of the stored probabilities.
+DIGITS = 6
+#: What methods are compared by.
+COMPARED: tuple[Metric, ...] = ("auroc", "accuracy", "macro_f1")
+#: What a run stores of our own model.
+OURS, CEILING, HEAD = "tefm", "ceiling", "head"
+
+
+class TableRun(Measurement):
+    """A user table with one seed, which is that of the sample, the split and the model."""
+
+    table: str
+    seed: int
+    #: sequences that are drawn from a larger table; None takes all
+    most: int | None = MOST
+    #: settings on top of the task file, for a quick run or another backbone
+    settings: dict[str, Any] = Setting(default_factory=dict)
+
+    @property
+    def task(self) -> Task:
+        """The task file of the table; explanations are left out, because nothing here is explained."""
+        return ALL_TABLES[self.table].task_for(self.seed, rationale="none", **self.settings)
+
+    def prepare(self, bench: Bench) -> None:
+        prepared(bench.sources, self.table, self.task, self.most)
+
+    def open(self, bench: Bench) -> UserData:
+        return UserData.open(bench.sources, self.table, self.task, self.most)
+
+
+class ModelRun(TableRun):
+    """Our model, LightGBM on its codes, and the label head of its tokenizer."""
+
+    KIND: ClassVar[str] = "table-model"
+
+    def measure(self, bench: Bench) -> Figures:
+        data = self.open(bench)
+        model = TEFM(data.schema, **dict(data.task.model))
+        outcome = fit_frame(model, data.own_frame, data.task.split, compare=False, file=data.task.table)
+        fitted, coder = model.fitted, model.fitted.coder
+        assert coder is not None, "the task reads codes"
+        p_SQ = fitted.probabilities(model.preparation.slots(data.frame, data.test))
+        methods = {OURS: (p_SQ, fitted.decide(p_SQ))}
+        methods |= self._without_language_model(model, data, coder)
+        return {"tokens": outcome.test.tokens_mean, **_figures(data, fitted.classes, fitted.positive, methods)}
+
+    def _without_language_model(self, model: TEFM, data: UserData, coder: SlotCoder) -> dict[str, Any]:
+        """LightGBM on the quantised latents, and the head's outputs made probabilities by a logistic regression."""
+        from tefm.baselines.compare import fit_baselines
+
+        config, fitted = model.config, model.fitted
+        slots = replace(baseline_data(model.preparation, data.frame, data.sequences, data.parts), raw=None)
+        codes_NK = coder.encode(slots.slots_ND)
+        latent_Nd = coder.embed(codes_NK)
+        numbers = replace(slots, slots_ND=latent_Nd, layout=_numbers(latent_Nd.shape[1]))
+        runs = {CEILING: ("lightgbm", numbers, feature_kinds(config, data.sequences))}
+        if coder.network.head is not None:
+            head_NQ = label_scores(coder, codes_NK, fitted.classes)
+            runs[HEAD] = ("logistic", replace(slots, slots_ND=head_NQ, layout=_numbers(head_NQ.shape[1])), ("last",))
+        return {
+            name: _predictions(
+                fit_baselines(
+                    examples,
+                    models=(baseline,),
+                    kinds=kinds,
+                    positive=fitted.positive,
+                    decision=fitted.decision,
+                    shares=fitted.shares,
+                    seed=config.seed,
+                    resamples=0,
+                )[baseline]
+            )
+            for name, (baseline, examples, kinds) in runs.items()
+        }
+
+
+class BaselineRun(TableRun):
+    """A model that reads no codes, on the same sequences; its settings are chosen on the validation part."""
+
+    KIND: ClassVar[str] = "table-baseline"
+
+    model: str
+
+    def measure(self, bench: Bench) -> Figures:
+        from tefm.bench.baselines.compare import fit_baselines
+
+        data = self.open(bench)
+        training, validation = (open_table(data.frame[rows]) for rows in (data.training_rows, data.validation_rows))
+        preparation, arrays = prepare(training, validation, data.schema, data.task.model)
+        result = fit_baselines(
+            baseline_data(preparation, data.frame, data.sequences, data.parts),
+            models=(self.model,),
+            kinds=feature_kinds(data.task.model, data.sequences),
+            positive=arrays.positive,
+            decision=data.task.model.decision_for(arrays.classes, arrays.shares),
+            shares=arrays.shares,
+            seed=self.seed,
+            resamples=0,
+        )[self.model]
+        methods = {self.model: _predictions(result)}
+        chosen = {name: result.figures[name] for name in ("kind", "settings", "train", "seconds")}
+        return {"chosen": chosen, **_figures(data, arrays.classes, arrays.positive, methods)}
+
+
+def _numbers(width: int) -> Layout:
+    """A layout of numbers that are not buckets."""
+    return Layout(tuple(Slot(f"{column}", "number", 1) for column in range(width)))
+
+
+def _predictions(compared: Compared) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    return compared.test_NQ, compared.predicted_N
+
+
+def _figures(
+    data: UserData,
+    classes: tuple[str, ...],
+    positive: int,
+    methods: Mapping[str, tuple[NDArray[np.float64], NDArray[np.int64]]],
+) -> Figures:
+    """The test sequences of each test, and what every method predicts for them."""
+    labels_S = class_numbers_of(data.test, classes)
+    tests = {"test": ~data.is_other} | ({"other": data.is_other} if data.is_other.any() else {})
+    return {
+        "classes": list(classes),
+        "positive": positive,
+        "sequences": {part: int((data.parts == part).sum()) for part in ("train", "validation", "test")},
+        "remarks": list(data.remarks),
+        "tests": {
+            test: {"rows": data.test_rows[in_test].tolist(), "labels": labels_S[in_test].tolist()}
+            for test, in_test in tests.items()
+        },
+        "methods": {
+            name: {
+                test: {
+                    "scores": score(
+                        p_SQ[in_test],
+                        labels_S[in_test],
+                        classes,
+                        predicted_N=predicted_S[in_test],
+                        positive=positive,
+                        resamples=0,
+                    ).to_dict(),
+                    "probabilities": p_SQ[in_test].round(DIGITS).tolist(),
+                    "predicted": predicted_S[in_test].tolist(),
+                }
+                for test, in_test in tests.items()
+            }
+            for name, (p_SQ, predicted_S) in methods.items()
+        },
+    }
+
+
+def predicted_of(figures: Figures, method: str, test: str = "test") -> Predicted:
+    """What a method predicted for the sequences of a test."""
+    stored, sequences = figures["methods"][method][test], figures["tests"][test]
+    return Predicted.of(
+        np.array(stored["probabilities"]),
+        np.array(sequences["labels"]),
+        np.array(stored["predicted"]),
+        figures["positive"],
+    )
+
+
+class Difference(Measurement):
+    """How far a method is ahead of another on the same test sequences, with a 95% interval; a pair of runs per seed."""
+
+    KIND: ClassVar[str] = "table-difference"
+
+    runs: tuple[ModelRun | BaselineRun, ...]
+    method: str
+    reference_runs: tuple[BaselineRun, ...]
+    test: str = "test"
+    resamples: int = 1_000
+
+    @property
+    def description(self) -> str:
+        run = self.runs[0]
+        return f"{self.KIND} of {self.method}, {run.table}, {len(self.runs)} seeds from {run.seed}"
+
+    def needs(self) -> tuple[Measurement, ...]:
+        return (*self.runs, *self.reference_runs)
+
+    def measure(self, bench: Bench) -> Figures:
+        ours, theirs, rows = [], [], []
+        for run, reference in zip(self.runs, self.reference_runs, strict=True):
+            figures, other = bench.figures(run), bench.figures(reference)
+            assert figures is not None and other is not None, "they were measured before"
+            assert figures["tests"] == other["tests"], "the test sequences are the same"
+            ours.append(predicted_of(figures, self.method, self.test))
+            theirs.append(predicted_of(other, reference.model, self.test))
+            rows.append(np.array(figures["tests"][self.test]["rows"]))
+        intervals = mean_differences(COMPARED, ours, theirs, rows, resamples=self.resamples)
+        return {name: interval.to_dict() for name, interval in intervals.items()}

@@ -1,0 +1,121 @@
+"""User tables: what `tefm fit` scores on tables that nobody tuned it for, compared with LightGBM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tefm.bench.experiments import Lookup, Pick, Setup, joined, row, scores
+from tefm.bench.measurement import Figures
+from tefm.bench.table import Column, Figure, Row, Table
+from tefm.bench.table_runs import CEILING, HEAD, MOST, OURS, BaselineRun, Difference, ModelRun
+from tefm.bench.tables.common import table_of
+from tefm.bench.user_tables import USER_TABLES
+
+NOTES = "\n".join(f"- **{table.title}:** {table.note}." for table in USER_TABLES.values())
+ABOUT = f"""What a user gets who writes the shortest task file. Each table goes through the code of `tefm fit` with its
+defaults; nothing was tuned on it, and explanations are left out. All methods have the same sequences in the same
+parts. A seed draws the sample, the split and the model; figures are the mean ± sample standard deviation (n − 1) over
+the seeds. Tables with more than {MOST:,} sequences are sampled to {MOST:,}, unless `--whole` was given. AUROC is that
+of the positive class; with several classes, the mean of one against the rest. *Ahead of LightGBM* is the difference to
+LightGBM on the same test sequences, on average over the seeds, with a 95% interval from a paired bootstrap over test
+sequences; a sequence that several seeds test is drawn for all of them together. *LightGBM on codes* is the code
+ceiling: LightGBM reads the quantised codes. The *label head* is the linear layer that task-aware codes are trained
+with; a logistic regression on its outputs makes them probabilities. Each tabular model chooses among six settings (and
+between the last record and the history) on the validation part. The last lines are the mean and the spread over the
+tables, whose number is in the column *splits*.
+
+{NOTES}"""
+METRICS = {"auroc": "AUROC", "accuracy": "accuracy", "macro_f1": "macro F1"}
+COLUMNS = (
+    *(Column(name, title, 3, "up") for name, title in METRICS.items()),
+    *(
+        column
+        for name, title in METRICS.items()
+        for column in (
+            Column(f"{name}_ahead", f"ahead of LightGBM ({title})", 3),
+            Column(f"{name}_low", "from", 3),
+            Column(f"{name}_high", "to", 3),
+        )
+    ),
+    Column("tokens", "tokens", 1, "down"),
+)
+LIGHTGBM = "LightGBM"
+#: The lines of each table: the name of the method in its run, the title, and how the run is made.
+MODELS: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    (OURS, "TEFM", {}),
+    (OURS, "TEFM, unsupervised codes", {"task_aware": False}),
+    (CEILING, "LightGBM on codes", {}),
+    (CEILING, "LightGBM on unsupervised codes", {"task_aware": False}),
+    (HEAD, "label head alone", {}),
+)
+BASELINES = {
+    "lightgbm": LIGHTGBM,
+    "xgboost": "XGBoost",
+    "logistic": "logistic regression",
+    "majority": "majority class",
+}
+#: The tables that have all lines in a quick run; the others have those that are fast.
+QUICK = ("nsl_kdd", "adult")
+Runs = Sequence[ModelRun | BaselineRun]
+
+
+def lines_of(setup: Setup, table: str, *, sample: bool = True) -> Iterator[tuple[str, str, Runs]]:
+    """Title, name of the method in its runs, and one run per seed, for every line of a table."""
+    small = setup.quick and table not in QUICK
+    for method, title, settings in MODELS:
+        if small and settings:
+            continue
+        yield title, method, [setup.model_run(table, seed, sample=sample, **settings) for seed in setup.seeds]
+    for model, title in BASELINES.items():
+        if small and model == "xgboost":
+            continue
+        yield title, model, [setup.baseline_run(table, seed, model, sample=sample) for seed in setup.seeds]
+
+
+def _scores(method: str, test: str) -> Pick:
+    def pick(figures: Figures) -> dict[str, float | None]:
+        chosen = scores(figures["methods"][method][test], "scores")
+        values = {name: chosen[name] for name in METRICS}
+        return {**values, "tokens": figures["tokens"]} if method == OURS else values
+
+    return pick
+
+
+def ahead(figures: Figures) -> dict[str, float | None]:
+    """The differences to LightGBM, with their intervals."""
+    parts = (("ahead", "value"), ("low", "low"), ("high", "high"))
+    return {f"{name}_{part}": figures[name][bound] for name in METRICS for part, bound in parts}
+
+
+def _rows(setup: Setup, lookup: Lookup, name: str) -> Iterator[Row]:
+    """Every line of a table, on its own test and on the other one."""
+    table = USER_TABLES[name]
+    reference = tuple(setup.baseline_run(name, seed, "lightgbm") for seed in setup.seeds)
+    tests = {"test": table.title} | ({"other": table.other_title} if table.other else {})
+    for test, title in tests.items():
+        for line, method, runs in lines_of(setup, name):
+            keys = {"table": title, "method": line}
+            rows = [row(keys, runs, lookup, _scores(method, test))]
+            if line != LIGHTGBM:
+                difference = Difference(runs=tuple(runs), method=method, reference_runs=reference, test=test)
+                rows.append(row(keys, [difference], lookup, ahead))
+            yield joined(*rows)
+
+
+def _mean_rows(rows: Sequence[Row]) -> Iterator[Row]:
+    """The mean difference to LightGBM over the tables, for every line."""
+    for line in dict.fromkeys(r.keys["method"] for r in rows):
+        figures = {}
+        for name in METRICS:
+            column = f"{name}_ahead"
+            values = [r.figures[column].mean for r in rows if r.keys["method"] == line and column in r.figures]
+            if values:
+                figures[column] = Figure(tuple(values))
+        yield Row({"table": "mean over the tables", "method": line}, figures)
+
+
+def table(setup: Setup, lookup: Lookup) -> Table:
+    names = [name for name in USER_TABLES if not setup.only or name in setup.only]
+    rows = [line for name in names for line in _rows(setup, lookup, name)]
+    return table_of(setup, "tables", "User tables", ABOUT, ("table", "method"), COLUMNS, [*rows, *_mean_rows(rows)])
