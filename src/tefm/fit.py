@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 from tefm.base.files import check_replaceable
 from tefm.base.progress import job, log, stage
 from tefm.bundle import is_saved
+from tefm.estimate import expected_shares
 from tefm.language.distributed import is_first
 from tefm.language.token_counts import TokenCount, count_forms
 from tefm.model import TEFM
-from tefm.pipeline import Fitted, expected_shares
+from tefm.pipeline import Fitted
 from tefm.prepare import Preparation, chosen, class_numbers_of, sequences_of
 from tefm.records.ambiguity import ambiguities
 from tefm.records.readers.table import open_table

@@ -12,8 +12,9 @@ Shapes: N records, D slots, K levels, S sequences, Q classes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,99 +25,32 @@ from tefm.base.checkpoint import identity, stage_folder
 from tefm.base.files import replacing_folder
 from tefm.base.progress import expect, job, stage
 from tefm.codes.coder import SlotCoder
-from tefm.codes.probe import code_seconds
 from tefm.codes.storage import load_coder, save_coder
+from tefm.estimate import expected_seconds, expected_shares
 from tefm.language.align import Alignment
 from tefm.language.backbone import Backbone, open_backbone
 from tefm.language.classifier import Classifier
 from tefm.language.distributed import first_process_makes, is_first
-from tefm.language.probe import seconds_per_token
 from tefm.language.prompts import Prompt, PromptWriter
 from tefm.language.remember import RememberedLogits
 from tefm.language.train import History
 from tefm.language.vocabulary import CodeVocabulary
-from tefm.rationale.config import RationaleConfig
-from tefm.rationale.extractor import CANDIDATES, Explainer
+from tefm.rationale.extractor import Explainer
 from tefm.rationale.masked_model import MaskedModel
-from tefm.rationale.masking import with_masked_copies
 from tefm.rationale.storage import load_explainer, save_explainer
-from tefm.records.layout import Layout, Slots
-from tefm.records.phrases import Phrases
-from tefm.records.sequences import Sequences, Texts
+from tefm.records.sequences import Sequences
 from tefm.scoring.calibration import Calibration, prior_shift
 from tefm.scoring.decision import Decision
 from tefm.scoring.evaluation import Evaluation
 from tefm.scoring.metrics import score
 from tefm.task import ModelConfig
+from tefm.taskdata import TaskData
+from tefm.teaching import Lesson, examples_of, lesson_of
 
 #: Records whose words say where new token rows start.
 WORDS_FROM = 20_000
 #: Records that the alignment is measured on, at most, and the beams of the search for their codes.
 MEASURED, BEAMS = 1_000, 4
-
-
-@dataclass(frozen=True)
-class Part:
-    """The records of one part of the data, and the labelled sequences among them."""
-
-    #: row numbers into `x_ND`, with the texts that go into the prompt; for the text baseline, with the records' texts
-    sequences: Sequences
-    #: the class number of each sequence
-    labels_S: NDArray[np.int64]
-    #: the slots of all records, also of those in no sequence; None for the text baseline
-    x_ND: Slots | None = None
-    #: the label of each record, which task-aware codes learn from; None where it has none
-    record_labels_N: Texts | None = None
-    #: whose record it is: the records of an entity are held out together
-    groups_N: NDArray[Any] | None = None
-
-    @property
-    def slots_ND(self) -> Slots:
-        assert self.x_ND is not None, "the text baseline has no slots"
-        return self.x_ND
-
-    def with_values(self, values_N: NDArray[Any]) -> Sequences:
-        """The sequences with values of their records, given one per record of the part."""
-        return self.sequences.with_values(values_N[self.sequences.rows])
-
-    @property
-    def slots(self) -> Sequences:
-        """The sequences with the slots of their records."""
-        return self.with_values(self.slots_ND)
-
-
-@dataclass(frozen=True)
-class TaskData:
-    """All that a fit is made from."""
-
-    training: Part
-    #: other sequences, for early stopping and calibration; may be empty
-    validation: Part
-    classes: tuple[str, ...]
-    #: the number of the class that AUROC and the decision threshold are about
-    positive: int
-    prompt: Prompt
-    #: which slot holds what, and what it is called; None for the text baseline
-    layout: Layout | None = None
-    phrases: Phrases | None = None
-    #: the share of each class in the population that probabilities are about; empty: as in the training sequences
-    shares: tuple[float, ...] = ()
-    #: the validation sequences that early stopping uses, which are balanced like the training; None: all of them
-    stopping: NDArray[np.int64] | None = None
-
-    @property
-    def trained_shares(self) -> tuple[float, ...]:
-        """The share of each class in the training sequences."""
-        return shares_of(self.training.labels_S, len(self.classes))
-
-
-def shares_of(labels_S: NDArray[np.int64], classes: int) -> tuple[float, ...]:
-    """The share of each class.
-
-    >>> shares_of(np.array([0, 1, 1, 1]), classes=2)
-    (0.25, 0.75)
-    """
-    return tuple((np.bincount(labels_S, minlength=classes) / max(1, len(labels_S))).tolist())
 
 
 @dataclass(frozen=True)
@@ -207,18 +141,19 @@ def fit(
         config.decision_for(data.classes, shares)  # refuses costs of other classes
         expect(expected_seconds(data, config, backbone, writer, coder))
         history: dict[str, History] = {}
-        alignment, training, validation = None, data.training.sequences, data.validation.sequences
+        alignment, validation = None, data.validation.sequences
         if config.inputs == "codes":
             coder = coder or learn_codes(data, config, device=device, checkpoint=checkpoint)
             codes_NK = coder.encode(data.training.slots_ND)
-            training = data.training.with_values(codes_NK)
             validation = data.validation.with_values(coder.encode(data.validation.slots_ND))
             classifier = open_classifier(data, config, backbone, coder, codes_NK)
             history["align"], alignment = align(data, config, classifier, coder, codes_NK, checkpoint=checkpoint)
+            lesson = partial(lesson_of, data, config, coder, codes_NK)
         else:
             coder, classifier = None, Classifier(backbone, writer, text_limit=config.text_limit)
+            lesson = partial(Lesson, data.training.sequences, data.training.labels_S)
         work = stage_folder(checkpoint, "tune", lambda: _depends_on(data, config, coder, device))
-        history["tune"] = tune(data, config, classifier, coder, training, validation, work)
+        history["tune"] = tune(data, config, classifier, lesson, validation, work)
         fitted = Fitted(
             config,
             data.classes,
@@ -236,66 +171,13 @@ def fit(
     return fitted
 
 
-def expected_shares(config: ModelConfig) -> dict[str, float]:
-    """How the time of a fit is divided among its stages, roughly, until `expected_seconds` has measured it."""
-    aligned = config.align not in ("none", "auto")  # then it takes longer than all the others together
-    return {"codes": 0.35, "align": 1.2 if aligned else 0.01, "tune": 0.45, "explain": 0.2}
-
-
-def expected_seconds(
-    data: TaskData, config: ModelConfig, backbone: Backbone, writer: PromptWriter, coder: SlotCoder | None
-) -> dict[str, float]:
-    """The time of each stage: the steps that it plans times what such a step takes here, from a few timed ones.
-
-    Training that stops early is faster. What task-aware codes learn from, a regression and trees, is not measured.
-    """
-    sequences, tuning = data.training.sequences, config.tune_config
-    few = sequences.select(np.random.default_rng(config.seed).permutation(len(sequences))[: tuning.batch])
-    if config.inputs == "text":
-        prompts = writer.of_texts(few.texts or [], few.lengths.tolist(), limit=config.text_limit)
-    else:  # there are no codes yet: prompts of the same length take the same time
-        question, levels = len(writer.of_texts([""], [1])[0]), config.tokenizer_config.levels
-        prompts = [np.zeros(question + levels * length, dtype=np.int64) for length in few.lengths]
-    per_token = seconds_per_token(backbone, prompts, tuning)
-    per_prompt = per_token * float(np.mean([len(prompt) for prompt in prompts]))
-    copies = 1 + config.masked_copies if config.inputs == "codes" else 1
-    seconds = {"tune": per_prompt * tuning.batch * tuning.total_steps(copies * len(sequences))}
-    if data.layout is None or data.phrases is None:
-        return seconds
-    x_ND, settings = data.training.slots_ND, config.tokenizer_config
-    step, encode = code_seconds(x_ND, data.layout, settings, backbone.device)
-    seconds["codes"] = 0.0 if coder is not None else settings.steps * step
-    aligning = config.align_config(len(sequences), backbone.device.type)
-    seconds["align"] = 0.0
-    if aligning is not None:
-        words = [f"{field.title}: {field.values[0][0]}" for field in data.phrases.fields]
-        tokens = float(np.mean([len(ids) for ids in backbone.tokenizer(words, add_special_tokens=False)["input_ids"]]))
-        described = tokens * min(len(words), aligning.sample or len(words))
-        seconds["align"] = per_token * described * aligning.batch * aligning.total_steps(len(x_ND))
-    if config.rationale_config is not None:
-        seconds["explain"] = _explaining_seconds(data.training, config.rationale_config, per_prompt / 3, step, encode)
-    return seconds
-
-
-def _explaining_seconds(part: Part, config: RationaleConfig, answer: float, step: float, encode: float) -> float:
-    """The time of stage 4, from that of an answer, of a step of a small network, and of encoding a record.
-
-    A forward pass is a third of a training step; surrogate and extractor are about as large as the tokenizer.
-    """
-    versions, searches = 1 + config.versions + config.rounds, 1 + config.rounds
-    asked = min(config.questions, versions * len(part.sequences))
-    records = len(part.sequences.values) * asked / (versions * len(part.sequences))
-    candidates = min(CANDIDATES, records * float((part.slots_ND > 0).sum(axis=1).mean()) * config.depth)
-    small_steps = config.surrogate_steps + config.epochs * records / config.batch
-    return asked * answer + searches * (candidates * encode + small_steps * step)
-
-
 def _depends_on(data: TaskData, config: ModelConfig, coder: SlotCoder | None, device: str | None) -> dict[str, Any]:
     """What the fine-tuned model depends on: everything but the settings of decisions and explanations."""
     arrays: list[Any] = [data.stopping]
     for part in (data.training, data.validation):
         sequences = part.sequences
         arrays += [sequences.rows, sequences.starts, sequences.texts, sequences.gaps, part.labels_S, part.x_ND]
+        arrays += [part.others.rows, part.other_labels_S] if part.others is not None else []
     return {
         "config": config.model_dump_json(exclude={"rationale", "decision"}),
         "codes": None if coder is None else coder.identity,
@@ -444,36 +326,37 @@ def tune(
     data: TaskData,
     config: ModelConfig,
     classifier: Classifier,
-    coder: SlotCoder | None,
-    training: Sequences,
+    lesson: Callable[[], Lesson],
     validation: Sequences,
     work: Path | None,
 ) -> History:
     """Stage 3: learn to answer; the weights that do best on the validation sequences stay."""
-    labels_S, copies = data.training.labels_S, config.masked_copies if coder is not None else 0
     validation_labels_S = data.validation.labels_S
     if data.stopping is not None:
         validation, validation_labels_S = validation.select(data.stopping), validation_labels_S[data.stopping]
-    if coder is not None and copies:
-        training = with_masked_copies(data.training.slots, training.codes_NK, coder.encode, copies, config.seed)
-        labels_S = np.tile(labels_S, 1 + copies)
     backbone, settings = classifier.backbone, config.tune_config
     millions = backbone.model.num_parameters() / 1e6
-    steps = settings.total_steps(len(labels_S))
+    steps = settings.total_steps(examples_of(data, config))
     title = (
         f"stage 3 of 4: fine-tuning {backbone.name} ({millions:.0f} M parameters) on "
         f"{len(data.training.sequences):,} sequences, at most {steps:,} steps"
     )
+    finished = work / "tuned.pt" if work else None
     with stage("tune", title):
-        return classifier.tune(
-            training,
-            labels_S,
+        if (restored := classifier.restore(finished)) is not None:
+            return restored[0]
+        learned = lesson()
+        history = classifier.tune(
+            learned.sequences,
+            learned.labels_S,
             validation if len(validation) else None,
             validation_labels_S,
             settings,
+            classes_SQ=learned.classes_SQ,
             checkpoint=work / "tune.checkpoint" if work else None,
-            finished=work / "tuned.pt" if work else None,
         )
+        classifier.keep(finished, history)
+    return history
 
 
 def calibrate(

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from tefm.base.errors import InputError
 from tefm.codes.coder import SlotCoder, class_numbers
 from tefm.codes.tokenizer import RecordTokenizer
-from tefm.pipeline import Part, TaskData, shares_of
 from tefm.records.chunks import whole_sequences
 from tefm.records.columns import completed
 from tefm.records.grouping import by_entity, by_window
@@ -31,6 +30,7 @@ from tefm.records.splitting import balance, check_label
 from tefm.records.vectorise import Vectoriser
 from tefm.records.words import text_of
 from tefm.task import QUICK_SEQUENCES, ModelConfig
+from tefm.taskdata import Part, TaskData, shares_of
 
 
 @dataclass(frozen=True)
@@ -212,7 +212,8 @@ def prepare(
     held_out = sequences_of(other, schema, config, file=validation.name)
     check_label(everything.labels, column=schema.label, file=training.name)
     classes, natural_S = class_numbers(np.asarray(everything.labels)[everything.labelled])
-    used = everything.select(chosen(everything, config, most=QUICK_SEQUENCES))
+    numbers = chosen(everything, config, most=QUICK_SEQUENCES)
+    used = everything.select(numbers)
     labels_S = class_numbers_of(used, classes)
     validated = held_out.select(chosen(held_out, config, evaluated=True, most=QUICK_SEQUENCES // 4))
     validated = validated.select(np.isin(np.asarray(validated.labels), classes))  # others cannot be predicted
@@ -225,8 +226,11 @@ def prepare(
         records = open_table(frame[np.sort(everything.rows)], name=training.name)
         vectoriser = Vectoriser.fit(records, schema, seed=config.tokenizer_config.seed)
     preparation = Preparation(schema, config, vectoriser, prompt.gaps)
+    learned = _part(preparation, frame, everything, used, labels_S)
+    if vectoriser is not None and not config.quick:
+        learned = _with_others(learned, preparation, frame, everything, numbers, classes)
     return preparation, TaskData(
-        _part(preparation, frame, everything, used, labels_S),
+        learned,
         _part(preparation, other, held_out, validated, class_numbers_of(validated, classes)),
         classes,
         positive,
@@ -236,6 +240,24 @@ def prepare(
         shares=shares_of(labels_S if config.balance == "all" else natural_S, len(classes)),
         # probabilities are calibrated on the population, while early stopping is balanced like the training
         stopping=chosen(validated, config) if config.balance == "train" else None,
+    )
+
+
+def _with_others(
+    part: Part,
+    preparation: Preparation,
+    frame: pl.DataFrame,
+    everything: Sequences,
+    used: NDArray[np.int64],
+    classes: Sequence[str],
+) -> Part:
+    """The part with the sequences that are not used: they have no label, or are left out for the balance."""
+    others = everything.select(np.setdiff1d(np.arange(len(everything)), used))
+    number = {name: number for number, name in enumerate(classes)}
+    return replace(
+        part,
+        others=preparation.context(frame, others).with_values(np.searchsorted(np.sort(everything.rows), others.rows)),
+        other_labels_S=np.array([number.get(label, -1) for label in np.asarray(others.labels)], dtype=np.int64),
     )
 
 

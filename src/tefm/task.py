@@ -85,7 +85,7 @@ class ModelConfig(Settings):
     #: what predictions should be good at, or `{cost: {class: cost of missing it}}`
     decision: Literal["auto", "accuracy", "f1", "balanced"] | dict[str, dict[str, float]] = "auto"
     tune: dict[str, Any] = Setting(default_factory=dict)
-    #: copies of each training sequence with a random part of its slots masked; the number of steps stays the same
+    #: copies of (at most 5,000) training sequences with a random part of their slots masked, which explanations need
     masked_copies: int = Setting(default=1, ge=0)
     #: `text` reads the serialised records instead, with the same prompt and training: the baseline
     inputs: Literal["codes", "text"] = "codes"
@@ -121,9 +121,7 @@ class ModelConfig(Settings):
 
     @property
     def tune_config(self) -> TuneConfig:
-        config = _stage(TuneConfig, {"seed": self.seed, **(QUICK_TUNE if self.quick else {}), **self.tune})
-        copies = self.masked_copies if self.inputs == "codes" else 0
-        return config.model_copy(update={"epochs": config.epochs / (1 + copies)})
+        return _stage(TuneConfig, {"seed": self.seed, **(QUICK_TUNE if self.quick else {}), **self.tune})
 
     def align_config(self, sequences: int, device: str) -> AlignConfig | None:
         """The settings of stage 2, or None where it is skipped."""

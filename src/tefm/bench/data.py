@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 from tefm.base.errors import InputError
 from tefm.base.files import replacing
 from tefm.language.prompts import Prompt, Style, positive_class
-from tefm.pipeline import Part, TaskData
 from tefm.records.layout import Layout, Slots
 from tefm.records.phrases import Phrases
 from tefm.records.sequences import Sequences
 from tefm.records.splitting import PARTS
+from tefm.taskdata import Part, TaskData
 
 if TYPE_CHECKING:
     from tefm.datasets.base import Dataset

@@ -21,9 +21,10 @@ from tefm.language.backbone import open_backbone
 from tefm.language.config import Start
 from tefm.language.prompts import Style
 from tefm.language.smollm2 import NAME as SMOLLM2
-from tefm.pipeline import Fitted, TaskData
+from tefm.pipeline import Fitted
 from tefm.pipeline import fit as fit_pipeline
 from tefm.task import ModelConfig
+from tefm.taskdata import TaskData
 
 
 class Tune(Settings):

@@ -85,7 +85,9 @@ class SlotCoder:
         if labels_N is not None:
             self.classes_, numbers_N = class_numbers(labels_N)
             kinds = [slot.kind for slot in layout.slots]
-            self.teacher_ = Teacher.fit(x_ND, kinds, numbers_N, groups_N, seed=self.config.seed)
+            self.teacher_ = Teacher.fit(
+                x_ND, kinds, numbers_N, groups_N, classes=len(self.classes_), seed=self.config.seed
+            )
         held_out_N = np.zeros(len(x_ND), dtype=bool)
         if validation_ND is None:
             held_out_N = _held_out(groups_N, self.config.seed)

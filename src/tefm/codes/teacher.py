@@ -54,17 +54,18 @@ class Teacher:
         labels_N: NDArray[np.int64],
         groups_N: NDArray[np.int64],
         *,
+        classes: int,
         seed: int = 0,
         folds: int = FOLDS,
     ) -> Teacher:
         """Fit both models on all folds but one, for each of them in turn.
 
-        `labels_N` holds class numbers, −1 where the label is unknown; `kinds` is the kind of each feature.
+        `labels_N` holds class numbers below `classes`, −1 where the label is unknown; `kinds` is the kind of each
+        feature.
         """
         rng = np.random.default_rng(seed)
         fold_N = (rng.permutation(int(groups_N.max()) + 1) % folds)[groups_N]
         labelled_N = labels_N >= 0
-        classes = int(labels_N.max()) + 1
         share_Q = np.bincount(labels_N[labelled_N], minlength=classes) / labelled_N.sum()
         log_2NQ = np.tile(np.log(np.maximum(share_Q, LEAST)), (2, len(x_NF), 1))
         fitted = []

@@ -135,24 +135,21 @@ class Classifier:
         validation_labels: NDArray[np.int64] | None,
         config: TuneConfig,
         *,
+        classes_SQ: NDArray[np.floating] | None = None,
         checkpoint: Path | None = None,
-        finished: Path | None = None,
     ) -> History:
         """Fine-tune on labelled sequences; keeps the weights of the lowest validation loss.
 
-        `checkpoint` is the file of an interrupted run; `finished` is the file of the trained weights.
+        With `classes_SQ`, the probability of each class is learned instead of the labels alone. `checkpoint` is the
+        file of an interrupted run.
         """
-        if (finished_run := self.restore(finished)) is not None:
-            return finished_run[0]
         validation_questions = None
         if validation is not None and validation_labels is not None:
             validation_questions = Questions(self.prompts(validation), validation_labels)
-        questions = Questions(self.prompts(training), labels)
-        history = tune(
+        questions = Questions(self.prompts(training), labels, classes_SQ)
+        return tune(
             self.backbone, self.ids, self.writer, questions, validation_questions, config, checkpoint=checkpoint
         )
-        self.keep(finished, history)
-        return history
 
     # ---- prediction -------------------------------------------------------------------------------------------
 

@@ -85,12 +85,15 @@ class TuneConfig(TrainConfig):
 
     learning_rate: float = Setting(default=1e-3, gt=0)
     least: int = Setting(default=150, ge=1)
+    #: how much of what is learned about a training sequence is its label; the rest is the teacher's probability of each
+    #: class, from models that never saw the sequence
+    label_share: float = Setting(default=0.3, ge=0, le=1)
 
     #: "5 epochs using a causal language modeling objective, a learning rate of 1e-5, a cosine annealing schedule, and
     #: full-parameter optimization", batches of 32.
     PRESETS: ClassVar[Presets] = {
         "paper": {
             "trains": "full", "learning_rate": 1e-5, "schedule": "cosine", "warmup": 0, "epochs": 5, "least": 1,
-            "batch": 32,
+            "batch": 32, "label_share": 1.0,
         }
     }  # fmt: skip

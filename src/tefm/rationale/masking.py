@@ -5,10 +5,7 @@ Shapes: S sequences, N records of all of them, D slots.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from tefm.rationale.masked_model import Encode, Keep
 from tefm.rationale.select import order_of
@@ -29,15 +26,10 @@ def random_keep(sequences: Sequences, rng: np.random.Generator, least: float = 0
     return keep_ND
 
 
-def with_masked_copies(slots: Sequences, codes_NK: NDArray[Any], encode: Encode, copies: int, seed: int) -> Sequences:
-    """The sequences as codes, followed by so many copies of each of which only a random part of the slots is kept.
+def masked_copies(slots: Sequences, encode: Encode, rng: np.random.Generator) -> Sequences:
+    """The codes of the sequences when only a random part of the slots is kept.
 
     A language model that has only seen whole records answers confidently, and wrongly, about a record with three
     features; what the check of a rationale says would depend on that.
     """
-    rng = np.random.default_rng((seed, 4))
-    keep_ND = np.concatenate([random_keep(slots, rng) for _ in range(copies)])
-    repeated = slots.select(np.tile(np.arange(len(slots)), copies))
-    masked_NK = encode(repeated.masked(keep_ND).x_ND)
-    everything = slots.select(np.tile(np.arange(len(slots)), 1 + copies))
-    return everything.with_values(np.concatenate([codes_NK, masked_NK]))
+    return slots.with_values(encode(slots.masked(random_keep(slots, rng)).x_ND))

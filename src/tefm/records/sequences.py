@@ -126,6 +126,31 @@ class Sequences:
         assert len(values) == len(self.values), "one value per record"
         return replace(self, values=values)
 
+    def followed_by(self, other: Sequences) -> Sequences:
+        """These sequences, then the others.
+
+        >>> both = Sequences(np.array([4, 5]), np.array([0, 2])).followed_by(Sequences(np.array([6]), np.array([0, 1])))
+        >>> both.values.tolist(), both.starts.tolist()
+        ([4, 5, 6], [0, 2, 3])
+        """
+
+        def arrays(mine: NDArray[Any] | None, others: NDArray[Any] | None) -> NDArray[Any] | None:
+            return None if mine is None or others is None else np.concatenate([mine, others])
+
+        def lists(mine: Sequence[Any] | None, others: Sequence[Any] | None) -> list[Any] | None:
+            return None if mine is None or others is None else [*mine, *others]
+
+        return replace(
+            self,
+            values=np.concatenate([self.values, other.values]),
+            starts=np.concatenate([self.starts, self.starts[-1] + other.starts[1:]]),
+            ids=arrays(self.ids, other.ids),
+            labels=arrays(self.labels, other.labels),
+            ends=arrays(self.ends, other.ends),
+            texts=lists(self.texts, other.texts),
+            gaps=lists(self.gaps, other.gaps),
+        )
+
     def distinct(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The first of each group of equal sequences (values, text and gaps), and the number of each one's group.
 

@@ -1,0 +1,69 @@
+"""How long a fit will take, stage by stage, before it starts."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tefm.codes.coder import SlotCoder
+from tefm.codes.probe import code_seconds
+from tefm.language.backbone import Backbone
+from tefm.language.probe import seconds_per_token
+from tefm.language.prompts import PromptWriter
+from tefm.rationale.config import RationaleConfig
+from tefm.rationale.extractor import CANDIDATES
+from tefm.task import ModelConfig
+from tefm.taskdata import Part, TaskData
+from tefm.teaching import examples_of
+
+
+def expected_shares(config: ModelConfig) -> dict[str, float]:
+    """How the time of a fit is divided among its stages, roughly, until `expected_seconds` has measured it."""
+    aligned = config.align not in ("none", "auto")  # then it takes longer than all the others together
+    return {"codes": 0.35, "align": 1.2 if aligned else 0.01, "tune": 0.45, "explain": 0.2}
+
+
+def expected_seconds(
+    data: TaskData, config: ModelConfig, backbone: Backbone, writer: PromptWriter, coder: SlotCoder | None
+) -> dict[str, float]:
+    """The time of each stage: the steps that it plans times what such a step takes here, from a few timed ones.
+
+    Training that stops early is faster. What task-aware codes learn from, a regression and trees, is not measured.
+    """
+    sequences, tuning = data.training.sequences, config.tune_config
+    few = sequences.select(np.random.default_rng(config.seed).permutation(len(sequences))[: tuning.batch])
+    if config.inputs == "text":
+        prompts = writer.of_texts(few.texts or [], few.lengths.tolist(), limit=config.text_limit)
+    else:  # there are no codes yet: prompts of the same length take the same time
+        question, levels = len(writer.of_texts([""], [1])[0]), config.tokenizer_config.levels
+        prompts = [np.zeros(question + levels * length, dtype=np.int64) for length in few.lengths]
+    per_token = seconds_per_token(backbone, prompts, tuning)
+    per_prompt = per_token * float(np.mean([len(prompt) for prompt in prompts]))
+    seconds = {"tune": per_prompt * tuning.batch * tuning.total_steps(examples_of(data, config))}
+    if data.layout is None or data.phrases is None:
+        return seconds
+    x_ND, settings = data.training.slots_ND, config.tokenizer_config
+    step, encode = code_seconds(x_ND, data.layout, settings, backbone.device)
+    seconds["codes"] = 0.0 if coder is not None else settings.steps * step
+    aligning = config.align_config(len(sequences), backbone.device.type)
+    seconds["align"] = 0.0
+    if aligning is not None:
+        words = [f"{field.title}: {field.values[0][0]}" for field in data.phrases.fields]
+        tokens = float(np.mean([len(ids) for ids in backbone.tokenizer(words, add_special_tokens=False)["input_ids"]]))
+        described = tokens * min(len(words), aligning.sample or len(words))
+        seconds["align"] = per_token * described * aligning.batch * aligning.total_steps(len(x_ND))
+    if config.rationale_config is not None:
+        seconds["explain"] = _explaining_seconds(data.training, config.rationale_config, per_prompt / 3, step, encode)
+    return seconds
+
+
+def _explaining_seconds(part: Part, config: RationaleConfig, answer: float, step: float, encode: float) -> float:
+    """The time of stage 4, from that of an answer, of a step of a small network, and of encoding a record.
+
+    A forward pass is a third of a training step; surrogate and extractor are about as large as the tokenizer.
+    """
+    versions, searches = 1 + config.versions + config.rounds, 1 + config.rounds
+    asked = min(config.questions, versions * len(part.sequences))
+    records = len(part.sequences.values) * asked / (versions * len(part.sequences))
+    candidates = min(CANDIDATES, records * float((part.slots_ND > 0).sum(axis=1).mean()) * config.depth)
+    small_steps = config.surrogate_steps + config.epochs * records / config.batch
+    return asked * answer + searches * (candidates * encode + small_steps * step)

@@ -1,0 +1,85 @@
+"""The arrays that a fit is made from. `prepare.py` makes them from tables, the benchmarks bring their own.
+
+Shapes: N records, D slots, S sequences, Q classes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tefm.language.prompts import Prompt
+from tefm.records.layout import Layout, Slots
+from tefm.records.phrases import Phrases
+from tefm.records.sequences import Sequences, Texts
+
+
+@dataclass(frozen=True)
+class Part:
+    """The records of one part of the data, and the labelled sequences among them."""
+
+    #: row numbers into `x_ND`, with the texts that go into the prompt; for the text baseline, with the records' texts
+    sequences: Sequences
+    #: the class number of each sequence
+    labels_S: NDArray[np.int64]
+    #: the slots of all records, also of those in no sequence; None for the text baseline
+    x_ND: Slots | None = None
+    #: the label of each record, which task-aware codes learn from; None where it has none
+    record_labels_N: Texts | None = None
+    #: whose record it is: the records of an entity are held out together
+    groups_N: NDArray[Any] | None = None
+    #: the sequences of the part that are not used, because they have no label or for the balance of the classes
+    others: Sequences | None = None
+    #: their class numbers, −1 where there is no label
+    other_labels_S: NDArray[np.int64] | None = None
+
+    @property
+    def slots_ND(self) -> Slots:
+        assert self.x_ND is not None, "the text baseline has no slots"
+        return self.x_ND
+
+    def with_values(self, values_N: NDArray[Any]) -> Sequences:
+        """The sequences with values of their records, given one per record of the part."""
+        return self.sequences.with_values(values_N[self.sequences.rows])
+
+    @property
+    def slots(self) -> Sequences:
+        """The sequences with the slots of their records."""
+        return self.with_values(self.slots_ND)
+
+
+@dataclass(frozen=True)
+class TaskData:
+    """All that a fit is made from."""
+
+    training: Part
+    #: other sequences, for early stopping and calibration; may be empty
+    validation: Part
+    classes: tuple[str, ...]
+    #: the number of the class that AUROC and the decision threshold are about
+    positive: int
+    prompt: Prompt
+    #: which slot holds what, and what it is called; None for the text baseline
+    layout: Layout | None = None
+    phrases: Phrases | None = None
+    #: the share of each class in the population that probabilities are about; empty: as in the training sequences
+    shares: tuple[float, ...] = ()
+    #: the validation sequences that early stopping uses, which are balanced like the training; None: all of them
+    stopping: NDArray[np.int64] | None = None
+
+    @property
+    def trained_shares(self) -> tuple[float, ...]:
+        """The share of each class in the training sequences."""
+        return shares_of(self.training.labels_S, len(self.classes))
+
+
+def shares_of(labels_S: NDArray[np.int64], classes: int) -> tuple[float, ...]:
+    """The share of each class.
+
+    >>> shares_of(np.array([0, 1, 1, 1]), classes=2)
+    (0.25, 0.75)
+    """
+    return tuple((np.bincount(labels_S, minlength=classes) / max(1, len(labels_S))).tolist())

@@ -1,0 +1,125 @@
+"""What the language model learns from: sequences, and how probable each class is for them.
+
+A label says yes or no; the teacher (`codes/teacher.py`) says how probable, from models that never saw the sequence. The
+language model learns from a mix of both, from the teacher alone about sequences without a label or left out of the
+balance, and from copies with a part of the slots masked, which explanations need.
+
+Shapes: N records, K levels, S sequences, F features, Q classes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tefm.baselines.inputs import Kind, Records, sequence_features
+from tefm.codes.coder import SlotCoder
+from tefm.codes.teacher import Teacher
+from tefm.rationale.masking import masked_copies
+from tefm.records.sequences import Sequences
+from tefm.scoring.calibration import prior_shift
+from tefm.task import ModelConfig
+from tefm.taskdata import Part, TaskData, shares_of
+
+#: Sequences without a label, or left out of the balance, that are learned from: at most so many per training sequence.
+OTHERS = 1
+#: Sequences that the teacher learns from, at most; those of the training come first.
+TAUGHT = 200_000
+#: Sequences with masked copies, at most: enough to learn what a partial record looks like.
+COPIED = 5_000
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """Sequences as the language model reads them, with a class and, where there is a teacher, class probabilities."""
+
+    sequences: Sequences
+    labels_S: NDArray[np.int64]
+    classes_SQ: NDArray[np.float64] | None = None
+
+
+def examples_of(data: TaskData, config: ModelConfig) -> int:
+    """How many sequences the language model will learn from."""
+    count = len(data.training.sequences)
+    if config.inputs == "text":
+        return count
+    if _teaches(config) and data.training.others is not None:
+        count += min(len(data.training.others), OTHERS * count)
+    return count + config.masked_copies * min(count, COPIED)
+
+
+def lesson_of(data: TaskData, config: ModelConfig, coder: SlotCoder, codes_NK: NDArray[Any]) -> Lesson:
+    """The training sequences, some of the others, and masked copies; `codes_NK` are the codes of all records."""
+    rows, labels_S, classes_SQ = data.training.sequences, data.training.labels_S, None
+    if _teaches(config):
+        everyone, everyone_labels_S = _everyone(data.training, config)
+        log_SQ = _teacher_of(data, config, coder, everyone, everyone_labels_S)
+        classes_SQ = _mixed(log_SQ, everyone_labels_S, len(rows), data.trained_shares, config.tune_config.label_share)
+        drawn = np.random.default_rng((config.seed, 7)).permutation(len(everyone) - len(rows))[: OTHERS * len(rows)]
+        used = np.concatenate([np.arange(len(rows)), len(rows) + np.sort(drawn)])
+        rows, classes_SQ = everyone.select(used), classes_SQ[used]
+        # the answer of the others is the most probable one
+        labels_S = np.concatenate([labels_S, classes_SQ[len(labels_S) :].argmax(axis=1)])
+    codes = rows.with_values(codes_NK[rows.rows])
+    rng = np.random.default_rng((config.seed, 4))
+    copied = np.tile(np.sort(rng.permutation(len(rows))[:COPIED]), config.masked_copies)
+    if len(copied):
+        slots = rows.select(copied)
+        slots = slots.with_values(data.training.slots_ND[slots.rows])
+        codes = codes.followed_by(masked_copies(slots, coder.encode, rng))
+    learned = np.concatenate([np.arange(len(rows)), copied])
+    return Lesson(codes, labels_S[learned], None if classes_SQ is None else classes_SQ[learned])
+
+
+def _teaches(config: ModelConfig) -> bool:
+    return config.tune_config.label_share < 1
+
+
+def _everyone(part: Part, config: ModelConfig) -> tuple[Sequences, NDArray[np.int64]]:
+    """The training sequences, then the others, as rows; with class numbers, −1 where there is no label."""
+    if part.others is None or part.other_labels_S is None or not len(part.others):
+        return part.sequences, part.labels_S
+    room = max(0, TAUGHT - len(part.sequences))
+    kept = np.sort(np.random.default_rng((config.seed, 8)).permutation(len(part.others))[:room])
+    others = part.others.select(kept)
+    return part.sequences.followed_by(others), np.concatenate([part.labels_S, part.other_labels_S[kept]])
+
+
+def _teacher_of(
+    data: TaskData, config: ModelConfig, coder: SlotCoder, everyone: Sequences, labels_S: NDArray[np.int64]
+) -> NDArray[np.float32]:
+    """The teacher's log-probabilities of the classes of each sequence, at the shares of the classes among all."""
+    part, taught = data.training, coder.teacher_
+    assert data.layout is not None, "codes need slots"
+    single = bool((everyone.lengths == 1).all())
+    if single and taught is not None and len(taught.log_NQ) == len(part.slots_ND) and coder.classes_ == data.classes:
+        return taught.log_NQ[everyone.rows]  # it has learned from these records
+    kind: Kind = "last" if single else "flat" if config.window else "history"
+    features = sequence_features(Records(part.slots_ND, data.layout, everyone), kind)
+    # neighbouring windows resemble each other, and are held out together
+    groups_S = np.arange(len(everyone)) // (10 if config.window else 1)
+    classes = len(data.classes)
+    return Teacher.fit(features.x_NF, features.kinds, labels_S, groups_S, classes=classes, seed=config.seed).log_NQ
+
+
+def _mixed(
+    log_SQ: NDArray[np.float32],
+    labels_S: NDArray[np.int64],
+    trained: int,
+    trained_shares: tuple[float, ...],
+    label_share: float,
+) -> NDArray[np.float64]:
+    """The teacher's probabilities at the shares of the training sequences, mixed with the labels of these.
+
+    `trained` sequences are trained on; the others follow.
+    """
+    classes = log_SQ.shape[1]
+    bias = prior_shift(shares_of(labels_S[labels_S >= 0], classes), trained_shares)
+    shifted_SQ = log_SQ.astype(np.float64) + np.array(bias or (0.0,))
+    p_SQ: NDArray[np.float64] = np.exp(shifted_SQ - shifted_SQ.max(axis=1, keepdims=True))
+    p_SQ /= p_SQ.sum(axis=1, keepdims=True)
+    p_SQ[:trained] = (1 - label_share) * p_SQ[:trained] + label_share * np.eye(classes)[labels_S[:trained]]
+    return p_SQ
