@@ -19,6 +19,7 @@ from tefm.base.errors import InputError, TefmError
 from tefm.cli import app
 from tefm.fit import fit_task
 from tefm.model import TEFM
+from tefm.records.vectorise import Vectoriser
 from tefm.report import codes_of, figures_of, source_of
 from tefm.show.figures import Figures
 from tefm.show.page import report_page
@@ -51,6 +52,15 @@ def test_scores_are_those_of_the_model(fitted: TEFM, of_table: Figures) -> None:
     assert ours.tokens == judged.tokens_mean
     assert sum(group.sequences for group in of_table.calibration) == judged.scores.n
     assert "trained on" in of_table.warnings[0]
+
+
+def test_records_are_vectorised_once(fitted: TEFM, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    vectorise = Vectoriser.batches_with
+    monkeypatch.setattr(Vectoriser, "batches_with", lambda *given: calls.append(given) or vectorise(*given))
+    figures = figures_of(fitted, TABLE)
+    assert figures.rationales is not None and figures.codes is not None, "all sections are there"
+    assert len(calls) == 1
 
 
 def test_codes_are_those_of_the_records(fitted: TEFM, of_table: Figures) -> None:

@@ -23,7 +23,7 @@ from tefm.codes.coder import SlotCoder
 from tefm.codes.doctor import findings, use_of_distinct
 from tefm.codes.fidelity import codebook_use, collisions, measure
 from tefm.codes.hierarchy import hierarchy
-from tefm.explain import explainer_of
+from tefm.explain import Choice, explain_slots, explainer_of
 from tefm.fit import COUNTED, FEW, compare_with_tabular, count_tokens, rare, repeated, split_parts, used_sequences
 from tefm.prepare import class_numbers_of
 from tefm.rationale.card import quoted
@@ -87,9 +87,13 @@ def _measured(model: TEFM, part: _Part) -> Figures:
     labels_S = class_numbers_of(sequences, fitted.classes)
     note(f"report: predicting {len(sequences):,} sequences")
     started = time.perf_counter()
-    inputs = fitted.read(model.preparation.slots(frame, sequences))
+    x_ND = part.slots(model)
+    vectorised = time.perf_counter()
+    slots = model.preparation.slots(frame, sequences, x_ND)
+    inputs = fitted.read(slots)
     p_SQ = fitted.answer(inputs)
-    seconds = time.perf_counter() - started
+    # of vectorising, only the records of these sequences count
+    seconds = time.perf_counter() - vectorised + (vectorised - started) * len(sequences.rows) / frame.height
     predicted_S = fitted.decide(p_SQ)
     evaluation = fitted.evaluation(inputs, p_SQ, labels_S)
     scores = evaluation.scores.to_dict()
@@ -98,7 +102,7 @@ def _measured(model: TEFM, part: _Part) -> Figures:
     if fitted.explainer is not None:
         wrong = np.flatnonzero(labels_S != predicted_S)
         surest = wrong[np.argsort(-p_SQ[wrong, predicted_S[wrong]], kind="stable")]
-        rationales, to_explain = _rationales(model, part, labels_S, surest)
+        rationales, to_explain = _rationales(model, slots, labels_S, surest)
     return Figures(
         title=model.preparation.title,
         label=str(model.preparation.schema.label),
@@ -111,7 +115,7 @@ def _measured(model: TEFM, part: _Part) -> Figures:
                 for name, baseline in part.baselines.items()
             ),
         ),
-        tokens=tuple(count_tokens(model, frame, sequences)),
+        tokens=tuple(count_tokens(model, frame, sequences, read=inputs)),
         calibration=reliability(
             p_SQ[:, fitted.positive] if two else p_SQ[np.arange(len(p_SQ)), predicted_S],
             labels_S == (fitted.positive if two else predicted_S),
@@ -120,7 +124,7 @@ def _measured(model: TEFM, part: _Part) -> Figures:
         tokens_counted=min(COUNTED, len(sequences)),
         few=FEW,
         by_class=() if two else scores_by_class(labels_S, predicted_S, fitted.classes),
-        codes=None if fitted.coder is None else codes_of(fitted.coder, part.slots(model)),
+        codes=None if fitted.coder is None or x_ND is None else codes_of(fitted.coder, x_ND),
         rationales=rationales,
         warnings=(
             *part.warnings,
@@ -146,11 +150,10 @@ class _Part:
     baselines: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
-    def slots(self, model: TEFM) -> Slots:
-        """The slots of all records, labelled or not."""
+    def slots(self, model: TEFM) -> Slots | None:
+        """The slots of all records, labelled or not; None for the text baseline."""
         vectoriser = model.preparation.vectoriser
-        assert vectoriser is not None, "text has no slots"
-        return vectoriser.transform(self.frame)
+        return None if vectoriser is None else vectoriser.transform(open_table(self.frame, name=self.file))
 
 
 def _whole_table(model: TEFM, table: Any) -> _Part:
@@ -281,7 +284,7 @@ def codes_of(coder: SlotCoder, x_ND: Slots, *, seed: int = 0) -> Codes:
 
 
 def _rationales(
-    model: TEFM, part: _Part, labels_S: NDArray[np.int64], wrong: NDArray[np.int64]
+    model: TEFM, slots: Sequences, labels_S: NDArray[np.int64], wrong: NDArray[np.int64]
 ) -> tuple[Rationales, float]:
     """Faithfulness curves on some sequences, a few explanations, and the seconds that one explanation took.
 
@@ -289,18 +292,19 @@ def _rationales(
     """
     fitted = model.fitted
     explainer, masked_model = explainer_of(fitted), fitted.masked_model
-    order = np.random.default_rng(fitted.config.seed).permutation(len(part.sequences))
+    order = np.random.default_rng(fitted.config.seed).permutation(len(slots))
     measured = np.sort(order[:CURVE_SEQUENCES])
-    slots = model.preparation.slots(part.frame, part.sequences.select(measured))
+    some = slots.select(measured)
     with progress(f"measuring how many features are enough ({len(measured):,} sequences)", None):
         rankings: dict[str, NDArray[Any]] = {
-            "TEFM": explainer.rank(slots, masked_model(slots)),
-            "random": random_scores(slots),
+            "TEFM": explainer.rank(some, masked_model(some)),
+            "random": random_scores(some),
         }
-        curves = faithfulness(masked_model, slots, labels_S[measured], rankings, SHARES, of="present")
+        curves = faithfulness(masked_model, some, labels_S[measured], rankings, SHARES, of="present")
 
     def explained(numbers: NDArray[np.int64]) -> list[Case]:
-        rationales = model.explain(part.frame, entities=[str(name) for name in part.sequences.names[numbers]])
+        with progress("explaining", None):
+            rationales = explain_slots(fitted, model.preparation, slots.select(numbers), Choice())
         labels = [fitted.classes[label] for label in labels_S[numbers]]
         return [Case(rationale, label) for rationale, label in zip(rationales, labels, strict=True)]
 
