@@ -33,12 +33,14 @@ from tefm.records.layout import Slots
 from tefm.records.readers.table import Table, open_table
 from tefm.records.sequences import Sequences
 from tefm.scoring.breakdown import reliability, scores_by_class
+from tefm.scoring.curves import ThresholdCounts, confusion, ranking_curves, threshold_counts
 from tefm.show.figures import Case, Codes, Cost, Figures, Map, Method, Rationales
 from tefm.show.terminal import BASELINES
 from tefm.task import Outcome, Task
 
 if TYPE_CHECKING:
     from tefm.model import TEFM
+    from tefm.pipeline import Fitted
 
 #: Records on the map: more would hide each other.
 MAPPED = 2_000
@@ -77,7 +79,8 @@ def figures_of_fit(model: TEFM, frame: pl.DataFrame, test: Sequences, outcome: O
     rows = np.sort(test.rows)
     sequences = test.with_values(np.searchsorted(rows, test.rows))
     about, warnings = "the test part, not used in training", tuple(map(_sentence, outcome.remarks))
-    part = _Part(frame[rows], sequences, test.file or "the table", about, True, outcome.baselines, warnings)
+    verdict = outcome.to_dict().get("verdict")
+    part = _Part(frame[rows], sequences, test.file or "the table", about, True, outcome.baselines, warnings, verdict)
     return _measured(model, part)
 
 
@@ -115,6 +118,10 @@ def _measured(model: TEFM, part: _Part) -> Figures:
                 for name, baseline in part.baselines.items()
             ),
         ),
+        confusion=confusion(labels_S, predicted_S, fitted.classes),
+        verdict=part.verdict,
+        curves=ranking_curves(p_SQ, labels_S, predicted_S, fitted.classes, positive=fitted.positive),
+        thresholds=_thresholds(fitted, p_SQ, labels_S) if two else None,
         tokens=tuple(count_tokens(model, frame, sequences, read=inputs)),
         calibration=reliability(
             p_SQ[:, fitted.positive] if two else p_SQ[np.arange(len(p_SQ)), predicted_S],
@@ -134,6 +141,12 @@ def _measured(model: TEFM, part: _Part) -> Figures:
     )
 
 
+def _thresholds(fitted: Fitted, p_SQ: NDArray[np.float64], labels_S: NDArray[np.int64]) -> ThresholdCounts:
+    """What each threshold would predict; without one of its own, the model predicts the more probable class."""
+    own = 0.5 if fitted.calibration.threshold is None else fitted.calibration.threshold
+    return threshold_counts(p_SQ[:, fitted.positive], labels_S == fitted.positive, own)
+
+
 # ---- the sequences ----------------------------------------------------------------------------------------
 
 
@@ -149,6 +162,8 @@ class _Part:
     is_test: bool
     baselines: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    #: which model is better on these sequences, where the fit says so
+    verdict: str | None = None
 
     def slots(self, model: TEFM) -> Slots | None:
         """The slots of all records, labelled or not; None for the text baseline."""
@@ -178,8 +193,8 @@ def _test_part(model: TEFM, task: Task) -> _Part:
     remarks = (*split_remarks, *repeated(frame, preparation.schema, used, part_of_used))
     records = open_table(frame[np.sort(sequences.select(parts == "test").rows)], name=opened.name)
     test, labelled, _ = preparation.to_evaluate(records, model.fitted.classes)
-    about = "the test part of the task, not used in training"
-    return _Part(test, labelled, opened.name, about, True, baselines, tuple(map(_sentence, remarks)))
+    about, verdict = "the test part of the task, not used in training", model.figures_.get("test", {}).get("verdict")
+    return _Part(test, labelled, opened.name, about, True, baselines, tuple(map(_sentence, remarks)), verdict)
 
 
 def _differs_from_fit(model: TEFM, scores: Mapping[str, Any], part: _Part) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from tefm.language.token_counts import TokenCount
 from tefm.rationale.card import Answer, Bar, KeptStatement, Rationale, RationaleRecord, Retention
 from tefm.rationale.faithfulness import Faithfulness
 from tefm.scoring.breakdown import Bin
+from tefm.scoring.curves import Confusion, Curve, Operating, threshold_counts
 from tefm.scoring.metrics import Interval
 from tefm.show.figures import Case, Codes, Cost, Figures, Map, Method, Rationales
 
@@ -90,6 +91,12 @@ def rationales(**of_case: Any) -> Rationales:
     return Rationales(200, tuple(curves), 40, 37, 2, 3.0, (Case(rationale(**of_case), "yes"),), 65)
 
 
+def curve(name: str, *, decided: bool = True) -> Curve:
+    recall, precision = (0.0, 0.7, 1.0), (1.0, 0.875, 0.5)
+    operating = Operating(24 / 164, 0.75, 123 / 147) if decided else None
+    return Curve(name, 164, (0.0, 0.1, 1.0), recall, recall, precision, 0.883, 0.871, operating)
+
+
 def figures(**changes: Any) -> Figures:
     values: dict[str, Any] = {
         "title": "died from the stays of one patient",
@@ -101,6 +108,10 @@ def figures(**changes: Any) -> Figures:
             Method("lightgbm", scores(0.81), 0.0),
             Method("logistic", scores(0.809), 0.0),
         ),
+        "confusion": Confusion(("no", "yes"), ((140, 24), (41, 123))),
+        "verdict": "No difference between TEFM and LightGBM can be told on these sequences.",
+        "curves": (curve("yes"),),
+        "thresholds": threshold_counts(np.linspace(0.005, 0.995, 328), np.arange(328) % 5 > 1, 0.437),
         "tokens": tuple(
             TokenCount(form, "smollm2-135m", mean, mean - 1, int(mean * 3), mean / 412) for form, mean in FORMS.items()
         ),

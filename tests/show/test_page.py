@@ -6,14 +6,18 @@ import json
 import re
 import sys
 import xml.etree.ElementTree as ET
+from base64 import b64encode
 from dataclasses import replace
+from hashlib import sha256
 from html import unescape
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
-from show.examples import HOSTILE, codes, figures, rationale, rationales, scores
+from show.examples import HOSTILE, codes, curve, figures, rationale, rationales, scores
 
 from tefm.scoring.breakdown import ClassScores
+from tefm.scoring.curves import MACRO, Confusion
 from tefm.show.figures import Case, Figures, Method
 from tefm.show.page import report_page
 
@@ -30,6 +34,7 @@ class Outline(HTMLParser):
         self.ids: list[str] = []
         self.addresses: list[str] = []
         self.text = ""
+        self.scripts: list[str] = []
         self.feed(page)
         self.close()
         assert not self.open, self.open
@@ -53,7 +58,9 @@ class Outline(HTMLParser):
         self.open.pop()
 
     def handle_data(self, data: str) -> None:
-        if self.open[-1:] != ["style"]:
+        if self.open[-1:] == ["script"]:
+            self.scripts.append(data)
+        elif self.open[-1:] != ["style"]:
             self.text += data
 
 
@@ -62,7 +69,14 @@ def checked(page: str) -> Outline:
     outline = Outline(page)
     assert len(outline.ids) == len(set(outline.ids)), "an id is there once"
     assert all(address.startswith("#") and address[1:] in outline.ids for address in outline.addresses)
-    assert not {"script", "link", "img", "iframe", "object"} & set(outline.tags)
+    assert not {"link", "img", "iframe", "object"} & set(outline.tags)
+    assert len(outline.scripts) == outline.tags.count("script") <= 2, "the slider and its data, nothing else"
+    if outline.scripts:  # the page allows the slider by its hash, and no other script
+        data, code = outline.scripts
+        json.loads(data)
+        assert f"script-src 'sha256-{b64encode(sha256(code.encode()).digest()).decode()}'" in unescape(page)
+    else:
+        assert "script-src" not in page
     assert not re.search(r"@import|url\((?!#)", page)
     for svg in re.findall(r"<svg.*?</svg>", page, re.S):
         root = ET.fromstring(svg)  # also where HTML would forgive
@@ -90,6 +104,94 @@ def test_every_figure_is_shown() -> None:
         "123.4 sequences per second", "0.56 seconds", "a machine of our own",
     ):  # fmt: skip
         assert words in text, words
+
+
+def headings(page: str) -> list[str]:
+    return re.findall(r"<h2[^>]*>(.*?)</h2>", page)
+
+
+def test_the_story_of_the_user_comes_first() -> None:
+    page = report_page(figures())
+    assert page.index(figures().verdict) < page.index('<dl class="facts">') < page.index("<h2")
+    titles = [
+        "Right and wrong predictions", "How well it predicts", "Ranking and thresholds", "Calibration",
+        "How many features are enough", "Example explanations", "Accuracy and tokens",
+        "Codebook use", "Hierarchy of the codes", "What the codes lose, field by field", "Cost",
+    ]  # fmt: skip
+    ours = [heading for heading in headings(page) if heading in titles]
+    assert ours == titles
+    assert 'class="verdict"' not in report_page(figures(verdict=None)), "there is no empty place"
+
+
+def cells(page: str, caption: str) -> list[list[str]]:
+    """The rows of the table with this caption."""
+    (body,) = re.findall(rf"<caption>{re.escape(caption)}</caption>(.*?)</table>", page, re.S)
+    rows = re.findall(r"<tr>(.*?)</tr>", body, re.S)
+    return [[unescape(cell) for cell in re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.S)] for row in rows]
+
+
+def test_the_confusion_matrix_has_counts_and_shares() -> None:
+    assert cells(report_page(figures()), "died: recorded against predicted, with shares of each row") == [
+        ["recorded", "predicted no", "predicted yes", "sequences"],
+        ["no", "140 (85%)", "24 (15%)", "164"],
+        ["yes", "41 (25%)", "123 (75%)", "164"],
+    ]
+    assert "for every sequence" not in checked(report_page(figures())).text
+
+
+def test_one_class_for_everybody_is_said() -> None:
+    _, text = without(confusion=Confusion(("no", "yes"), ((300, 0), (28, 0))))
+    assert "The model predicts died = no for every sequence." in text
+
+
+def test_many_classes_are_merged_in_the_matrix() -> None:
+    counts = np.diag(np.arange(20, 0, -1)) + np.eye(20, k=1, dtype=int)
+    confusion = Confusion(tuple(f"attack {n}" for n in range(20)), tuple(map(tuple, counts.tolist())))
+    page = report_page(figures(positive=None, confusion=confusion, thresholds=None))
+    header, *rows = cells(page, "died: recorded against predicted, with shares of each row")
+    assert header[1:] == [*(f"predicted attack {n}" for n in range(11)), "predicted 9 rarer classes", "sequences"]
+    assert rows[0][1:3] == ["20 (95%)", "1 (5%)"] and rows[-1][0] == "9 rarer classes"
+    assert sum(int(row[-1]) for row in rows) == counts.sum()
+
+
+def test_two_classes_have_a_slider_and_a_table_without_it() -> None:
+    page = report_page(figures())
+    data = json.loads(checked(page).scripts[0])
+    assert len(data["thresholds"]) == 102 and data["thresholds"][data["own"]] == 0.437
+    slider = re.search(r'<input id="threshold-slider"[^>]*>', page)
+    assert slider and 'type="range"' in slider[0] and 'max="101"' in slider[0]
+    assert '<label for="threshold-slider">' in page and 'class="threshold" hidden' in page, "shown by the script only"
+    header, *rows = cells(page, "predicting died = yes from each probability on")
+    assert [row[0] for row in rows] == [
+        "0.0", "0.1", "0.2", "0.3", "0.4", "0.437 (the model's)", "0.5", "0.6", "0.7", "0.8", "0.9", "1.0"
+    ]  # fmt: skip
+    named = dict(zip(header, rows[5], strict=True))
+    hits, alarms = (int(named[name]) for name in ("true positives", "false positives"))
+    assert (hits, alarms) == tuple(data[name][data["own"]] for name in ("true_positives", "false_positives"))
+    assert named["sensitivity"] == f"{hits / data['positives']:.3f}"
+    assert named["specificity"] == f"{1 - alarms / data['negatives']:.3f}"
+    assert named["precision"] == f"{hits / (hits + alarms):.3f}"
+    assert named["F1"] == f"{2 * hits / (hits + alarms + data['positives']):.3f}"
+    assert named["called positive"] == f"{(hits + alarms) / 328:.3f}"
+    assert rows[-1][-3:] == ["–", "0.000", "0.000"], "nothing is called positive at 1"
+
+
+def test_several_classes_have_curves_and_no_slider() -> None:
+    classes = [*(curve(f"attack {n}") for n in range(6)), curve(MACRO, decided=False)]
+    page = report_page(figures(positive=None, curves=tuple(classes), thresholds=None))
+    outline = checked(page)
+    assert not outline.scripts and "Another threshold" not in outline.text
+    assert "attack 5: AUROC 0.883" in outline.text and f"{MACRO}: AUPRC 0.871" in outline.text
+    (roc,) = (svg for svg in re.findall(r"<svg.*?</svg>", page, re.S) if "plot-roc-title" in svg)
+    assert roc.count('class="points"') == 6, "a mark per class, none for the mean"
+
+
+def test_the_operating_point_is_marked_and_described() -> None:
+    page = report_page(figures())
+    text = checked(page).text
+    assert "threshold 0.437 (0.15, 0.75)" in text and "threshold 0.437 (0.75, 0.84)" in text
+    assert "yes: AUROC 0.883" in text and "chance: 0.500" in text
+    assert "There are no curves" in without(curves=())[1]
 
 
 def test_the_page_says_what_the_check_of_an_explanation_does_not_show() -> None:
@@ -134,6 +236,9 @@ def test_figures_are_json() -> None:
 def test_nothing_in_a_table_can_break_the_page() -> None:
     hostile = figures(
         title=HOSTILE,
+        verdict=HOSTILE,
+        confusion=replace(figures().confusion, classes=("no", HOSTILE)),
+        curves=tuple(replace(curve, name=HOSTILE) for curve in figures().curves),
         facts={HOSTILE: HOSTILE},
         positive=HOSTILE,
         methods=(Method(HOSTILE, scores(0.8), 9.0), Method(HOSTILE, scores(0.7), 0.0)),
@@ -144,7 +249,7 @@ def test_nothing_in_a_table_can_break_the_page() -> None:
     )
     page = report_page(hostile)
     assert HOSTILE in checked(page).text, "it is shown as it is"
-    assert "<script" not in page
+    assert page.count("<script") == report_page(figures()).count("<script")
 
 
 @pytest.mark.parametrize("levels", [1, 2, 3, 5, 8])
@@ -220,7 +325,7 @@ def test_perfect_scores_stay_within_their_plots() -> None:
     sure = scores(0.98) | {"accuracy": {"value": 1.0, "low": 1.0, "high": 1.0}}
     page = report_page(figures(methods=(Method("TEFM (codes)", sure, 9.0),)))
     checked(page)
-    plot = ET.fromstring(re.findall(r"<svg.*?</svg>", page, re.S)[0])
+    (plot,) = (ET.fromstring(svg) for svg in re.findall(r"<svg.*?</svg>", page, re.S) if "plot-tokens-title" in svg)
     ticks = [float(t.text or "") for t in plot.findall(".//{*}text") if re.fullmatch(r"[01]\.\d+", t.text or "")]
     assert max(ticks) == 1.0
 

@@ -13,6 +13,7 @@ from tefm.language.token_counts import TokenCount
 from tefm.rationale.card import Rationale, to_json
 from tefm.rationale.faithfulness import Faithfulness
 from tefm.scoring.breakdown import Bin, ClassScores
+from tefm.scoring.curves import Confusion, Curve, ThresholdCounts
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,7 @@ class Figures:
     #: the class that AUROC and calibration refer to; None for several classes
     positive: str | None
     methods: tuple[Method, ...]
+    confusion: Confusion
     tokens: tuple[TokenCount, ...]
     calibration: tuple[Bin, ...]
     cost: Cost
@@ -106,6 +108,12 @@ class Figures:
     tokens_counted: int
     #: classes with fewer sequences than this are marked
     few: int
+    #: which model is better here, in a sentence; None where that was not measured
+    verdict: str | None = None
+    #: of the positive class, or of several classes
+    curves: tuple[Curve, ...] = ()
+    #: None for several classes
+    thresholds: ThresholdCounts | None = None
     #: the classes, the most frequent first; empty for two classes, which the scores cover
     by_class: tuple[ClassScores, ...] = ()
     codes: Codes | None = None
