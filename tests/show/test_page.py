@@ -14,6 +14,7 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+from markupsafe import escape
 from show.examples import HOSTILE, codes, curve, figures, rationale, rationales, scores
 
 from tefm.scoring.breakdown import ClassScores
@@ -93,7 +94,10 @@ def test_every_figure_is_shown() -> None:
         "328 with 602 stays", "These may have been learned from.",
         "0.803 [0.773, 0.823]", "0.810 [0.780, 0.830]", "lightgbm", "logistic", "0.123 [0.093, 0.143]",
         "412.0", "prose", "toon", "8.7 tokens per sequence", "48.3%", "first 200 sequences",
-        "0.120", "0.600 [0.400, 0.750]", "215",
+        "0.120", "0.600 [0.400, 0.750]", "215", "Expected calibration error (ECE): 0.045 [0.015, 0.065].",
+        "A sequence has 1 to 12 records, 1.8 on average; the median is 2.", "14 records (2.3%) have the same time",
+        "2 of 9 fields have missing values.", "weight", "96.9%",
+        "field 0, drugs say something about died, and less than half of it is left after decoding.", "drugs: morphine",
         "3 of 4 entries used (75%), perplexity 3.8, most used 45.5%", "Level 3",
         "0.9123", "0.8123", "field 3", "level 1 has collapsed. Use fewer entries.",
         "1,111 distinct records have 987 distinct codes",
@@ -115,17 +119,17 @@ def test_the_story_of_the_user_comes_first() -> None:
     assert page.index(figures().verdict) < page.index('<dl class="facts">') < page.index("<h2")
     titles = [
         "Right and wrong predictions", "How well it predicts", "Ranking and thresholds", "Calibration",
+        "Results by group", "The data",
         "How many features are enough", "Example explanations", "Accuracy and tokens",
         "Codebook use", "Hierarchy of the codes", "What the codes lose, field by field", "Cost",
     ]  # fmt: skip
-    ours = [heading for heading in headings(page) if heading in titles]
-    assert ours == titles
+    assert [heading for heading in headings(page) if not heading.startswith("patient p7")] == titles
     assert 'class="verdict"' not in report_page(figures(verdict=None)), "there is no empty place"
 
 
 def cells(page: str, caption: str) -> list[list[str]]:
     """The rows of the table with this caption."""
-    (body,) = re.findall(rf"<caption>{re.escape(caption)}</caption>(.*?)</table>", page, re.S)
+    (body,) = re.findall(rf"<caption>{re.escape(str(escape(caption)))}</caption>(.*?)</table>", page, re.S)
     rows = re.findall(r"<tr>(.*?)</tr>", body, re.S)
     return [[unescape(cell) for cell in re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.S)] for row in rows]
 
@@ -184,6 +188,58 @@ def test_several_classes_have_curves_and_no_slider() -> None:
     assert "attack 5: AUROC 0.883" in outline.text and f"{MACRO}: AUPRC 0.871" in outline.text
     (roc,) = (svg for svg in re.findall(r"<svg.*?</svg>", page, re.S) if "plot-roc-title" in svg)
     assert roc.count('class="points"') == 6, "a mark per class, none for the mean"
+
+
+def test_groups_have_intervals_and_small_ones_are_called_too_small() -> None:
+    page = report_page(figures())
+    header, *rows = cells(page, "by group, the fields with the largest differences first")
+    assert header == ["group", "sequences", "accuracy", "died = yes", "AUROC"]
+    assert rows[:3] == [
+        ["field 0: low", "160", "0.750 [0.700, 0.800]", "25.0%", "0.810 [0.760, 0.860]"],
+        ["field 0: high", "150", "0.750 [0.700, 0.800]", "100.0%", "–"],
+        ["field 0: missing", "18", "too small (fewer than 20)", "–", "–"],
+    ]
+    assert len(rows) == 6 * 3 and len(cells(page, "by group, further fields")) == 1 + 3 * 3
+    assert "3 more fields; 3 others differ less" in checked(page).text
+    assert "No field divides these sequences into groups" in without(groups=(), more_groups=0)[1]
+    several = report_page(figures(positive=None, thresholds=None))
+    assert cells(several, "by group, further fields")[0] == ["group", "sequences", "accuracy"]
+
+
+def test_class_balance_of_every_part() -> None:
+    assert cells(report_page(figures()), "labelled sequences by class") == [
+        ["died", "train", "test"],
+        ["yes", "1,311 (50.0%)", "164 (50.0%)"],
+        ["no", "1,311 (50.0%)", "164 (50.0%)"],
+        ["all", "2,622", "328"],
+    ]
+    many = replace(
+        figures().overview, classes={"this table": {f"attack {n}": 1 for n in range(50)}}, missing={}, tied=0
+    )
+    page = report_page(figures(overview=many))
+    assert cells(page, "labelled sequences by class")[-2:] == [["25 more classes", "25 (50.0%)"], ["all", "50"]]
+    text = checked(page).text
+    assert "Every record has a value in every field." in text and "No two records of a sequence have" in text
+
+
+def test_what_the_codes_lose_about_the_label_is_said() -> None:
+    assert cells(report_page(figures()), "share of the label's entropy that a value explains on its own") == [
+        ["field", "as recorded", "decoded from the codes"],
+        ["field 0", "12.5%", "3.1%"],
+        ["drugs: morphine", "10.0%", "0.0%"],
+    ]
+    _, text = without(codes=replace(codes(), label_losses=()))
+    assert "The codes reproduce every field that, on its own, says something about died." in text
+    assert "Where this can cost accuracy" not in text
+
+
+def test_flat_curves_are_explained() -> None:
+    assert "curves are flat" not in without()[1]
+    _, text = without(rationales=replace(rationales(), only="no"))
+    text = " ".join(text.split())
+    assert "predicts died = no for all 200 sequences of these plots." in text and "the curves are flat" in text
+    page = report_page(figures(rationales=replace(rationales(), only="no")))
+    assert page.index("curves are flat") < page.index("plot-accuracy-title")
 
 
 def test_the_operating_point_is_marked_and_described() -> None:
@@ -297,7 +353,7 @@ def test_several_classes_have_a_row_each() -> None:
     assert "attack 0400.9000.8000.847" in text.replace("\n", ""), "a row of the table"
     assert "20 (few)" not in text and "19 (few)" in text, "fewer than 20 are marked"
     assert "attack 24" in text and "attack 25" not in text and "and 6 less frequent classes" in text
-    assert "by class" not in without()[1], "the scores cover two classes"
+    assert "(codes) by class" not in without()[1], "the scores cover two classes"
 
 
 @pytest.mark.parametrize(("sequences", "few"), [(8, True), (49, True), (50, False)])

@@ -165,6 +165,11 @@ class DecisionsView:
         return HtmlTable(header, rows, caption)
 
     @property
+    def other(self) -> str:
+        """Of two classes, the one that is not the positive one."""
+        return next(name for name in self.figures.confusion.classes if name != self.figures.positive)
+
+    @property
     def threshold_data(self) -> dict[str, Any] | None:
         """What the slider reads."""
         return None if self.figures.thresholds is None else asdict(self.figures.thresholds)

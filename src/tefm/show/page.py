@@ -5,6 +5,7 @@ from __future__ import annotations
 from tefm.base.version import __version__
 from tefm.show import plots
 from tefm.show.codes import CodesView
+from tefm.show.data import DataView
 from tefm.show.decisions import DecisionsView
 from tefm.show.figures import Figures
 from tefm.show.html import Page, render
@@ -17,6 +18,8 @@ PREDICTIONS = {
     "scores": "How well it predicts",
     "curves": "Ranking and thresholds",
     "calibration": "Calibration",
+    "groups": "Results by group",
+    "data": "The data",
 }
 RATIONALES = {
     "faithfulness": "How many features are enough",
@@ -49,6 +52,7 @@ def report_page(figures: Figures) -> Page:
             },
             model=figures,
             decisions=DecisionsView(figures),
+            data=DataView(figures),
             predictions=PredictionsView(figures),
             codes=codes and CodesView(codes),
             explained=rationales,
