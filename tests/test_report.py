@@ -135,7 +135,9 @@ def test_the_page_of_real_figures(of_table: Figures) -> None:
 def test_a_task_gives_its_test_part_and_the_tabular_models(task: tuple[Path, Outcome]) -> None:
     folder, outcome = task
     model = TEFM.load(folder / "model", device="cpu")
+    model.figures_["test"]["verdict"] = {"sentence": "No difference can be told here"}  # as a fit that compares says
     figures = figures_of(model, source_of(model))  # the bundle knows where its table was
+    assert figures.verdict == "No difference can be told here."
     assert [method.name for method in figures.methods] == ["TEFM (codes)", "LightGBM", "logistic regression"]
     assert figures.methods[0].scores == outcome.test.scores.to_dict()
     assert figures.methods[1].scores == outcome.to_dict()["baselines"]["lightgbm"]

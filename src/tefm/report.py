@@ -91,7 +91,7 @@ def figures_of_fit(
     rows = np.sort(test.rows)
     sequences = test.with_values(np.searchsorted(rows, test.rows))
     about, warnings = "the test part, not used in training", tuple(map(_sentence, outcome.remarks))
-    verdict = outcome.to_dict().get("verdict")
+    verdict = _verdict(outcome.to_dict())
     file = test.file or "the table"
     part = _Part(frame[rows], sequences, file, about, True, classes, outcome.baselines, warnings, verdict)
     return _measured(model, part)
@@ -218,7 +218,7 @@ def _test_part(model: TEFM, task: Task) -> _Part:
     remarks = (*split_remarks, *repeated(frame, preparation.schema, used, part_of_used))
     records = open_table(frame[np.sort(sequences.select(parts == "test").rows)], name=opened.name)
     test, labelled, _ = preparation.to_evaluate(records, model.fitted.classes)
-    about, verdict = "the test part of the task, not used in training", model.figures_.get("test", {}).get("verdict")
+    about, verdict = "the test part of the task, not used in training", _verdict(model.figures_.get("test", {}))
     classes = _classes_by_part(used, part_of_used, model.fitted.classes)
     return _Part(test, labelled, opened.name, about, True, classes, baselines, tuple(map(_sentence, remarks)), verdict)
 
@@ -234,6 +234,12 @@ def _class_counts(sequences: Sequences, classes: Sequence[str]) -> dict[str, int
     counts = Counter(dict.fromkeys(classes, 0))
     counts.update(np.asarray(sequences.labels).astype(str).tolist())
     return dict(counts.most_common())
+
+
+def _verdict(figures: Mapping[str, Any]) -> str | None:
+    """The sentence on which model is better, where the figures of a fit have one."""
+    verdict = figures.get("verdict")
+    return None if verdict is None else f"{verdict['sentence']}."
 
 
 def _differs_from_fit(model: TEFM, scores: Mapping[str, Any], part: _Part) -> tuple[str, ...]:

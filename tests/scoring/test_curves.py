@@ -108,4 +108,3 @@ def test_counts_are_those_of_deciding_at_each_threshold(
 def test_a_confusion_matrix_by_hand() -> None:
     matrix = confusion(np.array([0, 0, 1, 1, 1]), np.array([0, 2, 1, 1, 0]), ("a", "b", "c"))
     assert matrix.counts == ((1, 0, 1), (1, 2, 0), (0, 0, 0))
-    assert matrix.shares[0] == (0.5, 0.0, 0.5) and matrix.shares[2] == (None, None, None)

@@ -34,18 +34,12 @@ MACRO = "mean of all classes"
 class Confusion:
     """How often each class (a row) was predicted as each class (a column).
 
-    >>> matrix = confusion(np.array([0, 0, 1]), np.array([0, 1, 1]), ("no", "yes"))
-    >>> matrix.counts, matrix.shares
-    (((1, 1), (0, 1)), ((0.5, 0.5), (0.0, 1.0)))
+    >>> confusion(np.array([0, 0, 1]), np.array([0, 1, 1]), ("no", "yes")).counts
+    ((1, 1), (0, 1))
     """
 
     classes: tuple[str, ...]
     counts: tuple[tuple[int, ...], ...]
-
-    @property
-    def shares(self) -> tuple[tuple[float | None, ...], ...]:
-        """Each row as shares of its class; None for a class that does not occur."""
-        return tuple(tuple(n / sum(row) if sum(row) else None for n in row) for row in self.counts)
 
 
 @dataclass(frozen=True)
