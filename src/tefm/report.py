@@ -36,8 +36,8 @@ from tefm.records.overview import groups_of, missing_shares, tied_records
 from tefm.records.readers.table import Table, open_table
 from tefm.records.sequences import Sequences
 from tefm.records.splitting import PARTS
-from tefm.scoring.breakdown import difference_between, reliability, scores_by_class, scores_by_group
-from tefm.scoring.curves import ThresholdCounts, confusion, ranking_curves, threshold_counts
+from tefm.scoring.breakdown import confusion, difference_between, reliability, scores_by_class, scores_by_group
+from tefm.scoring.curves import ThresholdCounts, ranking_curves, threshold_counts
 from tefm.show.figures import Case, Codes, Cost, FieldGroups, Figures, Map, Method, Overview, Rationales
 from tefm.show.terminal import BASELINES
 from tefm.task import Outcome, Task

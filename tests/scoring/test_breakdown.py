@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tefm.scoring.breakdown import difference_between, scores_by_group, wilson
+from tefm.scoring.breakdown import confusion, difference_between, scores_by_group, wilson
 from tefm.scoring.metrics import auroc
 
 
@@ -43,3 +43,17 @@ def test_the_difference_between_groups_hardly_depends_on_tiny_ones() -> None:
     tiny = np.where(np.arange(200) == 199, 1, 0)
     assert difference_between(halves, correct) == 0.25
     assert 0 < difference_between(tiny, correct) < 0.01
+
+
+def test_a_confusion_matrix_by_hand() -> None:
+    matrix = confusion(np.array([0, 0, 1, 1, 1]), np.array([0, 2, 1, 1, 0]), ("a", "b", "c"))
+    assert matrix.counts == ((1, 0, 1), (1, 2, 0), (0, 0, 0))
+
+
+def test_beyond_some_classes_the_rarest_are_taken_together() -> None:
+    labels = np.repeat(np.arange(20), np.arange(40, 20, -1))
+    names = tuple(f"attack {n}" for n in range(20))
+    matrix = confusion(labels, (labels + 1) % 20, names, most=11)
+    assert matrix.classes == (*names[:11], "others")
+    assert sum(map(sum, matrix.counts)) == len(labels)
+    assert matrix.counts[10][11] == 30 and matrix.counts[11][0] == 21, "the last class is taken for the first"

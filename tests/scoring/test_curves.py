@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import auc, precision_recall_curve, precision_score, recall_score, roc_curve
 
-from tefm.scoring.curves import CURVES, MACRO, POINTS, class_curve, confusion, ranking_curves, threshold_counts
+from tefm.scoring.curves import CURVES, MACRO, POINTS, class_curve, ranking_curves, threshold_counts
 from tefm.scoring.metrics import score
 
 #: The example of scikit-learn's documentation.
@@ -103,8 +103,3 @@ def test_counts_are_those_of_deciding_at_each_threshold(
         called = p >= threshold
         assert (hits, alarms) == ((called & positive).sum(), (called & ~positive).sum())
     assert (counts.true_positives[0], counts.false_positives[0]) == (counts.positives, counts.negatives)
-
-
-def test_a_confusion_matrix_by_hand() -> None:
-    matrix = confusion(np.array([0, 0, 1, 1, 1]), np.array([0, 2, 1, 1, 0]), ("a", "b", "c"))
-    assert matrix.counts == ((1, 0, 1), (1, 2, 0), (0, 0, 0))

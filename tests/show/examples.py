@@ -13,8 +13,8 @@ from tefm.codes.label_loss import LabelLoss
 from tefm.language.token_counts import TokenCount
 from tefm.rationale.card import Answer, Bar, KeptStatement, Rationale, RationaleRecord, Retention
 from tefm.rationale.faithfulness import Faithfulness
-from tefm.scoring.breakdown import Bin, GroupScores
-from tefm.scoring.curves import Confusion, Curve, Operating, threshold_counts
+from tefm.scoring.breakdown import Bin, Confusion, GroupScores
+from tefm.scoring.curves import Curve, Operating, threshold_counts
 from tefm.scoring.metrics import Interval
 from tefm.show.figures import Case, Codes, Cost, FieldGroups, Figures, Map, Method, Overview, Rationales
 

@@ -12,13 +12,12 @@ from hashlib import sha256
 from html import unescape
 from html.parser import HTMLParser
 
-import numpy as np
 import pytest
 from markupsafe import escape
 from show.examples import HOSTILE, codes, curve, figures, rationale, rationales, scores
 
-from tefm.scoring.breakdown import ClassScores
-from tefm.scoring.curves import MACRO, Confusion
+from tefm.scoring.breakdown import ClassScores, Confusion
+from tefm.scoring.curves import MACRO
 from tefm.show.figures import Case, Figures, Method
 from tefm.show.page import report_page
 
@@ -146,16 +145,6 @@ def test_the_confusion_matrix_has_counts_and_shares() -> None:
 def test_one_class_for_everybody_is_said() -> None:
     _, text = without(confusion=Confusion(("no", "yes"), ((300, 0), (28, 0))))
     assert "The model predicts died = no for every sequence." in text
-
-
-def test_many_classes_are_merged_in_the_matrix() -> None:
-    counts = np.diag(np.arange(20, 0, -1)) + np.eye(20, k=1, dtype=int)
-    confusion = Confusion(tuple(f"attack {n}" for n in range(20)), tuple(map(tuple, counts.tolist())))
-    page = report_page(figures(positive=None, confusion=confusion, thresholds=None))
-    header, *rows = cells(page, "died: recorded against predicted, with shares of each row")
-    assert header[1:] == [*(f"predicted attack {n}" for n in range(11)), "predicted 9 rarer classes", "sequences"]
-    assert rows[0][1:3] == ["20 (95%)", "1 (5%)"] and rows[-1][0] == "9 rarer classes"
-    assert sum(int(row[-1]) for row in rows) == counts.sum()
 
 
 def test_two_classes_have_a_slider_and_a_table_without_it() -> None:

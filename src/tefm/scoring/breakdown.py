@@ -15,6 +15,8 @@ from tefm.scoring.bootstrap import Interval, bootstrap, resample_counts
 
 #: Ranges of probability for calibration.
 BINS = 10
+#: Classes of a confusion matrix, at most.
+MOST_CLASSES = 12
 #: Resamples of the AUROC of a group: there are many groups, and this many give the interval to about 5% of its width.
 RESAMPLES = 200
 
@@ -79,6 +81,41 @@ def scores_by_class(
         )
 
     return tuple(sorted((scores(*named) for named in enumerate(classes)), key=lambda scores: -scores.sequences))
+
+
+@dataclass(frozen=True)
+class Confusion:
+    """How often each class was predicted for the sequences of each class."""
+
+    classes: tuple[str, ...]
+    #: a row per true class, a column per predicted one
+    counts: tuple[tuple[int, ...], ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"classes": list(self.classes), "counts": [list(row) for row in self.counts]}
+
+
+def confusion(
+    labels_S: NDArray[Any], predicted_S: NDArray[Any], classes: Sequence[str], most: int = MOST_CLASSES
+) -> Confusion:
+    """The confusion matrix; with more than `most` classes, of the most frequent ones and of all others together.
+
+    >>> confusion(np.array([0, 0, 1]), np.array([0, 1, 1]), ("no", "yes")).counts
+    ((1, 1), (0, 1))
+    >>> print(confusion(np.array([2, 2, 1, 0]), np.array([2, 1, 1, 2]), ("a", "b", "c"), most=1))
+    Confusion(classes=('c', 'others'), counts=((1, 1), (1, 1)))
+    """
+    counts_QQ = np.zeros((len(classes), len(classes)), dtype=np.int64)
+    np.add.at(counts_QQ, (labels_S, predicted_S), 1)
+    names = tuple(classes)
+    if len(classes) > most:
+        kept = np.sort(np.argsort(-counts_QQ.sum(axis=1), kind="stable")[:most])
+        group_Q = np.full(len(classes), most)
+        group_Q[kept] = np.arange(most)
+        grouped = np.zeros((most + 1, most + 1), dtype=np.int64)
+        np.add.at(grouped, (group_Q[:, None], group_Q[None, :]), counts_QQ)
+        counts_QQ, names = grouped, (*(classes[number] for number in kept), "others")
+    return Confusion(names, tuple(tuple(row) for row in counts_QQ.tolist()))
 
 
 def scores_by_group(

@@ -1,4 +1,4 @@
-"""Curves of ranking and decision: confusion matrix, ROC, precision–recall, and the counts at every threshold.
+"""Curves of a ranking: ROC, precision–recall, and the counts at every threshold.
 
 scikit-learn computes them; the results are plain numbers for a page, JSON or a plot.
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.metrics import confusion_matrix, precision_recall_curve, roc_curve
+from sklearn.metrics import precision_recall_curve, roc_curve
 
 from tefm.scoring.metrics import auroc, average_precision
 
@@ -28,18 +28,6 @@ CURVES = 6
 THRESHOLDS = 101
 #: The name of the mean over the classes.
 MACRO = "mean of all classes"
-
-
-@dataclass(frozen=True)
-class Confusion:
-    """How often each class (a row) was predicted as each class (a column).
-
-    >>> confusion(np.array([0, 0, 1]), np.array([0, 1, 1]), ("no", "yes")).counts
-    ((1, 1), (0, 1))
-    """
-
-    classes: tuple[str, ...]
-    counts: tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -85,12 +73,6 @@ class ThresholdCounts:
     negatives: int
     #: the position of the model's own threshold
     own: int
-
-
-def confusion(labels_S: NDArray[Any], predicted_S: NDArray[Any], classes: Sequence[str]) -> Confusion:
-    """Recorded classes against predicted ones; both are class numbers."""
-    counts_QQ = confusion_matrix(labels_S, predicted_S, labels=range(len(classes)))
-    return Confusion(tuple(classes), tuple(tuple(row) for row in counts_QQ.tolist()))
 
 
 def ranking_curves(

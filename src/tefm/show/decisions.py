@@ -16,8 +16,6 @@ from tefm.show.figures import Figures
 from tefm.show.html import HtmlTable, decimal, render
 from tefm.show.plots import Axis, Level, Plot, Series, curves
 
-#: Classes with a row and a column of their own in the confusion matrix.
-CLASSES = 12
 #: Every how many thresholds the table has a row.
 EVERY = 10
 #: Height of the plots of curves, which are about square.
@@ -34,28 +32,15 @@ class DecisionsView:
 
     @property
     def confusion(self) -> HtmlTable:
-        """Counts with shares of their row; beyond `CLASSES`, the rarest classes are taken together."""
-        names, counts_QQ = self._merged()
+        """Counts with shares of their row."""
+        names, counts_QQ = self.figures.confusion.classes, self.figures.confusion.counts
         rows = []
-        for name, counts_Q in zip(names, counts_QQ.tolist(), strict=True):
+        for name, counts_Q in zip(names, counts_QQ, strict=True):
             total = sum(counts_Q)
             cells = [f"{n:,} ({n / total:.0%})" if total else f"{n:,}" for n in counts_Q]
             rows.append([name, *cells, f"{total:,}"])
         header = ["recorded", *(f"predicted {name}" for name in names), "sequences"]
         return HtmlTable(header, rows, f"{self.figures.label}: recorded against predicted, with shares of each row")
-
-    def _merged(self) -> tuple[list[str], Any]:
-        confusion = self.figures.confusion
-        counts_QQ = np.array(confusion.counts)
-        rare = len(confusion.classes) - CLASSES
-        if rare <= 1:
-            return list(confusion.classes), counts_QQ
-        kept = np.sort(np.argsort(-counts_QQ.sum(axis=1), kind="stable")[: CLASSES - 1])
-        place_Q = np.full(len(confusion.classes), CLASSES - 1)
-        place_Q[kept] = np.arange(CLASSES - 1)
-        merged = np.zeros((CLASSES, CLASSES), dtype=np.int64)
-        np.add.at(merged, (place_Q[:, None], place_Q[None]), counts_QQ)
-        return [*(confusion.classes[number] for number in kept), f"{rare + 1} rarer classes"], merged
 
     @property
     def one_class(self) -> str | None:

@@ -13,8 +13,8 @@ from tefm.codes.label_loss import LabelLoss
 from tefm.language.token_counts import TokenCount
 from tefm.rationale.card import Rationale, to_json
 from tefm.rationale.faithfulness import Faithfulness
-from tefm.scoring.breakdown import Bin, ClassScores, GroupScores
-from tefm.scoring.curves import Confusion, Curve, ThresholdCounts
+from tefm.scoring.breakdown import Bin, ClassScores, Confusion, GroupScores
+from tefm.scoring.curves import Curve, ThresholdCounts
 
 
 @dataclass(frozen=True)
