@@ -96,7 +96,7 @@ def test_every_figure_is_shown() -> None:
         "0.120", "0.600 [0.400, 0.750]", "215", "Expected calibration error (ECE): 0.045 [0.015, 0.065].",
         "A sequence has 1 to 12 records, 1.8 on average; the median is 2.", "14 records (2.3%) have the same time",
         "2 of 9 fields have missing values.", "weight", "96.9%",
-        "field 0, drugs say something about died, and less than half of it is left after decoding.", "drugs: morphine",
+        "field 0, drugs: morphine say something about died, and less than half of it is left after decoding.",
         "3 of 4 entries used (75%), perplexity 3.8, most used 45.5%", "Level 3",
         "0.9123", "0.8123", "field 3", "level 1 has collapsed. Use fewer entries.",
         "1,111 distinct records have 987 distinct codes",

@@ -8,7 +8,7 @@ Shapes: N records, D slots.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -33,8 +33,9 @@ class LabelLoss:
     recorded: float
     decoded: float
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+    @property
+    def name(self) -> str:
+        return self.field if self.member is None else f"{self.field}: {self.member}"
 
 
 def label_losses(x_ND: Slots, back_ND: Slots, layout: Layout, labels_N: NDArray[Any]) -> tuple[LabelLoss, ...]:

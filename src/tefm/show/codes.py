@@ -63,14 +63,8 @@ class CodesView:
     @property
     def label_losses(self) -> HtmlTable | None:
         """The fields that lose what they say about the label."""
-        rows = [
-            [
-                loss.field if loss.member is None else f"{loss.field}: {loss.member}",
-                f"{loss.recorded:.1%}",
-                f"{loss.decoded:.1%}",
-            ]
-            for loss in (self.codes.label_losses or ())[:LOSSES]
-        ]
+        losses = (self.codes.label_losses or ())[:LOSSES]
+        rows = [[loss.name, f"{loss.recorded:.1%}", f"{loss.decoded:.1%}"] for loss in losses]
         caption = "share of the label's entropy that a value explains on its own"
         return HtmlTable(["field", "as recorded", "decoded from the codes"], rows, caption) if rows else None
 
@@ -79,7 +73,7 @@ class CodesView:
         losses = self.codes.label_losses
         if not losses:
             return f"The codes reproduce every field that, on its own, says something about {label}."
-        names = [loss.field for loss in losses]
+        names = [loss.name for loss in losses]
         named = ", ".join(names[:LOSSES]) + (f" and {len(names) - LOSSES} more" if len(names) > LOSSES else "")
         verb = "says" if len(names) == 1 else "say"
         return f"{named} {verb} something about {label}, and less than half of it is left after decoding."
