@@ -10,7 +10,7 @@ import pytest
 from conftest import STAYS, quick, stays
 
 from tefm.base import progress
-from tefm.bench.data import Sources, SplitData
+from tefm.bench.data import BUCKETS, Sources, SplitData
 from tefm.bench.measurement import Bench
 from tefm.bench.predictions import Prediction, Tune
 from tefm.bench.tokenizers import Codes
@@ -43,7 +43,7 @@ def test_a_line_of_the_bench_and_a_fit_of_the_same_split_agree(
         dataset.frame[np.sort(dataset.sequences.select(parts == part).rows)] for part in ("train", "validation", "test")
     )
     model = TEFM(
-        dataset.schema,
+        dataset.schema.with_buckets(BUCKETS["diabetes130"]),
         backbone=str(backbones["llama"]),
         prompt="mortality",
         codes=CODES,

@@ -19,6 +19,7 @@ from tefm.base.errors import InputError, TefmError
 from tefm.cli import app
 from tefm.fit import fit_task
 from tefm.model import TEFM
+from tefm.records.vectorise import Vectoriser
 from tefm.report import codes_of, figures_of, source_of
 from tefm.show.figures import Figures
 from tefm.show.page import report_page
@@ -51,6 +52,44 @@ def test_scores_are_those_of_the_model(fitted: TEFM, of_table: Figures) -> None:
     assert ours.tokens == judged.tokens_mean
     assert sum(group.sequences for group in of_table.calibration) == judged.scores.n
     assert "trained on" in of_table.warnings[0]
+
+
+def test_records_are_vectorised_once(fitted: TEFM, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    vectorise = Vectoriser.batches_with
+    monkeypatch.setattr(Vectoriser, "batches_with", lambda *given: calls.append(given) or vectorise(*given))
+    figures = figures_of(fitted, TABLE)
+    assert figures.rationales is not None and figures.codes is not None, "all sections are there"
+    assert len(calls) == 1
+
+
+def test_decisions_are_those_of_the_model(fitted: TEFM, of_table: Figures) -> None:
+    predicted = fitted.predict_table(TABLE)
+    labels = TABLE.group_by("patient", maintain_order=True).agg(pl.col("died").last())["died"]
+    pairs = Counter(zip(labels, predicted["predicted"], strict=True))
+    assert of_table.confusion.classes == ("no", "yes")
+    assert of_table.confusion.counts == tuple(tuple(pairs[a, b] for b in ("no", "yes")) for a in ("no", "yes"))
+    counts, (curve,) = of_table.thresholds, of_table.curves
+    assert counts is not None and curve.name == of_table.positive == "yes"
+    assert counts.true_positives[counts.own] == pairs["yes", "yes"]
+    assert counts.false_positives[counts.own] == pairs["no", "yes"]
+    assert curve.auroc == of_table.methods[0].scores["auroc"]["value"]
+
+
+def test_groups_and_data_are_those_of_the_table(of_table: Figures) -> None:
+    last = TABLE.group_by("patient", maintain_order=True).agg(pl.col("ward").last(), pl.col("died").last())
+    wards = Counter("missing" if ward is None else ward for ward in last["ward"])
+    (by_ward,) = (field for field in of_table.groups if field.field == "ward")
+    assert {group.name: group.sequences for group in by_ward.groups} == wards
+    assert all((group.accuracy is None) == (group.sequences < 20) for group in by_ward.groups)
+    (by_age,) = (field for field in of_table.groups if field.field == "age")
+    assert [group.name.split()[0] for group in by_age.groups][::3] == ["up", "over"]
+    overview = of_table.overview
+    assert overview.classes == {"this table": Counter(last["died"])}
+    assert overview.missing["ward"] == TABLE["ward"].null_count() / TABLE.height
+    lengths = TABLE.group_by("patient").len()["len"]
+    assert overview.lengths == (lengths.min(), lengths.median(), lengths.mean(), lengths.max())
+    assert overview.tied == 0, "days differ"
 
 
 def test_codes_are_those_of_the_records(fitted: TEFM, of_table: Figures) -> None:
@@ -96,10 +135,13 @@ def test_the_page_of_real_figures(of_table: Figures) -> None:
 def test_a_task_gives_its_test_part_and_the_tabular_models(task: tuple[Path, Outcome]) -> None:
     folder, outcome = task
     model = TEFM.load(folder / "model", device="cpu")
+    model.figures_["test"]["verdict"] = {"sentence": "No difference can be told here"}  # as a fit that compares says
     figures = figures_of(model, source_of(model))  # the bundle knows where its table was
+    assert figures.verdict == "No difference can be told here."
     assert [method.name for method in figures.methods] == ["TEFM (codes)", "LightGBM", "logistic regression"]
     assert figures.methods[0].scores == outcome.test.scores.to_dict()
     assert figures.methods[1].scores == outcome.to_dict()["baselines"]["lightgbm"]
+    assert {part: sum(counts.values()) for part, counts in figures.overview.classes.items()} == outcome.sequences
     assert outcome.remarks, "few are tested"
     assert list(figures.warnings) == [f"{remark[0].upper()}{remark[1:]}." for remark in outcome.remarks]
     assert "too few for reliable intervals" in checked(report_page(figures)).text
@@ -182,7 +224,10 @@ def test_the_command(task: tuple[Path, Outcome], tmp_path: Path) -> None:
     assert done.exit_code == 0
     body = json.loads(done.stdout)
     assert body["methods"][0]["scores"]["n"] == outcome.test.scores.n
-    assert "stays" in checked((tmp_path / "r.html").read_text()).text
+    page = (tmp_path / "r.html").read_text()
+    assert "stays.csv, the test part" in checked(page).text
+    for path in (folder, Path(TEFM.load(folder / "model", device="cpu").config.backbone).parent):
+        assert str(path) not in page + done.stdout, "nothing about the folders of this machine"
 
 
 @pytest.mark.parametrize(

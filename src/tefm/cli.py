@@ -416,7 +416,7 @@ def report(
     device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write one HTML page about a model: scores, tokens, codes, calibration, faithfulness, cases, cost."""
+    """Write one HTML page about a model: decisions, scores, curves, groups, data, explanations, tokens, codes."""
     from tefm.base.files import write_text
     from tefm.model import TEFM
     from tefm.report import figures_of, source_of

@@ -106,7 +106,7 @@ def run_demo(
         with stage("report", "writing the report", loops=4):
             drawn = test.select([int(np.random.default_rng(DRAWN_WITH).integers(len(test)))])
             (rationale,) = model.explain(data.frame[np.sort(drawn.rows)])
-            figures = figures_of_fit(model, data.frame, test, outcome)
+            figures = figures_of_fit(model, data.frame, used, parts, outcome)
             write_text(report, report_page(figures))
     seconds = time.perf_counter() - started
     return Demo(data, len(everyone), outcome, rationale, figures, report, seconds)

@@ -60,27 +60,26 @@ def explain(
     fitted: Fitted, preparation: Preparation, frame: pl.DataFrame, sequences: Sequences, choice: Choice
 ) -> list[Rationale]:
     """The rationale of each sequence, with the answers that check it."""
-    explainer, model, rationales = explainer_of(fitted), fitted.masked_model, []
+    explainer_of(fitted)  # before anything is vectorised
+    rationales = []
     with progress("explaining", len(sequences)) as advance:
         for start in range(0, len(sequences), BATCH):
             batch = sequences.select(np.arange(start, min(start + BATCH, len(sequences))))
-            slots = preparation.slots(frame, batch)
-            scores_ND = explainer.rank(slots, model(slots))
-            if choice.keep is None:
-                keep_ND = until_sufficient(model, scores_ND, slots, over=choice.over)
-            else:
-                keep_ND = top_k(
-                    scores_ND,
-                    slots,
-                    choice.keep,
-                    of=choice.of,
-                    over=choice.over,
-                    by=choice.by,
-                    layout=explainer.network.layout,
-                )
-            rationales += _in_words(fitted, preparation, slots, keep_ND, scores_ND)
+            rationales += explain_slots(fitted, preparation, preparation.slots(frame, batch), choice)
             advance(len(batch))
     return rationales
+
+
+def explain_slots(fitted: Fitted, preparation: Preparation, slots: Sequences, choice: Choice) -> list[Rationale]:
+    """The same for sequences of slots, all at once."""
+    explainer, model = explainer_of(fitted), fitted.masked_model
+    scores_ND = explainer.rank(slots, model(slots))
+    if choice.keep is None:
+        keep_ND = until_sufficient(model, scores_ND, slots, over=choice.over)
+    else:
+        layout = explainer.network.layout
+        keep_ND = top_k(scores_ND, slots, choice.keep, of=choice.of, over=choice.over, by=choice.by, layout=layout)
+    return _in_words(fitted, preparation, slots, keep_ND, scores_ND)
 
 
 def _in_words(

@@ -104,6 +104,9 @@ def fit_frame(
     for remark in one_class:
         log.warning(remark)
     remarks += [*one_class, *repeated(frame, schema, used, part_of_used), *rare(fitted.classes, tested)]
+    verdict = verdict_of(fitted, Predictions(p_SQ, predicted_S), baselines, labels_S)
+    if verdict is not None:
+        model.figures_["test"]["verdict"] = verdict.to_dict()
     return Outcome(
         config.inputs,
         fitted.classes,
@@ -113,7 +116,7 @@ def fit_frame(
         tuple(count_tokens(model, frame, tested)),
         tuple(remarks),
         fitted.alignment,
-        verdict_of(fitted, Predictions(p_SQ, predicted_S), baselines, labels_S),
+        verdict,
         confusion(labels_S, predicted_S, fitted.classes),
     )
 
@@ -285,14 +288,23 @@ def baseline_data(
 
 
 def count_tokens(
-    model: TEFM, frame: pl.DataFrame, sequences: Sequences, families: Mapping[str, Any] | None = None
+    model: TEFM,
+    frame: pl.DataFrame,
+    sequences: Sequences,
+    families: Mapping[str, Any] | None = None,
+    *,
+    read: Sequences | None = None,
 ) -> list[TokenCount]:
-    """How many tokens the model reads per sequence, and how many the same records take as text."""
+    """How many tokens the model reads per sequence, and how many the same records take as text.
+
+    `read` is what the language model reads for these sequences, where that is known already.
+    """
     fitted, preparation = model.fitted, model.preparation
-    few = sequences.select(np.arange(len(sequences)) < COUNTED)
+    counted = np.arange(min(COUNTED, len(sequences)))
+    few = sequences.select(counted)
     texts: dict[str, list[str]] = {name: serialise(frame, preparation.schema, few, name) for name in FORMATS}
-    read = fitted.read(preparation.slots(frame, few))
-    lengths = np.array([len(prompt) for prompt in fitted.classifier.prompts(read)])
+    few_read = fitted.read(preparation.slots(frame, few)) if read is None else read.select(counted)
+    lengths = np.array([len(prompt) for prompt in fitted.classifier.prompts(few_read)])
     form = "codes" if fitted.coder is not None else "compact"
     own = {fitted.config.backbone: fitted.classifier.backbone.tokenizer}
     return count_forms(texts, own, lengths={f"{form}, with the question": lengths}) + count_forms(

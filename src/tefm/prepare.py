@@ -113,10 +113,15 @@ class Preparation:
 
     # ---- what a model reads -----------------------------------------------------------------------------------
 
-    def slots(self, frame: pl.DataFrame, sequences: Sequences) -> Sequences:
-        """Sequences with the slots of their records and the texts of their prompts; the text baseline has no slots."""
+    def slots(self, frame: pl.DataFrame, sequences: Sequences, x_ND: Slots | None = None) -> Sequences:
+        """Sequences with the slots of their records and the texts of their prompts; the text baseline has no slots.
+
+        `x_ND` are the slots of all rows of the frame, where they are known already.
+        """
         if self.vectoriser is None:
             return self.context(frame, sequences)
+        if x_ND is not None:
+            return self.context(frame, sequences).with_values(x_ND[sequences.rows])
         records = open_table(frame[sequences.rows], name=sequences.file)
         return self.context(frame, sequences).with_values(self.vectoriser.transform(records))
 

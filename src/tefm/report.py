@@ -9,8 +9,9 @@ import os
 import platform
 import time
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import PureWindowsPath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +24,8 @@ from tefm.codes.coder import SlotCoder
 from tefm.codes.doctor import findings, use_of_distinct
 from tefm.codes.fidelity import codebook_use, collisions, measure
 from tefm.codes.hierarchy import hierarchy
-from tefm.explain import explainer_of
+from tefm.codes.label_loss import label_losses
+from tefm.explain import Choice, explain_slots, explainer_of
 from tefm.fit import (
     COUNTED,
     FEW,
@@ -40,15 +42,19 @@ from tefm.rationale.card import quoted
 from tefm.rationale.faithfulness import faithfulness
 from tefm.rationale.select import random_scores
 from tefm.records.layout import Slots
+from tefm.records.overview import groups_of, missing_shares, tied_records
 from tefm.records.readers.table import Table, open_table
 from tefm.records.sequences import Sequences
-from tefm.scoring.breakdown import reliability, scores_by_class
-from tefm.show.figures import Case, Codes, Cost, Figures, Map, Method, Rationales
+from tefm.records.splitting import PARTS
+from tefm.scoring.breakdown import confusion, difference_between, reliability, scores_by_class, scores_by_group
+from tefm.scoring.curves import ThresholdCounts, ranking_curves, threshold_counts
+from tefm.show.figures import Case, Codes, Cost, FieldGroups, Figures, Map, Method, Overview, Rationales
 from tefm.show.terminal import BASELINES
 from tefm.task import Outcome, Task
 
 if TYPE_CHECKING:
     from tefm.model import TEFM
+    from tefm.pipeline import Fitted
 
 #: Records on the map: more would hide each other.
 MAPPED = 2_000
@@ -56,6 +62,8 @@ MAPPED = 2_000
 CURVE_SEQUENCES, EXPLAINED = 200, 40
 #: Wrong predictions that are explained, to find one whose explanation passes the check.
 WRONG = 10
+#: Fields whose groups are scored.
+GROUPED = 20
 #: Classes that are counted in the head of the page.
 CLASSES_COUNTED = 25
 #: Shares of the present features that are kept, as in docs/results/rationalization.md.
@@ -82,12 +90,20 @@ def figures_of(model: TEFM, source: Any) -> Figures:
     return _measured(model, _test_part(model, source) if isinstance(source, Task) else _whole_table(model, source))
 
 
-def figures_of_fit(model: TEFM, frame: pl.DataFrame, test: Sequences, outcome: Outcome) -> Figures:
-    """Measure a model right after its fit, on the test sequences of the table that it was fitted on."""
+def figures_of_fit(
+    model: TEFM, frame: pl.DataFrame, used: Sequences, part_of_used: NDArray[np.str_], outcome: Outcome
+) -> Figures:
+    """Measure a model right after its fit, on the test sequences of the table that it was fitted on.
+
+    `used` are the sequences of all parts, as `used_sequences` gives them.
+    """
+    test, classes = used.select(part_of_used == "test"), _classes_by_part(used, part_of_used, model.fitted.classes)
     rows = np.sort(test.rows)
     sequences = test.with_values(np.searchsorted(rows, test.rows))
     about, warnings = "the test part, not used in training", tuple(map(_sentence, outcome.remarks))
-    part = _Part(frame[rows], sequences, test.file or "the table", about, True, outcome.baselines, warnings)
+    verdict = _verdict(outcome.to_dict())
+    file = test.file or "the table"
+    part = _Part(frame[rows], sequences, file, about, True, classes, outcome.baselines, warnings, verdict)
     return _measured(model, part)
 
 
@@ -97,18 +113,23 @@ def _measured(model: TEFM, part: _Part) -> Figures:
     labels_S = class_numbers_of(sequences, fitted.classes)
     note(f"report: predicting {len(sequences):,} sequences")
     started = time.perf_counter()
-    inputs = fitted.read(model.preparation.slots(frame, sequences))
+    x_ND = part.slots(model)
+    vectorised = time.perf_counter()
+    slots = model.preparation.slots(frame, sequences, x_ND)
+    inputs = fitted.read(slots)
     p_SQ = fitted.answer(inputs)
-    seconds = time.perf_counter() - started
+    # of vectorising, only the records of these sequences count
+    seconds = time.perf_counter() - vectorised + (vectorised - started) * len(sequences.rows) / frame.height
     predicted_S = fitted.decide(p_SQ)
     evaluation = fitted.evaluation(inputs, p_SQ, labels_S)
     scores = evaluation.scores.to_dict()
     two = len(fitted.classes) == 2
+    groups, more_groups = _groups(model, part, p_SQ, labels_S)
     rationales, to_explain = None, None
     if fitted.explainer is not None:
         wrong = np.flatnonzero(labels_S != predicted_S)
         surest = wrong[np.argsort(-p_SQ[wrong, predicted_S[wrong]], kind="stable")]
-        rationales, to_explain = _rationales(model, part, labels_S, surest)
+        rationales, to_explain = _rationales(model, slots, labels_S, surest)
     return Figures(
         title=model.preparation.title,
         label=str(model.preparation.schema.label),
@@ -121,7 +142,17 @@ def _measured(model: TEFM, part: _Part) -> Figures:
                 for name, baseline in part.baselines.items()
             ),
         ),
-        tokens=tuple(count_tokens(model, frame, sequences)),
+        confusion=confusion(labels_S, predicted_S, fitted.classes),
+        verdict=part.verdict,
+        curves=ranking_curves(p_SQ, labels_S, predicted_S, fitted.classes, positive=fitted.positive),
+        thresholds=_thresholds(fitted, p_SQ, labels_S) if two else None,
+        overview=_overview(model, part),
+        groups=groups,
+        more_groups=more_groups,
+        tokens=tuple(
+            replace(count, tokenizer=file_name(count.tokenizer))
+            for count in count_tokens(model, frame, sequences, read=inputs)
+        ),
         calibration=reliability(
             p_SQ[:, fitted.positive] if two else p_SQ[np.arange(len(p_SQ)), predicted_S],
             labels_S == (fitted.positive if two else predicted_S),
@@ -130,7 +161,9 @@ def _measured(model: TEFM, part: _Part) -> Figures:
         tokens_counted=min(COUNTED, len(sequences)),
         few=FEW,
         by_class=() if two else scores_by_class(labels_S, predicted_S, fitted.classes),
-        codes=None if fitted.coder is None else codes_of(fitted.coder, part.slots(model)),
+        codes=None
+        if fitted.coder is None or x_ND is None
+        else codes_of(fitted.coder, x_ND, labelled=(sequences.last, labels_S)),
         rationales=rationales,
         warnings=(
             *part.warnings,
@@ -138,6 +171,12 @@ def _measured(model: TEFM, part: _Part) -> Figures:
             *map(_sentence, rare(fitted.classes, sequences)),
         ),
     )
+
+
+def _thresholds(fitted: Fitted, p_SQ: NDArray[np.float64], labels_S: NDArray[np.int64]) -> ThresholdCounts:
+    """What each threshold would predict; without one of its own, the model predicts the more probable class."""
+    own = 0.5 if fitted.calibration.threshold is None else fitted.calibration.threshold
+    return threshold_counts(p_SQ[:, fitted.positive], labels_S == fitted.positive, own)
 
 
 # ---- the sequences ----------------------------------------------------------------------------------------
@@ -153,14 +192,17 @@ class _Part:
     file: str
     about: str
     is_test: bool
+    #: part → class → sequences, for the parts that are known
+    classes: Mapping[str, Mapping[str, int]]
     baselines: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    #: which model is better on these sequences, where the fit says so
+    verdict: str | None = None
 
-    def slots(self, model: TEFM) -> Slots:
-        """The slots of all records, labelled or not."""
+    def slots(self, model: TEFM) -> Slots | None:
+        """The slots of all records, labelled or not; None for the text baseline."""
         vectoriser = model.preparation.vectoriser
-        assert vectoriser is not None, "text has no slots"
-        return vectoriser.transform(self.frame)
+        return None if vectoriser is None else vectoriser.transform(open_table(self.frame, name=self.file))
 
 
 def _whole_table(model: TEFM, table: Any) -> _Part:
@@ -170,7 +212,8 @@ def _whole_table(model: TEFM, table: Any) -> _Part:
         "A saved model does not know which sequences it was trained on. If it was trained on some of these, every "
         "score on this page is too good. Report on the task file instead of a table to use the test part."
     )
-    return _Part(frame, sequences, file, "all labelled sequences of the table", False, warnings=(warning,))
+    classes = {"this table": _class_counts(sequences, model.fitted.classes)}
+    return _Part(frame, sequences, file, "all labelled sequences of the table", False, classes, warnings=(warning,))
 
 
 def _test_part(model: TEFM, task: Task) -> _Part:
@@ -188,8 +231,28 @@ def _test_part(model: TEFM, task: Task) -> _Part:
     remarks += repeated(frame, schema, used, part_of_used)
     records = open_table(frame[np.sort(sequences.select(parts == "test").rows)], name=opened.name)
     test, labelled, _ = preparation.to_evaluate(records, model.fitted.classes)
-    about = "the test part of the task, not used in training"
-    return _Part(test, labelled, opened.name, about, True, baselines, tuple(map(_sentence, remarks)))
+    about, verdict = "the test part of the task, not used in training", _verdict(model.figures_.get("test", {}))
+    classes = _classes_by_part(used, part_of_used, model.fitted.classes)
+    return _Part(test, labelled, opened.name, about, True, classes, baselines, tuple(map(_sentence, remarks)), verdict)
+
+
+def _classes_by_part(
+    used: Sequences, part_of_used: NDArray[np.str_], classes: Sequence[str]
+) -> dict[str, dict[str, int]]:
+    return {part: _class_counts(used.select(part_of_used == part), classes) for part in PARTS}
+
+
+def _class_counts(sequences: Sequences, classes: Sequence[str]) -> dict[str, int]:
+    """How many sequences each class has, the most frequent first."""
+    counts = Counter(dict.fromkeys(classes, 0))
+    counts.update(np.asarray(sequences.labels).astype(str).tolist())
+    return dict(counts.most_common())
+
+
+def _verdict(figures: Mapping[str, Any]) -> str | None:
+    """The sentence on which model is better, where the figures of a fit have one."""
+    verdict = figures.get("verdict")
+    return None if verdict is None else f"{verdict['sentence']}."
 
 
 def _differs_from_fit(model: TEFM, scores: Mapping[str, Any], part: _Part) -> tuple[str, ...]:
@@ -204,6 +267,15 @@ def _differs_from_fit(model: TEFM, scores: Mapping[str, Any], part: _Part) -> tu
         f"{stored['accuracy']['value']:.3f}). The table or the task file have changed since, so the model may "
         "have been trained on some of these sequences.",
     )
+
+
+def file_name(path: str) -> str:
+    """The last part of a path: a page that is shared tells nothing about the folders of a machine.
+
+    >>> file_name("/home/me/stays.csv"), file_name("smollm2-135m"), file_name("C:\\\\data\\\\stays.csv")
+    ('stays.csv', 'smollm2-135m', 'stays.csv')
+    """
+    return PureWindowsPath(path).name or path  # splits at both kinds of slashes
 
 
 def _sentence(remark: str) -> str:
@@ -223,9 +295,9 @@ def _facts(model: TEFM, part: _Part) -> dict[str, str]:
     facts = {
         "Task": f"{schema.label}: {', '.join(map(quoted, fitted.classes))}",
         "One sequence": preparation.one_sequence,
-        "Data": f"{part.file}, {part.about}",
+        "Data": f"{file_name(part.file)}, {part.about}",
         "Sequences": f"{len(sequences):,}{records}; {schema.label}: {', '.join(counted)}",
-        "Language model": f"{fitted.config.backbone}, {backbone.config.num_hidden_layers} blocks, "
+        "Language model": f"{file_name(fitted.config.backbone)}, {backbone.config.num_hidden_layers} blocks, "
         f"{backbone.num_parameters() / 1e6:,.1f} million parameters",
     }
     if (coder := fitted.coder) is not None:
@@ -243,6 +315,39 @@ def _facts(model: TEFM, part: _Part) -> dict[str, str]:
     return facts
 
 
+# ---- groups and data ------------------------------------------------------------------------------------------------
+
+
+def _groups(
+    model: TEFM, part: _Part, p_SQ: NDArray[np.float64], labels_S: NDArray[np.int64]
+) -> tuple[tuple[FieldGroups, ...], int]:
+    """The scores by groups of the fields that make the largest difference, and how many more fields there are."""
+    fitted = model.fitted
+    correct_S = fitted.decide(p_SQ) == labels_S
+    records = open_table(part.frame[part.sequences.last], name=part.file)
+    fields = groups_of(records, model.preparation.schema)
+    fields.sort(key=lambda groups: -difference_between(groups.group_N, correct_S))
+    positive: dict[str, Any] = {}
+    if len(fitted.classes) == 2:
+        positive = {"p_S": p_SQ[:, fitted.positive], "positive_S": labels_S == fitted.positive}
+    return tuple(
+        FieldGroups(groups.field, scores_by_group(groups.group_N, groups.names, correct_S, **positive, least=FEW))
+        for groups in fields[:GROUPED]
+    ), len(fields[GROUPED:])
+
+
+def _overview(model: TEFM, part: _Part) -> Overview:
+    schema, lengths = model.preparation.schema, part.sequences.lengths
+    return Overview(
+        part.classes,
+        part.frame.height,
+        missing_shares(open_table(part.frame, name=part.file), schema),
+        len(schema.fields),
+        (float(lengths.min()), float(np.median(lengths)), float(lengths.mean()), float(lengths.max())),
+        tied_records(part.frame, schema, part.sequences),
+    )
+
+
 def _machine(model: TEFM) -> str:
     import torch
 
@@ -255,13 +360,27 @@ def _machine(model: TEFM) -> str:
 # ---- codes and rationales -------------------------------------------------------------------------------------------
 
 
-def codes_of(coder: SlotCoder, x_ND: Slots, *, seed: int = 0) -> Codes:
-    """What `tefm doctor` measures, with the counts and the map for the page; records are encoded once."""
+def codes_of(
+    coder: SlotCoder,
+    x_ND: Slots,
+    *,
+    labelled: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None,
+    seed: int = 0,
+) -> Codes:
+    """What `tefm doctor` measures, with the counts and the map for the page; records are encoded once.
+
+    `labelled` are the numbers of the records that have a label, and their labels.
+    """
     from sklearn.decomposition import PCA
 
     note(f"report: examining the codes of {len(x_ND):,} records")
     codes_NK = coder.encode(x_ND)
-    fidelity = measure(x_ND, coder.decode(codes_NK), coder.layout, coder.mode_D_)
+    back_ND = coder.decode(codes_NK)
+    fidelity = measure(x_ND, back_ND, coder.layout, coder.mode_D_)
+    losses = None
+    if labelled is not None:
+        rows, labels = labelled
+        losses = label_losses(x_ND[rows], back_ND[rows], coder.layout, labels)
     use, shared = codebook_use(codes_NK, coder.config.entries), collisions(x_ND, codes_NK)
     prefixes = hierarchy(x_ND, codes_NK, coder.layout, seed=seed)
     mapped = np.sort(np.random.default_rng(seed).permutation(len(x_ND))[:MAPPED])
@@ -290,11 +409,12 @@ def codes_of(coder: SlotCoder, x_ND: Slots, *, seed: int = 0) -> Codes:
                 coder, fidelity, use_of_distinct(x_ND, codes_NK, coder.config.entries), shared, prefixes, scores=None
             )
         ),
+        label_losses=losses,
     )
 
 
 def _rationales(
-    model: TEFM, part: _Part, labels_S: NDArray[np.int64], wrong: NDArray[np.int64]
+    model: TEFM, slots: Sequences, labels_S: NDArray[np.int64], wrong: NDArray[np.int64]
 ) -> tuple[Rationales, float]:
     """Faithfulness curves on some sequences, a few explanations, and the seconds that one explanation took.
 
@@ -302,18 +422,19 @@ def _rationales(
     """
     fitted = model.fitted
     explainer, masked_model = explainer_of(fitted), fitted.masked_model
-    order = np.random.default_rng(fitted.config.seed).permutation(len(part.sequences))
+    order = np.random.default_rng(fitted.config.seed).permutation(len(slots))
     measured = np.sort(order[:CURVE_SEQUENCES])
-    slots = model.preparation.slots(part.frame, part.sequences.select(measured))
+    some = slots.select(measured)
     with progress(f"measuring how many features are enough ({len(measured):,} sequences)", None):
         rankings: dict[str, NDArray[Any]] = {
-            "TEFM": explainer.rank(slots, masked_model(slots)),
-            "random": random_scores(slots),
+            "TEFM": explainer.rank(some, masked_model(some)),
+            "random": random_scores(some),
         }
-        curves = faithfulness(masked_model, slots, labels_S[measured], rankings, SHARES, of="present")
+        curves = faithfulness(masked_model, some, labels_S[measured], rankings, SHARES, of="present")
 
     def explained(numbers: NDArray[np.int64]) -> list[Case]:
-        rationales = model.explain(part.frame, entities=[str(name) for name in part.sequences.names[numbers]])
+        with progress("explaining", None):
+            rationales = explain_slots(fitted, model.preparation, slots.select(numbers), Choice())
         labels = [fitted.classes[label] for label in labels_S[numbers]]
         return [Case(rationale, label) for rationale, label in zip(rationales, labels, strict=True)]
 
@@ -321,6 +442,7 @@ def _rationales(
     cases = explained(np.sort(order[:EXPLAINED]))
     seconds = (time.perf_counter() - started) / len(cases)
     wrong_cases = explained(wrong[:WRONG]) if len(wrong) else []
+    everything = np.unique(next(curve for curve in curves if curve.strategy == "everything").predicted_S)
     sizes = [case.rationale.retention.kept for case in cases if case.rationale.passed]
     return Rationales(
         sequences=len(measured),
@@ -331,6 +453,7 @@ def _rationales(
         median_selected=float(np.median(sizes)) if sizes else None,
         cases=_example_cases(cases, wrong_cases),
         wrong=len(wrong),
+        only=fitted.classes[everything[0]] if len(everything) == 1 else None,
     ), seconds
 
 

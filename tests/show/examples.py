@@ -9,12 +9,14 @@ import numpy as np
 from tefm.codes.doctor import Finding
 from tefm.codes.fidelity import Collisions, Fidelity, FieldFidelity, LevelUse
 from tefm.codes.hierarchy import PrefixDistance
+from tefm.codes.label_loss import LabelLoss
 from tefm.language.token_counts import TokenCount
 from tefm.rationale.card import Answer, Bar, KeptStatement, Rationale, RationaleRecord, Retention
 from tefm.rationale.faithfulness import Faithfulness
-from tefm.scoring.breakdown import Bin
+from tefm.scoring.breakdown import Bin, Confusion, GroupScores
+from tefm.scoring.curves import Curve, Operating, threshold_counts
 from tefm.scoring.metrics import Interval
-from tefm.show.figures import Case, Codes, Cost, Figures, Map, Method, Rationales
+from tefm.show.figures import Case, Codes, Cost, FieldGroups, Figures, Map, Method, Overview, Rationales
 
 FORMS = {"prose": 412.0, "csv": 199.0, "json": 405.0, "toon": 201.0, "codes, with the question": 8.7}
 HOSTILE = '<script>alert("x")</script> & "quoted" \'too\''
@@ -57,6 +59,7 @@ def codes(levels: int = 3, fields: int = 4, name: str = "field") -> Codes:
         ),
         map=Map(*(tuple(rng.normal(size=60).tolist()) for _ in range(2)), tuple((np.arange(60) % 11).tolist()), 0.61),
         findings=(Finding("warning", "level 1 has `collapsed`", "use fewer entries"),),
+        label_losses=(LabelLoss(f"{name} 0", None, 0.125, 0.031), LabelLoss("drugs", "morphine", 0.1, 0.0)),
     )
 
 
@@ -90,6 +93,24 @@ def rationales(**of_case: Any) -> Rationales:
     return Rationales(200, tuple(curves), 40, 37, 2, 3.0, (Case(rationale(**of_case), "yes"),), 65)
 
 
+def curve(name: str, *, decided: bool = True) -> Curve:
+    recall, precision = (0.0, 0.7, 1.0), (1.0, 0.875, 0.5)
+    operating = Operating(24 / 164, 0.75, 123 / 147) if decided else None
+    return Curve(name, 164, (0.0, 0.1, 1.0), recall, recall, precision, 0.883, 0.871, operating)
+
+
+def groups(field: str) -> FieldGroups:
+    interval = Interval(0.75, 0.7, 0.8)
+    return FieldGroups(
+        field,
+        (
+            GroupScores("low", 160, interval, 0.25, Interval(0.81, 0.76, 0.86)),
+            GroupScores("high", 150, interval, 1.0, None),
+            GroupScores("missing", 18),
+        ),
+    )
+
+
 def figures(**changes: Any) -> Figures:
     values: dict[str, Any] = {
         "title": "died from the stays of one patient",
@@ -101,6 +122,20 @@ def figures(**changes: Any) -> Figures:
             Method("lightgbm", scores(0.81), 0.0),
             Method("logistic", scores(0.809), 0.0),
         ),
+        "confusion": Confusion(("no", "yes"), ((140, 24), (41, 123))),
+        "overview": Overview(
+            {"train": {"no": 1_311, "yes": 1_311}, "test": {"yes": 164, "no": 164}},
+            602,
+            {"weight": 0.969, "ward": 0.1},
+            9,
+            (1.0, 2.0, 1.83, 12.0),
+            14,
+        ),
+        "groups": tuple(groups(f"field {n}") for n in range(9)),
+        "more_groups": 3,
+        "verdict": "No difference between TEFM and LightGBM can be told on these sequences.",
+        "curves": (curve("yes"),),
+        "thresholds": threshold_counts(np.linspace(0.005, 0.995, 328), np.arange(328) % 5 > 1, 0.437),
         "tokens": tuple(
             TokenCount(form, "smollm2-135m", mean, mean - 1, int(mean * 3), mean / 412) for form, mean in FORMS.items()
         ),

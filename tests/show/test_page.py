@@ -6,14 +6,18 @@ import json
 import re
 import sys
 import xml.etree.ElementTree as ET
+from base64 import b64encode
 from dataclasses import replace
+from hashlib import sha256
 from html import unescape
 from html.parser import HTMLParser
 
 import pytest
-from show.examples import HOSTILE, codes, figures, rationale, rationales, scores
+from markupsafe import escape
+from show.examples import HOSTILE, codes, curve, figures, rationale, rationales, scores
 
-from tefm.scoring.breakdown import ClassScores
+from tefm.scoring.breakdown import ClassScores, Confusion
+from tefm.scoring.curves import MACRO
 from tefm.show.figures import Case, Figures, Method
 from tefm.show.page import report_page
 
@@ -30,6 +34,7 @@ class Outline(HTMLParser):
         self.ids: list[str] = []
         self.addresses: list[str] = []
         self.text = ""
+        self.scripts: list[str] = []
         self.feed(page)
         self.close()
         assert not self.open, self.open
@@ -53,7 +58,9 @@ class Outline(HTMLParser):
         self.open.pop()
 
     def handle_data(self, data: str) -> None:
-        if self.open[-1:] != ["style"]:
+        if self.open[-1:] == ["script"]:
+            self.scripts.append(data)
+        elif self.open[-1:] != ["style"]:
             self.text += data
 
 
@@ -62,7 +69,14 @@ def checked(page: str) -> Outline:
     outline = Outline(page)
     assert len(outline.ids) == len(set(outline.ids)), "an id is there once"
     assert all(address.startswith("#") and address[1:] in outline.ids for address in outline.addresses)
-    assert not {"script", "link", "img", "iframe", "object"} & set(outline.tags)
+    assert not {"link", "img", "iframe", "object"} & set(outline.tags)
+    assert len(outline.scripts) == outline.tags.count("script") <= 2, "the slider and its data, nothing else"
+    if outline.scripts:  # the page allows the slider by its hash, and no other script
+        data, code = outline.scripts
+        json.loads(data)
+        assert f"script-src 'sha256-{b64encode(sha256(code.encode()).digest()).decode()}'" in unescape(page)
+    else:
+        assert "script-src" not in page
     assert not re.search(r"@import|url\((?!#)", page)
     for svg in re.findall(r"<svg.*?</svg>", page, re.S):
         root = ET.fromstring(svg)  # also where HTML would forgive
@@ -79,7 +93,10 @@ def test_every_figure_is_shown() -> None:
         "328 with 602 stays", "These may have been learned from.",
         "0.803 [0.773, 0.823]", "0.810 [0.780, 0.830]", "lightgbm", "logistic", "0.123 [0.093, 0.143]",
         "412.0", "prose", "toon", "8.7 tokens per sequence", "48.3%", "first 200 sequences",
-        "0.120", "0.600 [0.400, 0.750]", "215",
+        "0.120", "0.600 [0.400, 0.750]", "215", "Expected calibration error (ECE): 0.045 [0.015, 0.065].",
+        "A sequence has 1 to 12 records, 1.8 on average; the median is 2.", "14 records (2.3%) have the same time",
+        "2 of 9 fields have missing values.", "weight", "96.9%",
+        "field 0, drugs: morphine say something about died, and less than half of it is left after decoding.",
         "3 of 4 entries used (75%), perplexity 3.8, most used 45.5%", "Level 3",
         "0.9123", "0.8123", "field 3", "level 1 has collapsed. Use fewer entries.",
         "1,111 distinct records have 987 distinct codes",
@@ -90,6 +107,136 @@ def test_every_figure_is_shown() -> None:
         "123.4 sequences per second", "0.56 seconds", "a machine of our own",
     ):  # fmt: skip
         assert words in text, words
+
+
+def headings(page: str) -> list[str]:
+    return re.findall(r"<h2[^>]*>(.*?)</h2>", page)
+
+
+def test_the_story_of_the_user_comes_first() -> None:
+    page = report_page(figures())
+    assert page.index(figures().verdict) < page.index('<dl class="facts">') < page.index("<h2")
+    titles = [
+        "Right and wrong predictions", "How well it predicts", "Ranking and thresholds", "Calibration",
+        "Results by group", "The data",
+        "How many features are enough", "Example explanations", "Accuracy and tokens",
+        "Codebook use", "Hierarchy of the codes", "What the codes lose, field by field", "Cost",
+    ]  # fmt: skip
+    assert [heading for heading in headings(page) if not heading.startswith("patient p7")] == titles
+    assert 'class="verdict"' not in report_page(figures(verdict=None)), "there is no empty place"
+
+
+def cells(page: str, caption: str) -> list[list[str]]:
+    """The rows of the table with this caption."""
+    (body,) = re.findall(rf"<caption>{re.escape(str(escape(caption)))}</caption>(.*?)</table>", page, re.S)
+    rows = re.findall(r"<tr>(.*?)</tr>", body, re.S)
+    return [[unescape(cell) for cell in re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.S)] for row in rows]
+
+
+def test_the_confusion_matrix_has_counts_and_shares() -> None:
+    assert cells(report_page(figures()), "died: recorded against predicted, with shares of each row") == [
+        ["recorded", "predicted no", "predicted yes", "sequences"],
+        ["no", "140 (85%)", "24 (15%)", "164"],
+        ["yes", "41 (25%)", "123 (75%)", "164"],
+    ]
+    assert "for every sequence" not in checked(report_page(figures())).text
+
+
+def test_one_class_for_everybody_is_said() -> None:
+    _, text = without(confusion=Confusion(("no", "yes"), ((300, 0), (28, 0))))
+    assert "The model predicts died = no for every sequence." in text
+
+
+def test_two_classes_have_a_slider_and_a_table_without_it() -> None:
+    page = report_page(figures())
+    data = json.loads(checked(page).scripts[0])
+    assert len(data["thresholds"]) == 102 and data["thresholds"][data["own"]] == 0.437
+    slider = re.search(r'<input id="threshold-slider"[^>]*>', page)
+    assert slider and 'type="range"' in slider[0] and 'max="101"' in slider[0]
+    assert '<label for="threshold-slider">' in page and 'class="threshold" hidden' in page, "shown by the script only"
+    header, *rows = cells(page, "predicting died = yes from each probability on")
+    assert [row[0] for row in rows] == [
+        "0.0", "0.1", "0.2", "0.3", "0.4", "0.437 (the model's)", "0.5", "0.6", "0.7", "0.8", "0.9", "1.0"
+    ]  # fmt: skip
+    named = dict(zip(header, rows[5], strict=True))
+    hits, alarms = (int(named[name]) for name in ("true positives", "false positives"))
+    assert (hits, alarms) == tuple(data[name][data["own"]] for name in ("true_positives", "false_positives"))
+    assert named["sensitivity"] == f"{hits / data['positives']:.3f}"
+    assert named["specificity"] == f"{1 - alarms / data['negatives']:.3f}"
+    assert named["precision"] == f"{hits / (hits + alarms):.3f}"
+    assert named["F1"] == f"{2 * hits / (hits + alarms + data['positives']):.3f}"
+    assert named["called positive"] == f"{(hits + alarms) / 328:.3f}"
+    assert rows[-1][-3:] == ["–", "0.000", "0.000"], "nothing is called positive at 1"
+
+
+def test_several_classes_have_curves_and_no_slider() -> None:
+    classes = [*(curve(f"attack {n}") for n in range(6)), curve(MACRO, decided=False)]
+    page = report_page(figures(positive=None, curves=tuple(classes), thresholds=None))
+    outline = checked(page)
+    assert not outline.scripts and "Another threshold" not in outline.text
+    assert "attack 5: AUROC 0.883" in outline.text and f"{MACRO}: AUPRC 0.871" in outline.text
+    (roc,) = (svg for svg in re.findall(r"<svg.*?</svg>", page, re.S) if "plot-roc-title" in svg)
+    assert roc.count('class="points"') == 6, "a mark per class, none for the mean"
+
+
+def test_groups_have_intervals_and_small_ones_are_called_too_small() -> None:
+    page = report_page(figures())
+    header, *rows = cells(page, "by group, the fields with the largest differences first")
+    assert header == ["group", "sequences", "accuracy", "died = yes", "AUROC"]
+    assert rows[:3] == [
+        ["field 0: low", "160", "0.750 [0.700, 0.800]", "25.0%", "0.810 [0.760, 0.860]"],
+        ["field 0: high", "150", "0.750 [0.700, 0.800]", "100.0%", "–"],
+        ["field 0: missing", "18", "too small (fewer than 20)", "–", "–"],
+    ]
+    assert len(rows) == 6 * 3 and len(cells(page, "by group, further fields")) == 1 + 3 * 3
+    assert "3 more fields; 3 others differ less" in checked(page).text
+    assert "No field divides these sequences into groups" in without(groups=(), more_groups=0)[1]
+    several = report_page(figures(positive=None, thresholds=None))
+    assert cells(several, "by group, further fields")[0] == ["group", "sequences", "accuracy"]
+
+
+def test_class_balance_of_every_part() -> None:
+    assert cells(report_page(figures()), "labelled sequences by class") == [
+        ["died", "train", "test"],
+        ["yes", "1,311 (50.0%)", "164 (50.0%)"],
+        ["no", "1,311 (50.0%)", "164 (50.0%)"],
+        ["all", "2,622", "328"],
+    ]
+    many = replace(
+        figures().overview, classes={"this table": {f"attack {n}": 1 for n in range(50)}}, missing={}, tied=0
+    )
+    page = report_page(figures(overview=many))
+    assert cells(page, "labelled sequences by class")[-2:] == [["25 more classes", "25 (50.0%)"], ["all", "50"]]
+    text = checked(page).text
+    assert "Every record has a value in every field." in text and "No two records of a sequence have" in text
+
+
+def test_what_the_codes_lose_about_the_label_is_said() -> None:
+    assert cells(report_page(figures()), "share of the label's entropy that a value explains on its own") == [
+        ["field", "as recorded", "decoded from the codes"],
+        ["field 0", "12.5%", "3.1%"],
+        ["drugs: morphine", "10.0%", "0.0%"],
+    ]
+    _, text = without(codes=replace(codes(), label_losses=()))
+    assert "The codes reproduce every field that, on its own, says something about died." in text
+    assert "Where this can cost accuracy" not in text
+
+
+def test_flat_curves_are_explained() -> None:
+    assert "curves are flat" not in without()[1]
+    _, text = without(rationales=replace(rationales(), only="no"))
+    text = " ".join(text.split())
+    assert "predicts died = no for all 200 sequences of these plots." in text and "the curves are flat" in text
+    page = report_page(figures(rationales=replace(rationales(), only="no")))
+    assert page.index("curves are flat") < page.index("plot-accuracy-title")
+
+
+def test_the_operating_point_is_marked_and_described() -> None:
+    page = report_page(figures())
+    text = checked(page).text
+    assert "threshold 0.437 (0.15, 0.75)" in text and "threshold 0.437 (0.75, 0.84)" in text
+    assert "yes: AUROC 0.883" in text and "chance: 0.500" in text
+    assert "There are no curves" in without(curves=())[1]
 
 
 def test_the_page_says_what_the_check_of_an_explanation_does_not_show() -> None:
@@ -134,6 +281,9 @@ def test_figures_are_json() -> None:
 def test_nothing_in_a_table_can_break_the_page() -> None:
     hostile = figures(
         title=HOSTILE,
+        verdict=HOSTILE,
+        confusion=replace(figures().confusion, classes=("no", HOSTILE)),
+        curves=tuple(replace(curve, name=HOSTILE) for curve in figures().curves),
         facts={HOSTILE: HOSTILE},
         positive=HOSTILE,
         methods=(Method(HOSTILE, scores(0.8), 9.0), Method(HOSTILE, scores(0.7), 0.0)),
@@ -144,7 +294,7 @@ def test_nothing_in_a_table_can_break_the_page() -> None:
     )
     page = report_page(hostile)
     assert HOSTILE in checked(page).text, "it is shown as it is"
-    assert "<script" not in page
+    assert page.count("<script") == report_page(figures()).count("<script")
 
 
 @pytest.mark.parametrize("levels", [1, 2, 3, 5, 8])
@@ -192,7 +342,7 @@ def test_several_classes_have_a_row_each() -> None:
     assert "attack 0400.9000.8000.847" in text.replace("\n", ""), "a row of the table"
     assert "20 (few)" not in text and "19 (few)" in text, "fewer than 20 are marked"
     assert "attack 24" in text and "attack 25" not in text and "and 6 less frequent classes" in text
-    assert "by class" not in without()[1], "the scores cover two classes"
+    assert "(codes) by class" not in without()[1], "the scores cover two classes"
 
 
 @pytest.mark.parametrize(("sequences", "few"), [(8, True), (49, True), (50, False)])
@@ -220,7 +370,7 @@ def test_perfect_scores_stay_within_their_plots() -> None:
     sure = scores(0.98) | {"accuracy": {"value": 1.0, "low": 1.0, "high": 1.0}}
     page = report_page(figures(methods=(Method("TEFM (codes)", sure, 9.0),)))
     checked(page)
-    plot = ET.fromstring(re.findall(r"<svg.*?</svg>", page, re.S)[0])
+    (plot,) = (ET.fromstring(svg) for svg in re.findall(r"<svg.*?</svg>", page, re.S) if "plot-tokens-title" in svg)
     ticks = [float(t.text or "") for t in plot.findall(".//{*}text") if re.fullmatch(r"[01]\.\d+", t.text or "")]
     assert max(ticks) == 1.0
 

@@ -1,4 +1,4 @@
-"""Scores by class and by predicted probability, for a page or a table."""
+"""Scores by class, by group and by predicted probability, for a page or a table."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tefm.scoring.bootstrap import Interval
+from tefm.scoring import weighted
+from tefm.scoring.bootstrap import Interval, bootstrap, resample_counts
 
 #: Ranges of probability for calibration.
 BINS = 10
 #: Classes of a confusion matrix, at most.
 MOST_CLASSES = 12
+#: Resamples of the AUROC of a group: there are many groups, and this many give the interval to about 5% of its width.
+RESAMPLES = 200
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,20 @@ class ClassScores:
     recall: float | None
     precision: float | None
     f1: float | None
+
+
+@dataclass(frozen=True)
+class GroupScores:
+    """How well the sequences of one group are predicted."""
+
+    name: str
+    sequences: int
+    #: None for a group that is too small
+    accuracy: Interval | None = None
+    #: with two classes, the share of the positive one
+    positive: float | None = None
+    #: of the positive class; None for a group that is too small or has one class only, and for several classes
+    auroc: Interval | None = None
 
 
 @dataclass(frozen=True)
@@ -99,6 +116,58 @@ def confusion(
         np.add.at(grouped, (group_Q[:, None], group_Q[None, :]), counts_QQ)
         counts_QQ, names = grouped, (*(classes[number] for number in kept), "others")
     return Confusion(names, tuple(tuple(row) for row in counts_QQ.tolist()))
+
+
+def scores_by_group(
+    group_S: NDArray[Any],
+    names: Sequence[str],
+    correct_S: NDArray[np.bool_],
+    *,
+    p_S: NDArray[Any] | None = None,
+    positive_S: NDArray[np.bool_] | None = None,
+    least: int,
+    seed: int = 0,
+) -> tuple[GroupScores, ...]:
+    """The scores of each group that occurs; one with fewer sequences than `least` is only counted.
+
+    With two classes, `p_S` is the probability of the positive class and `positive_S` says which sequences have it.
+
+    >>> right_S = np.arange(8) > 0
+    >>> for scores in scores_by_group(np.array([0, 0, 0, 0, 0, 0, 1, 1]), ("a", "b"), right_S, least=5):
+    ...     print(scores.name, scores.sequences, scores.accuracy)
+    a 6 0.833 [0.436, 0.970]
+    b 2 None
+    """
+
+    def scores(number: int, name: str) -> GroupScores:
+        inside_S = group_S == number
+        n = int(inside_S.sum())
+        if n < least:
+            return GroupScores(name, n)
+        accuracy = wilson(float(correct_S[inside_S].mean()), n)
+        if p_S is None or positive_S is None:
+            return GroupScores(name, n, accuracy)
+        p, positive = p_S[inside_S], positive_S[inside_S]
+        auroc = None
+        if positive.any() and not positive.all():
+            counts = resample_counts(n, RESAMPLES, seed)
+            auroc = Interval.of(bootstrap(lambda counts_RN: weighted.auroc(p, positive, counts_RN), counts))
+        return GroupScores(name, n, accuracy, float(positive.mean()), auroc)
+
+    return tuple(scores(number, name) for number, name in enumerate(names) if (group_S == number).any())
+
+
+def difference_between(group_S: NDArray[Any], correct_S: NDArray[np.bool_]) -> float:
+    """How much accuracy differs between groups: its variance between them, which small groups hardly change.
+
+    >>> right_S = np.array([True, True, False, False])
+    >>> difference_between(np.array([0, 0, 1, 1]), right_S), difference_between(np.array([0, 1, 0, 1]), right_S)
+    (0.25, 0.0)
+    """
+    sizes_G = np.bincount(group_S)
+    occurs_G = sizes_G > 0
+    means_G = np.bincount(group_S, correct_S)[occurs_G] / sizes_G[occurs_G]
+    return float(np.average((means_G - correct_S.mean()) ** 2, weights=sizes_G[occurs_G]))
 
 
 def reliability(p_S: NDArray[Any], observed_S: NDArray[Any], bins: int = BINS) -> tuple[Bin, ...]:

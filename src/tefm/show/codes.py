@@ -12,6 +12,8 @@ from tefm.show.plots import Axis, Bar, Plot, Series, bars, columns, curves
 
 #: First codes of the map that have a colour.
 COLOURED = 8
+#: Fields that are named as lost to the label.
+LOSSES = 8
 #: More fields than this are split over two plots.
 FIELDS = 12
 
@@ -57,6 +59,24 @@ class CodesView:
             for anchor, title, part in parts
             if part
         ]
+
+    @property
+    def label_losses(self) -> HtmlTable | None:
+        """The fields that lose what they say about the label."""
+        losses = (self.codes.label_losses or ())[:LOSSES]
+        rows = [[loss.name, f"{loss.recorded:.1%}", f"{loss.decoded:.1%}"] for loss in losses]
+        caption = "share of the label's entropy that a value explains on its own"
+        return HtmlTable(["field", "as recorded", "decoded from the codes"], rows, caption) if rows else None
+
+    def label_loss_words(self, label: str) -> str:
+        """What the codes lose about the label, in a sentence."""
+        losses = self.codes.label_losses
+        if not losses:
+            return f"The codes reproduce every field that, on its own, says something about {label}."
+        names = [loss.name for loss in losses]
+        named = ", ".join(names[:LOSSES]) + (f" and {len(names) - LOSSES} more" if len(names) > LOSSES else "")
+        verb = "says" if len(names) == 1 else "say"
+        return f"{named} {verb} something about {label}, and less than half of it is left after decoding."
 
     @property
     def fidelity(self) -> HtmlTable:

@@ -9,10 +9,12 @@ from typing import Any
 from tefm.codes.doctor import Finding
 from tefm.codes.fidelity import Collisions, Fidelity, LevelUse
 from tefm.codes.hierarchy import PrefixDistance
+from tefm.codes.label_loss import LabelLoss
 from tefm.language.token_counts import TokenCount
 from tefm.rationale.card import Rationale, to_json
 from tefm.rationale.faithfulness import Faithfulness
-from tefm.scoring.breakdown import Bin, ClassScores
+from tefm.scoring.breakdown import Bin, ClassScores, Confusion, GroupScores
+from tefm.scoring.curves import Curve, ThresholdCounts
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,32 @@ class Codes:
     hierarchy: tuple[PrefixDistance, ...]
     map: Map
     findings: tuple[Finding, ...]
+    #: fields that say something about the label and that the codes do not reproduce; None without labels
+    label_losses: tuple[LabelLoss, ...] | None = None
+
+
+@dataclass(frozen=True)
+class FieldGroups:
+    """The scores of the groups that one field divides the sequences into, by their last records."""
+
+    field: str
+    groups: tuple[GroupScores, ...]
+
+
+@dataclass(frozen=True)
+class Overview:
+    """The data that the report is about."""
+
+    #: part → class → labelled sequences
+    classes: Mapping[str, Mapping[str, int]]
+    records: int
+    #: the share of the records without a value, for the fields that lack some; the largest first
+    missing: Mapping[str, float]
+    fields: int
+    #: records per sequence: fewest, median, mean, most
+    lengths: tuple[float, float, float, float]
+    #: records with the same time as the one before them in their sequence; None without times
+    tied: int | None = None
 
 
 @dataclass(frozen=True)
@@ -76,6 +104,8 @@ class Rationales:
     cases: tuple[Case, ...]
     #: wrong predictions among all sequences of the report
     wrong: int
+    #: the class that is predicted for every sequence of the curves, if there is one
+    only: str | None = None
 
 
 @dataclass(frozen=True)
@@ -99,13 +129,24 @@ class Figures:
     #: the class that AUROC and calibration refer to; None for several classes
     positive: str | None
     methods: tuple[Method, ...]
+    confusion: Confusion
+    overview: Overview
     tokens: tuple[TokenCount, ...]
     calibration: tuple[Bin, ...]
     cost: Cost
     #: sequences whose tokens were counted
     tokens_counted: int
-    #: classes with fewer sequences than this are marked
+    #: classes and groups with fewer sequences than this are marked
     few: int
+    #: which model is better here, in a sentence; None where that was not measured
+    verdict: str | None = None
+    #: of the positive class, or of several classes
+    curves: tuple[Curve, ...] = ()
+    #: None for several classes
+    thresholds: ThresholdCounts | None = None
+    #: the fields whose groups differ most in accuracy, and how many more there are
+    groups: tuple[FieldGroups, ...] = ()
+    more_groups: int = 0
     #: the classes, the most frequent first; empty for two classes, which the scores cover
     by_class: tuple[ClassScores, ...] = ()
     codes: Codes | None = None

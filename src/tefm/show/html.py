@@ -1,4 +1,4 @@
-"""Pages from templates: one HTML file each, which loads nothing from the network and runs no script."""
+"""Pages from templates: one HTML file each, which loads nothing from the network and runs no script but its own."""
 
 from __future__ import annotations
 

@@ -5,25 +5,31 @@ from __future__ import annotations
 from tefm.base.version import __version__
 from tefm.show import plots
 from tefm.show.codes import CodesView
+from tefm.show.data import DataView
+from tefm.show.decisions import DecisionsView
 from tefm.show.figures import Figures
 from tefm.show.html import Page, render
 from tefm.show.predictions import PredictionsView
 from tefm.show.rationales import RationalesView
 
-#: The sections of a report: the name of the template, and the heading.
+#: The sections of a report, what matters most to a user first: the name of the template, and the heading.
 PREDICTIONS = {
+    "confusion": "Right and wrong predictions",
     "scores": "How well it predicts",
-    "tokens": "Accuracy and tokens",
+    "curves": "Ranking and thresholds",
     "calibration": "Calibration",
-}
-CODES = {
-    "use": "Codebook use",
-    "fidelity": "What the codes preserve, field by field",
-    "hierarchy": "Hierarchy of the codes",
+    "groups": "Results by group",
+    "data": "The data",
 }
 RATIONALES = {
     "faithfulness": "How many features are enough",
     "cases": "Example explanations",
+}
+TOKENS = {"tokens": "Accuracy and tokens"}
+CODES = {
+    "use": "Codebook use",
+    "hierarchy": "Hierarchy of the codes",
+    "fidelity": "What the codes lose, field by field",
 }
 COST = {"cost": "Cost"}
 
@@ -37,8 +43,16 @@ def report_page(figures: Figures) -> Page:
             title=figures.title,
             version=__version__,
             plots_available=plots.available(),
-            sections={**PREDICTIONS, **(CODES if codes else {}), **(RATIONALES if rationales else {}), **COST},
+            sections={
+                **PREDICTIONS,
+                **(RATIONALES if rationales else {}),
+                **TOKENS,
+                **(CODES if codes else {}),
+                **COST,
+            },
             model=figures,
+            decisions=DecisionsView(figures),
+            data=DataView(figures),
             predictions=PredictionsView(figures),
             codes=codes and CodesView(codes),
             explained=rationales,

@@ -105,6 +105,11 @@ class PredictionsView:
         return "the predicted class" if figures.positive is None else f"{figures.label} = {figures.positive}"
 
     @property
+    def ece(self) -> Interval | None:
+        """The expected calibration error of this model."""
+        return _metric(self.figures.methods[0], "ece")
+
+    @property
     def calibration(self) -> HtmlTable:
         rows = [[f"{b.predicted:.3f}", str(b.observed), f"{b.sequences:,}"] for b in self.figures.calibration]
         caption = f"probability of {self.probability}, in ten ranges"
