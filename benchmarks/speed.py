@@ -171,7 +171,15 @@ def run_child(when: str, what: str, *arguments: str) -> None:
         result = (fit() if what == "fit" else predict(*arguments)) or {}
     usage = resource.getrusage(resource.RUSAGE_SELF)
     result |= {"seconds": time.perf_counter() - started, "cpu_seconds": usage.ru_utime + usage.ru_stime}
-    print(json.dumps({**result, "peak_mib": usage.ru_maxrss / 1024}))
+    print(json.dumps({**result, "peak_mib": peak_mib()}))
+
+
+def peak_mib() -> float | None:
+    """The largest resident size of this process; `ru_maxrss` of a child would begin with the peak of its parent."""
+    status = Path("/proc/self/status")
+    if not status.is_file():
+        return None
+    return next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmHWM")) / 1024
 
 
 def main() -> None:
