@@ -314,7 +314,8 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The class of each sequence of the table: one per sequence, not one per row."""
-        return np.asarray(self.classes_)[self._decided(self.predict_proba(X))]
+        predicted_S = self._decided(self.predict_proba(X))
+        return np.asarray(self.classes_)[predicted_S]
 
     def predict_table(self, X: Any) -> Any:
         """One row per sequence: its identifier, its number of records, the class, and the probability of each class.
