@@ -89,7 +89,8 @@ def test_the_log_of_a_fit_has_a_line_per_stage_and_ends_in_the_test_figures(log)
     assert_four_stages(log)
     in_order = [log.index(text) for text in ("stage 4 of 4", "Test scores (", "Tokens per sequence", "saved to ")]
     assert in_order == sorted(in_order)
-    assert re.search(r"TEFM \(codes\).*\n.*LightGBM.*\n.*logistic", log)
+    assert re.search(r"TEFM \(codes\).*LightGBM.*logistic", log)
+    assert re.search(r"AUROC +│( +0\.\d{3} \[0\.\d{3}–[01]\.\d{3}\] │){3}", log)
 
 
 def test_the_log_of_a_fit_tells_the_share_done_and_the_time_left_of_the_whole_job(log):

@@ -207,6 +207,8 @@ def card_facts(bundle: Bundle) -> ModelCardFacts:
         temperature=calibration.temperature,
         threshold=calibration.threshold,
         positive=fitted.classes[calibration.positive],
+        rule=calibration.rule,
+        weighted=bool(calibration.weights),
         codes=codes,
         alignment=fitted.alignment,
         explains=explainer is not None,

@@ -307,7 +307,8 @@ def _facts(model: TEFM, part: _Part) -> dict[str, str]:
             f"each (K{coder.config.levels}-C{coder.config.entries}), {supervision}"
         )
     calibration = fitted.calibration
-    decision = "the most probable class"
+    weighted = f"the class with the largest weighted probability, for {calibration.rule}"
+    decision = weighted if calibration.weights else "the most probable class"
     if calibration.threshold is not None:
         positive = fitted.classes[calibration.positive]
         decision = f"{schema.label} = {positive} if its probability is at least {calibration.threshold:.3f}"

@@ -46,6 +46,9 @@ class ModelCardFacts:
     threshold: float | None = None
     #: the class that the threshold is about
     positive: str = ""
+    #: what the decision is for, and with more than two classes whether weights decide
+    rule: str = "accuracy"
+    weighted: bool = False
     #: None for a model that reads text
     codes: CodesFacts | None = None
     alignment: Alignment | None = None
@@ -67,12 +70,17 @@ class ModelCardFacts:
     def decision(self) -> str:
         """How probabilities become a prediction."""
         temperature = f"Probabilities are calibrated with temperature {self.temperature:.3f}."
+        if self.weighted:
+            return (
+                f"{temperature} The class with the largest weighted probability is predicted (decision: {self.rule}). "
+                "Temperature and weights were chosen on validation data."
+            )
         if self.threshold is None:
             return f"{temperature} The most probable class is predicted. The temperature was chosen on validation data."
         positive = f"“{markdown_words(self.positive)}”"
         return (
-            f"{temperature} {positive} is predicted if its probability is at least {self.threshold:.3f}. Temperature "
-            "and threshold were chosen on validation data."
+            f"{temperature} {positive} is predicted if its probability is at least {self.threshold:.3f} (decision: "
+            f"{self.rule}). Temperature and threshold were chosen on validation data."
         )
 
 
