@@ -173,7 +173,7 @@ def test_a_huge_training_part_is_sampled_and_one_answer_for_all_is_said(
         "LightGBM and logistic regression learn from 60 of 96 training sequences, drawn at random",
         "the model answers “no” for all 12 sequences: raise the cost of missing the other classes",
     )
-    assert outcome.remarks[:2] == remarks
+    assert set(remarks) <= set(outcome.remarks)
     for remark in (*remarks, "“no” for all 60 sequences"):
         assert remark in caplog.text
     caplog.clear()

@@ -36,10 +36,11 @@ def test_quick_trains_on_a_sample_and_scores_everything() -> None:
     frame = pl.DataFrame({"x": range(3_000), "label": ["a", "b"] * 1_500})
     sequences = by_entity(frame, Schema.from_yaml("{label: label, fields: {x: number}}"))
     config = ModelConfig(quick=True)
-    sample = chosen(sequences, config)
+    sample = chosen(sequences, config, most=QUICK_SEQUENCES)
     assert len(np.unique(sample)) == len(sample) == QUICK_SEQUENCES
-    assert np.array_equal(sample, chosen(sequences, config))
-    assert len(chosen(sequences, config, test=True)) == len(chosen(sequences, ModelConfig())) == 3_000
+    assert np.array_equal(sample, chosen(sequences, config, most=QUICK_SEQUENCES))
+    assert len(chosen(sequences, config, evaluated=True)) == 3_000
+    assert len(chosen(sequences, ModelConfig(), most=QUICK_SEQUENCES)) == 3_000
 
 
 def test_a_quick_model_says_so_and_the_time_is_logged(

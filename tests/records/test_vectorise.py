@@ -527,7 +527,7 @@ def long(monkeypatch: pytest.MonkeyPatch) -> pl.DataFrame:
 
 
 def test_a_sample_of_a_long_table_finds_the_quantiles(long: pl.DataFrame) -> None:
-    vectoriser = Vectoriser.fit(long, schema_of(Field(name="x", kind="number")))
+    vectoriser = Vectoriser.fit(long, schema_of(Field(name="x", kind="number", buckets=10)))
     shares = np.bincount(vectoriser.transform(long)[:, 0], minlength=11)[1:] / long.height
     assert len(shares) == 10
     # of 2,000 sampled rows, a tenth is known to ±0.7 percentage points (one standard deviation)

@@ -240,9 +240,9 @@ def test_costs_of_several_classes() -> None:
 
 def test_one_answer_for_everyone_says_what_helps() -> None:
     for rule, remedy in (("accuracy", "decision: f1"), ("f1", "tell the classes apart"), ("cost", "raise the cost")):
-        (warning,) = one_answer(np.ones(60, dtype=int), ("no", "yes"), rule)
+        (warning,) = one_answer(np.array([0, 60]), ("no", "yes"), rule)
         assert "“yes” for all 60 sequences" in warning and remedy in warning
-    assert one_answer(np.zeros(0, dtype=int), ("no", "yes"), "accuracy") == []
+    assert one_answer(np.array([0, 0]), ("no", "yes"), "accuracy") == []
 
 
 # ---- keeping and refusing -------------------------------------------------------------------------------------------

@@ -69,7 +69,7 @@ def train(
     the progress display. `first_tokens` are those of the classes' answers, for batches that know how probable each
     class is. `fingerprint` identifies the data: a checkpoint of other data is refused.
     """
-    run = _Run(backbone, ids, steps, config, first_tokens, checkpoint, _fingerprint(config, steps, fingerprint))
+    run = _Run(backbone, ids, steps, config, checkpoint, _fingerprint(config, steps, fingerprint), first_tokens)
     run.resume()
     check_every = max(1, steps // config.checks) if validate else max(1, steps // 20)
     started, saved = time.perf_counter(), time.perf_counter()
@@ -120,9 +120,9 @@ class _Run:
         ids: TokenIds | None,
         steps: int,
         config: TrainConfig,
-        first_tokens: Sequence[int],
         checkpoint: Path | None,
         fingerprint: str,
+        first_tokens: Sequence[int] = (),
     ) -> None:
         from accelerate import Accelerator
 
