@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from markupsafe import escape
 from sklearn.metrics import roc_auc_score
@@ -28,7 +29,7 @@ from tefm.bench.tables import TABLES
 from tefm.bench.tables.alignment import aligned
 from tefm.bench.tables.prediction import LABEL_HEAD
 from tefm.cli import app
-from tefm.codes import coder
+from tefm.codes.teacher import Teacher
 
 sys.path.append(str(Path(__file__).parents[1] / "language"))
 from miniatures import miniature
@@ -68,7 +69,7 @@ def remembered(function: Callable[..., Any]) -> Callable[..., Any]:
     results: dict[Any, Any] = {}
 
     def call(*arrays: Any, **settings: Any) -> Any:
-        key = (*(array.tobytes() for array in arrays), *settings.items())
+        key = (*(np.asarray(array).tobytes() for array in arrays), *settings.items())
         if key not in results:
             results[key] = function(*arrays, **settings)
         return results[key]
@@ -81,7 +82,7 @@ def quick_run(folder: Path, arguments: list[str], flows: Path) -> QuickRun:
     html = folder / "page.html"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pipeline, "MEASURED", 8)  # measuring the alignment of long records is slow
-        patch.setattr(coder, "cross_fitted_scores", remembered(coder.cross_fitted_scores))
+        patch.setattr(Teacher, "fit", remembered(Teacher.fit))
         gc.freeze()  # every training ends with a garbage collection, which is slow after so many imports
         done = CliRunner().invoke(app, [*arguments, "--html", str(html), "--json"], catch_exceptions=False)
         gc.unfreeze()
