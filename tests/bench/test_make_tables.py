@@ -314,7 +314,9 @@ def test_every_table_is_made_and_on_the_page(quick_run: QuickRun) -> None:
         kinds = [settings["kind"] for settings in table.measured]
         assert kinds == [m.KIND for m in needed_by(name, quick_run.setup) if quick_run.bench.path(m).exists()]
         assert re.search(rf"<h2[^>]*>\s*{re.escape(escape(table.title))}", quick_run.page), name
-        assert {column.name for column in table.columns} <= {column for _, column in values_of(table)}, name
+        # models of three steps may give one answer to all, and then have no rationales to measure
+        empty = {"slots", "mean_slots", "comprehensiveness", "flips"} if name == "smallest" else set()
+        assert {column.name for column in table.columns} - empty <= {column for _, column in values_of(table)}, name
         header, lines = table.cells()
         assert all(str(escape(text)) in quick_run.page for line in (header, *lines) for text in line), name
 

@@ -411,3 +411,28 @@ def test_the_papers_warm_up_is_500_steps() -> None:
     config = AlignConfig.preset("paper")
     assert (config.warmup_steps(6_000), config.warmup_steps(200)) == (500, 200)
     assert TrainConfig(warmup=0.1).warmup_steps(200) == 20
+
+
+def test_a_class_that_is_certain_costs_what_its_answer_costs(opened: Opened) -> None:
+    """The loss of probabilities over the classes is the mean of the losses of their answers, weighted by them."""
+    backbone, _ = opened()
+    answers = [np.array([7, 9]), np.array([8, 9])]
+    prompts = [np.array([3, 4, 5]), np.array([6])]
+
+    def loss(first: list[int], shares: list[list[float]] | None) -> float:
+        classes = [None, None] if shares is None else [np.array(share) for share in shares]
+        batch = collate(
+            [Example.answering(p, answers[n], c) for p, n, c in zip(prompts, first, classes, strict=True)], pad=0
+        )
+        with torch.no_grad():
+            return float(target_loss(backbone.model, batch, [7, 8]))
+
+    assert loss([0, 1], [[1, 0], [0, 1]]) == pytest.approx(loss([0, 1], None), rel=1e-5)
+    # the tokens after the first are those of the answer that is written: here the same for both
+    mixed = loss([0, 0], [[0.25, 0.75], [1, 0]])
+    with torch.no_grad():
+        logits = backbone.model(torch.tensor([[3, 4, 5, 7]])).logits[0].log_softmax(dim=1)
+        one = collate([Example.answering(prompts[1], answers[0])], pad=0)
+        other = float(target_loss(backbone.model, one))
+    expected = -0.25 * float(logits[2, 7]) - 0.75 * float(logits[2, 8]) - float(logits[3, 9]) + other
+    assert mixed == pytest.approx(expected, rel=1e-4)
