@@ -148,3 +148,18 @@ def test_measured_times_replace_the_shares_and_are_logged(lines: list[str]) -> N
             advance()
     assert re.match(r"about 2 min on \d+ cores?", lines[0])  # 150 s: what was not measured keeps a quarter of the rest
     assert sorted(set(shares(lines))) == [0, 20, 80]
+
+
+def test_the_rest_of_a_stage_goes_at_its_own_pace_and_later_stages_as_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow first stage does not make the later ones slow."""
+    now = [1_000.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    with job({"codes": 1, "tune": 1}):
+        expect({"codes": 10.0, "tune": 90.0})
+        with stage("codes", "learning"):
+            now[0] += 60  # six times as long as expected
+        with stage("tune", "tuning"), progress("tuning", 10) as advance:
+            now[0] += 20
+            advance(2)
+            assert module._job is not None
+            assert module._job.seconds_left == pytest.approx(80)

@@ -26,6 +26,8 @@ err = Console(stderr=True)
 Advance = Callable[..., None]
 #: Seconds between two log lines about how far the work is.
 LOG_EVERY = 60.0
+#: From this share of a stage on, the time that it has taken says how long the rest will take.
+PACE_KNOWN = 0.05
 
 
 def note(text: str) -> None:
@@ -44,9 +46,12 @@ class _Job:
     shares: Mapping[str, float] = field(default_factory=dict)
     started: float = field(default_factory=time.monotonic)
     logged: float = field(default_factory=time.monotonic)
+    #: how long all stages will take, where that was measured
+    seconds: float | None = None
     #: shares of the stages that have ended
     ended: float = 0.0
     stage: str | None = None
+    stage_started: float = 0.0
     #: loops that the current stage is expected to run, and those that have ended
     loops: int = 1
     loops_ended: int = 0
@@ -61,15 +66,24 @@ class _Job:
         """The share of the job that is done; it never falls. None where the job has no known end."""
         if self.stage is None and not self.shares:
             return self.loop
-        inside = (self.loops_ended + (self.loop or 0.0)) / max(self.loops, self.loops_ended + (self.loop is not None))
         share = self.shares.get(self.stage or "", 0.0)
-        self.highest = max(self.highest, min(1.0, self.ended + share * min(1.0, inside)))
+        self.highest = max(self.highest, min(1.0, self.ended + share * self.inside))
         return self.highest
 
     @property
+    def inside(self) -> float:
+        """The share of the current stage that is done."""
+        loops = max(self.loops, self.loops_ended + (self.loop is not None))
+        return min(1.0, (self.loops_ended + (self.loop or 0.0)) / loops)
+
+    @property
     def seconds_left(self) -> float | None:
-        done = self.done
-        return (time.monotonic() - self.started) * (1 - done) / done if done else None
+        """The rest of this stage at its own pace, and the later ones as measured; before that, at the job's pace."""
+        now, done = time.monotonic(), self.done
+        if self.seconds is not None and self.stage is not None and self.inside >= PACE_KNOWN:
+            later = max(0.0, 1 - self.ended - self.shares[self.stage])
+            return (now - self.stage_started) * (1 - self.inside) / self.inside + later * self.seconds
+        return (now - self.started) * (1 - done) / done if done else None
 
     @property
     def text(self) -> str:
@@ -124,6 +138,7 @@ def expect(seconds: Mapping[str, float]) -> None:
     total = measured * sum(shares.values()) / known
     _job.shares = {name: seconds.get(name, share * measured / known) / total for name, share in shares.items()}
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    _job.seconds = total
     log.info(f"about {duration(total)} on {cores} core{'s' if cores > 1 else ''}, from a few timed steps")
 
 
@@ -136,6 +151,7 @@ def stage(name: str, title: str, *, loops: int = 1) -> Iterator[None]:
         yield
         return
     current.stage, current.loops, current.loops_ended, current.title = name, loops, 0, title
+    current.stage_started = time.monotonic()
     yield
     current.ended += current.shares[name]
     current.stage = None
