@@ -109,7 +109,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     tune : dict, optional
         Settings of the fine-tuning (`TuneConfig`), like `{"steps": 400}`.
     masked_copies : int
-        Copies of each training sequence with a random part of the slots masked, which explanations need.
+        Copies of (at most 5,000) training sequences with a random part of the slots masked, which explanations need.
     inputs : {"codes", "text"}
         `text` reads the serialised records instead of codes: the baseline.
     text_limit : int, optional
