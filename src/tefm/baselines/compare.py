@@ -34,7 +34,7 @@ from tefm.scoring.decision import ACCURACY, Decision
 from tefm.scoring.metrics import Scores, score
 
 #: Training sequences times classes of the sample that large comparisons are searched on, and its fewest sequences.
-SEARCHED, FEWEST_SEARCHED = 40_000, 4_000
+SEARCHED, FEWEST_SEARCHED = 40_000, 10_000
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""Tables as users bring them: how each is read, and the task file that a user would write for it. Nothing is tuned.
+"""Tables as users bring them: how each is read, and the task file that a user would write for it.
 
 `tefm bench tables` fits them with the code of `tefm fit`. The files lie in one folder, as README and each `read` say;
 `write_synthetic` writes a miniature of that folder, for a quick run.
@@ -172,8 +172,8 @@ USER_TABLES: dict[str, UserTable] = {
         "Diabetes130, death",
         _mortality,
         {"balance": "train", "prompt": "mortality"},
-        "does a patient's last admission end in death? Classes are balanced for training and validation, not for the"
-        " test",
+        "does a patient's last admission end in death? Our language model is trained on as many survivors as deaths"
+        " (`balance: train`), all else is at natural shares",
         schema=_mortality_schema,
     ),
     "diabetes130_readmission": UserTable(

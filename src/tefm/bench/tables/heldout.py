@@ -16,8 +16,9 @@ ABOUT = """A fifth of the Diabetes130 patients, chosen by a hash of their number
 validation or test of the tables that are measured from now on; settings were chosen, and earlier tables measured,
 before they were set aside. Here the models are fitted with the defaults of `tefm fit` on the other four
 fifths (a seed splits these patients and starts the models) and scored on the patients set aside: does the last
-admission end in death? AUROC, average precision and ECE are at their natural prevalence. The models were trained on
-balanced classes, and their probabilities are those of such a population, so ECE is high for all. *Balanced accuracy*
+admission end in death? AUROC, average precision and ECE are at their natural prevalence. Our language model is trained
+on as many survivors as deaths, and its probabilities are put back to the shares of all patients (`balance: train`);
+the tabular models learn from all patients. *Balanced accuracy*
 is the mean of the shares of deaths and of survivors that are predicted correctly: the accuracy to expect with as many
 survivors as deaths, as in the other tables."""
 COLUMNS = (
