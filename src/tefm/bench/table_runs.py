@@ -7,7 +7,7 @@ Shapes: N records, S sequences, Q classes, R resamples.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -37,8 +37,10 @@ MOST = 40_000
 DIGITS = 6
 #: What methods are compared by.
 COMPARED: tuple[Metric, ...] = ("auroc", "accuracy", "macro_f1")
-#: What a run stores of our own model.
-OURS, CEILING, HEAD = "tefm", "ceiling", "head"
+#: What a run stores of our own model, and of it together with another.
+OURS, CEILING, HEAD, FUSED = "tefm", "ceiling", "head", "fused"
+#: No probability is smaller where models are fused.
+LEAST = 1e-6
 
 
 class TableRun(Measurement):
@@ -166,22 +168,27 @@ def _figures(
         },
         "methods": {
             name: {
-                test: {
-                    "scores": score(
-                        p_SQ[in_test],
-                        labels_S[in_test],
-                        classes,
-                        predicted_N=predicted_S[in_test],
-                        positive=positive,
-                        resamples=0,
-                    ).to_dict(),
-                    "probabilities": p_SQ[in_test].round(DIGITS).tolist(),
-                    "predicted": predicted_S[in_test].tolist(),
-                }
+                test: _scored(p_SQ[in_test], predicted_S[in_test], labels_S[in_test], classes, positive)
                 for test, in_test in tests.items()
             }
             for name, (p_SQ, predicted_S) in methods.items()
         },
+    }
+
+
+def _scored(
+    p_SQ: NDArray[np.float64],
+    predicted_S: NDArray[np.int64],
+    labels_S: NDArray[np.int64],
+    classes: tuple[str, ...],
+    positive: int,
+) -> Figures:
+    """The scores of a method, and what they are computed from."""
+    scores = score(p_SQ, labels_S, classes, predicted_N=predicted_S, positive=positive, resamples=0)
+    return {
+        "scores": scores.to_dict(),
+        "probabilities": p_SQ.round(DIGITS).tolist(),
+        "predicted": predicted_S.tolist(),
     }
 
 
@@ -196,12 +203,66 @@ def predicted_of(figures: Figures, method: str, test: str = "test") -> Predicted
     )
 
 
+class FusedRun(Measurement):
+    """Two models as one, without further training: the normalised geometric mean of their probabilities."""
+
+    KIND: ClassVar[str] = "table-fused"
+
+    runs: tuple[ModelRun | BaselineRun, ModelRun | BaselineRun]
+
+    @property
+    def description(self) -> str:
+        return f"{self.KIND}, {self.runs[0].table}, seed {self.runs[0].seed}"
+
+    def needs(self) -> tuple[Measurement, ...]:
+        return self.runs
+
+    def measure(self, bench: Bench) -> Figures:
+        measured = [figures for run in self.runs if (figures := bench.figures(run)) is not None]
+        assert len(measured) == len(self.runs), "they were measured before"
+        first = measured[0]
+        tests = {}
+        for test, sequences in first["tests"].items():
+            found = [
+                predicted_of(figures, OURS if isinstance(run, ModelRun) else run.model, test)
+                for run, figures in zip(self.runs, measured, strict=True)
+            ]
+            p_SQ, predicted_S = _fused(found)
+            labels_S = np.array(sequences["labels"])
+            tests[test] = _scored(p_SQ, predicted_S, labels_S, tuple(first["classes"]), first["positive"])
+        return {**{name: first[name] for name in ("classes", "positive", "tests")}, "methods": {FUSED: tests}}
+
+
+def _fused(models: Sequence[Predicted]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """The probabilities and decisions of several models as one."""
+    log_SQ = np.mean([np.log(np.maximum(model.probabilities_NQ, LEAST)) for model in models], axis=0)
+    p_SQ = np.exp(log_SQ)
+    p_SQ /= p_SQ.sum(axis=1, keepdims=True)
+    if p_SQ.shape[1] > 2:
+        return p_SQ, p_SQ.argmax(axis=1)
+    # the threshold is the mean of the models' log-odds at their thresholds
+    positive = models[0].positive
+    threshold = np.mean([_odds(_threshold(model)) for model in models])
+    # 1e-9: a sequence at the thresholds of both is not lost by rounding
+    return p_SQ, np.where(_odds(p_SQ[:, positive]) >= threshold - 1e-9, positive, 1 - positive)
+
+
+def _threshold(model: Predicted) -> float:
+    """The probability from which a model predicts the positive class: the lowest for which it does."""
+    p_S, predicted_S = model.probabilities_NQ[:, model.positive], model.predicted_N == model.positive
+    return float(p_S[predicted_S].min() if predicted_S.any() else p_S.max() + LEAST)
+
+
+def _odds(p: Any) -> Any:
+    return np.log(np.clip(p, LEAST, 1 - LEAST)) - np.log(np.clip(1 - p, LEAST, 1 - LEAST))
+
+
 class Difference(Measurement):
     """How far a method is ahead of another on the same test sequences, with a 95% interval; a pair of runs per seed."""
 
     KIND: ClassVar[str] = "table-difference"
 
-    runs: tuple[ModelRun | BaselineRun, ...]
+    runs: tuple[ModelRun | BaselineRun | FusedRun, ...]
     method: str
     reference_runs: tuple[BaselineRun, ...]
     test: str = "test"
@@ -209,8 +270,8 @@ class Difference(Measurement):
 
     @property
     def description(self) -> str:
-        run = self.runs[0]
-        return f"{self.KIND} of {self.method}, {run.table}, {len(self.runs)} seeds from {run.seed}"
+        reference = self.reference_runs[0]
+        return f"{self.KIND} of {self.method}, {reference.table}, {len(self.runs)} seeds from {reference.seed}"
 
     def needs(self) -> tuple[Measurement, ...]:
         return (*self.runs, *self.reference_runs)

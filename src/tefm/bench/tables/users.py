@@ -8,21 +8,22 @@ from typing import Any
 from tefm.bench.experiments import Lookup, Pick, Setup, joined, row, scores
 from tefm.bench.measurement import Figures
 from tefm.bench.table import Column, Figure, Row, Table
-from tefm.bench.table_runs import CEILING, HEAD, MOST, OURS, BaselineRun, Difference, ModelRun
+from tefm.bench.table_runs import CEILING, FUSED, HEAD, MOST, OURS, BaselineRun, Difference, FusedRun, ModelRun
 from tefm.bench.tables.common import table_of
 from tefm.bench.user_tables import USER_TABLES
 
 NOTES = "\n".join(f"- **{table.title}:** {table.note}." for table in USER_TABLES.values())
 ABOUT = f"""What a user gets who writes the shortest task file. Each table goes through the code of `tefm fit` with its
 defaults, without explanations. No setting is chosen per table; the defaults themselves were chosen on the validation
-part of another split (seed 0) of UNSW-NB15, NSL-KDD, Adult, BPIC 2012 and Diabetes130. All methods have the same sequences in the same
-parts. A seed draws the sample, the split and the model; figures are the mean ± sample standard deviation (n − 1) over
+part of another split (seed 0) of UNSW-NB15, NSL-KDD, Adult, BPIC 2012 and Diabetes130. All methods have the same
+sequences in the same parts. A seed draws the sample, the split and the model; figures are the mean ± sample standard deviation (n − 1) over
 the seeds. Tables with more than {MOST:,} sequences are sampled to {MOST:,}, unless `--whole` was given. AUROC is that
 of the positive class; with several classes, the mean of one against the rest. *Ahead of LightGBM* is the difference to
 LightGBM on the same test sequences, on average over the seeds, with a 95% interval from a paired bootstrap over test
 sequences; a sequence that several seeds test is drawn for all of them together. *LightGBM on codes* is the code
 ceiling: LightGBM reads the quantised codes. The *label head* is the linear layer that task-aware codes are trained
-with; a logistic regression on its outputs makes them probabilities. Tabular models learn
+with; a logistic regression on its outputs makes them probabilities. *TEFM and LightGBM* is the geometric mean of both
+models' probabilities. Tabular models learn
 from all labelled training sequences; each chooses among six settings, between the last record and the history, and
 (trees) between slots and raw values, on the validation part. The last lines are the mean and the spread over the
 tables, whose number is in the column *splits*.
@@ -59,7 +60,7 @@ BASELINES = {
 }
 #: The tables that have all lines in a quick run; the others have those that are fast.
 QUICK = ("nsl_kdd", "adult")
-Runs = Sequence[ModelRun | BaselineRun]
+Runs = Sequence[ModelRun | BaselineRun | FusedRun]
 
 
 def lines_of(setup: Setup, table: str, *, sample: bool = True) -> Iterator[tuple[str, str, Runs]]:
@@ -73,6 +74,19 @@ def lines_of(setup: Setup, table: str, *, sample: bool = True) -> Iterator[tuple
         if small and model == "xgboost":
             continue
         yield title, model, [setup.baseline_run(table, seed, model, sample=sample) for seed in setup.seeds]
+    yield (
+        "TEFM and LightGBM",
+        FUSED,
+        [
+            FusedRun(
+                runs=(
+                    setup.model_run(table, seed, sample=sample),
+                    setup.baseline_run(table, seed, "lightgbm", sample=sample),
+                )
+            )
+            for seed in setup.seeds
+        ],
+    )
 
 
 def _scores(method: str, test: str) -> Pick:
