@@ -13,20 +13,20 @@ from tefm.bench.tables.common import table_of
 from tefm.bench.user_tables import USER_TABLES
 
 NOTES = "\n".join(f"- **{table.title}:** {table.note}." for table in USER_TABLES.values())
-ABOUT = f"""What a user gets who writes the shortest task file. Each table goes through the code of `tefm fit` with its
-defaults, without explanations. No setting is chosen per table; the defaults themselves were chosen on the validation
-part of another split (seed 0) of UNSW-NB15, NSL-KDD, Adult, BPIC 2012 and Diabetes130. All methods have the same
-sequences in the same parts. A seed draws the sample, the split and the model; figures are the mean ± sample standard deviation (n − 1) over
-the seeds. Tables with more than {MOST:,} sequences are sampled to {MOST:,}, unless `--whole` was given. AUROC is that
-of the positive class; with several classes, the mean of one against the rest. *Ahead of LightGBM* is the difference to
-LightGBM on the same test sequences, on average over the seeds, with a 95% interval from a paired bootstrap over test
-sequences; a sequence that several seeds test is drawn for all of them together. *LightGBM on codes* is the code
-ceiling: LightGBM reads the quantised codes. The *label head* is the linear layer that task-aware codes are trained
-with; a logistic regression on its outputs makes them probabilities. *TEFM and LightGBM* is the geometric mean of both
-models' probabilities. Tabular models learn
-from all labelled training sequences; each chooses among six settings, between the last record and the history, and
-(trees) between slots and raw values, on the validation part. The last lines are the mean and the spread over the
-tables, whose number is in the column *splits*.
+ABOUT = f"""What a user gets who writes the shortest task file. Each table goes through the code of `tefm fit` with
+its defaults, without explanations. No setting is chosen per table; the defaults themselves were chosen on the
+validation part of another split (seed 0) of UNSW-NB15, NSL-KDD, Adult, BPIC 2012 and Diabetes130. All methods have
+the same sequences in the same parts. A seed draws the sample, the split and the model; figures are the mean ± sample
+standard deviation (n − 1) over the seeds. Tables with more than {MOST:,} sequences are sampled to {MOST:,}, unless
+`--whole` was given. AUROC is that of the positive class; with several classes, the mean of one against the rest.
+*Ahead of LightGBM* is the difference to LightGBM on the same test sequences, on average over the seeds, with a 95%
+interval from a paired bootstrap over test sequences; a sequence that several seeds test is drawn for all of them
+together. *LightGBM on codes* is the code ceiling: LightGBM reads the quantised codes. The *label head* is the linear
+layer that task-aware codes are trained with; a logistic regression on its outputs makes them probabilities. *TEFM and
+LightGBM* is the geometric mean of both models' probabilities. Tabular models learn from all labelled training
+sequences; each chooses among six settings, between the last record and the history, and (trees) between slots and raw
+values, on the validation part. The last lines are the mean and the spread over the tables, whose number is in the
+column *splits*.
 
 {NOTES}"""
 METRICS = {"auroc": "AUROC", "accuracy": "accuracy", "macro_f1": "macro F1"}
