@@ -11,6 +11,7 @@ import pytest
 from conftest import QUICK, STAYS, quick, stays
 
 from tefm import teaching
+from tefm.codes.coder import SlotCoder
 from tefm.model import TEFM
 from tefm.prepare import prepare
 from tefm.records.readers.table import open_table
@@ -85,6 +86,24 @@ def test_masked_copies_come_last_and_are_limited(fitted: TEFM, monkeypatch: pyte
     assert coder is not None and (whole.codes_NK == coder.encode(data.training.slots.x_ND)).all()
     lengths = dict(zip(data.training.sequences.names, data.training.sequences.lengths, strict=True))
     assert [lengths[name] for name in copies.names] == copies.lengths.tolist(), "copies of whole sequences"
+
+
+def test_single_records_have_the_teacher_of_their_codes_also_after_an_interruption(backbones: dict[str, Path]) -> None:
+    table = stays(150).drop("patient", "day")
+    schema = STAYS.model_copy(update={"entity": None, "time": None})
+    model = quick(backbones["llama"], schema, rationale="none", tune={"steps": 1}).fit(table)
+    config, coder = model.config, model.fitted.coder
+    _, data = prepare(open_table(table), open_table(table), schema, config, vectoriser=model.preparation.vectoriser)
+    assert coder is not None
+    other = SlotCoder(coder.config).fit(data.training.slots_ND, coder.layout, labels_N=data.training.record_labels_N)
+    codes_NK = other.encode(data.training.slots_ND)
+    at_once = lesson_of(data, config, other, codes_NK, own_codes=True)
+    other.teacher_ = None  # as after loading
+    resumed = lesson_of(data, config, other, codes_NK, own_codes=True)
+    given = lesson_of(data, config, other, codes_NK)
+    assert at_once.classes_SQ is not None and given.classes_SQ is not None
+    np.testing.assert_array_equal(at_once.classes_SQ, resumed.classes_SQ)
+    assert (at_once.classes_SQ != given.classes_SQ).any(), "codes of other records have another teacher"
 
 
 @pytest.mark.slow

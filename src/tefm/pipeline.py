@@ -143,12 +143,13 @@ def fit(
         history: dict[str, History] = {}
         alignment, validation = None, data.validation.sequences
         if config.inputs == "codes":
+            own_codes = coder is None
             coder = coder or learn_codes(data, config, device=device, checkpoint=checkpoint)
             codes_NK = coder.encode(data.training.slots_ND)
             validation = data.validation.with_values(coder.encode(data.validation.slots_ND))
             classifier = open_classifier(data, config, backbone, coder, codes_NK)
             history["align"], alignment = align(data, config, classifier, coder, codes_NK, checkpoint=checkpoint)
-            lesson = partial(lesson_of, data, config, coder, codes_NK)
+            lesson = partial(lesson_of, data, config, coder, codes_NK, own_codes=own_codes)
         else:
             coder, classifier = None, Classifier(backbone, writer, text_limit=config.text_limit)
             lesson = partial(Lesson, data.training.sequences, data.training.labels_S)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tefm.baselines.inputs import Kind, Records, sequence_features
-from tefm.codes.coder import SlotCoder
+from tefm.codes.coder import SlotCoder, teacher_of
 from tefm.codes.teacher import Teacher
 from tefm.rationale.masking import masked_copies
 from tefm.records.sequences import Sequences
@@ -51,12 +51,19 @@ def examples_of(data: TaskData, config: ModelConfig) -> int:
     return count + config.masked_copies * min(count, COPIED)
 
 
-def lesson_of(data: TaskData, config: ModelConfig, coder: SlotCoder, codes_NK: NDArray[Any]) -> Lesson:
-    """The training sequences, some of the others, and masked copies; `codes_NK` are the codes of all records."""
+def lesson_of(
+    data: TaskData, config: ModelConfig, coder: SlotCoder, codes_NK: NDArray[Any], *, own_codes: bool = False
+) -> Lesson:
+    """The training sequences, some of the others, and masked copies; `codes_NK` are the codes of all records.
+
+    `own_codes`: the coder was fitted on these records.
+    """
     rows, labels_S, classes_SQ = data.training.sequences, data.training.labels_S, None
     if _teaches(config):
         everyone, everyone_labels_S = _everyone(data.training, config)
-        log_SQ = _teacher_of(data, config, coder, everyone, everyone_labels_S)
+        log_SQ = _of_records(data, config, coder, everyone) if own_codes else None
+        if log_SQ is None:
+            log_SQ = _of_sequences(data, config, everyone, everyone_labels_S)
         classes_SQ = _mixed(log_SQ, everyone_labels_S, len(rows), data.trained_shares, config.tune_config.label_share)
         drawn = np.random.default_rng((config.seed, 7)).permutation(len(everyone) - len(rows))[: OTHERS * len(rows)]
         used = np.concatenate([np.arange(len(rows)), len(rows) + np.sort(drawn)])
@@ -88,15 +95,28 @@ def _everyone(part: Part, config: ModelConfig) -> tuple[Sequences, NDArray[np.in
     return part.sequences.followed_by(others), np.concatenate([part.labels_S, part.other_labels_S[kept]])
 
 
-def _teacher_of(
-    data: TaskData, config: ModelConfig, coder: SlotCoder, everyone: Sequences, labels_S: NDArray[np.int64]
-) -> NDArray[np.float32]:
-    """The teacher's log-probabilities of the classes of each sequence, at the shares of the classes among all."""
+def _of_records(
+    data: TaskData, config: ModelConfig, coder: SlotCoder, everyone: Sequences
+) -> NDArray[np.float32] | None:
+    """The log-probabilities of the classes from the teacher of the codes, where every sequence is a single record."""
     part, taught = data.training, coder.teacher_
+    labels_N, settings = part.record_labels_N, config.tokenizer_config
+    sampled = len(part.slots_ND) > settings.max_rows  # then the codes have not seen all records
+    if (everyone.lengths > 1).any() or not config.task_aware or sampled or coder.classes_ != data.classes:
+        return None
+    if taught is None:  # the coder was learned before this run was interrupted
+        assert data.layout is not None and labels_N is not None, "task-aware codes have labels"
+        _, taught = teacher_of(part.slots_ND, data.layout, labels_N, part.groups_N, seed=settings.seed)
+    return taught.log_NQ[everyone.rows]
+
+
+def _of_sequences(
+    data: TaskData, config: ModelConfig, everyone: Sequences, labels_S: NDArray[np.int64]
+) -> NDArray[np.float32]:
+    """The log-probabilities of the classes from a teacher of the sequences."""
+    part = data.training
     assert data.layout is not None, "codes need slots"
     single = bool((everyone.lengths == 1).all())
-    if single and taught is not None and len(taught.log_NQ) == len(part.slots_ND) and coder.classes_ == data.classes:
-        return taught.log_NQ[everyone.rows]  # it has learned from these records
     kind: Kind = "last" if single else "flat" if config.window else "history"
     features = sequence_features(Records(part.slots_ND, data.layout, everyone), kind)
     # neighbouring windows resemble each other, and are held out together

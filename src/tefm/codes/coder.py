@@ -81,13 +81,9 @@ class SlotCoder:
                 f"{len(x_ND)} training record(s) are too few to learn codes from",
                 remedy="give at least 2, better 1,000",
             )
-        groups_N = np.arange(len(x_ND)) // 10 if groups_N is None else np.unique(groups_N, return_inverse=True)[1]
         if labels_N is not None:
-            self.classes_, numbers_N = class_numbers(labels_N)
-            kinds = [slot.kind for slot in layout.slots]
-            self.teacher_ = Teacher.fit(
-                x_ND, kinds, numbers_N, groups_N, classes=len(self.classes_), seed=self.config.seed
-            )
+            self.classes_, self.teacher_ = teacher_of(x_ND, layout, labels_N, groups_N, seed=self.config.seed)
+        groups_N = _numbers_of(groups_N, len(x_ND))
         held_out_N = np.zeros(len(x_ND), dtype=bool)
         if validation_ND is None:
             held_out_N = _held_out(groups_N, self.config.seed)
@@ -201,6 +197,21 @@ class SlotCoder:
                 remedy="decode with the tokenizer that encoded them",
             )
         return torch.from_numpy(codes_NK.astype(np.int64)).to(self.device)
+
+
+def teacher_of(
+    x_ND: Slots, layout: Layout, labels_N: NDArray[Any], groups_N: NDArray[Any] | None, *, seed: int
+) -> tuple[tuple[str, ...], Teacher]:
+    """The classes of the labels (None where unknown), and the teacher of the records; the same for the same seed."""
+    classes, numbers_N = class_numbers(labels_N)
+    kinds = [slot.kind for slot in layout.slots]
+    groups_N = _numbers_of(groups_N, len(x_ND))
+    return classes, Teacher.fit(x_ND, kinds, numbers_N, groups_N, classes=len(classes), seed=seed)
+
+
+def _numbers_of(groups_N: NDArray[Any] | None, rows: int) -> NDArray[np.int64]:
+    """The number of each record's group; without groups, ten records in a row are one."""
+    return np.arange(rows) // 10 if groups_N is None else np.unique(groups_N, return_inverse=True)[1]
 
 
 def class_numbers(labels_N: NDArray[Any]) -> tuple[tuple[str, ...], NDArray[np.int64]]:
