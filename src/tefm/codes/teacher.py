@@ -26,7 +26,7 @@ FOLDS = 5
 #: In each fit, a frequent class has at most this many times the records of the rarest class.
 CLASS_RATIO = 10
 #: A class is never sampled below this many records.
-CLASS_FLOOR = 20_000
+CLASS_FLOOR = 10_000
 #: Below this many training records trees are small, and their number is fixed: there is too little to stop early on.
 FEW_RECORDS = 5_000
 #: Trees take so many values of an unordered feature at most; beyond, it counts as ordered.
