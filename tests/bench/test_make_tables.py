@@ -25,6 +25,7 @@ from tefm.bench.experiments import Setup
 from tefm.bench.make_tables import Request, needed_by
 from tefm.bench.measurement import Bench, Measurement
 from tefm.bench.table import Table
+from tefm.bench.table_runs import TableRun
 from tefm.bench.tables import TABLES
 from tefm.bench.tables.alignment import aligned
 from tefm.bench.tables.prediction import LABEL_HEAD
@@ -388,8 +389,8 @@ def test_a_folder_holds_the_user_tables(tmp_path: Path) -> None:
     assert request.paths == {"tables": tmp_path} and request.setup.seeds == (10,)
     assert request.command("tables") == "tefm bench tables --data FOLDER --only adult --whole --seeds 3"
     needed = needed_by("tables", request.setup)
-    runs = [measurement for measurement in needed if measurement.KIND != "table-difference"]
-    assert {(run.table, run.seed, run.most) for run in runs} == {("adult", 10, None)}  # type: ignore[attr-defined]
+    runs = [measurement for measurement in needed if isinstance(measurement, TableRun)]
+    assert {(run.table, run.seed, run.most) for run in runs} == {("adult", 10, None)}
     assert len(runs) == 6, "two models with their codes, four tabular ones"
 
 
