@@ -20,7 +20,7 @@ from tefm.codes.coder import SlotCoder, teacher_of
 from tefm.codes.teacher import Teacher
 from tefm.rationale.masking import masked_copies
 from tefm.records.sequences import Sequences
-from tefm.scoring.calibration import prior_shift
+from tefm.scoring.calibration import log_softmax, prior_shift
 from tefm.task import ModelConfig
 from tefm.taskdata import Part, TaskData, shares_of
 
@@ -138,8 +138,6 @@ def _mixed(
     """
     classes = log_SQ.shape[1]
     bias = prior_shift(shares_of(labels_S[labels_S >= 0], classes), trained_shares)
-    shifted_SQ = log_SQ.astype(np.float64) + np.array(bias or (0.0,))
-    p_SQ: NDArray[np.float64] = np.exp(shifted_SQ - shifted_SQ.max(axis=1, keepdims=True))
-    p_SQ /= p_SQ.sum(axis=1, keepdims=True)
+    p_SQ = np.exp(log_softmax(log_SQ.astype(np.float64) + np.array(bias or (0.0,))))
     p_SQ[:trained] = (1 - label_share) * p_SQ[:trained] + label_share * np.eye(classes)[labels_S[:trained]]
     return p_SQ

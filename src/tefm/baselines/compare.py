@@ -2,8 +2,8 @@
 
 Each model tries all of its settings on every kind of inputs. On a large training part that would take longer than our
 own model, so LightGBM, XGBoost and logistic regression are then chosen on a sample of it: 20,000 sequences of two
-classes, fewer with more classes, because a boosted model has a tree per class and round. First the kind of inputs is
-chosen, with the first setting, then the setting. Only what was chosen is fitted on all sequences.
+classes, fewer (but at least 10,000) with more classes, because a boosted model has a tree per class and round. First
+the kind of inputs is chosen, with the first setting, then the setting. Only what was chosen is fitted on all sequences.
 
 Shapes: N records or sequences, D slots, F raw columns, Q classes.
 """

@@ -25,6 +25,7 @@ from tefm.model import TEFM
 from tefm.prepare import class_numbers_of, prepare
 from tefm.records.layout import Layout, Slot
 from tefm.records.readers.table import open_table
+from tefm.scoring.calibration import log_softmax
 from tefm.scoring.metrics import Metric, Predicted, mean_differences, score
 from tefm.task import Task
 
@@ -236,8 +237,7 @@ class FusedRun(Measurement):
 def _fused(models: Sequence[Predicted]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """The probabilities and decisions of several models as one."""
     log_SQ = np.mean([np.log(np.maximum(model.probabilities_NQ, LEAST)) for model in models], axis=0)
-    p_SQ = np.exp(log_SQ)
-    p_SQ /= p_SQ.sum(axis=1, keepdims=True)
+    p_SQ = np.exp(log_softmax(log_SQ))
     if p_SQ.shape[1] > 2:
         return p_SQ, p_SQ.argmax(axis=1)
     # the threshold is the mean of the models' log-odds at their thresholds

@@ -60,7 +60,7 @@ def _file(folder: Path, name: str) -> Path:
     path = folder / name
     if not path.is_file():
         remedy = "give --data FOLDER, the folder of all user tables, with this file in it"
-        raise InputError("there is no file of this user table", file=path, remedy=remedy)
+        raise InputError("the file of this user table is missing", file=path, remedy=remedy)
     return path
 
 

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from tefm.base.progress import progress
 from tefm.records.layout import SlotKind
+from tefm.scoring.calibration import log_softmax
 
 FOLDS = 5
 #: In each fit, a frequent class has at most this many times the records of the rarest class.
@@ -76,7 +77,8 @@ class Teacher:
                 rows = np.flatnonzero(~held_out_N & labelled_N)
                 # with a class so rare that the other folds lack it, there is nothing to learn: the shares stay
                 if held_out_N.any() and len(np.unique(labels_N[rows])) > 1:
-                    fold = Fold.fit(x_NF, kinds, labels_N, rows, classes, rng, seed)
+                    rows, kept_Q = _downsampled(rows, labels_N, classes, rng)
+                    fold = Fold(_fitted_models(x_NF[rows], kinds, labels_N[rows], seed), kept_Q)
                     log_2NQ[:, held_out_N] = fold.answers(x_NF[held_out_N])
                     fitted.append(fold)
                 advance(1)
@@ -112,33 +114,18 @@ class Fold:
     models: tuple[Any, Any]
     kept_Q: NDArray[np.float64]
 
-    @classmethod
-    def fit(
-        cls,
-        x_NF: NDArray[Any],
-        kinds: Sequence[SlotKind],
-        labels_N: NDArray[np.int64],
-        rows: NDArray[np.int64],
-        classes: int,
-        rng: np.random.Generator,
-        seed: int,
-    ) -> Fold:
-        rows, kept_Q = _downsampled(rows, labels_N, classes, rng)
-        models = _models(x_NF[rows], kinds, seed)
-        for model in models:
-            model.fit(x_NF[rows], labels_N[rows])
-        return cls(models, kept_Q)
-
     def answers(self, x_NF: NDArray[Any]) -> NDArray[np.float64]:
         """The log-probabilities of both models, 2 × N × Q."""
         log_2NQ = np.full((2, len(x_NF), len(self.kept_Q)), np.log(LEAST))
         for log_NQ, model in zip(log_2NQ, self.models, strict=True):
             log_NQ[:, model.classes_] = np.log(np.maximum(model.predict_proba(x_NF), LEAST))
         # a class of which only a share was kept is more frequent than the models have seen
-        return _normalised(log_2NQ - np.log(self.kept_Q))
+        return log_softmax(log_2NQ - np.log(self.kept_Q))
 
 
-def _models(x_NF: NDArray[Any], kinds: Sequence[SlotKind], seed: int) -> tuple[Any, Any]:
+def _fitted_models(
+    x_NF: NDArray[Any], kinds: Sequence[SlotKind], labels_N: NDArray[np.int64], seed: int
+) -> tuple[Any, Any]:
     """A logistic regression and boosted trees, which make different errors."""
     from sklearn.compose import make_column_transformer
     from sklearn.ensemble import HistGradientBoostingClassifier
@@ -165,7 +152,7 @@ def _models(x_NF: NDArray[Any], kinds: Sequence[SlotKind], seed: int) -> tuple[A
         n_iter_no_change=15,
         random_state=seed,
     )
-    return linear, trees
+    return linear.fit(x_NF, labels_N), trees.fit(x_NF, labels_N)
 
 
 def _best_share(log_2NQ: NDArray[np.float64], labels_N: NDArray[np.int64]) -> float:
@@ -179,14 +166,7 @@ def _best_share(log_2NQ: NDArray[np.float64], labels_N: NDArray[np.int64]) -> fl
 
 def _blend(log_2NQ: NDArray[np.float64], linear_share: float) -> NDArray[np.float64]:
     """The log-probabilities of both models as one."""
-    return _normalised(linear_share * log_2NQ[0] + (1 - linear_share) * log_2NQ[1])
-
-
-def _normalised(log_NQ: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Log-probabilities that sum to one."""
-    shifted_NQ = log_NQ - log_NQ.max(axis=-1, keepdims=True)
-    normalised_NQ: NDArray[np.float64] = shifted_NQ - np.log(np.exp(shifted_NQ).sum(axis=-1, keepdims=True))
-    return normalised_NQ
+    return log_softmax(linear_share * log_2NQ[0] + (1 - linear_share) * log_2NQ[1])
 
 
 def _downsampled(

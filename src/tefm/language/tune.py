@@ -23,6 +23,7 @@ from tefm.language.prompts import PromptWriter
 from tefm.language.train import History, train
 from tefm.language.vocabulary import TokenIds
 from tefm.records.distinct import numbered
+from tefm.scoring.calibration import log_softmax
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,4 @@ def tune(
 
 def log_loss(logits_NQ: NDArray[np.floating], labels_N: NDArray[np.integer]) -> float:
     """The mean negative log probability of the true class."""
-    shifted_NQ = logits_NQ.astype(np.float64) - logits_NQ.max(axis=1, keepdims=True)
-    losses_N = np.log(np.exp(shifted_NQ).sum(axis=1)) - shifted_NQ[np.arange(len(labels_N)), labels_N]
-    return float(losses_N.mean())
+    return -float(log_softmax(logits_NQ.astype(np.float64))[np.arange(len(labels_N)), labels_N].mean())

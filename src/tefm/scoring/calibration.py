@@ -96,7 +96,7 @@ class Calibration:
 
     def probabilities(self, logits_NQ: NDArray[Any]) -> Floats:
         scaled_NQ = _finite(logits_NQ) / self.temperature
-        return np.exp(_log_softmax(scaled_NQ + np.array(self.bias) if self.bias else scaled_NQ))
+        return np.exp(log_softmax(scaled_NQ + np.array(self.bias) if self.bias else scaled_NQ))
 
     def predict(self, probabilities_NQ: NDArray[Any]) -> NDArray[np.int64]:
         """Class numbers."""
@@ -159,9 +159,10 @@ def _finite(logits_NQ: NDArray[Any]) -> Floats:
     return logits_NQ
 
 
-def _log_softmax(logits_NQ: Floats) -> Floats:
-    shifted_NQ = logits_NQ - logits_NQ.max(axis=1, keepdims=True)
-    log_NQ: Floats = shifted_NQ - np.log(np.exp(shifted_NQ).sum(axis=1, keepdims=True))
+def log_softmax(logits_NQ: Floats) -> Floats:
+    """Log-probabilities that add up to one over the classes, which are the last axis."""
+    shifted_NQ = logits_NQ - logits_NQ.max(axis=-1, keepdims=True)
+    log_NQ: Floats = shifted_NQ - np.log(np.exp(shifted_NQ).sum(axis=-1, keepdims=True))
     return log_NQ
 
 
@@ -178,7 +179,7 @@ def _temperature_and_bias(
     if not shift:
 
         def loss(log_temperature: float) -> float:
-            log_NQ = _log_softmax(logits_NQ / math.exp(log_temperature))
+            log_NQ = log_softmax(logits_NQ / math.exp(log_temperature))
             return -float(log_NQ[np.arange(len(labels_N)), labels_N].mean())
 
         return math.exp(float(minimize_scalar(loss, bounds=bounds, method="bounded").x)), ()
@@ -187,7 +188,7 @@ def _temperature_and_bias(
 
     def loss_and_slope(parameters: Floats) -> tuple[float, Floats]:
         scaled_NQ, bias_Q = logits_NQ / math.exp(parameters[0]), parameters[1:]
-        log_NQ = _log_softmax(scaled_NQ + bias_Q)
+        log_NQ = log_softmax(scaled_NQ + bias_Q)
         surplus_NQ, beyond_Q = np.exp(log_NQ) - label_NQ, (bias_Q - shift) / BIAS_SPREAD
         slopes = np.append(-(surplus_NQ * scaled_NQ).sum(), surplus_NQ.sum(axis=0) + beyond_Q / BIAS_SPREAD)
         return -float(log_NQ[label_NQ].sum()) + float((beyond_Q**2).sum() / 2), slopes
