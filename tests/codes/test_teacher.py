@@ -16,7 +16,7 @@ def records(rows=1_500, seed=0):
 
 def taught(x, labels, groups=None, **settings):
     groups = np.arange(len(x)) if groups is None else groups
-    return Teacher.fit(x, ["number"] * x.shape[1], labels, groups, classes=int(labels.max()) + 1, **settings)
+    return Teacher.fit(x, labels, groups, classes=int(labels.max()) + 1, **settings)
 
 
 def odds(x, labels, groups=None):
@@ -47,6 +47,18 @@ def test_records_of_one_group_are_held_out_together():
     together = roc_auc_score(labels, odds(x, labels, groups))
     apart = roc_auc_score(labels, odds(x, labels))
     assert 0.35 < together < 0.65 < apart
+
+
+def test_trees_stop_where_they_no_longer_help_records_of_other_groups(monkeypatch):
+    """Copies of a record have one random label: seen from within their groups, more trees always help."""
+    monkeypatch.setattr(teacher, "FEW_RECORDS", 100)
+    x = np.repeat(records(300), 5, axis=0)
+    labels = np.repeat(np.random.default_rng(2).integers(0, 2, 300), 5)
+    apart = taught(x, labels)
+    together = taught(x, labels, np.repeat(np.arange(300), 5))
+    count = [fitted.folds[0].models[1].n_iter_ for fitted in (apart, together)]
+    assert count[0] > 200 and count[1] < 20, count
+    assert {fold.models[1].n_iter_ for fold in together.folds} == {count[1]}
 
 
 def test_unlabelled_records_get_scores_too():

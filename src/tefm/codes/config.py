@@ -102,7 +102,7 @@ class TokenizerConfig(StageSettings):
         return self.model_copy(
             update={
                 # the error of two classes is that of their log-odds, which is larger
-                "label_weight": self.label_weight if self.label_weight is not None else 30.0 if classes <= 2 else 100.0,
+                "label_weight": self.label_weight if self.label_weight is not None else 30.0 if classes <= 2 else 300.0,
                 "hidden": self.hidden or (256 if layout.sizes_D.sum() <= 2_000 else 512),
                 # among categories and sets it takes bits away from them; among numbers alone it uses the bits better
                 "ordinal_weight": self.ordinal_weight if self.ordinal_weight is not None else 100.0 * only_numbers,

@@ -12,7 +12,6 @@ Shapes: N records or sequences, M mixed ones, F features, Q classes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tefm.base.progress import progress
-from tefm.records.layout import SlotKind
 from tefm.scoring.calibration import log_softmax
 
 FOLDS = 5
@@ -28,10 +26,10 @@ FOLDS = 5
 CLASS_RATIO = 10
 #: A class is never sampled below this many records.
 CLASS_FLOOR = 10_000
-#: Below this many training records trees are small, and their number is fixed: there is too little to stop early on.
-FEW_RECORDS = 5_000
-#: Trees take so many values of an unordered feature at most; beyond, it counts as ordered.
-MOST_VALUES = 255
+#: Below this many training records there are `FEW_TREES`: there is too little to choose their number on.
+FEW_RECORDS, FEW_TREES = 5_000, 100
+#: Otherwise trees are added until the loss of the first fold has not fallen for so many of them.
+PATIENCE, MOST_TREES = 15, 500
 #: How much of the log-probabilities comes from the linear model: the share with the lowest held-out loss.
 LINEAR_SHARES = (0.0, 0.15, 0.3, 0.5, 0.7)
 #: No class is less probable than this for the teacher.
@@ -51,7 +49,6 @@ class Teacher:
     def fit(
         cls,
         x_NF: NDArray[Any],
-        kinds: Sequence[SlotKind],
         labels_N: NDArray[np.int64],
         groups_N: NDArray[np.int64],
         *,
@@ -61,15 +58,15 @@ class Teacher:
     ) -> Teacher:
         """Fit both models on all folds but one, for each of them in turn.
 
-        `labels_N` holds class numbers below `classes`, −1 where the label is unknown; `kinds` is the kind of each
-        feature.
+        `labels_N` holds class numbers below `classes`, −1 where the label is unknown.
         """
         rng = np.random.default_rng(seed)
         fold_N = (rng.permutation(int(groups_N.max()) + 1) % folds)[groups_N]
         labelled_N = labels_N >= 0
         share_Q = np.bincount(labels_N[labelled_N], minlength=classes) / labelled_N.sum()
         log_2NQ = np.tile(np.log(np.maximum(share_Q, LEAST)), (2, len(x_NF), 1))
-        fitted = []
+        fitted: list[Fold] = []
+        trees = None
         with progress("learning which features predict the label", folds) as advance:
             for number in range(folds):
                 advance(0, note=f"fold {number + 1} of {folds}")
@@ -78,7 +75,10 @@ class Teacher:
                 # with a class so rare that the other folds lack it, there is nothing to learn: the shares stay
                 if held_out_N.any() and len(np.unique(labels_N[rows])) > 1:
                     rows, kept_Q = _downsampled(rows, labels_N, classes, rng)
-                    fold = Fold(_fitted_models(x_NF[rows], kinds, labels_N[rows], seed), kept_Q)
+                    stop, _ = _downsampled(np.flatnonzero(held_out_N & labelled_N), labels_N, classes, rng)
+                    trees = trees or _tree_count(x_NF, labels_N, rows, stop, seed)
+                    models = (_linear(x_NF[rows]), _boosted(seed, trees))
+                    fold = Fold([model.fit(x_NF[rows], labels_N[rows]) for model in models], kept_Q)
                     log_2NQ[:, held_out_N] = fold.answers(x_NF[held_out_N])
                     fitted.append(fold)
                 advance(1)
@@ -111,7 +111,7 @@ class Teacher:
 class Fold:
     """Both models of one fold; `kept_Q` is the share of each class that they were fitted on."""
 
-    models: tuple[Any, Any]
+    models: list[Any]
     kept_Q: NDArray[np.float64]
 
     def answers(self, x_NF: NDArray[Any]) -> NDArray[np.float64]:
@@ -123,12 +123,9 @@ class Fold:
         return log_softmax(log_2NQ - np.log(self.kept_Q))
 
 
-def _fitted_models(
-    x_NF: NDArray[Any], kinds: Sequence[SlotKind], labels_N: NDArray[np.int64], seed: int
-) -> tuple[Any, Any]:
-    """A logistic regression and boosted trees, which make different errors."""
+def _linear(x_NF: NDArray[Any]) -> Any:
+    """A logistic regression; whole numbers are categories."""
     from sklearn.compose import make_column_transformer
-    from sklearn.ensemble import HistGradientBoostingClassifier
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import OneHotEncoder, StandardScaler
@@ -138,21 +135,43 @@ def _fitted_models(
         (OneHotEncoder(handle_unknown="ignore"), np.flatnonzero(whole_F)),
         (StandardScaler(), np.flatnonzero(~whole_F)),
     )
-    linear = make_pipeline(values, LogisticRegression(C=0.05, max_iter=200))
-    few = len(x_NF) < FEW_RECORDS
-    unordered_F = np.array([kind == "category" for kind in kinds]) & (x_NF.max(axis=0) < MOST_VALUES)
-    trees = HistGradientBoostingClassifier(
-        max_iter=100 if few else 500,
-        learning_rate=0.06,
-        max_leaf_nodes=15 if few else 31,
-        l2_regularization=1.0,
-        max_features=0.5,
-        categorical_features=unordered_F,
-        early_stopping=not few,
-        n_iter_no_change=15,
-        random_state=seed,
+    return make_pipeline(values, LogisticRegression(C=0.05, max_iter=200))
+
+
+def _boosted(seed: int, trees: int, **settings: Any) -> Any:
+    """Boosted trees, which make other errors than a regression.
+
+    Categories count as ordered, which they are, by frequency: trees that take them as unordered learn noise by heart.
+    """
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    return HistGradientBoostingClassifier(
+        **{
+            "max_iter": trees,
+            "max_leaf_nodes": 15,
+            "learning_rate": 0.06,
+            "l2_regularization": 1.0,
+            "max_features": 0.5,
+            "early_stopping": False,
+            "random_state": seed,
+            **settings,
+        }
     )
-    return linear.fit(x_NF, labels_N), trees.fit(x_NF, labels_N)
+
+
+def _tree_count(
+    x_NF: NDArray[Any], labels_N: NDArray[np.int64], rows: NDArray[np.int64], stop: NDArray[np.int64], seed: int
+) -> int:
+    """How many trees, fitted on `rows`, have the lowest loss on `stop`: the records of other groups.
+
+    Records of the same groups would not do: where all records of a group have one label, it could be looked up.
+    """
+    stop = stop[np.isin(labels_N[stop], labels_N[rows])]
+    if len(rows) < FEW_RECORDS or not len(stop):
+        return FEW_TREES
+    model = _boosted(seed, MOST_TREES, early_stopping=True, n_iter_no_change=PATIENCE)
+    model.fit(x_NF[rows], labels_N[rows], X_val=x_NF[stop], y_val=labels_N[stop])
+    return max(1, int(np.argmax(model.validation_score_)))  # the first score is that of no tree at all
 
 
 def _best_share(log_2NQ: NDArray[np.float64], labels_N: NDArray[np.int64]) -> float:
