@@ -235,12 +235,14 @@ def killed_at(batch_of: Callable[[int], Batch], at: int) -> Callable[[int], Batc
     return dying
 
 
+@pytest.mark.parametrize("average", [0.0, 0.9])
 @pytest.mark.parametrize(("trains", "validated"), [("full", True), ("lora", True), ("rows", True), ("full", False)])
 def test_a_killed_run_resumes_and_ends_with_the_same_weights(
-    opened: Opened, tmp_path: Path, trains: str, validated: bool
+    opened: Opened, tmp_path: Path, trains: str, validated: bool, average: float
 ) -> None:
     checkpoint = tmp_path / "run" / "checkpoint.pt"
     setting: dict[str, Any] = {"steps": 8, "trains": trains, "rank": 2, "save_every": 0, "checks": 4, "patience": 9}
+    setting["average"] = average
 
     def attempt(kill: int | None) -> tuple[Weights, Any]:
         backbone, ids = opened()
@@ -323,6 +325,40 @@ def test_a_damaged_checkpoint(opened: Opened, interrupted: Path, content: bytes 
     backbone, ids = opened()
     call = lambda: trained(backbone, ids, save_every=0, how={"checkpoint": interrupted})  # noqa: E731
     explained(ArtefactError, call, interrupted, "cannot be read", "delete")
+
+
+# ---- the average of the weights -------------------------------------------------------------------------------------
+
+
+def test_the_average_of_the_weights_is_kept_and_training_goes_on_from_the_last_ones(opened: Opened) -> None:
+    def run(average: float) -> tuple[Any, list[Weights], Weights]:
+        backbone, ids = opened()
+        checked: list[Weights] = []
+
+        def validate() -> float:
+            checked.append(weights(backbone))
+            return -float(len(checked))  # the last is the best
+
+        history = trained(backbone, ids, steps=12, average=average, checks=3, how={"validate": validate})
+        return history, checked, weights(backbone)
+
+    plain, (w4, w8, w12), last = run(0.0)
+    assert_same(last, w12)
+    averaged, (a4, a8, a12), kept = run(8 / 12)  # an average over 8 steps, to which every fourth adds
+    assert_same(kept, a12)
+    assert averaged.loss == plain.loss
+    assert_near(a4, w4)
+    assert_near(a8, {name: (w4[name] + w8[name]) / 2 for name in w8})
+    assert_near(a12, {name: (a8[name] + w12[name]) / 2 for name in w12})
+
+
+def test_a_run_of_a_few_steps_has_an_average_too(opened: Opened) -> None:
+    runs = []
+    for average in (0.0, 0.5):
+        backbone, ids = opened()
+        trained(backbone, ids, steps=3, average=average)
+        runs.append(weights(backbone))
+    assert_same(runs[1], runs[0])
 
 
 # ---- the best weights -----------------------------------------------------------------------------------------------

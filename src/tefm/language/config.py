@@ -37,6 +37,8 @@ class TrainConfig(StageSettings):
     checkpointing: bool = False
     #: maximum norm of the gradient
     clip: float = Setting(default=1.0, gt=0)
+    #: the weights are averaged over about this share of all steps, and the average is what is kept; 0: the last ones
+    average: float = Setting(default=0.0, ge=0, lt=1)
     #: validations per run; training stops after `patience` of them without an improvement
     checks: int = Setting(default=8, ge=1)
     patience: int = Setting(default=4, ge=1)
@@ -85,6 +87,7 @@ class TuneConfig(TrainConfig):
 
     learning_rate: float = Setting(default=1e-3, gt=0)
     least: int = Setting(default=150, ge=1)
+    average: float = Setting(default=0.1, ge=0, lt=1)
     #: how much of what is learned about a training sequence is its label; the rest is the teacher's probability of each
     #: class, from models that never saw the sequence
     label_share: float = Setting(default=0.3, ge=0, le=1)
@@ -94,6 +97,6 @@ class TuneConfig(TrainConfig):
     PRESETS: ClassVar[Presets] = {
         "paper": {
             "trains": "full", "learning_rate": 1e-5, "schedule": "cosine", "warmup": 0, "epochs": 5, "least": 1,
-            "batch": 32, "label_share": 1.0,
+            "batch": 32, "average": 0.0, "label_share": 1.0,
         }
     }  # fmt: skip

@@ -9,9 +9,9 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,9 @@ from tefm.language.backbone import Backbone, autocast
 from tefm.language.batches import NOTHING, Batch
 from tefm.language.config import TrainConfig
 from tefm.language.vocabulary import TokenIds
+
+#: Steps between two additions to the average of the weights: each reads and writes all of them.
+AVERAGE_EVERY = 4
 
 
 @dataclass
@@ -143,6 +146,8 @@ class _Run:
         self.step = 0
         #: the sum of the losses since the last check, of this process's share of the batches
         self.running = torch.zeros((), device=self.device)
+        #: the moving average of the weights, where there is one
+        self.average = {name: weight.clone() for name, weight in self._weights().items()} if config.average else {}
         self.best = KeepBest()
         self.history = History()
 
@@ -167,6 +172,14 @@ class _Run:
         self.optimiser.step()
         self.optimiser.zero_grad(set_to_none=True)
         self.step += 1
+        if self.average and (self.step < AVERAGE_EVERY or self.step % AVERAGE_EVERY == 0):
+            self._add_to_average()
+
+    def _add_to_average(self) -> None:
+        """The mean of all steps so far, and once there are enough of them a moving average."""
+        part = min(1.0, AVERAGE_EVERY / min(self.step, self.config.average * self.steps))
+        for name, weight in self._weights().items():
+            self.average[name].lerp_(weight, part)
 
     def _loss(self, batch: Batch) -> Tensor:
         """The summed loss over the targets of a batch."""
@@ -203,22 +216,31 @@ class _Run:
         from accelerate.utils import broadcast_object_list
 
         self.trainable.eval()
-        with torch.no_grad():
+        with torch.no_grad(), self._averaged():
             # all processes use the loss of the first one: they must stop at the same step
             loss: float = broadcast_object_list([validate()])[0]
+            self.best.offer(self.step, loss, self._weights())
         self.trainable.train()
         self.history.validation.append((self.step, loss))
-        self.best.offer(self.step, loss, self._weights())
         self.history.best_step = self.best.step
         return loss
+
+    @contextmanager
+    def _averaged(self) -> Iterator[None]:
+        """The average of the weights in their place, where there is one."""
+        own = {name: weight.clone() for name, weight in self._weights().items()} if self.average else {}
+        self._load(self.average)
+        try:
+            yield
+        finally:
+            self._load(own)
 
     def out_of_patience(self, check_every: int) -> bool:
         return self.best.exhausted(self.step, patience=self.config.patience * check_every)
 
     def finish(self) -> None:
         """Load the best weights into the backbone, merge its adapters, and delete the checkpoint."""
-        if self.best.state:
-            self._load(self.best.state)
+        self._load(self.best.state or self.average)
         self.accelerator.wait_for_everyone()
         if self.config.trains != "full":
             self.backbone.model = self.trainable.merge_and_unload()
@@ -238,8 +260,9 @@ class _Run:
 
     def _load(self, weights: dict[str, Tensor]) -> None:
         with torch.no_grad():
-            for name, weight in self._weights().items():
-                weight.copy_(weights[name])
+            own = self._weights()
+            for name, weight in weights.items():
+                own[name].copy_(weight)
 
     def save(self) -> None:
         """Write all that a resumed run needs; only the first process writes."""
@@ -249,6 +272,7 @@ class _Run:
             "step": self.step,
             "running": self.running,
             "weights": self._weights(),
+            "average": self.average,
             "optimiser": self.optimiser.state_dict(),
             "best": vars(self.best),
             "history": asdict(self.history),
@@ -261,6 +285,8 @@ class _Run:
             return
         body = load_checkpoint(self.checkpoint, self.fingerprint)
         self._load(body["weights"])
+        for name, weight in body["average"].items():
+            self.average[name].copy_(weight)
         self.optimiser.load_state_dict(body["optimiser"])
         self.step, self.best = body["step"], KeepBest(**body["best"])
         self.running.copy_(body["running"])
