@@ -105,8 +105,8 @@ def _of_records(
     if (everyone.lengths > 1).any() or not config.task_aware or sampled or coder.classes_ != data.classes:
         return None
     if taught is None:  # the coder was learned before this run was interrupted
-        assert labels_N is not None, "task-aware codes have labels"
-        _, taught = teacher_of(part.slots_ND, labels_N, part.groups_N, seed=settings.seed)
+        assert data.layout is not None and labels_N is not None, "task-aware codes have labels"
+        _, taught = teacher_of(part.slots_ND, data.layout, labels_N, part.groups_N, seed=settings.seed)
     return taught.log_NQ[everyone.rows]
 
 
@@ -122,7 +122,7 @@ def _of_sequences(
     # neighbouring windows resemble each other, and are held out together
     groups_S = np.arange(len(everyone)) // (10 if config.window else 1)
     classes = len(data.classes)
-    return Teacher.fit(features.x_NF, labels_S, groups_S, classes=classes, seed=config.seed).log_NQ
+    return Teacher.fit(features.x_NF, features.kinds, labels_S, groups_S, classes=classes, seed=config.seed).log_NQ
 
 
 def _mixed(

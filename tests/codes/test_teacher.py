@@ -16,7 +16,7 @@ def records(rows=1_500, seed=0):
 
 def taught(x, labels, groups=None, **settings):
     groups = np.arange(len(x)) if groups is None else groups
-    return Teacher.fit(x, labels, groups, classes=int(labels.max()) + 1, **settings)
+    return Teacher.fit(x, ["number"] * x.shape[1], labels, groups, classes=int(labels.max()) + 1, **settings)
 
 
 def odds(x, labels, groups=None):

@@ -82,7 +82,7 @@ class SlotCoder:
                 remedy="give at least 2, better 1,000",
             )
         if labels_N is not None:
-            self.classes_, self.teacher_ = teacher_of(x_ND, labels_N, groups_N, seed=self.config.seed)
+            self.classes_, self.teacher_ = teacher_of(x_ND, layout, labels_N, groups_N, seed=self.config.seed)
         groups_N = _numbers_of(groups_N, len(x_ND))
         held_out_N = np.zeros(len(x_ND), dtype=bool)
         if validation_ND is None:
@@ -200,12 +200,13 @@ class SlotCoder:
 
 
 def teacher_of(
-    x_ND: Slots, labels_N: NDArray[Any], groups_N: NDArray[Any] | None, *, seed: int
+    x_ND: Slots, layout: Layout, labels_N: NDArray[Any], groups_N: NDArray[Any] | None, *, seed: int
 ) -> tuple[tuple[str, ...], Teacher]:
     """The classes of the labels (None where unknown), and the teacher of the records; the same for the same seed."""
     classes, numbers_N = class_numbers(labels_N)
+    kinds = [slot.kind for slot in layout.slots]
     groups_N = _numbers_of(groups_N, len(x_ND))
-    return classes, Teacher.fit(x_ND, numbers_N, groups_N, classes=len(classes), seed=seed)
+    return classes, Teacher.fit(x_ND, kinds, numbers_N, groups_N, classes=len(classes), seed=seed)
 
 
 def _numbers_of(groups_N: NDArray[Any] | None, rows: int) -> NDArray[np.int64]:

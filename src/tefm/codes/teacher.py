@@ -12,13 +12,16 @@ Shapes: N records or sequences, M mixed ones, F features, Q classes.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tefm.base.progress import progress
+from tefm.records.layout import SlotKind
 from tefm.scoring.calibration import log_softmax
 
 FOLDS = 5
@@ -30,6 +33,9 @@ CLASS_FLOOR = 10_000
 FEW_RECORDS, FEW_TREES = 5_000, 100
 #: Otherwise trees are added until the loss of the first fold has not fallen for so many of them.
 PATIENCE, MOST_TREES = 15, 500
+#: Trees take a category as unordered if it has at most so many values. Those of larger ones are in the order of their
+#: frequency: unordered, they are learned by heart.
+UNORDERED = 16
 #: How much of the log-probabilities comes from the linear model: the share with the lowest held-out loss.
 LINEAR_SHARES = (0.0, 0.15, 0.3, 0.5, 0.7)
 #: No class is less probable than this for the teacher.
@@ -49,6 +55,7 @@ class Teacher:
     def fit(
         cls,
         x_NF: NDArray[Any],
+        kinds: Sequence[SlotKind],
         labels_N: NDArray[np.int64],
         groups_N: NDArray[np.int64],
         *,
@@ -58,7 +65,8 @@ class Teacher:
     ) -> Teacher:
         """Fit both models on all folds but one, for each of them in turn.
 
-        `labels_N` holds class numbers below `classes`, −1 where the label is unknown.
+        `labels_N` holds class numbers below `classes`, −1 where the label is unknown; `kinds` is the kind of each
+        feature.
         """
         rng = np.random.default_rng(seed)
         fold_N = (rng.permutation(int(groups_N.max()) + 1) % folds)[groups_N]
@@ -66,7 +74,8 @@ class Teacher:
         share_Q = np.bincount(labels_N[labelled_N], minlength=classes) / labelled_N.sum()
         log_2NQ = np.tile(np.log(np.maximum(share_Q, LEAST)), (2, len(x_NF), 1))
         fitted: list[Fold] = []
-        trees = None
+        trees, unordered_F = None, np.array([kind == "category" for kind in kinds]) & (x_NF.max(axis=0) <= UNORDERED)
+        boosted = partial(_boosted, seed=seed, unordered_F=unordered_F)
         with progress("learning which features predict the label", folds) as advance:
             for number in range(folds):
                 advance(0, note=f"fold {number + 1} of {folds}")
@@ -76,8 +85,8 @@ class Teacher:
                 if held_out_N.any() and len(np.unique(labels_N[rows])) > 1:
                     rows, kept_Q = _downsampled(rows, labels_N, classes, rng)
                     stop, _ = _downsampled(np.flatnonzero(held_out_N & labelled_N), labels_N, classes, rng)
-                    trees = trees or _tree_count(x_NF, labels_N, rows, stop, seed)
-                    models = (_linear(x_NF[rows]), _boosted(seed, trees))
+                    trees = trees or _tree_count(boosted, x_NF, labels_N, rows, stop)
+                    models = (_linear(x_NF[rows]), boosted(trees))
                     fold = Fold([model.fit(x_NF[rows], labels_N[rows]) for model in models], kept_Q)
                     log_2NQ[:, held_out_N] = fold.answers(x_NF[held_out_N])
                     fitted.append(fold)
@@ -138,11 +147,8 @@ def _linear(x_NF: NDArray[Any]) -> Any:
     return make_pipeline(values, LogisticRegression(C=0.05, max_iter=200))
 
 
-def _boosted(seed: int, trees: int, **settings: Any) -> Any:
-    """Boosted trees, which make other errors than a regression.
-
-    Categories count as ordered, which they are, by frequency: trees that take them as unordered learn noise by heart.
-    """
+def _boosted(trees: int, *, seed: int, unordered_F: NDArray[np.bool_], **settings: Any) -> Any:
+    """Boosted trees, which make other errors than a regression."""
     from sklearn.ensemble import HistGradientBoostingClassifier
 
     return HistGradientBoostingClassifier(
@@ -152,6 +158,7 @@ def _boosted(seed: int, trees: int, **settings: Any) -> Any:
             "learning_rate": 0.06,
             "l2_regularization": 1.0,
             "max_features": 0.5,
+            "categorical_features": unordered_F,
             "early_stopping": False,
             "random_state": seed,
             **settings,
@@ -160,7 +167,11 @@ def _boosted(seed: int, trees: int, **settings: Any) -> Any:
 
 
 def _tree_count(
-    x_NF: NDArray[Any], labels_N: NDArray[np.int64], rows: NDArray[np.int64], stop: NDArray[np.int64], seed: int
+    boosted: Callable[..., Any],
+    x_NF: NDArray[Any],
+    labels_N: NDArray[np.int64],
+    rows: NDArray[np.int64],
+    stop: NDArray[np.int64],
 ) -> int:
     """How many trees, fitted on `rows`, have the lowest loss on `stop`: the records of other groups.
 
@@ -169,7 +180,7 @@ def _tree_count(
     stop = stop[np.isin(labels_N[stop], labels_N[rows])]
     if len(rows) < FEW_RECORDS or not len(stop):
         return FEW_TREES
-    model = _boosted(seed, MOST_TREES, early_stopping=True, n_iter_no_change=PATIENCE)
+    model = boosted(MOST_TREES, early_stopping=True, n_iter_no_change=PATIENCE)
     model.fit(x_NF[rows], labels_N[rows], X_val=x_NF[stop], y_val=labels_N[stop])
     return max(1, int(np.argmax(model.validation_score_)))  # the first score is that of no tree at all
 
