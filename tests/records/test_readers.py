@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import datetime as dt
 import gzip
 import sys
@@ -207,6 +208,15 @@ def test_csv_errors_in_rows(tmp_path: Path) -> None:
     explained(open_table(unclosed).frame, "longer than 2 MiB", "quote", str(unclosed))
     header = write(tmp_path / "header.csv", 'a,"b\n' + "1,2\n" * 50_000)
     explained(lambda: open_table(header), "header cannot be read", "quote")
+
+
+def test_a_quote_in_the_header_is_found_whatever_another_library_lets_csv_read(tmp_path: Path) -> None:
+    header = write(tmp_path / "header.csv", 'a,"b\n' + "1,2\n" * 50_000)
+    limit = csv.field_size_limit(10**9)
+    try:
+        explained(lambda: open_table(header), "header cannot be read", "quote", str(header))
+    finally:
+        csv.field_size_limit(limit)
 
 
 def test_text_in_other_encodings(tmp_path: Path) -> None:

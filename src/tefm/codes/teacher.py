@@ -84,8 +84,9 @@ class Teacher:
                 # with a class so rare that the other folds lack it, there is nothing to learn: the shares stay
                 if held_out_N.any() and len(np.unique(labels_N[rows])) > 1:
                     rows, kept_Q = _downsampled(rows, labels_N, classes, rng)
-                    stop, _ = _downsampled(np.flatnonzero(held_out_N & labelled_N), labels_N, classes, rng)
-                    trees = trees or _tree_count(boosted, x_NF, labels_N, rows, stop)
+                    if trees is None:
+                        stop, _ = _downsampled(np.flatnonzero(held_out_N & labelled_N), labels_N, classes, rng)
+                        trees = _tree_count(boosted, x_NF, labels_N, rows, stop)
                     models = (_linear(x_NF[rows]), boosted(trees))
                     fold = Fold([model.fit(x_NF[rows], labels_N[rows]) for model in models], kept_Q)
                     log_2NQ[:, held_out_N] = fold.answers(x_NF[held_out_N])

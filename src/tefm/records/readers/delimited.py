@@ -26,6 +26,8 @@ TSV_ENDINGS = (".tsv", ".tsv.gz")
 
 #: A row of a CSV must fit in one block; the reader keeps about thirty of them in memory.
 CSV_BLOCK = 2 << 20
+#: A longer column name is a quote that is never closed.
+LONGEST_NAME = 10_000
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,8 @@ def _read_header(path: Path, delimiter: str) -> _Header:
         try:
             for skip, record in enumerate(csv.reader(lines, delimiter=delimiter), start=1):
                 if record:
+                    if max(map(len, record)) > LONGEST_NAME:  # the limit of `csv` is the whole program's to change
+                        raise csv.Error(f"a column name is longer than {LONGEST_NAME:,} characters")
                     has_rows = any(line.strip("\r\n") for line in lines)
                     return _Header([name.strip() for name in record], delimiter, skip, has_rows)
         except csv.Error as error:
