@@ -34,7 +34,8 @@ fields:
   site: category
   drugs: {kind: set, delimiter: ;}
 """)
-#: Small networks and few steps, and therefore a larger share of masked records than by default.
+#: Small networks and few steps, and therefore a larger share of masked records than by default, and no average of the
+#: weights: with it, 2 of the 35 smallest rationales of two deciding fields name a third one.
 SETTINGS: dict[str, Any] = {
     "codes": {
         "levels": 2,
@@ -45,7 +46,7 @@ SETTINGS: dict[str, Any] = {
         "learning_rate": 3e-3,
         "mask_share": 0.6,
     },
-    "tune": {"learning_rate": 3e-3, "epochs": 6, "least": 150},
+    "tune": {"learning_rate": 3e-3, "epochs": 6, "least": 150, "average": 0.0},
     "rationale": {"surrogate_hidden": 32, "surrogate_steps": 200, "hidden": 32, "epochs": 10},
 }
 PATIENTS = 800
@@ -138,10 +139,9 @@ def smallest_of_pair(model: TEFM) -> list[Rationale]:
 
 
 def test_the_smallest_rationale_has_deciding_fields_and_no_others(planted_pair: TEFM) -> None:
-    rationales = smallest_of_pair(planted_pair)
-    assert all(selected_fields(rationale) and rationale.alone.says == "yes" for rationale in rationales)
-    precision, _ = precision_and_recall(rationales, {"stage", "ward"})
-    assert precision >= 0.95, precision
+    for rationale in smallest_of_pair(planted_pair):
+        assert selected_fields(rationale) and selected_fields(rationale) <= {"stage", "ward"}, str(rationale)
+        assert rationale.alone.says == "yes"
 
 
 def test_the_smallest_rationale_has_both_deciding_fields(planted_pair: TEFM) -> None:

@@ -148,22 +148,19 @@ def _linear(x_NF: NDArray[Any]) -> Any:
     return make_pipeline(values, LogisticRegression(C=0.05, max_iter=200))
 
 
-def _boosted(trees: int, *, seed: int, unordered_F: NDArray[np.bool_], **settings: Any) -> Any:
+def _boosted(trees: int, *, seed: int, unordered_F: NDArray[np.bool_]) -> Any:
     """Boosted trees, which make other errors than a regression."""
     from sklearn.ensemble import HistGradientBoostingClassifier
 
     return HistGradientBoostingClassifier(
-        **{
-            "max_iter": trees,
-            "max_leaf_nodes": 15,
-            "learning_rate": 0.06,
-            "l2_regularization": 1.0,
-            "max_features": 0.5,
-            "categorical_features": unordered_F,
-            "early_stopping": False,
-            "random_state": seed,
-            **settings,
-        }
+        max_iter=trees,
+        max_leaf_nodes=15,
+        learning_rate=0.06,
+        l2_regularization=1.0,
+        max_features=0.5,
+        categorical_features=unordered_F,
+        early_stopping=False,
+        random_state=seed,
     )
 
 
@@ -181,7 +178,7 @@ def _tree_count(
     stop = stop[np.isin(labels_N[stop], labels_N[rows])]
     if len(rows) < FEW_RECORDS or not len(stop):
         return FEW_TREES
-    model = boosted(MOST_TREES, early_stopping=True, n_iter_no_change=PATIENCE)
+    model = boosted(MOST_TREES).set_params(early_stopping=True, n_iter_no_change=PATIENCE)
     model.fit(x_NF[rows], labels_N[rows], X_val=x_NF[stop], y_val=labels_N[stop])
     return max(1, int(np.argmax(model.validation_score_)))  # the first score is that of no tree at all
 
