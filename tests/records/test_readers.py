@@ -219,6 +219,14 @@ def test_a_quote_in_the_header_is_found_whatever_another_library_lets_csv_read(t
         csv.field_size_limit(limit)
 
 
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+def test_a_header_wider_than_a_field_may_be(tmp_path: Path, delimiter: str) -> None:
+    names = [f"{i:05d}-a-column-with-a-long-name" for i in range(5_000)]
+    wide = write(tmp_path / "wide.csv", delimiter.join(names) + "\n" + delimiter.join("1" * 5_000) + "\n")
+    assert wide.stat().st_size > csv.field_size_limit()
+    assert open_table(wide).frame().columns == names
+
+
 def test_text_in_other_encodings(tmp_path: Path) -> None:
     early = write(tmp_path / "early.csv", "id,ward\n1,Zoé\n".encode("latin1"))
     explained(lambda: open_table(early), "not UTF-8", "line 2", "Zo\\xe9", str(early), "iconv -f latin1 -t utf-8")

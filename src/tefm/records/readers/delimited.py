@@ -26,7 +26,7 @@ TSV_ENDINGS = (".tsv", ".tsv.gz")
 
 #: A row of a CSV must fit in one block; the reader keeps about thirty of them in memory.
 CSV_BLOCK = 2 << 20
-#: A longer column name is a quote that is never closed.
+#: What is longer is no column name: a quote is never closed, or the delimiter is another one.
 LONGEST_NAME = 10_000
 
 
@@ -42,8 +42,7 @@ class _Header:
 def open_csv(path: Path, delimiters: str, column_names: Sequence[str] | None) -> Source:
     """A CSV with every column as text; the delimiter is the first of `delimiters` that splits the header."""
     with explaining(path, "CSV"):
-        headers = [_read_header(path, delimiter) for delimiter in delimiters]
-    header = next((header for header in headers if len(header.names) > 1), headers[0])
+        header = _find_header(path, delimiters)
     names = header.names
     if column_names is not None:
         if len(column_names) != len(names):
@@ -61,19 +60,33 @@ def open_csv(path: Path, delimiters: str, column_names: Sequence[str] | None) ->
     )
 
 
+def _find_header(path: Path, delimiters: str) -> _Header:
+    in_one_piece: list[_Header] = []
+    failure: csv.Error | None = None
+    for delimiter in delimiters:
+        try:
+            header = _read_header(path, delimiter)
+        except csv.Error as error:  # a wide header under a delimiter that does not split it, or an open quote
+            failure = error
+            continue
+        if len(header.names) > 1:
+            return header
+        in_one_piece.append(header)
+    if failure is not None:
+        raise InputError(
+            f"the header cannot be read: {failure}", file=path, remedy="look for a quote that is never closed"
+        ) from failure
+    return in_one_piece[0]
+
+
 def _read_header(path: Path, delimiter: str) -> _Header:
     with open_bytes(path) as file, io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as lines:
-        try:
-            for skip, record in enumerate(csv.reader(lines, delimiter=delimiter), start=1):
-                if record:
-                    if max(map(len, record)) > LONGEST_NAME:  # the limit of `csv` is the whole program's to change
-                        raise csv.Error(f"a column name is longer than {LONGEST_NAME:,} characters")
-                    has_rows = any(line.strip("\r\n") for line in lines)
-                    return _Header([name.strip() for name in record], delimiter, skip, has_rows)
-        except csv.Error as error:
-            raise InputError(
-                f"the header cannot be read: {error}", file=path, remedy="look for a quote that is never closed"
-            ) from error
+        for skip, record in enumerate(csv.reader(lines, delimiter=delimiter), start=1):
+            if record:
+                if max(map(len, record)) > LONGEST_NAME:  # the limit of `csv` is the whole program's to change
+                    raise csv.Error(f"a column name is longer than {LONGEST_NAME:,} characters")
+                has_rows = any(line.strip("\r\n") for line in lines)
+                return _Header([name.strip() for name in record], delimiter, skip, has_rows)
     raise InputError("the file has no header and no rows", file=path, remedy="write the table again, with a header")
 
 
