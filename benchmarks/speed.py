@@ -113,7 +113,7 @@ def _steps(steps: int) -> dict[str, float]:
 
 def measure_predict(kdd: Path, rows: int, rows_before: int, folder: Path) -> dict[str, Any]:
     frame = pl.read_parquet(kdd).with_columns(pl.col("label").eq("normal").cast(pl.String))
-    model = TEFM(codes={"steps": 200}, tune={"steps": 20}, rationale="none", device="cpu")
+    model = TEFM(codes={"steps": 200}, tune={"steps": 20}, explanations="none", device="cpu")
     model.fit(frame.sample(5_000, seed=0)).save(folder / "model")
     repeated = pl.concat([frame.drop("label")] * -(-rows // frame.height)).head(rows)
     shuffled = repeated.sample(fraction=1.0, shuffle=True, seed=0)

@@ -94,8 +94,11 @@ def backbones(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 QUICK: dict[str, Any] = {
     "codes": {"levels": 2, "entries": 8, "latent": 8, "hidden": 16, "steps": 150, "learning_rate": 5e-3},
     "tune": {"learning_rate": 3e-3, "epochs": 2, "least": 40},
+    "explanations": {"surrogate_steps": 40, "surrogate_hidden": 16, "questions": 300},
     "rationale": {"surrogate_steps": 40, "surrogate_hidden": 16, "hidden": 16, "epochs": 2, "questions": 300},
 }
+#: Settings of a model that only predicts.
+ONLY_PREDICTS: dict[str, Any] = {"explanations": "none", "rationale": "none"}
 
 
 def quick(backbone: Path, schema: Schema = STAYS, **settings: Any) -> TEFM:

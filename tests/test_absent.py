@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 from commands import refused, tefm
-from conftest import STAYS, Explained, quick, stays
+from conftest import ONLY_PREDICTS, STAYS, Explained, quick, stays
 
 from tefm.base.errors import InputError
 from tefm.bundle import load_preparation
@@ -95,7 +95,7 @@ def test_a_table_without_any_field_is_another_table(fitted: TEFM, explained: Exp
 
 def test_a_text_column_may_be_absent(fitted: TEFM, explained: Explained) -> None:
     schema = STAYS.model_copy(update={"text": ("note",), "ignore": ()})
-    settings = {"tokenizer": fitted.tokenizer_, "tune": {"steps": 1}, "rationale": "none"}
+    settings = {"tokenizer": fitted.tokenizer_, "tune": {"steps": 1}, **ONLY_PREDICTS}
     model = quick(Path(fitted.config.backbone), schema, **settings).fit(stays(40))
     explained(InputError, lambda: model.predict(TABLE.drop("note", "ward")), "− note ", "− ward ")
     empty = TABLE.with_columns(note=pl.lit(None, pl.String))

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from conftest import STAYS, quick, stays
+from conftest import ONLY_PREDICTS, STAYS, quick, stays
 
 from tefm.language.backbone import open_backbone
 
@@ -63,7 +63,7 @@ def test_speed_puts_the_old_behaviour_back(backbones: dict[str, Path], tmp_path:
     moved = {}
     for name, how in (("before", as_before), ("after", nullcontext)):
         with how():
-            model = quick(backbones["llama"], schema, rationale="none", tune={"steps": 5}).fit(table)
+            model = quick(backbones["llama"], schema, **ONLY_PREDICTS, tune={"steps": 5}).fit(table)
         rows = model.fitted.classifier.backbone.model.get_input_embeddings().weight.detach()
         start = open_backbone(backbones["llama"], device="cpu").model.get_input_embeddings().weight.detach()
         moved[name] = int((rows[: len(start)] != start).any(dim=1).sum())

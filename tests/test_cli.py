@@ -124,6 +124,7 @@ def test_every_verb_has_an_example():
         "fit",
         "predict",
         "explain",
+        "rationale",
         "evaluate",
         "report",
         "bench",

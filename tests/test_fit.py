@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from conftest import QUICK, STAYS, quick, stays
+from conftest import ONLY_PREDICTS, QUICK, STAYS, quick, stays
 from rich.console import Console
 
 import tefm.fit
@@ -89,7 +89,7 @@ def test_a_new_class_at_the_end_of_a_table_does_not_stop_the_fit(backbones: dict
     frame = stays(60)
     last = frame["day"].sort().gather(range(-4, 0))
     frame = frame.with_columns(died=pl.when(pl.col("day").is_in(last.implode())).then(pl.lit("lost")).otherwise("died"))
-    model = quick(backbones["llama"], rationale="none")
+    model = quick(backbones["llama"], **ONLY_PREDICTS)
     outcome = fit_frame(model, frame, Split(by="time", shares=(0.6, 0.2, 0.2)), compare=False)
     assert model.fitted.classes == ("no", "yes")
     assert "(lost)" in outcome.remarks[0]
@@ -104,7 +104,7 @@ def test_records_that_tie_or_contradict_each_other_are_remarked_before_the_train
 ) -> None:
     """Not in windows, which know no entities."""
     frame = stays(20).with_columns(day=pl.lit("2024-01-31"))
-    model = quick(backbones["llama"], rationale="none", tune={"steps": 1})
+    model = quick(backbones["llama"], **ONLY_PREDICTS, tune={"steps": 1})
     outcome = fit_frame(model, frame, Split(shares=(0.6, 0.2, 0.2)), compare=False)
     several = frame.group_by("patient").agg(pl.len(), pl.col("died").n_unique())
     tied, differ = (several["len"] > 1).sum(), (several["died"] > 1).sum()
@@ -126,7 +126,7 @@ def test_tabular_models_see_every_training_label(
     monkeypatch.setattr(boosted, "LEAVES", (7,))
     monkeypatch.setattr(linear, "STRENGTHS", (0.1,))
     frame = stays(240).filter((pl.col("died") == "no") | (pl.col("age") < 50))
-    model = quick(backbones["llama"], rationale="none", balance=balance, tune={"steps": 2}, codes=FEW_STEPS)
+    model = quick(backbones["llama"], **ONLY_PREDICTS, balance=balance, tune={"steps": 2}, codes=FEW_STEPS)
     shares = Split(shares=(0.6, 0.2, 0.2))
     outcome = fit_frame(model, frame, shares)
     sequences = by_entity(frame, STAYS)
@@ -164,7 +164,7 @@ def test_a_huge_training_part_is_sampled_and_one_answer_for_all_is_said(
     monkeypatch.setattr(linear, "STRENGTHS", (0.1,))
     monkeypatch.setattr(tefm.fit, "MOST_COMPARED", 60)
     costs = {"cost": {"yes": 1e-9, "no": 1}}
-    model = quick(backbones["llama"], rationale="none", decision=costs, tune={"steps": 2}, codes=FEW_STEPS)
+    model = quick(backbones["llama"], **ONLY_PREDICTS, decision=costs, tune={"steps": 2}, codes=FEW_STEPS)
     with caplog.at_level("WARNING", logger="tefm"):
         outcome = fit_frame(model, stays(120), Split())
         model.predict_table(stays(60, seed=1))

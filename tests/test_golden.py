@@ -17,13 +17,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import STAYS, quick, stays
+from conftest import ONLY_PREDICTS, STAYS, quick, stays
 
 GOLDEN = Path(__file__).parent / "golden"
 MODELS: dict[str, dict[str, Any]] = {
     "codes": {},
-    "unsupervised and aligned": {"task_aware": False, "align": {"steps": 12}, "masked_copies": 0, "rationale": "none"},
-    "windows": {"window": 2, "background": "no", "balance": "train", "rationale": "none"},
+    "unsupervised and aligned": {
+        "task_aware": False,
+        "align": {"steps": 12},
+        "masked_copies": 0,
+        "explanations": "none",
+        "rationale": "none",
+    },
+    "windows": {"window": 2, "background": "no", "balance": "train", **ONLY_PREDICTS},
     "text": {"inputs": "text"},
 }
 
@@ -39,8 +45,12 @@ def predictions(backbone: Path, settings: dict[str, Any]) -> dict[str, Any]:
     try:
         model = quick(backbone, STAYS, **settings).fit(stays(120))
         kept: dict[str, Any] = {"probabilities": model.predict_proba(stays(40, seed=1)).tolist()}
-        if settings.get("rationale") != "none" and settings.get("inputs") != "text":
-            rationales = model.explain(stays(12, seed=2))
+        if settings.get("explanations") != "none" and settings.get("inputs") != "text":
+            explanations = model.explain(stays(12, seed=2))
+            kept["explanations"] = [
+                [e.answer.p, e.settling.precision.value, e.flips.value, len(e.settling.findings)] for e in explanations
+            ]
+            rationales = model.explain_masked(stays(12, seed=2))
             kept["rationales"] = [[r.full.p, r.alone.p, r.without.p, r.retention.kept] for r in rationales]
         return kept
     finally:

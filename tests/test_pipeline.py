@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import STAYS, quick, stays
+from conftest import ONLY_PREDICTS, STAYS, quick, stays
 
 from tefm.base import progress
 from tefm.bench.data import BUCKETS, Sources, SplitData
@@ -31,7 +31,8 @@ def test_a_line_of_the_bench_and_a_fit_of_the_same_split_agree(
     sources = Sources(tmp_path / "data", quick=True)
     bench = Bench(tmp_path, sources)
     codes = Codes(data="diabetes130", split=10, recipe=recipe, settings=CODES)
-    line = Prediction(codes=codes, backbone=str(backbones["llama"]), tunes=(Tune(settings=TUNE),), keep=True)
+    tunes = (Tune(masked_copies=0, settings=TUNE),)
+    line = Prediction(codes=codes, backbone=str(backbones["llama"]), tunes=tunes, keep=True)
     bench.measure(line)
     data = codes.split_data(bench)
     test, _ = data.sequences("mortality", "test")
@@ -49,6 +50,7 @@ def test_a_line_of_the_bench_and_a_fit_of_the_same_split_agree(
         codes=CODES,
         tune=TUNE,
         task_aware=recipe == "task-aware",
+        explanations="none",
         rationale="none",
         seed=10,
     ).fit(train, validation=validation)
@@ -74,7 +76,7 @@ def test_records_are_vectorised_and_encoded_once_per_fit(
     monkeypatch.setattr(Vectoriser, "transform", counted_transform)
     monkeypatch.setattr(SlotCoder, "encode", counted_encode)
     table = stays(60)
-    quick(backbones["llama"], rationale="none", masked_copies=0).fit(table)
+    quick(backbones["llama"], **ONLY_PREDICTS, masked_copies=0).fit(table)
     assert counts == {"vectorised": table.height, "encoded": table.height}
 
 
@@ -82,7 +84,7 @@ def test_the_share_done_is_that_of_the_whole_job(backbones: dict[str, Path], cap
     """Off a terminal every stage is logged, and at short intervals how much of everything is done."""
     with pytest.MonkeyPatch.context() as patch, caplog.at_level("INFO", logger="tefm"):
         patch.setattr(progress, "LOG_EVERY", 0.0)
-        quick(backbones["llama"], STAYS).fit(stays(60))
+        quick(backbones["llama"], STAYS, rationale="none").fit(stays(60))
     stages = [line for line in caplog.messages if line.startswith("stage ")]
     assert [line[:12] for line in stages] == [f"stage {number} of 4" for number in (1, 2, 3, 4)]
     shares = [int(line.partition("%")[0]) for line in caplog.messages if "% done" in line]

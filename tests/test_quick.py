@@ -26,10 +26,14 @@ def test_quick_shortens_what_is_not_set() -> None:
     whole, quick = ModelConfig(), ModelConfig(quick=True)
     assert quick.tokenizer_config.steps < whole.tokenizer_config.steps
     assert quick.tune_config.total_steps(5_000) < whole.tune_config.total_steps(5_000)
-    assert whole.rationale_config is not None and quick.rationale_config is None
-    own = ModelConfig(quick=True, codes={"steps": 7}, tune={"steps": 8}, rationale={"depth": 2})
-    assert own.rationale_config is not None
-    assert (own.tokenizer_config.steps, own.tune_config.total_steps(5_000), own.rationale_config.depth) == (7, 8, 2)
+    assert whole.explanations_config is not None and quick.explanations_config is None
+    own = ModelConfig(quick=True, codes={"steps": 7}, tune={"steps": 8}, explanations={"donors": 90})
+    assert own.explanations_config is not None
+    assert (own.tokenizer_config.steps, own.tune_config.total_steps(5_000), own.explanations_config.donors) == (
+        7,
+        8,
+        90,
+    )
 
 
 def test_quick_trains_on_a_sample_and_scores_everything() -> None:
@@ -46,13 +50,13 @@ def test_quick_trains_on_a_sample_and_scores_everything() -> None:
 def test_a_quick_model_says_so_and_the_time_is_logged(
     backbones: dict[str, Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    settings = {**QUICK, "rationale": "default"}
+    settings = {**QUICK, "explanations": "default", "rationale": "none"}
     with caplog.at_level(logging.INFO, logger="tefm"):
         model = TEFM(STAYS, backbone=str(backbones["llama"]), device="cpu", quick=True, **settings).fit(stays(60))
     lines = [line for line in caplog.messages if re.match(r"about \d+ (s|min) on \d+ cores?", line)]
     assert len(lines) == 1
     assert caplog.messages.index(lines[0]) < next(i for i, line in enumerate(caplog.messages) if "stage 1" in line)
-    assert model.fitted.explainer is None
+    assert model.fitted.look_alikes is None
     assert "quick fit" in model._repr_html_()
     model.save(tmp_path / "model")
     assert "**Quick fit**" in (tmp_path / "model" / "README.md").read_text()

@@ -19,6 +19,7 @@ from tefm.base.errors import InputError, TefmError
 from tefm.cli import app
 from tefm.fit import fit_task
 from tefm.model import TEFM
+from tefm.rationale.summary import summarise
 from tefm.records.vectorise import Vectoriser
 from tefm.report import codes_of, figures_of, source_of
 from tefm.show.figures import Figures
@@ -59,7 +60,7 @@ def test_records_are_vectorised_once(fitted: TEFM, monkeypatch: pytest.MonkeyPat
     vectorise = Vectoriser.batches_with
     monkeypatch.setattr(Vectoriser, "batches_with", lambda *given: calls.append(given) or vectorise(*given))
     figures = figures_of(fitted, TABLE)
-    assert figures.rationales is not None and figures.codes is not None, "all sections are there"
+    assert figures.explained is not None and figures.codes is not None, "all sections are there"
     assert len(calls) == 1
 
 
@@ -102,15 +103,33 @@ def test_codes_are_those_of_the_records(fitted: TEFM, of_table: Figures) -> None
     assert [level.used for level in of_table.codes.use] == [len(np.unique(codes_N)) for codes_N in codes_NK.T]
 
 
-def test_rationales_are_checked_ones(fitted: TEFM, of_table: Figures) -> None:
-    rationales = of_table.rationales
-    assert rationales is not None
-    everything = next(curve for curve in rationales.curves if curve.strategy == "everything")
-    assert everything.accuracy == pytest.approx(of_table.methods[0].scores["accuracy"]["value"])
-    assert rationales.passed + rationales.default == rationales.explained == 40
+def test_explanations_are_those_of_the_model(fitted: TEFM, of_table: Figures) -> None:
+    report = of_table.explained
+    assert report is not None
     labels = dict(TABLE.group_by("patient", maintain_order=True).agg(pl.col("died").last()).iter_rows())
-    assert all(case.label == labels[case.rationale.sequence] for case in rationales.cases)
-    assert len({case.rationale.predicted for case in rationales.cases if case.rationale.predicted == case.label}) == 2
+    assert all(case.label == labels[case.explanation.sequence] for case in report.cases)
+    correct = [case.explanation for case in report.cases if case.explanation.answer.says == case.label]
+    assert {explanation.answer.says for explanation in correct} == {"no", "yes"}
+    names = [explanation.sequence for explanation in correct]
+    for shown, explanation in zip(correct, fitted.explain(TABLE, entities=names, of_class="yes"), strict=True):
+        assert (shown.title, shown.conclusion, shown.risk) == (
+            explanation.title,
+            explanation.conclusion,
+            explanation.risk,
+        )
+        assert [one.finding for one in shown.influences] == [one.finding for one in explanation.influences]
+
+
+def test_explanations_are_summarised_over_sequences_drawn_at_random(fitted: TEFM, of_table: Figures) -> None:
+    assert of_table.explained is not None
+    summary = of_table.explained.summary
+    names = TABLE["patient"].unique(maintain_order=True).to_list()
+    drawn = np.random.default_rng(fitted.config.seed).permutation(len(names))[:40]
+    explanations = fitted.explain(TABLE, entities=[names[number] for number in drawn], of_class="yes")
+    assert summary.explained == sum(summary.verdicts.values()) == 40
+    assert summary.verdicts == Counter(explanation.verdict for explanation in explanations)
+    assert summary.rules == summarise(explanations).rules
+    assert {effect.of_class for effect in summary.fields} == {"yes"}, "the positive class"
 
 
 def test_a_wrong_case_is_looked_for_among_all_sequences(fitted: TEFM) -> None:
@@ -121,15 +140,36 @@ def test_a_wrong_case_is_looked_for_among_all_sequences(fitted: TEFM) -> None:
     wrong = predicted["patient"][int(order[-1])]  # the last to be explained
     other = {"yes": "no", "no": "yes"}
     labels = {who: other[what] if who == wrong else what for who, _, what, *_ in predicted.iter_rows()}
-    rationales = figures_of(fitted, table.with_columns(died=pl.col("patient").replace_strict(labels))).rationales
-    assert rationales is not None and rationales.wrong == 1 and rationales.explained == 40
-    missed = [case for case in rationales.cases if case.rationale.predicted != case.label]
-    assert [case.rationale.sequence for case in missed] == [wrong]
+    report = figures_of(fitted, table.with_columns(died=pl.col("patient").replace_strict(labels))).explained
+    assert report is not None and report.wrong == 1 and report.summary.explained == 40
+    missed = [case for case in report.cases if case.explanation.answer.says != case.label]
+    assert [case.explanation.sequence for case in missed] == [wrong]
+
+
+def test_without_a_wrong_prediction_none_is_shown(fitted: TEFM) -> None:
+    table = stays(30, seed=2)
+    labels = dict(fitted.predict_table(table).select("patient", "predicted").iter_rows())
+    report = figures_of(fitted, table.with_columns(died=pl.col("patient").replace_strict(labels))).explained
+    assert report is not None and report.wrong == 0 and report.summary.explained == 30
+    assert [case for case in report.cases if case.explanation.answer.says != case.label] == []
 
 
 def test_the_page_of_real_figures(of_table: Figures) -> None:
     json.dumps(of_table.to_dict())
-    checked(report_page(of_table))
+    assert of_table.explained is not None
+    text = " ".join(checked(report_page(of_table)).text.split())
+    for words in (of_table.explained.summary.sentence, *(case.explanation.title for case in of_table.explained.cases)):
+        assert words in text
+
+
+def test_three_classes_are_explained_by_the_predicted_one(backbones: dict[str, Path]) -> None:
+    schema = STAYS.model_copy(update={"label": "ward", "fields": tuple(f for f in STAYS.fields if f.name != "ward")})
+    known = pl.col("ward").is_not_null()
+    model = quick(backbones["llama"], schema, rationale="none").fit(stays(60).filter(known))
+    figures = figures_of(model, TABLE.filter(known))
+    assert figures.explained is not None
+    assert all(case.explanation.of_class == case.explanation.answer.says for case in figures.explained.cases)
+    checked(report_page(figures))
 
 
 def test_a_task_gives_its_test_part_and_the_tabular_models(task: tuple[Path, Outcome]) -> None:
@@ -157,14 +197,14 @@ def test_another_table_than_that_of_the_fit_is_told(task: tuple[Path, Outcome], 
     assert any("have changed since" in warning for warning in figures.warnings)
 
 
-@pytest.mark.parametrize("settings", [{"rationale": "none"}, {"inputs": "text"}])
+@pytest.mark.parametrize("settings", [{"explanations": "none", "rationale": "none"}, {"inputs": "text"}])
 def test_models_without_some_parts(settings: dict[str, Any], backbones: dict[str, Path]) -> None:
-    """Three classes, no rationales; the second reads text, and has no codes either."""
+    """Three classes, no explanations; the second reads text, and has no codes either."""
     schema = STAYS.model_copy(update={"label": "ward", "fields": tuple(f for f in STAYS.fields if f.name != "ward")})
     known = pl.col("ward").is_not_null()
     model = quick(backbones["llama"], schema, **settings).fit(stays(60).filter(known))
     figures = figures_of(model, TABLE.filter(known))
-    assert figures.rationales is None and figures.positive is None
+    assert figures.explained is None and figures.positive is None
     assert (figures.codes is None) == (settings == {"inputs": "text"})
     text = checked(report_page(figures)).text
     assert "probability of the predicted class" in text
@@ -187,7 +227,7 @@ def test_the_head_says_what_a_sequence_is(of_table: Figures, backbones: dict[str
     assert of_table.facts["Task"] == "died: “no”, “yes”"
     single = STAYS.model_copy(update={"entity": None, "time": None})
     table = TABLE.with_columns(died=(pl.col("died") == "yes").cast(int))
-    model = quick(backbones["llama"], single, rationale="none").fit(table)
+    model = quick(backbones["llama"], single, explanations="none", rationale="none").fit(table)
     fitted = model.fitted
     model.fitted_ = replace(fitted, calibration=replace(fitted.calibration, threshold=0.25))
     figures = figures_of(model, table)

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from conftest import QUICK, STAYS, Explained, quick, stays
+from conftest import ONLY_PREDICTS, QUICK, STAYS, Explained, quick, stays
 from sklearn.base import clone, is_classifier
 from sklearn.model_selection import GroupKFold, cross_val_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -24,6 +24,7 @@ SMALL: dict[str, Any] = {
     "codes": {"levels": 1, "entries": 8, "latent": 8, "hidden": 16, "steps": 5},
     "task_aware": False,
     "tune": {"steps": 2, "batch": 16},
+    "explanations": "none",
     "rationale": "none",
     "masked_copies": 0,
 }
@@ -65,7 +66,7 @@ def test_cross_validation_keeps_the_records_of_an_entity_together(fitted: TEFM) 
     """Every fold has whole patients, and its score is their accuracy."""
     table = stays(90)
     tune = {**QUICK["tune"], "label_share": 1.0}  # a teacher of 45 patients is unsure, and the steps are few
-    model = quick(Path(fitted.backbone), STAYS, tokenizer=fitted.tokenizer_, tune=tune, rationale="none")
+    model = quick(Path(fitted.backbone), STAYS, tokenizer=fitted.tokenizer_, tune=tune, **ONLY_PREDICTS)
     scores = cross_val_score(
         model,
         table,
@@ -88,15 +89,15 @@ def test_a_score_is_the_accuracy_of_sequences(fitted: TEFM) -> None:
 
 def test_labels_may_come_apart_from_the_table(backbones: dict[str, Path], explained: Explained) -> None:
     table = stays(60)
-    inside = quick(backbones["llama"], rationale="none").fit(table)
-    beside = quick(backbones["llama"], rationale="none").fit(table.drop("died"), table["died"].to_numpy())
+    inside = quick(backbones["llama"], **ONLY_PREDICTS).fit(table)
+    beside = quick(backbones["llama"], **ONLY_PREDICTS).fit(table.drop("died"), table["died"].to_numpy())
     assert np.array_equal(inside.predict_proba(TABLE), beside.predict_proba(TABLE))
     explained(InputError, lambda: clone(inside).fit(table, ["yes"]), "1 labels", f"{table.height} rows")
 
 
 def test_numbers_as_classes_come_back_as_numbers(backbones: dict[str, Path]) -> None:
     table = stays(60)
-    model = quick(backbones["llama"], rationale="none").fit(table.drop("died"), (table["died"] == "yes").to_numpy() * 1)
+    model = quick(backbones["llama"], **ONLY_PREDICTS).fit(table.drop("died"), (table["died"] == "yes").to_numpy() * 1)
     assert model.classes_.tolist() == [0, 1]
     assert set(model.predict(TABLE).tolist()) <= {0, 1}
 
@@ -120,7 +121,14 @@ def test_one_record_as_a_dict_and_several_as_a_list(fitted: TEFM) -> None:
 def test_identifiers_keep_their_column_whatever_its_name(name: str, fitted: TEFM) -> None:
     schema = Schema.from_yaml(STAYS.to_yaml().replace("entity: patient", f"entity: '{name}'"))
     table = TABLE.rename({"patient": name}).with_columns(pl.col(name).str.slice(1).cast(pl.Int64))
-    model = quick(Path(fitted.backbone), schema, tokenizer=fitted.tokenizer_, tune={"steps": 1}, rationale="none")
+    model = quick(
+        Path(fitted.backbone),
+        schema,
+        tokenizer=fitted.tokenizer_,
+        tune={"steps": 1},
+        explanations="none",
+        rationale="none",
+    )
     predicted = model.fit(table).predict_table(table)
     assert predicted[name].to_list() == table[name].unique(maintain_order=True).to_list()  # numbers stay numbers
     assert len(predicted.columns) == 5

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from conftest import QUICK, STAYS, quick, stays
+from conftest import ONLY_PREDICTS, QUICK, STAYS, quick, stays
 
 from tefm import teaching
 from tefm.codes.coder import SlotCoder
@@ -91,7 +91,7 @@ def test_masked_copies_come_last_and_are_limited(fitted: TEFM, monkeypatch: pyte
 def test_single_records_have_the_teacher_of_their_codes_also_after_an_interruption(backbones: dict[str, Path]) -> None:
     table = stays(150).drop("patient", "day")
     schema = STAYS.model_copy(update={"entity": None, "time": None})
-    model = quick(backbones["llama"], schema, rationale="none", tune={"steps": 1}).fit(table)
+    model = quick(backbones["llama"], schema, **ONLY_PREDICTS, tune={"steps": 1}).fit(table)
     config, coder = model.config, model.fitted.coder
     _, data = prepare(open_table(table), open_table(table), schema, config, vectoriser=model.preparation.vectoriser)
     assert coder is not None
@@ -118,7 +118,14 @@ def test_what_the_teacher_cannot_see_is_learned_from_the_labels(backbones: dict[
     frame = pl.DataFrame(rows)
     schema = Schema.from_yaml("{entity: case, time: step, label: label, fields: {event: category}}")
     tune = {"learning_rate": 3e-3, "steps": 250}
-    settings = {"rationale": "none", "masked_copies": 0, "task_aware": False, "codes": QUICK["codes"], "tune": tune}
+    settings = {
+        "explanations": "none",
+        "rationale": "none",
+        "masked_copies": 0,
+        "task_aware": False,
+        "codes": QUICK["codes"],
+        "tune": tune,
+    }
     model = quick(backbones["llama"], schema, **settings).fit(frame.filter(pl.col("case").str.slice(1).cast(int) < 320))
     held_out = frame.filter(pl.col("case").str.slice(1).cast(int) >= 320)
     assert model.score(held_out) > 0.95

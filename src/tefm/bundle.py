@@ -4,7 +4,8 @@ manifest.json   hashes of all parts, versions
 model.json      settings, classes, prompt, calibration, figures
 tokenizer/      codes, and how tables become slots
 language/       the language model, an ordinary Hugging Face folder
-rationale.safetensors   surrogate and extractor, where the model explains itself
+look_alikes.safetensors training sequences (slots, no names) and a surrogate, where the model explains itself
+rationale.safetensors   surrogate and extractor of the paper's masks, where they were learned
 README.md       the model card
 """
 
@@ -33,6 +34,7 @@ from tefm.language.train import History
 from tefm.language.vocabulary import TokenIds
 from tefm.pipeline import Fitted
 from tefm.prepare import Preparation
+from tefm.rationale.look_alikes import LookAlikes
 from tefm.rationale.storage import load_explainer, save_explainer
 from tefm.records.schema import Schema
 from tefm.scoring.calibration import Calibration
@@ -40,7 +42,7 @@ from tefm.show.model_card import CodesFacts, ModelCardFacts, model_card
 from tefm.task import ModelConfig
 
 KIND = "tefm model"
-EXPLAINER = "rationale.safetensors"
+LOOK_ALIKES, EXPLAINER = "look_alikes.safetensors", "rationale.safetensors"
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,8 @@ def save(bundle: Bundle, folder: Path) -> Path:
             "source": bundle.source,
         }
         write_json(temporary / "model.json", body)
+        if fitted.look_alikes is not None:
+            fitted.look_alikes.save(temporary / LOOK_ALIKES)
         if fitted.explainer is not None:
             save_explainer(fitted.explainer, temporary / EXPLAINER)
         if fitted.coder is not None:
@@ -135,19 +139,33 @@ def load(folder: Path, *, device: str | None = None) -> Bundle:
         raise ArtefactError(
             f"the parts of this model do not belong together: {error}", file=folder, remedy="save it again"
         ) from error
-    coder, preparation, explainer = None, None, None
+    coder, preparation, look_alikes, explainer = None, None, None, None
     if identity is None:
         preparation = None if schema is None else Preparation(schema, config, None)
     else:
         coder, preparation = _load_codes(folder / "tokenizer", schema, config, prompt, identity, device)
-        if (folder / EXPLAINER).is_file():  # the manifest knows whether it should be there
+        # the manifest knows whether they should be there
+        if (folder / LOOK_ALIKES).is_file():
+            look_alikes = LookAlikes.load(coder, folder / LOOK_ALIKES)
+        if (folder / EXPLAINER).is_file():
             explainer = load_explainer(coder, folder / EXPLAINER)
     backbone = open_backbone(folder / "language", device=device)
     backbone.name = config.backbone
     writer = PromptWriter(backbone.tokenizer, prompt, classes, ids)
     classifier = Classifier(backbone, writer, text_limit=config.text_limit)
     fitted = Fitted(
-        config, classes, positive, prompt, classifier, calibration, coder, explainer, alignment, history, shares=shares
+        config,
+        classes,
+        positive,
+        prompt,
+        classifier,
+        calibration,
+        coder,
+        look_alikes,
+        explainer,
+        alignment,
+        history,
+        shares=shares,
     )
     return Bundle(fitted, preparation, figures, source)
 
@@ -193,7 +211,7 @@ def card_facts(bundle: Bundle) -> ModelCardFacts:
     """What the model card and a notebook say about a model."""
     fitted, preparation = bundle.fitted, bundle.preparation
     assert preparation is not None, "a model of arrays has no card"
-    coder, calibration, explainer = fitted.coder, fitted.calibration, fitted.explainer
+    coder, calibration, look_alikes = fitted.coder, fitted.calibration, fitted.look_alikes
     codes = None
     if coder is not None:
         codes = CodesFacts(coder.layout.width, coder.config.levels, coder.config.entries, bool(coder.classes_))
@@ -211,8 +229,9 @@ def card_facts(bundle: Bundle) -> ModelCardFacts:
         weighted=bool(calibration.weights),
         codes=codes,
         alignment=fitted.alignment,
-        explains=explainer is not None,
-        agreement=None if explainer is None else explainer.agreement_,
+        explains=look_alikes is not None,
+        donors=0 if look_alikes is None else len(look_alikes.population),
+        agreement=None if look_alikes is None else look_alikes.agreement,
         scores=bundle.figures,
         quick=fitted.config.quick,
     )

@@ -18,8 +18,8 @@ from tefm.datasets import diabetes130
 from tefm.datasets.base import Dataset
 from tefm.fit import fit_frame, split_parts, task_shares, used_sequences
 from tefm.model import TEFM
-from tefm.rationale.card import Rationale, to_json
-from tefm.rationale.render import card
+from tefm.rationale.explanation import Explanation, to_json
+from tefm.rationale.render import explanation_card
 from tefm.records.grouping import by_entity
 from tefm.report import figures_of_fit
 from tefm.show.figures import Figures
@@ -38,7 +38,7 @@ class Demo:
     data: Dataset
     patients: int
     outcome: Outcome
-    rationale: Rationale
+    explanation: Explanation
     figures: Figures
     report: Path
     seconds: float
@@ -47,7 +47,7 @@ class Demo:
         return {
             "seconds": round(self.seconds, 1),
             "task": self.outcome.to_dict(),
-            "rationale": to_json(self.rationale),
+            "explanation": to_json(self.explanation),
             "report": str(self.report),
         }
 
@@ -72,8 +72,8 @@ class Demo:
         yield comparison_table(outcome)
         if outcome.verdict is not None:
             yield Text(outcome.verdict.sentence)
-        yield Text(f"\nOne test patient, drawn at random (seed {DRAWN_WITH}), and features enough for the answer:")
-        yield card(self.rationale, bars=None if verbose else 4)
+        yield Text(f"\nOne test patient, drawn at random (seed {DRAWN_WITH}), and why the model answers so:")
+        yield explanation_card(self.explanation, shown=None if verbose else 3)
         if verbose:
             if self.figures.codes is not None:
                 yield from codes_tables(self.figures.codes)
@@ -96,7 +96,7 @@ def run_demo(
         codes={"steps": steps},
         tune={"steps": tune_steps},
         align="none",
-        rationale={"questions": 4_000, "rounds": 0, "surrogate_steps": 800, "epochs": 25},
+        explanations={"questions": 6_000, "surrogate_steps": 800},
     )
     with job({**task_shares(model.config), "report": 0.1}):
         outcome = fit_frame(model, data.frame, shares, file="diabetes130")
@@ -105,11 +105,11 @@ def run_demo(
         test = used.select(parts == "test")
         with stage("report", "writing the report", loops=4):
             drawn = test.select([int(np.random.default_rng(DRAWN_WITH).integers(len(test)))])
-            (rationale,) = model.explain(data.frame[np.sort(drawn.rows)])
+            (explanation,) = model.explain(data.frame[np.sort(drawn.rows)])
             figures = figures_of_fit(model, data.frame, used, parts, outcome)
             write_text(report, report_page(figures))
     seconds = time.perf_counter() - started
-    return Demo(data, len(everyone), outcome, rationale, figures, report, seconds)
+    return Demo(data, len(everyone), outcome, explanation, figures, report, seconds)
 
 
 def _tokens(outcome: Outcome, form: str) -> float:

@@ -19,7 +19,13 @@ from tefm.teaching import examples_of
 def expected_shares(config: ModelConfig) -> dict[str, float]:
     """How the time of a fit is divided among its stages, roughly, until `expected_seconds` has measured it."""
     aligned = config.align not in ("none", "auto")  # then it takes longer than all the others together
-    return {"codes": 0.35, "align": 1.2 if aligned else 0.01, "tune": 0.45, "explain": 0.2}
+    return {
+        "codes": 0.35,
+        "align": 1.2 if aligned else 0.01,
+        "tune": 0.45,
+        "explain": 0.2,
+        "masks": 0.2 * (config.rationale_config is not None),
+    }
 
 
 def expected_seconds(
@@ -51,15 +57,19 @@ def expected_seconds(
         tokens = float(np.mean([len(ids) for ids in backbone.tokenizer(words, add_special_tokens=False)["input_ids"]]))
         described = tokens * min(len(words), aligning.sample or len(words))
         seconds["align"] = per_token * described * aligning.batch * aligning.total_steps(len(x_ND))
-    if config.rationale_config is not None:
-        seconds["explain"] = _explaining_seconds(data.training, config.rationale_config, per_prompt / 3, step, encode)
+    # a forward pass is a third of a training step
+    if (explaining := config.explanations_config) is not None:
+        asked = min(explaining.questions, (1 + explaining.mixtures) * len(sequences)) + explaining.donors
+        seconds["explain"] = asked * per_prompt / 3 + explaining.surrogate_steps * step
+    if (masks := config.rationale_config) is not None:
+        seconds["masks"] = _mask_seconds(data.training, masks, per_prompt / 3, step, encode)
     return seconds
 
 
-def _explaining_seconds(part: Part, config: RationaleConfig, answer: float, step: float, encode: float) -> float:
-    """The time of stage 4, from that of an answer, of a step of a small network, and of encoding a record.
+def _mask_seconds(part: Part, config: RationaleConfig, answer: float, step: float, encode: float) -> float:
+    """The time of learning masks, from that of an answer, of a step of a small network, and of encoding a record.
 
-    A forward pass is a third of a training step; surrogate and extractor are about as large as the tokenizer.
+    Surrogate and extractor are about as large as the tokenizer.
     """
     versions, searches = 1 + config.versions + config.rounds, 1 + config.rounds
     asked = min(config.questions, versions * len(part.sequences))

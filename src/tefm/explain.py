@@ -1,9 +1,10 @@
-"""From sequences of a table to checked rationales in words."""
+"""From sequences of a table to explanations in words: by look-alikes, or by the paper's masks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import polars as pl
@@ -17,8 +18,13 @@ from tefm.language.vocabulary import CodeVocabulary
 from tefm.pipeline import Fitted
 from tefm.prepare import Preparation
 from tefm.rationale.card import Rationale, describe_rationale
+from tefm.rationale.describe import finding_of
+from tefm.rationale.explanation import Explanation, Influence, Settling
 from tefm.rationale.extractor import Explainer
 from tefm.rationale.grow import until_sufficient
+from tefm.rationale.look_alikes import LookAlikes
+from tefm.rationale.parts import Answer
+from tefm.rationale.reasons import Question, Reasoner, Reasons
 from tefm.rationale.select import By, Of, Over, top_k
 from tefm.rationale.verify import verify
 from tefm.records.sequences import Sequences
@@ -28,9 +34,9 @@ BATCH = 256
 
 
 class Choice(Settings):
-    """Which features of a sequence are kept."""
+    """Which slots of a sequence a mask keeps."""
 
-    #: a share of the slots; None: the smallest rationale that passes the check
+    #: a share of the slots; None: the smallest rationale that is sufficient
     keep: float | None = None
     #: what `keep` is a share of: all slots, or those that a record has
     of: Of = "all"
@@ -46,31 +52,113 @@ class Choice(Settings):
         return self
 
 
+# ---- by look-alikes ---------------------------------------------------------------------------------------------
+
+
+def look_alikes_of(fitted: Fitted) -> LookAlikes:
+    """What explanations need; a model that was fitted without it cannot explain."""
+    if fitted.look_alikes is None:
+        raise NotFittedError(
+            "this model cannot explain: it was fitted without explanations",
+            remedy="fit it with inputs: codes, and with explanations: default",
+        )
+    return fitted.look_alikes
+
+
+def explain(
+    fitted: Fitted, preparation: Preparation, frame: pl.DataFrame, sequences: Sequences, question: Question
+) -> list[Explanation]:
+    """Why the model answers as it does, for each sequence."""
+    look_alikes_of(fitted)  # before anything is vectorised
+    _class_number(fitted, question.of_class)
+    return explain_slots(fitted, preparation, preparation.slots(frame, sequences), question)
+
+
+def explain_slots(fitted: Fitted, preparation: Preparation, slots: Sequences, question: Question) -> list[Explanation]:
+    """The same for sequences of slots."""
+    parts, model, of_class = look_alikes_of(fitted), fitted.masked_model, _class_number(fitted, question.of_class)
+    reasoner = Reasoner(model, parts.network, parts.surrogate, parts.population)
+    explanations = []
+    with progress("explaining", len(slots)) as advance:
+        for number, p_Q in enumerate(model(slots).tolist()):
+            sequence = slots.select([number])
+            reasons = reasoner.reasons(sequence, p_Q, of_class, question)
+            explanations.append(_explanation(fitted, preparation, sequence, reasons, question))
+            advance(1)
+    return explanations
+
+
+def _class_number(fitted: Fitted, name: str | None) -> int | None:
+    if name is not None and name not in fitted.classes:
+        remedy = did_you_mean(name, fitted.classes)
+        raise InputError("the model does not know this class", value=name, remedy=remedy)
+    return None if name is None else fitted.classes.index(name)
+
+
+def _explanation(
+    fitted: Fitted, preparation: Preparation, sequence: Sequences, reasons: Reasons, question: Question
+) -> Explanation:
+    """Reasons in the words of the schema."""
+    vectoriser, schema, classes = preparation.vectoriser, preparation.schema, fitted.classes
+    assert vectoriser is not None, "text has no slots to explain"
+    describe = partial(finding_of, vectoriser, sequence.x_ND)
+    rival = None
+    if reasons.other is not None and reasons.other_precision is not None:
+        findings = tuple(describe(feature) for feature in reasons.other_features)
+        rival = Settling(classes[reasons.other], findings, reasons.other_precision)
+    answer = Answer(classes[reasons.answer], dict(zip(classes, reasons.p_Q, strict=True)))
+    return Explanation(
+        entity=preparation.sequence_noun,
+        sequence=str(sequence.names[0]),
+        record=schema.record,
+        records=len(sequence.x_ND),
+        classes=classes,
+        label=schema.label,
+        answer=answer,
+        verdict=reasons.verdict,
+        distinct=reasons.distinct,
+        least=question.precision,
+        most=question.most,
+        settling=Settling(answer.says, tuple(describe(feature) for feature in reasons.features), reasons.precision),
+        coverage=reasons.coverage,
+        base=reasons.base,
+        flips=reasons.flips,
+        rival=rival,
+        of_class=classes[reasons.of_class],
+        mean_p=reasons.mean_p,
+        influences=tuple(Influence(describe(of.feature), of.value, of.low, of.high) for of in reasons.effects),
+        questions=reasons.questions,
+    )
+
+
+# ---- by masks ---------------------------------------------------------------------------------------------------
+
+
 def explainer_of(fitted: Fitted) -> Explainer:
-    """The extractor of a model; one that was fitted without it cannot explain."""
+    """The extractor of a model; one that was fitted without it has no masks."""
     if fitted.explainer is None:
         raise NotFittedError(
-            "this model cannot explain: it was fitted without rationales",
-            remedy="fit it with inputs: codes and without rationale: none",
+            "this model has not learned the paper's masks",
+            remedy="fit it with rationale: default or rationale: paper, and inputs: codes",
         )
     return fitted.explainer
 
 
-def explain(
+def explain_masked(
     fitted: Fitted, preparation: Preparation, frame: pl.DataFrame, sequences: Sequences, choice: Choice
 ) -> list[Rationale]:
-    """The rationale of each sequence, with the answers that check it."""
+    """The rationale of each sequence, with the answers to masked records that check it."""
     explainer_of(fitted)  # before anything is vectorised
     rationales = []
     with progress("explaining", len(sequences)) as advance:
         for start in range(0, len(sequences), BATCH):
             batch = sequences.select(np.arange(start, min(start + BATCH, len(sequences))))
-            rationales += explain_slots(fitted, preparation, preparation.slots(frame, batch), choice)
+            rationales += explain_masked_slots(fitted, preparation, preparation.slots(frame, batch), choice)
             advance(len(batch))
     return rationales
 
 
-def explain_slots(fitted: Fitted, preparation: Preparation, slots: Sequences, choice: Choice) -> list[Rationale]:
+def explain_masked_slots(fitted: Fitted, preparation: Preparation, slots: Sequences, choice: Choice) -> list[Rationale]:
     """The same for sequences of slots, all at once."""
     explainer, model = explainer_of(fitted), fitted.masked_model
     scores_ND = explainer.rank(slots, model(slots))

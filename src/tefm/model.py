@@ -20,13 +20,13 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
 from tefm.base.ahead import ahead
-from tefm.base.errors import InputError, NotFittedError
+from tefm.base.errors import InputError, NotFittedError, SettingsError
 from tefm.base.progress import log, note, progress
 from tefm.bundle import Bundle, card_facts
 from tefm.bundle import load as load_bundle
 from tefm.bundle import save as save_bundle
 from tefm.codes.tokenizer import RecordTokenizer
-from tefm.explain import Choice, explain, named_sequences
+from tefm.explain import Choice, explain, explain_masked, named_sequences
 from tefm.language.config import Start
 from tefm.language.prompts import Style
 from tefm.language.remember import RememberedLogits
@@ -35,6 +35,9 @@ from tefm.pipeline import Fitted
 from tefm.pipeline import fit as fit_pipeline
 from tefm.prepare import Preparation, class_numbers_of, prepare, sequences_of
 from tefm.rationale.card import Rationale
+from tefm.rationale.explanation import Explanation
+from tefm.rationale.reasons import Question
+from tefm.rationale.summary import Summary, summarise
 from tefm.records.infer import infer_schema
 from tefm.records.readers.memory import as_table
 from tefm.records.readers.table import Table, open_table
@@ -108,14 +111,18 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         each class). `auto`: the F1 where one of two classes has a share below 0.2, else accuracy.
     tune : dict, optional
         Settings of the fine-tuning (`TuneConfig`), like `{"steps": 400}`.
-    masked_copies : int
-        Copies of (at most 5,000) training sequences with a random part of the slots masked, which explanations need.
+    masked_copies : int, optional
+        Copies of (at most 5,000) training sequences with a random part of the slots masked, which the masks of
+        `rationale` need; when left out, one with `rationale`, else none.
     inputs : {"codes", "text"}
         `text` reads the serialised records instead of codes: the baseline.
     text_limit : int, optional
         With `inputs="text"`, tokens of a sequence at most; the last ones stay.
-    rationale : {"default", "paper", "none"} or dict
-        Settings of the explanations (`RationaleConfig`); `none` for a model that only predicts.
+    explanations : {"default", "none"} or dict
+        Settings of the explanations (`LookAlikeConfig`); `none` for a model that only predicts. A model that explains
+        stores training sequences, without names.
+    rationale : {"none", "default", "paper"} or dict
+        Also learn the paper's masks (`RationaleConfig`), for `explain_masked`.
     quick : bool
         A first look in about a minute: fewer training steps, a sample of the training sequences, no explanations.
     seed : int
@@ -163,10 +170,11 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         positive: str | None = None,
         decision: str | Mapping[str, Any] = "auto",
         tune: Mapping[str, Any] | None = None,
-        masked_copies: int = 1,
+        masked_copies: int | None = None,
         inputs: Literal["codes", "text"] = "codes",
         text_limit: int | None = None,
-        rationale: str | Mapping[str, Any] = "default",
+        explanations: str | Mapping[str, Any] = "default",
+        rationale: str | Mapping[str, Any] = "none",
         quick: bool = False,
         seed: int = 0,
     ) -> None:
@@ -190,6 +198,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         self.masked_copies = masked_copies
         self.inputs = inputs
         self.text_limit = text_limit
+        self.explanations = explanations
         self.rationale = rationale
         self.quick = quick
         self.seed = seed
@@ -401,19 +410,68 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     # ---- explaining -------------------------------------------------------------------------------------------
 
     def explain(
+        self,
+        X: Any,
+        *,
+        entities: Sequence[str] | None = None,
+        absent: bool = False,
+        of_class: str | None = None,
+        precision: float = 0.9,
+        most: int = 10,
+    ) -> list[Explanation]:
+        """Why the model answers as it does: features that settle the answer, and what speaks for and against a class.
+
+        Features settle an answer if sequences that share them, and have everything else from other training sequences,
+        get the same answer; the model itself is asked. `of_class` names the class that the evidence is about (the
+        answer), `precision` the share of look-alikes that must agree (0.9), `most` the number of features (10).
+        `entities` explains only some sequences.
+        """
+        asked = Question.checked({"of_class": of_class, "precision": precision, "most": most})
+        frame, sequences = self._to_explain(X, entities, absent)
+        return explain(self.fitted, self.preparation, frame, sequences, asked)
+
+    def explain_population(
+        self,
+        X: Any,
+        *,
+        sequences: int = 200,
+        absent: bool = False,
+        of_class: str | None = None,
+        precision: float = 0.9,
+        most: int = 10,
+    ) -> Summary:
+        """What explanations of a table have in common: the rules that settle the most answers, the fields that matter.
+
+        At most so many `sequences`, drawn at random, are explained. `of_class` is the class that effects are about: of
+        two classes the positive one, otherwise the answer to each sequence.
+        """
+        if sequences < 1:
+            raise SettingsError("at least one sequence is explained", value=sequences, remedy="give 1 or more")
+        if of_class is None and len(self.fitted.classes) == 2:
+            of_class = self.fitted.classes[self.fitted.positive]
+        asked = Question.checked({"of_class": of_class, "precision": precision, "most": most})
+        frame, everyone = self._to_explain(X, None, absent)
+        drawn = np.sort(np.random.default_rng(self.seed).permutation(len(everyone))[:sequences])
+        return summarise(explain(self.fitted, self.preparation, frame, everyone.select(drawn), asked))
+
+    def explain_masked(
         self, X: Any, *, entities: Sequence[str] | None = None, absent: bool = False, **choice: Any
     ) -> list[Rationale]:
-        """The features behind each prediction of a table: with only these, the model gives the same answer.
+        """The paper's procedure, masked sufficiency: slots with which alone, all others masked, the answer is the same.
 
-        Each rationale is the smallest one that passes this check. With `keep`, a share of all slots (`of="present"`:
-        of those that a record has) is kept instead, `over` the sequence or each record, and the check says whether
-        that was enough. `entities` explains only some sequences.
+        Each rationale is the smallest one found. With `keep`, a share of all slots (`of="present"`: of those that a
+        record has) is kept instead, `over` the sequence or each record. The model must have learned masks
+        (`rationale="default"` or `"paper"`). This check passes for most answers, and for random slots too.
         """
         checked = Choice.checked(choice)
+        frame, sequences = self._to_explain(X, entities, absent)
+        return explain_masked(self.fitted, self.preparation, frame, sequences, checked)
+
+    def _to_explain(self, X: Any, entities: Sequence[str] | None, absent: bool) -> tuple[pl.DataFrame, Sequences]:
         frame, sequences = self.preparation.to_predict(as_table(X), absent=absent)
         if entities is not None:
             sequences = named_sequences(sequences, entities, self.preparation.sequence_noun)
-        return explain(self.fitted, self.preparation, frame, sequences, checked)
+        return frame, sequences
 
     # ---- on disk ----------------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
     1. codes         slots are compressed into K small integers each
     2. alignment     the language model learns what the new tokens mean, in words
     3. fine-tuning   it learns to answer the question from the codes alone
-    4. explanations  an extractor learns which slots an answer depends on
+    4. explanations  a surrogate learns the model's answers, for the search for features that settle them
 
 It knows no table: `prepare.py` turns tables into these arrays, the benchmarks bring their own.
 
@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from tefm.base.checkpoint import identity, stage_folder
 from tefm.base.files import replacing_folder
 from tefm.base.progress import expect, job, stage
+from tefm.base.settings import StageSettings
 from tefm.codes.coder import SlotCoder
 from tefm.codes.storage import load_coder, save_coder
 from tefm.estimate import expected_seconds, expected_shares
@@ -36,6 +37,7 @@ from tefm.language.remember import RememberedLogits
 from tefm.language.train import History
 from tefm.language.vocabulary import CodeVocabulary
 from tefm.rationale.extractor import Explainer
+from tefm.rationale.look_alikes import LookAlikes
 from tefm.rationale.masked_model import MaskedModel
 from tefm.rationale.storage import load_explainer, save_explainer
 from tefm.records.sequences import Sequences
@@ -65,7 +67,9 @@ class Fitted:
     calibration: Calibration = field(default_factory=Calibration)
     #: None for the text baseline
     coder: SlotCoder | None = None
-    #: None for the text baseline, or where the config leaves explanations out
+    #: what explanations need; None for the text baseline, or where the config leaves them out
+    look_alikes: LookAlikes | None = None
+    #: the paper's masks, where the config asks for them
     explainer: Explainer | None = None
     #: how well codes and words were aligned, where they were
     alignment: Alignment | None = None
@@ -167,8 +171,8 @@ def fit(
             shares=shares,
         )
         fitted = calibrate(fitted, validation, data.validation.labels_S, data.trained_shares)
-        if coder is not None and config.rationale_config is not None and is_first():  # only the first process saves
-            fitted = replace(fitted, explainer=learn_to_explain(data, fitted, work))
+        if coder is not None and is_first():  # only the first process saves
+            fitted = learn_to_explain(data, fitted, work)
     return fitted
 
 
@@ -180,7 +184,7 @@ def _depends_on(data: TaskData, config: ModelConfig, coder: SlotCoder | None, de
         arrays += [sequences.rows, sequences.starts, sequences.texts, sequences.gaps, part.labels_S, part.x_ND]
         arrays += [part.others.rows, part.other_labels_S] if part.others is not None else []
     return {
-        "config": config.model_dump_json(exclude={"rationale", "decision"}),
+        "config": config.model_dump_json(exclude={"explanations", "rationale", "decision"}),
         "codes": None if coder is None else coder.identity,
         "data": identity(*arrays),
         "classes": data.classes,
@@ -382,18 +386,61 @@ def calibrate(
 # ---- stage 4 ----------------------------------------------------------------------------------------------------
 
 
-def learn_to_explain(data: TaskData, fitted: Fitted, work: Path | None = None) -> Explainer:
-    """Stage 4: learn which slots the answers depend on, from the training sequences and the model's own answers."""
-    settings, coder = fitted.config.rationale_config, fitted.coder
-    assert settings is not None and coder is not None, "the config leaves explanations out"
+def learn_to_explain(data: TaskData, fitted: Fitted, work: Path | None = None) -> Fitted:
+    """Stage 4: what explanations need, from the training sequences and the model's own answers."""
+    coder, model, config = fitted.coder, fitted.masked_model, fitted.config
+    assert coder is not None, "text has no slots to explain"
+    training = data.training
+    if (settings := config.explanations_config) is not None:
+        path = _explained(work, "look_alikes", settings, fitted)
+        title = f"stage 4 of 4: learning to explain the answers to {len(training.sequences):,} sequences"
+        with stage("explain", title, loops=2):
+            if path is not None and path.is_file():
+                look_alikes = LookAlikes.load(coder, path)
+            else:
+                population, labels_S = population_of(data, fitted.shares, settings.donors, settings.seed)
+                look_alikes = LookAlikes.fit(coder, model, training.slots, population, labels_S, settings)
+                if path is not None:
+                    look_alikes.save(path)
+        fitted = replace(fitted, look_alikes=look_alikes)
+    if (masks := config.rationale_config) is not None:
+        path = _explained(work, "rationale", masks, fitted)
+        with stage("masks", "stage 4 of 4: learning the masks of the paper", loops=4 + 3 * masks.rounds):
+            if path is not None and path.is_file():
+                explainer = load_explainer(coder, path)
+            else:
+                explainer = Explainer.fit(coder, training.slots, model, masks)
+                if path is not None:
+                    save_explainer(explainer, path)
+        fitted = replace(fitted, explainer=explainer)
+    return fitted
+
+
+def _explained(work: Path | None, name: str, settings: StageSettings, fitted: Fitted) -> Path | None:
+    """The file of a finished part of stage 4, in a checkpoint folder."""
     depends_on = {"settings": settings.model_dump_json(), "calibration": fitted.calibration}
-    folder = stage_folder(work, "explain", lambda: depends_on)
-    path = folder / "rationale.safetensors" if folder else None
-    title = f"stage 4 of 4: learning to explain the answers to {len(data.training.sequences):,} sequences"
-    with stage("explain", title, loops=4 + 3 * settings.rounds):
-        if path is not None and path.is_file():
-            return load_explainer(coder, path)
-        explainer = Explainer.fit(coder, data.training.slots, fitted.masked_model, settings)
-        if path is not None:
-            save_explainer(explainer, path)
-    return explainer
+    folder = stage_folder(work, f"explain-{name}", lambda: depends_on)
+    return folder / f"{name}.safetensors" if folder else None
+
+
+def population_of(
+    data: TaskData, shares: tuple[float, ...], most: int, seed: int
+) -> tuple[Sequences, NDArray[np.int64]]:
+    """Training sequences as they occur, at most so many in random order, and their class numbers.
+
+    Sequences that were left out for the balance of the classes belong to the population. Where they are not known, some
+    classes are thinned out until the classes have their shares again.
+    """
+    part, rng = data.training, np.random.default_rng((seed, 14))
+    sequences, labels_S = part.sequences, part.labels_S
+    if part.others is not None and part.other_labels_S is not None:
+        sequences = sequences.followed_by(part.others)
+        labels_S = np.concatenate([labels_S, part.other_labels_S])
+        chosen = np.arange(len(sequences))
+    else:
+        trained_Q = np.maximum(data.trained_shares, 1e-9)
+        weight_Q = np.array(shares) / trained_Q
+        chosen = np.flatnonzero(rng.random(len(labels_S)) < (weight_Q / weight_Q.max())[labels_S])
+    chosen = rng.permutation(chosen)[:most]
+    drawn = sequences.select(chosen)
+    return replace(drawn.with_values(part.slots_ND[drawn.rows]), ids=None, labels=None, ends=None), labels_S[chosen]

@@ -19,13 +19,13 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tefm.base.errors import InputError
-from tefm.base.progress import note, progress
+from tefm.base.progress import note
 from tefm.codes.coder import SlotCoder
 from tefm.codes.doctor import findings, use_of_distinct
 from tefm.codes.fidelity import codebook_use, collisions, measure
 from tefm.codes.hierarchy import hierarchy
 from tefm.codes.label_loss import label_losses
-from tefm.explain import Choice, explain_slots, explainer_of
+from tefm.explain import explain_slots
 from tefm.fit import (
     COUNTED,
     FEW,
@@ -38,9 +38,9 @@ from tefm.fit import (
     used_sequences,
 )
 from tefm.prepare import class_numbers_of
-from tefm.rationale.card import quoted
-from tefm.rationale.faithfulness import faithfulness
-from tefm.rationale.select import random_scores
+from tefm.rationale.parts import quoted
+from tefm.rationale.reasons import Question
+from tefm.rationale.summary import summarise
 from tefm.records.layout import Slots
 from tefm.records.overview import groups_of, missing_shares, tied_records
 from tefm.records.readers.table import Table, open_table
@@ -48,7 +48,7 @@ from tefm.records.sequences import Sequences
 from tefm.records.splitting import PARTS
 from tefm.scoring.breakdown import confusion, difference_between, reliability, scores_by_class, scores_by_group
 from tefm.scoring.curves import ThresholdCounts, ranking_curves, threshold_counts
-from tefm.show.figures import Case, Codes, Cost, FieldGroups, Figures, Map, Method, Overview, Rationales
+from tefm.show.figures import Case, Codes, Cost, Explained, FieldGroups, Figures, Map, Method, Overview
 from tefm.show.terminal import BASELINES
 from tefm.task import Outcome, Task
 
@@ -58,16 +58,12 @@ if TYPE_CHECKING:
 
 #: Records on the map: more would hide each other.
 MAPPED = 2_000
-#: Sequences for the faithfulness curves, and sequences that are explained one by one; both query the model many times.
-CURVE_SEQUENCES, EXPLAINED = 200, 40
-#: Wrong predictions that are explained, to find one whose explanation passes the check.
-WRONG = 10
+#: Sequences that are explained one by one: each asks the model many times.
+EXPLAINED = 40
 #: Fields whose groups are scored.
 GROUPED = 20
 #: Classes that are counted in the head of the page.
 CLASSES_COUNTED = 25
-#: Shares of the present features that are kept, as in docs/results/rationalization.md.
-SHARES = (0.05, 0.1, 0.2, 0.3, 0.5)
 
 
 def source_of(model: TEFM, name: str | None = None, *, query: str | None = None) -> Table | Task:
@@ -125,11 +121,11 @@ def _measured(model: TEFM, part: _Part) -> Figures:
     scores = evaluation.scores.to_dict()
     two = len(fitted.classes) == 2
     groups, more_groups = _groups(model, part, p_SQ, labels_S)
-    rationales, to_explain = None, None
-    if fitted.explainer is not None:
+    explained, to_explain = None, None
+    if fitted.look_alikes is not None:
         wrong = np.flatnonzero(labels_S != predicted_S)
         surest = wrong[np.argsort(-p_SQ[wrong, predicted_S[wrong]], kind="stable")]
-        rationales, to_explain = _rationales(model, slots, labels_S, surest)
+        explained, to_explain = _explained(model, slots, labels_S, surest)
     return Figures(
         title=model.preparation.title,
         label=str(model.preparation.schema.label),
@@ -164,7 +160,7 @@ def _measured(model: TEFM, part: _Part) -> Figures:
         codes=None
         if fitted.coder is None or x_ND is None
         else codes_of(fitted.coder, x_ND, labelled=(sequences.last, labels_S)),
-        rationales=rationales,
+        explained=explained,
         warnings=(
             *part.warnings,
             *_differs_from_fit(model, scores, part),
@@ -358,7 +354,7 @@ def _machine(model: TEFM) -> str:
     return f"{platform.machine()} CPU, {torch.get_num_threads()} of {os.cpu_count()} cores"
 
 
-# ---- codes and rationales -------------------------------------------------------------------------------------------
+# ---- codes and explanations ---------------------------------------------------------------------------------------
 
 
 def codes_of(
@@ -414,54 +410,33 @@ def codes_of(
     )
 
 
-def _rationales(
+def _explained(
     model: TEFM, slots: Sequences, labels_S: NDArray[np.int64], wrong: NDArray[np.int64]
-) -> tuple[Rationales, float]:
-    """Faithfulness curves on some sequences, a few explanations, and the seconds that one explanation took.
+) -> tuple[Explained, float]:
+    """Explanations of some sequences, drawn at random, and the seconds that one of them took.
 
     `wrong` are the numbers of all sequences with a wrong prediction, the most confident first.
     """
     fitted = model.fitted
-    explainer, masked_model = explainer_of(fitted), fitted.masked_model
-    order = np.random.default_rng(fitted.config.seed).permutation(len(slots))
-    measured = np.sort(order[:CURVE_SEQUENCES])
-    some = slots.select(measured)
-    with progress(f"measuring how many features are enough ({len(measured):,} sequences)", None):
-        rankings: dict[str, NDArray[Any]] = {
-            "TEFM": explainer.rank(some, masked_model(some)),
-            "random": random_scores(some),
-        }
-        curves = faithfulness(masked_model, some, labels_S[measured], rankings, SHARES, of="present")
+    two = len(fitted.classes) == 2
+    question = Question(of_class=fitted.classes[fitted.positive] if two else None)
 
     def explained(numbers: NDArray[np.int64]) -> list[Case]:
-        with progress("explaining", None):
-            rationales = explain_slots(fitted, model.preparation, slots.select(numbers), Choice())
+        explanations = explain_slots(fitted, model.preparation, slots.select(numbers), question)
         labels = [fitted.classes[label] for label in labels_S[numbers]]
-        return [Case(rationale, label) for rationale, label in zip(rationales, labels, strict=True)]
+        return [Case(explanation, label) for explanation, label in zip(explanations, labels, strict=True)]
 
     started = time.perf_counter()
-    cases = explained(np.sort(order[:EXPLAINED]))
+    cases = explained(np.random.default_rng(fitted.config.seed).permutation(len(slots))[:EXPLAINED])
     seconds = (time.perf_counter() - started) / len(cases)
-    wrong_cases = explained(wrong[:WRONG]) if len(wrong) else []
-    everything = np.unique(next(curve for curve in curves if curve.strategy == "everything").predicted_S)
-    sizes = [case.rationale.retention.kept for case in cases if case.rationale.passed]
-    return Rationales(
-        sequences=len(measured),
-        curves=tuple(curves),
-        explained=len(cases),
-        passed=sum(case.rationale.passed for case in cases),
-        default=sum(case.rationale.verdict == "default" for case in cases),
-        median_selected=float(np.median(sizes)) if sizes else None,
-        cases=_example_cases(cases, wrong_cases),
-        wrong=len(wrong),
-        only=fitted.classes[everything[0]] if len(everything) == 1 else None,
-    ), seconds
+    summary = summarise([case.explanation for case in cases])
+    return Explained(summary, (*_examples(cases), *explained(wrong[:1])), len(wrong)), seconds
 
 
-def _example_cases(cases: list[Case], wrong: list[Case]) -> tuple[Case, ...]:
-    """The most confident correct predictions of up to two classes that pass, and a wrong one, best one that passes."""
-    passed = sorted((case for case in cases if case.rationale.passed), key=lambda case: -case.rationale.full.p)
-    correct = [case for case in passed if case.rationale.predicted == case.label]
-    by_class = {case.rationale.predicted: case for case in reversed(correct)}
-    by_check = sorted(wrong, key=lambda case: not case.rationale.passed)
-    return (*list(by_class.values())[:2], *by_check[:1]) or tuple(cases[:1])
+def _examples(cases: list[Case]) -> list[Case]:
+    """The first correct prediction of up to two classes, a settled one where there is one."""
+    correct = [case for case in cases if case.label == case.explanation.answer.says]
+    by_class: dict[str, Case] = {}
+    for case in sorted(correct, key=lambda case: case.explanation.verdict != "settled"):
+        by_class.setdefault(case.label, case)
+    return list(by_class.values())[:2]

@@ -20,7 +20,7 @@ from tefm.language.config import AlignConfig, Start, TuneConfig
 from tefm.language.prompts import Prompt, Style, positive_class
 from tefm.language.smollm2 import NAME as SMOLLM2
 from tefm.language.token_counts import TokenCount
-from tefm.rationale.config import RationaleConfig
+from tefm.rationale.config import LookAlikeConfig, RationaleConfig
 from tefm.records.schema import Schema, TextLoader
 from tefm.scoring.breakdown import Confusion
 from tefm.scoring.comparison import Verdict
@@ -85,15 +85,17 @@ class ModelConfig(Settings):
     #: what predictions should be good at, or `{cost: {class: cost of missing it}}`
     decision: Literal["auto", "accuracy", "f1", "balanced"] | dict[str, dict[str, float]] = "auto"
     tune: dict[str, Any] = Setting(default_factory=dict)
-    #: copies of (at most 5,000) training sequences with a random part of their slots masked, which explanations need
-    masked_copies: int = Setting(default=1, ge=0)
+    #: copies of (at most 5,000) training sequences with a random part of their slots masked; None: one with `rationale`
+    masked_copies: int | None = Setting(default=None, ge=0)
     #: `text` reads the serialised records instead, with the same prompt and training: the baseline
     inputs: Literal["codes", "text"] = "codes"
     #: with `inputs: text`, so many tokens of a sequence at most; the last ones stay
     text_limit: int | None = Setting(default=None, ge=1)
 
-    # stage 4: a preset, settings, or `none` for a model that only predicts
-    rationale: Literal["none", "default", "paper"] | dict[str, Any] = "default"
+    # stage 4: settings, or `none` for a model that only predicts
+    explanations: Literal["none", "default"] | dict[str, Any] = "default"
+    #: the paper's masks in addition: a preset, settings, or `none`
+    rationale: Literal["none", "default", "paper"] | dict[str, Any] = "none"
     #: a first look: fewer steps, a sample of the training sequences, no explanations unless they are set
     quick: bool = False
     seed: int = 0
@@ -105,6 +107,7 @@ class ModelConfig(Settings):
             self.tokenizer_config  # noqa: B018
             self.tune_config  # noqa: B018
             self.align_config(0, "cuda")
+            self.explanations_config  # noqa: B018
             self.rationale_config  # noqa: B018
             self._costs  # noqa: B018
         except SettingsError as error:
@@ -132,12 +135,25 @@ class ModelConfig(Settings):
         return AlignConfig.preset("default" if self.align == "auto" else self.align, seed=self.seed)
 
     @property
-    def rationale_config(self) -> RationaleConfig | None:
+    def explanations_config(self) -> LookAlikeConfig | None:
         """The settings of stage 4, or None where it is skipped: the text baseline has no slots to keep."""
-        if self.rationale == "none" or self.inputs == "text" or (self.quick and self.rationale == "default"):
+        if self.explanations == "none" or self.inputs == "text" or (self.quick and self.explanations == "default"):
             return None
-        chosen = {"preset": self.rationale} if isinstance(self.rationale, str) else self.rationale
-        return _stage(RationaleConfig, {"seed": self.seed, **chosen})
+        return _stage(LookAlikeConfig, {"seed": self.seed, **_chosen(self.explanations)})
+
+    @property
+    def rationale_config(self) -> RationaleConfig | None:
+        """The settings of the paper's masks, or None where they are not learned."""
+        if self.rationale == "none" or self.inputs == "text":
+            return None
+        return _stage(RationaleConfig, {"seed": self.seed, **_chosen(self.rationale)})
+
+    @property
+    def copies(self) -> int:
+        """How many masked copies of a training sequence the language model learns from."""
+        if self.masked_copies is not None:
+            return self.masked_copies
+        return 1 if self.rationale_config is not None else 0
 
     def positive_number(self, classes: Sequence[str], counts: Sequence[int]) -> int:
         """The number of the positive class; of more than two classes, the last."""
@@ -188,6 +204,11 @@ class ModelConfig(Settings):
             record=schema.record,
             **_without(given, "preset", "style"),
         )
+
+
+def _chosen(stage: str | dict[str, Any]) -> dict[str, Any]:
+    """The name of a preset, or settings, as settings."""
+    return {"preset": stage} if isinstance(stage, str) else stage
 
 
 def _stage(config: type[Stage], settings: dict[str, Any]) -> Stage:

@@ -2,7 +2,7 @@
 
 A label says yes or no; the teacher (`codes/teacher.py`) says how probable, from models that never saw the sequence. The
 language model learns from a mix of both, from the teacher alone about sequences without a label or left out of the
-balance, and from copies with a part of the slots masked, which explanations need.
+balance, and, for the paper's masks, from copies with a part of the slots masked.
 
 Shapes: N records, K levels, S sequences, F features, Q classes.
 """
@@ -48,7 +48,7 @@ def examples_of(data: TaskData, config: ModelConfig) -> int:
         return count
     if _teaches(config) and data.training.others is not None:
         count += min(len(data.training.others), OTHERS * count)
-    return count + config.masked_copies * min(count, COPIED)
+    return count + config.copies * min(count, COPIED)
 
 
 def lesson_of(
@@ -72,7 +72,7 @@ def lesson_of(
         labels_S = np.concatenate([labels_S, classes_SQ[len(labels_S) :].argmax(axis=1)])
     codes = rows.with_values(codes_NK[rows.rows])
     rng = np.random.default_rng((config.seed, 4))
-    copied = np.tile(np.sort(rng.permutation(len(rows))[:COPIED]), config.masked_copies)
+    copied = np.tile(np.sort(rng.permutation(len(rows))[:COPIED]), config.copies)
     if len(copied):
         slots = rows.select(copied)
         slots = slots.with_values(data.training.slots_ND[slots.rows])

@@ -133,7 +133,12 @@ def test_several_processes_need_a_folder_to_share(
 
 
 #: A fit as short as can be, for tests of what it leaves behind.
-SHORT: dict[str, Any] = {"codes": {**QUICK["codes"], "steps": 2}, "tune": {"steps": 1}, "rationale": "none"}
+SHORT: dict[str, Any] = {
+    "codes": {**QUICK["codes"], "steps": 2},
+    "tune": {"steps": 1},
+    "explanations": "none",
+    "rationale": "none",
+}
 
 
 @pytest.mark.parametrize("rank", [0, 1])

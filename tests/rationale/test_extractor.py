@@ -77,7 +77,7 @@ def test_finds_the_field_that_decides(explainer: Explainer) -> None:
     assert share_found(explainer, make(200, seed=1)) >= 0.95
     assert explainer.agreement_ is not None
     assert explainer.agreement_.whole_same >= 0.95
-    assert explainer.agreement_.masked_distance < 0.1
+    assert explainer.agreement_.version_distance < 0.1
 
 
 @pytest.mark.parametrize("changes", [{"selection": "topk", "code_weight": 0.0, "epochs": 40}, {"context": False}])

@@ -47,6 +47,7 @@ SETTINGS: dict[str, Any] = {
         "mask_share": 0.6,
     },
     "tune": {"learning_rate": 3e-3, "epochs": 6, "least": 150, "average": 0.0},
+    "explanations": "none",
     "rationale": {"surrogate_hidden": 32, "surrogate_steps": 200, "hidden": 32, "epochs": 10},
 }
 PATIENTS = 800
@@ -109,7 +110,7 @@ def precision_and_recall(rationales: Sequence[Rationale], deciding: set[str]) ->
 
 def test_the_field_that_decides_is_found_and_passes(planted: TEFM) -> None:
     table = new("stage")
-    rationales = planted.explain(table)
+    rationales = planted.explain_masked(table)
     passed = [rationale for rationale in rationales if rationale.passed]
     right = [rationale.predicted == died for rationale, died in zip(rationales, table["died"], strict=True)]
     assert np.mean(right) >= 0.95
@@ -124,7 +125,7 @@ def test_the_field_that_decides_is_found_and_passes(planted: TEFM) -> None:
 def test_two_fields_that_decide_together_are_found(planted_pair: TEFM) -> None:
     """With room for two slots, both are selected."""
     share = 2 / planted_pair.fitted.explainer.network.layout.width
-    rationales = [r for r in planted_pair.explain(new("stage and ward"), keep=share) if r.predicted == "yes"]
+    rationales = [r for r in planted_pair.explain_masked(new("stage and ward"), keep=share) if r.predicted == "yes"]
     assert len(rationales) >= 20 and all(rationale.retention.kept == 2 for rationale in rationales)
     assert np.mean([rationale.passed for rationale in rationales]) >= 0.95
     precision, recall = precision_and_recall(rationales, {"stage", "ward"})
@@ -133,7 +134,7 @@ def test_two_fields_that_decide_together_are_found(planted_pair: TEFM) -> None:
 
 def smallest_of_pair(model: TEFM) -> list[Rationale]:
     """The smallest rationales that pass, of patients predicted to die."""
-    rationales = [r for r in model.explain(new("stage and ward")) if r.predicted == "yes" and r.passed]
+    rationales = [r for r in model.explain_masked(new("stage and ward")) if r.predicted == "yes" and r.passed]
     assert len(rationales) >= 20
     return rationales
 
@@ -173,7 +174,7 @@ def test_a_mask_does_not_encode_the_label(planted: TEFM) -> None:
 
 
 def test_where_no_field_decides_nothing_passes(backbones: dict[str, Path]) -> None:
-    rationales = fit("nothing", backbones["llama"]).explain(new("nothing"))
+    rationales = fit("nothing", backbones["llama"]).explain_masked(new("nothing"))
     assert len(rationales) == 200 and not [rationale.title for rationale in rationales if rationale.passed]
 
 
@@ -182,6 +183,6 @@ def test_without_masked_copies_a_model_cannot_predict_from_parts_of_a_record(
 ) -> None:
     """Why they exist: without them the field still decides, but far fewer rationales pass the check."""
     unused = quick(backbones["llama"], VISITS, **SETTINGS, masked_copies=0).set_params(tokenizer=planted.tokenizer_)
-    without = unused.fit(visits("stage", PATIENTS, seed=0)).explain(new("stage"))
+    without = unused.fit(visits("stage", PATIENTS, seed=0)).explain_masked(new("stage"))
     assert np.mean([rationale.passed for rationale in without]) <= 0.75
-    assert np.mean([rationale.passed for rationale in planted.explain(new("stage"))]) >= 0.9
+    assert np.mean([rationale.passed for rationale in planted.explain_masked(new("stage"))]) >= 0.9

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from rationale.explanations import explanation, share
 
 from tefm.codes.doctor import Finding
 from tefm.codes.fidelity import Collisions, Fidelity, FieldFidelity, LevelUse
 from tefm.codes.hierarchy import PrefixDistance
 from tefm.codes.label_loss import LabelLoss
 from tefm.language.token_counts import TokenCount
-from tefm.rationale.card import Answer, Bar, KeptStatement, Rationale, RationaleRecord, Retention
-from tefm.rationale.faithfulness import Faithfulness
+from tefm.rationale.summary import FieldEffect, Rule, Summary
 from tefm.scoring.breakdown import Bin, Confusion, GroupScores
 from tefm.scoring.curves import Curve, Operating, threshold_counts
 from tefm.scoring.metrics import Interval
-from tefm.show.figures import Case, Codes, Cost, FieldGroups, Figures, Map, Method, Overview, Rationales
+from tefm.show.figures import Case, Codes, Cost, Explained, FieldGroups, Figures, Map, Method, Overview
 
 FORMS = {"prose": 412.0, "csv": 199.0, "json": 405.0, "toon": 201.0, "codes, with the question": 8.7}
 HOSTILE = '<script>alert("x")</script> & "quoted" \'too\''
@@ -63,34 +64,19 @@ def codes(levels: int = 3, fields: int = 4, name: str = "field") -> Codes:
     )
 
 
-def rationale(says: str = "yes", other: str = "no", *, passed: bool = True) -> Rationale:
-    def answer(p: float) -> Answer:
-        return Answer(says if p >= 0.5 else other, {says: p, other: 1 - p})
-
-    record = RationaleRecord(
-        1,
-        None,
-        "<sta_a_3><sta_b_7>",
-        (KeptStatement("drugs", None, "drugs: morphine", (4,), 1.0),),
-        ("drugs: morphine",),
-        (Bar("drugs: morphine", 1.0, True), Bar("ward", 0.5, False)),
+def explained(**changes: Any) -> Explained:
+    """40 explained sequences with two rules and three fields, and one of them as an example."""
+    summary = Summary(
+        40,
+        {"settled": 33, "unsettled": 4, "default": 3},
+        2.0,
+        (
+            Rule("yes", ("Drugs: morphine (last stay)", "Age: 80–89 years (last stay)"), share(97), share(4), 12),
+            Rule("no", ("Ward: heart (1 stay before the last)",), share(94), share(20.5), 9),
+        ),
+        (FieldEffect("drugs", "yes", 0.25, -0.125), FieldEffect("age", "yes", 0.1, 0.0)),
     )
-    return Rationale(
-        "patient", "p7", "stay", (other, says), answer(0.91), answer(0.82), answer(0.31), answer(0.2),
-        "sufficient" if passed else "insufficient", passed, 0.09, 0.6, Retention(1, 4, 9), (record,),
-    )  # fmt: skip
-
-
-def rationales(**of_case: Any) -> Rationales:
-    def judged(strategy: str, share: float, accuracy: float) -> Faithfulness:
-        none = np.zeros(0, dtype=np.int64)
-        return Faithfulness(
-            strategy, share, "present", 3.5, accuracy, accuracy, (accuracy,) * 2, 0.9, 0.75, 0.0625, None, none
-        )
-
-    curves = [judged("everything", 1.0, 0.808), judged("nothing", 0.0, 0.5)]
-    curves += [judged(name, share, 0.5 + share / 2) for name in ("TEFM", "random") for share in (0.05, 0.1, 0.3)]
-    return Rationales(200, tuple(curves), 40, 37, 2, 3.0, (Case(rationale(**of_case), "yes"),), 65)
+    return replace(Explained(summary, (Case(explanation(), "yes"),), 65), **changes)
 
 
 def curve(name: str, *, decided: bool = True) -> Curve:
@@ -148,7 +134,7 @@ def figures(**changes: Any) -> Figures:
         "tokens_counted": 200,
         "few": 20,
         "codes": codes(),
-        "rationales": rationales(),
+        "explained": explained(),
         "warnings": ("These may have been learned from.",),
     }
     return Figures(**{**values, **changes})

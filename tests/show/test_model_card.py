@@ -27,6 +27,7 @@ FACTS = ModelCardFacts(
     codes=CodesFacts(458, 3, 128, True),
     alignment=Alignment(1_000, 0.91, 0.92, 0.95, 0.96, 0.81, (0.5, 0.25), 1.5, 2.5),
     explains=True,
+    donors=2_500,
     agreement=Agreement(0.987, 0.01, 0.954, 0.02, 321),
     scores={"test": {**scores(0.803), "tokens_mean": 8.71}},
 )
@@ -44,18 +45,21 @@ def test_every_fact_is_in_the_card() -> None:
         "# died from the stays of one patient\n", "Classes: no, yes. One sequence is the stays of one patient.",
         "6 blocks, 49,775,040 parameters", "458 slots become 3 numbers with 128 values each", "task-aware",
         "1,000 held-out records", "0.9100", "0.9500", "0.8100", "0.50 / 0.25", "1.500", "2.500",
-        "98.7% of 321 held-out sequences (95.4% of masked ones)",
+        "98.7% of held-out sequences and 95.4% of their mixtures with others (321 in all)",
+        "holds the features of 2,500 training sequences, without names or identifiers:** share it like the training",
         "## Scores on the test part (328 sequences)", "| accuracy | 0.8030 | 0.7730–0.8230 |",
         "| tokens per sequence | 8.7 | |", "temperature 1.234",
         "“yes” is predicted if its probability is at least 0.400",
-        "model.explain(",
+        'print(model.explain("new records.csv")[0])',
     ):  # fmt: skip
         assert words in card, words
     assert "auprc" not in card, "a score that is not defined has no row"
 
 
 def test_the_card_says_what_the_check_does_not_show() -> None:
-    assert "does not show that they are the reason, and random features can pass it too" in model_card(FACTS)
+    card = model_card(FACTS)
+    assert "settled by some features if look-alikes that share them" in card
+    assert "This does not show that the features cause the outcome." in card
 
 
 def test_a_model_without_codes_alignment_and_explanations() -> None:

@@ -14,8 +14,11 @@ from html.parser import HTMLParser
 
 import pytest
 from markupsafe import escape
-from show.examples import HOSTILE, codes, curve, figures, rationale, rationales, scores
+from rationale.explanations import ASPIRIN, contested, explanation
+from show.examples import HOSTILE, codes, curve, explained, figures, scores
 
+from tefm.rationale.explanation import from_json
+from tefm.rationale.summary import FIELDS, RULES, Summary
 from tefm.scoring.breakdown import ClassScores, Confusion
 from tefm.scoring.curves import MACRO
 from tefm.show.figures import Case, Figures, Method
@@ -101,9 +104,9 @@ def test_every_figure_is_shown() -> None:
         "0.9123", "0.8123", "field 3", "level 1 has collapsed. Use fewer entries.",
         "1,111 distinct records have 987 distinct codes",
         "1.250 ± 0.250", "0.8500", "61% of the variance",
-        "TEFM", "random", "0.808", "37 of 40 explanations pass, the median one with 3 features.",
-        "2 predictions are default answers", "200 sequences",
-        "patient p7: yes (p = 0.91)", "drugs: morphine", "Recorded: yes. The prediction is correct.",
+        "40 answers explained: 33 settled, 4 unsettled, 3 default; median number of settling features: 2.",
+        "patient p7: died = yes (p = 0.91)", "Drugs: morphine", "Recorded: died = yes. The prediction is correct.",
+        explanation().conclusion, explanation().context, explanation().risk, "+0.422 to +0.442",
         "123.4 sequences per second", "0.56 seconds", "a machine of our own",
     ):  # fmt: skip
         assert words in text, words
@@ -119,7 +122,7 @@ def test_the_story_of_the_user_comes_first() -> None:
     titles = [
         "Right and wrong predictions", "How well it predicts", "Ranking and thresholds", "Calibration",
         "Results by group", "The data",
-        "How many features are enough", "Example explanations", "Accuracy and tokens",
+        "What settles the answers", "Example explanations", "Accuracy and tokens",
         "Codebook use", "Hierarchy of the codes", "What the codes lose, field by field", "Cost",
     ]  # fmt: skip
     assert [heading for heading in headings(page) if not heading.startswith("patient p7")] == titles
@@ -222,13 +225,35 @@ def test_what_the_codes_lose_about_the_label_is_said() -> None:
     assert "Where this can cost accuracy" not in text
 
 
-def test_flat_curves_are_explained() -> None:
-    assert "curves are flat" not in without()[1]
-    _, text = without(rationales=replace(rationales(), only="no"))
-    text = " ".join(text.split())
-    assert "predicts died = no for all 200 sequences of these plots." in text and "the curves are flat" in text
-    page = report_page(figures(rationales=replace(rationales(), only="no")))
-    assert page.index("curves are flat") < page.index("plot-accuracy-title")
+def test_rules_have_their_precision_and_coverage() -> None:
+    assert cells(report_page(figures()), RULES) == [
+        ["features", "answer", "precision", "share of the population", "explained sequences"],
+        [
+            "Drugs: morphine (last stay); Age: 80–89 years (last stay)",
+            "yes",
+            "97.0% [92.0%, 100.0%]",
+            "4.0%",
+            "12",
+        ],
+        ["Ward: heart (1 stay before the last)", "no", "94.0% [89.0%, 99.0%]", "20.5%", "9"],
+    ]
+
+
+def test_fields_have_what_they_raise_and_lower() -> None:
+    assert cells(report_page(figures()), FIELDS) == [
+        ["class", "field", "raises p by", "lowers p by"],
+        ["yes", "drugs", "0.250", "0.125"],
+        ["yes", "age", "0.100", "0.000"],
+    ]
+
+
+def test_without_a_rule_or_an_effect_there_is_no_empty_table() -> None:
+    nothing = Summary(40, {"unsettled": 40}, None, (), ())
+    page = report_page(figures(explained=explained(summary=nothing)))
+    text = checked(page).text
+    assert "40 answers explained: 40 unsettled." in text
+    for header in ("explained sequences</th>", "raises p by</th>"):
+        assert header in report_page(figures()) and header not in page
 
 
 def test_the_operating_point_is_marked_and_described() -> None:
@@ -241,9 +266,13 @@ def test_the_operating_point_is_marked_and_described() -> None:
 
 def test_the_page_says_what_the_check_of_an_explanation_does_not_show() -> None:
     text = " ".join(checked(report_page(figures())).text.split())
-    assert "sufficiency under masking, and nothing more" in text
-    assert "randomly ordered features can pass too" in text
-    assert "not show: that these features are the reason for the prediction" in text
+    assert "What “settled” means: look-alikes that share the features" in text
+    assert "at least 90% of them, with 95% confidence" in text
+    assert "What it does not mean: that the features cause the outcome." in text
+    for verdict in ("Contested", "Unsettled", "Default"):
+        assert f"“{verdict}”: " in text, "every verdict is explained"
+    assert "Clopper and Pearson for look-alikes" in text
+    assert "Clopper" not in without(explained=None)[1]
 
 
 def test_without_matplotlib_the_page_has_its_figures_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,8 +303,22 @@ def test_figures_are_json() -> None:
     assert body["codes"]["hierarchy"][2]["prefix"] == "a+b+c"
     assert body["codes"]["fidelity"]["fields"][0]["name"] == "field 0"
     assert body["calibration"][1]["observed"] == {"value": 0.6, "low": 0.4, "high": 0.75}
-    assert body["rationales"]["cases"][0]["rationale"]["conclusion"]
-    assert [curve["strategy"] for curve in body["rationales"]["curves"]][:2] == ["everything", "nothing"]
+    (case,) = body["explained"]["cases"]
+    assert case["label"] == "yes" and from_json(case["explanation"]) == explanation()
+    summary = body["explained"]["summary"]
+    assert summary["verdicts"] == {"settled": 33, "unsettled": 4, "default": 3}
+    assert summary["rules"][1]["features"] == ["Ward: heart (1 stay before the last)"]
+    assert summary["rules"][1]["precision"] == {"count": 188, "of": 200, "low": 0.89, "high": 0.99}
+    assert summary["fields"][0] == {"field": "drugs", "of_class": "yes", "raised": 0.25, "lowered": -0.125}
+
+
+def hostile_summary() -> Summary:
+    summary = explained().summary
+    return replace(
+        summary,
+        rules=tuple(replace(rule, answer=HOSTILE, features=(HOSTILE, HOSTILE)) for rule in summary.rules),
+        fields=tuple(replace(effect, field=HOSTILE, of_class=HOSTILE) for effect in summary.fields),
+    )
 
 
 def test_nothing_in_a_table_can_break_the_page() -> None:
@@ -289,7 +332,7 @@ def test_nothing_in_a_table_can_break_the_page() -> None:
         methods=(Method(HOSTILE, scores(0.8), 9.0), Method(HOSTILE, scores(0.7), 0.0)),
         tokens=tuple(replace(account, format=f"{account.format} {HOSTILE}") for account in figures().tokens),
         codes=codes(name=HOSTILE),
-        rationales=replace(rationales(), cases=(Case(rationale(HOSTILE), HOSTILE),)),
+        explained=explained(summary=hostile_summary(), cases=(Case(explanation(HOSTILE, label=HOSTILE), HOSTILE),)),
         warnings=(HOSTILE,),
     )
     page = report_page(hostile)
@@ -315,15 +358,15 @@ def without(**changes: object) -> tuple[Figures, str]:
     return shown, checked(report_page(shown)).text
 
 
-def test_a_model_that_only_predicts_has_no_section_about_rationales() -> None:
-    shown, text = without(rationales=None, cost=replace(figures().cost, seconds_to_explain=None))
-    assert "Example explanations" not in text and "How many features" not in text
+def test_a_model_that_only_predicts_has_no_section_about_explanations() -> None:
+    shown, text = without(explained=None, cost=replace(figures().cost, seconds_to_explain=None))
+    assert "Example explanations" not in text and "What settles" not in text
     assert "Codebook use" in text
-    assert "rationales" in shown.to_dict()
+    assert shown.to_dict()["explained"] is None
 
 
 def test_a_model_that_reads_text_has_no_section_about_codes() -> None:
-    _, text = without(codes=None, rationales=None)
+    _, text = without(codes=None, explained=None)
     assert "codebook" not in text.lower() and "Map of records" not in text
     assert "How well it predicts" in text
 
@@ -356,14 +399,22 @@ def test_few_sequences_are_called_few_beside_their_intervals(sequences: int, few
     [(0, "is wrong."), (1, "and the only wrong one."), (1_402, "and one of the 1,402 wrong ones.")],
 )
 def test_the_page_says_whether_there_are_wrong_predictions(wrong: int, words: str) -> None:
-    assert words in without(rationales=replace(rationales(), wrong=wrong))[1]
+    assert words in without(explained=explained(wrong=wrong))[1]
 
 
 def test_what_is_recorded_is_named_with_its_column() -> None:
-    case = Case(replace(rationale("1", "0"), label="expired"), "0")
-    _, text = without(rationales=replace(rationales(), cases=(case,)))
+    case = Case(explanation("1", "0", label="expired"), "0")
+    _, text = without(explained=explained(cases=(case,)))
     assert "Recorded: expired = 0. The prediction is wrong." in text
     assert "patient p7: expired = 1 (p = 0.91)" in text
+
+
+def test_examples_have_places_of_their_own() -> None:
+    cases = (Case(explanation(), "yes"), Case(contested(ASPIRIN), "no"))
+    page = report_page(figures(explained=explained(cases=cases)))
+    outline = checked(page)
+    assert {"case1", "case2"} <= set(outline.ids)
+    assert outline.text.index("The prediction is correct.") < outline.text.index("The prediction is wrong.")
 
 
 def test_perfect_scores_stay_within_their_plots() -> None:

@@ -108,9 +108,9 @@ class Setup:
         align: Literal["none", "default", "paper"] = "none",
         keep: bool = False,
     ) -> Prediction:
-        """A model that reads codes, fine-tuned as `tefm fit` does by default, or with these tunes.
+        """A model that reads codes, fine-tuned as `tefm fit` does with `rationale: default`, or with these tunes.
 
-        The default model of the default codes is always kept, because rationales are measured on it.
+        The default model of the default codes is always kept, because rationales by masks are measured on it.
         """
         backbone = backbone or self.backbones[0]
         layers = None if whole and not self.quick else self.layers(backbone)

@@ -130,7 +130,7 @@ class Prediction(Measurement):
             masked_copies=tune.masked_copies,
             inputs="codes" if self.codes else "text",
             text_limit=self.limit,
-            rationale="none",
+            explanations="none",
             seed=self.source[1],
         )
 

@@ -57,7 +57,7 @@ class TableRun(Measurement):
     @property
     def task(self) -> Task:
         """The task file of the table; explanations are left out, because nothing here is explained."""
-        return ALL_TABLES[self.table].task_for(self.seed, rationale="none", **self.settings)
+        return ALL_TABLES[self.table].task_for(self.seed, explanations="none", **self.settings)
 
     def prepare(self, bench: Bench) -> None:
         prepared(bench.sources, self.table, self.task, self.most)

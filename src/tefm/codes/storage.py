@@ -31,6 +31,7 @@ def save_coder(coder: SlotCoder, folder: Path) -> None:
 
 def load_coder(folder: Path, *, device: str | None = None) -> SlotCoder:
     """Read what `save_coder` wrote; parts that contradict each other are refused."""
+    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     try:
@@ -43,7 +44,7 @@ def load_coder(folder: Path, *, device: str | None = None) -> SlotCoder:
         history = History(**learned["history"])
         mode_D = np.array(learned["mode"], dtype=layout.dtype)
         classes = tuple(learned["classes"])
-    except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
         raise ArtefactError(
             f"the parts of this tokenizer do not belong together: {error}", file=folder, remedy="save it again"
         ) from error

@@ -1,4 +1,4 @@
-"""The settings of the fourth stage, and the paper's as a preset."""
+"""The settings of the fourth stage: of explanations by look-alikes, and of the paper's masks."""
 
 from __future__ import annotations
 
@@ -10,26 +10,40 @@ from pydantic import model_validator
 from tefm.base.settings import Presets, StageSettings
 
 
-class RationaleConfig(StageSettings):
-    """How slots are selected for a prediction. The defaults measured best (docs/decisions.md).
+class SurrogateConfig(StageSettings):
+    """What the surrogate learns from the model."""
+
+    #: learn the model's probabilities, or its labels only
+    targets: Literal["probabilities", "labels"] = "probabilities"
+    #: `codes`: the surrogate reads the quantised latent, as the language model does; `latents`: the unquantised latent
+    reads: Literal["codes", "latents"] = "codes"
+    #: upper limit on the model's predictions; if there are too many sequences, a sample of them is used
+    questions: int = Setting(default=10_000, ge=1)
+    surrogate_hidden: int = Setting(default=128, ge=2)
+    surrogate_steps: int = Setting(default=1_500, ge=1)
+    seed: int = 0
+
+
+class LookAlikeConfig(SurrogateConfig):
+    """How answers are explained by look-alikes."""
+
+    #: versions of each training sequence, mixed with another one, that the surrogate learns in addition to the whole
+    mixtures: int = Setting(default=3, ge=1)
+    #: training sequences that are stored with the model, at most: look-alikes take their other features from them
+    donors: int = Setting(default=2_000, ge=20)
+
+
+class RationaleConfig(SurrogateConfig):
+    """How slots are selected for a prediction by masks. The defaults measured best (docs/decisions.md).
 
     >>> RationaleConfig().selection, RationaleConfig.preset("paper").selection
     ('greedy', 'soft')
     """
 
-    # the surrogate: what it learns from the model
-    #: learn the model's probabilities, or its labels only
-    targets: Literal["probabilities", "labels"] = "probabilities"
-    #: `codes`: the surrogate reads the quantised latent, as the language model does; `latents`: the unquantised latent
-    reads: Literal["codes", "latents"] = "codes"
     #: randomly masked versions of each training sequence that the model predicts, in addition to the whole sequence
     versions: int = Setting(default=2, ge=0)
     #: extra rounds in which the model predicts what the extractor selects, and surrogate and extractor train again
     rounds: int = Setting(default=1, ge=0)
-    #: upper limit on the model's predictions; if there are too many sequences, a sample of them is used
-    questions: int = Setting(default=10_000, ge=1)
-    surrogate_hidden: int = Setting(default=128, ge=2)
-    surrogate_steps: int = Setting(default=1_500, ge=1)
 
     # the extractor: what a good mask is
     #: λ1: weight of keeping the latent unchanged
@@ -56,7 +70,6 @@ class RationaleConfig(StageSettings):
     #: sequences per step
     batch: int = Setting(default=64, ge=1)
     learning_rate: float = Setting(default=1e-3, gt=0)
-    seed: int = 0
 
     #: "λ1 = λ2 = 1, λ3 = 0.1", a soft mask, "100 epochs" of Adam at 1e-3, batches of 32; its surrogate reads the
     #: latent.

@@ -1,4 +1,4 @@
-"""From arrays to words: the records of one rationale.
+"""From arrays to words: the features of an explanation, and the records of a rationale.
 
 Shapes: N records of one sequence, D slots.
 """
@@ -11,12 +11,34 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tefm.rationale.explanation import Finding
 from tefm.rationale.parts import Bar, KeptStatement, RationaleRecord
 
 if TYPE_CHECKING:  # a stored rationale is shown without the libraries that read tables
+    from tefm.rationale.features import Feature
     from tefm.rationale.masked_model import Keep
     from tefm.records.layout import Slots
     from tefm.records.vectorise import Vectoriser
+
+
+def finding_of(vectoriser: Vectoriser, x_TD: Slots, feature: Feature) -> Finding:
+    """A feature in the words of the schema."""
+    from tefm.records.describe import statements
+
+    first = vectoriser.layout.slots[feature.slots[0]]
+    field = next(field for field in vectoriser.table_schema.fields if field.name == first.field)
+    several = len(feature.slots) > 1
+    value = ""
+    if feature.absent:
+        words = f"{field.display_name}: {'no' if field.kind == 'flag' else 'none' if several else 'not recorded'}"
+    else:
+        slots = list(feature.slots)
+        only_D = np.zeros_like(x_TD[feature.record])
+        only_D[slots] = x_TD[feature.record, slots]
+        words = statements(vectoriser, only_D)[0].words + (", no others" if several else "")
+        if not several:
+            value = first.member or words.partition(": ")[2]
+    return Finding(feature.record + 1, first.field, value, words, feature.absent)
 
 
 def describe_records(

@@ -10,7 +10,6 @@ Q classes.
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -37,6 +36,7 @@ from tefm.rationale.surrogate import (
     Answers,
     Surrogate,
     fit_surrogate,
+    frozen_network,
     latents,
     one_cycle,
     read_latent,
@@ -85,7 +85,7 @@ class Explainer:
             raise InputError(
                 f"{len(sequences)} sequence(s) are too few to learn from", remedy="use at least 2, ideally 1,000"
             )
-        network = _frozen(coder)
+        network = frozen_network(coder)
         rng = np.random.default_rng(config.seed)
         most = max(2, config.questions // (1 + config.versions + config.rounds))
         if len(sequences) > most:
@@ -156,7 +156,7 @@ class Explainer:
     @classmethod
     def from_tensors(cls, coder: SlotCoder, tensors: Mapping[str, Tensor], config: RationaleConfig) -> Explainer:
         """The inverse of `tensors`."""
-        network = _frozen(coder)
+        network = frozen_network(coder)
         try:
             classes = len(tensors["surrogate.outer.1.bias"])
             surrogate = Surrogate(network.config.latent, classes, config.surrogate_hidden)
@@ -280,11 +280,6 @@ def _affordable(sequences: Sequences, config: RationaleConfig) -> NDArray[np.int
     order = np.random.default_rng(config.seed).permutation(len(sequences))
     within = np.cumsum(present_S[order] * config.depth) <= CANDIDATES
     return order[: max(1, int(within.sum()))]
-
-
-def _frozen(coder: SlotCoder) -> CodeNetwork:
-    """A frozen copy of the coder's network on the CPU: it is small, and ranks the same on every machine."""
-    return copy.deepcopy(coder.network).cpu().eval().requires_grad_(False)
 
 
 def _extractor(network: CodeNetwork, classes: int, config: RationaleConfig) -> Extractor:

@@ -1,4 +1,4 @@
-"""Rationales for people: a card for the terminal and a page for the browser, with the same words.
+"""Explanations for people: a card for the terminal and a page for the browser, with the same words.
 
 Both say everything in text and need no colour; bars repeat a number next to them. The page is one file that loads
 nothing from the network.
@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tefm.rationale.card import Rationale, RationaleRecord, quoted
+from tefm.rationale.explanation import Explanation
 from tefm.rationale.parts import printable
 from tefm.rationale.template import rendered
 
@@ -23,7 +24,47 @@ from tefm.rationale.template import rendered
 BAR = 16
 
 
-# ---- terminal ---------------------------------------------------------------------------------------------------
+# ---- an explanation in a terminal -------------------------------------------------------------------------------
+
+
+def explanation_card(explanation: Explanation, *, shown: int | None = None) -> RenderableType:
+    """One explanation as a card, 80 columns wide or more; with `shown`, so many effects of each sign at most."""
+    parts: list[RenderableType] = [_text(explanation.conclusion, "bold")]
+    if explanation.context:
+        parts.append(_text(explanation.context))
+    if explanation.relevant:
+        for heading, findings in explanation.by_record.items():
+            parts += ["", _rule(heading), *(_text(f"• {finding.words}") for finding in findings)]
+        if explanation.unnamed:
+            parts.append(_text(explanation.unnamed, "dim"))
+    parts += ["", _rule(f"For and against {quoted(explanation.of_class)}"), _text(explanation.risk)]
+    parts.append(_influences(explanation, shown))
+    return Panel(
+        Group(*parts),
+        title=_text(explanation.title, "bold"),
+        title_align="left",
+        border_style="green" if explanation.verdict == "settled" else "yellow",
+    )
+
+
+def _influences(explanation: Explanation, most: int | None) -> RenderableType:
+    """The effects as bars, those for the class first; the longest bar is the largest effect."""
+    rows = [*explanation.supporting[:most], *explanation.opposing[:most]]
+    if not rows:
+        return _text("No single feature changes the probability noticeably.", "dim")
+    largest = max(abs(one.change) for one in rows)
+    table = Table.grid(padding=(0, 1), expand=True)
+    table.add_column(ratio=1, overflow="fold")
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True, justify="right")
+    for one in rows:
+        interval = f"{one.change:+.3f} ({one.low:+.3f} to {one.high:+.3f})"
+        bar = _bar(abs(one.change) / largest, kept=one.change > 0)
+        table.add_row(_text(explanation.placed(one.finding)), bar, _text(interval))
+    return table
+
+
+# ---- a rationale in a terminal ----------------------------------------------------------------------------------
 
 
 def card(rationale: Rationale, *, bars: int | None = None) -> RenderableType:
@@ -107,6 +148,11 @@ def _text(words: str, style: str = "") -> Text:
 
 
 # ---- browser ----------------------------------------------------------------------------------------------------
+
+
+def explanations_page(explanations: Sequence[Explanation], title: str = "Explanations") -> str:
+    """All explanations as one self-contained page."""
+    return rendered("explanations.html", title=title, explanations=explanations)
 
 
 def to_html(rationales: Sequence[Rationale], title: str = "Rationales") -> str:

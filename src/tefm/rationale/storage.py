@@ -26,7 +26,7 @@ def save_explainer(explainer: Explainer, path: Path) -> None:
 
 def load_explainer(coder: SlotCoder, path: Path) -> Explainer:
     """Read what `save_explainer` wrote; `coder` is the one that it was trained with."""
-    from safetensors import safe_open
+    from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(path, framework="pt") as file:
@@ -34,6 +34,6 @@ def load_explainer(coder: SlotCoder, path: Path) -> Explainer:
             facts = json.loads(file.metadata()["facts"])
         explainer = Explainer.from_tensors(coder, tensors, RationaleConfig.checked(facts["config"]))
         explainer.agreement_ = Agreement(**facts["agreement"]) if facts["agreement"] else None
-    except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
         raise ArtefactError(f"this explainer cannot be read: {error}", file=path, remedy="save it again") from error
     return explainer

@@ -20,9 +20,10 @@ from torch.nn import functional as F
 
 from tefm.base.progress import progress
 from tefm.base.training import KeepBest, adamw
+from tefm.codes.coder import SlotCoder
 from tefm.codes.network import Block, CodeNetwork
 from tefm.codes.quantiser import straight_through
-from tefm.rationale.config import RationaleConfig
+from tefm.rationale.config import SurrogateConfig
 from tefm.rationale.masked_model import Keep, MaskedModel
 from tefm.records.layout import Slots
 from tefm.records.sequences import Sequences
@@ -111,6 +112,11 @@ def slots_tensor(x_ND: Slots) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(x_ND, dtype=np.uint8 if x_ND.dtype == np.uint8 else np.int32))
 
 
+def frozen_network(coder: SlotCoder) -> CodeNetwork:
+    """A frozen copy of the coder's network on the CPU: it is small, and ranks the same on every machine."""
+    return copy.deepcopy(coder.network).cpu().eval().requires_grad_(False)
+
+
 @torch.no_grad()
 def latents(network: CodeNetwork, x_ND: Slots, reads: str) -> tuple[Tensor, Tensor]:
     """`read_latent` of many records."""
@@ -135,7 +141,7 @@ class Answers:
         network: CodeNetwork,
         sequences: Sequences,
         masked_model: MaskedModel,
-        config: RationaleConfig,
+        config: SurrogateConfig,
         keep_ND: Keep | None = None,
     ) -> Answers:
         """Let the model predict these sequences, with a mask or whole."""
@@ -167,14 +173,15 @@ class Agreement:
     #: share of sequences with the same label, and mean difference of the probability of each class
     whole_same: float
     whole_distance: float
-    masked_same: float
-    masked_distance: float
+    #: the same for versions that are masked or mixed
+    version_same: float
+    version_distance: float
     #: held-out sequences
     sequences: int
 
 
 def fit_surrogate(
-    answers: Answers, masked_model: MaskedModel, config: RationaleConfig, title: str = "fitting the surrogate"
+    answers: Answers, masked_model: MaskedModel, config: SurrogateConfig, title: str = "fitting the surrogate"
 ) -> tuple[Surrogate, Agreement]:
     """Learn the model's answers, with early stopping on a tenth of the training sequences in all their versions."""
     held_S = held_out(answers.origin_S, config.seed)
@@ -198,7 +205,7 @@ def _train(
     answers: Answers,
     p_SQ: Tensor,
     held_S: NDArray[np.bool_],
-    config: RationaleConfig,
+    config: SurrogateConfig,
     title: str,
 ) -> None:
     """Fit the targets `p_SQ` of the sequences that are not held out, and keep the state that does best on the rest."""

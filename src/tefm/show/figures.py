@@ -11,8 +11,8 @@ from tefm.codes.fidelity import Collisions, Fidelity, LevelUse
 from tefm.codes.hierarchy import PrefixDistance
 from tefm.codes.label_loss import LabelLoss
 from tefm.language.token_counts import TokenCount
-from tefm.rationale.card import Rationale, to_json
-from tefm.rationale.faithfulness import Faithfulness
+from tefm.rationale.explanation import Explanation, to_json
+from tefm.rationale.summary import Summary
 from tefm.scoring.breakdown import Bin, ClassScores, Confusion, GroupScores
 from tefm.scoring.curves import Curve, ThresholdCounts
 
@@ -84,28 +84,18 @@ class Overview:
 class Case:
     """One explained sequence, with the class that was recorded."""
 
-    rationale: Rationale
+    explanation: Explanation
     label: str
 
 
 @dataclass(frozen=True)
-class Rationales:
-    """How many features are enough for the predictions, under masking."""
+class Explained:
+    """What explanations of some sequences have in common, and examples."""
 
-    #: sequences that the curves are measured on
-    sequences: int
-    curves: tuple[Faithfulness, ...]
-    #: predictions that were explained; how many pass the check, and how many the model makes with no features too
-    explained: int
-    passed: int
-    default: int
-    #: median number of features of those that pass
-    median_selected: float | None
+    summary: Summary
     cases: tuple[Case, ...]
     #: wrong predictions among all sequences of the report
     wrong: int
-    #: the class that is predicted for every sequence of the curves, if there is one
-    only: str | None = None
 
 
 @dataclass(frozen=True)
@@ -150,21 +140,22 @@ class Figures:
     #: the classes, the most frequent first; empty for two classes, which the scores cover
     by_class: tuple[ClassScores, ...] = ()
     codes: Codes | None = None
-    rationales: Rationales | None = None
+    explained: Explained | None = None
     warnings: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types."""
-        body = asdict(replace(self, codes=None, rationales=None))
+        body = asdict(replace(self, codes=None, explained=None))
         body["calibration"] = [{**asdict(b), "observed": b.observed.to_dict()} for b in self.calibration]
         if (codes := self.codes) is not None:
             body["codes"] = asdict(codes) | {
                 "fidelity": codes.fidelity.to_dict(),
                 "hierarchy": [prefix.to_dict() for prefix in codes.hierarchy],
             }
-        if (rationales := self.rationales) is not None:
-            body["rationales"] = asdict(replace(rationales, curves=(), cases=())) | {
-                "curves": [curve.to_dict() for curve in rationales.curves],
-                "cases": [{"label": case.label, "rationale": to_json(case.rationale)} for case in rationales.cases],
+        if (explained := self.explained) is not None:
+            body["explained"] = {
+                "summary": asdict(explained.summary),
+                "cases": [{"label": case.label, "explanation": to_json(case.explanation)} for case in explained.cases],
+                "wrong": explained.wrong,
             }
         return body

@@ -54,6 +54,8 @@ class ModelCardFacts:
     alignment: Alignment | None = None
     #: whether the model explains its predictions, and how often its surrogate predicts what the language model does
     explains: bool = False
+    #: training sequences that are stored with the model, for explanations
+    donors: int = 0
     agreement: Agreement | None = None
     #: per part of the data (`validation`, `test`): `Evaluation.to_dict()`
     scores: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

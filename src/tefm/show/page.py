@@ -7,10 +7,10 @@ from tefm.show import plots
 from tefm.show.codes import CodesView
 from tefm.show.data import DataView
 from tefm.show.decisions import DecisionsView
+from tefm.show.explanations import ExplanationsView
 from tefm.show.figures import Figures
 from tefm.show.html import Page, render
 from tefm.show.predictions import PredictionsView
-from tefm.show.rationales import RationalesView
 
 #: The sections of a report, what matters most to a user first: the name of the template, and the heading.
 PREDICTIONS = {
@@ -21,8 +21,8 @@ PREDICTIONS = {
     "groups": "Results by group",
     "data": "The data",
 }
-RATIONALES = {
-    "faithfulness": "How many features are enough",
+EXPLANATIONS = {
+    "explanations": "What settles the answers",
     "cases": "Example explanations",
 }
 TOKENS = {"tokens": "Accuracy and tokens"}
@@ -36,7 +36,7 @@ COST = {"cost": "Cost"}
 
 def report_page(figures: Figures) -> Page:
     """One HTML file with everything in it."""
-    codes, rationales = figures.codes, figures.rationales
+    codes, explained = figures.codes, figures.explained
     return Page(
         render(
             "report.html",
@@ -45,7 +45,7 @@ def report_page(figures: Figures) -> Page:
             plots_available=plots.available(),
             sections={
                 **PREDICTIONS,
-                **(RATIONALES if rationales else {}),
+                **(EXPLANATIONS if explained else {}),
                 **TOKENS,
                 **(CODES if codes else {}),
                 **COST,
@@ -55,7 +55,6 @@ def report_page(figures: Figures) -> Page:
             data=DataView(figures),
             predictions=PredictionsView(figures),
             codes=codes and CodesView(codes),
-            explained=rationales,
-            rationales=rationales and RationalesView(rationales),
+            explanations=explained and ExplanationsView(explained),
         )
     )

@@ -10,6 +10,8 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from tefm.rationale.parts import printable
+
 if TYPE_CHECKING:  # showing a table must not wait for the import of torch
     import polars as pl
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:  # showing a table must not wait for the import of torch
     from tefm.codes.hierarchy import PrefixDistance
     from tefm.language.align import Alignment
     from tefm.language.token_counts import TokenCount
+    from tefm.rationale.summary import Summary
     from tefm.records.infer import Guess
     from tefm.records.schema import Schema
     from tefm.scoring.breakdown import Confusion
@@ -268,6 +271,16 @@ def prediction_table(predictions: pl.DataFrame, most: int = 20, classes: int = 4
         rows = [(*row[:3], row[columns.index(f"p({row[2]})")]) for row in rows]
         columns = [*columns[:3], "its probability"]
     return table(title, columns, rows)
+
+
+def summary_tables(summary: Summary) -> Iterator[RenderableType]:
+    """What many explanations have in common: verdicts, rules, fields."""
+    from tefm.rationale.summary import FIELD_COLUMNS, FIELDS, RULE_COLUMNS, RULES
+
+    yield Text(summary.sentence)
+    for title, columns, listed in ((RULES, RULE_COLUMNS, summary.rules), (FIELDS, FIELD_COLUMNS, summary.fields)):
+        if listed:
+            yield table(title, columns, [list(map(printable, one.cells)) for one in listed], left=2)
 
 
 def _interval(score: dict[str, float | None]) -> tuple[str, str | None]:

@@ -68,7 +68,7 @@ def _figures(splits: list[Figures]) -> dict[str, Figure]:
         figures |= {f"{name} {title}": at_share[name] for name in ("accuracy", "agreement")}
     removed = [row["comprehensiveness"] for row in rankings.of(OURS, "present", 0.2)]
     figures["comprehensiveness"] = Figure(tuple(removed))
-    agreement = tuple(split["agreement"]["masked_same"] for split in splits)
+    agreement = tuple(split["agreement"]["version_same"] for split in splits)
     if not any(map(math.isnan, agreement)):  # a surrogate of whole records only was not tested on masked ones
         figures["surrogate"] = Figure(agreement)
     return figures

@@ -1,4 +1,4 @@
-"""From a table to verified rationales: the model, its bundle, the command line."""
+"""The paper's masks, from a table to rationales: the model, its bundle."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TABLE = stays(40, seed=1)
 def test_the_check_is_what_the_model_itself_says_of_the_kept_values(fitted: TEFM) -> None:
     """Blank every value that was not kept in the *table*, and predict: the same probabilities as in the rationale."""
     checked = 0
-    for one in fitted.explain(TABLE, keep=0.3, of="present"):
+    for one in fitted.explain_masked(TABLE, keep=0.3, of="present"):
         mine = TABLE.filter(pl.col("patient") == one.sequence)
         blanked = mine.clone()
         for number, record in enumerate(one.records):
@@ -42,7 +42,7 @@ def test_the_check_is_what_the_model_itself_says_of_the_kept_values(fitted: TEFM
 
 
 def test_what_is_said_of_all_features_is_the_prediction(fitted: TEFM) -> None:
-    found = fitted.explain(TABLE)
+    found = fitted.explain_masked(TABLE)
     predicted = fitted.predict_table(TABLE)
     assert [one.sequence for one in found] == predicted["patient"].to_list()
     assert [one.predicted for one in found] == predicted["predicted"].to_list()
@@ -51,7 +51,7 @@ def test_what_is_said_of_all_features_is_the_prediction(fitted: TEFM) -> None:
 
 
 def test_a_rationale_grows_only_as_far_as_it_must(fitted: TEFM) -> None:
-    for one in fitted.explain(TABLE):
+    for one in fitted.explain_masked(TABLE):
         assert one.passed or one.verdict == "default"
         assert one.passed == (one.retention.kept > 0), "nothing is kept where nothing argues for the answer"
         if one.passed:
@@ -60,42 +60,45 @@ def test_a_rationale_grows_only_as_far_as_it_must(fitted: TEFM) -> None:
 
 def test_a_share_is_kept(fitted: TEFM) -> None:
     for over in ("record", "sequence"):
-        for one in fitted.explain(TABLE, keep=0.5, of="present", over=over):
+        for one in fitted.explain_masked(TABLE, keep=0.5, of="present", over=over):
             assert 0.25 <= one.retention.of_present <= 0.75 or one.retention.present < 4
     width = fitted.tokenizer_.coder.layout.width
-    for one in fitted.explain(TABLE, keep=2 / width, over="record"):
+    for one in fitted.explain_masked(TABLE, keep=2 / width, over="record"):
         assert all(sum(len(said.slots) for said in record.statements) <= 2 for record in one.records)
 
 
 def test_some_sequences_only(fitted: TEFM, explained: Explained) -> None:
-    assert [one.sequence for one in fitted.explain(TABLE, entities=["p7", "p3"])] == ["p7", "p3"]
-    explained(InputError, lambda: fitted.explain(TABLE, entities=["p700"]), "p700", "patient")
+    assert [one.sequence for one in fitted.explain_masked(TABLE, entities=["p7", "p3"])] == ["p7", "p3"]
+    explained(InputError, lambda: fitted.explain_masked(TABLE, entities=["p700"]), "p700", "patient")
 
 
 def test_a_choice_that_does_not_exist_is_named(fitted: TEFM, explained: Explained) -> None:
-    explained(SettingsError, lambda: fitted.explain(TABLE, keep=1.5), "keep", "1.5")
-    explained(SettingsError, lambda: fitted.explain(TABLE, off="all"), "'off'", "of")
+    explained(SettingsError, lambda: fitted.explain_masked(TABLE, keep=1.5), "keep", "1.5")
+    explained(SettingsError, lambda: fitted.explain_masked(TABLE, off="all"), "'off'", "of")
     explained(SettingsError, lambda: TEFM(STAYS, rationale={"versoins": 2}).fit(TABLE), "'versoins'", "'versions'")
 
 
 def test_it_survives_saving(fitted: TEFM, tmp_path: Path) -> None:
     again = TEFM.load(fitted.save(tmp_path / "model"), device="cpu")
-    assert [to_json(one) for one in again.explain(TABLE)] == [to_json(one) for one in fitted.explain(TABLE)]
+    assert [to_json(one) for one in again.explain_masked(TABLE)] == [
+        to_json(one) for one in fitted.explain_masked(TABLE)
+    ]
     assert again.fitted.explainer.agreement_ == fitted.fitted.explainer.agreement_
-    assert "Every explanation is checked" in (tmp_path / "model" / "README.md").read_text()
 
 
 def test_two_fits_with_one_seed_explain_alike(fitted: TEFM, backbones: dict[str, Path]) -> None:
     again = quick(backbones["llama"]).fit(stays(200))
-    assert [to_json(one) for one in again.explain(TABLE)] == [to_json(one) for one in fitted.explain(TABLE)]
+    assert [to_json(one) for one in again.explain_masked(TABLE)] == [
+        to_json(one) for one in fitted.explain_masked(TABLE)
+    ]
 
 
-def test_a_model_that_only_predicts_says_so(backbones: dict[str, Path], fitted: TEFM, explained: Explained) -> None:
+def test_a_model_without_masks_says_so(backbones: dict[str, Path], fitted: TEFM, explained: Explained) -> None:
     model = quick(backbones["llama"], rationale="none").set_params(tokenizer=fitted.tokenizer_).fit(stays(60))
-    explained(NotFittedError, lambda: model.explain(TABLE), "explain", "rationale")
-    explained(NotFittedError, lambda: TEFM().explain(TABLE), "fit")
+    explained(NotFittedError, lambda: model.explain_masked(TABLE), "masks", "rationale: default")
+    explained(NotFittedError, lambda: TEFM().explain_masked(TABLE), "fit")
     text = quick(backbones["llama"], inputs="text").fit(stays(60))
-    explained(NotFittedError, lambda: text.explain(TABLE), "codes")
+    explained(NotFittedError, lambda: text.explain_masked(TABLE), "codes")
 
 
 def test_what_stands_beside_the_codes_is_judged_with_them(backbones: dict[str, Path]) -> None:
@@ -108,9 +111,9 @@ def test_what_stands_beside_the_codes_is_judged_with_them(backbones: dict[str, P
     slots = model.preparation.slots(frame, sequences)
     assert slots.texts is not None and slots.gaps is not None
     assert np.allclose(model.fitted.masked_model(slots), model.predict_proba(TABLE), atol=1e-6)
-    assert len(model.explain(TABLE)) == len(sequences)
+    assert len(model.explain_masked(TABLE)) == len(sequences)
 
 
 def test_json_comes_back(fitted: TEFM) -> None:
-    for one in fitted.explain(TABLE)[:5]:
+    for one in fitted.explain_masked(TABLE)[:5]:
         assert from_json(json.loads(json.dumps(to_json(one)))) == one

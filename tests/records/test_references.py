@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tefm.base.errors import InputError
-from tefm.rationale.references import Reference, References
+from tefm.records.references import Reference, References
 from tefm.records.schema import MISSING_WORDS
 
 GOOD = {"field": "diagnoses", "value": "428*", "statement": "Heart failure.", "source": "A paper, 2009", "weight": "7"}
@@ -169,7 +169,7 @@ def test_an_empty_or_missing_table_is_refused(tmp_path: Path, explained: Explain
 def test_references_are_looked_up_without_the_table_libraries() -> None:
     code = """
 import sys
-from tefm.rationale.references import Reference, References
+from tefm.records.references import Reference, References
 assert References([Reference("dx", "428*", "Heart failure.", "a paper")]).about("dx", "4280")
 heavy = {"torch", "polars", "pyarrow", "sklearn", "numpy", "pydantic"} & set(sys.modules)
 assert not heavy, heavy

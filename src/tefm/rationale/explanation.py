@@ -1,0 +1,278 @@
+"""`Explanation`: why the model gives one answer, in words, with the figures of the check.
+
+It needs neither torch nor the libraries that read tables, so that a stored explanation can be shown anywhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from tefm.base.errors import InputError
+from tefm.rationale.parts import Answer, printable, quoted, ranges
+from tefm.rationale.shares import Share
+from tefm.rationale.template import rendered
+from tefm.rationale.verdict import Outcome
+
+#: Effects of each sign that a card shows.
+SHOWN = 5
+#: A smaller effect is not worth a line.
+VISIBLE = 0.001
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A feature of one record, in words."""
+
+    #: starts at 1
+    record: int
+    field: str
+    #: its value as the table has it: a member of a set, a category; empty where there is none or several
+    value: str
+    words: str
+    #: whether the record has no value there
+    absent: bool = False
+
+
+@dataclass(frozen=True)
+class Influence:
+    """By how much a feature raises the probability of a class, compared with other sequences' values in its place."""
+
+    finding: Finding
+    #: with the ends of a 95% interval
+    change: float
+    low: float
+    high: float
+
+    @property
+    def certain(self) -> bool:
+        """Whether its sign can be told."""
+        return self.low > 0 or self.high < 0
+
+
+@dataclass(frozen=True)
+class Settling:
+    """Features of the sequence, and how often whoever shares them gets the same answer."""
+
+    answer: str
+    findings: tuple[Finding, ...]
+    #: the share of the look-alikes that get the answer
+    precision: Share
+
+
+@dataclass(frozen=True, repr=False)
+class Explanation:
+    """Which features settle an answer, and what speaks for and against a class. Notebooks show it as a card."""
+
+    #: what the sequences are called (a patient, a host), and which one this is
+    entity: str
+    sequence: str
+    #: what one record is called, and how many the sequence has
+    record: str
+    records: int
+    classes: tuple[str, ...]
+    #: the column that holds the classes
+    label: str | None
+    answer: Answer
+    verdict: Outcome
+    #: whether the probability of the answer is clearly above the mean of the population; a default answer counts too
+    distinct: bool
+    #: the precision that settles an answer, and the number of features that may do so
+    least: float
+    most: int
+    settling: Settling
+    #: the share of the population that has these features, and that gets the same answer anyway
+    coverage: Share
+    base: Share
+    #: how often the answer changes when these features are replaced
+    flips: Share
+    #: the features that come closest to settling another answer, where that was tried
+    rival: Settling | None
+    #: the class that the influences are about, and its mean probability in the population
+    of_class: str
+    mean_p: float
+    influences: tuple[Influence, ...]
+    #: look-alikes that the model was asked about
+    questions: int
+
+    # ---- in words ---------------------------------------------------------------------------------------------
+
+    @property
+    def verified(self) -> bool:
+        """Whether the check has shown that the features settle the answer."""
+        return self.verdict in ("settled", "contested")
+
+    @property
+    def relevant(self) -> bool:
+        """Whether its features say something: a default answer needs none, and nor does one that is not distinct."""
+        return self.distinct and self.verdict != "default"
+
+    @property
+    def title(self) -> str:
+        """The sequence and its prediction."""
+        return f"{self.entity} {self.sequence}: {self.named(self.answer.says)} (p = {self.answer.p:.2f})"
+
+    def named(self, name: str) -> str:
+        """A class with its column: a bare 0 or yes says little."""
+        return f"{self.label} = {name}" if self.label else name
+
+    @property
+    def conclusion(self) -> str:
+        """The verdict in one or two sentences, which claim no more than the check shows."""
+        if self.verdict == "default":
+            return (
+                f"Default answer: the model answers {quoted(self.answer.says)} for {_percent(self.base.value)} of the "
+                "population, so no feature is needed for it."
+            )
+        checked = self._checked(self.settling)
+        if not self.distinct:
+            return (
+                f"Unsettled: little sets this {self.entity} apart. The probability of {quoted(self.answer.says)}, "
+                f"{self.answer.p:.2f}, is not clearly above the population’s average."
+            )
+        if self.verdict == "unsettled":
+            features = "single feature" if self.most == 1 else f"set of up to {self.most} features"
+            return f"Unsettled: no {features} was found that settles this answer. Best set found: {checked}"
+        if self.rival is None or self.verdict == "settled":
+            return f"Settled: {checked}"
+        listed = "; ".join(self.placed(finding) for finding in self.rival.findings)
+        one = len(self.rival.findings) == 1
+        return (
+            f"Contested: {checked} But {'another feature' if one else 'other features'} of the same {self.entity} "
+            f"{'settles' if one else 'settle'} {quoted(self.rival.answer)} "
+            f"({_percent(self.rival.precision.value)} of {self.rival.precision.of:,} look-alikes): {listed}."
+        )
+
+    def _checked(self, settling: Settling) -> str:
+        share, features = settling.precision, _these(len(settling.findings))
+        return (
+            f"of {share.of:,} look-alikes that share {features} and have everything else from another {self.entity}, "
+            f"{_percent(share.value)} get the same answer (at least {_percent(share.low)} with 95% confidence)."
+        )
+
+    @property
+    def context(self) -> str:
+        """How common the features and the answer are, and what happens without the features."""
+        count = len(self.settling.findings)
+        if not count or not self.relevant:
+            return ""
+        have = f"{_percent(self.coverage.value)} of the population have"
+        if not self.coverage.count:
+            have = f"None of {self.coverage.of:,} training sequences have"
+        return (
+            f"{have} {_these(count)}; {_percent(self.base.value)} of the population get this answer anyway. Replacing "
+            f"{'it' if count == 1 else 'them'} with the values of others changes the answer in "
+            f"{_percent(self.flips.value)} of cases."
+        )
+
+    @property
+    def risk(self) -> str:
+        """The probability of the class in question, compared with that of the population."""
+        p, mean = self.answer.probabilities[self.of_class], self.mean_p
+        average = f"{mean:.2f}" if mean >= 0.01 else f"{mean:.1g}"  # 0.00 would look like never
+        words = f"The probability of {quoted(self.of_class)} is {p:.2f}"
+        if mean > 0 and p >= 2 * mean:
+            return f"{words}, {p / mean:.1f} times the population’s average of {average}."
+        return f"{words}; the population’s average is {average}."
+
+    @property
+    def supporting(self) -> tuple[Influence, ...]:
+        """The features that raise the probability of the class most."""
+        raising = [one for one in self.influences if one.certain and one.change >= VISIBLE]
+        return tuple(sorted(raising, key=lambda one: -one.change)[:SHOWN])
+
+    @property
+    def opposing(self) -> tuple[Influence, ...]:
+        """The features that lower it most."""
+        lowering = [one for one in self.influences if one.certain and one.change <= -VISIBLE]
+        return tuple(sorted(lowering, key=lambda one: one.change)[:SHOWN])
+
+    def placed(self, finding: Finding) -> str:
+        """A feature with its record, where there are several."""
+        if self.records == 1:
+            return finding.words
+        return f"{finding.words} ({self.record} {finding.record} of {self.records})"
+
+    @property
+    def by_record(self) -> dict[str, list[Finding]]:
+        """The settling features under the heading of their record."""
+        found: dict[str, list[Finding]] = {}
+        for finding in sorted(self.settling.findings, key=lambda finding: finding.record):
+            heading = f"{self.record.capitalize()} {finding.record} of {self.records}"
+            found.setdefault(heading, []).append(finding)
+        return found
+
+    @property
+    def unnamed(self) -> str:
+        """The records without settling features, in words; empty if there are none."""
+        named = {finding.record for finding in self.settling.findings}
+        numbers = [number for number in range(1, self.records + 1) if number not in named]
+        if not numbers or self.records == 1:
+            return ""
+        return f"None from {self.record}{'s' if len(numbers) > 1 else ''} {ranges(numbers)}."
+
+    # ---- on its own -------------------------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        return printable(f"<Explanation {self.title}, {self.verdict}>")
+
+    def __str__(self) -> str:
+        features = "; ".join(self.placed(finding) for finding in self.settling.findings)
+        shown = f"Features: {features}." if features and self.relevant else ""
+        lines = [self.title, shown, self.conclusion, self.context, self.risk]
+        for heading, influences in (("For", self.supporting), ("Against", self.opposing)):
+            if influences:
+                listed = "; ".join(f"{self.placed(one.finding)} ({one.change:+.3f})" for one in influences)
+                lines.append(f"{heading} {quoted(self.of_class)}: {listed}.")
+        return "\n".join(printable(line) for line in lines if line)
+
+    def _repr_html_(self) -> str:
+        """The card for a notebook: no scripts, no network, and styles that touch nothing else."""
+        return rendered("explanation_notebook.html", explanation=self)
+
+
+def _these(count: int) -> str:
+    return {0: "no feature", 1: "this feature"}.get(count, f"these {count} features")
+
+
+def _percent(share: float) -> str:
+    """A share in whole percent; a small one that is not zero keeps a digit.
+
+    >>> [_percent(share) for share in (0.9712, 0.004, 0.0, 1.0, 0.9996)]
+    ['97%', '0.4%', '0%', '100%', '99.9%']
+    """
+    if 0 < share < 0.01:
+        return f"{max(share, 0.001):.1%}"
+    if 0.99 < share < 1:
+        return f"{min(share, 0.999):.1%}"
+    return f"{share:.0%}"
+
+
+# ---- JSON -------------------------------------------------------------------------------------------------------
+
+
+def to_json(explanation: Explanation) -> dict[str, Any]:
+    """Plain types for `from_json`, with the sentences added for readers."""
+    body: dict[str, Any] = _adapter().dump_python(explanation, mode="json")
+    return body | {"conclusion": explanation.conclusion, "context": explanation.context, "risk": explanation.risk}
+
+
+def from_json(body: Any) -> Explanation:
+    """The explanation that `to_json` wrote."""
+    try:
+        return _adapter().validate_python(body)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise InputError(
+            f"not a valid explanation: {first['msg']}",
+            column=".".join(map(str, first["loc"])) or None,
+            remedy="use the unchanged output of `to_json` or `tefm explain --json`",
+        ) from error
+
+
+@cache
+def _adapter() -> TypeAdapter[Explanation]:
+    return TypeAdapter(Explanation)

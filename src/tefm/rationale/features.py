@@ -1,0 +1,70 @@
+"""The features of a sequence, of which an explanation names a few: what its records say, and what they do not.
+
+Shapes: T records of one sequence, D slots, F features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tefm.records.layout import Layout, Slots
+
+Keep = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Feature:
+    """Slots of one record that are kept or replaced together.
+
+    The value of a field is one slot, also where there is none. A set has a feature for each of its members, and one for
+    its whole value: these members and no others.
+    """
+
+    #: the position of the record in its sequence
+    record: int
+    slots: tuple[int, ...]
+    #: whether the record has no value there
+    absent: bool = False
+
+
+def features_of(x_TD: Slots, layout: Layout) -> list[Feature]:
+    """All features of a sequence, record by record.
+
+    >>> from tefm.records.layout import Slot
+    >>> layout = Layout((Slot("age", "number", 9), Slot("sex", "category", 2), Slot("dx", "flag", 1, "250"),
+    ...                  Slot("dx", "flag", 1, "401"), Slot("dx", "flag", 1, "428")))
+    >>> [(f.slots, f.absent) for f in features_of(np.array([[4, 0, 0, 1, 0]]), layout)]
+    [((0,), False), ((1,), True), ((3,), False), ((2, 3, 4), False)]
+    """
+    features = []
+    member_D = layout.member_D
+    sets = [layout.of_field(name) for name in dict.fromkeys(s.field for s in layout.slots if s.member is not None)]
+    for record, x_D in enumerate(x_TD):
+        features += [
+            Feature(record, (slot,), absent=not x_D[slot])
+            for slot in range(len(x_D))
+            if x_D[slot] or not member_D[slot]
+        ]
+        features += [Feature(record, tuple(slots.tolist()), absent=not x_D[slots].any()) for slots in sets]
+    return features
+
+
+def keep_of(features: Sequence[Feature], shape: tuple[int, ...]) -> Keep:
+    """The slots of these features as a mask.
+
+    >>> keep_of([Feature(1, (0, 2))], (2, 3)).astype(int).tolist()
+    [[0, 0, 0], [1, 0, 1]]
+    """
+    keep_TD = np.zeros(shape, dtype=bool)
+    for feature in features:
+        keep_TD[feature.record, list(feature.slots)] = True
+    return keep_TD
+
+
+def keeps_of(sets: Sequence[Sequence[Feature]], shape: tuple[int, ...]) -> Keep:
+    """The masks of several sets of features, one above the other."""
+    return np.stack([keep_of(features, shape) for features in sets]) if sets else np.zeros((0, *shape), dtype=bool)

@@ -1,0 +1,120 @@
+"""`LookAlikes`: what a fitted model needs to explain its answers, learned once and stored with it.
+
+Shapes: S sequences, N records, D slots, Q classes.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tefm.base.errors import ArtefactError, InputError
+from tefm.base.files import replacing
+from tefm.base.progress import progress
+from tefm.codes.coder import SlotCoder
+from tefm.codes.network import CodeNetwork
+from tefm.rationale.config import LookAlikeConfig
+from tefm.rationale.masked_model import MaskedModel
+from tefm.rationale.population import Population, mixed
+from tefm.rationale.surrogate import Agreement, Answers, Surrogate, fit_surrogate, frozen_network
+from tefm.records.sequences import Sequences
+
+
+@dataclass(frozen=True, eq=False)
+class LookAlikes:
+    """The population that look-alikes come from, and the surrogate that the search asks before the model."""
+
+    config: LookAlikeConfig
+    network: CodeNetwork
+    surrogate: Surrogate
+    population: Population
+    agreement: Agreement
+
+    @classmethod
+    def fit(
+        cls,
+        coder: SlotCoder,
+        model: MaskedModel,
+        training: Sequences,
+        population: Sequences,
+        labels_S: NDArray[np.int64],
+        config: LookAlikeConfig,
+    ) -> LookAlikes:
+        """Learn from training sequences, whole and mixed; `population` are those that occur, in random order."""
+        if len(training) < 2 or not len(population):
+            raise InputError(
+                f"{len(training)} sequence(s) are too few to learn from", remedy="use at least 2, ideally 1,000"
+            )
+        network, rng = frozen_network(coder), np.random.default_rng(config.seed)
+        most = max(2, config.questions // (1 + config.mixtures))
+        if len(training) > most:
+            training = training.select(np.sort(rng.permutation(len(training))[:most]))
+        with progress("predicting mixed training records", 1 + config.mixtures) as advance:
+            answers = Answers.ask(network, training, model, config)
+            advance(1)
+            for _ in range(config.mixtures):
+                mixture = Answers.ask(network, mixed(training, rng), model, config)
+                answers += replace(mixture, whole_S=np.zeros(len(training), dtype=bool))
+                advance(1)
+        surrogate, agreement = fit_surrogate(answers, model, config)
+        p_SQ = model(population)
+        return cls(config, network, surrogate, Population(population, p_SQ, model.decide(p_SQ), labels_S), agreement)
+
+    # ---- on disk ----------------------------------------------------------------------------------------------
+
+    def save(self, path: Path) -> None:
+        """Write one safetensors file in one step."""
+        from safetensors.torch import save_file
+
+        population, slots = self.population, self.population.slots
+        tensors = {f"surrogate.{name}": value.contiguous() for name, value in self.surrogate.state_dict().items()}
+        arrays = {
+            "x_ND": slots.x_ND.astype(np.int32),
+            "starts": slots.starts,
+            "p_SQ": population.p_SQ,
+            "answers_S": population.answers_S,
+            "labels_S": population.labels_S,
+        }
+        tensors |= {f"population.{name}": torch.from_numpy(np.ascontiguousarray(of)) for name, of in arrays.items()}
+        facts = {
+            "config": self.config.model_dump(),
+            "agreement": asdict(self.agreement),
+            "texts": None if slots.texts is None else list(slots.texts),
+            "gaps": None if slots.gaps is None else list(slots.gaps),
+        }
+        with replacing(path) as temporary:
+            save_file(tensors, temporary, metadata={"facts": json.dumps(facts)})
+
+    @classmethod
+    def load(cls, coder: SlotCoder, path: Path) -> LookAlikes:
+        """Read what `save` wrote; `coder` is the one that it was learned with."""
+        from safetensors import SafetensorError, safe_open
+
+        network = frozen_network(coder)
+        try:
+            with safe_open(path, framework="pt") as file:
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a mapping
+                facts = json.loads(file.metadata()["facts"])
+            config = LookAlikeConfig.checked(facts["config"])
+            classes = tensors["population.p_SQ"].shape[1]
+            surrogate = Surrogate(network.config.latent, classes, config.surrogate_hidden)
+            prefix = "surrogate."
+            surrogate.load_state_dict(
+                {name.removeprefix(prefix): of for name, of in tensors.items() if name.startswith(prefix)}
+            )
+            x_ND, starts, p_SQ, answers_S, labels_S = (
+                tensors[f"population.{name}"].numpy() for name in ("x_ND", "starts", "p_SQ", "answers_S", "labels_S")
+            )
+            slots = Sequences(x_ND.astype(coder.layout.dtype), starts, texts=facts["texts"], gaps=facts["gaps"])
+            population = Population(slots, p_SQ, answers_S, labels_S)
+            agreement = Agreement(**facts["agreement"])
+        except (SafetensorError, OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
+            raise ArtefactError(
+                f"what explanations need cannot be read: {error}", file=path, remedy="save the model again"
+            ) from error
+        return cls(config, network, surrogate.requires_grad_(False), population, agreement)

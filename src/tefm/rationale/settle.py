@@ -1,0 +1,128 @@
+"""The search for features that settle an answer: whoever shares them gets the same answer.
+
+The surrogate judges every candidate on the same donors. Features are added one at a time, the best first. A pair that
+decides only together would never be found so: each of the two alone changes nothing. Both show when they are taken
+*away* from the whole sequence, so the search also starts from pairs of features that are missed most.
+
+Shapes: F features, C sets of features, B donors, Q classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tefm.rationale.features import Feature, Keep, keeps_of
+from tefm.rationale.trial import Trial
+
+#: Features that a set is made from, at most: the best alone, and those that are missed most.
+CANDIDATES = 48
+#: Features that are missed most, of which all pairs are tried first.
+PAIRED = 8
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A set of features, and the share of its look-alikes that get the answer, as the surrogate sees it."""
+
+    features: tuple[Feature, ...]
+    precision: float
+    #: breaks ties: also how sure the answer is
+    value: float
+
+
+@dataclass(frozen=True, eq=False)
+class Search:
+    """The search for one answer to one sequence."""
+
+    trial: Trial
+    answer: int
+    #: features whose replacement moves the codes for some donor: no other one can matter
+    features: tuple[Feature, ...]
+    #: how much the answer suffers when each of them is replaced and everything else stays
+    missed_F: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, trial: Trial, answer: int, features: Sequence[Feature]) -> Search:
+        """A search among the features that the codes carry."""
+        without_FTD = ~keeps_of([[feature] for feature in features], trial.x_TD.shape)
+        own_1TK = trial.codes(np.ones((1, *trial.x_TD.shape), dtype=bool))[:, :1]
+        moved_F = (trial.codes(without_FTD) != own_1TK).flatten(1).any(dim=1).numpy()
+        carried = [feature for feature, moved in zip(features, moved_F, strict=True) if moved]
+        search = cls(trial, answer, tuple(carried), np.zeros(len(carried)))
+        if not carried:
+            return search
+        _, value_F = search.values(without_FTD[moved_F])
+        return cls(trial, answer, tuple(carried), -value_F)
+
+    def values(self, keep_CTD: Keep) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The precision of each set, and its value: precision and mean probability together."""
+        p_CBQ = self.trial.answers(keep_CTD) / self.trial.surrogate.cut_Q
+        p_CBQ = p_CBQ / p_CBQ.sum(dim=2, keepdim=True)
+        same_C = (p_CBQ.argmax(dim=2) == self.answer).double().mean(dim=1)
+        return same_C.numpy(), (same_C + p_CBQ[:, :, self.answer].double().mean(dim=1)).numpy()
+
+    def best(self, most: int, enough: float, least: int = 0) -> Candidate:
+        """The smallest set found that is precise `enough`, or else the best one; with `least` to `most` features."""
+        nothing = self._candidates([[]])[0]
+        if not self.features or (nothing.precision >= enough and not least):
+            return nothing
+        alone = self._candidates([[feature] for feature in self.features])
+        by_value = sorted(range(len(alone)), key=lambda i: -alone[i].value)
+        by_missed = np.argsort(-self.missed_F, kind="stable").tolist()
+        half = CANDIDATES // 2
+        chosen = [self.features[i] for i in dict.fromkeys([*by_value[:half], *by_missed[:half]])]
+        starts = [alone[by_value[0]]]
+        if len(chosen) > 1 and most > 1:
+            pairs = combinations([self.features[i] for i in by_missed[:PAIRED]], 2)
+            starts.append(max(self._candidates(list(pairs)), key=_value))
+        grown = [self._grown(start, chosen, most, enough, least) for start in starts]
+        precise = [self._pruned(found, enough, least) for found in grown if found.precision >= enough]
+        if precise:
+            return min(precise, key=lambda found: (len(found.features), -found.value))
+        return max(grown, key=_value)
+
+    def _grown(self, found: Candidate, chosen: Sequence[Feature], most: int, enough: float, least: int) -> Candidate:
+        """With further features, the best one at a time."""
+        while found.precision < enough or len(found.features) < least:
+            larger = [(*found.features, feature) for feature in chosen if not _within(feature, found.features)]
+            larger = [features for features in map(_distinct, larger) if len(features) <= most]
+            if not larger:
+                break
+            found = max(self._candidates(larger), key=_value)
+        return found
+
+    def _pruned(self, found: Candidate, enough: float, least: int) -> Candidate:
+        """Without the features that are not needed to be precise enough."""
+        while len(found.features) > max(1, least):
+            smaller = list(combinations(found.features, len(found.features) - 1))
+            best = max(self._candidates(smaller), key=_value)
+            if best.precision < enough:
+                break
+            found = best
+        return found
+
+    def _candidates(self, sets: Sequence[Sequence[Feature]]) -> list[Candidate]:
+        precision_C, value_C = self.values(keeps_of(sets, self.trial.x_TD.shape))
+        return [
+            Candidate(tuple(features), float(precision), float(value))
+            for features, precision, value in zip(sets, precision_C, value_C, strict=True)
+        ]
+
+
+def _within(feature: Feature, kept: Sequence[Feature]) -> bool:
+    """Whether the slots of a feature are kept already: a member of a set whose whole value is kept says no more."""
+    return any(feature.record == other.record and set(feature.slots) <= set(other.slots) for other in kept)
+
+
+def _distinct(features: Sequence[Feature]) -> tuple[Feature, ...]:
+    """Without features that others of them contain."""
+    return tuple(of for of in features if not _within(of, [other for other in features if other != of]))
+
+
+def _value(found: Candidate) -> float:
+    return found.value

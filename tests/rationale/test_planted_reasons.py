@@ -1,0 +1,113 @@
+"""Planted truth: visits whose label is decided by known fields, so that an explanation can be right or wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import polars as pl
+import pytest
+from conftest import quick
+
+from tefm.model import TEFM
+from tefm.rationale.explanation import Explanation
+from tefm.records.schema import Schema
+
+pytestmark = pytest.mark.slow
+
+Cause = Literal["one field", "a pair", "exclusive or", "a copy", "nothing"]
+
+VISITS = Schema.from_yaml("""
+record: visit
+entity: patient
+label: died
+fields:
+  stage: category
+  grade: category
+  ward: category
+  age: number
+  sex: category
+  dose: number
+  site: category
+  drugs: {kind: set, delimiter: ;}
+""")
+#: The fields that decide; of several sets, one is enough.
+DECIDING: dict[Cause, list[set[str]]] = {
+    "one field": [{"stage"}],
+    "a pair": [{"stage", "ward"}],
+    "exclusive or": [{"stage", "ward"}],
+    "a copy": [{"stage"}, {"grade"}],
+}
+SETTINGS: dict[str, Any] = {
+    "codes": {"levels": 2, "entries": 32, "latent": 16, "hidden": 64, "steps": 600, "learning_rate": 3e-3},
+    "tune": {"learning_rate": 3e-3, "epochs": 6, "least": 150},
+    "explanations": {"surrogate_hidden": 32, "surrogate_steps": 300, "questions": 4_000},
+    "rationale": "none",
+}
+PATIENTS, EXPLAINED = 800, 60
+
+
+def visits(cause: Cause, count: int, seed: int) -> pl.DataFrame:
+    """One visit per patient; fields are uniform and independent, except that `grade` may be a copy of `stage`."""
+    rng = np.random.default_rng(seed)
+    stage, ward = rng.choice(["I", "II", "III", "IV"], count), rng.choice(["heart", "lung", "skin"], count)
+    late, heart = np.isin(stage, ["III", "IV"]), ward == "heart"
+    died = {
+        "one field": late,
+        "a pair": late & heart,
+        "exclusive or": late ^ heart,
+        "a copy": late,
+        "nothing": rng.random(count) < 0.5,
+    }[cause]
+    copy = np.char.add("grade ", stage)
+    return pl.DataFrame(
+        {
+            "patient": [f"p{number}" for number in range(count)],
+            "stage": stage,
+            "grade": copy if cause == "a copy" else rng.permutation(copy),
+            "ward": ward,
+            "age": rng.integers(20, 90, count),
+            "sex": rng.choice(["f", "m"], count),
+            "dose": rng.random(count).round(3),
+            "site": rng.choice(list("ABCDE"), count),
+            "drugs": [
+                ";".join(rng.choice(list("abcdef"), size, replace=False)) or None for size in rng.integers(0, 4, count)
+            ],
+            "died": np.where(died, "yes", "no"),
+        }
+    )
+
+
+def explained(cause: Cause, seed: int, backbone: Path) -> list[Explanation]:
+    """Answers about new patients, as many of each as there are."""
+    model: TEFM = quick(backbone, VISITS, seed=seed, **SETTINGS).fit(visits(cause, PATIENTS, seed))
+    table = visits(cause, 400, seed=100 + seed)
+    predicted = model.predict(table)
+    if cause != "nothing":
+        assert (predicted == table["died"].to_numpy()).mean() >= 0.95, "it has learned the rule"
+    asked = np.flatnonzero(predicted == "yes") if cause == "a pair" else np.arange(len(predicted))
+    return model.explain(table[asked[:EXPLAINED]])
+
+
+def fields_of(explanation: Explanation) -> set[str]:
+    return {finding.field for finding in explanation.settling.findings}
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("cause", [cause for cause in get_args(Cause) if cause != "nothing"])
+def test_the_fields_that_decide_settle_the_answer(cause: Cause, seed: int, backbones: dict[str, Path]) -> None:
+    explanations = explained(cause, seed, backbones["llama"])
+    verified = [one for one in explanations if one.verified]
+    assert len(verified) >= 0.9 * len(explanations), [one.verdict for one in explanations]
+    named = [fields_of(one) for one in verified]
+    recall = np.mean([max(len(fields & deciding) / len(deciding) for deciding in DECIDING[cause]) for fields in named])
+    assert recall >= 0.95, recall
+    others = np.mean([len(fields - set().union(*DECIDING[cause])) for fields in named])
+    assert others <= 0.25, f"{others} further fields on average"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_label_that_is_in_no_field_is_settled_by_none(seed: int, backbones: dict[str, Path]) -> None:
+    explanations = explained("nothing", seed, backbones["llama"])
+    assert np.mean([one.verified for one in explanations]) <= 0.02, [one.verdict for one in explanations]
