@@ -353,6 +353,9 @@ def explain(
     population: Annotated[
         int | None, typer.Option(help="what explanations of so many sequences, drawn at random, have in common")
     ] = None,
+    references: Annotated[
+        Path | None, typer.Option(help="table of field, value, statement, source to cite beside the features")
+    ] = None,
     entity: OnlyOption = None,
     limit: LimitOption = 3,
     target: CardsOption = None,
@@ -365,6 +368,7 @@ def explain(
     from tefm.model import TEFM
     from tefm.rationale.explanation import to_json
     from tefm.rationale.render import explanation_card, explanations_page
+    from tefm.records.references import References
     from tefm.show.terminal import summary_tables
 
     _refuse_format(target)
@@ -372,13 +376,14 @@ def explain(
         remedy = "leave --entity and --out out"
         raise TefmError("--population summarises a whole table on the terminal", value=population, remedy=remedy)
     question: dict[str, Any] = {"of_class": of_class, "precision": precision, "most": most}
+    cited = None if references is None else References.read(references)
     with shown():
         opened = _readable(model, table, query, absent)
         loaded = TEFM.load(model, device=device)
         if population is not None:
             summary = loaded.explain_population(opened, sequences=population, **question)
         else:
-            explanations = loaded.explain(opened, entities=entity, **question)
+            explanations = loaded.explain(opened, entities=entity, references=cited, **question)
     if population is not None:
         if as_json:
             _print_json(asdict(summary))

@@ -16,6 +16,7 @@ from tefm.base.files import write_text
 from tefm.base.progress import duration, job, stage
 from tefm.datasets import diabetes130
 from tefm.datasets.base import Dataset
+from tefm.datasets.references import DIABETES130_SPELLINGS, comorbidity_references
 from tefm.fit import fit_frame, split_parts, task_shares, used_sequences
 from tefm.model import TEFM
 from tefm.rationale.explanation import Explanation, to_json
@@ -105,7 +106,8 @@ def run_demo(
         test = used.select(parts == "test")
         with stage("report", "writing the report", loops=4):
             drawn = test.select([int(np.random.default_rng(DRAWN_WITH).integers(len(test)))])
-            (explanation,) = model.explain(data.frame[np.sort(drawn.rows)])
+            references = comorbidity_references("diagnoses", dotted=True, spellings=DIABETES130_SPELLINGS)
+            (explanation,) = model.explain(data.frame[np.sort(drawn.rows)], references=references)
             figures = figures_of_fit(model, data.frame, used, parts, outcome)
             write_text(report, report_page(figures))
     seconds = time.perf_counter() - started

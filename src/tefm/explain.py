@@ -19,14 +19,17 @@ from tefm.pipeline import Fitted
 from tefm.prepare import Preparation
 from tefm.rationale.card import Rationale, describe_rationale
 from tefm.rationale.describe import finding_of
+from tefm.rationale.evidence import Effect
 from tefm.rationale.explanation import Explanation, Influence, Settling
 from tefm.rationale.extractor import Explainer
+from tefm.rationale.features import keep_of
 from tefm.rationale.grow import until_sufficient
 from tefm.rationale.look_alikes import LookAlikes
 from tefm.rationale.parts import Answer
 from tefm.rationale.reasons import Question, Reasoner, Reasons
 from tefm.rationale.select import By, Of, Over, top_k
 from tefm.rationale.verify import verify
+from tefm.records.references import References
 from tefm.records.sequences import Sequences
 
 #: Sequences that are explained at once.
@@ -66,15 +69,26 @@ def look_alikes_of(fitted: Fitted) -> LookAlikes:
 
 
 def explain(
-    fitted: Fitted, preparation: Preparation, frame: pl.DataFrame, sequences: Sequences, question: Question
+    fitted: Fitted,
+    preparation: Preparation,
+    frame: pl.DataFrame,
+    sequences: Sequences,
+    question: Question,
+    references: References | None = None,
 ) -> list[Explanation]:
-    """Why the model answers as it does, for each sequence."""
+    """Why the model answers as it does, for each sequence; `references` are cited beside the features."""
     look_alikes_of(fitted)  # before anything is vectorised
     _class_number(fitted, question.of_class)
-    return explain_slots(fitted, preparation, preparation.slots(frame, sequences), question)
+    return explain_slots(fitted, preparation, preparation.slots(frame, sequences), question, references)
 
 
-def explain_slots(fitted: Fitted, preparation: Preparation, slots: Sequences, question: Question) -> list[Explanation]:
+def explain_slots(
+    fitted: Fitted,
+    preparation: Preparation,
+    slots: Sequences,
+    question: Question,
+    references: References | None = None,
+) -> list[Explanation]:
     """The same for sequences of slots."""
     parts, model, of_class = look_alikes_of(fitted), fitted.masked_model, _class_number(fitted, question.of_class)
     reasoner = Reasoner(model, parts.network, parts.surrogate, parts.population)
@@ -83,7 +97,7 @@ def explain_slots(fitted: Fitted, preparation: Preparation, slots: Sequences, qu
         for number, p_Q in enumerate(model(slots).tolist()):
             sequence = slots.select([number])
             reasons = reasoner.reasons(sequence, p_Q, of_class, question)
-            explanations.append(_explanation(fitted, preparation, sequence, reasons, question))
+            explanations.append(_explanation(fitted, preparation, sequence, reasons, question, references))
             advance(1)
     return explanations
 
@@ -96,12 +110,28 @@ def _class_number(fitted: Fitted, name: str | None) -> int | None:
 
 
 def _explanation(
-    fitted: Fitted, preparation: Preparation, sequence: Sequences, reasons: Reasons, question: Question
+    fitted: Fitted,
+    preparation: Preparation,
+    sequence: Sequences,
+    reasons: Reasons,
+    question: Question,
+    references: References | None,
 ) -> Explanation:
     """Reasons in the words of the schema."""
     vectoriser, schema, classes = preparation.vectoriser, preparation.schema, fitted.classes
     assert vectoriser is not None, "text has no slots to explain"
-    describe = partial(finding_of, vectoriser, sequence.x_ND)
+    describe = partial(finding_of, vectoriser, sequence.x_ND, references=references)
+    parts, x_TD = look_alikes_of(fitted), sequence.x_ND
+
+    def influence(effect: Effect) -> Influence:
+        feature = effect.feature
+        observed = None
+        if len(feature.slots) == 1:
+            (slot,), last = feature.slots, feature.record == len(x_TD) - 1
+            value = int(x_TD[feature.record, slot])
+            observed = parts.counts.observed(slot, value, reasons.of_class, last=last)
+        return Influence(describe(feature), effect.value, effect.low, effect.high, observed)
+
     rival = None
     if reasons.other is not None and reasons.other_precision is not None:
         findings = tuple(describe(feature) for feature in reasons.other_features)
@@ -119,14 +149,19 @@ def _explanation(
         distinct=reasons.distinct,
         least=question.precision,
         most=question.most,
-        settling=Settling(answer.says, tuple(describe(feature) for feature in reasons.features), reasons.precision),
+        settling=Settling(
+            answer.says,
+            tuple(describe(feature) for feature in reasons.features),
+            reasons.precision,
+            parts.population.observed(x_TD, keep_of(reasons.features, x_TD.shape), reasons.answer),
+        ),
         coverage=reasons.coverage,
         base=reasons.base,
         flips=reasons.flips,
         rival=rival,
         of_class=classes[reasons.of_class],
         mean_p=reasons.mean_p,
-        influences=tuple(Influence(describe(of.feature), of.value, of.low, of.high) for of in reasons.effects),
+        influences=tuple(map(influence, reasons.effects)),
         questions=reasons.questions,
     )
 

@@ -41,6 +41,7 @@ from tefm.rationale.summary import Summary, summarise
 from tefm.records.infer import infer_schema
 from tefm.records.readers.memory import as_table
 from tefm.records.readers.table import Table, open_table
+from tefm.records.references import References
 from tefm.records.schema import Schema
 from tefm.records.sequences import Sequences
 from tefm.records.splitting import split
@@ -418,17 +419,21 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         of_class: str | None = None,
         precision: float = 0.9,
         most: int = 10,
+        references: References | str | Path | None = None,
     ) -> list[Explanation]:
         """Why the model answers as it does: features that settle the answer, and what speaks for and against a class.
 
         Features settle an answer if sequences that share them, and have everything else from other training sequences,
         get the same answer; the model itself is asked. `of_class` names the class that the evidence is about (the
         answer), `precision` the share of look-alikes that must agree (0.9), `most` the number of features (10).
-        `entities` explains only some sequences.
+        `entities` explains only some sequences. `references`, a table with the columns field, value, statement and
+        source, are cited beside the features that they are about.
         """
         asked = Question.checked({"of_class": of_class, "precision": precision, "most": most})
+        if references is not None and not isinstance(references, References):
+            references = References.read(references)
         frame, sequences = self._to_explain(X, entities, absent)
-        return explain(self.fitted, self.preparation, frame, sequences, asked)
+        return explain(self.fitted, self.preparation, frame, sequences, asked, references)
 
     def explain_population(
         self,

@@ -398,8 +398,8 @@ def learn_to_explain(data: TaskData, fitted: Fitted, work: Path | None = None) -
             if path is not None and path.is_file():
                 look_alikes = LookAlikes.load(coder, path)
             else:
-                population, labels_S = population_of(data, fitted.shares, settings.donors, settings.seed)
-                look_alikes = LookAlikes.fit(coder, model, training.slots, population, labels_S, settings)
+                everyone, labels_S = population_of(data, fitted.shares, settings.seed)
+                look_alikes = LookAlikes.fit(coder, model, training.slots, everyone, labels_S, settings)
                 if path is not None:
                     look_alikes.save(path)
         fitted = replace(fitted, look_alikes=look_alikes)
@@ -423,10 +423,8 @@ def _explained(work: Path | None, name: str, settings: StageSettings, fitted: Fi
     return folder / f"{name}.safetensors" if folder else None
 
 
-def population_of(
-    data: TaskData, shares: tuple[float, ...], most: int, seed: int
-) -> tuple[Sequences, NDArray[np.int64]]:
-    """Training sequences as they occur, at most so many in random order, and their class numbers.
+def population_of(data: TaskData, shares: tuple[float, ...], seed: int) -> tuple[Sequences, NDArray[np.int64]]:
+    """Training sequences as they occur, in random order, and their class numbers.
 
     Sequences that were left out for the balance of the classes belong to the population. Where they are not known, some
     classes are thinned out until the classes have their shares again.
@@ -441,6 +439,6 @@ def population_of(
         trained_Q = np.maximum(data.trained_shares, 1e-9)
         weight_Q = np.array(shares) / trained_Q
         chosen = np.flatnonzero(rng.random(len(labels_S)) < (weight_Q / weight_Q.max())[labels_S])
-    chosen = rng.permutation(chosen)[:most]
+    chosen = rng.permutation(chosen)
     drawn = sequences.select(chosen)
     return replace(drawn.with_values(part.slots_ND[drawn.rows]), ids=None, labels=None, ends=None), labels_S[chosen]

@@ -139,11 +139,16 @@ def test_the_probability_is_compared_with_that_of_the_population(mean: float, co
 
 
 @pytest.mark.parametrize(
-    ("count", "percent"), [(0, "0%"), (1, "0.1%"), (4, "0.4%"), (500, "50%"), (997, "99.7%"), (1_000, "100%")]
+    ("count", "percent"), [(1, "0.1%"), (4, "0.4%"), (500, "50%"), (997, "99.7%"), (1_000, "100%")]
 )
 def test_a_rare_feature_is_not_called_absent_nor_a_common_one_universal(count: int, percent: str) -> None:
     shown = explanation(coverage=replace(share(50), count=count, of=1_000))
     assert shown.context.startswith(f"{percent} of the population have these 2 features;")
+
+
+def test_features_that_nobody_else_has() -> None:
+    shown = explanation(coverage=replace(share(50), count=0, of=1_000))
+    assert shown.context.startswith("None of 1,000 training sequences have these 2 features;")
 
 
 def test_a_class_has_its_column_in_the_title() -> None:

@@ -156,6 +156,9 @@ def test_donors_of_the_check_are_not_those_of_the_search() -> None:
     assert len(np.unique(np.concatenate(parts))) == sum(map(len, parts))
     few = Donors.of(population(model_of(RULES["one"]), 100), 1)
     assert (len(few.search), [len(check) for check in few.checks]) == (25, [75])
+    for count in (1, 2, 3):
+        least = Donors.of(population(model_of(RULES["one"]), count), 1)
+        assert len(least.search) == 1 and all(len(check) for check in least.checks)
 
 
 def test_who_has_the_features() -> None:

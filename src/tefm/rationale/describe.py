@@ -18,17 +18,21 @@ if TYPE_CHECKING:  # a stored rationale is shown without the libraries that read
     from tefm.rationale.features import Feature
     from tefm.rationale.masked_model import Keep
     from tefm.records.layout import Slots
+    from tefm.records.references import Reference, References
     from tefm.records.vectorise import Vectoriser
 
 
-def finding_of(vectoriser: Vectoriser, x_TD: Slots, feature: Feature) -> Finding:
-    """A feature in the words of the schema."""
+def finding_of(
+    vectoriser: Vectoriser, x_TD: Slots, feature: Feature, *, references: References | None = None
+) -> Finding:
+    """A feature in the words of the schema, with what references say about its value or its values."""
     from tefm.records.describe import statements
 
     first = vectoriser.layout.slots[feature.slots[0]]
     field = next(field for field in vectoriser.table_schema.fields if field.name == first.field)
     several = len(feature.slots) > 1
     value = ""
+    cited: tuple[Reference, ...] = ()
     if feature.absent:
         words = f"{field.display_name}: {'no' if field.kind == 'flag' else 'none' if several else 'not recorded'}"
     else:
@@ -38,7 +42,11 @@ def finding_of(vectoriser: Vectoriser, x_TD: Slots, feature: Feature) -> Finding
         words = statements(vectoriser, only_D)[0].words + (", no others" if several else "")
         if not several:
             value = first.member or words.partition(": ")[2]
-    return Finding(feature.record + 1, first.field, value, words, feature.absent)
+        if references is not None:
+            slots_of = [vectoriser.layout.slots[slot] for slot in slots if x_TD[feature.record, slot]]
+            values = [value] if not several else [slot.member for slot in slots_of if slot.member is not None]
+            cited = tuple(of for each in values for of in references.about(first.field, each))
+    return Finding(feature.record + 1, first.field, value, words, feature.absent, cited)
 
 
 def describe_records(

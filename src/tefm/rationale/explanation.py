@@ -12,10 +12,12 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from tefm.base.errors import InputError
+from tefm.rationale.observed import FEW, Corroboration, Observed
 from tefm.rationale.parts import Answer, printable, quoted, ranges
 from tefm.rationale.shares import Share
 from tefm.rationale.template import rendered
 from tefm.rationale.verdict import Outcome
+from tefm.records.references import Reference
 
 #: Effects of each sign that a card shows.
 SHOWN = 5
@@ -35,6 +37,8 @@ class Finding:
     words: str
     #: whether the record has no value there
     absent: bool = False
+    #: what the user's references say about it
+    references: tuple[Reference, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,18 @@ class Influence:
     change: float
     low: float
     high: float
+    #: training sequences of the class, with the feature and without it
+    observed: Observed | None = None
+
+    @property
+    def corroboration(self) -> Corroboration | None:
+        """Whether the training data support the direction of the effect."""
+        return None if self.observed is None else self.observed.corroborates(self.change > 0)
+
+    @property
+    def observation(self) -> str:
+        """The same in words; empty where nothing was counted."""
+        return "" if self.observed is None else _observation(self.observed, self.corroboration, "it")
 
     @property
     def certain(self) -> bool:
@@ -61,6 +77,16 @@ class Settling:
     findings: tuple[Finding, ...]
     #: the share of the look-alikes that get the answer
     precision: Share
+    #: training sequences of the class, with all of these features and without them
+    observed: Observed | None = None
+
+    @property
+    def observation(self) -> str:
+        """What was observed where the features are present, in words; empty where nothing was counted."""
+        if self.observed is None or not self.findings:
+            return ""
+        them = "it" if len(self.findings) == 1 else "them"
+        return _observation(self.observed, self.observed.corroborates(True), them)
 
 
 @dataclass(frozen=True, repr=False)
@@ -169,6 +195,12 @@ class Explanation:
         )
 
     @property
+    def corroborated(self) -> str:
+        """What the training data say of the settling features, as a sentence; empty where that is not relevant."""
+        observation = self.settling.observation if self.relevant else ""
+        return f"In the data, {quoted(self.answer.says)} was {observation}." if "observed" in observation else ""
+
+    @property
     def risk(self) -> str:
         """The probability of the class in question, compared with that of the population."""
         p, mean = self.answer.probabilities[self.of_class], self.mean_p
@@ -197,6 +229,25 @@ class Explanation:
         return f"{finding.words} ({self.record} {finding.record} of {self.records})"
 
     @property
+    def doubts(self) -> str:
+        """A warning where the data contradict a feature that the model uses; empty where they do not."""
+        doubtful = [one for one in (*self.supporting, *self.opposing) if one.corroboration == "contradicted"]
+        if not doubtful:
+            return ""
+        listed = "; ".join(self.placed(one.finding) for one in doubtful)
+        return f"The training data contradict the direction of: {listed}."
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The sources of all references on the card, in the order of their numbers."""
+        findings = [*self.settling.findings, *(one.finding for one in (*self.supporting, *self.opposing))]
+        return tuple(dict.fromkeys(of.source for finding in findings for of in finding.references))
+
+    def cited(self, finding: Finding) -> list[str]:
+        """What references say about a feature, with the number of each source."""
+        return [f"{of.statement} [{self.sources.index(of.source) + 1}]" for of in finding.references]
+
+    @property
     def by_record(self) -> dict[str, list[Finding]]:
         """The settling features under the heading of their record."""
         found: dict[str, list[Finding]] = {}
@@ -222,16 +273,28 @@ class Explanation:
     def __str__(self) -> str:
         features = "; ".join(self.placed(finding) for finding in self.settling.findings)
         shown = f"Features: {features}." if features and self.relevant else ""
-        lines = [self.title, shown, self.conclusion, self.context, self.risk]
+        lines = [self.title, shown, self.conclusion, self.context, self.corroborated, self.risk]
         for heading, influences in (("For", self.supporting), ("Against", self.opposing)):
             if influences:
                 listed = "; ".join(f"{self.placed(one.finding)} ({one.change:+.3f})" for one in influences)
                 lines.append(f"{heading} {quoted(self.of_class)}: {listed}.")
+        lines.append(self.doubts)
         return "\n".join(printable(line) for line in lines if line)
 
     def _repr_html_(self) -> str:
         """The card for a notebook: no scripts, no network, and styles that touch nothing else."""
         return rendered("explanation_notebook.html", explanation=self)
+
+
+def _observation(observed: Observed, corroboration: Corroboration | None, them: str) -> str:
+    if observed.having < FEW:
+        return f"{observed.having or 'no'} training sequences have {them}: too few to tell"
+    ratio, low, high = observed.relative_risk
+    return (
+        f"observed for {_percent(observed.share)} of {observed.having:,} training sequences with {them} and "
+        f"{_percent(observed.other_share)} of the others (relative risk {ratio:.2g}, {low:.2g} to {high:.2g}): "
+        f"{corroboration}"
+    )
 
 
 def _these(count: int) -> str:

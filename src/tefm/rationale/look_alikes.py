@@ -6,7 +6,7 @@ Shapes: S sequences, N records, D slots, Q classes.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +19,7 @@ from tefm.base.progress import progress
 from tefm.codes.coder import SlotCoder
 from tefm.codes.network import CodeNetwork
 from tefm.rationale.config import LookAlikeConfig
+from tefm.rationale.counts import Counts
 from tefm.rationale.masked_model import MaskedModel
 from tefm.rationale.population import Population, mixed
 from tefm.rationale.surrogate import Agreement, Answers, Surrogate, fit_surrogate, frozen_network
@@ -33,6 +34,8 @@ class LookAlikes:
     network: CodeNetwork
     surrogate: Surrogate
     population: Population
+    #: of all training sequences, for corroboration
+    counts: Counts
     agreement: Agreement
 
     @classmethod
@@ -41,12 +44,12 @@ class LookAlikes:
         coder: SlotCoder,
         model: MaskedModel,
         training: Sequences,
-        population: Sequences,
+        everyone: Sequences,
         labels_S: NDArray[np.int64],
         config: LookAlikeConfig,
     ) -> LookAlikes:
-        """Learn from training sequences, whole and mixed; `population` are those that occur, in random order."""
-        if len(training) < 2 or not len(population):
+        """Learn from training sequences, whole and mixed; `everyone` are those that occur, in random order."""
+        if len(training) < 2 or not len(everyone):
             raise InputError(
                 f"{len(training)} sequence(s) are too few to learn from", remedy="use at least 2, ideally 1,000"
             )
@@ -62,8 +65,11 @@ class LookAlikes:
                 answers += replace(mixture, whole_S=np.zeros(len(training), dtype=bool))
                 advance(1)
         surrogate, agreement = fit_surrogate(answers, model, config)
-        p_SQ = model(population)
-        return cls(config, network, surrogate, Population(population, p_SQ, model.decide(p_SQ), labels_S), agreement)
+        drawn = everyone.select(np.arange(min(len(everyone), config.donors)))
+        p_SQ = model(drawn)
+        population = Population(drawn, p_SQ, model.decide(p_SQ), labels_S[: len(drawn)])
+        counts = Counts.of(everyone, labels_S, network.layout, p_SQ.shape[1])
+        return cls(config, network, surrogate, population, counts, agreement)
 
     # ---- on disk ----------------------------------------------------------------------------------------------
 
@@ -80,7 +86,9 @@ class LookAlikes:
             "answers_S": population.answers_S,
             "labels_S": population.labels_S,
         }
-        tensors |= {f"population.{name}": torch.from_numpy(np.ascontiguousarray(of)) for name, of in arrays.items()}
+        arrays = {f"population.{name}": of for name, of in arrays.items()}
+        arrays |= {f"counts.{field.name}": getattr(self.counts, field.name) for field in fields(Counts)}
+        tensors |= {name: torch.from_numpy(np.ascontiguousarray(of)) for name, of in arrays.items()}
         facts = {
             "config": self.config.model_dump(),
             "agreement": asdict(self.agreement),
@@ -112,9 +120,10 @@ class LookAlikes:
             )
             slots = Sequences(x_ND.astype(coder.layout.dtype), starts, texts=facts["texts"], gaps=facts["gaps"])
             population = Population(slots, p_SQ, answers_S, labels_S)
+            counts = Counts(**{field.name: tensors[f"counts.{field.name}"].numpy() for field in fields(Counts)})
             agreement = Agreement(**facts["agreement"])
         except (SafetensorError, OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
             raise ArtefactError(
                 f"what explanations need cannot be read: {error}", file=path, remedy="save the model again"
             ) from error
-        return cls(config, network, surrogate.requires_grad_(False), population, agreement)
+        return cls(config, network, surrogate.requires_grad_(False), population, counts, agreement)

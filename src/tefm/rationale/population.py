@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tefm.rationale.features import Keep
+from tefm.rationale.observed import Observed
 from tefm.records.layout import Slots
 from tefm.records.sequences import Sequences
 from tefm.scoring.calibration import Floats
@@ -91,6 +92,14 @@ class Population:
         # a short sequence has no record there
         needed = length - int(record_K.min(initial=length - 1))
         return same_S & (self.slots.lengths >= needed)
+
+    def observed(self, x_TD: Slots, keep_TD: Keep, of_class: int) -> Observed:
+        """How often a class was observed among those who have all kept slots, and among the others."""
+        labelled_S, has_S = self.labels_S >= 0, self.has(x_TD, keep_TD)
+        is_class_S = self.labels_S == of_class
+        having_S, others_S = labelled_S & has_S, labelled_S & ~has_S
+        counts = ((group_S.sum(), (group_S & is_class_S).sum()) for group_S in (having_S, others_S))
+        return Observed(*(int(count) for pair in counts for count in pair))
 
 
 def mixed(sequences: Sequences, rng: np.random.Generator, *, least: float = 0.03) -> Sequences:

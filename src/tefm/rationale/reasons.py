@@ -114,8 +114,8 @@ class Donors:
     def of(cls, population: Population, length: int) -> Donors:
         """Sequences of similar length; a small population is divided into fewer parts."""
         nearest = population.nearest(length)
-        search = min(SEARCHED, len(nearest) // 4)
-        rest = nearest[search:]
+        search = max(1, min(SEARCHED, len(nearest) // 4))
+        rest = nearest[search:] if len(nearest) > search else nearest  # of a single one, nothing can be verified anyway
         attempts = min(ATTEMPTS, max(1, len(rest) // CHECKED))
         size = min(CHECKED, len(rest) // attempts)
         return cls(nearest[:search], tuple(rest[i * size : (i + 1) * size] for i in range(attempts)))
@@ -152,14 +152,16 @@ class Reasoner:
         base = exact_share(int((population.answers_S == answer).sum()), len(population))
         verdict: Outcome = "default" if base.low >= asked.precision else "unsettled"
         evidence = _log_odds(p_Q[answer]) - _log_odds(float(population.p_SQ[:, answer].mean()))
-        found = self._settle(search, sequence, donors, asked)
+        found = Checked((), base, 0)  # no features: the base
+        if verdict != "default" and evidence >= EVIDENCE:
+            found = self._settle(search, sequence, donors, asked)
         questions, other, rival = found.questions, None, None
-        if verdict != "default" and evidence >= EVIDENCE and found.precision.low >= asked.precision:
+        if found.features and found.precision.low >= asked.precision:
             other = max((number for number in range(len(p_Q)) if number != answer), key=lambda number: p_Q[number])
             verdict = "settled"
             # what nearly everyone gets is no answer that features settle
             if (population.answers_S == other).mean() < asked.precision:
-                rival = self._settle(Search.of(trial, other, features), sequence, donors, asked, least=1)
+                rival = self._settle(Search.of(trial, other, features), sequence, donors, asked)
                 questions += rival.questions
                 verdict = "contested" if rival.precision.low >= asked.precision else "settled"
         keep_TD, fresh = keep_of(found.features, x_TD.shape), donors.checks[0]
@@ -187,10 +189,9 @@ class Reasoner:
             questions=questions + len(fresh) + len(measured) * len(fresh[:EFFECT]),
         )
 
-    def _settle(
-        self, search: Search, sequence: Sequences, donors: Donors, asked: Question, *, least: int = 0
-    ) -> Checked:
+    def _settle(self, search: Search, sequence: Sequences, donors: Donors, asked: Question) -> Checked:
         """The smallest set that passes the check; where none does, the most precise of those that were checked."""
+        least = 1
         level = 1 - (1 - LEVEL) / len(donors.checks)
         results: list[Checked] = []
         for enough, donors_B in zip(_targets(asked.precision), donors.checks, strict=False):

@@ -30,15 +30,20 @@ BAR = 16
 def explanation_card(explanation: Explanation, *, shown: int | None = None) -> RenderableType:
     """One explanation as a card, 80 columns wide or more; with `shown`, so many effects of each sign at most."""
     parts: list[RenderableType] = [_text(explanation.conclusion, "bold")]
-    if explanation.context:
-        parts.append(_text(explanation.context))
+    parts += [_text(words) for words in (explanation.context, explanation.corroborated) if words]
     if explanation.relevant:
         for heading, findings in explanation.by_record.items():
-            parts += ["", _rule(heading), *(_text(f"• {finding.words}") for finding in findings)]
+            parts += ["", _rule(heading)]
+            for finding in findings:
+                parts += [_text(f"• {finding.words}"), *(_indented(words) for words in explanation.cited(finding))]
         if explanation.unnamed:
             parts.append(_text(explanation.unnamed, "dim"))
     parts += ["", _rule(f"For and against {quoted(explanation.of_class)}"), _text(explanation.risk)]
-    parts.append(_influences(explanation, shown))
+    parts += _influences(explanation, shown)
+    if explanation.doubts:
+        parts += ["", _text(explanation.doubts, "bold yellow")]
+    if explanation.sources:
+        parts += ["", *(_text(f"[{n}] {source}", "dim") for n, source in enumerate(explanation.sources, start=1))]
     return Panel(
         Group(*parts),
         title=_text(explanation.title, "bold"),
@@ -47,21 +52,28 @@ def explanation_card(explanation: Explanation, *, shown: int | None = None) -> R
     )
 
 
-def _influences(explanation: Explanation, most: int | None) -> RenderableType:
+def _influences(explanation: Explanation, most: int | None) -> list[RenderableType]:
     """The effects as bars, those for the class first; the longest bar is the largest effect."""
-    rows = [*explanation.supporting[:most], *explanation.opposing[:most]]
-    if not rows:
-        return _text("No single feature changes the probability noticeably.", "dim")
-    largest = max(abs(one.change) for one in rows)
-    table = Table.grid(padding=(0, 1), expand=True)
-    table.add_column(ratio=1, overflow="fold")
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True, justify="right")
-    for one in rows:
-        interval = f"{one.change:+.3f} ({one.low:+.3f} to {one.high:+.3f})"
+    shown = [*explanation.supporting[:most], *explanation.opposing[:most]]
+    if not shown:
+        return [_text("No single feature changes the probability noticeably.", "dim")]
+    largest = max(abs(one.change) for one in shown)
+    intervals = [f"{one.change:+.3f} ({one.low:+.3f} to {one.high:+.3f})" for one in shown]
+    lines: list[RenderableType] = []
+    for one, interval in zip(shown, intervals, strict=True):
+        row = Table.grid(padding=(0, 1), expand=True)
+        row.add_column(ratio=1, overflow="fold")
+        row.add_column(no_wrap=True)
+        row.add_column(no_wrap=True, justify="right", width=max(map(len, intervals)))
         bar = _bar(abs(one.change) / largest, kept=one.change > 0)
-        table.add_row(_text(explanation.placed(one.finding)), bar, _text(interval))
-    return table
+        row.add_row(_text(explanation.placed(one.finding)), bar, _text(interval))
+        lines.append(row)
+        lines += [_indented(words) for words in (one.observation, *explanation.cited(one.finding)) if words]
+    return lines
+
+
+def _indented(words: str) -> RenderableType:
+    return Padding(_text(words, "dim"), (0, 0, 0, 2))
 
 
 # ---- a rationale in a terminal ----------------------------------------------------------------------------------
