@@ -21,7 +21,7 @@ STAGES = {
     "alignment skipped": 2,
     "fine-tuning": 3,
     "learning to explain": 4,
-    "learning masks": 4,
+    "learning the masks of the paper": 4,
 }
 
 

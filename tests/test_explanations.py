@@ -155,3 +155,12 @@ def test_the_population_has_the_natural_shares(quickly: bool) -> None:
     assert shares == pytest.approx(np.array(data.shares), abs=0.07)
     assert abs(data.shares[0] - 0.5) > 0.1, "and the population is not"
     assert slots.ids is None and slots.labels is None
+
+
+def test_a_balanced_world_has_balanced_look_alikes(backbones: dict[str, Path]) -> None:
+    """With `balance: all` the population is balanced, but everyone is counted for corroboration."""
+    table = stays(300).filter((pl.col("died") == "no") | (pl.col("age") < 40))
+    model = quick(backbones["llama"], STAYS, balance="all", rationale="none", tune={"steps": 2}).fit(table)
+    parts = model.fitted.look_alikes
+    assert np.bincount(parts.population.labels_S) / len(parts.population) == pytest.approx([0.5, 0.5])
+    assert parts.counts.total_Q[0] > 1.5 * parts.counts.total_Q[1]

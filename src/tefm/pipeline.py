@@ -398,8 +398,10 @@ def learn_to_explain(data: TaskData, fitted: Fitted, work: Path | None = None) -
             if path is not None and path.is_file():
                 look_alikes = LookAlikes.load(coder, path)
             else:
-                everyone, labels_S = population_of(data, fitted.shares, settings.seed)
-                look_alikes = LookAlikes.fit(coder, model, training.slots, everyone, labels_S, settings)
+                # in a balanced world, those who were left out for the balance do not occur
+                population = population_of(data, fitted.shares, settings.seed, others=config.balance != "all")
+                everyone = population_of(data, fitted.shares, settings.seed)
+                look_alikes = LookAlikes.fit(coder, model, training.slots, population, everyone, settings)
                 if path is not None:
                     look_alikes.save(path)
         fitted = replace(fitted, look_alikes=look_alikes)
@@ -423,21 +425,22 @@ def _explained(work: Path | None, name: str, settings: StageSettings, fitted: Fi
     return folder / f"{name}.safetensors" if folder else None
 
 
-def population_of(data: TaskData, shares: tuple[float, ...], seed: int) -> tuple[Sequences, NDArray[np.int64]]:
+def population_of(
+    data: TaskData, shares: tuple[float, ...], seed: int, *, others: bool = True
+) -> tuple[Sequences, NDArray[np.int64]]:
     """Training sequences as they occur, in random order, and their class numbers.
 
-    Sequences that were left out for the balance of the classes belong to the population. Where they are not known, some
-    classes are thinned out until the classes have their shares again.
+    With `others`, sequences that have no label or were left out for the balance of the classes belong to them. Where
+    they are not known, some classes are thinned out until the classes have their shares again.
     """
     part, rng = data.training, np.random.default_rng((seed, 14))
     sequences, labels_S = part.sequences, part.labels_S
-    if part.others is not None and part.other_labels_S is not None:
+    if others and part.others is not None and part.other_labels_S is not None:
         sequences = sequences.followed_by(part.others)
         labels_S = np.concatenate([labels_S, part.other_labels_S])
         chosen = np.arange(len(sequences))
     else:
-        trained_Q = np.maximum(data.trained_shares, 1e-9)
-        weight_Q = np.array(shares) / trained_Q
+        weight_Q = np.array(shares) / np.maximum(data.trained_shares, 1e-9)
         chosen = np.flatnonzero(rng.random(len(labels_S)) < (weight_Q / weight_Q.max())[labels_S])
     chosen = rng.permutation(chosen)
     drawn = sequences.select(chosen)

@@ -44,12 +44,16 @@ class LookAlikes:
         coder: SlotCoder,
         model: MaskedModel,
         training: Sequences,
-        everyone: Sequences,
-        labels_S: NDArray[np.int64],
+        population: tuple[Sequences, NDArray[np.int64]],
+        everyone: tuple[Sequences, NDArray[np.int64]],
         config: LookAlikeConfig,
     ) -> LookAlikes:
-        """Learn from training sequences, whole and mixed; `everyone` are those that occur, in random order."""
-        if len(training) < 2 or not len(everyone):
+        """Learn from training sequences, whole and mixed.
+
+        Look-alikes come from the first sequences of the `population`; `everyone` is counted for corroboration. Both
+        come with class numbers, −1 where there is no label.
+        """
+        if len(training) < 2 or not len(population[0]):
             raise InputError(
                 f"{len(training)} sequence(s) are too few to learn from", remedy="use at least 2, ideally 1,000"
             )
@@ -65,11 +69,12 @@ class LookAlikes:
                 answers += replace(mixture, whole_S=np.zeros(len(training), dtype=bool))
                 advance(1)
         surrogate, agreement = fit_surrogate(answers, model, config)
-        drawn = everyone.select(np.arange(min(len(everyone), config.donors)))
+        occurring, labels_S = population
+        drawn = occurring.select(np.arange(min(len(occurring), config.donors)))
         p_SQ = model(drawn)
-        population = Population(drawn, p_SQ, model.decide(p_SQ), labels_S[: len(drawn)])
-        counts = Counts.of(everyone, labels_S, network.layout, p_SQ.shape[1])
-        return cls(config, network, surrogate, population, counts, agreement)
+        donors = Population(drawn, p_SQ, model.decide(p_SQ), labels_S[: len(drawn)])
+        counts = Counts.of(*everyone, network.layout, p_SQ.shape[1])
+        return cls(config, network, surrogate, donors, counts, agreement)
 
     # ---- on disk ----------------------------------------------------------------------------------------------
 

@@ -37,7 +37,7 @@ from tefm.rationale.verdict import Outcome
 from tefm.records.sequences import Sequences
 
 #: Donors of the search, of each check, and of each effect.
-SEARCHED, CHECKED, EFFECT = 96, 200, 64
+SEARCHED, CHECKED, EFFECT = 96, 200, 48
 #: Sets that are put to the check, at most.
 ATTEMPTS = 3
 #: The level of intervals, over all attempts together.
@@ -47,7 +47,7 @@ HOPELESS = 0.05
 #: An answer has at least this much evidence, in log-odds: p = 0.56 where the population has 0.50. Less is noise.
 EVIDENCE = 0.25
 #: Features of each sign whose effect is measured on the model.
-MEASURED = 8
+MEASURED = 6
 
 
 class Question(Settings):
@@ -159,9 +159,11 @@ class Reasoner:
         if found.features and found.precision.low >= asked.precision:
             other = max((number for number in range(len(p_Q)) if number != answer), key=lambda number: p_Q[number])
             verdict = "settled"
-            # what nearly everyone gets is no answer that features settle
-            if (population.answers_S == other).mean() < asked.precision:
-                rival = self._settle(Search.of(trial, other, features), sequence, donors, asked)
+            contest = Search.of(trial, other, features)
+            # what nearly everyone gets is no answer that features settle, and a hopeless one is not worth questions
+            common = (population.answers_S == other).mean() >= asked.precision
+            if not common and contest.best(asked.most, asked.precision).precision >= asked.precision - HOPELESS:
+                rival = self._settle(contest, sequence, donors, asked)
                 questions += rival.questions
                 verdict = "contested" if rival.precision.low >= asked.precision else "settled"
         keep_TD, fresh = keep_of(found.features, x_TD.shape), donors.checks[0]

@@ -10,8 +10,8 @@ Shapes: F features, C sets of features, B donors, Q classes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import combinations
+from dataclasses import dataclass, field
+from itertools import combinations, count
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +45,9 @@ class Search:
     features: tuple[Feature, ...]
     #: how much the answer suffers when each of them is replaced and everything else stays
     missed_F: NDArray[np.float64]
+    #: features that sets are made from, and the sets found so far
+    chosen: list[Feature] = field(default_factory=list)
+    grown: list[list[Candidate]] = field(default_factory=list)
 
     @classmethod
     def of(cls, trial: Trial, answer: int, features: Sequence[Feature]) -> Search:
@@ -71,30 +74,41 @@ class Search:
         nothing = self._candidates([[]])[0]
         if not self.features or (nothing.precision >= enough and not least):
             return nothing
-        alone = self._candidates([[feature] for feature in self.features])
-        by_value = sorted(range(len(alone)), key=lambda i: -alone[i].value)
-        by_missed = np.argsort(-self.missed_F, kind="stable").tolist()
-        half = CANDIDATES // 2
-        chosen = [self.features[i] for i in dict.fromkeys([*by_value[:half], *by_missed[:half]])]
-        starts = [alone[by_value[0]]]
-        if len(chosen) > 1 and most > 1:
-            pairs = combinations([self.features[i] for i in by_missed[:PAIRED]], 2)
-            starts.append(max(self._candidates(list(pairs)), key=_value))
-        grown = [self._grown(start, chosen, most, enough, least) for start in starts]
-        precise = [self._pruned(found, enough, least) for found in grown if found.precision >= enough]
+        ends = [self._grown(path, most, enough, least) for path in self._paths(most)]
+        precise = [self._pruned(found, enough, least) for found in ends if found.precision >= enough]
         if precise:
             return min(precise, key=lambda found: (len(found.features), -found.value))
-        return max(grown, key=_value)
+        return max(ends, key=_value)
 
-    def _grown(self, found: Candidate, chosen: Sequence[Feature], most: int, enough: float, least: int) -> Candidate:
-        """With further features, the best one at a time."""
-        while found.precision < enough or len(found.features) < least:
-            larger = [(*found.features, feature) for feature in chosen if not _within(feature, found.features)]
-            larger = [features for features in map(_distinct, larger) if len(features) <= most]
-            if not larger:
-                break
-            found = max(self._candidates(larger), key=_value)
-        return found
+    def _paths(self, most: int) -> list[list[Candidate]]:
+        """Sets of growing size, from the best feature and from the best pair; they are kept for the next call."""
+        if not self.grown:
+            alone = self._candidates([[feature] for feature in self.features])
+            by_value = sorted(range(len(alone)), key=lambda i: -alone[i].value)
+            by_missed = np.argsort(-self.missed_F, kind="stable").tolist()
+            half = CANDIDATES // 2
+            self.chosen.extend(self.features[i] for i in dict.fromkeys([*by_value[:half], *by_missed[:half]]))
+            self.grown.append([alone[by_value[0]]])
+            if len(self.chosen) > 1:
+                pairs = combinations([self.features[i] for i in by_missed[:PAIRED]], 2)
+                self.grown.append([max(self._candidates(list(pairs)), key=_value)])
+        return [path for path in self.grown if len(path[0].features) <= most]
+
+    def _grown(self, path: list[Candidate], most: int, enough: float, least: int) -> Candidate:
+        """The first set of a path that is precise enough; the path grows by the best feature at a time."""
+        for step in count():
+            if step == len(path):
+                kept = path[-1].features
+                larger = [_distinct((*kept, feature)) for feature in self.chosen if not _within(feature, kept)]
+                if not larger:
+                    break
+                path.append(max(self._candidates(larger), key=_value))
+            found = path[step]
+            if len(found.features) > most:
+                return path[step - 1]
+            if found.precision >= enough and len(found.features) >= least:
+                return found
+        return path[-1]
 
     def _pruned(self, found: Candidate, enough: float, least: int) -> Candidate:
         """Without the features that are not needed to be precise enough."""
