@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 from torch import Tensor
 
+from tefm.model import TEFM
 from tefm.rationale.check import coverage, flips, precision
 from tefm.rationale.evidence import effects, expected_effects, strongest
 from tefm.rationale.features import Feature, features_of, keep_of
@@ -277,6 +278,26 @@ def test_a_set_that_failed_the_check_grows() -> None:
     search = Search.of(trial(RULES["one"], x_TD, population(model_of(RULES["one"]))), 1, features_of(x_TD, LAYOUT))
     assert [len(search.best(10, 0.95, least).features) for least in (0, 2, 4)] == [1, 2, 4]
     assert all(search.best(10, 0.95, least).precision == 1 for least in (0, 2, 4))
+
+
+def test_look_alikes_are_encoded_in_parts_that_fit_into_memory(fitted: TEFM, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table of thousands of columns would otherwise need gigabytes at once; the codes are the same."""
+    import tefm.rationale.trial as module
+
+    parts = fitted.fitted.look_alikes
+    assert parts is not None
+    donors, x_TD = parts.population, parts.population.slots[0]
+    keep_CTD = np.random.default_rng(0).random((7, *x_TD.shape)) < 0.5
+    records = donors.records(np.arange(1, 9), len(x_TD))
+    whole = module.Trial(parts.network, parts.surrogate, x_TD, records)
+    codes = whole.codes(keep_CTD)
+    monkeypatch.setattr(module, "MOST_SLOTS", 1)
+    assert torch.equal(module.Trial(parts.network, parts.surrogate, x_TD, records).codes(keep_CTD), codes)
+    coder = fitted.fitted.coder
+    for number, keep_TD in enumerate(keep_CTD):
+        mixed_BTD = np.where(keep_TD, x_TD, records)
+        expected = coder.encode(mixed_BTD.reshape(-1, x_TD.shape[1]).astype(x_TD.dtype))
+        assert (codes[number].reshape(-1, codes.shape[-1]).numpy() == expected).all()
 
 
 # ---- effects ----------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ Q classes.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -16,6 +17,9 @@ from tefm.codes.network import CodeNetwork
 from tefm.rationale.features import Keep
 from tefm.rationale.surrogate import CHUNK, Surrogate, slots_tensor
 from tefm.records.layout import Slots
+
+#: Slots of look-alikes that are encoded at once.
+MOST_SLOTS = 1 << 25
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,23 +47,27 @@ class Trial:
         """The codes of the look-alikes' records, C × B × T × K."""
         length = len(self.x_TD)
         keys = [[(record, keep_TD[record].tobytes()) for record in range(length)] for keep_TD in keep_CTD]
-        new = {key: number for number, of_set in enumerate(keys) for key in of_set if key not in self._codes}
-        if new:
-            record_U = torch.tensor([record for record, _ in new])
-            keep_UD = torch.from_numpy(np.stack([keep_CTD[number, record] for (record, _), number in new.items()]))
+        new = list(
+            {key: number for number, of_set in enumerate(keys) for key in of_set if key not in self._codes}.items()
+        )
+        # so many records at once that their slots fit into memory, also of a table with thousands of columns
+        at_once = max(1, MOST_SLOTS // self.donors_BTD[:, 0].size)
+        for some in (new[start : start + at_once] for start in range(0, len(new), at_once)):
+            record_U = torch.tensor([record for (record, _), _ in some])
+            keep_UD = torch.from_numpy(np.stack([keep_CTD[number, record] for (record, _), number in some]))
             own_U1D = self._x[record_U][:, None]
             mixed_UBD = torch.where(keep_UD[:, None], own_U1D, self._donors[:, record_U].transpose(0, 1))
             with torch.inference_mode():
                 parts = [self.network.encode(part) for part in mixed_UBD.flatten(0, 1).split(CHUNK)]
-            codes_UBK = torch.cat(parts).view(len(new), len(self.donors_BTD), -1)
-            self._codes.update(zip(new, codes_UBK, strict=True))
+            codes_UBK = torch.cat(parts).view(len(some), len(self.donors_BTD), -1)
+            self._codes.update(zip((key for key, _ in some), codes_UBK, strict=True))
         return torch.stack([torch.stack([self._codes[key] for key in of_set], dim=1) for of_set in keys])
 
-    @property
+    @cached_property
     def _x(self) -> Tensor:
         return slots_tensor(self.x_TD)
 
-    @property
+    @cached_property
     def _donors(self) -> Tensor:
         flat_ND = self.donors_BTD.reshape(-1, self.x_TD.shape[1])
         return slots_tensor(flat_ND).view(self.donors_BTD.shape)
