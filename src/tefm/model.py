@@ -125,7 +125,8 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     rationale : {"none", "default", "paper"} or dict
         Also learn the paper's masks (`RationaleConfig`), for `explain_masked`.
     quick : bool
-        A first look in about a minute: fewer training steps, a sample of the training sequences, no explanations.
+        A first look in about a minute: fewer training steps, a sample of the training sequences, and no explanations
+        unless `explanations` is set.
     seed : int
         Everything random depends on it.
 

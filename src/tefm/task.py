@@ -41,7 +41,7 @@ QUICK_TUNE: dict[str, Any] = {"steps": 60, "checks": 4}
 #: With `quick: true`, sequences that are trained on at most; a quarter as many are validated on.
 QUICK_SEQUENCES = 2_000
 #: What is said about the figures of such a fit.
-QUICK_REMARK = "quick fit: a sample of the training sequences, short training, no explanations; a first look only"
+QUICK_REMARK = "quick fit: a sample of the training sequences and short training; a first look only"
 #: `align: auto` aligns codes and words with fewer training sequences than this, where it helps (docs/results/curve.md),
 #: and on a GPU only: it takes hours on two CPU cores.
 ALIGN_BELOW = 1_000

@@ -81,6 +81,8 @@ def test_a_feature_that_the_data_contradict_is_a_warning() -> None:
         assert one.observation in text, text
     assert "observed for 2% of 200 training sequences with it and 10% of the others" in influences[0].observation
     assert explanation().doubts == ""
+    slight = explanation(influences=(replace(influence(MORPHINE, 0.015, 0.001), observed=LESS),))
+    assert slight.doubts == "", "a slight effect is no reason for a warning"
 
 
 def test_the_settling_features_are_corroborated_too() -> None:

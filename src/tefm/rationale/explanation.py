@@ -21,8 +21,8 @@ from tefm.records.references import Reference
 
 #: Effects of each sign that a card shows.
 SHOWN = 5
-#: A smaller effect is not worth a line.
-VISIBLE = 0.001
+#: A smaller effect is not worth a line, and not worth a warning.
+VISIBLE, DOUBTED = 0.001, 0.02
 
 
 @dataclass(frozen=True)
@@ -231,7 +231,8 @@ class Explanation:
     @property
     def doubts(self) -> str:
         """A warning where the data contradict a feature that the model uses; empty where they do not."""
-        doubtful = [one for one in (*self.supporting, *self.opposing) if one.corroboration == "contradicted"]
+        shown = [one for one in (*self.supporting, *self.opposing) if abs(one.change) >= DOUBTED]
+        doubtful = [one for one in shown if one.corroboration == "contradicted"]
         if not doubtful:
             return ""
         listed = "; ".join(self.placed(one.finding) for one in doubtful)
