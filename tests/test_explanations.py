@@ -14,7 +14,7 @@ from safetensors import safe_open
 from tefm.base.errors import ArtefactError, InputError, NotFittedError, SettingsError
 from tefm.base.files import write_manifest
 from tefm.model import TEFM
-from tefm.pipeline import population_of
+from tefm.pipeline import _depends_on, population_of
 from tefm.prepare import prepare
 from tefm.rationale.explanation import from_json, to_json
 from tefm.rationale.reasons import Donors, Question, Reasoner
@@ -139,6 +139,16 @@ def test_texts_and_times_beside_the_codes(backbones: dict[str, Path], tmp_path: 
 def test_json_comes_back(fitted: TEFM) -> None:
     for one in fitted.explain(TABLE):
         assert from_json(json.loads(json.dumps(to_json(one)))) == one
+
+
+def test_a_model_with_masks_does_not_resume_from_one_without() -> None:
+    """Masks need masked copies in the fine-tuning; settings of explanations alone change nothing there."""
+    table = stays(60)
+    configs = [TEFM(STAYS, rationale=rationale).config for rationale in ("none", "default", {"depth": 3})]
+    configs.append(TEFM(STAYS, explanations={"donors": 90}).config)
+    _, data = prepare(open_table(table), open_table(stays(20, seed=3)), STAYS, configs[0])
+    without, masks, other_masks, donors = (_depends_on(data, config, None, None) for config in configs)
+    assert without != masks == other_masks and without == donors
 
 
 @pytest.mark.parametrize("quickly", [False, True])

@@ -185,6 +185,7 @@ def _depends_on(data: TaskData, config: ModelConfig, coder: SlotCoder | None, de
         arrays += [part.others.rows, part.other_labels_S] if part.others is not None else []
     return {
         "config": config.model_dump_json(exclude={"explanations", "rationale", "decision"}),
+        "copies": config.copies,  # they depend on `rationale`
         "codes": None if coder is None else coder.identity,
         "data": identity(*arrays),
         "classes": data.classes,
@@ -398,9 +399,9 @@ def learn_to_explain(data: TaskData, fitted: Fitted, work: Path | None = None) -
             if path is not None and path.is_file():
                 look_alikes = LookAlikes.load(coder, path)
             else:
-                # in a balanced world, those who were left out for the balance do not occur
-                population = population_of(data, fitted.shares, settings.seed, others=config.balance != "all")
-                everyone = population_of(data, fitted.shares, settings.seed)
+                everyone = population = population_of(data, fitted.shares, settings.seed)
+                if config.balance == "all":  # in a balanced world, those who were left out do not occur
+                    population = population_of(data, fitted.shares, settings.seed, others=False)
                 look_alikes = LookAlikes.fit(coder, model, training.slots, population, everyone, settings)
                 if path is not None:
                     look_alikes.save(path)

@@ -13,12 +13,10 @@ from numpy.typing import NDArray
 
 from tefm.rationale.features import Feature, keep_of, keeps_of
 from tefm.rationale.masked_model import MaskedModel
+from tefm.rationale.observed import Z
 from tefm.rationale.population import Numbers, Population
 from tefm.rationale.trial import Trial
 from tefm.records.sequences import Sequences
-
-#: Two-sided 95% of the normal distribution.
-Z = 1.96
 
 
 @dataclass(frozen=True)
@@ -53,12 +51,13 @@ def effects(
     if not features:
         return []
     shape = sequence.x_ND.shape
-    look_alikes = [
-        population.look_alikes(sequence, ~keep_of([feature], shape), donors_B, own_context=True) for feature in features
+    mixed = [
+        population.look_alikes(sequence, ~keep_of([feature], shape), donors_B, own_context=True).x_ND
+        for feature in features
     ]
-    together = look_alikes[0]
-    for others in look_alikes[1:]:
-        together = together.followed_by(others)
+    together = sequence.select(np.zeros(len(features) * len(donors_B), dtype=np.int64)).with_values(
+        np.concatenate(mixed)
+    )
     change_FB = p - model(together)[:, of_class].reshape(len(features), len(donors_B))
     mean_F = change_FB.mean(axis=1)
     error_F = change_FB.std(axis=1, ddof=1) / np.sqrt(len(donors_B)) if len(donors_B) > 1 else np.full(len(mean_F), 1.0)
