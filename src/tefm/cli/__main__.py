@@ -1,0 +1,5 @@
+"""`python -m tefm.cli`."""
+
+from tefm.cli import main
+
+main()

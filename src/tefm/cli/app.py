@@ -1,0 +1,94 @@
+"""The command line itself: its options, how an error is shown, and what commands print."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from tefm.base.errors import TefmError, TefmWarning
+from tefm.base.progress import err, out
+from tefm.base.version import __version__
+
+#: What typer exits with after Ctrl-C.
+INTERRUPTED = 130
+
+app = typer.Typer(
+    help="Structured records as a few discrete tokens for language models.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+
+TableArg = Annotated[
+    str, typer.Argument(help="CSV, CSV.gz, TSV, Parquet (file, folder, glob), Arrow, JSON lines, DuckDB file")
+]
+ModelArg = Annotated[Path, typer.Argument(help="folder of a model")]
+TokenizerArg = Annotated[Path, typer.Argument(help="folder of a tokenizer")]
+QueryOption = Annotated[str | None, typer.Option(help="SQL query, for a DuckDB file")]
+SchemaOption = Annotated[Path | None, typer.Option(help="schema YAML; inferred when left out")]
+JsonOption = Annotated[bool, typer.Option("--json", help="print JSON for machines")]
+EntityOption = Annotated[str | None, typer.Option(help="column that names the entity, e.g. the patient")]
+TimeOption = Annotated[str | None, typer.Option(help="column that orders the records of an entity")]
+LabelOption = Annotated[str | None, typer.Option(help="column to predict")]
+AbsentOption = Annotated[
+    bool, typer.Option("--absent", help="read fields whose columns are missing as absent; an error by default")
+]
+DeviceOption = Annotated[str | None, typer.Option(help="cpu or cuda; the GPU when there is one")]
+
+
+def main() -> NoReturn:
+    """Run the command line; a user error is one clear message, never a traceback."""
+    warnings.showwarning = partial(_warned, otherwise=warnings.showwarning)
+    try:
+        app(standalone_mode=True)
+    except TefmError as error:
+        err.print(f"[bold red]error[/]: {escaped(str(error))}", highlight=False, soft_wrap=True)
+        sys.exit(1)
+    except SystemExit as stop:
+        if stop.code == INTERRUPTED:
+            err.print("interrupted; give the same command again to resume `fit`, `tokenize` or `bench`")
+        raise
+    sys.exit(0)
+
+
+def _warned(message: Warning | str, category: type[Warning], *where: Any, otherwise: Any, **more: Any) -> None:
+    """A warning of ours is one line for the user; the libraries' stay as they are."""
+    if issubclass(category, TefmWarning):
+        err.print(f"! {escaped(str(message))}", style="yellow", highlight=False, soft_wrap=True)
+    else:
+        otherwise(message, category, *where, **more)
+
+
+@app.callback(invoke_without_command=True)
+def root(version: Annotated[bool, typer.Option("--version", help="print the version")] = False) -> None:
+    if version:
+        out.print(__version__)
+        raise typer.Exit
+
+
+# ---- what commands share ------------------------------------------------------------------------------------------
+
+
+def readable(model: Path, table: str, query: str | None, absent: bool, *, labelled: bool = False) -> Any:
+    """The table, checked before the weights of the model are loaded."""
+    from tefm.bundle import load_preparation
+    from tefm.records.readers.table import open_table
+
+    return load_preparation(model).readable(open_table(table, query=query), labelled=labelled, absent=absent)
+
+
+def escaped(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)
+
+
+def print_json(body: Any) -> None:
+    sys.stdout.write(json.dumps(body, indent=1, ensure_ascii=False, default=str) + "\n")

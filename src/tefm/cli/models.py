@@ -1,0 +1,180 @@
+"""Commands about a model and its answers: fit, predict, evaluate, report, tokens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tefm.base.errors import TefmError
+from tefm.base.progress import err, out, shown
+from tefm.cli.app import (
+    AbsentOption,
+    DeviceOption,
+    JsonOption,
+    ModelArg,
+    QueryOption,
+    TableArg,
+    app,
+    print_json,
+    readable,
+)
+
+
+@app.command(epilog="Example: tefm fit task.yaml --out model")
+def fit(
+    task: Annotated[Path, typer.Argument(help="task YAML: table, entity, time, label, and any settings")],
+    folder: Annotated[Path, typer.Option("--out", help="folder for the model")],
+    backbone: Annotated[str | None, typer.Option(help="smollm2-135m, a folder, or a hub id")] = None,
+    layers: Annotated[int | None, typer.Option(help="use only the first N transformer blocks of the backbone")] = None,
+    inputs: Annotated[str | None, typer.Option(help="codes, or text for the raw-text baseline")] = None,
+    align: Annotated[str | None, typer.Option(help="auto, none, default, paper")] = None,
+    unsupervised: Annotated[bool, typer.Option("--unsupervised", help="codes that do not use the label")] = False,
+    compare: Annotated[bool, typer.Option(help="fit LightGBM and logistic regression on the same split")] = True,
+    quick: Annotated[bool, typer.Option("--quick", help="a first look in a minute, without explanations")] = False,
+    seed: Annotated[int | None, typer.Option(help="random seed of the model")] = None,
+    device: DeviceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Fit a task file: codes, alignment, fine-tuning, explanations; score the test part; save one folder.
+
+    Resumes if interrupted. Redirected to a file, the output is a log: a line per stage and per minute.
+    """
+    from tefm.fit import fit_task
+    from tefm.show.terminal import outcome_tables
+    from tefm.task import ModelConfig, Task
+
+    given = {"backbone": backbone, "layers": layers, "inputs": inputs, "align": align, "seed": seed}
+    changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if unsupervised:
+        changes["task_aware"] = False
+    if quick:
+        changes["quick"] = True
+    loaded = Task.load(task)
+    loaded = loaded.model_copy(update={"model": ModelConfig.checked({**dict(loaded.model), **changes})})
+    with shown(on_stdout=not as_json):
+        _, outcome = fit_task(loaded, folder, device=device, compare=compare)
+    if as_json:
+        print_json({"folder": str(folder), **outcome.to_dict()})
+        return
+    for part in outcome_tables(outcome):
+        out.print(part)
+    out.print(f"saved to {folder}. Next: tefm predict {folder} TABLE", highlight=False)
+
+
+@app.command(epilog="Example: tefm predict model admissions.csv --out predictions.csv")
+def predict(
+    model: ModelArg,
+    table: TableArg,
+    target: Annotated[Path | None, typer.Option("--out", help="CSV or Parquet file; printed when left out")] = None,
+    query: QueryOption = None,
+    absent: AbsentOption = False,
+    device: DeviceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Predict every sequence of a table: its class and the probability of each class."""
+    import polars as pl
+
+    from tefm.model import TEFM
+    from tefm.records.writers import write_frames
+    from tefm.show.terminal import prediction_table
+
+    if target is not None and target.suffix not in (".csv", ".parquet"):
+        raise TefmError("predictions are written as CSV or Parquet", value=target.name, remedy="--out predictions.csv")
+    with shown():
+        opened = readable(model, table, query, absent)
+        batches = TEFM.load(model, device=device).predict_batches(opened)
+        if target is not None:
+            written = write_frames(batches, target)
+        else:
+            predictions = pl.concat(batches)
+    if target is not None:
+        err.print(f"{written:,} predictions written to {target}")
+    elif as_json:
+        print_json(predictions.to_dicts())
+    else:
+        out.print(prediction_table(predictions))
+
+
+@app.command(epilog="Example: tefm evaluate model labelled.csv")
+def evaluate(
+    model: ModelArg,
+    table: TableArg,
+    query: QueryOption = None,
+    absent: AbsentOption = False,
+    device: DeviceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Score a model on labelled sequences that it has not seen, with bootstrap intervals."""
+    from tefm.model import TEFM
+    from tefm.show.terminal import evaluation_table
+
+    with shown():
+        opened = readable(model, table, query, absent, labelled=True)
+        loaded = TEFM.load(model, device=device)
+        evaluation = loaded.evaluate(opened)
+    if loaded.source_ is not None and Path(loaded.source_["table"]) == Path(table).absolute():
+        err.print("! the model was fitted on this table: most of these sequences are training data", style="yellow")
+    if as_json:
+        print_json(evaluation.to_dict())
+    else:
+        out.print(evaluation_table(evaluation))
+
+
+@app.command(epilog="Example: tefm report model --out report.html")
+def report(
+    model: ModelArg,
+    table: Annotated[
+        str | None, typer.Argument(help="labelled table; by default the test part of the table the model was fitted on")
+    ] = None,
+    target: Annotated[Path, typer.Option("--out", help="HTML file")] = Path("report.html"),
+    query: QueryOption = None,
+    absent: AbsentOption = False,
+    device: DeviceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write one HTML page about a model: decisions, scores, curves, groups, data, explanations, tokens, codes."""
+    from tefm.base.files import write_text
+    from tefm.model import TEFM
+    from tefm.report import figures_of, source_of
+    from tefm.show.page import report_page
+
+    if target.suffix != ".html":
+        raise TefmError("a report is written as HTML", value=target.name, remedy="--out report.html")
+    with shown():
+        is_table = table is not None and not table.endswith((".yaml", ".yml"))
+        opened = readable(model, str(table), query, absent, labelled=True) if is_table else None
+        loaded = TEFM.load(model, device=device)
+        figures = figures_of(loaded, opened or source_of(loaded, table, query=query))
+    write_text(target, report_page(figures))
+    if as_json:
+        print_json(figures.to_dict())
+    err.print(f"report written to {target}", highlight=False)
+
+
+@app.command(epilog="Example: tefm tokens model admissions.csv --families")
+def tokens(
+    model: ModelArg,
+    table: TableArg,
+    query: QueryOption = None,
+    families: Annotated[
+        bool, typer.Option("--families", help="also count as Qwen3, Gemma-2 and Phi-4-mini do")
+    ] = False,
+    absent: AbsentOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Count the tokens the model reads per sequence, and those of the same records as text."""
+    from tefm.fit import count_tokens
+    from tefm.language.token_counts import families as family_tokenizers
+    from tefm.model import TEFM
+    from tefm.show.terminal import token_table
+
+    opened = readable(model, table, query, absent)
+    loaded = TEFM.load(model, device="cpu")
+    frame, sequences = loaded.preparation.to_predict(opened)
+    counts = count_tokens(loaded, frame, sequences, family_tokenizers() if families else {})
+    if as_json:
+        print_json([vars(count) for count in counts])
+    else:
+        out.print(token_table(counts))

@@ -1,0 +1,272 @@
+"""Commands about a table and its codes: inspect, tokenize, encode, decode, doctor."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tefm.base.errors import TefmError
+from tefm.base.progress import err, note, out, shown
+from tefm.cli.app import (
+    AbsentOption,
+    DeviceOption,
+    EntityOption,
+    JsonOption,
+    LabelOption,
+    QueryOption,
+    SchemaOption,
+    TableArg,
+    TimeOption,
+    TokenizerArg,
+    app,
+    escaped,
+    print_json,
+)
+
+
+@app.command(epilog="Example: tefm inspect admissions.csv --entity patient_id --label died --out schema.yaml")
+def inspect(
+    table: TableArg,
+    entity: EntityOption = None,
+    time: TimeOption = None,
+    label: LabelOption = None,
+    query: QueryOption = None,
+    schema_out: Annotated[Path | None, typer.Option("--out", help="write the schema here, to edit it")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Look at a table: the probable kind of each column, and columns that leak the label."""
+    from tefm.records.infer import schema_of
+    from tefm.records.readers.table import open_table
+    from tefm.show.terminal import schema_table
+
+    opened = open_table(table, query=query)
+    schema, guesses = schema_of(opened, entity=entity, time=time, label=label)
+    leaks, remarks = _leaks(opened, schema), _ambiguities(opened, schema)
+    if schema_out is not None:
+        schema.save(schema_out)
+    if as_json:
+        print_json(
+            {
+                "table": opened.name,
+                "schema": schema.model_dump(mode="json", exclude_defaults=True),
+                "columns": [{"column": g.column, "kind": g.kind, "why": g.why, "missing": g.missing} for g in guesses],
+                "leaks": [vars(leak) for leak in leaks],
+                "remarks": remarks,
+            }
+        )
+        return
+    out.print(schema_table(opened.name, schema, guesses))
+    for remark in (*leaks, *remarks):
+        out.print(f"[yellow]![/] {escaped(str(remark))}", highlight=False)
+    if schema_out is not None:
+        out.print(f"schema written to {schema_out}; edit it, then:", highlight=False)
+        if schema.label is None:
+            out.print(f"tefm tokenize {table} --schema {schema_out} --out tokenizer", highlight=False)
+        else:
+            out.print(f"task.yaml:  {{table: {table}, schema: {schema_out}}}", highlight=False, markup=False)
+            out.print("tefm fit task.yaml --out model", highlight=False)
+
+
+@app.command(epilog="Example: tefm tokenize admissions.csv --schema schema.yaml --out tokenizer")
+def tokenize(
+    table: TableArg,
+    folder: Annotated[Path, typer.Option("--out", help="folder for the tokenizer")],
+    schema: SchemaOption = None,
+    entity: EntityOption = None,
+    time: TimeOption = None,
+    label: LabelOption = None,
+    query: QueryOption = None,
+    preset: Annotated[str, typer.Option(help="default, or paper for the paper's plain objective")] = "default",
+    unsupervised: Annotated[bool, typer.Option("--unsupervised", help="codes that do not use the label")] = False,
+    levels: Annotated[int | None, typer.Option(help="K, the number of levels: a record becomes K codes")] = None,
+    entries: Annotated[int | None, typer.Option(help="C, the codebook entries per level")] = None,
+    buckets: Annotated[int | None, typer.Option(help="B, the buckets of every number field")] = None,
+    steps: Annotated[int | None, typer.Option(help="training steps")] = None,
+    seed: Annotated[int, typer.Option(help="random seed")] = 0,
+    settings: Annotated[list[str] | None, typer.Option("--set", help="any other setting, as name=value")] = None,
+    device: DeviceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Fit a tokenizer: learn slots and codes from a table. Resumes if interrupted."""
+    from tefm.base.files import check_replaceable
+    from tefm.codes.tokenizer import RecordTokenizer
+
+    check_replaceable(folder, RecordTokenizer.is_saved)
+    opened, table_schema = _table_and_schema(table, query, schema, entity, time, label)
+    table_schema = table_schema if buckets is None else table_schema.with_buckets(buckets)
+    given = {"levels": levels, "entries": entries, "steps": steps, "seed": seed, **_pairs(settings or [])}
+    chosen = {name: value for name, value in given.items() if value is not None}
+    tokenizer = RecordTokenizer(preset=preset, device=device, **chosen)  # type: ignore[arg-type]
+    checkpoint = folder.with_name(f"{folder.name}.checkpoint")
+    with shown(on_stdout=not as_json):
+        if checkpoint.exists():
+            note(f"resuming from {checkpoint}")
+        tokenizer.fit(opened, table_schema, task_aware=False if unsupervised else None, checkpoint=checkpoint)
+    tokenizer.save(folder)
+    history, coder = tokenizer.coder.history_, tokenizer.coder
+    facts = {
+        "folder": str(folder),
+        "slots": coder.layout.width,
+        "levels": coder.config.levels,
+        "entries": coder.config.entries,
+        "task_aware": bool(coder.classes_),
+        "classes": list(coder.classes_),
+        "steps": history.stopped_at,
+        "resumed_from": history.resumed_from,
+        "identity": coder.identity,
+    }
+    if as_json:
+        print_json(facts)
+        return
+    kind = f"task-aware codes for {table_schema.label!r}" if coder.classes_ else "unsupervised codes"
+    out.print(f"{kind}: {coder.layout.width} slots become {coder.config.levels} × {coder.config.entries}")
+    out.print(f"saved to {folder}. Next: tefm doctor {folder} {table}")
+
+
+@app.command(epilog="Example: tefm encode tokenizer admissions.parquet --out codes.parquet")
+def encode(
+    tokenizer: TokenizerArg,
+    table: TableArg,
+    target: Annotated[Path, typer.Option("--out", help="Parquet file; a folder when the table is a folder")],
+    query: QueryOption = None,
+    absent: AbsentOption = False,
+    device: DeviceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Encode a table to Parquet, with entity, time and label, in bounded memory."""
+    from tefm.codes.stream import encode_to_parquet
+    from tefm.codes.tokenizer import RecordTokenizer
+
+    with shown():
+        loaded = RecordTokenizer.load(tokenizer, device=device)
+        records = encode_to_parquet(loaded, table, target, query=query, absent=absent)
+    if as_json:
+        print_json({"records": records, "out": str(target)})
+    else:
+        out.print(f"{records:,} records encoded to {target}")
+
+
+@app.command(epilog="Example: tefm decode tokenizer codes.parquet --out records.parquet")
+def decode(
+    tokenizer: TokenizerArg,
+    codes: Annotated[Path, typer.Argument(help="Parquet that `tefm encode` wrote")],
+    target: Annotated[Path | None, typer.Option("--out", help="Parquet file for the records")] = None,
+    words: Annotated[bool, typer.Option("--words", help="print records in words")] = False,
+    rows: Annotated[int, typer.Option(help="records to print")] = 3,
+    as_json: JsonOption = False,
+) -> None:
+    """Turn codes back into records: a lossy reconstruction."""
+    from tefm.base.files import replacing
+    from tefm.codes.stream import read_codes
+    from tefm.codes.tokenizer import RecordTokenizer
+    from tefm.language.vocabulary import CodeVocabulary
+    from tefm.records.describe import describe
+
+    loaded = RecordTokenizer.load(tokenizer)
+    codes_NK = read_codes(codes, loaded.config.levels)
+    if target is not None:
+        with replacing(target) as temporary:
+            loaded.decode(codes_NK).write_parquet(temporary)
+        err.print(f"{len(codes_NK):,} records decoded to {target}")
+    first = loaded.coder.decode(codes_NK[:rows])
+    if as_json:
+        print_json(loaded.vectoriser.inverse(first).to_dicts())
+    elif words or target is None:
+        record, config = loaded.vectoriser.table_schema.record, loaded.config
+        tokens = CodeVocabulary.of(record, levels=config.levels, entries=config.entries)
+        for code, slots in zip(codes_NK[:rows], first, strict=True):
+            out.print(f"[bold]{tokens.text(code)}[/]  {escaped(describe(loaded.vectoriser, slots))}", highlight=False)
+
+
+@app.command(epilog="Example: tefm doctor tokenizer admissions.csv")
+def doctor(
+    tokenizer: TokenizerArg,
+    table: TableArg,
+    query: QueryOption = None,
+    seed: Annotated[int, typer.Option(help="seed of the split that the ceiling is measured on")] = 0,
+    device: DeviceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Examine codes: fidelity, codebook use, collisions, hierarchy, what they could predict; what to change.
+
+    Give it records that the tokenizer was not trained on; on training records the figures are too good.
+    """
+    from tefm.codes.doctor import examine_table
+    from tefm.codes.tokenizer import RecordTokenizer
+    from tefm.records.readers.table import open_table
+    from tefm.show.terminal import examination_tables
+
+    with shown():
+        loaded = RecordTokenizer.load(tokenizer, device=device)
+        examination = examine_table(loaded, open_table(table, query=query), seed=seed)
+    if as_json:
+        print_json(examination.to_dict())
+        return
+    for part in examination_tables(examination):
+        out.print(part)
+
+
+def _table_and_schema(
+    table: str, query: str | None, schema: Path | None, entity: str | None, time: str | None, label: str | None
+) -> tuple[Any, Any]:
+    from tefm.records.infer import infer_schema
+    from tefm.records.readers.table import open_table
+    from tefm.records.schema import Schema
+
+    opened = open_table(table, query=query)
+    if schema is None:
+        return opened, infer_schema(opened, entity=entity, time=time, label=label)
+    roles = {role: name for role, name in (("entity", entity), ("time", time), ("label", label)) if name is not None}
+    if roles:
+        raise TefmError(
+            f"--{min(roles)} and --schema are both given",
+            remedy="write the role into the schema, or leave --schema out",
+        )
+    return opened, Schema.load(schema)
+
+
+def _leaks(opened: Any, schema: Any) -> list[Any]:
+    """Fields of the first rows that give the label away."""
+    from tefm.records.infer import sample_of
+    from tefm.records.leakage import check_leakage, label_copies
+    from tefm.records.vectorise import Vectoriser
+    from tefm.records.words import text_of
+
+    if schema.label is None:
+        return []
+    frame = sample_of(opened)
+    labels = text_of(frame[schema.label], schema.missing_words)
+    frame, labels = frame.filter(labels.is_not_null()), labels.drop_nulls()
+    if labels.n_unique() < 2:
+        return []
+    vectoriser = Vectoriser.fit(frame, schema)
+    leaks = check_leakage(vectoriser.transform(frame), vectoriser.layout, labels.to_numpy())
+    return [*leaks, *label_copies(frame, schema)]
+
+
+def _ambiguities(opened: Any, schema: Any) -> list[str]:
+    """What the records of an entity leave open; what a fit would refuse about them is said here already."""
+    from tefm.records.ambiguity import ambiguities
+
+    roles = [name for name in (schema.entity, schema.time, schema.label) if name is not None]
+    try:
+        return ambiguities(opened.frame(roles), schema, file=opened.name) if schema.entity is not None else []
+    except TefmError as error:
+        return [str(error)]
+
+
+def _pairs(settings: list[str]) -> dict[str, Any]:
+    """`name=value` settings; values are read as JSON where they are JSON."""
+    values: dict[str, Any] = {}
+    for setting in settings:
+        name, separator, value = setting.partition("=")
+        if not separator:
+            raise TefmError("--set takes name=value", value=setting, remedy="for example: --set beam=8")
+        try:
+            values[name] = json.loads(value)
+        except json.JSONDecodeError:
+            values[name] = value
+    return values
