@@ -34,8 +34,9 @@ if TYPE_CHECKING:
 
 #: Sequences of a table that a seed is measured on, at most.
 MOST = 40_000
-#: Digits of the stored probabilities.
-DIGITS = 6
+#: Significant digits of the stored probabilities: scores computed from them are those of the exact ones. (Decimals are
+#: not enough: probabilities of a rare class that differ beyond the sixth one would be ties.)
+DIGITS = 9
 #: What methods are compared by.
 COMPARED: tuple[Metric, ...] = ("auroc", "accuracy", "macro_f1")
 #: What a run stores of our own model, and of it together with another.
@@ -188,7 +189,7 @@ def _scored(
     scores = score(p_SQ, labels_S, classes, predicted_N=predicted_S, positive=positive, resamples=0)
     return {
         "scores": scores.to_dict(),
-        "probabilities": p_SQ.round(DIGITS).tolist(),
+        "probabilities": [[float(f"{p:.{DIGITS}g}") for p in p_Q] for p_Q in p_SQ.tolist()],
         "predicted": predicted_S.tolist(),
     }
 
