@@ -111,6 +111,7 @@ def test_a_set_has_its_members_and_its_whole_value() -> None:
     found = features_of(x_D[None], LAYOUT)
     assert [feature.slots for feature in found] == [(0,), (1,), (2,), (3,), (4,), (5,), (7,), (6, 7, 8)]
     assert [feature.slots for feature in found if feature.absent] == [(2,)]
+    assert [feature.size for feature in features_of(np.ones((1, 9), dtype=np.uint8), LAYOUT)] == [*[1] * 9, 3]
     empty = features_of(np.zeros((1, 9), dtype=np.uint8), LAYOUT)
     assert empty[-1] == Feature(0, (6, 7, 8), absent=True), "an empty set says something too"
 
@@ -270,6 +271,18 @@ def test_a_member_of_a_kept_set_is_no_further_feature() -> None:
     best = search.best(10, 1.1)  # never enough, so that it keeps on adding
     slots = {feature.slots for feature in best.features}
     assert (6, 7, 8) in slots and not {(6,), (7,)} & slots, slots
+
+
+def test_the_whole_value_of_a_set_counts_its_members() -> None:
+    """These two members and no others settle the answer; that is no set of one feature."""
+    rule = lambda x: (x[..., 6:] == [1, 1, 0]).all(-1)  # noqa: E731
+    x_TD = np.array([[4, 3, 1, 2, 3, 1, 1, 1, 0]], dtype=np.uint8)
+    search = Search.of(trial(rule, x_TD, population(model_of(rule))), 1, features_of(x_TD, LAYOUT))
+    alone, both = search.best(1, 0.95), search.best(2, 0.95)
+    assert alone.precision < 0.95 and alone.size == 1
+    assert [feature.slots for feature in both.features] == [(6, 7, 8)] and (both.size, both.precision) == (2, 1)
+    for most in range(1, 8):
+        assert search.best(most, 1.1).size <= most
 
 
 def test_a_set_that_failed_the_check_grows() -> None:

@@ -46,7 +46,7 @@ def finding_of(
             slots_of = [vectoriser.layout.slots[slot] for slot in slots if x_TD[feature.record, slot]]
             values = [value] if not several else [slot.member for slot in slots_of if slot.member is not None]
             cited = tuple(of for each in values for of in references.about(first.field, each))
-    return Finding(feature.record + 1, first.field, value, words, feature.absent, cited)
+    return Finding(feature.record + 1, first.field, value, words, feature.absent, cited, feature.size)
 
 
 def describe_records(

@@ -39,6 +39,8 @@ class Finding:
     absent: bool = False
     #: what the user's references say about it
     references: tuple[Reference, ...] = ()
+    #: as how many features it counts: the whole value of a set as many as it has members
+    size: int = 1
 
 
 @dataclass(frozen=True)
@@ -81,11 +83,16 @@ class Settling:
     observed: Observed | None = None
 
     @property
+    def size(self) -> int:
+        """The number of features."""
+        return sum(finding.size for finding in self.findings)
+
+    @property
     def observation(self) -> str:
         """What was observed where the features are present, in words; empty where nothing was counted."""
         if self.observed is None or not self.findings:
             return ""
-        them = "it" if len(self.findings) == 1 else "them"
+        them = "it" if self.size == 1 else "them"
         return _observation(self.observed, self.observed.corroborates(True), them)
 
 
@@ -165,7 +172,7 @@ class Explanation:
         if self.rival is None or self.verdict == "settled":
             return f"Settled: {checked}"
         listed = "; ".join(self.placed(finding) for finding in self.rival.findings)
-        one = len(self.rival.findings) == 1
+        one = self.rival.size == 1
         return (
             f"Contested: {checked} But {'another feature' if one else 'other features'} of the same {self.entity} "
             f"{'settles' if one else 'settle'} {quoted(self.rival.answer)} "
@@ -173,7 +180,7 @@ class Explanation:
         )
 
     def _checked(self, settling: Settling) -> str:
-        share, features = settling.precision, _these(len(settling.findings))
+        share, features = settling.precision, _these(settling.size)
         return (
             f"of {share.of:,} look-alikes that share {features} and have everything else from another {self.entity}, "
             f"{_percent(share.value)} get the same answer (at least {_percent(share.low)} with 95% confidence)."
@@ -182,7 +189,7 @@ class Explanation:
     @property
     def context(self) -> str:
         """How common the features and the answer are, and what happens without the features."""
-        count = len(self.settling.findings)
+        count = self.settling.size
         if not count or not self.relevant:
             return ""
         have = f"{_percent(self.coverage.value)} of the population have"

@@ -26,7 +26,7 @@ from tefm.base.settings import Settings
 from tefm.codes.network import CodeNetwork
 from tefm.rationale.check import coverage, flips, precision
 from tefm.rationale.evidence import Effect, effects, expected_effects, strongest
-from tefm.rationale.features import Feature, features_of, keep_of
+from tefm.rationale.features import Feature, features_of, keep_of, size_of
 from tefm.rationale.masked_model import MaskedModel
 from tefm.rationale.population import Numbers, Population
 from tefm.rationale.settle import Search
@@ -200,7 +200,7 @@ class Reasoner:
             best = search.best(asked.most, enough, least)
             if results and best.features == results[-1].features:
                 break  # the search cannot do better
-            least = len(best.features) + 1  # if the surrogate expects too much of this set, the next one is larger
+            least = size_of(best.features) + 1  # if the surrogate expects too much of this set, the next one is larger
             keep_TD = keep_of(best.features, sequence.x_ND.shape)
             share = precision(self.model, self.population, sequence, keep_TD, search.answer, donors_B, level=level)
             results.append(Checked(best.features, share, (len(results) + 1) * len(donors_B)))
