@@ -62,6 +62,16 @@ def size_of(features: Sequence[Feature]) -> int:
     return sum(feature.size for feature in features)
 
 
+def within(feature: Feature, kept: Sequence[Feature]) -> bool:
+    """Whether the slots of a feature are kept already: a member of a set whose whole value is kept says no more."""
+    return any(feature.record == other.record and set(feature.slots) <= set(other.slots) for other in kept)
+
+
+def distinct(features: Sequence[Feature]) -> tuple[Feature, ...]:
+    """Without features that others of them contain."""
+    return tuple(of for of in features if not within(of, [other for other in features if other != of]))
+
+
 def keep_of(features: Sequence[Feature], shape: tuple[int, ...]) -> Keep:
     """The slots of these features as a mask.
 

@@ -17,8 +17,8 @@ from itertools import combinations, count
 import numpy as np
 from numpy.typing import NDArray
 
-from tefm.rationale.features import Feature, Keep, keeps_of, size_of
-from tefm.rationale.trial import Trial
+from tefm.rationale.features import Feature, Keep, distinct, keeps_of, size_of, within
+from tefm.rationale.trial import Tried
 
 #: Features that a set is made from, at most: the best alone, and those that are missed most.
 CANDIDATES = 48
@@ -45,7 +45,7 @@ class Candidate:
 class Search:
     """The search for one answer to one sequence."""
 
-    trial: Trial
+    trial: Tried
     answer: int
     #: features whose replacement moves the codes for some donor: no other one can matter
     features: tuple[Feature, ...]
@@ -55,17 +55,26 @@ class Search:
     grown: dict[int, list[list[Candidate]]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, trial: Trial, answer: int, features: Sequence[Feature]) -> Search:
+    def of(cls, trial: Tried, answer: int, features: Sequence[Feature]) -> Search:
         """A search among the features that the codes carry."""
         without_FTD = ~keeps_of([[feature] for feature in features], trial.x_TD.shape)
         own_1TK = trial.codes(np.ones((1, *trial.x_TD.shape), dtype=bool))[:, :1]
         moved_F = (trial.codes(without_FTD) != own_1TK).flatten(1).any(dim=1).numpy()
         carried = [feature for feature, moved in zip(features, moved_F, strict=True) if moved]
+        return cls.among(trial, answer, carried)
+
+    @classmethod
+    def among(cls, trial: Tried, answer: int, carried: Sequence[Feature]) -> Search:
+        """A search among features that are known to be carried."""
         search = cls(trial, answer, tuple(carried), np.zeros(len(carried)))
         if not carried:
             return search
-        _, value_F = search.values(without_FTD[moved_F])
+        _, value_F = search.values(~keeps_of([[feature] for feature in carried], trial.x_TD.shape))
         return cls(trial, answer, tuple(carried), -value_F)
+
+    def contest(self, answer: int) -> Search:
+        """A search among the same features for another answer."""
+        return Search.among(self.trial, answer, self.features)
 
     def values(self, keep_CTD: Keep) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The precision of each set, and its value: precision and mean probability together."""
@@ -99,7 +108,8 @@ class Search:
 
     @cached_property
     def _by_missed(self) -> list[int]:
-        return np.argsort(-self.missed_F, kind="stable").tolist()
+        order: list[int] = np.argsort(-self.missed_F, kind="stable").tolist()
+        return order
 
     @cached_property
     def _chosen(self) -> list[Feature]:
@@ -117,7 +127,7 @@ class Search:
         for step in count():
             if step == len(path):
                 kept = path[-1].features
-                larger = [_distinct((*kept, feature)) for feature in self._chosen if not _within(feature, kept)]
+                larger = [distinct((*kept, feature)) for feature in self._chosen if not within(feature, kept)]
                 larger = [features for features in larger if size_of(features) <= most]
                 if not larger:
                     break
@@ -145,16 +155,6 @@ class Search:
             Candidate(tuple(features), float(precision), float(value))
             for features, precision, value in zip(sets, precision_C, value_C, strict=True)
         ]
-
-
-def _within(feature: Feature, kept: Sequence[Feature]) -> bool:
-    """Whether the slots of a feature are kept already: a member of a set whose whole value is kept says no more."""
-    return any(feature.record == other.record and set(feature.slots) <= set(other.slots) for other in kept)
-
-
-def _distinct(features: Sequence[Feature]) -> tuple[Feature, ...]:
-    """Without features that others of them contain."""
-    return tuple(of for of in features if not _within(of, [other for other in features if other != of]))
 
 
 def _value(found: Candidate) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -20,6 +21,20 @@ from tefm.records.layout import Slots
 
 #: Slots of look-alikes that are encoded at once.
 MOST_SLOTS = 1 << 25
+
+
+class Tried(Protocol):
+    """What a search needs of a trial; in a benchmark, the model itself may answer."""
+
+    @property
+    def x_TD(self) -> Slots: ...
+
+    @property
+    def surrogate(self) -> Surrogate: ...
+
+    def answers(self, keep_CTD: Keep) -> Tensor: ...
+
+    def codes(self, keep_CTD: Keep) -> Tensor: ...
 
 
 @dataclass(frozen=True, eq=False)
