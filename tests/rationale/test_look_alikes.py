@@ -313,6 +313,27 @@ def test_look_alikes_are_encoded_in_parts_that_fit_into_memory(fitted: TEFM, mon
         assert (codes[number].reshape(-1, codes.shape[-1]).numpy() == expected).all()
 
 
+def test_records_are_read_once_and_answered_as_whole_sequences(fitted: TEFM, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same answers as those of the surrogate to each look-alike on its own, also in several calls."""
+    import tefm.rationale.trial as module
+
+    monkeypatch.setattr(module, "SETS", 3)
+    parts = fitted.fitted.look_alikes
+    assert parts is not None
+    donors = parts.population
+    number = int(donors.slots.lengths.argmax())
+    x_TD = donors.slots[number]
+    assert len(x_TD) > 1
+    keep_CTD = np.random.default_rng(0).random((8, *x_TD.shape)) < 0.5
+    records = donors.records(donors.nearest(len(x_TD))[:5], len(x_TD))
+    tried = module.Trial(parts.network, parts.surrogate, x_TD, records)
+    answers = torch.cat([tried.answers(keep_CTD[:2]), tried.answers(keep_CTD[2:])])
+    codes_SK = tried.codes(keep_CTD).reshape(-1, tried.codes(keep_CTD).shape[-1])
+    rows_ST = torch.arange(len(codes_SK)).view(-1, len(x_TD))
+    expected = parts.surrogate(parts.network.quantiser.embed(codes_SK), rows_ST).softmax(dim=1)
+    assert torch.allclose(answers.flatten(0, 1), expected, atol=1e-5)
+
+
 # ---- effects ----------------------------------------------------------------------------------------------------
 
 

@@ -31,7 +31,9 @@ def corroboration(subject: Subject, basis: Mapping[str, Any], references: Refere
     cited = {name: list(_cited(subject, reasons, name, basis.get(name))) for name in (OURS, SHAP, RANDOM)}
     counts = {name: Counter(outcome for of in found for outcome in of) for name, found in cited.items() if found}
     return {
-        "counts": {name: {outcome: of[outcome] for outcome in OUTCOMES} for name, of in counts.items()},
+        "counts": {
+            name: {"cited": of.total(), **{outcome: of[outcome] for outcome in OUTCOMES}} for name, of in counts.items()
+        },
         "cited": {name: found for name, found in cited.items() if found},
         "weights": [] if references is None else list(_weighed(subject, references, basis)),
     }
@@ -110,8 +112,8 @@ def summary(figures: Figures, name: str) -> dict[str, float | None]:
     counts = found["counts"].get(name)
     if counts is None:
         return {}
-    total = sum(counts.values())
-    values: dict[str, float | None] = {"cited": float(total)}
+    total = sum(counts[outcome] for outcome in OUTCOMES)
+    values: dict[str, float | None] = {"cited": counts["cited"]}
     values |= {outcome: counts[outcome] / total if total else None for outcome in OUTCOMES}
     pairs = [row for row in found["weights"] if name in row]
     if pairs:

@@ -16,7 +16,7 @@ from pydantic import Field as Setting
 from tefm.base.errors import InputError
 from tefm.base.progress import note
 from tefm.bench.corroborations import corroboration
-from tefm.bench.feature_lists import OURS, SIZES, Effort, Named, Subject, name_features, opposite
+from tefm.bench.feature_lists import OURS, RIVALS, SIZES, Effort, Named, Subject, name_features
 from tefm.bench.measurement import Bench, Figures, Measurement
 from tefm.bench.table_runs import DIGITS, TableRun
 from tefm.bench.user_data import UserData
@@ -64,7 +64,7 @@ class ExplanationRun(TableRun):
             "verdicts": [of.verdict for of in reasons],
             "product_sizes": [size_of(of.features) for of in reasons],
             "asked": [of.questions for of in reasons],
-            "opposite": [judge.verified(*opposite(subject, number), number) for number in range(len(subject.slots))],
+            "opposite": [judge.verified(number, *rival) for number, rival in enumerate(basis[RIVALS])],
             "methods": {name: judge.judged(of) for name, of in named.items()},
             "missing": missing,
             "corroboration": corroboration(subject, basis, references() if references else None),
@@ -149,7 +149,7 @@ class Judge:
             "seconds": [round(of.seconds, 4) for of in named],
         }
 
-    def verified(self, answer: int, features: Sequence[Feature], number: int) -> bool | None:
+    def verified(self, number: int, answer: int, features: Sequence[Feature]) -> bool | None:
         """Whether features settle an answer; None for one that nearly everyone gets."""
         if (self.everyone.answers_S == answer).mean() >= Question().precision:
             return None

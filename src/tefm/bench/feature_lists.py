@@ -42,6 +42,8 @@ from tefm.scoring.calibration import Floats
 #: Sizes of the sets; the last one is how many features may settle an answer.
 SIZES = (1, 3, 5, 10)
 OURS, SHAP, RANDOM = "ours", "SHAP", "random"
+#: What our method says for other answers.
+RIVALS = "rivals"
 ANCHORS, KERNEL_SHAP, GREEDY = "Anchors", "KernelSHAP on the language model", "search on the language model"
 METHODS = (
     OURS,
@@ -60,6 +62,8 @@ METHODS = (
 NEVER = 2.0
 #: By size: what a method names.
 Sets = dict[int, tuple[Feature, ...]]
+#: Another answer, and the features that come closest to settling it.
+Rival = tuple[int, tuple[Feature, ...]]
 
 
 class Effort(Settings):
@@ -67,11 +71,11 @@ class Effort(Settings):
 
     #: sequences to explain, and those for the methods that ask the language model a great deal
     sequences: int = 50
-    queried: int = 20
+    queried: int = 15
     #: also explain default answers: for a quick run, whose model may know one answer only
     defaults: bool = False
     #: after so many seconds, such a method begins no further sequence
-    patience: float = 40.0
+    patience: float = 25.0
     #: donors of the check
     donors: int = 200
     #: subsets that SHAP samples, and KernelSHAP on the language model, each with so many donors
@@ -159,7 +163,7 @@ def name_features(subject: Subject) -> tuple[dict[str, list[Named]], dict[str, A
     named: dict[str, list[Named]] = {}
     basis: dict[str, Any] = {}
     missing: dict[str, str] = {}
-    named[OURS], basis[OURS] = ours(subject)
+    named[OURS], basis[OURS], basis[RIVALS] = ours(subject)
     for name, rank in _rankings(subject).items():
         try:
             named[name], basis[name] = ranked(subject, rank)
@@ -176,11 +180,11 @@ def name_features(subject: Subject) -> tuple[dict[str, list[Named]], dict[str, A
 # ---- ours -------------------------------------------------------------------------------------------------------
 
 
-def ours(subject: Subject) -> tuple[list[Named], list[Reasons]]:
-    """The sets that the surrogate finds best, and the explanations that a user gets."""
+def ours(subject: Subject) -> tuple[list[Named], list[Reasons], list[Rival]]:
+    """The sets that the surrogate finds best, the explanations that a user gets, and the best case against each."""
     model, parts = subject.model, subject.parts
     reasoner = Reasoner(model, parts.network, parts.surrogate, subject.population)
-    named, explained = [], []
+    named, explained, rivals = [], [], []
     for number in range(len(subject.slots)):
         sequence = subject.slots.select([number])
         started = time.perf_counter()
@@ -189,7 +193,8 @@ def ours(subject: Subject) -> tuple[list[Named], list[Reasons]]:
         seconds = time.perf_counter() - started
         named.append(Named(number, best_sets(search), reasons.checks, seconds))
         explained.append(reasons)
-    return named, explained
+        rivals.append(_rival(search, subject.p_SQ[number]))
+    return named, explained, rivals
 
 
 def best_sets(search: Search) -> Sets:
@@ -197,14 +202,12 @@ def best_sets(search: Search) -> Sets:
     return {size: search.best(size, NEVER).features for size in SIZES}
 
 
-def opposite(subject: Subject, number: int) -> tuple[int, tuple[Feature, ...]]:
-    """The next most probable answer, and the features that come closest to settling it."""
-    parts, answer = subject.parts, int(subject.answers_S[number])
-    other = max((q for q in range(subject.p_SQ.shape[1]) if q != answer), key=lambda q: subject.p_SQ[number, q])
-    reasoner = Reasoner(subject.fitted.masked_model, parts.network, parts.surrogate, subject.population)
+def _rival(search: Search, p_Q: Floats) -> Rival:
+    """The next most probable answer, searched for as our own is."""
+    other = max((q for q in range(len(p_Q)) if q != search.answer), key=lambda q: float(p_Q[q]))
     asked = Question()
     target = 1 - (1 - asked.precision) / 2
-    return other, reasoner.search(subject.slots[number], other).best(asked.most, target, 1).features
+    return other, search.contest(other).best(asked.most, target, 1).features
 
 
 # ---- methods that rank slots ------------------------------------------------------------------------------------

@@ -28,6 +28,8 @@ from tefm.task import Task
 
 #: Events of a loan application that are read, and the three outcomes that are predicted.
 EVENTS, OUTCOMES = 10, ("A_APPROVED", "A_DECLINED", "A_CANCELLED")
+#: Diagnoses of made-up patients: heart failure, fluid disorders, diabetes, pneumonia.
+DIAGNOSES = ("428", "276", "250", "486")
 #: Which admission of a patient is asked about is drawn with this seed, the same in all splits.
 DRAWN = 7
 
@@ -337,5 +339,6 @@ def _write_synthetic_patients(write: Callable[..., None], rng: np.random.Generat
         for name in field_.source:
             number = field_.kind == "number"
             values = rng.poisson(3 + 3 * died + 2 * soon) if number else rng.integers(0, 4, admissions)
-            columns[name] = np.where(values > 1, "Yes", "No") if name in CHANGES else values.astype(str)
+            texts = np.array(DIAGNOSES)[values] if name.startswith("diag_") else values.astype(str)
+            columns[name] = np.where(values > 1, "Yes", "No") if name in CHANGES else texts
     write("diabetes130/diabetic_data", {**columns, "weight": ["?"] * admissions, "payer_code": ["?"] * admissions})
