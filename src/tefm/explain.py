@@ -120,7 +120,9 @@ def _explanation(
     """Reasons in the words of the schema."""
     vectoriser, schema, classes = preparation.vectoriser, preparation.schema, fitted.classes
     assert vectoriser is not None, "text has no slots to explain"
-    describe = partial(finding_of, vectoriser, sequence.x_ND, references=references)
+    assert fitted.coder is not None, "the model reads codes"
+    decoded_TD = fitted.coder.decode(fitted.coder.encode(sequence.x_ND))
+    describe = partial(finding_of, vectoriser, sequence.x_ND, references=references, decoded_TD=decoded_TD)
     parts, x_TD = look_alikes_of(fitted), sequence.x_ND
 
     def influence(effect: Effect) -> Influence:

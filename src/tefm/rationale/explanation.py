@@ -41,6 +41,10 @@ class Finding:
     references: tuple[Reference, ...] = ()
     #: as how many features it counts: the whole value of a set as many as it has members
     size: int = 1
+    #: whether it is about a set: a member of it, or its whole value
+    of_set: bool = False
+    #: what the codes give back in its place, in words, empty where they give back nothing; None where they keep it
+    decoded: str | None = None
 
 
 @dataclass(frozen=True)
@@ -246,6 +250,21 @@ class Explanation:
         return f"The training data contradict the direction of: {listed}."
 
     @property
+    def blurred(self) -> str:
+        """The features on the card that the codes do not keep as they are; empty where they keep all."""
+        shown = [of.finding for of in (*self.supporting, *self.opposing)]
+        cited = [*self.settling.findings, *shown] if self.relevant else shown
+        lossy = dict.fromkeys((of.record, of.words, of.decoded) for of in cited if of.decoded is not None)
+        if not lossy:
+            return ""
+        words = {(of.record, of.words): self.placed(of) for of in cited}
+        listed = "; ".join(
+            f"{words[record, of]} ({f'read as {quoted(decoded)}' if decoded else 'lost'})"
+            for record, of, decoded in lossy
+        )
+        return f"The codes that the model reads blur: {listed}."
+
+    @property
     def sources(self) -> tuple[str, ...]:
         """The sources of all references on the card, in the order of their numbers."""
         findings = [*self.settling.findings, *(one.finding for one in (*self.supporting, *self.opposing))]
@@ -286,7 +305,7 @@ class Explanation:
             if influences:
                 listed = "; ".join(f"{self.placed(one.finding)} ({one.change:+.3f})" for one in influences)
                 lines.append(f"{heading} {quoted(self.of_class)}: {listed}.")
-        lines.append(self.doubts)
+        lines += [self.doubts, self.blurred]
         return "\n".join(printable(line) for line in lines if line)
 
     def _repr_html_(self) -> str:
