@@ -17,18 +17,18 @@ from tefm.base.settings import Settings
 from tefm.language.vocabulary import CodeVocabulary
 from tefm.pipeline import Fitted
 from tefm.prepare import Preparation
-from tefm.rationale.card import Rationale, describe_rationale
 from tefm.rationale.describe import finding_of
 from tefm.rationale.evidence import Effect
 from tefm.rationale.explanation import Explanation, Influence, Settling
-from tefm.rationale.extractor import Explainer
 from tefm.rationale.features import keep_of
-from tefm.rationale.grow import until_sufficient
 from tefm.rationale.look_alikes import LookAlikes
+from tefm.rationale.masks.card import Rationale, describe_rationale
+from tefm.rationale.masks.extractor import Explainer
+from tefm.rationale.masks.grow import until_sufficient
+from tefm.rationale.masks.select import By, Of, Over, top_k
+from tefm.rationale.masks.verify import verify
 from tefm.rationale.parts import Answer
 from tefm.rationale.reasons import Question, Reasoner, Reasons
-from tefm.rationale.select import By, Of, Over, top_k
-from tefm.rationale.verify import verify
 from tefm.records.references import References
 from tefm.records.sequences import Sequences
 

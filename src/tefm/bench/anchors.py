@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tefm.base.errors import MissingExtraError
+from tefm.rationale.arrays import Numbers
 from tefm.rationale.features import Feature, keep_of
 from tefm.rationale.masked_model import MaskedModel
-from tefm.rationale.population import Numbers, Population
+from tefm.rationale.population import Population
 from tefm.records.sequences import Sequences
 
 #: As its explainer of tables calls the search; 0.95 less its slack of 0.05 is our 0.9.

@@ -26,8 +26,9 @@ from torch import Tensor
 from tefm.base.errors import InputError, MissingExtraError
 from tefm.bench.attribution_models import AttentionPool, PlainNetwork
 from tefm.codes.ceiling import LIGHTGBM
-from tefm.rationale.masked_model import Keep, MaskedModel
-from tefm.rationale.select import Over
+from tefm.rationale.arrays import Keep
+from tefm.rationale.masked_model import MaskedModel
+from tefm.rationale.masks.select import Over
 from tefm.records.layout import Layout
 from tefm.records.sequences import Sequences
 

@@ -24,10 +24,11 @@ from tefm.bench.user_tables import ALL_TABLES
 from tefm.fit import fit_frame
 from tefm.model import TEFM
 from tefm.prepare import class_numbers_of
+from tefm.rationale.arrays import Numbers
 from tefm.rationale.check import coverage, flips, precision
 from tefm.rationale.features import Feature, keep_of, size_of
 from tefm.rationale.masked_model import MaskedModel
-from tefm.rationale.population import Numbers, Population
+from tefm.rationale.population import Population
 from tefm.rationale.reasons import EFFECT, Question
 from tefm.rationale.shares import exact_share
 from tefm.records.sequences import Sequences

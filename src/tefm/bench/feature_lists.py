@@ -25,12 +25,13 @@ from tefm.base.errors import TefmError
 from tefm.base.settings import Settings
 from tefm.bench.anchors import anchor
 from tefm.pipeline import Fitted
+from tefm.rationale.arrays import Keep, Numbers
 from tefm.rationale.config import RationaleConfig
-from tefm.rationale.extractor import Explainer
-from tefm.rationale.features import Feature, Keep, distinct, features_of, keep_of, size_of, within
+from tefm.rationale.features import Feature, distinct, features_of, keep_of, size_of, within
 from tefm.rationale.look_alikes import LookAlikes
 from tefm.rationale.masked_model import MaskedModel
-from tefm.rationale.population import Numbers, Population
+from tefm.rationale.masks.extractor import Explainer
+from tefm.rationale.population import Population
 from tefm.rationale.reasons import SEARCHED, Donors, Question, Reasoner, Reasons
 from tefm.rationale.settle import Search
 from tefm.rationale.surrogate import Surrogate
@@ -374,7 +375,10 @@ def _kernel_shap(subject: Subject, model: CountingModel, number: int) -> Sets:
     def probabilities(kept_CF: NDArray[Any]) -> NDArray[np.float64]:
         sets = [[feature for feature, kept in zip(features, kept_F, strict=True) if kept] for kept_F in kept_CF > 0.5]
         keep_CTD = np.stack([keep_of(kept, sequence.x_ND.shape) for kept in sets])
-        return ask(model, subject.population, sequence, keep_CTD, donors_B)[:, :, answer].mean(axis=1)
+        p_C: NDArray[np.float64] = ask(model, subject.population, sequence, keep_CTD, donors_B)[:, :, answer].mean(
+            axis=1
+        )
+        return p_C
 
     values_F = kernel_values(probabilities, len(features), subject.effort.kernel_samples, SIZES[-1], subject.seed)
     return first_sets([features[i] for i in np.argsort(-values_F, kind="stable").tolist()])

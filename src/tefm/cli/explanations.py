@@ -114,7 +114,7 @@ def rationale(
 ) -> None:
     """Masked sufficiency, as in the paper: a few slots with which alone the model gives the same answer."""
     from tefm.model import TEFM
-    from tefm.rationale.card import to_json
+    from tefm.rationale.masks.card import to_json
     from tefm.rationale.render import card, to_html
 
     _refuse_format(target)

@@ -15,8 +15,8 @@ from tefm.rationale.explanation import Finding
 from tefm.rationale.parts import Bar, KeptStatement, RationaleRecord
 
 if TYPE_CHECKING:  # a stored rationale is shown without the libraries that read tables
+    from tefm.rationale.arrays import Keep
     from tefm.rationale.features import Feature
-    from tefm.rationale.masked_model import Keep
     from tefm.records.layout import Slots
     from tefm.records.references import Reference, References
     from tefm.records.vectorise import Vectoriser

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tefm.rationale.arrays import Numbers
 from tefm.rationale.features import Feature, keep_of, keeps_of
 from tefm.rationale.masked_model import MaskedModel
 from tefm.rationale.observed import Z
-from tefm.rationale.population import Numbers, Population
+from tefm.rationale.population import Population
 from tefm.rationale.trial import Tried
 from tefm.records.sequences import Sequences
 

@@ -9,11 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tefm.rationale.arrays import Keep
 from tefm.records.layout import Layout, Slots
-
-Keep = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tefm.rationale.features import Keep
+from tefm.rationale.arrays import Keep, Numbers
 from tefm.rationale.observed import Observed
 from tefm.records.layout import Slots
 from tefm.records.sequences import Sequences
 from tefm.scoring.calibration import Floats
-
-Numbers = NDArray[np.int64]
 
 #: Sequences of similar length that a random mixture draws its donor from, at least.
 NEAR = 400

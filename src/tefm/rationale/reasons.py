@@ -24,11 +24,12 @@ from pydantic import model_validator
 
 from tefm.base.settings import Settings
 from tefm.codes.network import CodeNetwork
+from tefm.rationale.arrays import Numbers
 from tefm.rationale.check import coverage, flips, precision
 from tefm.rationale.evidence import Effect, effects, expected_effects, strongest
 from tefm.rationale.features import Feature, features_of, keep_of, size_of
 from tefm.rationale.masked_model import MaskedModel
-from tefm.rationale.population import Numbers, Population
+from tefm.rationale.population import Population
 from tefm.rationale.settle import Search
 from tefm.rationale.shares import Share, exact_share
 from tefm.rationale.surrogate import Surrogate

@@ -15,9 +15,9 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from tefm.rationale.card import Rationale, RationaleRecord, quoted
 from tefm.rationale.case import case_of
 from tefm.rationale.explanation import Explanation
+from tefm.rationale.masks.card import Rationale, RationaleRecord, quoted
 from tefm.rationale.parts import printable
 from tefm.rationale.template import rendered
 

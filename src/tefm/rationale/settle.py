@@ -17,7 +17,8 @@ from itertools import combinations, count
 import numpy as np
 from numpy.typing import NDArray
 
-from tefm.rationale.features import Feature, Keep, distinct, keeps_of, size_of, within
+from tefm.rationale.arrays import Keep
+from tefm.rationale.features import Feature, distinct, keeps_of, size_of, within
 from tefm.rationale.trial import Tried
 
 #: Features that a set is made from, at most: the best alone, and those that are missed most.

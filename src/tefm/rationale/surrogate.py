@@ -23,8 +23,9 @@ from tefm.base.training import KeepBest, adamw
 from tefm.codes.coder import SlotCoder
 from tefm.codes.network import Block, CodeNetwork
 from tefm.codes.quantiser import straight_through
+from tefm.rationale.arrays import Keep
 from tefm.rationale.config import SurrogateConfig
-from tefm.rationale.masked_model import Keep, MaskedModel
+from tefm.rationale.masked_model import MaskedModel
 from tefm.records.layout import Slots
 from tefm.records.sequences import Sequences
 from tefm.scoring.calibration import Calibration, Floats

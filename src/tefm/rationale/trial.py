@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from tefm.codes.network import CodeNetwork
-from tefm.rationale.features import Keep
+from tefm.rationale.arrays import Keep
 from tefm.rationale.surrogate import CHUNK, PLACES, Surrogate, slots_tensor
 from tefm.records.layout import Slots
 
