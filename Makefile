@@ -13,6 +13,7 @@ $(VENV)/run.stamp: pyproject.toml constraints.txt
 
 $(VENV)/dev.stamp: $(VENV)/run.stamp
 	$(BIN)/pip install $(PIP_FLAGS) -e '.[dev]'
+	$(BIN)/pip install $(PIP_FLAGS) --no-deps anchor-exp
 	@touch $@
 
 demo: $(VENV)/run.stamp

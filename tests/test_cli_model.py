@@ -11,8 +11,8 @@ from commands import refused, tefm, write_patients
 from conftest import QUICK
 
 from tefm.model import TEFM
-from tefm.rationale import card
 from tefm.rationale.explanation import from_json
+from tefm.rationale.masks import card
 from tefm.rationale.summary import summarise
 
 CPU = ("--device", "cpu")

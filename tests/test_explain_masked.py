@@ -12,7 +12,7 @@ from conftest import STAYS, Explained, quick, stays
 
 from tefm.base.errors import InputError, NotFittedError, SettingsError
 from tefm.model import TEFM
-from tefm.rationale.card import from_json, to_json
+from tefm.rationale.masks.card import from_json, to_json
 
 TABLE = stays(40, seed=1)
 

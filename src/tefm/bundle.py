@@ -35,7 +35,7 @@ from tefm.language.vocabulary import TokenIds
 from tefm.pipeline import Fitted
 from tefm.prepare import Preparation
 from tefm.rationale.look_alikes import LookAlikes
-from tefm.rationale.storage import load_explainer, save_explainer
+from tefm.rationale.masks.storage import load_explainer, save_explainer
 from tefm.records.schema import Schema
 from tefm.scoring.calibration import Calibration
 from tefm.show.model_card import CodesFacts, ModelCardFacts, model_card

@@ -10,10 +10,10 @@ from tefm.language.backbone import Backbone
 from tefm.language.probe import seconds_per_token
 from tefm.language.prompts import PromptWriter
 from tefm.rationale.config import RationaleConfig
-from tefm.rationale.extractor import CANDIDATES
+from tefm.rationale.masks.extractor import CANDIDATES
 from tefm.task import ModelConfig
 from tefm.taskdata import Part, TaskData
-from tefm.teaching import examples_of
+from tefm.teaching import examples_of, teaching_seconds
 
 
 def expected_shares(config: ModelConfig) -> dict[str, float]:
@@ -33,7 +33,7 @@ def expected_seconds(
 ) -> dict[str, float]:
     """The time of each stage: the steps that it plans times what such a step takes here, from a few timed ones.
 
-    Training that stops early is faster. What task-aware codes learn from, a regression and trees, is not measured.
+    Training that stops early is faster.
     """
     sequences, tuning = data.training.sequences, config.tune_config
     few = sequences.select(np.random.default_rng(config.seed).permutation(len(sequences))[: tuning.batch])
@@ -49,7 +49,9 @@ def expected_seconds(
         return seconds
     x_ND, settings = data.training.slots_ND, config.tokenizer_config
     step, encode = code_seconds(x_ND, data.layout, settings, backbone.device)
-    seconds["codes"] = 0.0 if coder is not None else settings.steps * step
+    of_records, of_sequences = teaching_seconds(data, config, own_codes=coder is None)
+    seconds["codes"] = 0.0 if coder is not None else settings.steps * step + of_records
+    seconds["tune"] += of_sequences
     aligning = config.align_config(len(sequences), backbone.device.type)
     seconds["align"] = 0.0
     if aligning is not None:

@@ -17,18 +17,18 @@ from tefm.base.settings import Settings
 from tefm.language.vocabulary import CodeVocabulary
 from tefm.pipeline import Fitted
 from tefm.prepare import Preparation
-from tefm.rationale.card import Rationale, describe_rationale
 from tefm.rationale.describe import finding_of
 from tefm.rationale.evidence import Effect
 from tefm.rationale.explanation import Explanation, Influence, Settling
-from tefm.rationale.extractor import Explainer
 from tefm.rationale.features import keep_of
-from tefm.rationale.grow import until_sufficient
 from tefm.rationale.look_alikes import LookAlikes
+from tefm.rationale.masks.card import Rationale, describe_rationale
+from tefm.rationale.masks.extractor import Explainer
+from tefm.rationale.masks.grow import until_sufficient
+from tefm.rationale.masks.select import By, Of, Over, top_k
+from tefm.rationale.masks.verify import verify
 from tefm.rationale.parts import Answer
 from tefm.rationale.reasons import Question, Reasoner, Reasons
-from tefm.rationale.select import By, Of, Over, top_k
-from tefm.rationale.verify import verify
 from tefm.records.references import References
 from tefm.records.sequences import Sequences
 
@@ -120,7 +120,9 @@ def _explanation(
     """Reasons in the words of the schema."""
     vectoriser, schema, classes = preparation.vectoriser, preparation.schema, fitted.classes
     assert vectoriser is not None, "text has no slots to explain"
-    describe = partial(finding_of, vectoriser, sequence.x_ND, references=references)
+    assert fitted.coder is not None, "the model reads codes"
+    decoded_TD = fitted.coder.decode(fitted.coder.encode(sequence.x_ND))
+    describe = partial(finding_of, vectoriser, sequence.x_ND, references=references, decoded_TD=decoded_TD)
     parts, x_TD = look_alikes_of(fitted), sequence.x_ND
 
     def influence(effect: Effect) -> Influence:

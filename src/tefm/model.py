@@ -34,8 +34,8 @@ from tefm.language.smollm2 import NAME as SMOLLM2
 from tefm.pipeline import Fitted
 from tefm.pipeline import fit as fit_pipeline
 from tefm.prepare import Preparation, class_numbers_of, prepare, sequences_of
-from tefm.rationale.card import Rationale
 from tefm.rationale.explanation import Explanation
+from tefm.rationale.masks.card import Rationale
 from tefm.rationale.reasons import Question
 from tefm.rationale.summary import Summary, summarise
 from tefm.records.infer import infer_schema

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,10 +36,11 @@ from tefm.language.prompts import Prompt, PromptWriter
 from tefm.language.remember import RememberedLogits
 from tefm.language.train import History
 from tefm.language.vocabulary import CodeVocabulary
-from tefm.rationale.extractor import Explainer
+from tefm.rationale.config import LookAlikeConfig
 from tefm.rationale.look_alikes import LookAlikes
 from tefm.rationale.masked_model import MaskedModel
-from tefm.rationale.storage import load_explainer, save_explainer
+from tefm.rationale.masks.extractor import Explainer
+from tefm.rationale.masks.storage import load_explainer, save_explainer
 from tefm.records.sequences import Sequences
 from tefm.scoring.calibration import Calibration, prior_shift
 from tefm.scoring.decision import Decision
@@ -53,6 +54,8 @@ from tefm.teaching import Lesson, examples_of, lesson_of
 WORDS_FROM = 20_000
 #: Records that the alignment is measured on, at most, and the beams of the search for their codes.
 MEASURED, BEAMS = 1_000, 4
+
+Learned = TypeVar("Learned")
 
 
 @dataclass(frozen=True)
@@ -389,34 +392,54 @@ def calibrate(
 
 def learn_to_explain(data: TaskData, fitted: Fitted, work: Path | None = None) -> Fitted:
     """Stage 4: what explanations need, from the training sequences and the model's own answers."""
-    coder, model, config = fitted.coder, fitted.masked_model, fitted.config
+    coder, config = fitted.coder, fitted.config
     assert coder is not None, "text has no slots to explain"
     training = data.training
     if (settings := config.explanations_config) is not None:
         path = _explained(work, "look_alikes", settings, fitted)
         title = f"stage 4 of 4: learning to explain the answers to {len(training.sequences):,} sequences"
         with stage("explain", title, loops=2):
-            if path is not None and path.is_file():
-                look_alikes = LookAlikes.load(coder, path)
-            else:
-                everyone = population = population_of(data, fitted.shares, settings.seed)
-                if config.balance == "all":  # in a balanced world, those who were left out do not occur
-                    population = population_of(data, fitted.shares, settings.seed, others=False)
-                look_alikes = LookAlikes.fit(coder, model, training.slots, population, everyone, settings)
-                if path is not None:
-                    look_alikes.save(path)
+            look_alikes = _once(
+                path,
+                partial(LookAlikes.load, coder),
+                lambda: _look_alikes(data, fitted, coder, settings),
+                LookAlikes.save,
+            )
         fitted = replace(fitted, look_alikes=look_alikes)
     if (masks := config.rationale_config) is not None:
         path = _explained(work, "rationale", masks, fitted)
         with stage("masks", "stage 4 of 4: learning the masks of the paper", loops=4 + 3 * masks.rounds):
-            if path is not None and path.is_file():
-                explainer = load_explainer(coder, path)
-            else:
-                explainer = Explainer.fit(coder, training.slots, model, masks)
-                if path is not None:
-                    save_explainer(explainer, path)
+            explainer = _once(
+                path,
+                partial(load_explainer, coder),
+                lambda: Explainer.fit(coder, training.slots, fitted.masked_model, masks),
+                save_explainer,
+            )
         fitted = replace(fitted, explainer=explainer)
     return fitted
+
+
+def _look_alikes(data: TaskData, fitted: Fitted, coder: SlotCoder, settings: LookAlikeConfig) -> LookAlikes:
+    """Learn from the training sequences, and from the population as it occurs."""
+    everyone = population = population_of(data, fitted.shares, settings.seed)
+    if fitted.config.balance == "all":  # in a balanced world, those who were left out do not occur
+        population = population_of(data, fitted.shares, settings.seed, others=False)
+    return LookAlikes.fit(coder, fitted.masked_model, data.training.slots, population, everyone, settings)
+
+
+def _once(
+    path: Path | None,
+    load: Callable[[Path], Learned],
+    learn: Callable[[], Learned],
+    save: Callable[[Learned, Path], None],
+) -> Learned:
+    """What was learned before, from its file; otherwise it is learned, and stored where there is such a file."""
+    if path is not None and path.is_file():
+        return load(path)
+    learned = learn()
+    if path is not None:
+        save(learned, path)
+    return learned
 
 
 def _explained(work: Path | None, name: str, settings: StageSettings, fitted: Fitted) -> Path | None:

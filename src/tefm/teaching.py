@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tefm.baselines.inputs import Kind, Records, sequence_features
-from tefm.codes.coder import SlotCoder, teacher_of
-from tefm.codes.teacher import Teacher
-from tefm.rationale.masking import masked_copies
+from tefm.baselines.inputs import Features, Kind, Records, sequence_features
+from tefm.codes.coder import SlotCoder, class_numbers, teacher_of
+from tefm.codes.teacher import Teacher, teacher_seconds
+from tefm.rationale.masks.masking import masked_copies
 from tefm.records.sequences import Sequences
 from tefm.scoring.calibration import log_softmax, prior_shift
 from tefm.task import ModelConfig
@@ -110,15 +110,44 @@ def _of_records(
     return taught.log_NQ[everyone.rows]
 
 
+def _features(data: TaskData, config: ModelConfig, sequences: Sequences, *, single: bool) -> Features:
+    """What the teacher of sequences reads."""
+    assert data.layout is not None, "codes need slots"
+    kind: Kind = "last" if single else "flat" if config.window else "history"
+    return sequence_features(Records(data.training.slots_ND, data.layout, sequences), kind)
+
+
+def teaching_seconds(data: TaskData, config: ModelConfig, *, own_codes: bool) -> tuple[float, float]:
+    """How long the teachers will take: that of the records, for codes, and that of the sequences, for tuning."""
+    part = data.training
+    if data.layout is None:
+        return 0.0, 0.0
+    kinds = [slot.kind for slot in data.layout.slots]
+    of_records, of_sequences = 0.0, 0.0
+    labels_N = part.record_labels_N
+    taught = own_codes and config.task_aware and labels_N is not None
+    if taught and labels_N is not None:
+        classes, numbers_N = class_numbers(labels_N)
+        numbers_N = numbers_N[: config.tokenizer_config.max_rows]
+        of_records = teacher_seconds(lambda rows: part.slots_ND[rows], kinds, numbers_N, classes=len(classes))
+    everyone, labels_S = _everyone(part, config)
+    single = bool((everyone.lengths == 1).all())
+    if _teaches(config) and not (taught and single):
+        kinds = list(_features(data, config, everyone.select([0]), single=single).kinds)
+        of_sequences = teacher_seconds(
+            lambda rows: _features(data, config, everyone.select(rows), single=single).x_NF,
+            kinds,
+            labels_S,
+            classes=len(data.classes),
+        )
+    return of_records, of_sequences
+
+
 def _of_sequences(
     data: TaskData, config: ModelConfig, everyone: Sequences, labels_S: NDArray[np.int64]
 ) -> NDArray[np.float32]:
     """The log-probabilities of the classes from a teacher of the sequences."""
-    part = data.training
-    assert data.layout is not None, "codes need slots"
-    single = bool((everyone.lengths == 1).all())
-    kind: Kind = "last" if single else "flat" if config.window else "history"
-    features = sequence_features(Records(part.slots_ND, data.layout, everyone), kind)
+    features = _features(data, config, everyone, single=bool((everyone.lengths == 1).all()))
     # neighbouring windows resemble each other, and are held out together
     groups_S = np.arange(len(everyone)) // (10 if config.window else 1)
     classes = len(data.classes)

@@ -28,7 +28,7 @@ from tefm.bench.attribution import (
 )
 from tefm.bench.attribution_models import fit_attention, fit_plain
 from tefm.rationale.masked_model import MaskedModel
-from tefm.rationale.select import random_scores
+from tefm.rationale.masks.select import random_scores
 from tefm.records.layout import Layout, Slot
 from tefm.records.sequences import Sequences
 from tefm.scoring.calibration import Calibration

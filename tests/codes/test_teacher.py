@@ -1,5 +1,6 @@
 """The cross-fitted teacher: it finds a signal, and never leaks a record's own label."""
 
+import time
 from contextlib import contextmanager
 
 import numpy as np
@@ -129,3 +130,35 @@ def test_folds_are_numbered_in_the_progress(monkeypatch):
     taught(x, (x[:, 0] > 1).astype(np.int64), folds=3)
     assert titles == [("learning which features predict the label", 3)]
     assert notes == ["fold 1 of 3", "fold 2 of 3", "fold 3 of 3"]
+
+
+def test_the_time_it_takes_is_known_roughly():
+    x = records(3_000)
+    labels = (x[:, 0] + x[:, 1] > 3).astype(np.int64)
+    kinds = ["number"] * x.shape[1]
+    expected = teacher.teacher_seconds(lambda rows: x[rows], kinds, labels, classes=2)
+    started = time.perf_counter()
+    taught(x, labels)
+    assert 0.1 < expected / (time.perf_counter() - started) < 10
+    alone, unknown = np.zeros(len(x), dtype=np.int64), np.full(len(x), -1)
+    for nothing in (alone, unknown):
+        assert teacher.teacher_seconds(lambda rows: x[rows], kinds, nothing, classes=2) == 0, "nothing to learn"
+
+
+def test_more_rows_take_longer(monkeypatch):
+    """By a clock that counts the rows that were fitted: 1 ms per row for a regression, and for five trees."""
+    asked = []
+
+    def fits(x_NF, kinds, labels_N):
+        asked.append(len(x_NF))
+        return np.array([1e-3, 1e-3]) * len(x_NF)
+
+    monkeypatch.setattr(teacher, "_timed_fits", fits)
+
+    def seconds(rows):
+        x, labels = records(rows), np.arange(rows) % 2
+        return teacher.teacher_seconds(lambda chosen: x[chosen], ["number"] * 12, labels, classes=2)
+
+    # four of five folds are fitted on at a time, with a regression and a hundred trees each
+    assert np.isclose(seconds(3_000), 5 * 2_400 * 1e-3 * (1 + teacher.FEW_TREES / teacher.PROBED_TREES))
+    assert seconds(12_000) > 4 * seconds(3_000) and max(asked) <= max(teacher.PROBED)

@@ -10,10 +10,10 @@ import numpy as np
 import polars as pl
 from rich.console import Console
 
-from tefm.rationale.card import Rationale, describe_rationale
+from tefm.rationale.masks.card import Rationale, describe_rationale
+from tefm.rationale.masks.verify import Verification
 from tefm.rationale.render import card
 from tefm.rationale.verdict import Verdict
-from tefm.rationale.verify import Verification
 from tefm.records.describe import statements
 from tefm.records.layout import Slots
 from tefm.records.schema import Field, Schema

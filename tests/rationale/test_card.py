@@ -31,9 +31,9 @@ from rationale.cards import (
 )
 
 from tefm.base.errors import InputError
-from tefm.rationale.card import Rationale, describe_rationale, from_json, to_json
+from tefm.rationale.masks.card import Rationale, describe_rationale, from_json, to_json
+from tefm.rationale.masks.verify import Verification
 from tefm.rationale.render import to_html
-from tefm.rationale.verify import Verification
 from tefm.records.vectorise import Vectoriser
 
 # ---- only what was selected -----------------------------------------------------------------------------------------
@@ -318,7 +318,7 @@ def test_a_stored_rationale_is_shown_without_heavy_imports() -> None:
     body = json.dumps(to_json(everything(X_ND[:1])))
     code = """
 import json, sys
-from tefm.rationale.card import from_json
+from tefm.rationale.masks.card import from_json
 from tefm.rationale.render import card, to_html
 rationale = from_json(json.load(sys.stdin))
 assert "Ward: heart" in to_html([rationale]) and card(rationale)

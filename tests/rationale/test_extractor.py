@@ -14,10 +14,10 @@ from tefm.base.errors import ArtefactError, InputError, SettingsError
 from tefm.codes.coder import SlotCoder
 from tefm.codes.config import TokenizerConfig
 from tefm.rationale.config import RationaleConfig
-from tefm.rationale.extractor import Explainer, Extractor
-from tefm.rationale.greedy import search
-from tefm.rationale.mask_loss import losses, top_k_mask
 from tefm.rationale.masked_model import MaskedModel
+from tefm.rationale.masks.extractor import Explainer, Extractor
+from tefm.rationale.masks.greedy import search
+from tefm.rationale.masks.mask_loss import losses, top_k_mask
 from tefm.rationale.surrogate import Surrogate, rows_of
 from tefm.records.layout import Layout, Slot
 from tefm.records.sequences import Sequences

@@ -111,6 +111,7 @@ def test_a_set_has_its_members_and_its_whole_value() -> None:
     found = features_of(x_D[None], LAYOUT)
     assert [feature.slots for feature in found] == [(0,), (1,), (2,), (3,), (4,), (5,), (7,), (6, 7, 8)]
     assert [feature.slots for feature in found if feature.absent] == [(2,)]
+    assert [feature.size for feature in features_of(np.ones((1, 9), dtype=np.uint8), LAYOUT)] == [*[1] * 9, 3]
     empty = features_of(np.zeros((1, 9), dtype=np.uint8), LAYOUT)
     assert empty[-1] == Feature(0, (6, 7, 8), absent=True), "an empty set says something too"
 
@@ -272,6 +273,18 @@ def test_a_member_of_a_kept_set_is_no_further_feature() -> None:
     assert (6, 7, 8) in slots and not {(6,), (7,)} & slots, slots
 
 
+def test_the_whole_value_of_a_set_counts_its_members() -> None:
+    """These two members and no others settle the answer; that is no set of one feature."""
+    rule = lambda x: (x[..., 6:] == [1, 1, 0]).all(-1)  # noqa: E731
+    x_TD = np.array([[4, 3, 1, 2, 3, 1, 1, 1, 0]], dtype=np.uint8)
+    search = Search.of(trial(rule, x_TD, population(model_of(rule))), 1, features_of(x_TD, LAYOUT))
+    alone, both = search.best(1, 0.95), search.best(2, 0.95)
+    assert alone.precision < 0.95 and alone.size == 1
+    assert [feature.slots for feature in both.features] == [(6, 7, 8)] and (both.size, both.precision) == (2, 1)
+    for most in range(1, 8):
+        assert search.best(most, 1.1).size <= most
+
+
 def test_a_set_that_failed_the_check_grows() -> None:
     """The surrogate is content with fewer features than the model."""
     x_TD = np.array([[4, 1, 1, 2, 3, 1, 0, 1, 0]], dtype=np.uint8)
@@ -298,6 +311,27 @@ def test_look_alikes_are_encoded_in_parts_that_fit_into_memory(fitted: TEFM, mon
         mixed_BTD = np.where(keep_TD, x_TD, records)
         expected = coder.encode(mixed_BTD.reshape(-1, x_TD.shape[1]).astype(x_TD.dtype))
         assert (codes[number].reshape(-1, codes.shape[-1]).numpy() == expected).all()
+
+
+def test_records_are_read_once_and_answered_as_whole_sequences(fitted: TEFM, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same answers as those of the surrogate to each look-alike on its own, also in several calls."""
+    import tefm.rationale.trial as module
+
+    monkeypatch.setattr(module, "SETS", 3)
+    parts = fitted.fitted.look_alikes
+    assert parts is not None
+    donors = parts.population
+    number = int(donors.slots.lengths.argmax())
+    x_TD = donors.slots[number]
+    assert len(x_TD) > 1
+    keep_CTD = np.random.default_rng(0).random((8, *x_TD.shape)) < 0.5
+    records = donors.records(donors.nearest(len(x_TD))[:5], len(x_TD))
+    tried = module.Trial(parts.network, parts.surrogate, x_TD, records)
+    answers = torch.cat([tried.answers(keep_CTD[:2]), tried.answers(keep_CTD[2:])])
+    codes_SK = tried.codes(keep_CTD).reshape(-1, tried.codes(keep_CTD).shape[-1])
+    rows_ST = torch.arange(len(codes_SK)).view(-1, len(x_TD))
+    expected = parts.surrogate(parts.network.quantiser.embed(codes_SK), rows_ST).softmax(dim=1)
+    assert torch.allclose(answers.flatten(0, 1), expected, atol=1e-5)
 
 
 # ---- effects ----------------------------------------------------------------------------------------------------

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -12,28 +13,15 @@ import pytest
 from conftest import quick
 
 from tefm.model import TEFM
-from tefm.rationale.card import Rationale
-from tefm.rationale.faithfulness import predict_shuffled
-from tefm.rationale.grow import until_sufficient
-from tefm.records.schema import Schema
+from tefm.rationale.masks.card import Rationale
+from tefm.rationale.masks.faithfulness import predict_shuffled
+from tefm.rationale.masks.grow import until_sufficient
+
+sys.path.append(str(Path(__file__).parent))
+from planted_visits import VISITS, Cause, visits
 
 pytestmark = pytest.mark.slow
 
-Cause = Literal["stage", "stage and ward", "nothing"]
-
-VISITS = Schema.from_yaml("""
-record: visit
-entity: patient
-label: died
-fields:
-  stage: category
-  ward: category
-  age: number
-  sex: category
-  dose: number
-  site: category
-  drugs: {kind: set, delimiter: ;}
-""")
 #: Small networks and few steps, and therefore a larger share of masked records than by default, and no average of the
 #: weights: with it, 2 of the 35 smallest rationales of two deciding fields name a third one.
 SETTINGS: dict[str, Any] = {
@@ -53,29 +41,6 @@ SETTINGS: dict[str, Any] = {
 PATIENTS = 800
 
 
-def visits(cause: Cause, count: int, seed: int) -> pl.DataFrame:
-    """One visit per patient; all fields are uniform and independent of each other."""
-    rng = np.random.default_rng(seed)
-    stage, ward = rng.choice(["I", "II", "III", "IV"], count), rng.choice(["heart", "lung", "skin"], count)
-    late = np.isin(stage, ["III", "IV"])
-    died = {"stage": late, "stage and ward": late & (ward == "heart"), "nothing": rng.random(count) < 0.5}[cause]
-    return pl.DataFrame(
-        {
-            "patient": [f"p{number}" for number in range(count)],
-            "stage": stage,
-            "ward": ward,
-            "age": rng.integers(20, 90, count),
-            "sex": rng.choice(["f", "m"], count),
-            "dose": rng.random(count).round(3),
-            "site": rng.choice(list("ABCDE"), count),
-            "drugs": [
-                ";".join(rng.choice(list("abcdef"), size, replace=False)) or None for size in rng.integers(0, 4, count)
-            ],
-            "died": np.where(died, "yes", "no"),
-        }
-    )
-
-
 def fit(cause: Cause, backbone: Path, seed: int = 0, **settings: Any) -> TEFM:
     return quick(backbone, VISITS, seed=seed, **{**SETTINGS, **settings}).fit(visits(cause, PATIENTS, seed))
 
@@ -88,13 +53,13 @@ def new(cause: Cause) -> pl.DataFrame:
 @pytest.fixture(scope="module")
 def planted(backbones: dict[str, Path]) -> TEFM:
     """A model of visits where the stage alone decides."""
-    return fit("stage", backbones["llama"])
+    return fit("one field", backbones["llama"])
 
 
 @pytest.fixture(scope="module")
 def planted_pair(backbones: dict[str, Path]) -> TEFM:
     """A model of visits where stage and ward decide together."""
-    return fit("stage and ward", backbones["llama"])
+    return fit("a pair", backbones["llama"])
 
 
 def selected_fields(rationale: Rationale) -> set[str]:
@@ -109,7 +74,7 @@ def precision_and_recall(rationales: Sequence[Rationale], deciding: set[str]) ->
 
 
 def test_the_field_that_decides_is_found_and_passes(planted: TEFM) -> None:
-    table = new("stage")
+    table = new("one field")
     rationales = planted.explain_masked(table)
     passed = [rationale for rationale in rationales if rationale.passed]
     right = [rationale.predicted == died for rationale, died in zip(rationales, table["died"], strict=True)]
@@ -125,7 +90,7 @@ def test_the_field_that_decides_is_found_and_passes(planted: TEFM) -> None:
 def test_two_fields_that_decide_together_are_found(planted_pair: TEFM) -> None:
     """With room for two slots, both are selected."""
     share = 2 / planted_pair.fitted.explainer.network.layout.width
-    rationales = [r for r in planted_pair.explain_masked(new("stage and ward"), keep=share) if r.predicted == "yes"]
+    rationales = [r for r in planted_pair.explain_masked(new("a pair"), keep=share) if r.predicted == "yes"]
     assert len(rationales) >= 20 and all(rationale.retention.kept == 2 for rationale in rationales)
     assert np.mean([rationale.passed for rationale in rationales]) >= 0.95
     precision, recall = precision_and_recall(rationales, {"stage", "ward"})
@@ -134,7 +99,7 @@ def test_two_fields_that_decide_together_are_found(planted_pair: TEFM) -> None:
 
 def smallest_of_pair(model: TEFM) -> list[Rationale]:
     """The smallest rationales that pass, of patients predicted to die."""
-    rationales = [r for r in model.explain_masked(new("stage and ward")) if r.predicted == "yes" and r.passed]
+    rationales = [r for r in model.explain_masked(new("a pair")) if r.predicted == "yes" and r.passed]
     assert len(rationales) >= 20
     return rationales
 
@@ -157,7 +122,7 @@ def test_a_mask_does_not_encode_the_label(planted: TEFM) -> None:
     Its predictions are then right as often as independent guesses with the same frequencies. The mean of 100 shuffles
     has a standard error of 0.003.
     """
-    table = new("stage")
+    table = new("one field")
     slots, model = planted.preparation.slots(*planted.preparation.to_predict(table)), planted.fitted.masked_model
     keep_ND = until_sufficient(model, planted.fitted.explainer.rank(slots, model(slots)), slots)
     died_S = np.array([planted.fitted.classes.index(died) for died in table["died"]])
@@ -183,6 +148,6 @@ def test_without_masked_copies_a_model_cannot_predict_from_parts_of_a_record(
 ) -> None:
     """Why they exist: without them the field still decides, but far fewer rationales pass the check."""
     unused = quick(backbones["llama"], VISITS, **SETTINGS, masked_copies=0).set_params(tokenizer=planted.tokenizer_)
-    without = unused.fit(visits("stage", PATIENTS, seed=0)).explain_masked(new("stage"))
+    without = unused.fit(visits("one field", PATIENTS, seed=0)).explain_masked(new("one field"))
     assert np.mean([rationale.passed for rationale in without]) <= 0.75
-    assert np.mean([rationale.passed for rationale in planted.explain_masked(new("stage"))]) >= 0.9
+    assert np.mean([rationale.passed for rationale in planted.explain_masked(new("one field"))]) >= 0.9

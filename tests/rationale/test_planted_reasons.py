@@ -2,36 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
-import polars as pl
 import pytest
 from conftest import quick
 
 from tefm.model import TEFM
 from tefm.rationale.explanation import Explanation
-from tefm.records.schema import Schema
+
+sys.path.append(str(Path(__file__).parent))
+from planted_visits import GRADED, Cause, visits
 
 pytestmark = pytest.mark.slow
 
-Cause = Literal["one field", "a pair", "exclusive or", "a copy", "nothing"]
-
-VISITS = Schema.from_yaml("""
-record: visit
-entity: patient
-label: died
-fields:
-  stage: category
-  grade: category
-  ward: category
-  age: number
-  sex: category
-  dose: number
-  site: category
-  drugs: {kind: set, delimiter: ;}
-""")
 #: The fields that decide; of several sets, one is enough.
 DECIDING: dict[Cause, list[set[str]]] = {
     "one field": [{"stage"}],
@@ -48,41 +34,10 @@ SETTINGS: dict[str, Any] = {
 PATIENTS, EXPLAINED = 800, 50
 
 
-def visits(cause: Cause, count: int, seed: int) -> pl.DataFrame:
-    """One visit per patient; fields are uniform and independent, except that `grade` may be a copy of `stage`."""
-    rng = np.random.default_rng(seed)
-    stage, ward = rng.choice(["I", "II", "III", "IV"], count), rng.choice(["heart", "lung", "skin"], count)
-    late, heart = np.isin(stage, ["III", "IV"]), ward == "heart"
-    died = {
-        "one field": late,
-        "a pair": late & heart,
-        "exclusive or": late ^ heart,
-        "a copy": late,
-        "nothing": rng.random(count) < 0.5,
-    }[cause]
-    copy = np.char.add("grade ", stage)
-    return pl.DataFrame(
-        {
-            "patient": [f"p{number}" for number in range(count)],
-            "stage": stage,
-            "grade": copy if cause == "a copy" else rng.permutation(copy),
-            "ward": ward,
-            "age": rng.integers(20, 90, count),
-            "sex": rng.choice(["f", "m"], count),
-            "dose": rng.random(count).round(3),
-            "site": rng.choice(list("ABCDE"), count),
-            "drugs": [
-                ";".join(rng.choice(list("abcdef"), size, replace=False)) or None for size in rng.integers(0, 4, count)
-            ],
-            "died": np.where(died, "yes", "no"),
-        }
-    )
-
-
 def explained(cause: Cause, seed: int, backbone: Path) -> list[Explanation]:
     """Answers about new patients, as many of each as there are."""
-    model: TEFM = quick(backbone, VISITS, seed=seed, **SETTINGS).fit(visits(cause, PATIENTS, seed))
-    table = visits(cause, 400, seed=100 + seed)
+    model: TEFM = quick(backbone, GRADED, seed=seed, **SETTINGS).fit(visits(cause, PATIENTS, seed, graded=True))
+    table = visits(cause, 400, seed=100 + seed, graded=True)
     predicted = model.predict(table)
     if cause != "nothing":
         assert (predicted == table["died"].to_numpy()).mean() >= 0.95, "it has learned the rule"

@@ -11,7 +11,7 @@ import pytest
 from rationale.cards import LONG, SCRIPT, X_ND, everything, printed, selecting, unwrapped, verified
 from rich.console import Console
 
-from tefm.rationale.card import Answer, Rationale
+from tefm.rationale.masks.card import Answer, Rationale
 from tefm.rationale.render import card, to_html
 
 # ---- terminal -------------------------------------------------------------------------------------------------------

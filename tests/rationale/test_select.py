@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tefm.base.errors import InputError, SettingsError
-from tefm.rationale.select import ABSENT, By, Of, Over, order_of, order_over, top_k
+from tefm.rationale.masks.select import ABSENT, By, Of, Over, order_of, order_over, top_k
 from tefm.records.layout import Layout, Slot
 from tefm.records.sequences import Sequences
 

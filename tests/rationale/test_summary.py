@@ -63,6 +63,13 @@ def test_without_a_settled_answer_there_are_no_rules_and_no_median() -> None:
     assert summary.sentence == "1 answer explained: 1 unsettled."
 
 
+def test_the_whole_value_of_a_set_counts_its_members() -> None:
+    drugs = Finding(3, "drugs", "", "Drugs: morphine, heparin, insulin, no others", size=3)
+    explanation = settled(drugs, OLD)
+    assert summarise([explanation]).median_features == 4
+    assert "share these 4 features" in explanation.conclusion and "have these 4 features" in explanation.context
+
+
 # ---- rules ------------------------------------------------------------------------------------------------------
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from tefm.rationale.masking import random_keep
+from tefm.rationale.masks.masking import random_keep
 from tefm.rationale.surrogate import PLACES, Surrogate, held_out, rows_of, trimmed
 from tefm.records.sequences import Sequences
 from tefm.scoring.calibration import Calibration

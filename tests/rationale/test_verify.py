@@ -14,11 +14,12 @@ from conftest import Explained
 from numpy.typing import NDArray
 
 from tefm.base.errors import SettingsError
-from tefm.rationale.faithfulness import faithfulness, paired_gain, predict_shuffled
-from tefm.rationale.grow import until_sufficient
-from tefm.rationale.masked_model import Keep, MaskedModel
-from tefm.rationale.select import order_over, top_k
-from tefm.rationale.verify import Verification, verify
+from tefm.rationale.arrays import Keep
+from tefm.rationale.masked_model import MaskedModel
+from tefm.rationale.masks.faithfulness import faithfulness, paired_gain, predict_shuffled
+from tefm.rationale.masks.grow import until_sufficient
+from tefm.rationale.masks.select import order_over, top_k
+from tefm.rationale.masks.verify import Verification, verify
 from tefm.records.sequences import Sequences
 from tefm.scoring.calibration import Calibration
 

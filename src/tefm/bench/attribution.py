@@ -11,6 +11,7 @@ Shapes: S sequences, N records of all of them, D slots, Q classes, M input colum
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -25,8 +26,9 @@ from torch import Tensor
 from tefm.base.errors import InputError, MissingExtraError
 from tefm.bench.attribution_models import AttentionPool, PlainNetwork
 from tefm.codes.ceiling import LIGHTGBM
-from tefm.rationale.masked_model import Keep, MaskedModel
-from tefm.rationale.select import Over
+from tefm.rationale.arrays import Keep
+from tefm.rationale.masked_model import MaskedModel
+from tefm.rationale.masks.select import Over
 from tefm.records.layout import Layout
 from tefm.records.sequences import Sequences
 
@@ -241,6 +243,21 @@ def _odds_of_subsets(
         return odds_S
 
     return odds
+
+
+def kernel_values(
+    probabilities: Callable[[NDArray[Any]], Scores], features: int, samples: int, most: int, seed: int
+) -> Scores:
+    """SHAP values of features that are there (1) or replaced (0); the `most` that matter most have a value at all."""
+    explainer = _library("shap").KernelExplainer
+    with _numpy_seed(seed), warnings.catch_warnings():
+        # few samples leave the least squares without a single solution, of which it says so each time
+        warnings.simplefilter("ignore")
+        values_1F = explainer(probabilities, np.zeros((1, features))).shap_values(
+            np.ones((1, features)), nsamples=samples, l1_reg=f"num_features({min(most, features)})", silent=True
+        )
+    values_F: Scores = np.asarray(values_1F[0], dtype=np.float64)
+    return values_F
 
 
 def by_greedy(

@@ -11,6 +11,8 @@ from typing import Any, Literal, TypeVar
 
 from tefm.bench.comparisons import Baseline, Tokens
 from tefm.bench.data import BUCKETS, CLINICAL, DATA, FLOWS
+from tefm.bench.explanations import ExplanationRun
+from tefm.bench.feature_lists import Effort
 from tefm.bench.measurement import Figures, Measurement
 from tefm.bench.predictions import Prediction, Tune
 from tefm.bench.rationales import Cost, Rationales
@@ -36,6 +38,18 @@ TEXT_LIMIT = 4_096
 QUICK_CODES = {"steps": 30, "hidden": 32, "latent": 16, "settle": 1, "checks": 2}
 QUICK_STEPS = {"steps": 3, "checks": 1, "batch": 8}
 QUICK_COST = {"sequences": 2, "queried": 1, "training": 20, "seconds": 0.0}
+QUICK_EXPLANATIONS = {"surrogate_steps": 10, "mixtures": 1}
+QUICK_EFFORT = Effort(
+    sequences=4,
+    queried=1,
+    defaults=True,
+    donors=30,
+    samples=32,
+    kernel_samples=16,
+    anchor_questions=1_000,
+    greedy_donors=3,
+    masks={"surrogate_steps": 10, "epochs": 1, "questions": 60},
+)
 QUICK_RATIONALE = {"surrogate_steps": 10, "epochs": 1, "questions": 60, "depth": 2}
 
 
@@ -197,11 +211,21 @@ class Setup:
 
     def model_run(self, table: str, seed: int, *, sample: bool = True, **settings: Any) -> ModelRun:
         """Our model on a user table, fitted with the defaults of `tefm fit` and these settings."""
-        backbone = self.backbones[0]
-        settings |= {} if backbone == SMOLLM2 else {"backbone": backbone}
-        settings |= {"layers": 1, "codes": QUICK_CODES, "tune": QUICK_STEPS} if self.quick else {}
         most = MOST if sample and not self.whole else None
-        return ModelRun(table=table, seed=seed, most=most, settings=settings)
+        return ModelRun(table=table, seed=seed, most=most, settings=self._fit_settings(settings))
+
+    def _fit_settings(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        backbone = self.backbones[0]
+        other = {} if backbone == SMOLLM2 else {"backbone": backbone}
+        small = {"layers": 1, "codes": QUICK_CODES, "tune": QUICK_STEPS} if self.quick else {}
+        return {**settings, **other, **small}
+
+    def explanation_run(self, table: str, seed: int, recipe: Recipe) -> ExplanationRun:
+        """What every method says about the answers of our model on a user table."""
+        settings: dict[str, Any] = {} if recipe == "task-aware" else {"task_aware": False}
+        settings |= {"explanations": QUICK_EXPLANATIONS} if self.quick else {}
+        run = ExplanationRun(table=table, seed=seed, settings=self._fit_settings(settings))
+        return run.model_copy(update={"effort": QUICK_EFFORT}) if self.quick else run
 
     def baseline_run(self, table: str, seed: int, model: str, *, sample: bool = True) -> BaselineRun:
         most = MOST if sample and not self.whole else None

@@ -80,6 +80,7 @@ class Request:
         if table in USERS:
             options = "".join(f" --only {name}" for name in setup.only) + (" --whole" if setup.whole else "")
             folder = " --data FOLDER" if "tables" in self.paths else ""
+            folder += " --data mimic3=FOLDER" if table == "corroboration" and "mimic3" in self.paths else ""
             return f"tefm bench {table}{folder}{options} --seeds {self._seeds}{' --quick' if setup.quick else ''}"
         sources = [source for source, datasets in SOURCES.items() if datasets and set(datasets) <= set(setup.data)]
         data = "".join(

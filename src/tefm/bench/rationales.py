@@ -18,13 +18,14 @@ from tefm.bench.data import DATA, FLOWS
 from tefm.bench.measurement import Bench, Figures, Measurement
 from tefm.bench.predictions import Prediction
 from tefm.codes.coder import SlotCoder
+from tefm.rationale.arrays import Keep
 from tefm.rationale.config import RationaleConfig
-from tefm.rationale.extractor import Explainer
-from tefm.rationale.faithfulness import faithfulness, predict_shuffled
-from tefm.rationale.grow import until_sufficient
-from tefm.rationale.masked_model import Keep, MaskedModel
-from tefm.rationale.select import random_scores, top_k
-from tefm.rationale.verify import verify
+from tefm.rationale.masked_model import MaskedModel
+from tefm.rationale.masks.extractor import Explainer
+from tefm.rationale.masks.faithfulness import faithfulness, predict_shuffled
+from tefm.rationale.masks.grow import until_sufficient
+from tefm.rationale.masks.select import random_scores, top_k
+from tefm.rationale.masks.verify import verify
 from tefm.records.sequences import Sequences
 
 #: A score for each slot of each record.

@@ -50,7 +50,7 @@ class UserData:
         """A table with at most `most` sequences, drawn by the seed of the task."""
         table, stored = ALL_TABLES[name], pl.read_parquet(prepared(sources, name, task, most))
         frame, own = stored.drop(ROW, OTHER), int((~stored[OTHER]).sum())
-        schema = table.schema_for(task, frame.head(own), tables_folder(sources))
+        schema = table.schema_for(task, frame.head(own), tables_folder(sources, table))
         first = sequences_of(frame.head(own), schema, task.model, file=table.title)
         parts, remarks = split_parts(task.model, first, task.split)
         training, validation = (np.sort(first.select(parts == part).rows) for part in ("train", "validation"))
@@ -89,16 +89,16 @@ def prepared(sources: Sources, name: str, task: Task, most: int | None) -> Path:
     path = sources.folder / "tables" / f"{name}_{'whole' if most is None else f'{task.split.seed}_{most}'}.parquet"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        frame = sampled(ALL_TABLES[name], tables_folder(sources), task, most)
+        frame = sampled(ALL_TABLES[name], tables_folder(sources, ALL_TABLES[name]), task, most)
         with replacing(path) as temporary:
             frame.write_parquet(temporary)
     return path
 
 
-def tables_folder(sources: Sources) -> Path:
-    """The folder with the files of all tables; a quick run makes its own."""
-    if not sources.quick:
-        return sources.paths.get("tables", Path())
+def tables_folder(sources: Sources, table: UserTable) -> Path:
+    """The folder with the files of a table; a quick run makes its own for those of one folder."""
+    if not sources.quick or table.source != "tables":
+        return sources.paths.get(table.source, Path())
     folder = sources.folder / "synthetic"
     if not folder.exists():
         with replacing_folder(folder, ours=Path.is_dir) as temporary:

@@ -19,12 +19,17 @@ from tefm.base.errors import InputError
 from tefm.datasets.base import Dataset
 from tefm.datasets.cicids2017 import FIELDS, cicids2017
 from tefm.datasets.diabetes130 import CHANGES, Patients, diabetes130
+from tefm.datasets.mimic3 import mimic3
+from tefm.datasets.references import DIABETES130_SPELLINGS, comorbidity_references
 from tefm.records.readers.table import open_table
+from tefm.records.references import References
 from tefm.records.schema import Schema
 from tefm.task import Task
 
 #: Events of a loan application that are read, and the three outcomes that are predicted.
 EVENTS, OUTCOMES = 10, ("A_APPROVED", "A_DECLINED", "A_CANCELLED")
+#: Diagnoses of made-up patients: heart failure, fluid disorders, diabetes, pneumonia.
+DIAGNOSES = ("428", "276", "250", "486")
 #: Which admission of a patient is asked about is drawn with this seed, the same in all splits.
 DRAWN = 7
 
@@ -45,6 +50,10 @@ class UserTable:
     other_title: str = ""
     #: None infers the schema from the table, as `tefm fit` does
     schema: Callable[[Path], Schema] | None = None
+    #: what is published about its values
+    references: Callable[[], References] | None = None
+    #: the source, as `--data` calls it, whose folder the table is read from
+    source: str = "tables"
 
     def task_for(self, seed: int, **settings: Any) -> Task:
         """The task file, with a seed for the split and the model, and settings on top."""
@@ -165,6 +174,22 @@ def _reviews(folder: Path) -> pl.DataFrame:
     return frame.drop("Rating", "Title", "Review Text", "__index_level_0__", strict=False)
 
 
+def _icu(folder: Path) -> pl.DataFrame:
+    return mimic3(folder, balanced=False).frame
+
+
+def _icu_schema(folder: Path) -> Schema:
+    return mimic3(folder, balanced=False).schema
+
+
+def _diabetes_references() -> References:
+    return comorbidity_references("diagnoses", dotted=True, spellings=DIABETES130_SPELLINGS)
+
+
+def _icu_references() -> References:
+    return comorbidity_references("diagnoses", dotted=False)
+
+
 # ---- the tables ------------------------------------------------------------------------------------------------
 
 USER_TABLES: dict[str, UserTable] = {
@@ -175,6 +200,7 @@ USER_TABLES: dict[str, UserTable] = {
         "does a patient's last admission end in death? Our language model is trained on as many survivors as deaths"
         " (`balance: train`), all else is at natural shares",
         schema=_mortality_schema,
+        references=_diabetes_references,
     ),
     "diabetes130_readmission": UserTable(
         "Diabetes130, readmission",
@@ -223,10 +249,21 @@ USER_TABLES: dict[str, UserTable] = {
 }
 #: Fitted on four fifths of the patients and scored on those set aside, for the table `heldout` alone.
 HELD_OUT = "diabetes130_heldout"
+#: For the corroboration of explanations alone, where its folder is given.
+MIMIC3 = "mimic3_mortality"
 ALL_TABLES = USER_TABLES | {
+    MIMIC3: UserTable(
+        "MIMIC-III, death",
+        _icu,
+        {"balance": "train", "prompt": "mortality"},
+        "does a patient's last admission end in death?",
+        schema=_icu_schema,
+        references=_icu_references,
+        source="mimic3",
+    ),
     HELD_OUT: replace(
         USER_TABLES["diabetes130_mortality"], other=_set_aside, other_title="Diabetes130, patients set aside"
-    )
+    ),
 }
 
 
@@ -302,5 +339,6 @@ def _write_synthetic_patients(write: Callable[..., None], rng: np.random.Generat
         for name in field_.source:
             number = field_.kind == "number"
             values = rng.poisson(3 + 3 * died + 2 * soon) if number else rng.integers(0, 4, admissions)
-            columns[name] = np.where(values > 1, "Yes", "No") if name in CHANGES else values.astype(str)
+            texts = np.array(DIAGNOSES)[values] if name.startswith("diag_") else values.astype(str)
+            columns[name] = np.where(values > 1, "Yes", "No") if name in CHANGES else texts
     write("diabetes130/diabetic_data", {**columns, "weight": ["?"] * admissions, "payer_code": ["?"] * admissions})

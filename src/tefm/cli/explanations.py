@@ -48,6 +48,9 @@ def explain(
     references: Annotated[
         Path | None, typer.Option(help="table of field, value, statement, source to cite beside the features")
     ] = None,
+    case: Annotated[
+        bool, typer.Option("--case", help="paragraphs (summary, diagnoses, drugs, …) in place of the card")
+    ] = False,
     entity: OnlyOption = None,
     limit: LimitOption = 3,
     target: CardsOption = None,
@@ -59,7 +62,7 @@ def explain(
     """Explain predictions: features that settle the answer, and what speaks for and against a class."""
     from tefm.model import TEFM
     from tefm.rationale.explanation import to_json
-    from tefm.rationale.render import explanation_card, explanations_page
+    from tefm.rationale.render import case_card, explanation_card, explanations_page
     from tefm.records.references import References
     from tefm.show.terminal import summary_tables
 
@@ -83,7 +86,7 @@ def explain(
             for part in summary_tables(summary):
                 out.print(part)
         return
-    cards = (explanation_card(one) for one in explanations[:limit])
+    cards = ((case_card if case else explanation_card)(one) for one in explanations[:limit])
     _print_explained(list(map(to_json, explanations)), lambda: explanations_page(explanations), cards, target, as_json)
     verdicts = Counter(one.verdict for one in explanations)
     counts = ", ".join(f"{count:,} {verdict}" for verdict, count in verdicts.most_common())
@@ -111,7 +114,7 @@ def rationale(
 ) -> None:
     """Masked sufficiency, as in the paper: a few slots with which alone the model gives the same answer."""
     from tefm.model import TEFM
-    from tefm.rationale.card import to_json
+    from tefm.rationale.masks.card import to_json
     from tefm.rationale.render import card, to_html
 
     _refuse_format(target)

@@ -12,6 +12,7 @@ Shapes: N records or sequences, M mixed ones, F features, Q classes.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -38,6 +39,8 @@ PATIENCE, MOST_TREES = 15, 500
 UNORDERED = 16
 #: How much of the log-probabilities comes from the linear model: the share with the lowest held-out loss.
 LINEAR_SHARES = (0.0, 0.15, 0.3, 0.5, 0.7)
+#: For the estimate of the time: rows and trees of small fits, and a guess of how many trees a large table needs.
+PROBED, PROBED_TREES, TYPICAL_TREES = (500, 2_000), 5, 150
 #: No class is less probable than this for the teacher.
 LEAST = 1e-5
 
@@ -131,6 +134,52 @@ class Fold:
             log_NQ[:, model.classes_] = np.log(np.maximum(model.predict_proba(x_NF), LEAST))
         # a class of which only a share was kept is more frequent than the models have seen
         return log_softmax(log_2NQ - np.log(self.kept_Q))
+
+
+def teacher_seconds(
+    features: Callable[[NDArray[np.int64]], NDArray[Any]],
+    kinds: Sequence[SlotKind],
+    labels_N: NDArray[np.int64],
+    *,
+    classes: int,
+    seed: int = 0,
+) -> float:
+    """How long `Teacher.fit` will take, from two small fits; `features` are those of some of the rows.
+
+    Above `FEW_RECORDS` the number of trees is found while fitting; `TYPICAL_TREES` is a guess.
+    """
+    rng = np.random.default_rng(seed)
+    labelled = np.flatnonzero(labels_N >= 0)
+    if len(np.unique(labels_N[labelled])) < 2:
+        return 0.0
+    rows, _ = _downsampled(labelled, labels_N, classes, rng)
+    per_fold = len(rows) * (FOLDS - 1) / FOLDS
+    trees = FEW_TREES if per_fold < FEW_RECORDS else TYPICAL_TREES
+    chosen = rng.permutation(rows)
+    few, more = chosen[: PROBED[0]], chosen[: PROBED[1]]
+    if len(more) > len(few):
+        _timed_fits(features(few), kinds, labels_N[few])  # the first one loads libraries
+    small = _timed_fits(features(few), kinds, labels_N[few])
+    large = _timed_fits(features(more), kinds, labels_N[more]) if len(more) > len(few) else small
+    # a fixed part and one per row
+    per_row = np.maximum(0.0, large - small) / max(1, len(more) - len(few))
+    linear, boosted = np.maximum(0.0, small - per_row * len(few)) + per_row * per_fold
+    boosted *= trees / PROBED_TREES
+    counted = boosted if per_fold >= FEW_RECORDS else 0.0  # once more, to find the number of trees
+    return float(FOLDS * (linear + boosted) + counted)
+
+
+def _timed_fits(x_NF: NDArray[Any], kinds: Sequence[SlotKind], labels_N: NDArray[np.int64]) -> NDArray[np.float64]:
+    """The time of a regression, and of a few trees; 0 where a sample has one class only."""
+    if len(np.unique(labels_N)) < 2:
+        return np.zeros(2)
+    unordered_F = np.array([kind == "category" for kind in kinds]) & (x_NF.max(axis=0) <= UNORDERED)
+    seconds = []
+    for model in (_linear(x_NF), _boosted(PROBED_TREES, seed=0, unordered_F=unordered_F)):
+        started = time.perf_counter()
+        model.fit(x_NF, labels_N)
+        seconds.append(time.perf_counter() - started)
+    return np.array(seconds)
 
 
 def _linear(x_NF: NDArray[Any]) -> Any:

@@ -3,6 +3,5 @@
 By look-alikes (`tefm explain`):
 features → population → trial (on the surrogate) → settle → check, evidence → reasons → explanation → render
 
-By masks, as in the paper (`tefm rationale`):
-masked_model → surrogate → extractor → select → grow → verify → card → render
+By masks, as in the paper (`tefm rationale`): `masks/`.
 """

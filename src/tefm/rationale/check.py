@@ -7,9 +7,9 @@ Shapes: B donors, T records of the explained sequence, D slots, Q classes.
 
 from __future__ import annotations
 
-from tefm.rationale.features import Keep
+from tefm.rationale.arrays import Keep, Numbers
 from tefm.rationale.masked_model import MaskedModel
-from tefm.rationale.population import Numbers, Population
+from tefm.rationale.population import Population
 from tefm.rationale.shares import Share, exact_share
 from tefm.records.layout import Slots
 from tefm.records.sequences import Sequences

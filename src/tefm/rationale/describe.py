@@ -15,17 +15,25 @@ from tefm.rationale.explanation import Finding
 from tefm.rationale.parts import Bar, KeptStatement, RationaleRecord
 
 if TYPE_CHECKING:  # a stored rationale is shown without the libraries that read tables
+    from tefm.rationale.arrays import Keep
     from tefm.rationale.features import Feature
-    from tefm.rationale.masked_model import Keep
     from tefm.records.layout import Slots
     from tefm.records.references import Reference, References
     from tefm.records.vectorise import Vectoriser
 
 
 def finding_of(
-    vectoriser: Vectoriser, x_TD: Slots, feature: Feature, *, references: References | None = None
+    vectoriser: Vectoriser,
+    x_TD: Slots,
+    feature: Feature,
+    *,
+    references: References | None = None,
+    decoded_TD: Slots | None = None,
 ) -> Finding:
-    """A feature in the words of the schema, with what references say about its value or its values."""
+    """A feature in the words of the schema, with what references say about its value or its values.
+
+    `decoded_TD` is what the codes give back.
+    """
     from tefm.records.describe import statements
 
     first = vectoriser.layout.slots[feature.slots[0]]
@@ -46,7 +54,31 @@ def finding_of(
             slots_of = [vectoriser.layout.slots[slot] for slot in slots if x_TD[feature.record, slot]]
             values = [value] if not several else [slot.member for slot in slots_of if slot.member is not None]
             cited = tuple(of for each in values for of in references.about(first.field, each))
-    return Finding(feature.record + 1, first.field, value, words, feature.absent, cited)
+    return Finding(
+        feature.record + 1,
+        first.field,
+        value,
+        words,
+        feature.absent,
+        cited,
+        feature.size,
+        first.member is not None,
+        None if decoded_TD is None else _decoded(vectoriser, x_TD, feature, decoded_TD),
+    )
+
+
+def _decoded(vectoriser: Vectoriser, x_TD: Slots, feature: Feature, decoded_TD: Slots) -> str | None:
+    """What the codes give back of a feature, in words; None if that is the feature itself."""
+    from tefm.records.describe import statements
+
+    at = feature.record, list(feature.slots)
+    if (x_TD[at] == decoded_TD[at]).all():
+        return None
+    only_D = np.zeros_like(x_TD[feature.record])
+    only_D[list(feature.slots)] = decoded_TD[at]
+    return "; ".join(
+        statement.words.partition(": ")[2] or statement.words for statement in statements(vectoriser, only_D)
+    )
 
 
 def describe_records(

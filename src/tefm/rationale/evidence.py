@@ -11,11 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tefm.rationale.arrays import Numbers
 from tefm.rationale.features import Feature, keep_of, keeps_of
 from tefm.rationale.masked_model import MaskedModel
 from tefm.rationale.observed import Z
-from tefm.rationale.population import Numbers, Population
-from tefm.rationale.trial import Trial
+from tefm.rationale.population import Population
+from tefm.rationale.trial import Tried
 from tefm.records.sequences import Sequences
 
 
@@ -29,7 +30,7 @@ class Effect:
     high: float
 
 
-def expected_effects(trial: Trial, features: Sequence[Feature], of_class: int) -> NDArray[np.float64]:
+def expected_effects(trial: Tried, features: Sequence[Feature], of_class: int) -> NDArray[np.float64]:
     """The effects as the surrogate expects them."""
     shape = trial.x_TD.shape
     keep_CTD = np.concatenate([np.ones((1, *shape), dtype=bool), ~keeps_of([[f] for f in features], shape)])

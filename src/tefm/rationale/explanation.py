@@ -39,6 +39,12 @@ class Finding:
     absent: bool = False
     #: what the user's references say about it
     references: tuple[Reference, ...] = ()
+    #: as how many features it counts: the whole value of a set as many as it has members
+    size: int = 1
+    #: whether it is about a set: a member of it, or its whole value
+    of_set: bool = False
+    #: what the codes give back in its place, in words, empty where they give back nothing; None where they keep it
+    decoded: str | None = None
 
 
 @dataclass(frozen=True)
@@ -81,11 +87,16 @@ class Settling:
     observed: Observed | None = None
 
     @property
+    def size(self) -> int:
+        """The number of features."""
+        return sum(finding.size for finding in self.findings)
+
+    @property
     def observation(self) -> str:
         """What was observed where the features are present, in words; empty where nothing was counted."""
         if self.observed is None or not self.findings:
             return ""
-        them = "it" if len(self.findings) == 1 else "them"
+        them = "it" if self.size == 1 else "them"
         return _observation(self.observed, self.observed.corroborates(True), them)
 
 
@@ -165,7 +176,7 @@ class Explanation:
         if self.rival is None or self.verdict == "settled":
             return f"Settled: {checked}"
         listed = "; ".join(self.placed(finding) for finding in self.rival.findings)
-        one = len(self.rival.findings) == 1
+        one = self.rival.size == 1
         return (
             f"Contested: {checked} But {'another feature' if one else 'other features'} of the same {self.entity} "
             f"{'settles' if one else 'settle'} {quoted(self.rival.answer)} "
@@ -173,7 +184,7 @@ class Explanation:
         )
 
     def _checked(self, settling: Settling) -> str:
-        share, features = settling.precision, _these(len(settling.findings))
+        share, features = settling.precision, _these(settling.size)
         return (
             f"of {share.of:,} look-alikes that share {features} and have everything else from another {self.entity}, "
             f"{_percent(share.value)} get the same answer (at least {_percent(share.low)} with 95% confidence)."
@@ -182,7 +193,7 @@ class Explanation:
     @property
     def context(self) -> str:
         """How common the features and the answer are, and what happens without the features."""
-        count = len(self.settling.findings)
+        count = self.settling.size
         if not count or not self.relevant:
             return ""
         have = f"{_percent(self.coverage.value)} of the population have"
@@ -239,6 +250,21 @@ class Explanation:
         return f"The training data contradict the direction of: {listed}."
 
     @property
+    def blurred(self) -> str:
+        """The features on the card that the codes do not keep as they are; empty where they keep all."""
+        shown = [of.finding for of in (*self.supporting, *self.opposing)]
+        cited = [*self.settling.findings, *shown] if self.relevant else shown
+        lossy = dict.fromkeys((of.record, of.words, of.decoded) for of in cited if of.decoded is not None)
+        if not lossy:
+            return ""
+        words = {(of.record, of.words): self.placed(of) for of in cited}
+        listed = "; ".join(
+            f"{words[record, of]} ({f'read as {quoted(decoded)}' if decoded else 'lost'})"
+            for record, of, decoded in lossy
+        )
+        return f"The codes that the model reads blur: {listed}."
+
+    @property
     def sources(self) -> tuple[str, ...]:
         """The sources of all references on the card, in the order of their numbers."""
         findings = [*self.settling.findings, *(one.finding for one in (*self.supporting, *self.opposing))]
@@ -279,7 +305,7 @@ class Explanation:
             if influences:
                 listed = "; ".join(f"{self.placed(one.finding)} ({one.change:+.3f})" for one in influences)
                 lines.append(f"{heading} {quoted(self.of_class)}: {listed}.")
-        lines.append(self.doubts)
+        lines += [self.doubts, self.blurred]
         return "\n".join(printable(line) for line in lines if line)
 
     def _repr_html_(self) -> str:

@@ -9,11 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tefm.rationale.arrays import Keep
 from tefm.records.layout import Layout, Slots
-
-Keep = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -29,6 +27,8 @@ class Feature:
     slots: tuple[int, ...]
     #: whether the record has no value there
     absent: bool = False
+    #: as how many features it counts: the whole value of a set as many as it has members, anything else as one
+    size: int = 1
 
 
 def features_of(x_TD: Slots, layout: Layout) -> list[Feature]:
@@ -37,8 +37,8 @@ def features_of(x_TD: Slots, layout: Layout) -> list[Feature]:
     >>> from tefm.records.layout import Slot
     >>> layout = Layout((Slot("age", "number", 9), Slot("sex", "category", 2), Slot("dx", "flag", 1, "250"),
     ...                  Slot("dx", "flag", 1, "401"), Slot("dx", "flag", 1, "428")))
-    >>> [(f.slots, f.absent) for f in features_of(np.array([[4, 0, 0, 1, 0]]), layout)]
-    [((0,), False), ((1,), True), ((3,), False), ((2, 3, 4), False)]
+    >>> [(f.slots, f.absent, f.size) for f in features_of(np.array([[4, 0, 0, 1, 1]]), layout)]
+    [((0,), False, 1), ((1,), True, 1), ((3,), False, 1), ((4,), False, 1), ((2, 3, 4), False, 2)]
     """
     features = []
     member_D = layout.member_D
@@ -49,8 +49,25 @@ def features_of(x_TD: Slots, layout: Layout) -> list[Feature]:
             for slot in range(len(x_D))
             if x_D[slot] or not member_D[slot]
         ]
-        features += [Feature(record, tuple(slots.tolist()), absent=not x_D[slots].any()) for slots in sets]
+        for slots in sets:
+            members = int(np.count_nonzero(x_D[slots]))
+            features.append(Feature(record, tuple(slots.tolist()), absent=not members, size=max(1, members)))
     return features
+
+
+def size_of(features: Sequence[Feature]) -> int:
+    """As how many features a set of them counts."""
+    return sum(feature.size for feature in features)
+
+
+def within(feature: Feature, kept: Sequence[Feature]) -> bool:
+    """Whether the slots of a feature are kept already: a member of a set whose whole value is kept says no more."""
+    return any(feature.record == other.record and set(feature.slots) <= set(other.slots) for other in kept)
+
+
+def distinct(features: Sequence[Feature]) -> tuple[Feature, ...]:
+    """Without features that others of them contain."""
+    return tuple(of for of in features if not within(of, [other for other in features if other != of]))
 
 
 def keep_of(features: Sequence[Feature], shape: tuple[int, ...]) -> Keep:

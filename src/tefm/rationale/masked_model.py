@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tefm.rationale.arrays import Keep
 from tefm.records.layout import Slots
 from tefm.records.sequences import Sequences
 from tefm.scoring.calibration import Calibration, Floats
 
-Keep = NDArray[np.bool_]
 Encode = Callable[[Slots], NDArray[np.integer[Any]]]
 
 

@@ -14,13 +14,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tefm.rationale.features import Keep
+from tefm.rationale.arrays import Keep, Numbers
 from tefm.rationale.observed import Observed
 from tefm.records.layout import Slots
 from tefm.records.sequences import Sequences
 from tefm.scoring.calibration import Floats
-
-Numbers = NDArray[np.int64]
 
 #: Sequences of similar length that a random mixture draws its donor from, at least.
 NEAR = 400
@@ -40,6 +38,10 @@ class Population:
 
     def __len__(self) -> int:
         return len(self.slots)
+
+    def select(self, which: Numbers) -> Population:
+        """Some of the sequences."""
+        return Population(self.slots.select(which), self.p_SQ[which], self.answers_S[which], self.labels_S[which])
 
     def nearest(self, length: int) -> Numbers:
         """The sequences by how close they are to this length, in random order where they are equally close."""

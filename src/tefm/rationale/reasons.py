@@ -24,16 +24,18 @@ from pydantic import model_validator
 
 from tefm.base.settings import Settings
 from tefm.codes.network import CodeNetwork
+from tefm.rationale.arrays import Numbers
 from tefm.rationale.check import coverage, flips, precision
 from tefm.rationale.evidence import Effect, effects, expected_effects, strongest
-from tefm.rationale.features import Feature, features_of, keep_of
+from tefm.rationale.features import Feature, features_of, keep_of, size_of
 from tefm.rationale.masked_model import MaskedModel
-from tefm.rationale.population import Numbers, Population
+from tefm.rationale.population import Population
 from tefm.rationale.settle import Search
 from tefm.rationale.shares import Share, exact_share
 from tefm.rationale.surrogate import Surrogate
 from tefm.rationale.trial import Trial
 from tefm.rationale.verdict import Outcome
+from tefm.records.layout import Slots
 from tefm.records.sequences import Sequences
 
 #: Donors of the search, of each check, and of each effect.
@@ -94,8 +96,9 @@ class Reasons:
     of_class: int
     mean_p: float
     effects: tuple[Effect, ...]
-    #: look-alikes that the model was asked about
+    #: look-alikes that the model was asked about, and those among them that checked the sets of features
     questions: int
+    checks: int
 
     @property
     def distinct(self) -> bool:
@@ -140,15 +143,29 @@ class Reasoner:
     surrogate: Surrogate
     population: Population
 
-    def reasons(self, sequence: Sequences, p_Q: Sequence[float], of_class: int | None, asked: Question) -> Reasons:
-        """Explain the answer to one sequence of slots; `p_Q` are the model's probabilities for it."""
+    def search(self, x_TD: Slots, answer: int) -> Search:
+        """The search for features that settle an answer, on the surrogate."""
+        donors_B = Donors.of(self.population, len(x_TD)).search
+        trial = Trial(self.network, self.surrogate, x_TD, self.population.records(donors_B, len(x_TD)))
+        return Search.of(trial, answer, features_of(x_TD, self.network.layout))
+
+    def reasons(
+        self,
+        sequence: Sequences,
+        p_Q: Sequence[float],
+        of_class: int | None,
+        asked: Question,
+        search: Search | None = None,
+    ) -> Reasons:
+        """Explain the answer to one sequence of slots; `p_Q` are the model's probabilities for it.
+
+        A `search` for its answer that exists already is used.
+        """
         x_TD, model, population = sequence.x_ND, self.model, self.population
         answer = int(model.decide(np.array([p_Q]))[0])
         of_class = answer if of_class is None else of_class
         donors = Donors.of(population, len(x_TD))
-        trial = Trial(self.network, self.surrogate, x_TD, population.records(donors.search, len(x_TD)))
-        features = features_of(x_TD, self.network.layout)
-        search = Search.of(trial, answer, features)
+        search = search or self.search(x_TD, answer)
         base = exact_share(int((population.answers_S == answer).sum()), len(population))
         verdict: Outcome = "default" if base.low >= asked.precision else "unsettled"
         evidence = _log_odds(p_Q[answer]) - _log_odds(float(population.p_SQ[:, answer].mean()))
@@ -159,7 +176,7 @@ class Reasoner:
         if found.features and found.precision.low >= asked.precision:
             other = max((number for number in range(len(p_Q)) if number != answer), key=lambda number: p_Q[number])
             verdict = "settled"
-            contest = Search.of(trial, other, features)
+            contest = search.contest(other)
             # what nearly everyone gets is no answer that features settle, and a hopeless one is not worth questions
             common = (population.answers_S == other).mean() >= asked.precision
             if not common and contest.best(asked.most, asked.precision).precision >= asked.precision - HOPELESS:
@@ -169,7 +186,7 @@ class Reasoner:
         keep_TD, fresh = keep_of(found.features, x_TD.shape), donors.checks[0]
         # the members of a set one by one, not its whole value as well
         single = [feature for feature in search.features if len(feature.slots) == 1 or feature.absent]
-        expected_F = expected_effects(trial, single, of_class)
+        expected_F = expected_effects(search.trial, single, of_class)
         measured = [single[i] for i in strongest(expected_F, MEASURED).tolist()]
         found_effects = effects(model, population, sequence, measured, of_class, p_Q[of_class], fresh[:EFFECT])
         return Reasons(
@@ -188,6 +205,7 @@ class Reasoner:
             of_class=of_class,
             mean_p=float(population.p_SQ[:, of_class].mean()),
             effects=tuple(found_effects),
+            checks=questions,
             questions=questions + len(fresh) + len(measured) * len(fresh[:EFFECT]),
         )
 
@@ -200,7 +218,7 @@ class Reasoner:
             best = search.best(asked.most, enough, least)
             if results and best.features == results[-1].features:
                 break  # the search cannot do better
-            least = len(best.features) + 1  # if the surrogate expects too much of this set, the next one is larger
+            least = size_of(best.features) + 1  # if the surrogate expects too much of this set, the next one is larger
             keep_TD = keep_of(best.features, sequence.x_ND.shape)
             share = precision(self.model, self.population, sequence, keep_TD, search.answer, donors_B, level=level)
             results.append(Checked(best.features, share, (len(results) + 1) * len(donors_B)))

@@ -15,8 +15,9 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from tefm.rationale.card import Rationale, RationaleRecord, quoted
+from tefm.rationale.case import case_of
 from tefm.rationale.explanation import Explanation
+from tefm.rationale.masks.card import Rationale, RationaleRecord, quoted
 from tefm.rationale.parts import printable
 from tefm.rationale.template import rendered
 
@@ -42,8 +43,26 @@ def explanation_card(explanation: Explanation, *, shown: int | None = None) -> R
     parts += _influences(explanation, shown)
     if explanation.doubts:
         parts += ["", _text(explanation.doubts, "bold yellow")]
+    if explanation.blurred:
+        parts += ["", _text(explanation.blurred, "dim")]
+    return _panel(explanation, parts)
+
+
+def case_card(explanation: Explanation) -> RenderableType:
+    """One explanation as a case: paragraphs, with what corroborates each below it."""
+    parts: list[RenderableType] = []
+    for paragraph in case_of(explanation):
+        line = _text(f"{paragraph.heading}. ", "bold").append_text(_text(paragraph.words))
+        parts += [line, *map(_indented, paragraph.corroboration), ""]
+    if explanation.blurred:
+        parts.append(_text(explanation.blurred, "dim"))
+    return _panel(explanation, parts)
+
+
+def _panel(explanation: Explanation, parts: list[RenderableType]) -> Panel:
+    """The parts and the sources below them, under the title."""
     if explanation.sources:
-        parts += ["", *(_text(f"[{n}] {source}", "dim") for n, source in enumerate(explanation.sources, start=1))]
+        parts = [*parts, "", *(_text(f"[{n}] {of}", "dim") for n, of in enumerate(explanation.sources, start=1))]
     return Panel(
         Group(*parts),
         title=_text(explanation.title, "bold"),
@@ -164,7 +183,7 @@ def _text(words: str, style: str = "") -> Text:
 
 def explanations_page(explanations: Sequence[Explanation], title: str = "Explanations") -> str:
     """All explanations as one self-contained page."""
-    return rendered("explanations.html", title=title, explanations=explanations)
+    return rendered("explanations.html", title=title, explanations=explanations, case_of=case_of)
 
 
 def to_html(rationales: Sequence[Rationale], title: str = "Rationales") -> str:

@@ -11,13 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import combinations, count
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tefm.rationale.features import Feature, Keep, keeps_of
-from tefm.rationale.trial import Trial
+from tefm.rationale.arrays import Keep
+from tefm.rationale.features import Feature, distinct, keeps_of, size_of, within
+from tefm.rationale.trial import Tried
 
 #: Features that a set is made from, at most: the best alone, and those that are missed most.
 CANDIDATES = 48
@@ -34,33 +36,46 @@ class Candidate:
     #: breaks ties: also how sure the answer is
     value: float
 
+    @property
+    def size(self) -> int:
+        """As how many features the set counts."""
+        return size_of(self.features)
+
 
 @dataclass(frozen=True, eq=False)
 class Search:
     """The search for one answer to one sequence."""
 
-    trial: Trial
+    trial: Tried
     answer: int
     #: features whose replacement moves the codes for some donor: no other one can matter
     features: tuple[Feature, ...]
     #: how much the answer suffers when each of them is replaced and everything else stays
     missed_F: NDArray[np.float64]
-    #: features that sets are made from, and the sets found so far
-    chosen: list[Feature] = field(default_factory=list)
-    grown: list[list[Candidate]] = field(default_factory=list)
+    #: the sets found so far, by the size that they may have
+    grown: dict[int, list[list[Candidate]]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, trial: Trial, answer: int, features: Sequence[Feature]) -> Search:
+    def of(cls, trial: Tried, answer: int, features: Sequence[Feature]) -> Search:
         """A search among the features that the codes carry."""
         without_FTD = ~keeps_of([[feature] for feature in features], trial.x_TD.shape)
         own_1TK = trial.codes(np.ones((1, *trial.x_TD.shape), dtype=bool))[:, :1]
         moved_F = (trial.codes(without_FTD) != own_1TK).flatten(1).any(dim=1).numpy()
         carried = [feature for feature, moved in zip(features, moved_F, strict=True) if moved]
+        return cls.among(trial, answer, carried)
+
+    @classmethod
+    def among(cls, trial: Tried, answer: int, carried: Sequence[Feature]) -> Search:
+        """A search among features that are known to be carried."""
         search = cls(trial, answer, tuple(carried), np.zeros(len(carried)))
         if not carried:
             return search
-        _, value_F = search.values(without_FTD[moved_F])
+        _, value_F = search.values(~keeps_of([[feature] for feature in carried], trial.x_TD.shape))
         return cls(trial, answer, tuple(carried), -value_F)
+
+    def contest(self, answer: int) -> Search:
+        """A search among the same features for another answer."""
+        return Search.among(self.trial, answer, self.features)
 
     def values(self, keep_CTD: Keep) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The precision of each set, and its value: precision and mean probability together."""
@@ -70,55 +85,70 @@ class Search:
         return same_C.numpy(), (same_C + p_CBQ[:, :, self.answer].double().mean(dim=1)).numpy()
 
     def best(self, most: int, enough: float, least: int = 0) -> Candidate:
-        """The smallest set found that is precise `enough`, or else the best one; with `least` to `most` features."""
+        """The smallest set found that is precise `enough`, or else the best one; it counts as `least` to `most`."""
         nothing = self._candidates([[]])[0]
         if not self.features or (nothing.precision >= enough and not least):
             return nothing
         ends = [self._grown(path, most, enough, least) for path in self._paths(most)]
         precise = [self._pruned(found, enough, least) for found in ends if found.precision >= enough]
         if precise:
-            return min(precise, key=lambda found: (len(found.features), -found.value))
-        return max(ends, key=_value)
+            return min(precise, key=lambda found: (found.size, -found.value))
+        return max(ends, key=_value, default=nothing)
 
     def _paths(self, most: int) -> list[list[Candidate]]:
         """Sets of growing size, from the best feature and from the best pair; they are kept for the next call."""
-        if not self.grown:
-            alone = self._candidates([[feature] for feature in self.features])
-            by_value = sorted(range(len(alone)), key=lambda i: -alone[i].value)
-            by_missed = np.argsort(-self.missed_F, kind="stable").tolist()
-            half = CANDIDATES // 2
-            self.chosen.extend(self.features[i] for i in dict.fromkeys([*by_value[:half], *by_missed[:half]]))
-            self.grown.append([alone[by_value[0]]])
-            if len(self.chosen) > 1:
-                pairs = combinations([self.features[i] for i in by_missed[:PAIRED]], 2)
-                self.grown.append([max(self._candidates(list(pairs)), key=_value)])
-        return [path for path in self.grown if len(path[0].features) <= most]
+        if most not in self.grown:
+            starts = [self._alone, self._pairs] if len(self._chosen) > 1 else [self._alone]
+            fitting = [[start for start in of if start.size <= most] for of in starts]
+            self.grown[most] = [[max(of, key=_value)] for of in fitting if of]
+        return self.grown[most]
+
+    @cached_property
+    def _alone(self) -> list[Candidate]:
+        return self._candidates([[feature] for feature in self.features])
+
+    @cached_property
+    def _by_missed(self) -> list[int]:
+        order: list[int] = np.argsort(-self.missed_F, kind="stable").tolist()
+        return order
+
+    @cached_property
+    def _chosen(self) -> list[Feature]:
+        """Features that sets are made from: the best alone, and those that are missed most."""
+        by_value = sorted(range(len(self._alone)), key=lambda i: -self._alone[i].value)
+        half = CANDIDATES // 2
+        return [self.features[i] for i in dict.fromkeys([*by_value[:half], *self._by_missed[:half]])]
+
+    @cached_property
+    def _pairs(self) -> list[Candidate]:
+        return self._candidates(list(combinations([self.features[i] for i in self._by_missed[:PAIRED]], 2)))
 
     def _grown(self, path: list[Candidate], most: int, enough: float, least: int) -> Candidate:
         """The first set of a path that is precise enough; the path grows by the best feature at a time."""
         for step in count():
             if step == len(path):
                 kept = path[-1].features
-                larger = [_distinct((*kept, feature)) for feature in self.chosen if not _within(feature, kept)]
+                larger = [distinct((*kept, feature)) for feature in self._chosen if not within(feature, kept)]
+                larger = [features for features in larger if size_of(features) <= most]
                 if not larger:
                     break
                 path.append(max(self._candidates(larger), key=_value))
             found = path[step]
-            if len(found.features) > most:
-                return path[step - 1]
-            if found.precision >= enough and len(found.features) >= least:
+            if found.precision >= enough and found.size >= least:
                 return found
         return path[-1]
 
     def _pruned(self, found: Candidate, enough: float, least: int) -> Candidate:
         """Without the features that are not needed to be precise enough."""
-        while len(found.features) > max(1, least):
-            smaller = list(combinations(found.features, len(found.features) - 1))
+        while True:
+            smaller = [some for some in combinations(found.features, len(found.features) - 1) if some]
+            smaller = [some for some in smaller if size_of(some) >= least]
+            if not smaller:
+                return found
             best = max(self._candidates(smaller), key=_value)
             if best.precision < enough:
-                break
+                return found
             found = best
-        return found
 
     def _candidates(self, sets: Sequence[Sequence[Feature]]) -> list[Candidate]:
         precision_C, value_C = self.values(keeps_of(sets, self.trial.x_TD.shape))
@@ -126,16 +156,6 @@ class Search:
             Candidate(tuple(features), float(precision), float(value))
             for features, precision, value in zip(sets, precision_C, value_C, strict=True)
         ]
-
-
-def _within(feature: Feature, kept: Sequence[Feature]) -> bool:
-    """Whether the slots of a feature are kept already: a member of a set whose whole value is kept says no more."""
-    return any(feature.record == other.record and set(feature.slots) <= set(other.slots) for other in kept)
-
-
-def _distinct(features: Sequence[Feature]) -> tuple[Feature, ...]:
-    """Without features that others of them contain."""
-    return tuple(of for of in features if not _within(of, [other for other in features if other != of]))
 
 
 def _value(found: Candidate) -> float:

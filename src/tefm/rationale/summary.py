@@ -83,7 +83,7 @@ class Summary:
 def summarise(explanations: Sequence[Explanation]) -> Summary:
     """Rules and fields of these explanations."""
     verified = [one for one in explanations if one.verified]
-    sizes = [len(one.settling.findings) for one in verified]
+    sizes = [one.settling.size for one in verified]
     # a single record is the last one where others have several
     words = _rule_words if any(one.records > 1 for one in explanations) else _words
     by_rule: dict[tuple[str, tuple[str, ...]], list[Explanation]] = defaultdict(list)

@@ -23,8 +23,9 @@ from tefm.base.training import KeepBest, adamw
 from tefm.codes.coder import SlotCoder
 from tefm.codes.network import Block, CodeNetwork
 from tefm.codes.quantiser import straight_through
+from tefm.rationale.arrays import Keep
 from tefm.rationale.config import SurrogateConfig
-from tefm.rationale.masked_model import Keep, MaskedModel
+from tefm.rationale.masked_model import MaskedModel
 from tefm.records.layout import Slots
 from tefm.records.sequences import Sequences
 from tefm.scoring.calibration import Calibration, Floats
@@ -65,9 +66,17 @@ class Surrogate(nn.Module):
         places_T = torch.arange(rows_ST.shape[1] - 1, -1, -1).clamp_max(PLACES - 1)
         place_N = torch.zeros(len(latent_Nd), dtype=torch.long)
         place_N[rows_ST[present_ST]] = places_T.expand_as(rows_ST)[present_ST]
-        read_Nh = self.record(self.inner((latent_Nd - self.mean_d) / self.scale) + self.place(place_N))
-        score_STA = self.attention(read_Nh)[rows_ST.clamp_min(0)].masked_fill(~present_ST[:, :, None], -1e9)
-        pooled_SAh = score_STA.softmax(dim=1).transpose(1, 2) @ read_Nh[rows_ST.clamp_min(0)]
+        read_Nh, score_NA = self.read(latent_Nd, place_N)
+        score_STA = score_NA[rows_ST.clamp_min(0)].masked_fill(~present_ST[:, :, None], -1e9)
+        return self.conclude(score_STA.softmax(dim=1).transpose(1, 2) @ read_Nh[rows_ST.clamp_min(0)])
+
+    def read(self, latent_Nd: Tensor, place_N: Tensor) -> tuple[Tensor, Tensor]:
+        """What it makes of each record, and how much attention that gets; other records play no part in it."""
+        read_Nh: Tensor = self.record(self.inner((latent_Nd - self.mean_d) / self.scale) + self.place(place_N))
+        return read_Nh, self.attention(read_Nh)
+
+    def conclude(self, pooled_SAh: Tensor) -> Tensor:
+        """The logits of each sequence, from its pooled records."""
         logits_SQ: Tensor = self.outer(self.sequence(self.mix(pooled_SAh.flatten(1))))
         return logits_SQ
 

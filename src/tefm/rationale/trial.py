@@ -1,25 +1,46 @@
 """What the surrogate expects of look-alikes: thousands of them in a fraction of a second.
 
-Shapes: C sets of kept features, B donors, T records of the explained sequence, D slots, U records to encode, d latent,
-Q classes.
+Shapes: C sets of kept features, B donors, T records of the explained sequence, D slots, U records to encode, V versions
+of records, A heads, h hidden, d latent, Q classes.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from tefm.codes.network import CodeNetwork
-from tefm.rationale.features import Keep
-from tefm.rationale.surrogate import CHUNK, Surrogate, slots_tensor
+from tefm.rationale.arrays import Keep
+from tefm.rationale.surrogate import CHUNK, PLACES, Surrogate, slots_tensor
 from tefm.records.layout import Slots
 
 #: Slots of look-alikes that are encoded at once.
 MOST_SLOTS = 1 << 25
+#: Sets of features that the surrogate answers at once.
+SETS = 64
+#: The logarithm of the least weight of a record, relative to the largest.
+LEAST = -60.0
+#: A record of the sequence, and which of its slots are kept.
+Key = tuple[int, bytes]
+
+
+class Tried(Protocol):
+    """What a search needs of a trial; in a benchmark, the model itself may answer."""
+
+    @property
+    def x_TD(self) -> Slots: ...
+
+    @property
+    def surrogate(self) -> Surrogate: ...
+
+    def answers(self, keep_CTD: Keep) -> Tensor: ...
+
+    def codes(self, keep_CTD: Keep) -> Tensor: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,20 +52,57 @@ class Trial:
     x_TD: Slots
     #: the donors' records, B × T × D
     donors_BTD: Slots
-    _codes: dict[tuple[int, bytes], Tensor] = field(default_factory=dict)
+    #: of each record with each of its masks, one row per donor: the codes, and what the surrogate makes of them
+    _codes: dict[Key, Tensor] = field(default_factory=dict)
+    _reads: dict[Key, tuple[Tensor, Tensor]] = field(default_factory=dict)
 
+    @torch.inference_mode()
     def answers(self, keep_CTD: Keep) -> Tensor:
         """The probability of each class for each look-alike, C × B × Q."""
-        codes_CBTK = self.codes(keep_CTD)
-        sets, donors, length, levels = codes_CBTK.shape
-        with torch.inference_mode():
-            latent_Nd = self.network.quantiser.embed(codes_CBTK.reshape(-1, levels))
-            rows_ST = torch.arange(len(latent_Nd)).view(sets * donors, length)
-            p_SQ: Tensor = self.surrogate(latent_Nd, rows_ST).softmax(dim=1)
-        return p_SQ.view(sets, donors, -1)
+        keys = self._encoded(keep_CTD)
+        self._read(keys)
+        parts = [self._answers(keys[start : start + SETS]) for start in range(0, len(keys), SETS)]
+        return torch.cat(parts)
 
     def codes(self, keep_CTD: Keep) -> Tensor:
         """The codes of the look-alikes' records, C × B × T × K."""
+        keys = self._encoded(keep_CTD)
+        return torch.stack([torch.stack([self._codes[key] for key in of_set], dim=1) for of_set in keys])
+
+    def _answers(self, keys: list[list[Key]]) -> Tensor:
+        """The surrogate's answers; most sets have most records in common, and each record is weighed once.
+
+        Attention is a sum over records, divided by the sum of their weights: both are one product with the 0 and 1 that
+        say which of the V versions of records each set has.
+        """
+        place = {key: number for number, key in enumerate(dict.fromkeys(key for of_set in keys for key in of_set))}
+        reads = [self._reads[key] for key in place]
+        read_VBh, score_VBA = (torch.stack(part) for part in zip(*reads, strict=True))
+        has_CV = torch.zeros(len(keys), len(place))
+        for number, of_set in enumerate(keys):
+            has_CV[number, [place[key] for key in of_set]] = 1
+        # relative to the largest, so that nothing overflows; bounded, so that no sum of weights is zero
+        weight_VBA = (score_VBA - score_VBA.amax(dim=0)).clamp_min(LEAST).exp()
+        weighted_VBAh = weight_VBA[..., None] * read_VBh[:, :, None]
+        sets, (donors, heads, hidden) = len(keys), weighted_VBAh.shape[1:]
+        sum_CBAh = (has_CV @ weighted_VBAh.flatten(1)).view(sets * donors, heads, hidden)
+        total_CBA = (has_CV @ weight_VBA.flatten(1)).view(sets * donors, heads, 1)
+        p_SQ: Tensor = self.surrogate.conclude(sum_CBAh / total_CBA).softmax(dim=1)
+        return p_SQ.view(sets, donors, -1)
+
+    def _read(self, keys: list[list[Key]]) -> None:
+        """Let the surrogate read the records that it has not read before."""
+        new = list(dict.fromkeys(key for of_set in keys for key in of_set if key not in self._reads))
+        donors = len(self.donors_BTD)
+        for some in (new[start : start + SETS] for start in range(0, len(new), SETS)):
+            codes_NK = torch.cat([self._codes[key] for key in some])
+            place_V = torch.tensor([len(self.x_TD) - 1 - record for record, _ in some]).clamp_max(PLACES - 1)
+            latent_Nd = self.network.quantiser.embed(codes_NK)
+            read_Nh, score_NA = self.surrogate.read(latent_Nd, place_V.repeat_interleave(donors))
+            self._reads.update(zip(some, zip(read_Nh.split(donors), score_NA.split(donors), strict=True), strict=True))
+
+    def _encoded(self, keep_CTD: Keep) -> list[list[Key]]:
+        """The records of each set, by their masks, after encoding those that have not been encoded before."""
         length = len(self.x_TD)
         keys = [[(record, keep_TD[record].tobytes()) for record in range(length)] for keep_TD in keep_CTD]
         new = list(
@@ -61,7 +119,7 @@ class Trial:
                 parts = [self.network.encode(part) for part in mixed_UBD.flatten(0, 1).split(CHUNK)]
             codes_UBK = torch.cat(parts).view(len(some), len(self.donors_BTD), -1)
             self._codes.update(zip((key for key, _ in some), codes_UBK, strict=True))
-        return torch.stack([torch.stack([self._codes[key] for key in of_set], dim=1) for of_set in keys])
+        return keys
 
     @cached_property
     def _x(self) -> Tensor:

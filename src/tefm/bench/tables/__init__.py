@@ -9,8 +9,10 @@ from tefm.bench.table import Table
 from tefm.bench.tables import (
     alignment,
     buckets,
+    corroboration,
     crossdomain,
     curve,
+    explanations,
     heldout,
     hierarchy,
     levels,
@@ -49,8 +51,10 @@ TABLES: dict[str, Callable[[Setup, Lookup], Table]] = {
     "curve": curve.table,
     "tables": users.table,
     "heldout": heldout.table,
+    "explanations": explanations.table,
+    "corroboration": corroboration.table,
 }
 #: Tables of user tables: `--data` names their folder.
-USERS = ("tables", "heldout")
+USERS = ("tables", "heldout", "explanations", "corroboration")
 #: Made only when named: the patients set aside are scored once, at the end.
 ON_REQUEST = ("heldout",)

@@ -13,7 +13,7 @@ from tefm.bench.rationales import OF_ALL, OF_PRESENT, OURS, Rationales
 from tefm.bench.table import Column, Figure, Row, Table
 from tefm.bench.tables.common import TITLES, table_of
 from tefm.bench.tables.published import RATIONALE_FIGURES, RATIONALES, STANDS_FOR
-from tefm.rationale.faithfulness import paired_gain
+from tefm.rationale.masks.faithfulness import paired_gain
 
 ABOUT = """Every method ranks the slots of each record and keeps the same number of them per record. The kept slots are
 coded again, and the frozen language model answers. This measures sufficiency under masks, nothing more. *Agreement* is

@@ -25,11 +25,12 @@ from tefm.base.progress import progress
 from tefm.base.training import adamw
 from tefm.codes.coder import SlotCoder
 from tefm.codes.network import CodeNetwork, mlp
+from tefm.rationale.arrays import Keep
 from tefm.rationale.config import RationaleConfig
-from tefm.rationale.greedy import search
-from tefm.rationale.mask_loss import drawn_mask, losses
-from tefm.rationale.masked_model import Keep, MaskedModel
-from tefm.rationale.masking import random_keep
+from tefm.rationale.masked_model import MaskedModel
+from tefm.rationale.masks.greedy import search
+from tefm.rationale.masks.mask_loss import drawn_mask, losses
+from tefm.rationale.masks.masking import random_keep
 from tefm.rationale.surrogate import (
     CHUNK,
     Agreement,

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tefm.rationale.masked_model import Encode, Keep
-from tefm.rationale.select import order_of
+from tefm.rationale.arrays import Keep
+from tefm.rationale.masked_model import Encode
+from tefm.rationale.masks.select import order_of
 from tefm.records.sequences import Sequences
 
 

@@ -30,8 +30,8 @@ from tefm.rationale.template import rendered
 from tefm.rationale.verdict import MARGIN, Verdict
 
 if TYPE_CHECKING:  # a stored rationale is shown without torch and the libraries that read tables
-    from tefm.rationale.masked_model import Keep
-    from tefm.rationale.verify import Verification
+    from tefm.rationale.arrays import Keep
+    from tefm.rationale.masks.verify import Verification
     from tefm.records.layout import Slots
     from tefm.records.vectorise import Vectoriser
 

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from tefm.rationale.masked_model import Keep, MaskedModel
-from tefm.rationale.masked_predictions import predict, verdicts
+from tefm.rationale.arrays import Keep
+from tefm.rationale.masked_model import MaskedModel
+from tefm.rationale.masks.masked_predictions import predict, verdicts
 from tefm.rationale.verdict import Verdict
 from tefm.records.sequences import Sequences
 

@@ -10,7 +10,7 @@ from tefm.base.errors import ArtefactError
 from tefm.base.files import replacing
 from tefm.codes.coder import SlotCoder
 from tefm.rationale.config import RationaleConfig
-from tefm.rationale.extractor import Explainer
+from tefm.rationale.masks.extractor import Explainer
 from tefm.rationale.surrogate import Agreement
 
 

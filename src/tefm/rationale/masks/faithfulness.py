@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tefm.rationale.masked_model import Keep, MaskedModel
-from tefm.rationale.masked_predictions import Numbers, Predictions, predict, sufficient
-from tefm.rationale.select import By, Of, Over, top_k
+from tefm.rationale.arrays import Keep, Numbers
+from tefm.rationale.masked_model import MaskedModel
+from tefm.rationale.masks.masked_predictions import Predictions, predict, sufficient
+from tefm.rationale.masks.select import By, Of, Over, top_k
 from tefm.records.layout import Layout
 from tefm.records.sequences import Sequences
 from tefm.scoring.metrics import Interval, f1_per_class, macro_f1, paired_difference

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tefm.base.errors import InputError, SettingsError
-from tefm.rationale.masked_model import Keep
+from tefm.rationale.arrays import Keep
 from tefm.records.layout import Layout, Slots
 from tefm.records.sequences import Sequences
 

@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tefm.base.errors import SettingsError
-from tefm.rationale.masked_model import Keep, MaskedModel
-from tefm.rationale.masked_predictions import Numbers, Predictions, predict, sufficient
-from tefm.rationale.select import Order, Over, order_over
+from tefm.rationale.arrays import Keep, Numbers
+from tefm.rationale.masked_model import MaskedModel
+from tefm.rationale.masks.masked_predictions import Predictions, predict, sufficient
+from tefm.rationale.masks.select import Order, Over, order_over
 from tefm.records.sequences import Sequences
 
 

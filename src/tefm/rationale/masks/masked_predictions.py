@@ -11,12 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tefm.rationale.masked_model import Keep, MaskedModel
+from tefm.rationale.arrays import Keep, Numbers
+from tefm.rationale.masked_model import MaskedModel
 from tefm.rationale.verdict import HALF, MARGIN
 from tefm.records.sequences import Sequences
 from tefm.scoring.calibration import Floats
-
-Numbers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
