@@ -1,6 +1,5 @@
 """The cross-fitted teacher: it finds a signal, and never leaks a record's own label."""
 
-import time
 from contextlib import contextmanager
 
 import numpy as np
@@ -132,17 +131,10 @@ def test_folds_are_numbered_in_the_progress(monkeypatch):
     assert notes == ["fold 1 of 3", "fold 2 of 3", "fold 3 of 3"]
 
 
-def test_the_time_it_takes_is_known_roughly():
+def test_no_time_is_expected_where_there_is_nothing_to_learn():
     x = records(3_000)
-    labels = (x[:, 0] + x[:, 1] > 3).astype(np.int64)
-    kinds = ["number"] * x.shape[1]
-    expected = teacher.teacher_seconds(lambda rows: x[rows], kinds, labels, classes=2)
-    started = time.perf_counter()
-    taught(x, labels)
-    assert 0.1 < expected / (time.perf_counter() - started) < 10
-    alone, unknown = np.zeros(len(x), dtype=np.int64), np.full(len(x), -1)
-    for nothing in (alone, unknown):
-        assert teacher.teacher_seconds(lambda rows: x[rows], kinds, nothing, classes=2) == 0, "nothing to learn"
+    for labels in (np.zeros(len(x), dtype=np.int64), np.full(len(x), -1)):
+        assert teacher.teacher_seconds(lambda rows: x[rows], ["number"] * x.shape[1], labels, classes=2) == 0
 
 
 def test_more_rows_take_longer(monkeypatch):
