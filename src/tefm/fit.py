@@ -173,7 +173,7 @@ def thinned(config: ModelConfig, training: Sequences) -> list[str]:
 
 def repeated(frame: pl.DataFrame, schema: Schema, sequences: Sequences, parts: NDArray[np.str_]) -> list[str]:
     """A remark about test sequences that equal a training sequence in all fields."""
-    columns = frame.select(needed_columns(open_table(frame), schema))
+    columns = frame[list(needed_columns(open_table(frame), schema))]
     row_hashes = columns.hash_rows(seed=0).to_numpy()[sequences.rows]
     hashes = np.array([hash(rows.tobytes()) for rows in np.split(row_hashes, sequences.starts[1:-1])])
     test_hashes = hashes[parts == "test"]

@@ -380,7 +380,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         noun = preparation.sequence_noun
         identifiers = pl.Series(noun, np.arange(before, before + len(sequences)))
         if entity is not None:
-            identifiers = frame[entity].gather(sequences.last).alias(noun)
+            identifiers = frame[entity][sequences.last].alias(noun)
         classes = pl.Series(self.fitted.classes)
         columns = {
             "records": pl.Series(sequences.lengths),

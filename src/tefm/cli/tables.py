@@ -232,13 +232,14 @@ def _leaks(opened: Any, schema: Any) -> list[Any]:
     """Fields of the first rows that give the label away."""
     from tefm.records.infer import sample_of
     from tefm.records.leakage import check_leakage, label_copies
+    from tefm.records.roles import role_column
     from tefm.records.vectorise import Vectoriser
     from tefm.records.words import text_of
 
     if schema.label is None:
         return []
     frame = sample_of(opened)
-    labels = text_of(frame[schema.label], schema.missing_words)
+    labels = text_of(role_column(frame, schema.label, "label", opened.name), schema.missing_words)
     frame, labels = frame.filter(labels.is_not_null()), labels.drop_nulls()
     if labels.n_unique() < 2:
         return []

@@ -24,6 +24,7 @@ from tefm.codes.storage import load_coder, save_coder
 from tefm.records.infer import infer_schema
 from tefm.records.layout import Slots
 from tefm.records.readers.table import Table, open_table
+from tefm.records.roles import role_column
 from tefm.records.schema import Schema
 from tefm.records.splitting import check_label
 from tefm.records.vectorise import Vectoriser
@@ -198,14 +199,18 @@ def _training_rows(
     rows: list[NDArray[Any]] = []  # a random key per row, its slots, and one column per role
     for slots_ND, frame in vectoriser.batches_with(table, roles):
         batch = [rng.random(len(slots_ND)), slots_ND]
-        batch += [text_of(frame[name], schema.missing_words).to_numpy() for name in roles]
+        columns = [(name, "label" if name == schema.label else "entity") for name in roles]
+        batch += [
+            text_of(role_column(frame, name, role, table.name), schema.missing_words).to_numpy()
+            for name, role in columns
+        ]
         rows = [np.concatenate(pair) for pair in zip(rows, batch, strict=True)] if rows else batch
         if len(rows[0]) > config.max_rows:
             smallest = np.sort(np.argpartition(rows[0], config.max_rows)[: config.max_rows])
             rows = [values[smallest] for values in rows]
-    columns = dict(zip(roles, rows[2:], strict=True))
-    labels = columns.get(schema.label) if schema.label else None
-    entities = columns.get(schema.entity) if schema.entity else None
+    values_of = dict(zip(roles, rows[2:], strict=True))
+    labels = values_of.get(schema.label) if schema.label else None
+    entities = values_of.get(schema.entity) if schema.entity else None
     if entities is not None and (missing := sum(entity is None for entity in entities)):
         raise InputError(
             f"{missing} of {len(entities)} training rows have no entity",

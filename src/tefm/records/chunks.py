@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
+from tefm.records.readers.source import unnamed
 from tefm.records.readers.table import Table
 from tefm.records.schema import Schema
 
@@ -52,7 +53,7 @@ def _whole_rows(frame: pl.DataFrame, entity: str | None, window: int | None) -> 
         return frame.height // window * window
     if entity is None:
         return frame.height
-    run = frame[entity].rle_id()
+    run = unnamed(frame[entity]).rle_id()
     return int((run < run[-1]).sum())
 
 
@@ -60,5 +61,5 @@ def _grouped(table: Table, entity: str) -> bool:
     """Whether all rows of an entity follow each other; reads this column only."""
     if entity not in table.columns:
         return False  # what is read next says so
-    column = table.frame([entity])[entity]
+    column = unnamed(table.frame([entity])[entity])
     return not len(column) or column.rle_id()[-1] + 1 == column.n_unique()
