@@ -15,8 +15,8 @@ import numpy as np
 import polars as pl
 
 from tefm.base.errors import InputError, SchemaError, did_you_mean
-from tefm.records.readers.table import Table, open_table
 from tefm.records.readers.source import unnamed
+from tefm.records.readers.table import Table, open_table
 from tefm.records.roles import role_column
 from tefm.records.schema import FALSE_WORDS, MISSING_WORDS, TRUE_WORDS, Field, Schema
 from tefm.records.words import as_numbers, is_open_ended, text_of
