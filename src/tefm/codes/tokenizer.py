@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tefm.base.ahead import ahead
 from tefm.base.errors import ArtefactError, InputError, NotFittedError, SettingsError, did_you_mean
-from tefm.base.files import is_whole, read_manifest, replacing_folder, write_json, write_manifest
+from tefm.base.files import is_whole, read_manifest, refusing, replacing_folder, write_json, write_manifest
 from tefm.base.settings import Preset
 from tefm.base.version import __version__
 from tefm.codes.coder import Codes, SlotCoder
@@ -168,8 +168,9 @@ class RecordTokenizer:
         """Read a saved tokenizer; a damaged or foreign folder is refused with the reason."""
         folder = Path(folder)
         read_manifest(folder, KIND)
-        coder = load_coder(folder, device=device)
-        vectoriser = load_vectoriser(folder)
+        with refusing(folder, "tokenizer"):
+            coder = load_coder(folder, device=device)
+            vectoriser = load_vectoriser(folder)
         if vectoriser.layout != coder.layout:
             raise ArtefactError(
                 "the vectoriser and the codes of this tokenizer do not belong together",
