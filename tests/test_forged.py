@@ -219,7 +219,9 @@ FORGED: dict[str, Callable[[Path], None]] = {
     "a slot of no values": lambda folder: _layout(folder, 0),
     "fewer modes": edit("tokenizer/learned.json", mode=[1]),
     "codes of other classes": edit("tokenizer/learned.json", classes=["x", "y"]),
-    "codes that are no numbers": tensors("tokenizer/network.safetensors", lambda s: s["encoder.0.bias"].fill_(torch.nan)),
+    "codes that are no numbers": tensors(
+        "tokenizer/network.safetensors", lambda state: state["encoder.0.bias"].fill_(torch.nan)
+    ),
     "look-alikes of three classes": tensors("look_alikes.safetensors", third_class),
     "look-alikes without an end": tensors("look_alikes.safetensors", lambda s: s["population.starts"].fill_(3)),
     "look-alikes of other slots": tensors("look_alikes.safetensors", lambda s: s["population.x_ND"].fill_(999)),
@@ -262,7 +264,9 @@ def test_an_empty_list_of_parts_checks_nothing_and_is_refused(copy: Path) -> Non
 
 
 def test_a_part_that_is_not_listed_is_refused(copy: Path) -> None:
-    edit(MANIFEST, parts=lambda parts: {name: of for name, of in parts.items() if not name.startswith("language/")})(copy)
+    edit(MANIFEST, parts=lambda parts: {name: of for name, of in parts.items() if not name.startswith("language/")})(
+        copy
+    )
     assert "does not list" in refused(copy)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,7 @@ from polars.testing import assert_frame_equal
 
 from tefm.records.chunks import whole_sequences
 from tefm.records.distinct import distinct_rows
+from tefm.records.grouping import by_entity, by_window
 from tefm.records.readers.table import open_table
 from tefm.records.schema import Schema
 from tefm.records.sequences import Sequences
@@ -27,14 +27,22 @@ def test_no_sequence_is_cut(who: list[str], rows: int, window: int | None, time:
     frame = pl.DataFrame({"who": who, "day": range(len(who)), "x": range(len(who))})
     schema = Schema.from_yaml(f"{{entity: who, {'time: day, ' if time else ''}fields: {{x: number}}}}")
     parts = list(whole_sequences(open_table(frame), schema, window=window, rows=rows))
-    assert_frame_equal(pl.concat(parts), frame)
+    assert_frame_equal(pl.concat(parts).sort("x"), frame)
+    together = by_entity(frame, schema) if window is None else by_window(frame, schema, window, drop_last=False)
+    apart = [
+        by_entity(part, schema) if window is None else by_window(part, schema, window, drop_last=False)
+        for part in parts
+    ]
+    # the same sequences in the same order, each with the same records in the same order
+    x_of = [part["x"].to_numpy()[sequences.rows] for part, sequences in zip(parts, apart, strict=True)]
+    assert np.concatenate(x_of).tolist() == together.rows.tolist()
+    assert np.concatenate([sequences.lengths for sequences in apart]).tolist() == together.lengths.tolist()
+    assert all(part.height for part in parts)
     if window is None:
         owners = [set(part["who"]) for part in parts]
         assert sum(map(len, owners)) == len(set(who))
-        changes = sum(one != other for one, other in pairwise(who))
-        if changes + 1 > len(set(who)):  # scattered: one part
-            assert len(parts) == 1
-        elif max(who.count(name) for name in who) == 1 and len(who) > 2 * rows:
+        assert [name for sequences in apart for name in sequences.ids] == together.ids.tolist()
+        if max(who.count(name) for name in who) == 1 and len(who) > 2 * rows:
             assert len(parts) > 1
     elif not time:
         assert all(part.height % window == 0 for part in parts[:-1])

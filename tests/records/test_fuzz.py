@@ -59,7 +59,10 @@ def _read(table: Fuzzed) -> str:
     else:
         return "opened"
     assert sorted(sequences.rows.tolist()) == list(range(frame.height)), table.path
-    assert pl.concat(whole_sequences(opened, schema, rows=9)).equals(frame), table.path
+    parts = list(whole_sequences(opened, schema, rows=9))
+    assert sum(part.height for part in parts) == frame.height, table.path
+    if schema.entity is not None:
+        assert [name for part in parts for name in by_entity(part, schema).ids] == sequences.ids.tolist(), table.path
     assert len(slots_ND) == frame.height, table.path
     assert vectoriser.inverse(slots_ND).height == frame.height
     return "slots"

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
-import tempfile
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from tefm.base.errors import ArtefactError, InputError, MissingExtraError, TefmError
+from tefm.base.targets import explained_writing, make_folder, remove_left_over, temporary_name
 
 MANIFEST = "manifest.json"
 
@@ -25,13 +24,15 @@ MANIFEST = "manifest.json"
 def replacing(path: str | Path) -> Iterator[Path]:
     """A temporary path to write to; it replaces `path` when the block ends without an error."""
     path = Path(path)
-    _make_folder(path.parent)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    make_folder(path.parent)
+    remove_left_over(path)
+    temporary = temporary_name(path)
     try:
-        yield temporary
-        if path.is_dir() and not temporary.is_dir():
-            raise InputError("cannot write the file: the path is a folder", file=path, remedy="give a file name")
-        temporary.replace(path)
+        with explained_writing(path):
+            yield temporary
+            if path.is_dir() and not temporary.is_dir():
+                raise InputError("cannot write the file: the path is a folder", file=path, remedy="give a file name")
+            temporary.replace(path)
     finally:
         if temporary.is_file():
             temporary.unlink()
@@ -57,29 +58,22 @@ def replacing_folder(path: str | Path, *, ours: Callable[[Path], bool]) -> Itera
     """
     path = Path(path)
     check_replaceable(path, ours)
-    _make_folder(path.parent)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent))
+    make_folder(path.parent)
+    remove_left_over(path)
+    temporary = temporary_name(path)
     aside = temporary.with_suffix(".old")
     try:
-        yield temporary
-        temporary.chmod(0o755)
-        if path.exists():  # moved before it is deleted: deleting takes time, and may be interrupted
-            path.replace(aside)
-        temporary.replace(path)
+        with explained_writing(path):
+            temporary.mkdir()
+            yield temporary
+            if path.exists():  # moved before it is deleted: deleting takes time, and may be interrupted
+                path.replace(aside)
+            temporary.replace(path)
     finally:
         if aside.exists() and not path.exists():
             aside.replace(path)
         shutil.rmtree(temporary, ignore_errors=True)
         shutil.rmtree(aside, ignore_errors=True)
-
-
-def _make_folder(path: Path) -> None:
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(
-            f"cannot create the folder: {error.strerror}", file=path, remedy="give a path that you can write to"
-        ) from error
 
 
 def check_replaceable(path: Path, ours: Callable[[Path], bool]) -> None:

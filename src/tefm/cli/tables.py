@@ -92,20 +92,22 @@ def tokenize(
 ) -> None:
     """Fit a tokenizer: learn slots and codes from a table. Resumes if interrupted."""
     from tefm.base.files import check_replaceable
+    from tefm.base.targets import check_writable, held
     from tefm.codes.tokenizer import RecordTokenizer
 
-    check_replaceable(folder, RecordTokenizer.is_saved)
     opened, table_schema = _table_and_schema(table, query, schema, entity, time, label)
     table_schema = table_schema if buckets is None else table_schema.with_buckets(buckets)
     given = {"levels": levels, "entries": entries, "steps": steps, "seed": seed, **_pairs(settings or [])}
     chosen = {name: value for name, value in given.items() if value is not None}
     tokenizer = RecordTokenizer(preset=preset, device=device, **chosen)  # type: ignore[arg-type]
     checkpoint = folder.with_name(f"{folder.name}.checkpoint")
-    with shown(on_stdout=not as_json):
+    with held(folder), shown(on_stdout=not as_json):
+        check_replaceable(folder, RecordTokenizer.is_saved)
+        check_writable(folder)
         if checkpoint.exists():
             note(f"resuming from {checkpoint}")
         tokenizer.fit(opened, table_schema, task_aware=False if unsupervised else None, checkpoint=checkpoint)
-    tokenizer.save(folder)
+        tokenizer.save(folder)
     history, coder = tokenizer.coder.history_, tokenizer.coder
     facts = {
         "folder": str(folder),
