@@ -21,6 +21,7 @@ from typing import Any
 from tefm.agreement import check_agreement, check_width
 from tefm.base.errors import ArtefactError, InputError
 from tefm.base.files import is_whole, read_manifest, refusing, replacing_folder, write_json, write_manifest, write_text
+from tefm.base.training import THREADS
 from tefm.base.version import __version__
 from tefm.codes.coder import SlotCoder
 from tefm.codes.storage import load_coder, save_coder
@@ -109,7 +110,8 @@ def save(bundle: Bundle, folder: Path) -> Path:
             "transformers": transformers.__version__,
             "python": platform.python_version(),
         }
-        write_manifest(temporary, KIND, versions=versions, codes=identity)
+        threads = THREADS if fitted.config.deterministic else torch.get_num_threads()
+        write_manifest(temporary, KIND, versions=versions, codes=identity, threads=threads)
     return folder
 
 

@@ -127,6 +127,8 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     quick : bool
         A first look in about a minute: fewer training steps, a sample of the training sequences, and no explanations
         unless `explanations` is set.
+    deterministic : bool
+        The same model on any number of cores: `fit` uses one thread and algorithms whose results do not vary.
     seed : int
         Everything random depends on it.
 
@@ -178,6 +180,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         explanations: str | Mapping[str, Any] = "default",
         rationale: str | Mapping[str, Any] = "none",
         quick: bool = False,
+        deterministic: bool = False,
         seed: int = 0,
     ) -> None:
         self.schema = schema
@@ -203,6 +206,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         self.explanations = explanations
         self.rationale = rationale
         self.quick = quick
+        self.deterministic = deterministic
         self.seed = seed
 
     @property

@@ -57,9 +57,9 @@ def replacing_folder(path: str | Path, *, ours: Callable[[Path], bool]) -> Itera
     An existing folder is replaced only if `ours` recognises it, so that no other files are lost.
     """
     path = Path(path)
-    check_replaceable(path, ours)
     make_folder(path.parent)
     remove_left_over(path)
+    check_replaceable(path, ours)
     temporary = temporary_name(path)
     aside = temporary.with_suffix(".old")
     try:

@@ -78,9 +78,11 @@ def explained_writing(path: Path) -> Iterator[None]:
         if code not in _ERRNOS and not _FULL.search(str(error)):
             raise
         reason = os.strerror(code) if code is not None else str(error).strip().splitlines()[0]
-        raise InputError(
-            f"cannot write: {reason}", file=path, remedy="make room, or give a path that you can write to"
-        ) from error
+        raise _cannot_write(path, reason) from error
+
+
+def _cannot_write(path: Path, reason: str | None) -> InputError:
+    return InputError(f"cannot write: {reason}", file=path, remedy="make room, or give a path that you can write to")
 
 
 def make_folder(path: Path) -> None:
@@ -96,10 +98,13 @@ def make_folder(path: Path) -> None:
 def check_writable(path: Path) -> None:
     """Refuse a target that cannot be written, by writing beside it; call this before a long computation."""
     make_folder(path.parent)
-    with explained_writing(path), tempfile.TemporaryFile(dir=path.parent) as probe:
-        probe.write(bytes(PROBE))
-        probe.flush()
-        os.fsync(probe.fileno())
+    try:
+        with tempfile.TemporaryFile(dir=path.parent) as probe:
+            probe.write(bytes(PROBE))
+            probe.flush()
+            os.fsync(probe.fileno())
+    except OSError as error:
+        raise _cannot_write(path, error.strerror) from error
 
 
 @contextmanager
