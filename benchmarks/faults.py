@@ -46,9 +46,12 @@ for line in sys.stdin:
     process = os.fork()
     if process == 0:
         quiet = os.open(os.devnull, os.O_RDWR)
-        os.dup2(quiet, 0), os.dup2(quiet, 1)
+        os.dup2(quiet, 0), os.dup2(quiet, 1), os.dup2(quiet, 2)
         sys.argv = ["tefm", *json.loads(line)]
-        tefm.cli.main()
+        try:
+            tefm.cli.main()
+        except SystemExit as stop:  # without the interpreter's own end, which takes longer than the work
+            os._exit(int(stop.code or 0))
     print(process, flush=True)
     print(os.waitpid(process, 0)[1], flush=True)
 """

@@ -356,7 +356,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     def predict_batches(self, X: Any, *, absent: bool = False) -> Iterator[pl.DataFrame]:
         """What `predict_table` returns, part by part: a table larger than memory is never whole in memory.
 
-        That takes a table without an entity, or one whose rows are grouped by entity; any other is read whole.
+        Where the records of an entity lie anywhere in it, they are brought together on disk first.
         """
         preparation = self.preparation
         logits, answers_Q = RememberedLogits(self.fitted.classifier), np.zeros(len(self.fitted.classes), dtype=np.int64)

@@ -84,3 +84,17 @@ def test_parts_become_one_file(tmp_path: Path, name: str) -> None:
     frame = pl.DataFrame({"id": ["a", "b,c", None], "p": [0.25, 1.0, 0.5]})
     assert write_frames(frame.iter_slices(2), tmp_path / name) == 3
     assert_frame_equal(open_table(tmp_path / name).frame().cast({"p": pl.Float64}), frame)
+
+
+def test_a_csv_holds_no_formulas(tmp_path: Path) -> None:
+    texts = ["=HYPERLINK(1)", "+1+cmd|x", "-5", "+1.5e3", "@x", "\tx", "'quoted", "plain", None, "＝1"]
+    frame = pl.DataFrame({"=who": texts, "p": [0.5] * len(texts)})
+    write_frames(iter([frame]), tmp_path / "out.csv")
+    written = open_table(tmp_path / "out.csv").frame()
+    assert written.columns == ["'=who", "p"]
+    cells = written["'=who"].to_list()
+    assert cells[2:4] == ["-5", "+1.5e3"]  # plain numbers
+    assert all(cell is None or cell in ("-5", "+1.5e3") or cell[0] not in "=+-@\t＝" for cell in cells)
+    assert [cell and cell.removeprefix("'") for cell in cells] == texts  # one apostrophe less gives them back
+    write_frames(iter([frame]), tmp_path / "out.parquet")
+    assert_frame_equal(pl.read_parquet(tmp_path / "out.parquet"), frame)
