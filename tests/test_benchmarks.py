@@ -73,3 +73,14 @@ def test_speed_puts_the_old_behaviour_back(backbones: dict[str, Path], tmp_path:
     after = pl.concat(model.predict_batches(table))
     assert before["predicted"].to_list() == after["predicted"].to_list()
     np.testing.assert_allclose(before["p(yes)"], after["p(yes)"], atol=1e-5)
+
+
+@pytest.mark.slow
+def test_faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = SCRIPT.with_name("faults.py")
+    monkeypatch.setattr("sys.argv", [str(script), "--kills", "6", "--json", str(tmp_path / "out.json")])
+    runpy.run_path(str(script), run_name="__main__")  # exits with 1 if anything is half-written, different or left over
+    figures = json.loads((tmp_path / "out.json").read_text())["figures"]
+    assert figures["kills"] == 6
+    assert figures["during_the_work"] >= 2
+    assert figures["resumed"] == 3

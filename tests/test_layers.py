@@ -34,6 +34,7 @@ FLOORS = (
     "prepare",
     "explain",
     "show",
+    "agreement",
     "bundle",
     "model",
     "fit",

@@ -18,8 +18,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tefm.agreement import check_agreement, check_width
 from tefm.base.errors import ArtefactError, InputError
-from tefm.base.files import is_whole, read_manifest, replacing_folder, write_json, write_manifest, write_text
+from tefm.base.files import is_whole, read_manifest, refusing, replacing_folder, write_json, write_manifest, write_text
+from tefm.base.training import THREADS
 from tefm.base.version import __version__
 from tefm.codes.coder import SlotCoder
 from tefm.codes.storage import load_coder, save_coder
@@ -29,6 +31,7 @@ from tefm.language.backbone import open_backbone
 from tefm.language.classifier import Classifier
 from tefm.language.distributed import is_first
 from tefm.language.prompts import Prompt, PromptWriter
+from tefm.language.sealed import check_sealed
 from tefm.language.smollm2 import quietly
 from tefm.language.train import History
 from tefm.language.vocabulary import TokenIds
@@ -107,7 +110,8 @@ def save(bundle: Bundle, folder: Path) -> Path:
             "transformers": transformers.__version__,
             "python": platform.python_version(),
         }
-        write_manifest(temporary, KIND, versions=versions, codes=identity)
+        threads = THREADS if fitted.config.deterministic else torch.get_num_threads()
+        write_manifest(temporary, KIND, versions=versions, codes=identity, threads=threads)
     return folder
 
 
@@ -120,8 +124,14 @@ def _save_codes(coder: SlotCoder, preparation: Preparation | None, folder: Path)
 
 
 def load(folder: Path, *, device: str | None = None) -> Bundle:
-    """Read a bundle; parts that do not belong together are refused."""
+    """Read a bundle; parts that do not belong together are refused, and nothing in it is run."""
     read_manifest(folder, KIND)
+    with refusing(folder, "model"):
+        return _load(folder, device)
+
+
+def _load(folder: Path, device: str | None) -> Bundle:
+    check_sealed(folder / "language")
     try:
         body = json.loads((folder / "model.json").read_text(encoding="utf-8"))
         config = ModelConfig.checked(body["config"])
@@ -146,10 +156,12 @@ def load(folder: Path, *, device: str | None = None) -> Bundle:
         coder, preparation = _load_codes(folder / "tokenizer", schema, config, prompt, identity, device)
         # the manifest knows whether they should be there
         if (folder / LOOK_ALIKES).is_file():
+            check_width(folder / LOOK_ALIKES)
             look_alikes = LookAlikes.load(coder, folder / LOOK_ALIKES)
         if (folder / EXPLAINER).is_file():
+            check_width(folder / EXPLAINER)
             explainer = load_explainer(coder, folder / EXPLAINER)
-    backbone = open_backbone(folder / "language", device=device)
+    backbone = open_backbone(folder / "language", device=device, sealed=True)
     backbone.name = config.backbone
     writer = PromptWriter(backbone.tokenizer, prompt, classes, ids)
     classifier = Classifier(backbone, writer, text_limit=config.text_limit)
@@ -167,22 +179,33 @@ def load(folder: Path, *, device: str | None = None) -> Bundle:
         history,
         shares=shares,
     )
+    check_agreement(fitted, preparation, folder)
     return Bundle(fitted, preparation, figures, source)
 
 
 def load_preparation(folder: Path) -> Preparation:
     """How a saved model sees tables, without loading its weights: a table can be checked before that."""
     read_manifest(folder, KIND, only=("model.json", f"tokenizer/{VECTORISER}"))
+    with refusing(folder, "model"):
+        preparation = _load_preparation(folder)
+    if preparation is None:
+        raise InputError(
+            "this model was fitted on arrays and does not read tables", file=folder, remedy="fit it on a table"
+        )
+    return preparation
+
+
+def _load_preparation(folder: Path) -> Preparation | None:
     try:
         body = json.loads((folder / "model.json").read_text(encoding="utf-8"))
         schema, config = body["schema"], ModelConfig.checked(body["config"])
         reads_codes, gaps = body["codes"] is not None, Prompt.checked(body["prompt"]).gaps
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ArtefactError(f"the settings of this model cannot be read: {error}", file=folder) from error
+        raise ArtefactError(
+            f"the settings of this model cannot be read: {error}", file=folder, remedy="save it again"
+        ) from error
     if schema is None:
-        raise InputError(
-            "this model was fitted on arrays and does not read tables", file=folder, remedy="fit it on a table"
-        )
+        return None
     vectoriser = load_vectoriser(folder / "tokenizer") if reads_codes else None
     return Preparation(Schema.model_validate(schema), config, vectoriser, gaps)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from tefm.base.files import check_replaceable
 from tefm.base.progress import job, log, stage
+from tefm.base.targets import check_writable, held
 from tefm.bundle import is_saved
 from tefm.estimate import expected_shares
 from tefm.language.distributed import is_first
@@ -51,7 +53,13 @@ MOST_COMPARED = 200_000
 
 def fit_task(task: Task, folder: Path, *, device: str | None = None, compare: bool = True) -> tuple[TEFM, Outcome]:
     """Fit a task and save its bundle; an interrupted run resumes when it is called again."""
-    check_replaceable(folder, is_saved)
+    with held(folder) if is_first() else nullcontext():
+        check_replaceable(folder, is_saved)
+        check_writable(folder)
+        return _fit_task(task, folder, device=device, compare=compare)
+
+
+def _fit_task(task: Task, folder: Path, *, device: str | None, compare: bool) -> tuple[TEFM, Outcome]:
     opened = open_table(task.table, query=task.query)
     model = TEFM(task.schema_for(opened), device=device, **dict(task.model))
     checkpoint = folder.with_name(f"{folder.name}.checkpoint")
@@ -173,7 +181,7 @@ def thinned(config: ModelConfig, training: Sequences) -> list[str]:
 
 def repeated(frame: pl.DataFrame, schema: Schema, sequences: Sequences, parts: NDArray[np.str_]) -> list[str]:
     """A remark about test sequences that equal a training sequence in all fields."""
-    columns = frame.select(needed_columns(open_table(frame), schema))
+    columns = frame[list(needed_columns(open_table(frame), schema))]
     row_hashes = columns.hash_rows(seed=0).to_numpy()[sequences.rows]
     hashes = np.array([hash(rows.tobytes()) for rows in np.split(row_hashes, sequences.starts[1:-1])])
     test_hashes = hashes[parts == "test"]

@@ -127,6 +127,8 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     quick : bool
         A first look in about a minute: fewer training steps, a sample of the training sequences, and no explanations
         unless `explanations` is set.
+    deterministic : bool
+        The same model on any number of cores: `fit` uses one thread and algorithms whose results do not vary.
     seed : int
         Everything random depends on it.
 
@@ -178,6 +180,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         explanations: str | Mapping[str, Any] = "default",
         rationale: str | Mapping[str, Any] = "none",
         quick: bool = False,
+        deterministic: bool = False,
         seed: int = 0,
     ) -> None:
         self.schema = schema
@@ -203,6 +206,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         self.explanations = explanations
         self.rationale = rationale
         self.quick = quick
+        self.deterministic = deterministic
         self.seed = seed
 
     @property
@@ -352,7 +356,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     def predict_batches(self, X: Any, *, absent: bool = False) -> Iterator[pl.DataFrame]:
         """What `predict_table` returns, part by part: a table larger than memory is never whole in memory.
 
-        That takes a table without an entity, or one whose rows are grouped by entity; any other is read whole.
+        Where the records of an entity lie anywhere in it, they are brought together on disk first.
         """
         preparation = self.preparation
         logits, answers_Q = RememberedLogits(self.fitted.classifier), np.zeros(len(self.fitted.classes), dtype=np.int64)
@@ -380,7 +384,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         noun = preparation.sequence_noun
         identifiers = pl.Series(noun, np.arange(before, before + len(sequences)))
         if entity is not None:
-            identifiers = frame[entity].gather(sequences.last).alias(noun)
+            identifiers = frame[entity][sequences.last].alias(noun)
         classes = pl.Series(self.fitted.classes)
         columns = {
             "records": pl.Series(sequences.lengths),

@@ -25,6 +25,7 @@ from tefm.base.checkpoint import identity, stage_folder
 from tefm.base.files import replacing_folder
 from tefm.base.progress import expect, job, stage
 from tefm.base.settings import StageSettings
+from tefm.base.training import reproducible
 from tefm.codes.coder import SlotCoder
 from tefm.codes.storage import load_coder, save_coder
 from tefm.estimate import expected_seconds, expected_shares
@@ -141,7 +142,7 @@ def fit(
     `coder` has learned codes before, and stage 1 is skipped. `backbone` is opened as the config says when left out; one
     that differs from that needs a checkpoint folder of its own.
     """
-    with job(expected_shares(config)):
+    with reproducible(config.deterministic), job(expected_shares(config)):
         backbone = backbone or open_backbone(config.backbone, layers=config.kept_layers, device=device)
         writer = PromptWriter(backbone.tokenizer, data.prompt, data.classes)  # refuses a prompt that cannot work
         shares = data.shares or data.trained_shares

@@ -98,6 +98,8 @@ class ModelConfig(Settings):
     rationale: Literal["none", "default", "paper"] | dict[str, Any] = "none"
     #: a first look: fewer steps, a sample of the training sequences, no explanations unless they are set
     quick: bool = False
+    #: the same model on any number of cores: one thread, and only algorithms whose results do not vary; slower
+    deterministic: bool = False
     seed: int = 0
 
     @model_validator(mode="after")

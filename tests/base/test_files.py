@@ -112,7 +112,7 @@ def test_the_old_folder_comes_back_when_the_last_step_fails(tmp_path: Path, monk
         return replace(path, target)
 
     monkeypatch.setattr(Path, "replace", stuck)
-    with pytest.raises(OSError, match="no space"), replacing_folder(place, ours=always) as temporary:
+    with pytest.raises(InputError, match="no space"), replacing_folder(place, ours=always) as temporary:
         (temporary / "part.txt").write_text("new")
     assert (place / "part.txt").read_text() == "old"
     assert names(tmp_path) == ["model"]

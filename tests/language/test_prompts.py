@@ -275,3 +275,21 @@ def test_records_not_exactly_once(message: str, explained: Explained) -> None:
 def test_an_unknown_preset(explained: Explained) -> None:
     explained(SettingsError, lambda: Prompt.preset("mortalty"), "did you mean 'mortality'")
     explained(SettingsError, lambda: Prompt.preset("generic", "long"), "full, compact")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "message", ["{records} {count:>999999999}", "{records.__class__}", "{records!r}", "{records} {0}"]
+)
+def test_a_message_computes_nothing(message: str) -> None:
+    with pytest.raises(SettingsError, match="placeholder"):
+        Prompt.checked({"message": message})
+
+
+def test_braces_in_names_and_messages_stay_braces(backbones: dict[str, Path]) -> None:
+    prompt = Prompt.preset("generic", "full", label="a{b}", record="{count:>999999999}")
+    tokenizer = open_backbone(backbones["llama"], device="cpu").tokenizer
+    writer = PromptWriter(tokenizer, prompt, ("{x}", "y{0}"))
+    text = tokenizer.decode(writer.of_texts(["r"], [3])[0])
+    assert "There are 3 {count:>999999999}(s): r. What is the a{b} after" in text
+    braces = PromptWriter(tokenizer, Prompt(message="{{count}} of {count}: {records}"), ("x", "y"))
+    assert "{count} of 2: r" in tokenizer.decode(braces.of_texts(["r"], [2])[0])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,7 @@ from polars.testing import assert_frame_equal
 
 from tefm.records.chunks import whole_sequences
 from tefm.records.distinct import distinct_rows
+from tefm.records.grouping import by_entity, by_window
 from tefm.records.readers.table import open_table
 from tefm.records.schema import Schema
 from tefm.records.sequences import Sequences
@@ -27,14 +27,22 @@ def test_no_sequence_is_cut(who: list[str], rows: int, window: int | None, time:
     frame = pl.DataFrame({"who": who, "day": range(len(who)), "x": range(len(who))})
     schema = Schema.from_yaml(f"{{entity: who, {'time: day, ' if time else ''}fields: {{x: number}}}}")
     parts = list(whole_sequences(open_table(frame), schema, window=window, rows=rows))
-    assert_frame_equal(pl.concat(parts), frame)
+    assert_frame_equal(pl.concat(parts).sort("x"), frame)
+    together = by_entity(frame, schema) if window is None else by_window(frame, schema, window, drop_last=False)
+    apart = [
+        by_entity(part, schema) if window is None else by_window(part, schema, window, drop_last=False)
+        for part in parts
+    ]
+    # the same sequences in the same order, each with the same records in the same order
+    x_of = [part["x"].to_numpy()[sequences.rows] for part, sequences in zip(parts, apart, strict=True)]
+    assert np.concatenate(x_of).tolist() == together.rows.tolist()
+    assert np.concatenate([sequences.lengths for sequences in apart]).tolist() == together.lengths.tolist()
+    assert all(part.height for part in parts)
     if window is None:
         owners = [set(part["who"]) for part in parts]
         assert sum(map(len, owners)) == len(set(who))
-        changes = sum(one != other for one, other in pairwise(who))
-        if changes + 1 > len(set(who)):  # scattered: one part
-            assert len(parts) == 1
-        elif max(who.count(name) for name in who) == 1 and len(who) > 2 * rows:
+        assert [name for sequences in apart for name in sequences.ids] == together.ids.tolist()
+        if max(who.count(name) for name in who) == 1 and len(who) > 2 * rows:
             assert len(parts) > 1
     elif not time:
         assert all(part.height % window == 0 for part in parts[:-1])
@@ -76,3 +84,17 @@ def test_parts_become_one_file(tmp_path: Path, name: str) -> None:
     frame = pl.DataFrame({"id": ["a", "b,c", None], "p": [0.25, 1.0, 0.5]})
     assert write_frames(frame.iter_slices(2), tmp_path / name) == 3
     assert_frame_equal(open_table(tmp_path / name).frame().cast({"p": pl.Float64}), frame)
+
+
+def test_a_csv_holds_no_formulas(tmp_path: Path) -> None:
+    texts = ["=HYPERLINK(1)", "+1+cmd|x", "-5", "+1.5e3", "@x", "\tx", "'quoted", "plain", None, "＝1"]
+    frame = pl.DataFrame({"=who": texts, "p": [0.5] * len(texts)})
+    write_frames(iter([frame]), tmp_path / "out.csv")
+    written = open_table(tmp_path / "out.csv").frame()
+    assert written.columns == ["'=who", "p"]
+    cells = written["'=who"].to_list()
+    assert cells[2:4] == ["-5", "+1.5e3"]  # plain numbers
+    assert all(cell is None or cell in ("-5", "+1.5e3") or cell[0] not in "=+-@\t＝" for cell in cells)
+    assert [cell and cell.removeprefix("'") for cell in cells] == texts  # one apostrophe less gives them back
+    write_frames(iter([frame]), tmp_path / "out.parquet")
+    assert_frame_equal(pl.read_parquet(tmp_path / "out.parquet"), frame)

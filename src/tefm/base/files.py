@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
-import tempfile
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-from tefm.base.errors import ArtefactError, InputError
+from tefm.base.errors import ArtefactError, InputError, MissingExtraError, TefmError
+from tefm.base.targets import explained_writing, make_folder, remove_left_over, temporary_name
 
 MANIFEST = "manifest.json"
 
@@ -25,13 +24,15 @@ MANIFEST = "manifest.json"
 def replacing(path: str | Path) -> Iterator[Path]:
     """A temporary path to write to; it replaces `path` when the block ends without an error."""
     path = Path(path)
-    _make_folder(path.parent)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    make_folder(path.parent)
+    remove_left_over(path)
+    temporary = temporary_name(path)
     try:
-        yield temporary
-        if path.is_dir() and not temporary.is_dir():
-            raise InputError("cannot write the file: the path is a folder", file=path, remedy="give a file name")
-        temporary.replace(path)
+        with explained_writing(path):
+            yield temporary
+            if path.is_dir() and not temporary.is_dir():
+                raise InputError("cannot write the file: the path is a folder", file=path, remedy="give a file name")
+            temporary.replace(path)
     finally:
         if temporary.is_file():
             temporary.unlink()
@@ -56,30 +57,23 @@ def replacing_folder(path: str | Path, *, ours: Callable[[Path], bool]) -> Itera
     An existing folder is replaced only if `ours` recognises it, so that no other files are lost.
     """
     path = Path(path)
+    make_folder(path.parent)
+    remove_left_over(path)
     check_replaceable(path, ours)
-    _make_folder(path.parent)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent))
+    temporary = temporary_name(path)
     aside = temporary.with_suffix(".old")
     try:
-        yield temporary
-        temporary.chmod(0o755)
-        if path.exists():  # moved before it is deleted: deleting takes time, and may be interrupted
-            path.replace(aside)
-        temporary.replace(path)
+        with explained_writing(path):
+            temporary.mkdir()
+            yield temporary
+            if path.exists():  # moved before it is deleted: deleting takes time, and may be interrupted
+                path.replace(aside)
+            temporary.replace(path)
     finally:
         if aside.exists() and not path.exists():
             aside.replace(path)
         shutil.rmtree(temporary, ignore_errors=True)
         shutil.rmtree(aside, ignore_errors=True)
-
-
-def _make_folder(path: Path) -> None:
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(
-            f"cannot create the folder: {error.strerror}", file=path, remedy="give a path that you can write to"
-        ) from error
 
 
 def check_replaceable(path: Path, ours: Callable[[Path], bool]) -> None:
@@ -100,7 +94,7 @@ def sha256(path: Path) -> str:
 def write_manifest(folder: Path, kind: str, **facts: Any) -> None:
     """Write the manifest of a folder: its kind, facts about it, and a hash of every file in it."""
     parts = {
-        str(path.relative_to(folder)): sha256(path)
+        path.relative_to(folder).as_posix(): sha256(path)
         for path in sorted(folder.rglob("*"))
         if path.is_file() and path != folder / MANIFEST
     }
@@ -121,18 +115,21 @@ def read_manifest(folder: str | Path, kind: str, *, only: Collection[str] | None
     try:
         manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         actual, parts = manifest["kind"], dict(manifest["parts"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise ArtefactError("the manifest is damaged", file=path, remedy="save the folder again") from error
+        if not parts or not all(isinstance(text, str) for pair in parts.items() for text in pair):
+            raise ValueError("it lists no parts")
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ArtefactError(f"the manifest is damaged: {error}", file=path, remedy="save the folder again") from error
     if actual != kind:
         raise ArtefactError(
             f"the folder is a saved {actual}, not a {kind}", file=folder, remedy=f"give the folder of a {kind}"
         )
+    _refuse_unlisted(folder, parts)
     for name, digest in parts.items():
-        if only is not None and name not in only:
-            continue
         part = folder / name
         if not part.is_file():
             raise ArtefactError("a file is missing", file=part, remedy="copy the whole folder, or save it again")
+        if only is not None and name not in only:
+            continue
         if sha256(part) != digest:
             raise ArtefactError(
                 "the file was changed or damaged after it was saved (its hash differs)",
@@ -140,6 +137,55 @@ def read_manifest(folder: str | Path, kind: str, *, only: Collection[str] | None
                 remedy="copy the folder again, or save it again",
             )
     return manifest
+
+
+def _refuse_unlisted(folder: Path, parts: Collection[str]) -> None:
+    """Refuse files that nobody has sealed: links, names that leave the folder, and files that are not listed.
+
+    Hidden files (`.gitattributes`, `.DS_Store`) are not listed, and nothing reads them.
+    """
+    for name in parts:
+        path = PurePosixPath(name)
+        if path.is_absolute() or ".." in path.parts or "\\" in name or path.as_posix() != name:
+            raise ArtefactError(
+                "the manifest lists a file outside the folder",
+                file=folder / MANIFEST,
+                value=name,
+                remedy="use a folder that tefm wrote",
+            )
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if any(part.startswith(".") for part in path.relative_to(folder).parts):
+            continue
+        if path.is_symlink():
+            raise ArtefactError(
+                "the folder has a link in place of a file", file=path, remedy="copy the files themselves (`cp -rL`)"
+            )
+        if not path.is_dir() and name != MANIFEST and name not in parts:
+            raise ArtefactError(
+                "the manifest does not list this file", file=path, remedy="move it out of the folder, or save it again"
+            )
+
+
+@contextmanager
+def refusing(folder: Path, what: str) -> Iterator[None]:
+    """Whatever fails while a sealed folder is read is a fault of the folder: libraries raise all kinds of errors."""
+    try:
+        yield
+    except (ArtefactError, MissingExtraError):
+        raise
+    except TefmError as error:
+        raise ArtefactError(
+            f"this {what} cannot be loaded: {error.problem}",
+            file=error.file or folder,
+            value=error.value,
+            remedy=error.remedy or "save it again",
+        ) from error
+    except Exception as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ArtefactError(
+            f"this {what} cannot be loaded: {reason}", file=folder, remedy="copy the folder again, or save it again"
+        ) from error
 
 
 def is_whole(folder: Path, kind: str) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,33 @@ from torch import Tensor
 
 from tefm.base.errors import ArtefactError, SettingsError
 from tefm.base.files import replacing
+
+#: Threads of a fit that must not depend on the machine.
+THREADS = 1
+
+
+@contextmanager
+def reproducible(wanted: bool = True) -> Iterator[None]:
+    """Sums in one order: one thread, for torch and for every library with threads of its own, and fixed algorithms.
+
+    >>> with reproducible():
+    ...     torch.get_num_threads()
+    1
+    """
+    if not wanted:
+        yield
+        return
+    from threadpoolctl import threadpool_limits
+
+    threads, fixed = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    with threadpool_limits(THREADS):
+        torch.set_num_threads(THREADS)
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        try:
+            yield
+        finally:
+            torch.use_deterministic_algorithms(fixed)
+            torch.set_num_threads(threads)
 
 
 @dataclass

@@ -14,6 +14,7 @@ from rich.console import RenderableType
 
 from tefm.base.errors import TefmError
 from tefm.base.progress import err, out, shown
+from tefm.base.targets import check_writable
 from tefm.cli.app import (
     AbsentOption,
     DeviceOption,
@@ -134,6 +135,8 @@ def _refuse_format(target: Path | None) -> None:
     """Before anything is loaded."""
     if target is not None and target.suffix not in (".html", ".jsonl"):
         raise TefmError("explanations are written as HTML or JSON lines", value=target.name, remedy="--out page.html")
+    if target is not None:
+        check_writable(target)
 
 
 def _print_explained(

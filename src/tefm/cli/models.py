@@ -9,6 +9,7 @@ import typer
 
 from tefm.base.errors import TefmError
 from tefm.base.progress import err, out, shown
+from tefm.base.targets import check_writable
 from tefm.cli.app import (
     AbsentOption,
     DeviceOption,
@@ -82,6 +83,8 @@ def predict(
 
     if target is not None and target.suffix not in (".csv", ".parquet"):
         raise TefmError("predictions are written as CSV or Parquet", value=target.name, remedy="--out predictions.csv")
+    if target is not None:
+        check_writable(target)
     with shown():
         opened = readable(model, table, query, absent)
         batches = TEFM.load(model, device=device).predict_batches(opened)
@@ -142,6 +145,7 @@ def report(
 
     if target.suffix != ".html":
         raise TefmError("a report is written as HTML", value=target.name, remedy="--out report.html")
+    check_writable(target)
     with shown():
         is_table = table is not None and not table.endswith((".yaml", ".yml"))
         opened = readable(model, str(table), query, absent, labelled=True) if is_table else None

@@ -92,20 +92,22 @@ def tokenize(
 ) -> None:
     """Fit a tokenizer: learn slots and codes from a table. Resumes if interrupted."""
     from tefm.base.files import check_replaceable
+    from tefm.base.targets import check_writable, held
     from tefm.codes.tokenizer import RecordTokenizer
 
-    check_replaceable(folder, RecordTokenizer.is_saved)
     opened, table_schema = _table_and_schema(table, query, schema, entity, time, label)
     table_schema = table_schema if buckets is None else table_schema.with_buckets(buckets)
     given = {"levels": levels, "entries": entries, "steps": steps, "seed": seed, **_pairs(settings or [])}
     chosen = {name: value for name, value in given.items() if value is not None}
     tokenizer = RecordTokenizer(preset=preset, device=device, **chosen)  # type: ignore[arg-type]
     checkpoint = folder.with_name(f"{folder.name}.checkpoint")
-    with shown(on_stdout=not as_json):
+    with held(folder), shown(on_stdout=not as_json):
+        check_replaceable(folder, RecordTokenizer.is_saved)
+        check_writable(folder)
         if checkpoint.exists():
             note(f"resuming from {checkpoint}")
         tokenizer.fit(opened, table_schema, task_aware=False if unsupervised else None, checkpoint=checkpoint)
-    tokenizer.save(folder)
+        tokenizer.save(folder)
     history, coder = tokenizer.coder.history_, tokenizer.coder
     facts = {
         "folder": str(folder),
@@ -232,13 +234,14 @@ def _leaks(opened: Any, schema: Any) -> list[Any]:
     """Fields of the first rows that give the label away."""
     from tefm.records.infer import sample_of
     from tefm.records.leakage import check_leakage, label_copies
+    from tefm.records.roles import role_column
     from tefm.records.vectorise import Vectoriser
     from tefm.records.words import text_of
 
     if schema.label is None:
         return []
     frame = sample_of(opened)
-    labels = text_of(frame[schema.label], schema.missing_words)
+    labels = text_of(role_column(frame, schema.label, "label", opened.name), schema.missing_words)
     frame, labels = frame.filter(labels.is_not_null()), labels.drop_nulls()
     if labels.n_unique() < 2:
         return []

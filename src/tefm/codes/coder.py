@@ -27,6 +27,8 @@ Codes = NDArray[np.uint16]
 
 #: Records that are searched for equal ones at once.
 AT_ONCE = 1 << 17
+#: Records that are encoded at once on a CPU, whether there are so many or not.
+SAME_SHAPE = 512
 #: Share of the groups (or rows) held out for early stopping when no validation records are given.
 VALIDATION_SHARE = 0.1
 #: Mixed records that the label head learns from too, per training record and at most.
@@ -137,11 +139,20 @@ class SlotCoder:
         return out_NK
 
     def _encode(self, slots_ND: NDArray[Any], beam: int | None) -> Codes:
+        """Codes in chunks of one size, the last one filled up.
+
+        A product of matrices adds up in an order that depends on their shapes, and near-ties between codebook entries
+        depend on that: only with one shape does a record get the same code alone as among others.
+        """
         out_NK = np.empty((len(slots_ND), self.config.levels), dtype=np.uint16)
+        size = SAME_SHAPE if self.device.type == "cpu" else CHUNK
         with torch.inference_mode():
-            for start in range(0, len(slots_ND), CHUNK):
-                codes_NK = self.network.encode(self._tensor(slots_ND[start : start + CHUNK]), beam)
-                out_NK[start : start + CHUNK] = codes_NK.cpu().numpy()
+            for start in range(0, len(slots_ND), size):
+                part_ND = slots_ND[start : start + size]
+                missing = size - len(part_ND)
+                filled_ND = np.pad(part_ND, ((0, missing), (0, 0))) if missing else part_ND
+                codes_NK = self.network.encode(self._tensor(filled_ND), beam)
+                out_NK[start : start + size] = codes_NK[: len(part_ND)].cpu().numpy()
         return out_NK
 
     def latent(self, slots_ND: NDArray[Any]) -> NDArray[np.float32]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -39,6 +41,7 @@ def load_coder(folder: Path, *, device: str | None = None) -> SlotCoder:
         layout = Layout.from_json(json.loads((folder / "layout.json").read_text(encoding="utf-8")))
         learned = json.loads((folder / "learned.json").read_text(encoding="utf-8"))
         state = load_file(str(folder / "network.safetensors"))
+        _check_shapes(state, layout, config)
         network = CodeNetwork(layout, config, targets=len(state.get("head.bias", ())))
         network.load_state_dict(state)
         history = History(**learned["history"])
@@ -52,3 +55,20 @@ def load_coder(folder: Path, *, device: str | None = None) -> SlotCoder:
     coder.network_, coder.history_ = network.to(coder.device).eval(), history
     coder.mode_D_, coder.classes_ = mode_D, classes
     return coder
+
+
+def _check_shapes(state: Mapping[str, Any], layout: Layout, config: TokenizerConfig) -> None:
+    """Refuse settings that promise other weights than there are, before memory is taken for them."""
+    sizes = layout.sizes_D
+    if not layout.width or sizes.min() < 1 or sizes.max() > np.iinfo(np.uint16).max:
+        raise ValueError("a slot has from 1 to 65,535 values")
+    columns = layout.width if config.inputs == "scaled" else int(sizes.sum())
+    shapes = {
+        "encoder.0.weight": (config.hidden, columns),
+        "quantiser.codebooks_KCd": (config.levels, config.entries, config.latent),
+    }
+    for name, shape in shapes.items():
+        if tuple(state[name].shape) != shape:
+            raise ValueError(f"{name} has the shape {tuple(state[name].shape)}, not {shape}")
+    if config.blocks > len(state):
+        raise ValueError(f"there are no weights of {config.blocks:,} blocks")

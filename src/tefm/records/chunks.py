@@ -1,16 +1,21 @@
 """A table in frames of whole sequences, so that a table larger than memory can be predicted.
 
-Where the rows of a sequence may lie anywhere in the table, the whole table is one frame.
+Where the rows of a sequence may lie anywhere in the table, they are brought together on disk first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
+from tefm.records.readers.source import unnamed
 from tefm.records.readers.table import Table
+from tefm.records.roles import entities, time_ranks
 from tefm.records.schema import Schema
+from tefm.records.spill import PARTS, regrouped
 
 #: Rows of a frame, about.
 ROWS = 1 << 16
@@ -30,9 +35,13 @@ def whole_sequences(
     entity = schema.entity if window is None else None
     scattered = schema.time is not None if window is not None else entity is not None and not _grouped(table, entity)
     if scattered:
-        frame = table.frame()
-        if frame.height:
-            yield frame
+        parts = _parts(table, schema, window, rows)
+        if parts is None:
+            frame = table.frame()
+            if frame.height:
+                yield frame
+        else:
+            yield from regrouped(table, parts, rows)
         return
     held = table.head(0)
     for frame in table.batches(rows=rows):
@@ -46,13 +55,38 @@ def whole_sequences(
         yield held
 
 
+def _parts(table: Table, schema: Schema, window: int | None, rows: int) -> NDArray[np.int64] | None:
+    """The part of each row, so that the rows of a sequence are in the same one; None where a single part holds all.
+
+    Parts are in the order of the sequences' first rows, as predictions are. Reads the column of the role only.
+    """
+    role = schema.time if window is not None else schema.entity
+    if role is None or role not in table.columns:
+        return None  # what is read next says so
+    column = table.frame([role])
+    if column.height <= rows:
+        return None
+    at_least = max(rows, -(-column.height // PARTS))
+    if window is not None:
+        order = np.argsort(time_ranks(column, schema, table.name), kind="stable")
+        part_N = np.empty(column.height, dtype=np.int64)
+        part_N[order] = np.arange(column.height) // (-(-at_least // window) * window)
+        return part_N
+    names = entities(column, role, schema, table.name).alias("entity").to_frame().with_row_index("row")
+    first_N = names.select(pl.col("row").min().over("entity")).to_series().to_numpy().astype(np.int64)
+    _, entity_N, count_E = np.unique(first_N, return_inverse=True, return_counts=True)
+    before_E = np.cumsum(count_E) - count_E
+    number_E = np.unique(before_E // at_least, return_inverse=True)[1]
+    return np.asarray(number_E[entity_N], dtype=np.int64)
+
+
 def _whole_rows(frame: pl.DataFrame, entity: str | None, window: int | None) -> int:
     """The rows before the last sequence, which may go on in the next frame."""
     if window is not None:
         return frame.height // window * window
     if entity is None:
         return frame.height
-    run = frame[entity].rle_id()
+    run = unnamed(frame[entity]).rle_id()
     return int((run < run[-1]).sum())
 
 
@@ -60,5 +94,5 @@ def _grouped(table: Table, entity: str) -> bool:
     """Whether all rows of an entity follow each other; reads this column only."""
     if entity not in table.columns:
         return False  # what is read next says so
-    column = table.frame([entity])[entity]
+    column = unnamed(table.frame([entity])[entity])
     return not len(column) or column.rle_id()[-1] + 1 == column.n_unique()

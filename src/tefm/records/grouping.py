@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from tefm.base.errors import InputError, SettingsError, did_you_mean
 from tefm.records import roles
+from tefm.records.readers.source import unnamed
 from tefm.records.schema import Schema
 from tefm.records.sequences import Sequences, Texts
 
@@ -39,7 +40,7 @@ def by_entity(
     first = numbered.select(pl.col("row").min().over("entity")).to_series().to_numpy()
     rows = np.lexsort((times, first))  # stable: ties keep the file's order
     starts = np.flatnonzero(np.diff(first[rows], prepend=-1))
-    ids = np.array(entities.gather(first[rows[starts]]).to_list(), dtype=object)
+    ids = np.array(unnamed(entities).gather(first[rows[starts]]).to_list(), dtype=object)
     return _sequences(rows, starts, ids, times, labels, background, file)
 
 

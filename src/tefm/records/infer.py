@@ -15,7 +15,9 @@ import numpy as np
 import polars as pl
 
 from tefm.base.errors import InputError, SchemaError, did_you_mean
+from tefm.records.readers.source import unnamed
 from tefm.records.readers.table import Table, open_table
+from tefm.records.roles import role_column
 from tefm.records.schema import FALSE_WORDS, MISSING_WORDS, TRUE_WORDS, Field, Schema
 from tefm.records.words import as_numbers, is_open_ended, text_of
 
@@ -111,6 +113,8 @@ def schema_of(
     if len(roles) < len(named):
         pairs = ", ".join(f"{role} {name!r}" for role, name in named)
         raise InputError(f"one column has two roles: {pairs}", file=table.name, remedy="give each role its own column")
+    for role, name in named:
+        role_column(frame, name, role, table.name)
     guesses = [_role(frame[name], roles[name]) if name in roles else _guess(frame[name]) for name in frame.columns]
     if frame.height >= min(SAMPLE, _reach(table)):  # the table may have more rows
         guesses = _checked_on_all_rows(guesses, frame, table)
@@ -165,6 +169,7 @@ def _checked_on_all_rows(guesses: list[Guess], frame: pl.DataFrame, table: Table
 def _odd_words(series: pl.Series, guess: Guess) -> pl.Series:
     """The words of a column that contradict its guess, each once."""
     assert guess.field is not None
+    series = unnamed(series)
     missing = (*MISSING_WORDS, *(word.lower() for word in guess.field.absent))
     if guess.kind == "flag":
         words = text_of(series.unique(maintain_order=True), missing).drop_nulls()
@@ -193,6 +198,7 @@ def _named(
 ) -> str | None:
     """The only column whose name matches; None if several do."""
     matches = [name for name in frame.columns if pattern.match(name.strip()) and name not in taken]
+    matches = [name for name in matches if not frame[name].dtype.is_nested()]
     if repeated:
         matches = [name for name in matches if frame[name].n_unique() < frame.height]
     return matches[0] if len(matches) == 1 else None
@@ -207,6 +213,9 @@ def _role(series: pl.Series, role: str) -> Guess:
 def _guess(series: pl.Series, missing: Sequence[str] = MISSING_WORDS) -> Guess:
     """The kind of one column."""
     name = series.name
+    if (series := unnamed(series) if _is_pattern(name) else series).name != name:
+        guess = _guess(series, missing)
+        return replace(guess, column=name, field=guess.field and guess.field.model_copy(update={"name": name}))
     if isinstance(series.dtype, pl.List):
         return _list(series)
     if series.dtype.is_temporal():
@@ -231,6 +240,11 @@ def _guess(series: pl.Series, missing: Sequence[str] = MISSING_WORDS) -> Guess:
     if not mostly_open and numbers.null_count() <= (1 - NUMERIC_SHARE) * len(numbers):
         return _with_open_ended(_number(words, present, numbers, distinct), open_ended)
     return _text(words, present, distinct)
+
+
+def _is_pattern(name: str) -> bool:
+    """Whether polars takes a name for a pattern."""
+    return name.startswith("^") and name.endswith("$")
 
 
 def _list(series: pl.Series) -> Guess:

@@ -135,9 +135,7 @@ def label_copies(frame: pl.DataFrame, schema: Schema) -> list[Leak]:
         if name in frame.columns and _plain(frame[name].dtype) and frame[name].n_unique() == classes
     ]
     reason = f"has one value for each value of the label {schema.label!r}"
-    return [
-        Leak(name, reason, 1.0, _REMEDY) for name in columns if frame.select(name, _LABEL).unique().height == classes
-    ]
+    return [Leak(name, reason, 1.0, _REMEDY) for name in columns if frame[[name, _LABEL]].unique().height == classes]
 
 
 def _plain(dtype: pl.DataType) -> bool:

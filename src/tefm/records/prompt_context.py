@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from tefm.base.errors import InputError, did_you_mean
+from tefm.records.readers.source import unnamed
 from tefm.records.roles import times
 from tefm.records.schema import Schema
 from tefm.records.sequences import Sequences
@@ -29,7 +30,9 @@ def last_texts(frame: pl.DataFrame, schema: Schema, sequences: Sequences, file: 
     if missing:
         remedy = did_you_mean(missing[0], frame.columns)
         raise InputError("the text column is not in the table", file=file, column=missing[0], remedy=remedy)
-    columns = [text_of(frame[name], schema.missing_words).gather(sequences.last).to_list() for name in schema.text]
+    columns = [
+        text_of(unnamed(frame[name]), schema.missing_words).gather(sequences.last).to_list() for name in schema.text
+    ]
     return ["\n".join(text for text in texts if text) for texts in zip(*columns, strict=True)]
 
 

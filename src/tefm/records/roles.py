@@ -10,6 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tefm.base.errors import InputError, did_you_mean
+from tefm.records.readers.source import unnamed
 from tefm.records.schema import Schema
 from tefm.records.sequences import Texts
 from tefm.records.words import text_of
@@ -20,7 +21,7 @@ _ISO_FORMATS = ("%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M", "%Y-%m-%d", "%Y-%m-%d 
 
 def entities(frame: pl.DataFrame, name: str, schema: Schema, file: str | None = None) -> pl.Series:
     """The entity of each row; every row must have one."""
-    column = text_of(_column(frame, name, "entity", file), schema.missing_words)
+    column = text_of(role_column(frame, name, "entity", file), schema.missing_words)
     _refuse_nulls(column, "entity", "drop these rows, or fill in their entity", file)
     return column
 
@@ -29,22 +30,23 @@ def labels(frame: pl.DataFrame, schema: Schema, file: str | None = None) -> Text
     """The label of each row, None where it is missing; None as a whole if the schema has no label column."""
     if schema.label is None:
         return None
-    return np.array(text_of(_column(frame, schema.label, "label", file), schema.missing_words).to_list(), dtype=object)
+    column = role_column(frame, schema.label, "label", file)
+    return np.array(text_of(column, schema.missing_words).to_list(), dtype=object)
 
 
 def time_ranks(frame: pl.DataFrame, schema: Schema, file: str | None = None) -> NDArray[np.int64]:
     """The rank of each row in time, equal for equal times; the row number if the schema has no time column."""
     if schema.time is None:
         return np.arange(frame.height)
-    return times(frame, schema.time, schema, file)[0].rank("dense").to_numpy().astype(np.int64)
+    return unnamed(times(frame, schema.time, schema, file)[0]).rank("dense").to_numpy().astype(np.int64)
 
 
 def times(frame: pl.DataFrame, name: str, schema: Schema, file: str | None = None) -> tuple[pl.Series, float | None]:
     """The time of each row as a number, and its unit in seconds; None if the column contains plain numbers."""
-    column = _column(frame, name, "time", file)
+    column = unnamed(role_column(frame, name, "time", file))
     unit_seconds: float | None = None
     if column.dtype in (pl.String, pl.Categorical, pl.Enum, pl.Object):
-        column, unit_seconds = _parsed(text_of(column, schema.missing_words), file)
+        column, unit_seconds = _parsed(text_of(column, schema.missing_words), name, file)
     elif column.dtype.is_float():
         column = column.fill_nan(None)
     elif column.dtype == pl.Date:
@@ -53,12 +55,16 @@ def times(frame: pl.DataFrame, name: str, schema: Schema, file: str | None = Non
         unit_seconds = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3}[column.dtype.time_unit or "us"]
     # a record without a time cannot be ordered, and the last record of a sequence decides its label
     _refuse_nulls(
-        column, "time", "drop these rows, fill in their time, or remove `time:` to keep the file's order", file
+        column.alias(name),
+        "time",
+        "drop these rows, fill in their time, or remove `time:` to keep the file's order",
+        file,
     )
-    return column.to_physical(), unit_seconds
+    return column.to_physical().alias(name), unit_seconds
 
 
-def _column(frame: pl.DataFrame, name: str, role: str, file: str | None) -> pl.Series:
+def role_column(frame: pl.DataFrame, name: str, role: str, file: str | None = None) -> pl.Series:
+    """The column of a role, which has one plain value per row."""
     if name not in frame.columns:
         raise InputError(
             f"the {role} column is not in the table", file=file, column=name, remedy=did_you_mean(name, frame.columns)
@@ -73,12 +79,12 @@ def _column(frame: pl.DataFrame, name: str, role: str, file: str | None) -> pl.S
 
 def _refuse_nulls(column: pl.Series, role: str, remedy: str, file: str | None) -> None:
     if column.null_count():
-        first = int(column.is_null().arg_true()[0]) + 1
+        first = int(unnamed(column).is_null().arg_true()[0]) + 1
         problem = f"{column.null_count()} of {len(column)} rows have no {role}, the first is row {first}"
         raise InputError(problem, file=file, column=column.name, remedy=remedy)
 
 
-def _parsed(text: pl.Series, file: str | None) -> tuple[pl.Series, float | None]:
+def _parsed(text: pl.Series, name: str, file: str | None) -> tuple[pl.Series, float | None]:
     """Text as integers, as floats or as ISO times (in microseconds), whichever fits every value."""
     iso = text.str.replace("T", " ").str.replace("Z$", "+00:00")
     times = [iso.str.to_datetime(pattern, time_unit="us", strict=False).to_physical() for pattern in _ISO_FORMATS]
@@ -93,8 +99,8 @@ def _parsed(text: pl.Series, file: str | None) -> tuple[pl.Series, float | None]
         raise InputError(
             f"{unread.sum()} of {len(text)} rows have a time that is neither a number nor an ISO date",
             file=file,
-            column=text.name,
+            column=name,
             value=text.filter(unread)[0],
             remedy="write times like 2024-01-31 or 2024-01-31 23:59:59; or remove `time:` to keep the file's order",
         )
-    return best.alias(text.name), 1e-6 if best is candidates[2] else None
+    return best, 1e-6 if best is candidates[2] else None

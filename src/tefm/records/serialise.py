@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from tefm.base.errors import InputError, SettingsError
 from tefm.records.columns import Columns, columns_of, value_names
 from tefm.records.flags import flags_of
+from tefm.records.readers.source import unnamed
 from tefm.records.readers.table import open_table
 from tefm.records.schema import Field, Schema
 from tefm.records.sequences import Sequences
@@ -188,7 +189,7 @@ def _cells(
         distinct, first, ids = np.unique(columns.numbers(field), return_index=True, return_inverse=True)
         values = [_digits(value, column.dtype == pl.Float32) for value in distinct.tolist()]
         if column.dtype == pl.String:  # open-ended numbers as they are written, such as > 89
-            written = column.gather(first).str.strip_chars()
+            written = unnamed(column).gather(first).str.strip_chars()
             for i in is_open_ended(written).arg_true():
                 values[i] = values[i] and written[i]
     else:

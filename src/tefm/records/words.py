@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tefm.base.errors import InputError
+from tefm.records.readers.source import unnamed
 from tefm.records.schema import Field
 
 #: A number with commas between the thousands.
@@ -52,9 +53,10 @@ def words_of(series: pl.Series, missing: Iterable[str]) -> Words:
     """The words of a column; a list column gives several pairs per row."""
     rows = np.arange(len(series))
     if isinstance(series.dtype, pl.List | pl.Array):
-        lengths = series.list.len().fill_null(0).to_numpy()
+        lists = unnamed(series)
+        lengths = lists.list.len().fill_null(0).to_numpy()
         rows = np.repeat(rows, lengths)
-        series = series.filter(lengths > 0).explode()
+        series = lists.filter(lengths > 0).explode().alias(series.name)
     ids_N, words = word_ids(series, missing)
     vocabulary = [word for word in dict.fromkeys(words) if word is not None]
     index: dict[str | None, int] = {word: position for position, word in enumerate(vocabulary)}
@@ -80,7 +82,7 @@ def distinct_pairs(words: Words) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 def split_strings(series: pl.Series, delimiter: str) -> pl.Series:
     """A column of delimited strings as a list column."""
-    return series.cast(pl.String).str.split(delimiter)
+    return unnamed(series).cast(pl.String).str.split(delimiter).alias(series.name)
 
 
 def _distinct(series: pl.Series) -> tuple[NDArray[np.int64], list[str]]:
@@ -88,7 +90,13 @@ def _distinct(series: pl.Series) -> tuple[NDArray[np.int64], list[str]]:
     if series.dtype == pl.Object:  # e.g. Python objects from a pandas column of mixed types
         series = pl.Series(series.name, [None if v is None or v != v else str(v) for v in series.to_list()], pl.String)
     if isinstance(series.dtype, pl.Categorical | pl.Enum | pl.Int128):  # Arrow has no 128-bit integers
-        series = series.cast(pl.String)
+        series = unnamed(series).cast(pl.String).alias(series.name)
+    if series.dtype.is_nested():
+        raise InputError(
+            f"the column contains {series.dtype} values",
+            column=series.name,
+            remedy="give one value per row, or one list of plain values; flatten lists of lists first",
+        )
     array = series.to_arrow()
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
@@ -96,7 +104,24 @@ def _distinct(series: pl.Series) -> tuple[NDArray[np.int64], list[str]]:
         array = array.cast(pa.large_string())
     encoded = array if pa.types.is_dictionary(array.type) else pc.dictionary_encode(array)
     ids: NDArray[np.int64] = encoded.indices.cast(pa.int64()).fill_null(len(encoded.dictionary)).to_numpy()
-    return ids, [_as_word(value) for value in encoded.dictionary.to_pylist()]
+    return ids, [_as_word(value) for value in _python_values(encoded.dictionary, series.name)]
+
+
+def _python_values(values: pa.Array, column: str) -> list[object]:
+    try:
+        if pa.types.is_temporal(values.type) and getattr(values.type, "unit", None) == "ns":
+            values = pc.cast(values, _microseconds(values.type), safe=False)  # Python's times know no nanoseconds
+        return list(values.to_pylist())
+    except (pa.ArrowException, ValueError, OverflowError) as error:
+        raise InputError(
+            f"{values.type} values are out of range: {error}", column=column, remedy="write the column as text"
+        ) from error
+
+
+def _microseconds(type_: pa.DataType) -> pa.DataType:
+    if pa.types.is_duration(type_):
+        return pa.duration("us")
+    return pa.timestamp("us", type_.tz) if pa.types.is_timestamp(type_) else pa.time64("us")
 
 
 def _as_word(value: object) -> str:
@@ -115,6 +140,7 @@ def as_numbers(text: pl.Series) -> pl.Series:
     >>> as_numbers(pl.Series(["7", "22,946.46", "12,5", "old", "90+", "> 7"])).to_list()
     [7.0, 22946.46, None, None, 90.0, 7.000000000000001]
     """
+    text = unnamed(text)
     numbers = _plain_numbers(text)
     unread = (numbers.is_null() & text.is_not_null()).arg_true()
     if not len(unread):
@@ -131,6 +157,7 @@ def as_numbers(text: pl.Series) -> pl.Series:
 
 def is_open_ended(text: pl.Series) -> pl.Series:
     """Whether each value is an open-ended number, such as > 89 or 90+."""
+    text = unnamed(text)
     is_open = text.str.contains(OPEN_ENDED)
     return is_open & as_numbers(text.set(~is_open, None)).is_not_null()
 
@@ -164,10 +191,10 @@ def _as_floats(series: pl.Series, field: Field, missing: frozenset[str], file: s
             remedy="give it the role `time:`, put it under `ignore:`, or turn it into a duration first",
         )
     if series.dtype.is_numeric() or series.dtype == pl.Boolean:
-        return series.cast(pl.Float64).to_numpy()  # null becomes NaN
+        return unnamed(series).cast(pl.Float64).to_numpy()  # null becomes NaN
     if series.dtype == pl.Null:
         return np.full(len(series), np.nan)
-    text = series.cast(pl.String)
+    text = unnamed(series).cast(pl.String)
     values = text.cast(pl.Float64, strict=False)
     if values.null_count() > text.null_count():
         text = text.str.strip_chars()
@@ -194,4 +221,4 @@ def text_of(series: pl.Series, missing: Iterable[str]) -> pl.Series:
     words = words_of(series, missing)
     ids_N = np.full(len(series), len(words.vocabulary))  # the index of null, past the words
     ids_N[words.rows] = words.ids
-    return pl.Series(series.name, [*words.vocabulary, None], dtype=pl.String).gather(ids_N)
+    return pl.Series([*words.vocabulary, None], dtype=pl.String).gather(ids_N).alias(series.name)

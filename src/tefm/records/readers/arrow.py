@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import polars as pl
 import pyarrow as pa
-from polars.exceptions import PolarsError
+from polars.exceptions import PanicException, PolarsError
 
 from tefm.base.errors import InputError
-from tefm.records.readers.source import Source, explaining, first_line, refuse_duplicates
+from tefm.records.readers.source import Source, explaining, first_line, named, refuse_duplicates, unnamed
 
 ENDINGS = (".arrow", ".feather", ".ipc")
 
@@ -24,13 +24,15 @@ def open_ipc(path: Path) -> Source:
     """An Arrow IPC file (Feather version 2) or stream, read batch by batch."""
     with explaining(path, "Arrow IPC"), pa.OSFile(str(path)) as file:
         schema = _ipc_reader(file).schema
-        empty = empty_frame(schema, path)
+        names = named(schema.names, path)
+        empty = empty_frame(schema, path, names)
+    places = {name: place for place, name in enumerate(names)}
 
     def read(columns: list[str], rows: int) -> Iterator[pl.DataFrame]:
-        fields = [schema.get_field_index(column) for column in columns]
+        fields = sorted(places[column] for column in columns)
         with explaining(path, "Arrow IPC"), pa.OSFile(str(path)) as file:
             for batch in _ipc_batches(_ipc_reader(file, included_fields=fields)):
-                yield from_arrow(batch, path)
+                yield from_arrow(batch, path, [names[field] for field in fields])
 
     return Source(str(path), empty, read)
 
@@ -48,15 +50,15 @@ def _ipc_batches(reader: Any) -> Iterable[pa.RecordBatch]:
     return cast(Iterable[pa.RecordBatch], reader)
 
 
-def empty_frame(schema: pa.Schema, file: str | Path) -> pl.DataFrame:
+def empty_frame(schema: pa.Schema, file: str | Path, names: Sequence[str] | None = None) -> pl.DataFrame:
     """A frame without rows; refuses duplicate names and types that cannot be read."""
-    check_schema(schema, file)
-    return from_arrow(schema.empty_table(), file)
+    check_schema(schema, file, names)
+    return from_arrow(schema.empty_table(), file, names)
 
 
-def check_schema(schema: pa.Schema, file: str | Path) -> None:
+def check_schema(schema: pa.Schema, file: str | Path, names: Sequence[str] | None = None) -> None:
     """Refuse duplicate column names and columns of a type that polars does not have."""
-    refuse_duplicates(schema.names, file)
+    refuse_duplicates(schema.names if names is None else names, file)
     for field in schema:
         if _UNSUPPORTED.search(str(field.type)):
             raise InputError(
@@ -67,15 +69,49 @@ def check_schema(schema: pa.Schema, file: str | Path) -> None:
             )
 
 
-def from_arrow(data: pa.Table | pa.RecordBatch, file: str | Path) -> pl.DataFrame:
-    """Arrow data as a polars frame; bytes of a fixed width are identifiers and become hexadecimal text."""
+def from_arrow(data: pa.Table | pa.RecordBatch, file: str | Path, names: Sequence[str] | None = None) -> pl.DataFrame:
+    """Arrow data as a polars frame, under other names where they are given.
+
+    Bytes of a fixed width are identifiers and become hexadecimal text, decimals of 256 bits become text.
+    """
     table = pa.Table.from_batches([data]) if isinstance(data, pa.RecordBatch) else data
+    if names is not None:
+        table = table.rename_columns(list(names))
+    try:
+        # polars trusts offsets and lengths: those of a damaged file would end the whole process
+        table.validate(full=True)
+    except pa.ArrowException as error:
+        raise InputError(
+            f"the file is damaged: {first_line(error)}", file=file, remedy="copy it again, or write it again"
+        ) from error
     for position, field in enumerate(table.schema):
         if isinstance(field.type, pa.BaseExtensionType):
             storage = pa.chunked_array([chunk.storage for chunk in table[position].chunks], field.type.storage_type)
             table = table.set_column(position, field.name, storage)
-    identifiers = [field.name for field in table.schema if pa.types.is_fixed_size_binary(field.type)]
+        plain = _plain_type(table.schema.field(position).type)
+        if plain != table.schema.field(position).type:
+            table = table.set_column(position, field.name, table[position].cast(plain))
     try:
-        return cast(pl.DataFrame, pl.from_arrow(table)).with_columns(pl.col(identifiers).bin.encode("hex"))
-    except PolarsError as error:
-        raise InputError(f"the table cannot be converted: {first_line(error)}", file=file) from error
+        frame = cast(pl.DataFrame, pl.from_arrow(table))
+        for field in table.schema:
+            if pa.types.is_fixed_size_binary(field.type):
+                frame = frame.with_columns(unnamed(frame[field.name]).bin.encode("hex").alias(field.name))
+    except (PolarsError, PanicException) as error:
+        raise InputError(
+            f"the table cannot be converted: {first_line(error)}",
+            file=file,
+            remedy="write it again with columns of text, numbers, times or lists of them",
+        ) from error
+    return frame
+
+
+def _plain_type(type_: pa.DataType) -> pa.DataType:
+    """The type with decimals of 256 bits, which polars does not have, as text."""
+    if pa.types.is_decimal256(type_):
+        return pa.string()
+    if pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_):
+        inner = _plain_type(type_.value_type)
+        return type_ if inner == type_.value_type else pa.large_list(inner)
+    if pa.types.is_struct(type_):
+        return pa.struct([field.with_type(_plain_type(field.type)) for field in type_])
+    return type_

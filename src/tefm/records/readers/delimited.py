@@ -19,7 +19,7 @@ import pyarrow.csv
 
 from tefm.base.errors import InputError
 from tefm.records.readers.arrow import from_arrow
-from tefm.records.readers.source import Source, explaining, is_gzip, not_utf8, open_bytes, refuse_duplicates
+from tefm.records.readers.source import Source, explaining, is_gzip, named, not_utf8, open_bytes, refuse_duplicates
 
 CSV_ENDINGS = (".csv", ".csv.gz")
 TSV_ENDINGS = (".tsv", ".tsv.gz")
@@ -51,7 +51,8 @@ def open_csv(path: Path, delimiters: str, column_names: Sequence[str] | None) ->
                 file=path,
                 remedy=f"give one name per column; the header is: {', '.join(map(repr, names))}",
             )
-        names = [name.strip() for name in column_names]
+        names = list(column_names)
+    names = named(names, path)
     refuse_duplicates(names, path)
     return Source(
         name=str(path),
@@ -85,7 +86,8 @@ def _read_header(path: Path, delimiter: str) -> _Header:
             if record:
                 if max(map(len, record)) > LONGEST_NAME:  # the limit of `csv` is the whole program's to change
                     raise csv.Error(f"a column name is longer than {LONGEST_NAME:,} characters")
-                has_rows = any(line.strip("\r\n") for line in lines)
+                # in a table of one column, a blank line is a row with an empty cell
+                has_rows = any(line.strip("\r\n") or len(record) == 1 for line in lines)
                 return _Header([name.strip() for name in record], delimiter, skip, has_rows)
     raise InputError("the file has no header and no rows", file=path, remedy="write the table again, with a header")
 
@@ -101,7 +103,9 @@ def _read_csv(path: Path, header: _Header, names: list[str], columns: list[str])
                 pyarrow.csv.ReadOptions(
                     column_names=names, skip_rows_after_names=header.skip, block_size=CSV_BLOCK, use_threads=False
                 ),
-                pyarrow.csv.ParseOptions(delimiter=header.delimiter, newlines_in_values=True),
+                pyarrow.csv.ParseOptions(
+                    delimiter=header.delimiter, newlines_in_values=True, ignore_empty_lines=len(names) > 1
+                ),
                 pyarrow.csv.ConvertOptions(
                     column_types=dict.fromkeys(names, pa.string()),
                     include_columns=columns,

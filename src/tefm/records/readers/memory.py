@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import polars.selectors as selectors
 import pyarrow as pa
 from polars.exceptions import PolarsError
 
 from tefm.base.errors import InputError
 from tefm.records.readers.arrow import check_schema, from_arrow
-from tefm.records.readers.source import Source, first_line, from_frame, refuse_duplicates
+from tefm.records.readers.source import Source, first_line, from_frame, named, refuse_duplicates
 
 #: What error messages call such a table.
 MEMORY = "table in memory"
@@ -31,8 +32,9 @@ def open_memory(data: Any) -> Source:
     if isinstance(data, pl.LazyFrame):
         return _open_lazy(data)
     if isinstance(data, pa.Table | pa.RecordBatch):
-        check_schema(data.schema, MEMORY)
-        return from_frame(from_arrow(data, MEMORY), MEMORY)
+        names = named(data.schema.names, MEMORY)
+        check_schema(data.schema, MEMORY, names)
+        return from_frame(from_arrow(data, MEMORY, names), MEMORY)
     # pandas is an optional dependency: whoever passes such a frame has imported it
     pandas = sys.modules.get("pandas")
     if pandas is not None and isinstance(data, pandas.DataFrame):
@@ -46,11 +48,14 @@ def open_memory(data: Any) -> Source:
 def _open_lazy(lazy: pl.LazyFrame) -> Source:
     def read(columns: list[str], rows: int) -> Iterator[pl.DataFrame]:
         try:
-            yield lazy.select(columns).collect()
+            yield lazy.select(selectors.by_name(*columns)).collect()  # not a pattern, whatever the name
         except (PolarsError, OSError) as error:
             raise _bad_lazy(error) from error
 
     try:
+        names = lazy.collect_schema().names()
+        if not all(map(str.strip, names)):
+            lazy = lazy.rename(dict(zip(names, named(names, MEMORY), strict=True)))
         return Source(MEMORY, lazy.collect_schema().to_frame(), read)
     except (PolarsError, OSError) as error:
         raise _bad_lazy(error) from error
@@ -62,7 +67,7 @@ def _bad_lazy(error: Exception) -> InputError:
 
 def _from_pandas(frame: Any) -> pl.DataFrame:
     """The columns of a pandas frame, without its index."""
-    names = [str(name) for name in frame.columns]
+    names = named([str(name) for name in frame.columns], MEMORY)
     refuse_duplicates(names, MEMORY)
     columns = [_arrow_column(frame.iloc[:, position]) for position in range(len(names))]
     return from_arrow(pa.table(columns, names=names), MEMORY)

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from tefm.base.errors import InputError, listed
 from tefm.records.readers.arrow import empty_frame, from_arrow
-from tefm.records.readers.source import Source, explaining
+from tefm.records.readers.source import Source, explaining, named
 
 ENDINGS = (".parquet", ".pq")
 
@@ -18,15 +18,19 @@ ENDINGS = (".parquet", ".pq")
 def open_parquet(path: Path) -> Source:
     """A Parquet file; only the requested columns are read, part of a row group at a time."""
     with explaining(path, "Parquet"):
-        empty = empty_frame(pq.read_schema(path), path)
+        schema = pq.read_schema(path)
+        names = named(schema.names, path)
+        empty = empty_frame(schema, path, names)
+    originals = dict(zip(names, schema.names, strict=True))
 
     def read(columns: list[str], rows: int) -> Iterator[pl.DataFrame]:
         # these two together keep a row group of any size out of memory; either alone does not
         buffering = {"pre_buffer": False, "buffer_size": 1 << 20}
         with explaining(path, "Parquet"), pq.ParquetFile(path, **buffering) as file:
-            for batch in file.iter_batches(batch_size=rows, columns=columns):
+            wanted = [originals[column] for column in columns]
+            for batch in file.iter_batches(batch_size=rows, columns=wanted):
                 # asking for "a" also returns the column "a.b", which looks like a part of it
-                yield from_arrow(batch.select(columns), path)
+                yield from_arrow(batch.select(wanted), path, columns)
 
     return Source(str(path), empty, read)
 

@@ -17,9 +17,10 @@ from typing import IO, cast
 
 import polars as pl
 import pyarrow as pa
-from polars.exceptions import PolarsError
+from polars.exceptions import PanicException, PolarsError
 
 from tefm.base.errors import InputError
+from tefm.base.progress import log
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ def explaining(file: Path, format_: str) -> Iterator[None]:
         raise not_utf8(file) from error
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise _bad_gzip(file, error) from error
-    except (pa.ArrowException, PolarsError, OSError) as error:
+    except (pa.ArrowException, PolarsError, PanicException, OSError) as error:
         if is_gzip(file) and re.search("compressed stream|inflate", str(error)):
             raise _bad_gzip(file, error) from error
         raise InputError(
@@ -114,6 +115,40 @@ def refuse_duplicates(names: Sequence[str], file: str | Path) -> None:
         )
 
 
+def named(names: Sequence[str], file: str | Path) -> list[str]:
+    """The names of columns without blanks around them; one that has none is called after its position.
+
+    pandas writes its index under an empty name, and a delimiter at the end of every line makes an empty last column.
+
+    >>> named(["", "age ", " "], "visits.csv")
+    ['column_1', 'age', 'column_3']
+    """
+    names = [name.strip() for name in names]
+    taken, generated = set(names), []
+    for position, name in enumerate(names):
+        if not name:
+            new = f"column_{position + 1}"
+            while new in taken:
+                new += "_"
+            taken.add(new)
+            generated.append(new)
+            names[position] = new
+    if generated:
+        count = (
+            "a column has no name and is" if len(generated) == 1 else f"{len(generated)} columns have no name and are"
+        )
+        log.warning(f"{count} read as {', '.join(map(repr, generated))} [file {file}]")
+    return names
+
+
+def unnamed(series: pl.Series) -> pl.Series:
+    """The series without its name: polars takes a name such as `^a$` for a pattern, in methods of a series too."""
+    return series.alias("values")
+
+
 def from_frame(frame: pl.DataFrame, name: str) -> Source:
     """The source of a frame in memory."""
+    if not all(map(str.strip, frame.columns)):
+        frame = frame.clone()
+        frame.columns = named(frame.columns, name)
     return Source(name, frame.clear(), lambda columns, rows: iter([frame[columns]]))

@@ -21,7 +21,7 @@ from tefm.base.errors import InputError, SettingsError, did_you_mean, listed
 from tefm.records.readers import arrow, delimited, duckdb, json_lines, parquet
 from tefm.records.readers.memory import MEMORY, open_memory
 from tefm.records.readers.parquet import parquet_files
-from tefm.records.readers.source import Source, explaining, first_line, refuse_duplicates
+from tefm.records.readers.source import Source, explaining, first_line, refuse_duplicates, unnamed
 
 __all__ = ["BATCH_CELLS", "FORMATS", "Table", "open_table", "parquet_files"]
 
@@ -109,7 +109,7 @@ class Table:
         columns = []
         for name in names:
             try:
-                columns.append(_plain(frame[self._original[name]]).alias(name))
+                columns.append(_plain(unnamed(frame[self._original[name]])).alias(name))
             except (PolarsError, PanicException) as error:  # polars panics at bytes inside an object
                 raise InputError(
                     f"the values cannot be turned into text: {first_line(error)}",
@@ -242,10 +242,9 @@ def _open_many(location: Path, paths: Sequence[Path], query: str | None, column_
     schema = empty.schema
 
     def read(columns: list[str], rows: int) -> Iterator[pl.DataFrame]:
-        types = {column: schema[column] for column in columns}
         for table in tables:
             for frame in table.batches(columns, rows):
-                yield frame.cast(types)  # type: ignore[arg-type]
+                yield pl.DataFrame([unnamed(frame[column]).cast(schema[column]).alias(column) for column in columns])
 
     return Table(Source(str(location), empty, read))
 
