@@ -21,6 +21,7 @@ from tefm.language.prompts import Prompt, Style, positive_class
 from tefm.language.smollm2 import NAME as SMOLLM2
 from tefm.language.token_counts import TokenCount
 from tefm.rationale.config import LookAlikeConfig, RationaleConfig
+from tefm.records.readers.postgresql import is_postgresql
 from tefm.records.schema import Schema, TextLoader
 from tefm.scoring.breakdown import Confusion
 from tefm.scoring.comparison import Verdict
@@ -287,7 +288,7 @@ class Task(Settings):
 
     def relative_to(self, folder: Path) -> Task:
         """The same task with paths relative to `folder`."""
-        update: dict[str, Any] = {"table": str(folder / self.table)}
+        update: dict[str, Any] = {} if is_postgresql(self.table) else {"table": str(folder / self.table)}
         if isinstance(self.given_schema, str):
             update["given_schema"] = str(folder / self.given_schema)
         elif self.given_schema is not None:

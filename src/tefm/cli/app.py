@@ -27,11 +27,16 @@ app = typer.Typer(
 )
 
 TableArg = Annotated[
-    str, typer.Argument(help="CSV, CSV.gz, TSV, Parquet (file, folder, glob), Arrow, JSON lines, DuckDB file")
+    str,
+    typer.Argument(
+        help="CSV, CSV.gz, TSV, Parquet (file, folder, glob), Arrow, JSON lines, DuckDB, postgresql://…, MEDS"
+    ),
 ]
 ModelArg = Annotated[Path, typer.Argument(help="folder of a model")]
 TokenizerArg = Annotated[Path, typer.Argument(help="folder of a tokenizer")]
-QueryOption = Annotated[str | None, typer.Option(help="SQL query, for a DuckDB file")]
+QueryOption = Annotated[
+    str | None, typer.Option(help="SQL query, for a DuckDB file or PostgreSQL (there also a table name)")
+]
 SchemaOption = Annotated[Path | None, typer.Option(help="schema YAML; inferred when left out")]
 JsonOption = Annotated[bool, typer.Option("--json", help="print JSON for machines")]
 EntityOption = Annotated[str | None, typer.Option(help="column that names the entity, e.g. the patient")]

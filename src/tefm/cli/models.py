@@ -108,13 +108,14 @@ def evaluate(
 ) -> None:
     """Score a model on labelled sequences that it has not seen, with bootstrap intervals."""
     from tefm.model import TEFM
+    from tefm.records.readers.postgresql import shown_location
     from tefm.show.terminal import evaluation_table
 
     with shown():
         opened = readable(model, table, query, absent, labelled=True)
         loaded = TEFM.load(model, device=device)
         evaluation = loaded.evaluate(opened)
-    if loaded.source_ is not None and Path(loaded.source_["table"]) == Path(table).absolute():
+    if loaded.source_ is not None and loaded.source_["table"] == shown_location(table):
         err.print("! the model was fitted on this table: most of these sequences are training data", style="yellow")
     if as_json:
         print_json(evaluation.to_dict())

@@ -39,6 +39,7 @@ def inspect(
 ) -> None:
     """Look at a table: the probable kind of each column, and columns that leak the label."""
     from tefm.records.infer import schema_of
+    from tefm.records.readers.postgresql import is_postgresql
     from tefm.records.readers.table import open_table
     from tefm.show.terminal import schema_table
 
@@ -63,10 +64,11 @@ def inspect(
         out.print(f"[yellow]![/] {escaped(str(remark))}", highlight=False)
     if schema_out is not None:
         out.print(f"schema written to {schema_out}; edit it, then:", highlight=False)
+        source = opened.name if is_postgresql(table) else table  # never a password
         if schema.label is None:
-            out.print(f"tefm tokenize {table} --schema {schema_out} --out tokenizer", highlight=False)
+            out.print(f"tefm tokenize {source} --schema {schema_out} --out tokenizer", highlight=False)
         else:
-            out.print(f"task.yaml:  {{table: {table}, schema: {schema_out}}}", highlight=False, markup=False)
+            out.print(f"task.yaml:  {{table: {source}, schema: {schema_out}}}", highlight=False, markup=False)
             out.print("tefm fit task.yaml --out model", highlight=False)
 
 
@@ -123,7 +125,7 @@ def tokenize(
         return
     kind = f"task-aware codes for {table_schema.label!r}" if coder.classes_ else "unsupervised codes"
     out.print(f"{kind}: {coder.layout.width} slots become {coder.config.levels} × {coder.config.entries}")
-    out.print(f"saved to {folder}. Next: tefm doctor {folder} {table}")
+    out.print(f"saved to {folder}. Next: tefm doctor {folder} {opened.name}")
 
 
 @app.command(epilog="Example: tefm encode tokenizer admissions.parquet --out codes.parquet")

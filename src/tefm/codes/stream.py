@@ -18,6 +18,7 @@ from tefm.base.files import replacing
 from tefm.base.progress import progress
 from tefm.codes.coder import Codes
 from tefm.codes.tokenizer import RecordTokenizer
+from tefm.records.readers.postgresql import is_postgresql
 from tefm.records.readers.table import Table, open_table, parquet_files
 
 
@@ -33,9 +34,10 @@ def encode_to_parquet(
 
     With `absent`, fields whose columns are missing are absent.
     """
-    source, out = Path(source), Path(out)
-    if not source.is_dir():
+    out = Path(out)
+    if is_postgresql(source) or not Path(source).is_dir():
         return _encode_file(tokenizer, open_table(source, query=query), out, absent)
+    source = Path(source)
     if out.is_file():
         raise InputError("the codes of a folder need a folder, not a file", file=out, remedy="give a new folder")
     if out.resolve() == source.resolve():

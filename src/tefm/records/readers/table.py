@@ -1,7 +1,8 @@
 """Reading tables: `open_table` turns whatever the user has into a `Table` of polars frames.
 
-It takes a path (CSV, TSV, Parquet, Arrow IPC, JSON lines, DuckDB), a folder or glob of Parquet files, or a table in
-memory (polars, pandas, Arrow). Files are read in batches, and only the requested columns.
+It takes a path (CSV, TSV, Parquet, Arrow IPC, JSON lines, DuckDB), a folder or glob of Parquet files, the address of a
+PostgreSQL database, a MEDS folder, or a table in memory (polars, pandas, Arrow). Files are read in batches, and only
+the requested columns.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from tefm.base.errors import InputError, SettingsError, did_you_mean, listed
 from tefm.records.readers import arrow, delimited, duckdb, json_lines, parquet
 from tefm.records.readers.memory import MEMORY, open_memory
 from tefm.records.readers.parquet import parquet_files
+from tefm.records.readers.postgresql import is_postgresql, open_postgresql
 from tefm.records.readers.source import Source, explaining, first_line, refuse_duplicates
 
 __all__ = ["BATCH_CELLS", "FORMATS", "Table", "open_table", "parquet_files"]
@@ -163,6 +165,8 @@ def open_table(
     `query` is the SQL for a DuckDB file. `column_names` replaces the header of a CSV. `name` is what error messages
     call a table in memory, for example the file that its rows come from.
     """
+    if is_postgresql(source):
+        return Table(open_postgresql(source, query))
     if isinstance(source, str | os.PathLike):
         return _open_path(Path(source).expanduser(), query, column_names)
     if query is not None or column_names is not None:
