@@ -38,6 +38,7 @@ FLOORS = (
     "model",
     "fit",
     "report",
+    "cluster",
     "demo",
     "bench",
     "cli",

@@ -53,7 +53,7 @@ MOST_COMPARED = 200_000
 def fit_task(task: Task, folder: Path, *, device: str | None = None, compare: bool = True) -> tuple[TEFM, Outcome]:
     """Fit a task and save its bundle; an interrupted run resumes when it is called again."""
     check_replaceable(folder, is_saved)
-    opened = open_table(task.table, query=task.query)
+    opened = task.open()
     model = TEFM(task.schema_for(opened), device=device, **dict(task.model))
     checkpoint = folder.with_name(f"{folder.name}.checkpoint")
     outcome = fit_frame(model, opened.frame(), task.split, checkpoint=checkpoint, compare=compare, file=opened.name)

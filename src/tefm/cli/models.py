@@ -11,13 +11,17 @@ from tefm.base.errors import TefmError
 from tefm.base.progress import err, out, shown
 from tefm.cli.app import (
     AbsentOption,
+    AddressOption,
     DeviceOption,
+    EngineOption,
     JsonOption,
     ModelArg,
     QueryOption,
     TableArg,
+    WorkersOption,
     app,
     print_json,
+    ray_engine,
     readable,
 )
 
@@ -70,6 +74,9 @@ def predict(
     target: Annotated[Path | None, typer.Option("--out", help="CSV or Parquet file; printed when left out")] = None,
     query: QueryOption = None,
     absent: AbsentOption = False,
+    engine: EngineOption = "local",
+    address: AddressOption = None,
+    workers: WorkersOption = None,
     device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -83,8 +90,13 @@ def predict(
     if target is not None and target.suffix not in (".csv", ".parquet"):
         raise TefmError("predictions are written as CSV or Parquet", value=target.name, remedy="--out predictions.csv")
     with shown():
-        opened = readable(model, table, query, absent)
-        batches = TEFM.load(model, device=device).predict_batches(opened)
+        if (cluster := ray_engine(engine, address, workers, query=query)) is not None:
+            from tefm.cluster.work import predict_on_ray
+
+            batches = predict_on_ray(cluster, model, table, absent=absent, device=device)
+        else:
+            opened = readable(model, table, query, absent)
+            batches = TEFM.load(model, device=device).predict_batches(opened)
         if target is not None:
             written = write_frames(batches, target)
         else:

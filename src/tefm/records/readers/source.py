@@ -20,6 +20,7 @@ import pyarrow as pa
 from polars.exceptions import PolarsError
 
 from tefm.base.errors import InputError
+from tefm.records.meds_settings import MedsRecords
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,8 @@ class Source:
     #: a frame without rows that shows the columns and their types
     empty: pl.DataFrame
     read: Callable[[list[str], int], Iterator[pl.DataFrame]]
+    #: how records are made of events, where the table is a MEDS folder
+    meds: MedsRecords | None = None
 
 
 def is_gzip(path: Path) -> bool:
