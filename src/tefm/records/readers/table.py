@@ -179,8 +179,7 @@ def open_table(
     if is_postgresql(source):
         return Table(open_postgresql(source, query))
     if isinstance(source, str | os.PathLike):
-        path = Path(source).expanduser()
-        return Table(open_meds(path, query, meds)) if is_meds(path) else _open_path(path, query, column_names)
+        return _open_path(Path(source).expanduser(), query, column_names, meds)
     if query is not None or column_names is not None:
         raise InputError("`query` and `column_names` are for files", file=MEMORY, remedy="leave them out")
     if isinstance(source, Table):
@@ -206,8 +205,12 @@ def table_files(source: str | os.PathLike[str]) -> list[Path]:
 # ---- paths --------------------------------------------------------------------------------------------------------
 
 
-def _open_path(path: Path, query: str | None, column_names: Sequence[str] | None) -> Table:
+def _open_path(
+    path: Path, query: str | None, column_names: Sequence[str] | None, meds: MedsRecords | None = None
+) -> Table:
     with explaining(path, "table"):
+        if is_meds(path):
+            return Table(open_meds(path, query, meds))
         if path.is_dir():
             return _open_many(path, parquet_files(path), query, column_names)
         if path.exists():
