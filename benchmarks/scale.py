@@ -23,6 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
@@ -53,6 +54,8 @@ label: died
 ignore: [id]
 fields: {age: number, lactate: number, ward: category, drugs: {kind: set, delimiter: ;}}
 """)
+#: Rows that are made at a time.
+CHUNK = 250_000
 #: The cluster that is only calculated.
 NODES, WORKERS_PER_NODE, BILLION = 16, 16, 1_000_000_000
 
@@ -65,6 +68,7 @@ def main() -> None:
     parser.add_argument("--backbone", default="smollm2-135m")
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--only", choices=("memory", "ray"))
+    parser.add_argument("--database", help="address of a server of `postgres_server.py` that has the table already")
     parser.add_argument("--json", type=Path, default=RESULT)
     parser.add_argument("--child", nargs=4, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -74,7 +78,7 @@ def main() -> None:
     result = json.loads(arguments.json.read_text()) if arguments.json.exists() else {}
     with tempfile.TemporaryDirectory(dir="/tmp") as folder, shown():
         if arguments.only != "ray":
-            result["memory"] = {"machine": machine(), **memory(Path(folder), arguments.rows)}
+            result["memory"] = {"machine": machine(), **memory(Path(folder), arguments.rows, arguments.database)}
             save(result, arguments.json)
         if arguments.only != "memory":
             result["ray"] = {"machine": machine(), **on_ray(Path(folder), arguments)}
@@ -99,15 +103,15 @@ def machine() -> dict[str, Any]:
     }
 
 
-def small_tokenizer(folder: Path) -> Path:
+def small_tokenizer(folder: Path, **settings: Any) -> Path:
     """A tokenizer that has seen few rows: its speed is that of any other of its size."""
-    tokenizer = RecordTokenizer(steps=30).fit(made_here(4_000), SCHEMA, task_aware=False)
+    tokenizer = RecordTokenizer(steps=30, **settings).fit(made_here(4_000), SCHEMA, task_aware=False)
     return tokenizer.save(folder / "tokenizer")
 
 
-def made_here(rows: int) -> pl.DataFrame:
+def made_here(stop: int, start: int = 0) -> pl.DataFrame:
     """The rows that `TABLE` makes."""
-    i = pl.int_range(rows, dtype=pl.Int64)
+    i = pl.int_range(start, stop, dtype=pl.Int64)
     return pl.select(
         id=i,
         patient=i // 4,
@@ -122,22 +126,25 @@ def made_here(rows: int) -> pl.DataFrame:
 # ---- 1. memory ----------------------------------------------------------------------------------------------------
 
 
-def memory(folder: Path, sizes: list[int]) -> dict[str, Any]:
+def memory(folder: Path, sizes: list[int], database: str | None = None) -> dict[str, Any]:
     """For each size: peak and time of encoding from the database and from Parquet, and whether the codes are equal."""
     sys.path.append(str(HERE.parent / "tests"))
     from records.postgres_server import PASSWORD, execute, server  # the server that the tests use
 
     os.environ["PGPASSWORD"] = PASSWORD
-    tokenizer = small_tokenizer(folder)
+    server = server if database is None else lambda: nullcontext(database)
+    # a small network: what is measured is the way of the rows
+    tokenizer = small_tokenizer(folder, levels=2, entries=16, latent=8, hidden=16, beam=1)
     found = []
     with server() as address:
-        note(f"making {max(sizes):,} rows in PostgreSQL")
-        execute(address, TABLE.format(rows=max(sizes)))
-        execute(address, "ALTER TABLE stays ADD PRIMARY KEY (id)")
+        if database is None:
+            note(f"making {max(sizes):,} rows in PostgreSQL")
+            execute(address, TABLE.format(rows=max(sizes)))
+            execute(address, "ALTER TABLE stays ADD PRIMARY KEY (id)")
         for rows in sizes:
             query = f"SELECT * FROM stays WHERE id < {rows} ORDER BY id"
             table = folder / f"{rows}.parquet"
-            write_frames(open_table(address, query=query).batches(), table)
+            write_frames((made_here(min(start + CHUNK, rows), start) for start in range(0, rows, CHUNK)), table)
             database = in_child(tokenizer, address, query, folder / f"{rows}-database.parquet")
             parquet = in_child(tokenizer, str(table), "", folder / f"{rows}-parquet.parquet")
             codes = [pl.scan_parquet(folder / f"{rows}-{name}.parquet") for name in ("database", "parquet")]
@@ -214,7 +221,7 @@ def on_ray(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     predict = compared(
         "predict",
         lambda: model.predict_batches(table),
-        lambda workers: predict_on_ray(Engine(workers=workers), saved, str(table), rows=4_096),
+        lambda workers: predict_on_ray(Engine(workers=workers), saved, str(table), rows=arguments.predicted // 8),
     )
     settings = {"backbone": arguments.backbone, "layers": arguments.layers}
     return {"encode": encode, "predict": {**settings, **predict}}

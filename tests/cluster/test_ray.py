@@ -78,10 +78,10 @@ def test_predictions_are_those_of_one_machine_whatever_the_number_of_workers(
 ) -> None:
     """Of a glob, with patients that lie in two files; the parts are in two files too."""
     table = written(stays(150), tmp_path / "table") / "*.parquet"
-    parts = list(predict_on_ray(TWO, model, str(table), device="cpu", rows=60))
+    parts = list(predict_on_ray(TWO, model, str(table), device="cpu", rows=30))
     assert len(parts) > 4
     same(pl.concat(parts), fitted.predict_table(table))
-    one = predict_on_ray(Engine(workers=1), model, str(table), device="cpu", rows=60)
+    one = predict_on_ray(Engine(workers=1), model, str(table), device="cpu", rows=30)
     assert pl.concat(one).equals(pl.concat(parts))
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import logging
 import os
 import pickle
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +45,7 @@ class Engine:
 def running(engine: Engine) -> Iterator[Any]:
     """Ray, connected; a cluster that was started here ends here."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray's makers are not told what runs here
+    os.environ.setdefault("RAY_worker_niceness", "0")  # its 15 starves workers on a machine that does something else
     try:
         import ray
         import ray.data
@@ -67,7 +69,8 @@ def running(engine: Engine) -> Iterator[Any]:
         # one more than workers: reading and shuffling need room beside them
         ray.init(num_cpus=cores + 1, include_dashboard=False, object_store_memory=engine.object_store, **quiet)
     try:
-        yield ray
+        with redirect_stdout(sys.stderr):  # where Ray prints that a worker died; stdout is for results
+            yield ray
     finally:
         ray.shutdown()
 
