@@ -4,7 +4,8 @@
 
 1. Memory: the peak of a child process that encodes a table from PostgreSQL, and from Parquet, per number of rows. The
    same codes must come out of both. The server runs on this machine (needs PostgreSQL's binaries).
-2. Ray: rows per second of `encode` and `predict` without Ray and with 1 and 2 workers, and whether the rows are equal.
+2. Ray: codes and predictions (of four rows each) per second without Ray and with 1 and 2 workers, and whether they are
+   equal.
    The rate counts from the first result on; how long that takes is `start_seconds`.
 3. On paper: a billion rows on 16 nodes, from the rates of 2.
 
@@ -31,6 +32,7 @@ from typing import Any
 
 import polars as pl
 
+from tefm.base.files import write_json
 from tefm.base.progress import note, shown
 from tefm.codes.stream import encode_to_parquet, encoded
 from tefm.codes.tokenizer import RecordTokenizer
@@ -57,6 +59,7 @@ fields: {age: number, lactate: number, ward: category, drugs: {kind: set, delimi
 #: Rows that are made at a time.
 CHUNK = 250_000
 #: The cluster that is only calculated.
+ROWS_PER_RESULT = {"encode": 1, "predict": 4}
 NODES, WORKERS_PER_NODE, BILLION = 16, 16, 1_000_000_000
 
 
@@ -67,7 +70,7 @@ def main() -> None:
     parser.add_argument("--predicted", type=int, default=40_000, help="rows that Ray predicts")
     parser.add_argument("--backbone", default="smollm2-135m")
     parser.add_argument("--layers", type=int, default=2)
-    parser.add_argument("--only", choices=("memory", "ray"))
+    parser.add_argument("--only", choices=("memory", "ray", "paper"))
     parser.add_argument("--database", help="address of a server of `postgres_server.py` that has the table already")
     parser.add_argument("--json", type=Path, default=RESULT)
     parser.add_argument("--child", nargs=4, help=argparse.SUPPRESS)
@@ -75,21 +78,22 @@ def main() -> None:
     if arguments.child:
         child(*arguments.child)
         return
-    result = json.loads(arguments.json.read_text()) if arguments.json.exists() else {}
     with tempfile.TemporaryDirectory(dir="/tmp") as folder, shown():
-        if arguments.only != "ray":
-            result["memory"] = {"machine": machine(), **memory(Path(folder), arguments.rows, arguments.database)}
-            save(result, arguments.json)
+        if arguments.only in (None, "memory"):
+            figures = memory(Path(folder), arguments.rows, arguments.database)
+            save({"memory": {"machine": machine(), **figures}}, arguments.json)
+        if arguments.only in (None, "ray"):
+            figures = on_ray(Path(folder), arguments)
+            save({"ray": {"machine": machine(), **figures}}, arguments.json)
         if arguments.only != "memory":
-            result["ray"] = {"machine": machine(), **on_ray(Path(folder), arguments)}
-            result["on_paper"] = on_paper(result["ray"])
-            save(result, arguments.json)
-    print(json.dumps(result, indent=1))
+            save({"on_paper": on_paper(json.loads(arguments.json.read_text())["ray"])}, arguments.json)
+    print(arguments.json.read_text())
 
 
-def save(result: dict[str, Any], target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(json.dumps(result, indent=1) + "\n")
+def save(parts: dict[str, Any], target: Path) -> None:
+    """Replace these parts of the stored results."""
+    before = json.loads(target.read_text()) if target.exists() else {}
+    write_json(target, {**before, **parts})
 
 
 def machine() -> dict[str, Any]:
@@ -279,11 +283,14 @@ def largest_difference(one: pl.DataFrame, other: pl.DataFrame) -> float:
 
 
 def on_paper(ray: dict[str, Any]) -> dict[str, Any]:
-    """Hours for a billion rows: the rate of one worker, times the workers, times what a second worker added here."""
+    """Hours for a billion rows: the rate of one worker, times the workers, times what a second worker added here.
+
+    A prediction is for a patient, that is for four rows.
+    """
     result: dict[str, Any] = {"nodes": NODES, "workers_per_node": WORKERS_PER_NODE, "rows": BILLION}
     for name in ("encode", "predict"):
         one, efficiency = ray[name]["workers_1"]["rows_per_second"], min(1.0, ray[name]["scaling"] / 2)
-        rate = one * NODES * WORKERS_PER_NODE * efficiency
+        rate = one * ROWS_PER_RESULT[name] * NODES * WORKERS_PER_NODE * efficiency
         result[name] = {"rows_per_second": rate, "efficiency": efficiency, "hours": BILLION / rate / 3600}
     return result
 

@@ -94,5 +94,6 @@ def test_scale_makes_the_same_rows_as_the_database_and_calculates_a_cluster() ->
     assert script["made_here"](5)["patient"].to_list() == [0, 0, 0, 0, 1]
     rates = {"workers_1": {"rows_per_second": 1000.0}, "scaling": 1.6}
     paper = script["on_paper"]({"encode": rates, "predict": rates})
+    assert paper["predict"]["hours"] == pytest.approx(paper["encode"]["hours"] / 4)
     assert paper["encode"]["rows_per_second"] == pytest.approx(1000 * 256 * 0.8)
     assert paper["encode"]["hours"] == pytest.approx(1e9 / (1000 * 256 * 0.8) / 3600)

@@ -15,7 +15,7 @@ from polars.testing import assert_frame_equal
 
 from tefm.base.errors import InputError, SettingsError
 from tefm.cluster.plan import plan_rows, plan_sequences
-from tefm.cluster.workers import BUCKET, ROW, Predictor, to_buckets
+from tefm.cluster.workers import BUCKET, ROW, Predictor, telling, to_buckets, told
 from tefm.records.chunks import is_grouped
 from tefm.records.readers.pieces import Piece, open_pieces, pieces_of
 from tefm.records.readers.table import open_table
@@ -117,3 +117,12 @@ def test_only_parquet_can_be_cut(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
         plan_rows(tmp_path / "nothing", 10)
     assert np.isfinite(plan_rows(written(stays(3), tmp_path / "t", []), 2).rows)
+
+
+def test_an_error_in_a_worker_is_found_in_its_text() -> None:
+    error = InputError("no entity", file="stays.parquet", column="patient", value=7, remedy="fill it in")
+    with pytest.raises(RuntimeError) as caught, telling():
+        raise error
+    found = told(f"a long\ntraceback: {caught.value}\n")
+    assert type(found) is InputError and str(found) == str(error)
+    assert told("another error") is None

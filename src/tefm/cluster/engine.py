@@ -17,10 +17,10 @@ from typing import Any
 
 import polars as pl
 
-from tefm.base.errors import InputError, MissingExtraError, SettingsError, TefmError
+from tefm.base.errors import InputError, MissingExtraError, SettingsError
 from tefm.base.progress import note, progress
 from tefm.cluster.plan import Plan
-from tefm.cluster.workers import BUCKET, FIRST, PART, WORKER, OnBuckets, OnParts, to_buckets
+from tefm.cluster.workers import BUCKET, FIRST, PART, WORKER, OnBuckets, OnParts, to_buckets, told
 
 #: Memory for results and shuffled rows on a cluster of this machine; what is more goes to the disk.
 OBJECT_STORE = 1 << 30
@@ -92,7 +92,7 @@ def run(
         logging.getLogger("ray.data").setLevel(logging.ERROR)
         resources = ray.cluster_resources()
         gpus = int(resources.get("GPU", 0))
-        workers = engine.workers or gpus or max(1, int(resources.get("CPU", 1)) - 1)
+        workers = min(engine.workers or gpus or max(1, int(resources.get("CPU", 1)) - 1), max(1, len(plan.parts)))
         note(f"{title} with Ray: {len(plan.parts):,} parts of {plan.rows:,} rows, {_several(workers, 'worker')}")
         options: dict[str, Any] = {
             "compute": ray.data.ActorPoolStrategy(size=workers),
@@ -137,15 +137,11 @@ def _explaining() -> Iterator[None]:
     """An error of ours that a worker met is ours again; others of Ray stay what they are."""
     try:
         yield
-    except TefmError:
-        raise
     except Exception as error:
-        cause: BaseException | None = error
-        while cause is not None:
-            if isinstance(cause, TefmError):
-                raise cause from None
-            cause = getattr(cause, "cause", None) or cause.__cause__
-        raise
+        ours = told(str(error))
+        if ours is None:
+            raise
+        raise ours from None
 
 
 def _several(count: int, noun: str) -> str:

@@ -5,8 +5,12 @@ What workers return does not depend on which parts they had before.
 
 from __future__ import annotations
 
+import base64
+import os
 import pickle
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +19,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from tefm.base.errors import TefmError
 from tefm.cluster.plan import Part
 from tefm.codes.stream import encoded
 from tefm.codes.tokenizer import RecordTokenizer
@@ -95,7 +100,8 @@ class OnParts:
     def __call__(self, batch: dict[str, Any]) -> pa.Table:
         (content,), (number,) = batch["part"], batch["number"]
         part: Part = pickle.loads(content)
-        return marked(self.work(part, open_pieces(part.pieces, self.like)), int(number))
+        with telling():
+            return marked(self.work(part, open_pieces(part.pieces, self.like)), int(number))
 
 
 class OnBuckets:
@@ -108,7 +114,8 @@ class OnBuckets:
         frame = pl.DataFrame(batch).sort(ROW)
         # sequences are in the order of their first rows
         first = frame[ROW].filter(text_of(frame[self.entity], ()).is_first_distinct())
-        result = self.work(Part(0, ()), open_table(frame.drop(ROW, BUCKET)))
+        with telling():
+            result = self.work(Part(0, ()), open_table(frame.drop(ROW, BUCKET)))
         numbers = result[SEQUENCE] if SEQUENCE in result.columns else pl.int_range(result.height, eager=True)
         return marked(result.with_columns(first.gather(numbers).alias(FIRST)), int(frame[BUCKET][0]))
 
@@ -122,10 +129,28 @@ def to_buckets(batch: dict[str, Any], *, like: pl.DataFrame, entity: str, bucket
     return frame.with_columns(rows.alias(ROW), bucket.alias(BUCKET)).to_arrow()
 
 
+@contextmanager
+def telling() -> Iterator[None]:
+    """An error of ours as text that `told` finds again: of an exception in a worker, Ray brings back only its text."""
+    try:
+        yield
+    except TefmError as error:
+        details = {"file": error.file, "column": error.column, "value": error.value, "remedy": error.remedy}
+        content = base64.b64encode(pickle.dumps((type(error), error.problem, details))).decode()
+        raise RuntimeError(f"tefm<{content}>") from None
+
+
+def told(text: str) -> TefmError | None:
+    """The error of ours in the text of another, if there is one."""
+    if (match := re.search(r"tefm<([\w+/=]+)>", text)) is None:
+        return None
+    kind, problem, details = pickle.loads(base64.b64decode(match[1]))
+    error: TefmError = kind(problem, **details)
+    return error
+
+
 def marked(frame: pl.DataFrame, number: int) -> pa.Table:
     """A result with the part that it is from, and the process that made it."""
-    import os
-
     import ray
 
     worker = f"{ray.get_runtime_context().get_node_id()}:{os.getpid()}"
