@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 import pytest
 from conftest import ONLY_PREDICTS, STAYS, quick, stays
+from records.postgres_server import binaries
 
 from tefm.language.backbone import open_backbone
 
@@ -84,3 +85,26 @@ def test_faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert figures["kills"] == 6
     assert figures["during_the_work"] >= 2
     assert figures["resumed"] == 3
+
+
+@pytest.mark.slow
+def test_scale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The database part; Ray is tested in `cluster/`."""
+    binaries()
+    target = tmp_path / "out.json"
+    monkeypatch.setenv("PGPASSWORD", "")  # restored after the script has set it
+    monkeypatch.setattr("sys.argv", ["scale.py", "--only", "memory", "--rows", "500", "2000", "--json", str(target)])
+    runpy.run_path(str(SCRIPT.with_name("scale.py")), run_name="__main__")
+    sizes = json.loads(target.read_text())["memory"]["sizes"]
+    assert [size["rows"] for size in sizes] == [500, 2000]
+    assert all(size["equal"] and size["postgresql"]["peak_mib"] > 0 for size in sizes)
+
+
+def test_scale_makes_the_same_rows_as_the_database_and_calculates_a_cluster() -> None:
+    script = runpy.run_path(str(SCRIPT.with_name("scale.py")))
+    assert script["made_here"](5)["patient"].to_list() == [0, 0, 0, 0, 1]
+    rates = {"workers_1": {"rows_per_second": 1000.0}, "scaling": 1.6}
+    paper = script["on_paper"]({"encode": rates, "predict": rates})
+    assert paper["predict"]["hours"] == pytest.approx(paper["encode"]["hours"] / 4)
+    assert paper["encode"]["rows_per_second"] == pytest.approx(1000 * 256 * 0.8)
+    assert paper["encode"]["hours"] == pytest.approx(1e9 / (1000 * 256 * 0.8) / 3600)

@@ -39,6 +39,7 @@ FLOORS = (
     "model",
     "fit",
     "report",
+    "cluster",
     "demo",
     "bench",
     "cli",

@@ -24,6 +24,7 @@ from tefm.model import TEFM
 from tefm.pipeline import Fitted
 from tefm.prepare import Preparation, chosen, class_numbers_of, sequences_of
 from tefm.records.ambiguity import ambiguities
+from tefm.records.readers.postgresql import shown_location
 from tefm.records.readers.table import open_table
 from tefm.records.schema import Schema
 from tefm.records.sequences import Sequences
@@ -60,11 +61,11 @@ def fit_task(task: Task, folder: Path, *, device: str | None = None, compare: bo
 
 
 def _fit_task(task: Task, folder: Path, *, device: str | None, compare: bool) -> tuple[TEFM, Outcome]:
-    opened = open_table(task.table, query=task.query)
+    opened = task.open()
     model = TEFM(task.schema_for(opened), device=device, **dict(task.model))
     checkpoint = folder.with_name(f"{folder.name}.checkpoint")
     outcome = fit_frame(model, opened.frame(), task.split, checkpoint=checkpoint, compare=compare, file=opened.name)
-    model.source_ = {"table": str(Path(task.table).absolute()), "query": task.query, "split": task.split.model_dump()}
+    model.source_ = {"table": shown_location(task.table), "query": task.query, "split": task.split.model_dump()}
     model.save(folder)
     if is_first():
         shutil.rmtree(checkpoint, ignore_errors=True)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from html import escape
@@ -277,7 +278,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     def _parts(self, opened: Table, validation: Any, schema: Schema, config: ModelConfig) -> tuple[Table, Table]:
         """The table to train on and the one to validate on."""
         if validation is not None:
-            return opened, open_table(validation)
+            return opened, open_table(validation, meds=schema.meds)
         frame = opened.frame()
         sequences = sequences_of(frame, schema, config, file=opened.name)
         parts = split(sequences, shares=(1 - VALIDATION_SHARE, VALIDATION_SHARE, 0.0), seed=config.seed)
@@ -358,16 +359,22 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
         Where the records of an entity lie anywhere in it, they are brought together on disk first.
         """
-        preparation = self.preparation
-        logits, answers_Q = RememberedLogits(self.fitted.classifier), np.zeros(len(self.fitted.classes), dtype=np.int64)
+        answers: Counter[str] = Counter()
         with progress("predicting", None) as advance:
-            for frame, sequences, slots in ahead(preparation.batches(as_table(X), absent=absent)):
-                p_SQ = self.fitted.calibration.probabilities(logits(self.fitted.read(slots)))
-                predicted_S = self.fitted.decide(p_SQ)
-                yield self._predictions(frame, sequences, p_SQ, predicted_S, before=int(answers_Q.sum()))
-                answers_Q += np.bincount(predicted_S, minlength=len(answers_Q))
-                advance(len(sequences))
-        self._warn_of_one_answer(answers_Q)
+            for predictions in self.predicted(X, absent=absent):
+                yield predictions
+                answers.update(predictions[answer_column(self.preparation.sequence_noun)].to_list())
+                advance(predictions.height)
+        self._warn_of_one_answer(np.array([answers[name] for name in self.fitted.classes]))
+
+    def predicted(self, X: Any, *, absent: bool = False, before: int = 0) -> Iterator[pl.DataFrame]:
+        """The same for a part of a table, in which `before` sequences precede it."""
+        preparation = self.preparation
+        logits = RememberedLogits(self.fitted.classifier)
+        for frame, sequences, slots in ahead(preparation.batches(as_table(X), absent=absent)):
+            p_SQ = self.fitted.calibration.probabilities(logits(self.fitted.read(slots)))
+            yield self._predictions(frame, sequences, p_SQ, self.fitted.decide(p_SQ), before=before)
+            before += len(sequences)
 
     def _predictions(
         self,
@@ -392,7 +399,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             **{f"p({name})": pl.Series(p_SQ[:, number]) for number, name in enumerate(self.fitted.classes)},
         }
         for name in [name for name in columns if name == noun]:
-            columns[f"{name}_"] = columns.pop(name)  # the identifier keeps its name
+            columns[f"{name}_"] = columns.pop(name)  # the identifier keeps its name, see `answer_column`
         return pl.DataFrame({noun: identifiers, **columns})
 
     def _warn_of_one_answer(self, answers_Q: NDArray[np.int64]) -> None:
@@ -503,12 +510,17 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         return model
 
 
+def answer_column(noun: str) -> str:
+    """The column of a table of predictions that holds the class; `noun` is what a sequence is called."""
+    return "predicted_" if noun == "predicted" else "predicted"
+
+
 # ---- labels apart from the table ---------------------------------------------------------------------------------
 
 
 def _opened(X: Any, y: Any, schema: Schema | None) -> Table:
     """The table, with the labels that were given apart from it."""
-    opened = open_table(as_table(X))
+    opened = open_table(as_table(X), meds=None if schema is None else schema.meds)
     if y is None:
         return opened
     column = schema.label if schema is not None and schema.label is not None else LABEL

@@ -60,7 +60,7 @@ class Preparation:
         schema, vectoriser = self.schema, self.vectoriser
         roles = (None if self.config.window else schema.entity, schema.time, schema.label if labelled else None)
         return completed(
-            open_table(table),
+            open_table(table, meds=schema.meds),
             schema if vectoriser is None else vectoriser.table_schema,
             roles=[name for name in roles if name is not None],
             texts=() if vectoriser is None else schema.text,

@@ -75,7 +75,11 @@ def source_of(model: TEFM, name: str | None = None, *, query: str | None = None)
                 remedy="name the task file, to use its test part, or a table with labelled sequences",
             )
         return Task.checked(dict(model.source_))
-    return Task.load(name) if name.endswith((".yaml", ".yml")) else open_table(name, query=query)
+    return (
+        Task.load(name)
+        if name.endswith((".yaml", ".yml"))
+        else open_table(name, query=query, meds=model.preparation.schema.meds)
+    )
 
 
 def figures_of(model: TEFM, source: Any) -> Figures:
@@ -214,7 +218,7 @@ def _whole_table(model: TEFM, table: Any) -> _Part:
 
 def _test_part(model: TEFM, task: Task) -> _Part:
     """The same test part as in `tefm fit`, and tabular models on the same split."""
-    opened = open_table(task.table, query=task.query)
+    opened = open_table(task.table, query=task.query, meds=model.preparation.schema.meds)
     frame = opened.frame()
     preparation, config = model.preparation, model.fitted.config
     sequences = preparation.sequences(frame, file=opened.name)

@@ -21,6 +21,10 @@ from tefm.language.prompts import Prompt, Style, positive_class
 from tefm.language.smollm2 import NAME as SMOLLM2
 from tefm.language.token_counts import TokenCount
 from tefm.rationale.config import LookAlikeConfig, RationaleConfig
+from tefm.records.meds_settings import MedsRecords
+from tefm.records.readers.meds import is_meds
+from tefm.records.readers.postgresql import is_postgresql
+from tefm.records.readers.table import Table, open_table
 from tefm.records.schema import Schema, TextLoader
 from tefm.scoring.breakdown import Confusion
 from tefm.scoring.comparison import Verdict
@@ -247,6 +251,8 @@ class Task(Settings):
     entity: str | None = None
     time: str | None = None
     label: str | None = None
+    #: how records are made of the events of a MEDS folder; as the schema says when left out
+    meds: MedsRecords | None = None
     split: Split = Split()
     model: ModelConfig = ModelConfig()
 
@@ -272,7 +278,7 @@ class Task(Settings):
             raise SettingsError(
                 "a task file holds settings, one `name: value` per line", file=file, remedy="start with `table: PATH`"
             )
-        own = ("table", "query", "schema", "entity", "time", "label", "split")
+        own = ("table", "query", "schema", "entity", "time", "label", "meds", "split")
         known = (*own, *ModelConfig.model_fields)
         # a misspelled name comes first: it explains the one that is missing
         for name in body:
@@ -289,7 +295,9 @@ class Task(Settings):
 
     def relative_to(self, folder: Path) -> Task:
         """The same task with paths relative to `folder`."""
-        update: dict[str, Any] = {"table": str(folder / self.table)}
+        update: dict[str, Any] = {} if is_postgresql(self.table) else {"table": str(folder / self.table)}
+        if self.query is not None and is_meds(folder / self.table):
+            update["query"] = str(folder / self.query)  # the label file
         if isinstance(self.given_schema, str):
             update["given_schema"] = str(folder / self.given_schema)
         elif self.given_schema is not None:
@@ -297,18 +305,27 @@ class Task(Settings):
             update["given_schema"] = yaml.safe_load(schema.to_yaml())
         return self.model_copy(update=update)
 
+    def open(self) -> Table:
+        """The table of the task."""
+        given = self._schema if self.meds is None else None
+        return open_table(self.table, query=self.query, meds=self.meds if given is None else given.meds)
+
     def schema_for(self, table: Any) -> Schema:
         """The schema of the task, as given or inferred."""
         from tefm.records.infer import infer_schema
 
-        if self.given_schema is None:
+        schema = self._schema
+        if schema is None:
             return infer_schema(table, entity=self.entity, time=self.time, label=self.label)
-        if isinstance(self.given_schema, str):
-            schema = Schema.load(self.given_schema)
-        else:
-            schema = Schema.from_yaml(yaml.safe_dump(self.given_schema))
         roles = {name: value for name in ("entity", "time", "label") if (value := getattr(self, name)) is not None}
-        return schema.with_roles(**roles)
+        schema = schema.with_roles(**roles)
+        return schema.model_copy(update={"meds": table.meds}) if isinstance(table, Table) else schema
+
+    @property
+    def _schema(self) -> Schema | None:
+        if self.given_schema is None or isinstance(self.given_schema, str):
+            return None if self.given_schema is None else Schema.load(self.given_schema)
+        return Schema.from_yaml(yaml.safe_dump(self.given_schema))
 
 
 @dataclass(frozen=True)

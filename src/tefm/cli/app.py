@@ -27,11 +27,16 @@ app = typer.Typer(
 )
 
 TableArg = Annotated[
-    str, typer.Argument(help="CSV, CSV.gz, TSV, Parquet (file, folder, glob), Arrow, JSON lines, DuckDB file")
+    str,
+    typer.Argument(
+        help="CSV, CSV.gz, TSV, Parquet (file, folder, glob), Arrow, JSON lines, DuckDB, postgresql://…, MEDS"
+    ),
 ]
 ModelArg = Annotated[Path, typer.Argument(help="folder of a model")]
 TokenizerArg = Annotated[Path, typer.Argument(help="folder of a tokenizer")]
-QueryOption = Annotated[str | None, typer.Option(help="SQL query, for a DuckDB file")]
+QueryOption = Annotated[
+    str | None, typer.Option(help="SQL for DuckDB; SQL or a table's name for PostgreSQL; the label file for MEDS")
+]
 SchemaOption = Annotated[Path | None, typer.Option(help="schema YAML; inferred when left out")]
 JsonOption = Annotated[bool, typer.Option("--json", help="print JSON for machines")]
 EntityOption = Annotated[str | None, typer.Option(help="column that names the entity, e.g. the patient")]
@@ -40,6 +45,9 @@ LabelOption = Annotated[str | None, typer.Option(help="column to predict")]
 AbsentOption = Annotated[
     bool, typer.Option("--absent", help="read fields whose columns are missing as absent; an error by default")
 ]
+EngineOption = Annotated[str, typer.Option(help="local, or ray for a cluster")]
+AddressOption = Annotated[str | None, typer.Option(help="of a Ray cluster; by default one is started on this machine")]
+WorkersOption = Annotated[int | None, typer.Option(help="Ray workers; by default one per GPU, or per CPU without any")]
 DeviceOption = Annotated[str | None, typer.Option(help="cpu or cuda; the GPU when there is one")]
 
 
@@ -81,7 +89,25 @@ def readable(model: Path, table: str, query: str | None, absent: bool, *, labell
     from tefm.bundle import load_preparation
     from tefm.records.readers.table import open_table
 
-    return load_preparation(model).readable(open_table(table, query=query), labelled=labelled, absent=absent)
+    preparation = load_preparation(model)
+    opened = open_table(table, query=query, meds=preparation.schema.meds)
+    return preparation.readable(opened, labelled=labelled, absent=absent)
+
+
+def ray_engine(engine: str, address: str | None, workers: int | None, *, query: str | None) -> Any:
+    """The Ray engine, or None for the local one."""
+    if engine not in ("local", "ray"):
+        raise TefmError("there is no such engine", value=engine, remedy="--engine local or --engine ray")
+    if engine == "local":
+        if address is not None or workers is not None:
+            option = "--workers" if address is None else "--address"
+            raise TefmError(f"{option} is for a Ray cluster", remedy="add --engine ray")
+        return None
+    if query is not None:
+        raise TefmError("the Ray engine reads Parquet files, without --query", remedy="write the rows as Parquet first")
+    from tefm.cluster.engine import Engine
+
+    return Engine(address, workers)
 
 
 def escaped(text: str) -> str:

@@ -17,13 +17,17 @@ from tefm.base.progress import err, out, shown
 from tefm.base.targets import check_writable
 from tefm.cli.app import (
     AbsentOption,
+    AddressOption,
     DeviceOption,
+    EngineOption,
     JsonOption,
     ModelArg,
     QueryOption,
     TableArg,
+    WorkersOption,
     app,
     print_json,
+    ray_engine,
     readable,
 )
 
@@ -57,6 +61,9 @@ def explain(
     target: CardsOption = None,
     query: QueryOption = None,
     absent: AbsentOption = False,
+    engine: EngineOption = "local",
+    address: AddressOption = None,
+    workers: WorkersOption = None,
     device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -73,13 +80,23 @@ def explain(
         raise TefmError("--population summarises a whole table on the terminal", value=population, remedy=remedy)
     question: dict[str, Any] = {"of_class": of_class, "precision": precision, "most": most}
     cited = None if references is None else References.read(references)
+    cluster = ray_engine(engine, address, workers, query=query)
+    if cluster is not None and population is not None:
+        raise TefmError("--population is for the local engine", remedy="leave --engine ray out")
     with shown():
-        opened = readable(model, table, query, absent)
-        loaded = TEFM.load(model, device=device)
-        if population is not None:
-            summary = loaded.explain_population(opened, sequences=population, **question)
+        if cluster is not None:
+            from tefm.cluster.work import explain_on_ray
+
+            explanations = explain_on_ray(
+                cluster, model, table, entities=entity, references=cited, absent=absent, device=device, **question
+            )
         else:
-            explanations = loaded.explain(opened, entities=entity, references=cited, **question)
+            opened = readable(model, table, query, absent)
+            loaded = TEFM.load(model, device=device)
+            if population is not None:
+                summary = loaded.explain_population(opened, sequences=population, **question)
+            else:
+                explanations = loaded.explain(opened, entities=entity, references=cited, **question)
     if population is not None:
         if as_json:
             print_json(asdict(summary))

@@ -12,13 +12,17 @@ from tefm.base.progress import err, out, shown
 from tefm.base.targets import check_writable
 from tefm.cli.app import (
     AbsentOption,
+    AddressOption,
     DeviceOption,
+    EngineOption,
     JsonOption,
     ModelArg,
     QueryOption,
     TableArg,
+    WorkersOption,
     app,
     print_json,
+    ray_engine,
     readable,
 )
 
@@ -71,6 +75,9 @@ def predict(
     target: Annotated[Path | None, typer.Option("--out", help="CSV or Parquet file; printed when left out")] = None,
     query: QueryOption = None,
     absent: AbsentOption = False,
+    engine: EngineOption = "local",
+    address: AddressOption = None,
+    workers: WorkersOption = None,
     device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -86,8 +93,13 @@ def predict(
     if target is not None:
         check_writable(target)
     with shown():
-        opened = readable(model, table, query, absent)
-        batches = TEFM.load(model, device=device).predict_batches(opened)
+        if (cluster := ray_engine(engine, address, workers, query=query)) is not None:
+            from tefm.cluster.work import predict_on_ray
+
+            batches = predict_on_ray(cluster, model, table, absent=absent, device=device)
+        else:
+            opened = readable(model, table, query, absent)
+            batches = TEFM.load(model, device=device).predict_batches(opened)
         if target is not None:
             written = write_frames(batches, target)
         else:
@@ -111,13 +123,14 @@ def evaluate(
 ) -> None:
     """Score a model on labelled sequences that it has not seen, with bootstrap intervals."""
     from tefm.model import TEFM
+    from tefm.records.readers.postgresql import shown_location
     from tefm.show.terminal import evaluation_table
 
     with shown():
         opened = readable(model, table, query, absent, labelled=True)
         loaded = TEFM.load(model, device=device)
         evaluation = loaded.evaluate(opened)
-    if loaded.source_ is not None and Path(loaded.source_["table"]) == Path(table).absolute():
+    if loaded.source_ is not None and loaded.source_["table"] == shown_location(table):
         err.print("! the model was fitted on this table: most of these sequences are training data", style="yellow")
     if as_json:
         print_json(evaluation.to_dict())

@@ -12,7 +12,9 @@ from tefm.base.errors import TefmError
 from tefm.base.progress import err, note, out, shown
 from tefm.cli.app import (
     AbsentOption,
+    AddressOption,
     DeviceOption,
+    EngineOption,
     EntityOption,
     JsonOption,
     LabelOption,
@@ -21,9 +23,11 @@ from tefm.cli.app import (
     TableArg,
     TimeOption,
     TokenizerArg,
+    WorkersOption,
     app,
     escaped,
     print_json,
+    ray_engine,
 )
 
 
@@ -34,15 +38,21 @@ def inspect(
     time: TimeOption = None,
     label: LabelOption = None,
     query: QueryOption = None,
+    meds: Annotated[
+        list[str] | None, typer.Option("--meds", help="records of a MEDS folder, as name=value: records=window")
+    ] = None,
     schema_out: Annotated[Path | None, typer.Option("--out", help="write the schema here, to edit it")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Look at a table: the probable kind of each column, and columns that leak the label."""
     from tefm.records.infer import schema_of
+    from tefm.records.meds_settings import MedsRecords
+    from tefm.records.readers.postgresql import is_postgresql
     from tefm.records.readers.table import open_table
     from tefm.show.terminal import schema_table
 
-    opened = open_table(table, query=query)
+    settings = MedsRecords.checked(_pairs(meds, option="--meds", example="window=7d")) if meds else None
+    opened = open_table(table, query=query, meds=settings)
     schema, guesses = schema_of(opened, entity=entity, time=time, label=label)
     leaks, remarks = _leaks(opened, schema), _ambiguities(opened, schema)
     if schema_out is not None:
@@ -63,10 +73,11 @@ def inspect(
         out.print(f"[yellow]![/] {escaped(str(remark))}", highlight=False)
     if schema_out is not None:
         out.print(f"schema written to {schema_out}; edit it, then:", highlight=False)
+        source = opened.name if is_postgresql(table) else table  # never a password
         if schema.label is None:
-            out.print(f"tefm tokenize {table} --schema {schema_out} --out tokenizer", highlight=False)
+            out.print(f"tefm tokenize {source} --schema {schema_out} --out tokenizer", highlight=False)
         else:
-            out.print(f"task.yaml:  {{table: {table}, schema: {schema_out}}}", highlight=False, markup=False)
+            out.print(f"task.yaml:  {{table: {source}, schema: {schema_out}}}", highlight=False, markup=False)
             out.print("tefm fit task.yaml --out model", highlight=False)
 
 
@@ -125,7 +136,7 @@ def tokenize(
         return
     kind = f"task-aware codes for {table_schema.label!r}" if coder.classes_ else "unsupervised codes"
     out.print(f"{kind}: {coder.layout.width} slots become {coder.config.levels} × {coder.config.entries}")
-    out.print(f"saved to {folder}. Next: tefm doctor {folder} {table}")
+    out.print(f"saved to {folder}. Next: tefm doctor {folder} {opened.name}")
 
 
 @app.command(epilog="Example: tefm encode tokenizer admissions.parquet --out codes.parquet")
@@ -135,6 +146,9 @@ def encode(
     target: Annotated[Path, typer.Option("--out", help="Parquet file; a folder when the table is a folder")],
     query: QueryOption = None,
     absent: AbsentOption = False,
+    engine: EngineOption = "local",
+    address: AddressOption = None,
+    workers: WorkersOption = None,
     device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -143,8 +157,13 @@ def encode(
     from tefm.codes.tokenizer import RecordTokenizer
 
     with shown():
-        loaded = RecordTokenizer.load(tokenizer, device=device)
-        records = encode_to_parquet(loaded, table, target, query=query, absent=absent)
+        if (cluster := ray_engine(engine, address, workers, query=query)) is not None:
+            from tefm.cluster.work import encode_on_ray
+
+            records = encode_on_ray(cluster, tokenizer, table, target, absent=absent, device=device)
+        else:
+            loaded = RecordTokenizer.load(tokenizer, device=device)
+            records = encode_to_parquet(loaded, table, target, query=query, absent=absent)
     if as_json:
         print_json({"records": records, "out": str(target)})
     else:
@@ -203,7 +222,7 @@ def doctor(
 
     with shown():
         loaded = RecordTokenizer.load(tokenizer, device=device)
-        examination = examine_table(loaded, open_table(table, query=query), seed=seed)
+        examination = examine_table(loaded, open_table(table, query=query, meds=loaded.schema.meds), seed=seed)
     if as_json:
         print_json(examination.to_dict())
         return
@@ -218,8 +237,9 @@ def _table_and_schema(
     from tefm.records.readers.table import open_table
     from tefm.records.schema import Schema
 
-    opened = open_table(table, query=query)
-    if schema is None:
+    given = None if schema is None else Schema.load(schema)
+    opened = open_table(table, query=query, meds=None if given is None else given.meds)
+    if given is None:
         return opened, infer_schema(opened, entity=entity, time=time, label=label)
     roles = {role: name for role, name in (("entity", entity), ("time", time), ("label", label)) if name is not None}
     if roles:
@@ -227,7 +247,7 @@ def _table_and_schema(
             f"--{min(roles)} and --schema are both given",
             remedy="write the role into the schema, or leave --schema out",
         )
-    return opened, Schema.load(schema)
+    return opened, given
 
 
 def _leaks(opened: Any, schema: Any) -> list[Any]:
@@ -261,13 +281,13 @@ def _ambiguities(opened: Any, schema: Any) -> list[str]:
         return [str(error)]
 
 
-def _pairs(settings: list[str]) -> dict[str, Any]:
+def _pairs(settings: list[str], *, option: str = "--set", example: str = "beam=8") -> dict[str, Any]:
     """`name=value` settings; values are read as JSON where they are JSON."""
     values: dict[str, Any] = {}
     for setting in settings:
         name, separator, value = setting.partition("=")
         if not separator:
-            raise TefmError("--set takes name=value", value=setting, remedy="for example: --set beam=8")
+            raise TefmError(f"{option} takes name=value", value=setting, remedy=f"for example: {option} {example}")
         try:
             values[name] = json.loads(value)
         except json.JSONDecodeError:

@@ -6,6 +6,7 @@ Every file is written under a temporary name and renamed when it is complete.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,11 +16,14 @@ import pyarrow.parquet as pq
 
 from tefm.base.errors import InputError
 from tefm.base.files import replacing
-from tefm.base.progress import progress
+from tefm.base.progress import Advance, progress
 from tefm.base.targets import check_writable
 from tefm.codes.coder import Codes
 from tefm.codes.tokenizer import RecordTokenizer
-from tefm.records.readers.table import Table, open_table, parquet_files
+from tefm.records.readers.meds import is_meds
+from tefm.records.readers.postgresql import is_postgresql
+from tefm.records.readers.table import Table, open_table, parquet_files, table_files
+from tefm.records.schema import Schema
 
 
 def code_columns(levels: int) -> list[str]:
@@ -34,19 +38,27 @@ def encode_to_parquet(
 
     With `absent`, fields whose columns are missing are absent.
     """
-    source, out = Path(source), Path(out)
+    out = Path(out)
     check_writable(out)
+    if is_postgresql(source) or not Path(source).is_dir() or is_meds(Path(source)):
+        opened = open_table(source, query=query, meds=tokenizer.schema.meds)
+        return _encode_file(tokenizer, opened, out, absent)
+    open_table(source)  # checks that the files belong together
+    return sum(
+        _encode_file(tokenizer, open_table(path), target, absent) for path, target in check_targets(source, out).items()
+    )
+
+
+def check_targets(source: str | Path, out: Path) -> dict[Path, Path]:
+    """The file that the codes of each file go to: of a folder, one of the same name; of anything else, `out`."""
+    source = Path(source).expanduser()
     if not source.is_dir():
-        return _encode_file(tokenizer, open_table(source, query=query), out, absent)
+        return {path.absolute(): out for path in table_files(source)}
     if out.is_file():
         raise InputError("the codes of a folder need a folder, not a file", file=out, remedy="give a new folder")
     if out.resolve() == source.resolve():
         raise InputError("the codes cannot replace the table", file=out, remedy="give another folder")
-    open_table(source)  # checks that the files belong together
-    return sum(
-        _encode_file(tokenizer, open_table(path), out / path.relative_to(source), absent)
-        for path in parquet_files(source)
-    )
+    return {path.absolute(): out / path.relative_to(source) for path in parquet_files(source)}
 
 
 def read_codes(source: str | Path, levels: int) -> Codes:
@@ -60,22 +72,43 @@ def _encode_file(tokenizer: RecordTokenizer, table: Table, out: Path, absent: bo
         remedy = f"try {out / 'codes.parquet'}"
         raise InputError("the codes of a file need a file, not a folder", file=out, remedy=remedy)
     table = tokenizer.vectoriser.readable(table, absent=absent)
-    schema, names = tokenizer.schema, code_columns(tokenizer.config.levels)
-    roles = [name for name in (schema.entity, schema.time, schema.label) if name is not None and name in table.columns]
+    with progress(f"encoding {table.name}", None) as advance:
+        return write_codes(encoded(tokenizer, table), no_codes(tokenizer, table), out, advance)
+
+
+def kept_roles(schema: Schema, table: Table) -> list[str]:
+    """The columns that are written beside the codes: entity, time and label, where the table has them."""
+    return [name for name in (schema.entity, schema.time, schema.label) if name is not None and name in table.columns]
+
+
+def encoded(tokenizer: RecordTokenizer, table: Table) -> Iterator[pl.DataFrame]:
+    """The rows that are written for a table, batch by batch."""
+    names = code_columns(tokenizer.config.levels)
+    for codes_NK, frame in tokenizer.batches(table, kept_roles(tokenizer.schema, table)):
+        codes = pl.DataFrame({name: codes_NK[:, k] for k, name in enumerate(names)})
+        yield pl.concat([frame, codes], how="horizontal")
+
+
+def no_codes(tokenizer: RecordTokenizer, table: Table) -> pl.DataFrame:
+    """What is written for a table without rows."""
+    names = code_columns(tokenizer.config.levels)
+    roles = dict.fromkeys(kept_roles(tokenizer.schema, table), pl.String)
+    return pl.DataFrame(schema=roles | dict.fromkeys(names, pl.UInt16))
+
+
+def write_codes(frames: Iterable[pl.DataFrame], empty: pl.DataFrame, out: Path, advance: Advance) -> int:
+    """Write frames of codes as one file; returns the number of records."""
     written = 0
     writer: pq.ParquetWriter | None = None
-    with replacing(out) as temporary, progress(f"encoding {table.name}", None) as advance:
+    with replacing(out) as temporary:
         try:
-            for codes_NK, frame in tokenizer.batches(table, roles):
-                codes = pl.DataFrame({name: codes_NK[:, k] for k, name in enumerate(names)})
-                frame = pl.concat([frame, codes], how="horizontal")
+            for frame in frames:
                 rows: pa.Table = frame.to_arrow()
                 writer = writer or pq.ParquetWriter(temporary, rows.schema)
                 writer.write_table(rows.cast(writer.schema))
                 written += frame.height
                 advance(frame.height)
             if writer is None:
-                empty = pl.DataFrame(schema=dict.fromkeys(roles, pl.String) | dict.fromkeys(names, pl.UInt16))
                 writer = pq.ParquetWriter(temporary, empty.to_arrow().schema)
         finally:
             if writer is not None:

@@ -33,7 +33,7 @@ def whole_sequences(
     [[1], [2, 3, 4], [5]]
     """
     entity = schema.entity if window is None else None
-    scattered = schema.time is not None if window is not None else entity is not None and not _grouped(table, entity)
+    scattered = schema.time is not None if window is not None else entity is not None and not is_grouped(table, entity)
     if scattered:
         parts = _parts(table, schema, window, rows)
         if parts is None:
@@ -90,9 +90,20 @@ def _whole_rows(frame: pl.DataFrame, entity: str | None, window: int | None) -> 
     return int((run < run[-1]).sum())
 
 
-def _grouped(table: Table, entity: str) -> bool:
-    """Whether all rows of an entity follow each other; reads this column only."""
+def is_grouped(table: Table, entity: str) -> bool:
+    """Whether all rows of an entity follow each other; reads this column only, batch by batch.
+
+    Entities are compared by hash. If two had the same, the table would be taken for one that is not grouped.
+    """
     if entity not in table.columns:
         return False  # what is read next says so
-    column = unnamed(table.frame([entity])[entity])
-    return not len(column) or column.rle_id()[-1] + 1 == column.n_unique()
+    runs: list[NDArray[np.uint64]] = []
+    last = pl.Series([], dtype=table.head(0)[entity].dtype)
+    for frame in table.batches([entity]):
+        column = unnamed(frame[entity])
+        hashes = column.rle().struct.field("value").hash().to_numpy()
+        goes_on = len(last) > 0 and last.eq_missing(column.head(1))[0]
+        runs.append(hashes[int(goes_on) :])
+        last = column.tail(1)
+    all_runs = np.concatenate(runs) if runs else np.zeros(0, dtype=np.uint64)
+    return len(np.unique(all_runs)) == len(all_runs)

@@ -9,12 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 
 from tefm.base.errors import InputError, SchemaError, did_you_mean
+from tefm.records.meds_events import LABEL, SUBJECT, TIME
+from tefm.records.meds_schema import with_meds
 from tefm.records.readers.source import unnamed
 from tefm.records.readers.table import Table, open_table
 from tefm.records.roles import role_column
@@ -95,6 +98,9 @@ def schema_of(
     table: Table, *, entity: str | None = None, time: str | None = None, label: str | None = None
 ) -> tuple[Schema, list[Guess]]:
     """The schema, and the guess for each column."""
+    if table.meds is not None:
+        entity, time = entity or SUBJECT, time or TIME
+        label = label or (LABEL if LABEL in table.columns else None)
     for role, name in (("entity", entity), ("time", time), ("label", label)):
         if name is not None and name not in table.columns:
             raise InputError(
@@ -126,7 +132,7 @@ def schema_of(
     schema = Schema(fields=tuple(fields), entity=entity, time=time, label=label, ignore=ignored)
     joined = {column: field.name for field in fields if len(field.columns) > 1 for column in field.columns}
     guesses = [_joined(guess, joined) for guess in guesses]
-    return schema, guesses
+    return schema if table.meds is None else with_meds(schema, table.meds, Path(table.name)), guesses
 
 
 def sample_of(table: Table) -> pl.DataFrame:

@@ -17,6 +17,7 @@ from pydantic import Field as Setting
 from tefm.base.errors import SchemaError, did_you_mean
 from tefm.base.files import write_text
 from tefm.base.settings import first_error, problem_and_remedy
+from tefm.records.meds_settings import MedsRecords
 
 Model = TypeVar("Model", bound=BaseModel)
 Kind = Literal["category", "number", "flag", "set"]
@@ -146,6 +147,8 @@ class Schema(BaseModel):
     text: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     missing: tuple[str, ...] = MISSING_WORDS
+    #: how records are made of the events of a MEDS folder
+    meds: MedsRecords | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> Schema:

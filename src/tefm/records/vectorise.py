@@ -157,7 +157,7 @@ class Vectoriser(BaseModel):
 
     def readable(self, source: Any, *, absent: bool = False) -> Table:
         """The open table; if it lacks columns of fields, an error that lists them, or with `absent` absent values."""
-        return completed(open_table(source), self.table_schema, absent=absent)
+        return completed(open_table(source, meds=self.table_schema.meds), self.table_schema, absent=absent)
 
 
 def _in_threads(vectorise: Callable[[Columns], _Batch], batches: Iterable[Columns]) -> Iterator[_Batch]:

@@ -21,6 +21,7 @@ from polars.exceptions import PanicException, PolarsError
 
 from tefm.base.errors import InputError
 from tefm.base.progress import log
+from tefm.records.meds_settings import MedsRecords
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,8 @@ class Source:
     #: a frame without rows that shows the columns and their types
     empty: pl.DataFrame
     read: Callable[[list[str], int], Iterator[pl.DataFrame]]
+    #: how records are made of events, where the table is a MEDS folder
+    meds: MedsRecords | None = None
 
 
 def is_gzip(path: Path) -> bool:

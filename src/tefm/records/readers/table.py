@@ -1,7 +1,8 @@
 """Reading tables: `open_table` turns whatever the user has into a `Table` of polars frames.
 
-It takes a path (CSV, TSV, Parquet, Arrow IPC, JSON lines, DuckDB), a folder or glob of Parquet files, or a table in
-memory (polars, pandas, Arrow). Files are read in batches, and only the requested columns.
+It takes a path (CSV, TSV, Parquet, Arrow IPC, JSON lines, DuckDB), a folder or glob of Parquet files, the address of a
+PostgreSQL database, a MEDS folder, or a table in memory (polars, pandas, Arrow). Files are read in batches, and only
+the requested columns.
 """
 
 from __future__ import annotations
@@ -18,9 +19,12 @@ import polars as pl
 from polars.exceptions import PanicException, PolarsError
 
 from tefm.base.errors import InputError, SettingsError, did_you_mean, listed
+from tefm.records.meds_settings import MedsRecords
 from tefm.records.readers import arrow, delimited, duckdb, json_lines, parquet
+from tefm.records.readers.meds import is_meds, open_meds
 from tefm.records.readers.memory import MEMORY, open_memory
 from tefm.records.readers.parquet import parquet_files
+from tefm.records.readers.postgresql import is_postgresql, open_postgresql
 from tefm.records.readers.source import Source, explaining, first_line, refuse_duplicates, unnamed
 
 __all__ = ["BATCH_CELLS", "FORMATS", "Table", "open_table", "parquet_files"]
@@ -52,9 +56,12 @@ class Table:
     name: str
     #: the columns, without blanks around their names
     columns: tuple[str, ...]
+    #: how records are made of events, where the table is a MEDS folder
+    meds: MedsRecords | None
 
     def __init__(self, source: Source) -> None:
         self.name = source.name
+        self.meds = source.meds
         self.columns = tuple(name.strip() for name in source.empty.columns)
         if not self.columns:
             raise InputError("the table has no columns", file=self.name)
@@ -156,15 +163,23 @@ def _plain(column: pl.Series) -> pl.Series:
 
 
 def open_table(
-    source: Any, *, query: str | None = None, column_names: Sequence[str] | None = None, name: str | None = None
+    source: Any,
+    *,
+    query: str | None = None,
+    column_names: Sequence[str] | None = None,
+    name: str | None = None,
+    meds: MedsRecords | None = None,
 ) -> Table:
-    """Open a table: a path, a folder or glob of Parquet files, or a table in memory.
+    """Open a table: a path, a folder or glob of Parquet files, an address, or a table in memory.
 
-    `query` is the SQL for a DuckDB file. `column_names` replaces the header of a CSV. `name` is what error messages
+    `query` is the SQL for a DuckDB file, SQL or a table's name for PostgreSQL, and the label file for a MEDS folder,
+    whose records are made as `meds` says. `column_names` replaces the header of a CSV. `name` is what error messages
     call a table in memory, for example the file that its rows come from.
     """
+    if is_postgresql(source):
+        return Table(open_postgresql(source, query))
     if isinstance(source, str | os.PathLike):
-        return _open_path(Path(source).expanduser(), query, column_names)
+        return _open_path(Path(source).expanduser(), query, column_names, meds)
     if query is not None or column_names is not None:
         raise InputError("`query` and `column_names` are for files", file=MEMORY, remedy="leave them out")
     if isinstance(source, Table):
@@ -173,11 +188,29 @@ def open_table(
     return Table(data if name is None else replace(data, name=name))
 
 
+def table_files(source: str | os.PathLike[str]) -> list[Path]:
+    """The files of a table in the order in which they are read: one, those of a folder, or those of a glob."""
+    path = Path(source).expanduser()
+    if is_postgresql(source) or is_meds(path):
+        return [path]
+    if path.is_dir():
+        return parquet_files(path)
+    if path.exists():
+        return [path]
+    if glob.has_magic(str(path)):
+        return _matches(path)
+    raise _missing(path)
+
+
 # ---- paths --------------------------------------------------------------------------------------------------------
 
 
-def _open_path(path: Path, query: str | None, column_names: Sequence[str] | None) -> Table:
+def _open_path(
+    path: Path, query: str | None, column_names: Sequence[str] | None, meds: MedsRecords | None = None
+) -> Table:
     with explaining(path, "table"):
+        if is_meds(path):
+            return Table(open_meds(path, query, meds))
         if path.is_dir():
             return _open_many(path, parquet_files(path), query, column_names)
         if path.exists():

@@ -1,0 +1,119 @@
+"""Which rows go to a worker together: parts of a table that no sequence crosses, whatever the number of workers.
+
+- Without entities, and for windows of rows in order, a part is so many rows.
+- Where the rows of an entity follow each other, a part ends between two entities. It may lie in two files.
+- Where they do not, rows go to buckets by a hash of their entity: a shuffle (`engine.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from tefm.base.errors import InputError, SettingsError
+from tefm.records import roles
+from tefm.records.chunks import is_grouped, whole_sequences
+from tefm.records.readers.parquet import ENDINGS
+from tefm.records.readers.pieces import Piece, pieces_of, rows_in
+from tefm.records.readers.source import Source
+from tefm.records.readers.table import Table, open_table, table_files
+from tefm.records.schema import Schema
+
+
+@dataclass(frozen=True)
+class Part:
+    """Rows that one worker reads."""
+
+    #: the row of the whole table that it begins with
+    start: int
+    pieces: tuple[Piece, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All parts of a table."""
+
+    table: Table
+    parts: tuple[Part, ...]
+    rows: int
+    #: how many buckets the rows go to, where entities are scattered; 0 otherwise
+    buckets: int = 0
+
+
+def parquet_table(source: str | Path) -> tuple[Table, list[tuple[str, int]]]:
+    """A Parquet file, folder or glob, and its files with their numbers of rows; nothing else can be cut into parts."""
+    files = table_files(source)
+    if not all(path.name.lower().endswith(ENDINGS) for path in files):
+        raise SettingsError(
+            "the Ray engine reads Parquet: a file, a folder or a glob",
+            value=str(source),
+            remedy="write the table as Parquet, or leave --engine ray out",
+        )
+    counts = [(str(path.absolute()), rows_in(path)) for path in files]
+    return open_table(source), counts
+
+
+def plan_rows(source: str | Path, rows: int) -> Plan:
+    """Parts of so many rows, each from one file: for what is done record by record."""
+    table, counts = parquet_table(source)
+    parts, before = [], 0
+    for file, count in counts:
+        starts = range(0, count, rows)
+        parts += [Part(before + start, (Piece(file, start, min(start + rows, count)),)) for start in starts]
+        before += count
+    return Plan(table, tuple(parts), before)
+
+
+def plan_sequences(source: str | Path, schema: Schema, *, window: int | None, rows: int) -> Plan:
+    """Parts of about so many rows that no sequence crosses."""
+    table, counts = parquet_table(source)
+    total = sum(count for _, count in counts)
+    if not total:
+        raise InputError("the table has no rows", file=table.name, remedy="give a table with records")
+    entity = schema.entity if window is None else None
+    if entity is not None and not is_grouped(table, entity):
+        starts = list(range(0, total, rows))
+        parts = _parts(counts, [*starts, total])
+        return Plan(table, parts, total, buckets=len(parts))
+    if window is not None and schema.time is not None:
+        _refuse_disorder(table, schema)
+    if entity is None:
+        size = rows if window is None else max(1, rows // window) * window
+        return Plan(table, _parts(counts, [*range(0, total, size), total]), total)
+    ends = np.cumsum([frame.height for frame in whole_sequences(_column(table, entity), schema, rows=rows)])
+    return Plan(table, _parts(counts, [0, *ends.tolist()]), total)
+
+
+def _parts(counts: list[tuple[str, int]], bounds: list[int]) -> tuple[Part, ...]:
+    return tuple(Part(start, pieces_of(counts, start, stop)) for start, stop in pairwise(bounds))
+
+
+def _column(table: Table, name: str) -> Table:
+    """The table with one column only."""
+
+    def read(columns: list[str], rows: int) -> Iterator[pl.DataFrame]:
+        return table.batches(columns, rows)
+
+    return Table(Source(table.name, table.head(0).select(name), read))
+
+
+def _refuse_disorder(table: Table, schema: Schema) -> None:
+    """Windows are made in the order of time: the files must have it already, a part knows only its own rows."""
+    assert schema.time is not None
+    before: pl.Series | None = None
+    for frame in table.batches([schema.time]):
+        times = roles.times(frame, schema.time, schema, table.name)[0]
+        joined = times if before is None else pl.concat([before, times])
+        if not joined.is_sorted():
+            raise InputError(
+                "windows are made in the order of time, and the rows are not in this order",
+                file=table.name,
+                column=schema.time,
+                remedy="sort the files by time, or leave --engine ray out",
+            )
+        before = times.tail(1)

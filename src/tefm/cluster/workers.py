@@ -1,0 +1,157 @@
+"""What a worker does with a part of a table. Each holds a loaded model, and returns Arrow tables.
+
+What workers return does not depend on which parts they had before.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import pickle
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from tefm.base.errors import TefmError
+from tefm.cluster.plan import Part
+from tefm.codes.stream import encoded
+from tefm.codes.tokenizer import RecordTokenizer
+from tefm.explain import explain
+from tefm.model import TEFM
+from tefm.rationale.reasons import Question
+from tefm.records.readers.pieces import open_pieces
+from tefm.records.readers.table import Table, open_table
+from tefm.records.references import References
+from tefm.records.words import text_of
+
+#: Columns beside those of the result: the part that a row is from, the sequence's first row, and the process.
+PART, FIRST, WORKER = "__part", "__first", "__worker"
+#: Columns of rows on their way to a bucket.
+ROW, BUCKET = "__row", "__bucket"
+#: The explanations of a part, and the number of the sequence in it that each is about.
+EXPLANATION, SEQUENCE = "explanation", "__sequence"
+
+
+class Encoder:
+    """Codes of a part."""
+
+    def __init__(self, folder: Path, absent: bool, device: str | None) -> None:
+        self.tokenizer, self.absent = RecordTokenizer.load(folder, device=device), absent
+
+    def __call__(self, part: Part, table: Table) -> pl.DataFrame:
+        return pl.concat(encoded(self.tokenizer, self.tokenizer.vectoriser.readable(table, absent=self.absent)))
+
+
+class Predictor:
+    """Predictions for the sequences of a part."""
+
+    def __init__(self, folder: Path, absent: bool, device: str | None) -> None:
+        self.model, self.absent = TEFM.load(folder, device=device), absent
+
+    def __call__(self, part: Part, table: Table) -> pl.DataFrame:
+        preceding = part.start // (self.model.preparation.config.window or 1)
+        return pl.concat(self.model.predicted(table, absent=self.absent, before=preceding))
+
+
+class Explainer:
+    """Explanations for the sequences of a part, pickled."""
+
+    def __init__(
+        self,
+        folder: Path,
+        absent: bool,
+        device: str | None,
+        question: Question,
+        references: References | None,
+        only: Sequence[str] | None,
+    ) -> None:
+        self.model, self.absent = TEFM.load(folder, device=device), absent
+        self.question, self.references, self.only = question, references, only
+
+    def __call__(self, part: Part, table: Table) -> pl.DataFrame:
+        fitted, preparation = self.model.fitted, self.model.preparation
+        frame, sequences = preparation.to_predict(table, absent=self.absent)
+        if preparation.schema.entity is None or preparation.config.window:  # sequences are numbered
+            before = part.start // (preparation.config.window or 1)
+            names = [str(before + number) for number in range(len(sequences))]
+            sequences = replace(sequences, ids=np.array(names, dtype=object))
+        chosen = np.arange(len(sequences))
+        if self.only is not None:
+            chosen = chosen[np.isin(sequences.names.astype(str), self.only)]
+        chosen_sequences = sequences.select(chosen)
+        explanations = explain(fitted, preparation, frame, chosen_sequences, self.question, self.references)
+        contents = [pickle.dumps(one) for one in explanations]
+        return pl.DataFrame({EXPLANATION: contents, SEQUENCE: chosen}, {EXPLANATION: pl.Binary, SEQUENCE: pl.Int64})
+
+
+class OnParts:
+    """A worker of parts in order: `batch` names one part, whose rows are read here."""
+
+    def __init__(self, make: Callable[[], Any], like: pl.DataFrame | None) -> None:
+        self.work, self.like = make(), like
+
+    def __call__(self, batch: dict[str, Any]) -> pa.Table:
+        (content,), (number,) = batch["part"], batch["number"]
+        part: Part = pickle.loads(content)
+        with telling():
+            return marked(self.work(part, open_pieces(part.pieces, self.like)), int(number))
+
+
+class OnBuckets:
+    """A worker of buckets: all rows of some entities, which the shuffle brought together."""
+
+    def __init__(self, make: Callable[[], Any], entity: str) -> None:
+        self.work, self.entity = make(), entity
+
+    def __call__(self, batch: pa.Table) -> pa.Table:
+        frame = pl.DataFrame(batch).sort(ROW)
+        # sequences are in the order of their first rows
+        first = frame[ROW].filter(text_of(frame[self.entity], ()).is_first_distinct())
+        with telling():
+            result = self.work(Part(0, ()), open_table(frame.drop(ROW, BUCKET)))
+        numbers = result[SEQUENCE] if SEQUENCE in result.columns else pl.int_range(result.height, eager=True)
+        return marked(result.with_columns(first.gather(numbers).alias(FIRST)), int(frame[BUCKET][0]))
+
+
+def to_buckets(batch: dict[str, Any], *, like: pl.DataFrame, entity: str, buckets: int) -> pa.Table:
+    """The rows of a part, each with the bucket that it goes to."""
+    part: Part = pickle.loads(batch["part"][0])
+    frame = open_pieces(part.pieces, like).frame()
+    rows = pl.int_range(part.start, part.start + frame.height, dtype=pl.Int64, eager=True)
+    bucket = (text_of(frame[entity], ()).hash() % buckets).cast(pl.Int64)
+    return frame.with_columns(rows.alias(ROW), bucket.alias(BUCKET)).to_arrow()
+
+
+@contextmanager
+def telling() -> Iterator[None]:
+    """An error of ours as text that `told` finds again: of an exception in a worker, Ray brings back only its text."""
+    try:
+        yield
+    except TefmError as error:
+        details = {"file": error.file, "column": error.column, "value": error.value, "remedy": error.remedy}
+        content = base64.b64encode(pickle.dumps((type(error), error.problem, details))).decode()
+        raise RuntimeError(f"tefm<{content}>") from None
+
+
+def told(text: str) -> TefmError | None:
+    """The error of ours in the text of another, if there is one."""
+    if (match := re.search(r"tefm<([\w+/=]+)>", text)) is None:
+        return None
+    kind, problem, details = pickle.loads(base64.b64decode(match[1]))
+    error: TefmError = kind(problem, **details)
+    return error
+
+
+def marked(frame: pl.DataFrame, number: int) -> pa.Table:
+    """A result with the part that it is from, and the process that made it."""
+    import ray
+
+    worker = f"{ray.get_runtime_context().get_node_id()}:{os.getpid()}"
+    return frame.with_columns(pl.lit(number).alias(PART), pl.lit(worker).alias(WORKER)).to_arrow()
