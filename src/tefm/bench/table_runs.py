@@ -26,6 +26,7 @@ from tefm.prepare import class_numbers_of, prepare
 from tefm.records.layout import Layout, Slot
 from tefm.records.readers.table import open_table
 from tefm.scoring.calibration import log_softmax
+from tefm.scoring.decision import ACCURACY, Decision
 from tefm.scoring.metrics import Metric, Predicted, mean_differences, score
 from tefm.task import Task
 
@@ -131,7 +132,7 @@ class BaselineRun(TableRun):
             models=(self.model,),
             kinds=feature_kinds(data.task.model, data.sequences),
             positive=arrays.positive,
-            decision=data.task.model.decision_for(arrays.classes, arrays.shares),
+            decision=self._decision(arrays.classes, arrays.shares),
             shares=arrays.shares,
             seed=self.seed,
             resamples=0,
@@ -139,6 +140,10 @@ class BaselineRun(TableRun):
         methods = {self.model: _predictions(result)}
         chosen = {name: result.figures[name] for name in ("kind", "settings", "train", "seconds")}
         return {"chosen": chosen, **_figures(data, arrays.classes, arrays.positive, methods)}
+
+    def _decision(self, classes: tuple[str, ...], shares: tuple[float, ...]) -> Decision:
+        """That of our model; the majority class is the most frequent one, whatever predictions should be good at."""
+        return ACCURACY if self.model == "majority" else self.task.model.decision_for(classes, shares)
 
 
 def _numbers(width: int) -> Layout:

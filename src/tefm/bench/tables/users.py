@@ -12,7 +12,9 @@ from tefm.bench.table_runs import CEILING, FUSED, HEAD, MOST, OURS, BaselineRun,
 from tefm.bench.tables.common import table_of
 from tefm.bench.user_tables import USER_TABLES
 
-NOTES = "\n".join(f"- **{table.title}:** {table.note}." for table in USER_TABLES.values())
+NOTES = "\n".join(
+    f"- **{table.title}:** {table.note}{'' if table.note.endswith('?') else '.'}" for table in USER_TABLES.values()
+)
 ABOUT = f"""What a user gets who writes the shortest task file. Each table goes through the code of `tefm fit` with
 its defaults, without explanations. No setting is chosen per table; the defaults themselves were chosen on the
 validation part of another split (seed 0) of UNSW-NB15, NSL-KDD, Adult, BPIC 2012 and Diabetes130. All methods have
