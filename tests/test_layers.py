@@ -33,6 +33,7 @@ FLOORS = (
     "pipeline",
     "prepare",
     "explain",
+    "watch",
     "show",
     "bundle",
     "model",
