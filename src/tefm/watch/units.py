@@ -14,16 +14,18 @@ from tefm.records.mappers import NumberMapper
 from tefm.watch.compare import Pair, pooled_effect
 from tefm.watch.tally import Tally
 
-#: Factors between usual units: powers of ten and of 1,024, time, length, weight, temperature spans, and the clinical
-#: ones (mg/dL and mmol/L of glucose, cholesterol, creatinine).
+#: Factors between usual units, the most usual ones first: powers of ten and of 1,024, time, length, weight, temperature
+#: spans, and the clinical ones (mg/dL and mmol/L of glucose, cholesterol, creatinine).
 FACTORS = (
-    10.0, 100.0, 1e3, 1e4, 1e5, 1e6, 1e9, 1024.0, 1024.0**2, 60.0, 3600.0, 24.0, 86400.0, 7.0, 12.0, 30.4375, 365.25,
-    2.54, 2.20462, 1.60934, 3.28084, 1.8, 18.0182, 38.67, 88.42, 8.0,
+    10.0, 100.0, 1e3, 1e4, 1e5, 1e6, 1e9, 60.0, 24.0, 3600.0, 86400.0, 12.0, 7.0, 365.25, 30.4375,
+    2.20462, 2.54, 1.60934, 3.28084, 1.8, 18.0182, 38.67, 88.42, 1024.0, 1024.0**2, 8.0,
 )  # fmt: skip
 #: A factor nearer to 1 is a shift, not a unit.
 NEAREST = 1.5
 #: A factor is believed if the batch then differs from the reference no more than this p-value, and much less than before.
 FITS, BETTER = 1e-3, 0.1
+#: A difference of X² that one factor would make by chance (95%).
+AS_WELL = 3.84
 #: Values in the right unit are within the range of training, but for this share.
 OUTSIDE = 0.02
 
@@ -39,8 +41,8 @@ def broken_unit(values_M: NDArray[np.float64], mapper: NumberMapper, batch: Tall
     for factors in ([*FACTORS, *(1 / factor for factor in FACTORS)], _by_medians(values_M, mapper, b_J)):
         tried = [(*_difference(values_M, factor, mapper, b_J, effect), factor) for factor in factors]
         fitting = [one for one in tried if one[1] >= FITS and one[0] < BETTER * before]
-        if fitting:
-            return min(fitting)[2]
+        if fitting:  # the most usual of those that fit about as well
+            return next(factor for statistic, _, factor in fitting if statistic <= min(fitting)[0] + AS_WELL)
     return None
 
 
