@@ -52,7 +52,8 @@ from tefm.show.model_card import model_html
 from tefm.task import ModelConfig
 from tefm.watch.at_fit import reference_at_fit
 from tefm.watch.compare import LEVEL
-from tefm.watch.monitor import Monitoring, monitor
+from tefm.watch.monitor import monitor
+from tefm.watch.report import Monitoring
 
 VALIDATION_SHARE = 0.1
 #: From so many sequences on, it is odd that all have the same prediction.

@@ -93,7 +93,9 @@ def test_two_cells_are_compared_exactly(a: int, b: int, c: int, d: int) -> None:
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, 40), st.integers(0, 400)), min_size=3, max_size=40), st.booleans(), st.floats(1, 4)
+    st.lists(st.tuples(st.integers(0, 40), st.integers(0, 400)), min_size=3, max_size=40),
+    st.booleans(),
+    st.floats(1, 4),
 )
 def test_merging_cells_loses_nothing(counts: list[tuple[int, int]], ordered: bool, effect: float) -> None:
     a_J, b_J = np.array(counts, dtype=float).T

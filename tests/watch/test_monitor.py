@@ -19,7 +19,7 @@ from tefm import bundle
 from tefm.base.errors import ArtefactError, InputError, SettingsError
 from tefm.base.files import write_manifest
 from tefm.model import TEFM
-from tefm.watch.monitor import BatchReport
+from tefm.watch.report import BatchReport
 
 NEW = stays(400, seed=50)
 
@@ -149,9 +149,9 @@ def test_the_reference_holds_no_record(saved: Path) -> None:
 
     with safe_open(saved / bundle.REFERENCE, framework="numpy") as file:
         arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    assert set(arrays) >= {"counts", "effects", "answers.p_SQ", "answers.label_S"}
+    assert set(arrays) >= {"whole.counts", "whole.effects", "whole.p_SQ", "growing.counts"}
     # per sequence only the answer, the label and a number; all else is counted
-    assert {name for name, array in arrays.items() if array.ndim > 1} == {"answers.p_SQ", "growing.p_SQ"}
+    assert {name for name, array in arrays.items() if array.ndim > 1} == {"whole.p_SQ", "growing.p_SQ"}
     assert all(array.shape[1] == 2 for array in arrays.values() if array.ndim > 1)
 
 
@@ -201,7 +201,10 @@ def test_records_without_an_entity(backbones: dict[str, Path]) -> None:
     table = stays(300).drop("patient", "day")
     single = quick(backbones["llama"], schema, **ONLY_PREDICTS, tune={"steps": 20}).fit(table)
     assert single.reference_ is not None and single.reference_.growing is None
-    assert single.monitor(stays(200, seed=70).with_columns(pl.col("age") * 1000)).batches[0].diagnosis.causes[0].kind == "unit"
+    assert (
+        single.monitor(stays(200, seed=70).with_columns(pl.col("age") * 1000)).batches[0].diagnosis.causes[0].kind
+        == "unit"
+    )
 
 
 # ---- the command line -----------------------------------------------------------------------------------------------

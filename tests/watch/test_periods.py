@@ -25,11 +25,13 @@ def test_every_record_is_in_one_period(by: str) -> None:
     of = preparation()
     sequences = of.sequences(TABLE)
     periods = by_period(of, TABLE, sequences, by)
-    days = TABLE["day"].str.to_date()
-    names = [periods.names[number] for number in periods.period_N]
-    expected = days.dt.truncate({"day": "1d", "week": "1w", "month": "1mo"}[by]).gather(sequences.rows)
-    assert names == expected.dt.strftime("%Y-%m" if by == "month" else "%Y-%m-%d").to_list()
-    assert list(periods.names) == sorted(set(names))
+    asked = periods.asked
+    days = TABLE["day"].str.to_date().dt.truncate({"day": "1d", "week": "1w", "month": "1mo"}[by])
+    expected = days.dt.strftime("%Y-%m" if by == "month" else "%Y-%m-%d").to_list()
+    assert sorted(asked.own_rows.tolist()) == list(range(TABLE.height))
+    period_N = np.repeat(periods.period_S, asked.sizes_S)
+    assert [periods.names[number] for number in period_N] == [expected[row] for row in asked.own_rows]
+    assert list(periods.names) == sorted(set(expected))
 
 
 def test_an_entity_has_its_records_up_to_the_end_of_the_period() -> None:
@@ -37,7 +39,7 @@ def test_an_entity_has_its_records_up_to_the_end_of_the_period() -> None:
     sequences = of.sequences(TABLE)
     periods = by_period(of, TABLE, sequences, "month")
     months = TABLE["day"].str.slice(0, 7).to_numpy()
-    grown = periods.sequences
+    grown = periods.asked.sequences
     assert len(grown) == TABLE.with_columns(month=pl.Series(months)).select("patient", "month").n_unique()
     for number in range(len(grown)):
         month, patient = periods.names[periods.period_S[number]], grown.names[number]
@@ -45,14 +47,14 @@ def test_an_entity_has_its_records_up_to_the_end_of_the_period() -> None:
         assert sorted(grown[number].tolist()) == until.tolist()
         assert months[grown[number][-1]] == month
         assert np.asarray(grown.labels)[number] == TABLE["died"][int(grown[number][-1])]
-        assert sequences.names[periods.unit_S[number]] == patient
+        assert sequences.names[periods.asked.unit_S[number]] == patient
 
 
 def test_a_window_belongs_to_the_period_of_its_last_record() -> None:
     of = preparation(window=4)
     sequences = of.sequences(TABLE, whole=False)
     periods = by_period(of, TABLE, sequences, "month")
-    assert len(periods.sequences) == len(sequences)
+    assert len(periods.asked) == len(sequences)
     months = TABLE["day"].str.slice(0, 7).to_numpy()
     assert [periods.names[number] for number in periods.period_S] == months[sequences.last].tolist()
 

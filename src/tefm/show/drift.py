@@ -17,7 +17,7 @@ from tefm.show.terminal import table
 
 if TYPE_CHECKING:  # showing a table must not wait for the import of torch
     from tefm.scoring.metrics import Scores
-    from tefm.watch.monitor import Answered, BatchReport, Monitoring
+    from tefm.watch.report import Answered, BatchReport, Monitoring
 
 #: Fields of a batch that are shown, those with the smallest p-values.
 FIELDS = 12
@@ -35,9 +35,9 @@ def drift_tables(report: Monitoring) -> Iterator[RenderableType]:
         for batch in report.batches
     ]
     columns = ("batch", "records", f"{title} expected", "with labels", "LightGBM", "")
-    shown = [place for place in range(len(columns)) if any(row[place] != "–" for row in rows)]
-    columns, rows = tuple(columns[i] for i in shown), [tuple(row[i] for i in shown) for row in rows]
-    yield table(f"Compared with {report.reference}", columns, rows, left=1)
+    used = [place for place in range(len(columns)) if any(row[place] != "–" for row in rows)]
+    rows = [tuple(row[place] for place in used) for row in rows]
+    yield table(f"Compared with {report.reference}", [columns[place] for place in used], rows, left=1)
     for batch in report.batches:
         for cause in batch.diagnosis.causes:
             yield Text.assemble((f"{batch.name}  ", "bold"), (cause.sentence, "yellow"))
@@ -110,8 +110,10 @@ class BatchView:
         ]
         for number, name in enumerate(report.classes):
             rows.append((f"{name}: predicted", f"{was.predicted[number]:.1%}", f"{now.predicted[number]:.1%}"))
-            shares = (f"{of.shares.shares[number]:.1%} ± {2 * of.shares.errors[number]:.1%}" for of in (was, now))
-            rows.append((f"{name}: estimated share", *shares))
+            before, after = (
+                f"{of.shares.shares[number]:.1%} ± {2 * of.shares.errors[number]:.1%}" for of in (was, now)
+            )
+            rows.append((f"{name}: estimated share", before, after))
         return HtmlTable(("", "reference", "this batch"), rows, "Answers and codes")
 
 
@@ -129,8 +131,8 @@ def _scored(suffix: str, was: Scores | None, now: Scores | None) -> Iterator[tup
     if now is None:
         return
     for name, title in (("auroc", "AUROC"), ("accuracy", "accuracy")):
-        cells = (interval(None if of is None else getattr(of, name)) for of in (was, now))
-        yield (f"{title}{suffix}, with labels", *cells)
+        before, after = (interval(None if of is None else getattr(of, name)) for of in (was, now))
+        yield f"{title}{suffix}, with labels", before, after
 
 
 def drift_page(report: Monitoring) -> Page:
@@ -177,9 +179,7 @@ def _over_time(report: Monitoring) -> Iterator[plots.Plot]:
         ]
         if known:
             series.append(_series("with labels", [x + 0.15 for x, _ in known], [value for _, value in known], 2))
-        words = ", ".join(
-            f"{batch.name} {interval(of)}" for batch, of in zip(report.batches, estimates, strict=True)
-        )
+        words = ", ".join(f"{batch.name} {interval(of)}" for batch, of in zip(report.batches, estimates, strict=True))
         axis = plots.Axis("batch", names=tuple(batch.name for batch in report.batches))
         yield plots.curves(name, f"{title} by batch", f"Expected: {words}", axis, plots.Axis(title, high=1.0), series)
 

@@ -9,13 +9,12 @@ from tefm.language.remember import RememberedLogits
 from tefm.pipeline import Fitted
 from tefm.prepare import Preparation
 from tefm.records.readers.table import Table
-from tefm.watch.observe import observe
-from tefm.watch.periods import growing
-from tefm.watch.reference import Answers, Reference
+from tefm.watch.observe import Answers, Asked, Records, answers_to, look_at
+from tefm.watch.reference import Reference
 from tefm.watch.seen import Seen
 
-#: Sequences that are counted at most; of a quick fit, fewer.
-SEQUENCES, QUICK_SEQUENCES = 10_000, 2_000
+#: Sequences that are counted at most, those that are answered too, and those of a quick fit: answers take time.
+COUNTED, ANSWERED, QUICK_ANSWERED = 100_000, 10_000, 2_000
 
 
 def reference_at_fit(fitted: Fitted, preparation: Preparation, training: Table, held_out: Table) -> Reference | None:
@@ -27,16 +26,19 @@ def reference_at_fit(fitted: Fitted, preparation: Preparation, training: Table, 
     everyone = preparation.sequences(frame, file=held_out.name)
     if len(everyone) < 2:
         return None
-    most, rng = QUICK_SEQUENCES if config.quick else SEQUENCES, np.random.default_rng((config.seed, 17))
-    sequences = everyone.select(np.sort(rng.permutation(len(everyone))[:most]))
+    rng = np.random.default_rng((config.seed, 17))
     logits = RememberedLogits(fitted.classifier)
-    observed = observe(fitted, preparation, frame, sequences, logits=logits)
-    grown = None
-    if sequences.lengths.max() > 1 and config.window is None:
-        # after each record, for a sample of sequences with about as many records
-        few = sequences.select(rng.permutation(len(sequences))[: max(1, int(most / sequences.lengths.mean()))])
-        periods = growing(preparation, frame, few, np.arange(len(few.rows)))
-        grown = Answers.of(
-            observe(fitted, preparation, frame, few, periods.sequences, periods.unit_S, logits=logits)
+    most = QUICK_ANSWERED if config.quick else ANSWERED
+
+    def seen_as(asked: Asked) -> tuple[Records, Answers]:
+        some = asked.select(rng.permutation(len(asked))[:COUNTED])
+        few = some.select(np.arange(min(len(some), most)))
+        return look_at(fitted, preparation, frame, some, config.seed), answers_to(
+            fitted, preparation, frame, few, logits
         )
-    return Reference.of(observed, fitted, vectoriser, Seen.of(training, vectoriser), growing=grown)
+
+    growing = None
+    if everyone.lengths.max() > 1 and config.window is None:
+        growing = seen_as(Asked.after_each_record(preparation, frame, everyone))
+    whole = seen_as(Asked.whole(everyone))
+    return Reference.of(*whole, fitted, vectoriser, Seen.of(training, vectoriser), growing=growing)

@@ -17,15 +17,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tefm.pipeline import Fitted
-from tefm.records.mappers import NumberMapper
+from tefm.records.mappers import FlagMapper, Mapper, NumberMapper, SetMapper
 from tefm.records.vectorise import Vectoriser
 from tefm.watch.answers import LEAST, ClassShares, class_shares
 from tefm.watch.compare import Comparison, Difference, Pair, pooled_effect
-from tefm.watch.reference import Answers, Measured
+from tefm.watch.observe import Answers
+from tefm.watch.reference import Measured
 from tefm.watch.tally import OF_FIELDS, Kind, Tally
 from tefm.watch.units import broken_unit
 
 CauseKind = Literal["unit", "new", "missing", "shift", "size", "labels", "relation", "combination", "coding", "answers"]
+#: Tallies that a change of the class shares moves first.
+OF_CLASSES: frozenset[Kind] = frozenset({"label", "confidence", "predicted", "shares"})
+#: One cause explains an alarm. A second one is named if it is clearer still: at this share of the level.
+SECOND = 0.2
 #: A shift of the class shares that is not this many standard errors is none.
 SURE = 3.0
 #: The class shares are themselves estimated, so what they should explain may differ a little more than chance allows:
@@ -83,7 +88,7 @@ class Diagnostician:
         if not alarms:
             return Diagnosis()
         if (labels := self._labels(alarms)) is not None:
-            rest = [one for one in alarms if one.kind not in ("label", "confidence", "predicted")]
+            rest = [one for one in alarms if one.kind not in OF_CLASSES]
             return Diagnosis((labels,), tuple(self._moved(rest)))
         causes = [
             cause
@@ -92,9 +97,11 @@ class Diagnostician:
         ]
         others = [one for one in alarms if one.kind not in OF_FIELDS]
         if causes:
-            return Diagnosis(tuple(causes), tuple(self._moved(others)))
-        first = self._without_field(others)
-        return Diagnosis((first,), tuple(self._moved([one for one in others if one.name not in first.evidence])))
+            first = min(causes, key=self._p_of)
+            clear = [c for c in causes if c.field == first.field or c.p <= SECOND * self.comparison.level]
+            return Diagnosis(tuple(sorted(clear, key=self._p_of)), tuple(self._moved(others)))
+        only = self._without_field(others)
+        return Diagnosis((only,), tuple(self._moved([one for one in others if one.name not in only.evidence])))
 
     # ---- one field --------------------------------------------------------------------------------------------
 
@@ -114,6 +121,10 @@ class Diagnostician:
             yield self._cause("shift", field, f"{title}: {self._shift(field)}", [alarms["values"]])
         if "size" in alarms:
             yield self._cause("size", field, f"{title}: the number of values per record changed", [alarms["size"]])
+
+    def _p_of(self, cause: Cause) -> float:
+        """The smallest p-value of a cause, which tells causes apart whose adjusted ones are equal."""
+        return min(one.p for one in self.comparison.differences if one.name in cause.evidence)
 
     def _cause(
         self,
@@ -162,13 +173,15 @@ class Diagnostician:
     def _value(self, field: str, cell: int) -> str:
         """A cell of a field in words."""
         mapper = self._mapper(field)
-        if mapper.kind == "flag":
-            return "yes" if cell else "no"
-        if mapper.kind == "set":
-            return mapper.member_in_words(mapper.values[cell]) if cell < len(mapper.values) else "other"
-        return mapper.in_words(cell + 1)
+        match mapper:
+            case FlagMapper():
+                return "yes" if cell else "no"
+            case SetMapper():
+                return mapper.member_in_words(mapper.values[cell]) if cell < len(mapper.values) else "other"
+            case _:
+                return mapper.in_words(cell + 1)
 
-    def _mapper(self, field: str) -> Any:
+    def _mapper(self, field: str) -> Mapper:
         return next(mapper for mapper in self.vectoriser.mappers if mapper.field == field)
 
     # ---- the class shares -------------------------------------------------------------------------------------
@@ -190,7 +203,7 @@ class Diagnostician:
             f"class shares changed: {self.fitted.classes[top]} about {now.shares[top]:.1%} "
             f"(± {2 * now.errors[top]:.1%}), was {was.shares[top]:.1%}; the records of each class look as before"
         )
-        shown = [one for one in alarms if one.kind in ("label", "confidence", "predicted")] or list(alarms)
+        shown = [one for one in alarms if one.kind in OF_CLASSES] or list(alarms)
         return self._cause("labels", None, sentence, shown)
 
     def shares(self) -> tuple[ClassShares, ClassShares]:
@@ -239,7 +252,7 @@ class Diagnostician:
         coding = by_kind.get("reconstruction", []) + by_kind.get("quantisation", [])
         if coding:
             return self._cause("coding", None, "records are coded with other errors than before", coding)
-        answers = by_kind.get("confidence", []) + by_kind.get("predicted", [])
+        answers = [one for kind in ("confidence", "predicted", "shares") for one in by_kind.get(kind, [])]
         if answers:
             return self._cause("answers", None, "the model gives other answers, though no field changed", answers)
         return self._cause(
@@ -250,7 +263,8 @@ class Diagnostician:
         """Other tallies that moved, in words."""
         words = {
             "codes": "use of codes", "reconstruction": "reconstruction error", "quantisation": "quantisation error",
-            "confidence": "confidence", "predicted": "predicted classes", "label": "labels", "right": "share of right answers",
+            "confidence": "confidence", "predicted": "predicted classes",
+            "shares": "mean probabilities", "label": "labels", "right": "share of right answers",
         }  # fmt: skip
         yield from dict.fromkeys(words.get(one.kind, f"field {one.subject}") for one in alarms)
 

@@ -31,6 +31,8 @@ DRAWS = 1_000
 EXPECTED = 5.0
 #: Buckets and bins that are compared at most: more of them would hide a shift of all values in chance.
 GROUPS = 10
+#: Numbers that are drawn at most for the mean of a batch.
+DRAWN = 2_000
 #: A smaller p-value is not told apart.
 SMALLEST = 1e-300
 
@@ -70,34 +72,71 @@ class Comparison:
 def compare(
     batch: Sequence[Tally],
     reference: Sequence[Tally],
+    means: Sequence[Means] = (),
     *,
     level: float = LEVEL,
     draws: int = DRAWS,
     seed: int = 0,
 ) -> Comparison:
-    """Every tally that both have, compared; in the order of the batch."""
+    """Every tally that both have, compared, in the order of the batch; then the means."""
     rng = np.random.default_rng(seed)
     known = {tally.name: tally for tally in reference}
     pairs = [(tally, known[tally.name]) for tally in batch if tally.name in known]
     smallest_R = np.ones(draws)
-    p_values = []
+    compared: list[tuple[str, Kind, float, float]] = []
     for mine, other in pairs:
         table = Pair.of(mine, other)
-        p, drawn_R = (1.0, None) if table is None else table.p_values(rng, draws)
-        if drawn_R is not None:
-            smallest_R = np.minimum(smallest_R, drawn_R)
-        p_values.append(p)
+        p, drawn_R = (1.0, smallest_R) if table is None else table.p_values(rng, draws)
+        smallest_R = np.minimum(smallest_R, drawn_R)
+        distance = float(np.abs(mine.shares_J - other.shares_J).sum() / 2)
+        compared.append((mine.subject, mine.kind, p, distance))
+    for mean in means:
+        p, drawn_R = mean.p_values(rng, draws)
+        smallest_R = np.minimum(smallest_R, drawn_R)
+        compared.append((mean.subject, "shares", p, abs(mean.difference)))
+    adjusted = [float((1 + (smallest_R <= p).sum()) / (1 + draws)) for _, _, p, _ in compared]
     differences = tuple(
-        Difference(
-            mine.subject,
-            mine.kind,
-            p,
-            float((1 + (smallest_R <= p).sum()) / (1 + draws)),
-            float(np.abs(mine.shares_J - other.shares_J).sum() / 2),
-        )
-        for (mine, other), p in zip(pairs, p_values, strict=True)
+        Difference(subject, kind, p, of_all, distance)
+        for (subject, kind, p, distance), of_all in zip(compared, adjusted, strict=True)
     )
     return Comparison(differences, float(np.quantile(smallest_R, level)), level)
+
+
+@dataclass(frozen=True, eq=False)
+class Means:
+    """The mean of a number, such as the probability of a class, in a batch and in the reference."""
+
+    subject: str
+    a_S: Floats
+    b_S: Floats
+    #: by how much entities with several numbers inflate the variance of the reference
+    effect: float = 1.0
+
+    @property
+    def difference(self) -> float:
+        return float(self.a_S.mean() - self.b_S.mean())
+
+    def p_values(self, rng: np.random.Generator, draws: int) -> tuple[float, Floats]:
+        """The p-value of the batch and those of batches drawn from both together.
+
+        Probabilities of a rare class are skewed, and so is their mean: a Pearson III distribution with the mean,
+        variance and skewness of the drawn ones gives p-values far out.
+        """
+        from scipy.stats import pearson3, skew
+
+        pooled, n = np.concatenate([self.a_S, self.b_S]), len(self.a_S)
+        if n == 0 or not len(self.b_S) or pooled.std() == 0:
+            return 1.0, np.ones(draws)
+        total, few = len(pooled), min(n, DRAWN)
+        mean_R = pooled[rng.integers(total, size=(draws, few))].mean(axis=1)
+        # drawn with replacement, and perhaps fewer: scaled to what n without replacement would vary by
+        drawn_R = (mean_R - pooled.mean()) * np.sqrt(few / n / (1 - n / total))
+        spread = drawn_R.std(ddof=1) * np.sqrt(pooled_effect(1.0, n, self.effect, len(self.b_S)))
+        bent = float(skew(drawn_R))
+        z, z_R = self.difference / spread, (drawn_R - drawn_R.mean()) / drawn_R.std(ddof=1)
+        p_R = 2 * np.minimum(pearson3.sf(z_R, bent), pearson3.cdf(z_R, bent))
+        p = 2 * min(float(pearson3.sf(z, bent)), float(pearson3.cdf(z, bent)))
+        return max(SMALLEST, p), np.clip(p_R, SMALLEST, 1.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,9 +158,7 @@ class Pair:
         return cls.merged(a_J, b_J, effect, ordered=batch.ordered, one_sided=batch.kind == "new")
 
     @classmethod
-    def merged(
-        cls, a_J: Floats, b_J: Floats, effect: float, *, ordered: bool, one_sided: bool = False
-    ) -> Pair | None:
+    def merged(cls, a_J: Floats, b_J: Floats, effect: float, *, ordered: bool, one_sided: bool = False) -> Pair | None:
         """Small cells merged: with their neighbours where there is an order, otherwise with each other."""
         total, n = (a_J + b_J).sum(), a_J.sum()
         if not n or total == n or ((a_J + b_J) > 0).sum() < 2:
@@ -132,7 +169,8 @@ class Pair:
         group_J = _neighbours(expected_J) if ordered else _rare_together(expected_J)
         if group_J.max() == 0:
             return None
-        return cls(np.bincount(group_J, weights=a_J), np.bincount(group_J, weights=b_J), effect, one_sided)
+        merged_a, merged_b = (np.bincount(group_J, weights=of_J).astype(np.float64) for of_J in (a_J, b_J))
+        return cls(merged_a, merged_b, effect, one_sided)
 
     @property
     def statistic(self) -> float:
@@ -145,15 +183,15 @@ class Pair:
 
     def _drawn(self, rng: np.random.Generator, draws: int) -> tuple[float, Floats]:
         """X² of drawn batches; a gamma distribution with their mean and variance gives p-values far out."""
-        from scipy.stats import gamma
+        from scipy.special import gammaincc
 
         pooled_J = (self.a_J + self.b_J).round().astype(np.int64)
-        drawn_RJ = rng.multivariate_hypergeometric(pooled_J, int(round(self.a_J.sum())), size=draws)
+        drawn_RJ = rng.multivariate_hypergeometric(pooled_J, round(self.a_J.sum()), size=draws)
         drawn_R = _chi_squared(drawn_RJ.astype(np.float64), pooled_J.astype(np.float64))
         mean, variance = drawn_R.mean(), drawn_R.var(ddof=1)
         shape, scale = mean**2 / variance, variance / mean
-        p_R: Floats = gamma.sf(drawn_R, shape, scale=scale)
-        return max(SMALLEST, float(gamma.sf(self.statistic, shape, scale=scale))), p_R
+        p_R: Floats = gammaincc(shape, drawn_R / scale)
+        return max(SMALLEST, float(gammaincc(shape, self.statistic / scale))), p_R
 
     def _exact(self, rng: np.random.Generator, draws: int) -> tuple[float, Floats]:
         """Two cells: Fisher's exact test."""
@@ -178,11 +216,11 @@ class Pair:
 
     def _fisher(self) -> tuple[Floats, int]:
         """The p-value of every possible count in the second cell, and which of them the batch has."""
-        from scipy.stats import hypergeom
-
         n, total, marked = self._worth()
         low, high = max(0, marked - (total - n)), min(marked, n)
-        mass = hypergeom.pmf(np.arange(low, high + 1), total, marked, n)
+        count = np.arange(low, high + 1)
+        ways = _log_choose(marked, count) + _log_choose(total - marked, n - count)
+        mass = np.exp(ways - _log_choose(total, np.array(n)))
         if self.one_sided:
             p_of = np.cumsum(mass[::-1])[::-1]
         else:
@@ -198,6 +236,13 @@ def pooled_effect(batch: float, n: float, reference: float, total: float) -> flo
     if not n or not total:
         return 1.0
     return float((batch / n + reference / total) / (1 / n + 1 / total))
+
+
+def _log_choose(n: int, k: NDArray[np.int64]) -> Floats:
+    from scipy.special import gammaln
+
+    ways: Floats = gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1)
+    return ways
 
 
 def _chi_squared(a_RJ: Floats, pooled_J: Floats) -> Floats:

@@ -3,7 +3,7 @@
 The three are kept apart, so that each names its cause. A value is *new* if training did not have it: a word that is
 not among its words, a number outside its range. The values are those that are neither missing nor new.
 
-Shapes: N records, M values of a field (of a set, several per record), D slots.
+Shapes: N records, M values of a field (of a set, several per record), W slots of a field.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from tefm.records.columns import Columns, columns_of
@@ -24,22 +23,12 @@ from tefm.records.readers.table import open_table
 from tefm.records.schema import Field
 from tefm.records.vectorise import Vectoriser
 from tefm.records.words import distinct_pairs
+from tefm.watch.observe import Records
 from tefm.watch.seen import Seen
 from tefm.watch.tally import Kind, Tally
 
 #: How many of a field's new words are remembered, for the message.
 WORDS = 5
-
-
-@dataclass(frozen=True, eq=False)
-class Records:
-    """Rows of a table with their slots, the entity that each belongs to, and the class number of its label (or −1)."""
-
-    frame: pl.DataFrame
-    x_ND: Slots
-    unit_N: NDArray[np.int64]
-    label_N: NDArray[np.int64]
-    file: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +42,7 @@ class Raw:
 
 
 def field_tallies(
-    records: Records, vectoriser: Vectoriser, seen: Seen | None, classes: int
+    records: Records, vectoriser: Vectoriser, seen: Seen | None, classes: int, file: str | None = None
 ) -> tuple[list[Tally], Raw]:
     """Tallies of every field.
 
@@ -61,13 +50,13 @@ def field_tallies(
     """
     tallies: list[Tally] = []
     raw, rows = Raw(), max(1, records.frame.height)
-    (columns,) = columns_of(open_table(records.frame, name=records.file), vectoriser.table_schema, rows=rows)
+    (columns,) = columns_of(open_table(records.frame, name=file), vectoriser.table_schema, rows=rows)
     start = 0
     for f, mapper in zip(vectoriser.table_schema.fields, vectoriser.mappers, strict=True):
         width = len(mapper.slots)
-        counted = _Counted(records, records.x_ND[:, start : start + width], columns, f, seen, raw)
+        counted = _Counted(records, records.x_SD[:, start : start + width], columns, f, seen, raw)
         for kind, (row_M, cell_M), cells, ordered in counted.parts(mapper):
-            units, labels = records.unit_N[row_M], records.label_N[row_M]
+            units, labels = records.unit_S[row_M], records.label_S[row_M]
             tallies.append(Tally.of(f.name, kind, cell_M, units, labels, cells, classes, ordered=ordered))
         start += width
     return tallies, raw

@@ -18,6 +18,7 @@ from tefm.prepare import Preparation
 from tefm.records.grouping import up_to
 from tefm.records.roles import times
 from tefm.records.sequences import Sequences
+from tefm.watch.observe import Asked
 
 By = Literal["day", "week", "month"]
 _TRUNCATED: dict[str, str] = {"day": "1d", "week": "1w", "month": "1mo"}
@@ -29,12 +30,9 @@ class Periods:
 
     #: what each period is called, in order
     names: tuple[str, ...]
-    sequences: Sequences
-    #: the number of the entity (the sequence) that each is from, and its period
-    unit_S: NDArray[np.int64]
+    asked: Asked
+    #: the period of each sequence that is asked
     period_S: NDArray[np.int64]
-    #: per record of the whole sequences, its period
-    period_N: NDArray[np.int64]
 
 
 def by_period(preparation: Preparation, frame: pl.DataFrame, sequences: Sequences, by: str) -> Periods:
@@ -43,26 +41,13 @@ def by_period(preparation: Preparation, frame: pl.DataFrame, sequences: Sequence
         raise SettingsError("not a valid period", value=by, remedy=f"choose one of {', '.join(get_args(By))}")
     names_N = _period_names(preparation, frame, by, sequences.file)
     names, number_N = np.unique(names_N, return_inverse=True)
-    return growing(preparation, frame, sequences, number_N[sequences.rows], tuple(names.tolist()))
-
-
-def growing(
-    preparation: Preparation,
-    frame: pl.DataFrame,
-    sequences: Sequences,
-    period_N: NDArray[np.int64],
-    names: tuple[str, ...] = (),
-) -> Periods:
-    """Sequences at the end of each period; `period_N` is that of each of their records, in time order."""
-    window, last = preparation.config.window is not None, sequences.starts[1:] - 1
-    if window:  # a window belongs to the period of its last record
-        period_S = period_N[last]
-        return Periods(names, sequences, np.arange(len(sequences)), period_S, period_S[sequences.sequence_N])
-    unit_N = sequences.sequence_N
-    is_end_N = np.append((np.diff(period_N) != 0) | (np.diff(unit_N) != 0), True) if len(unit_N) else np.zeros(0, bool)
-    ends = np.flatnonzero(is_end_N)
+    period_N, unit_N = number_N[sequences.rows], sequences.sequence_N
+    if preparation.config.window is not None:  # a window belongs to the period of its last record
+        return Periods(tuple(names.tolist()), Asked.whole(sequences), period_N[sequences.starts[1:] - 1])
+    ends = np.flatnonzero(np.append((np.diff(period_N) != 0) | (np.diff(unit_N) != 0), True))
     grown = up_to(frame, preparation.schema, sequences, ends, background=preparation.config.background)
-    return Periods(names, grown, unit_N[ends], period_N[ends], period_N)
+    asked = Asked(grown, sequences.rows, np.append(0, ends + 1), unit_N[ends])
+    return Periods(tuple(names.tolist()), asked, period_N[ends])
 
 
 def _period_names(preparation: Preparation, frame: pl.DataFrame, by: str, file: str | None) -> NDArray[np.str_]:

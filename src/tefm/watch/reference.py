@@ -8,7 +8,7 @@ Shapes: N records, S sequences, Q classes, K levels of C entries, E edges of bin
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from tefm.base.files import replacing
 from tefm.pipeline import Fitted
 from tefm.records.vectorise import Vectoriser
 from tefm.watch.fields import Raw, field_tallies
-from tefm.watch.observe import Observed, coder_of
+from tefm.watch.observe import Answers, Records, coder_of
 from tefm.watch.seen import Seen
 from tefm.watch.tally import Kind, Tally
 
@@ -31,27 +31,6 @@ AT_FIT = "held-out records at fit time"
 BINS = 10
 #: Bins of confidence: their upper ends as shares of the reference. A rare class is at the upper end.
 CONFIDENCE = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98)
-
-
-@dataclass(frozen=True, eq=False)
-class Answers:
-    """The answers to some sequences: probabilities, class numbers of the labels (−1 without one), and entities."""
-
-    p_SQ: NDArray[np.float64]
-    label_S: NDArray[np.int64]
-    unit_S: NDArray[np.int64]
-
-    def __len__(self) -> int:
-        return len(self.p_SQ)
-
-    @property
-    def labelled(self) -> float:
-        """The share of sequences with a label."""
-        return float((self.label_S >= 0).mean()) if len(self) else 0.0
-
-    @classmethod
-    def of(cls, observed: Observed) -> Answers:
-        return cls(observed.p_SQ, observed.label_S, observed.unit_S)
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,13 +44,13 @@ class Scale:
     confidence_E: NDArray[np.float64]
 
     @classmethod
-    def of(cls, observed: Observed, seen: Seen | None, positive: int) -> Scale:
+    def of(cls, records: Records, answers: Answers, seen: Seen | None, positive: int) -> Scale:
         """Bins with fixed shares of the reference."""
         return cls(
             seen,
-            np.unique(np.quantile(observed.reconstruction_N, np.arange(1, BINS) / BINS)),
-            np.unique(np.quantile(observed.quantisation_N, np.arange(1, BINS) / BINS)),
-            np.unique(np.quantile(confidence_of(observed.p_SQ, positive), CONFIDENCE)),
+            np.unique(np.quantile(records.reconstruction_S, np.arange(1, BINS) / BINS)),
+            np.unique(np.quantile(records.quantisation_S, np.arange(1, BINS) / BINS)),
+            np.unique(np.quantile(confidence_of(answers.p_SQ, positive), CONFIDENCE)),
         )
 
 
@@ -113,67 +92,62 @@ class Measured:
     raw: Raw = field(default_factory=Raw)
 
     @classmethod
-    def of(cls, observed: Observed, fitted: Fitted, vectoriser: Vectoriser, scale: Scale) -> Measured:
-        records, classes, coder = observed.records, len(fitted.classes), coder_of(fitted)
+    def of(cls, records: Records, answers: Answers, fitted: Fitted, vectoriser: Vectoriser, scale: Scale) -> Measured:
+        classes, coder = len(fitted.classes), coder_of(fitted)
         tallies, raw = field_tallies(records, vectoriser, scale.seen, classes)
 
         def add(subject: str, kind: Kind, cell_N: NDArray[Any], cells: int, ordered: bool = False) -> None:
             tallies.append(
-                Tally.of(subject, kind, cell_N, records.unit_N, records.label_N, cells, classes, ordered=ordered)
+                Tally.of(subject, kind, cell_N, records.unit_S, records.label_S, cells, classes, ordered=ordered)
             )
 
-        for level, entry_N in enumerate(observed.codes_NK.T, start=1):
+        for level, entry_N in enumerate(records.codes_SK.T, start=1):
             add(str(level), "codes", entry_N.astype(np.int64), coder.config.entries)
         for kind, error_N, edges in (
-            ("reconstruction", observed.reconstruction_N, scale.reconstruction_E),
-            ("quantisation", observed.quantisation_N, scale.quantisation_E),
+            ("reconstruction", records.reconstruction_S, scale.reconstruction_E),
+            ("quantisation", records.quantisation_S, scale.quantisation_E),
         ):
             add("", kind, np.searchsorted(edges, error_N, side="left"), len(edges) + 1, True)  # type: ignore[arg-type]
-        answers = Answers.of(observed)
         tallies += answer_tallies(answers, fitted, scale.confidence_E)
-        errors = float(observed.reconstruction_N.mean()), float(observed.quantisation_N.mean())
-        return cls(len(records.x_ND), tuple(tallies), answers, errors, raw)
+        errors = float(records.reconstruction_S.mean()), float(records.quantisation_S.mean())
+        return cls(len(records), tuple(tallies), answers, errors, raw)
 
 
 @dataclass(frozen=True, eq=False)
 class Reference:
     """Held-out records, counted, and the answers to them.
 
-    `answers` are those to whole sequences. Someone who monitors week by week sees sequences grow, so `growing` are the
-    answers after each record; None where every sequence is one record.
+    `whole` is about whole sequences, one record of each. Someone who monitors week by week sees sequences grow, and
+    an entity with many records in many weeks: `growing` is about every record, and the answers after it. It is None
+    where every sequence is one record.
     """
 
     scale: Scale
-    records: int
-    #: of records only
-    tallies: tuple[Tally, ...]
-    answers: Answers
-    errors: tuple[float, float]
-    growing: Answers | None = None
+    whole: Measured
+    growing: Measured | None = None
     #: what messages call it
     name: str = AT_FIT
 
     @classmethod
     def of(
         cls,
-        observed: Observed,
+        records: Records,
+        answers: Answers,
         fitted: Fitted,
         vectoriser: Vectoriser,
         seen: Seen | None,
         *,
-        growing: Answers | None = None,
+        growing: tuple[Records, Answers] | None = None,
         name: str = AT_FIT,
     ) -> Reference:
-        scale = Scale.of(observed, seen, fitted.positive)
-        measured = Measured.of(observed, fitted, vectoriser, scale)
-        tallies = tuple(tally for tally in measured.tallies if tally.kind not in OF_ANSWERS)
-        return cls(scale, measured.records, tallies, measured.answers, measured.errors, growing, name)
+        scale = Scale.of(records, answers, seen, fitted.positive)
+        whole = Measured.of(records, answers, fitted, vectoriser, scale)
+        grown = None if growing is None else Measured.of(*growing, fitted, vectoriser, scale)
+        return cls(scale, whole, grown, name)
 
-    def measured(self, fitted: Fitted, *, growing: bool = False) -> Measured:
+    def measured(self, *, growing: bool = False) -> Measured:
         """What a batch is compared with; `growing` if its sequences are as they were at the end of a period."""
-        answers = self.growing if growing and self.growing is not None else self.answers
-        confidence = answer_tallies(answers, fitted, self.scale.confidence_E)
-        return Measured(self.records, (*self.tallies, *confidence), answers, self.errors)
+        return self.growing if growing and self.growing is not None else self.whole
 
     # ---- on disk ----------------------------------------------------------------------------------------------
 
@@ -183,24 +157,21 @@ class Reference:
 
         scale = self.scale
         arrays: dict[str, NDArray[Any]] = {
-            "counts": np.concatenate([tally.counts_GJ.ravel() for tally in self.tallies]),
-            "effects": np.array([tally.effect for tally in self.tallies]),
             "reconstruction": scale.reconstruction_E,
             "quantisation": scale.quantisation_E,
             "confidence": scale.confidence_E,
         }
-        parts = {"answers": self.answers} | ({} if self.growing is None else {"growing": self.growing})
-        for name, answers in parts.items():
-            arrays |= {f"{name}.{key}": value for key, value in vars(answers).items()}
         if scale.seen is not None:
             arrays |= {f"seen.{name}": hashes for name, hashes in scale.seen.hashes.items()}
-        facts = {
-            "records": self.records,
-            "errors": self.errors,
-            "name": self.name,
-            "seen": scale.seen is not None,
-            "tallies": [(t.subject, t.kind, t.counts_GJ.shape, t.ordered) for t in self.tallies],
-        }
+        facts: dict[str, Any] = {"name": self.name, "seen": scale.seen is not None}
+        for name, measured in (("whole", self.whole), ("growing", self.growing)):
+            if measured is not None:
+                tallies, answers = measured.tallies, measured.answers
+                arrays[f"{name}.counts"] = np.concatenate([tally.counts_GJ.ravel() for tally in tallies])
+                arrays[f"{name}.effects"] = np.array([tally.effect for tally in tallies])
+                arrays |= {f"{name}.{key}": value for key, value in vars(answers).items()}
+                tables = [(tally.subject, tally.kind, tally.counts_GJ.shape, tally.ordered) for tally in tallies]
+                facts[name] = {"records": measured.records, "errors": measured.errors, "tallies": tables}
         with replacing(path) as temporary:
             save_file(
                 {name: np.ascontiguousarray(of) for name, of in arrays.items()},
@@ -222,35 +193,23 @@ class Reference:
                 Seen(hashes) if facts["seen"] else None,
                 *(arrays[name] for name in ("reconstruction", "quantisation", "confidence")),
             )
-            answers = {
-                name: Answers(**{key: arrays[f"{name}.{key}"] for key in ("p_SQ", "label_S", "unit_S")})
-                for name in ("answers", "growing")
-                if f"{name}.p_SQ" in arrays
-            }
-            return cls(
-                scale,
-                facts["records"],
-                _tallies(arrays["counts"], arrays["effects"], facts["tallies"]),
-                answers["answers"],
-                tuple(facts["errors"]),
-                answers.get("growing"),
-                facts["name"],
-            )
+            parts = {name: _measured(name, arrays, facts[name]) for name in ("whole", "growing") if name in facts}
+            return cls(scale, parts["whole"], parts.get("growing"), facts["name"])
         except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
             raise ArtefactError(
                 f"the reference of this model cannot be read: {error}", file=path, remedy="save the model again"
             ) from error
 
 
-#: Tallies that follow from the answers, and are not stored.
-OF_ANSWERS: frozenset[Kind] = frozenset({"confidence", "predicted", "label", "right"})
-
-
-def _tallies(counts: NDArray[np.int64], effects: NDArray[np.float64], facts: Sequence[Any]) -> tuple[Tally, ...]:
-    """Tallies from one long array of counts."""
-    ends = np.cumsum([groups * cells for _, _, (groups, cells), _ in facts])
-    parts = np.split(counts, ends[:-1])
-    return tuple(
+def _measured(name: str, arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, Any]) -> Measured:
+    """One part of a stored reference; its counts are one long array."""
+    tables = facts["tallies"]
+    ends = np.cumsum([groups * cells for _, _, (groups, cells), _ in tables])
+    parts = np.split(arrays[f"{name}.counts"], ends[:-1])
+    tallies = tuple(
         Tally(subject, kind, part.reshape(shape), float(effect), ordered)
-        for (subject, kind, shape, ordered), part, effect in zip(facts, parts, effects, strict=True)
+        for (subject, kind, shape, ordered), part, effect in zip(tables, parts, arrays[f"{name}.effects"], strict=True)
     )
+    answers = Answers(*(arrays[f"{name}.{key}"] for key in ("p_SQ", "label_S", "unit_S")))
+    first, second = facts["errors"]
+    return Measured(facts["records"], tallies, answers, (first, second))

@@ -1,8 +1,9 @@
 """`Tally`: how often each value of one thing occurs, such as the buckets of a field or the entries of a level.
 
-A tally is all that is kept of records: it is small, and it names nobody. Records of one entity are alike, so n of them
-say less than n independent ones. The design effect measures by how much (Rao and Scott 1981): the variance of the
-shares, with whole entities as units, divided by the variance that independent records would have.
+A tally is all that is kept of records: it is small, and it names nobody. Things of one entity are alike, such as the
+members of a set or the records of a patient, so n of them say less than n independent ones. The design effect measures
+by how much (Rao and Scott 1981): the variance of the shares, with whole entities as units, divided by the variance that
+independent things would have.
 
 Shapes: M things counted, J cells, G groups of labels (the classes, and last the things without a label).
 """
@@ -10,18 +11,18 @@ Shapes: M things counted, J cells, G groups of labels (the classes, and last the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 #: What is counted: of a field, whether it is missing, whether it has a value that training did not have, which of the
 #: known values it has, and how many members a set has; the entries of a level of codes; errors in bins; answers.
+#: `shares` is the mean probability of a class, which has no tally.
 Kind = Literal[
-    "missing", "new", "values", "size", "codes", "reconstruction", "quantisation", "confidence", "predicted", "label",
-    "right",
+    "missing", "new", "values", "size", "codes", "reconstruction", "quantisation", "confidence", "predicted", "shares",
+    "label", "right",
 ]  # fmt: skip
-KINDS: tuple[Kind, ...] = get_args(Kind)
 #: Tallies of one field.
 OF_FIELDS: frozenset[Kind] = frozenset({"missing", "new", "values", "size"})
 
@@ -100,3 +101,9 @@ def _effect(cell_M: NDArray[Any], unit_M: NDArray[Any], cells: int) -> float:
     # Σ (1 − p) d / (J − 1) with d = variance / (p (1 − p) / n)
     mean = float((spread_J[used_J] / (shares_J[used_J] * total)).sum() / (used_J.sum() - 1))
     return max(1.0, mean * len(sizes_U) / (len(sizes_U) - 1))
+
+
+def unit_effect(unit_S: NDArray[Any]) -> float:
+    """The largest design effect that units can have: that of things which are equal within each of them."""
+    sizes_U = np.unique(unit_S, return_counts=True)[1].astype(np.float64)
+    return float((sizes_U**2).sum() / max(1.0, sizes_U.sum()))

@@ -22,7 +22,7 @@ FACTORS = (
 )  # fmt: skip
 #: A factor nearer to 1 is a shift, not a unit.
 NEAREST = 1.5
-#: A factor is believed if the batch then differs from the reference no more than this p-value, and much less than before.
+#: A factor is believed if the batch then differs from the reference with no smaller p-value, and much less than before.
 FITS, BETTER = 1e-3, 0.1
 #: A difference of X² that one factor would make by chance (95%).
 AS_WELL = 3.84
