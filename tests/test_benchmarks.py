@@ -108,3 +108,21 @@ def test_scale_makes_the_same_rows_as_the_database_and_calculates_a_cluster() ->
     assert paper["predict"]["hours"] == pytest.approx(paper["encode"]["hours"] / 4)
     assert paper["encode"]["rows_per_second"] == pytest.approx(1000 * 256 * 0.8)
     assert paper["encode"]["hours"] == pytest.approx(1e9 / (1000 * 256 * 0.8) / 3600)
+
+
+def test_monitor_counts_what_is_found_and_keeps_other_kinds(tmp_path: Path) -> None:
+    room = runpy.run_path(str(SCRIPT.with_name("monitor.py")))
+    assert room["exact"](0, 200)[0] == 0.0 and 0.01 < room["exact"](0, 200)[1] < 0.02
+    counts = room["Counts"]()
+    counts.add((), False, {"age": 1e-9, "ward": 0.5}, "age")
+    counts.add((), False, {"age": 0.04, "ward": 0.5}, "age")
+    found = counts.result(True)
+    assert [found[name]["share"] for name in ("alarms", "bonferroni", "bonferroni_named", "uncorrected")] == [
+        0,
+        0.5,
+        0.5,
+        1,
+    ]
+    for kind in ("none", "unit"):
+        room["add"]({"data": "x", "results": {kind: 1}}, tmp_path / "out.json")
+    assert json.loads((tmp_path / "out.json").read_text())["rows"]["x"]["results"] == {"none": 1, "unit": 1}

@@ -33,6 +33,7 @@ FLOORS = (
     "pipeline",
     "prepare",
     "explain",
+    "watch",
     "show",
     "agreement",
     "bundle",

@@ -6,6 +6,7 @@ tokenizer/      codes, and how tables become slots
 language/       the language model, an ordinary Hugging Face folder
 look_alikes.safetensors training sequences (slots, no names) and a surrogate, where the model explains itself
 rationale.safetensors   surrogate and extractor of the paper's masks, where they were learned
+reference.safetensors   counts of held-out records, which `tefm monitor` compares new ones with
 README.md       the model card
 """
 
@@ -43,9 +44,11 @@ from tefm.records.schema import Schema
 from tefm.scoring.calibration import Calibration
 from tefm.show.model_card import CodesFacts, ModelCardFacts, model_card
 from tefm.task import ModelConfig
+from tefm.watch.reference import Reference
 
 KIND = "tefm model"
 LOOK_ALIKES, EXPLAINER = "look_alikes.safetensors", "rationale.safetensors"
+REFERENCE = "reference.safetensors"
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,8 @@ class Bundle:
     figures: Mapping[str, dict[str, Any]] = field(default_factory=dict)
     #: the table it was fitted on and how that was split, where a task said so
     source: Mapping[str, Any] | None = None
+    #: what new records are compared with; None for a model of arrays, of text, or of an older version
+    reference: Reference | None = None
 
 
 def is_saved(folder: Path) -> bool:
@@ -97,6 +102,8 @@ def save(bundle: Bundle, folder: Path) -> Path:
             fitted.look_alikes.save(temporary / LOOK_ALIKES)
         if fitted.explainer is not None:
             save_explainer(fitted.explainer, temporary / EXPLAINER)
+        if bundle.reference is not None:
+            bundle.reference.save(temporary / REFERENCE)
         if fitted.coder is not None:
             _save_codes(fitted.coder, preparation, temporary / "tokenizer")
         with quietly():
@@ -180,7 +187,8 @@ def _load(folder: Path, device: str | None) -> Bundle:
         shares=shares,
     )
     check_agreement(fitted, preparation, folder)
-    return Bundle(fitted, preparation, figures, source)
+    reference = Reference.load(folder / REFERENCE) if (folder / REFERENCE).is_file() else None
+    return Bundle(fitted, preparation, figures, source, reference)
 
 
 def load_preparation(folder: Path) -> Preparation:

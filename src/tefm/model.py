@@ -51,6 +51,10 @@ from tefm.scoring.decision import one_answer
 from tefm.scoring.evaluation import Evaluation
 from tefm.show.model_card import model_html
 from tefm.task import ModelConfig
+from tefm.watch.at_fit import reference_at_fit
+from tefm.watch.compare import LEVEL
+from tefm.watch.monitor import monitor
+from tefm.watch.report import Monitoring
 
 VALIDATION_SHARE = 0.1
 #: From so many sequences on, it is odd that all have the same prediction.
@@ -147,6 +151,8 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         What was measured, by part of the data (`validation`, `test`).
     source_ : dict or None
         The table that a task file named and how it was split.
+    reference_ : Reference or None
+        Counts of held-out records, which `monitor` compares new ones with.
 
     Examples
     --------
@@ -264,7 +270,8 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             checkpoint=None if checkpoint is None else Path(checkpoint),
         )
         figures = {} if fitted.validation is None else {"validation": fitted.validation.to_dict()}
-        self._set(Bundle(fitted, preparation, figures))
+        reference = reference_at_fit(fitted, preparation, training, held_out)
+        self._set(Bundle(fitted, preparation, figures, reference=reference))
         self.n_features_in_ = len(opened.columns) - (y is not None)
         if y is not None:
             self.classes_ = _typed(data.classes, y)
@@ -293,10 +300,11 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         self.classes_ = np.array(bundle.fitted.classes, dtype=object)
         self.figures_ = dict(bundle.figures)
         self.source_ = bundle.source
+        self.reference_ = bundle.reference
 
     @property
     def _bundle(self) -> Bundle:
-        return Bundle(self.fitted, self.preparation, self.figures_, self.source_)
+        return Bundle(self.fitted, self.preparation, self.figures_, self.source_, self.reference_)
 
     def _repr_html_(self) -> str:
         """A fitted model in a notebook: what it predicts, and its figures."""
@@ -419,6 +427,36 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         """Accuracy over the labelled sequences of a table; `y` gives one label per row, where the table has none."""
         opened = _opened(X, y, self.preparation.schema)
         return self.evaluate(opened, resamples=0).scores.accuracy.value
+
+    # ---- monitoring -------------------------------------------------------------------------------------------
+
+    def monitor(
+        self,
+        X: Any,
+        *,
+        reference: Any = None,
+        by: str | None = None,
+        absent: bool = False,
+        level: float = LEVEL,
+        seed: int = 0,
+    ) -> Monitoring:
+        """Whether the records of a table differ from those at fit time, why, and how good the answers should be.
+
+        `reference` is a table of usual records to compare with, in place of the held-out records of the fit. `by`
+        (`day`, `week` or `month`) cuts the table into batches by the schema's time column; otherwise it is one batch.
+        `level` is the share of batches without drift that raise an alarm.
+        """
+        return monitor(
+            self.fitted,
+            self.preparation,
+            self.reference_,
+            as_table(X),
+            reference=None if reference is None else as_table(reference),
+            by=by,
+            absent=absent,
+            level=level,
+            seed=seed,
+        )
 
     # ---- explaining -------------------------------------------------------------------------------------------
 

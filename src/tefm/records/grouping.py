@@ -73,6 +73,37 @@ def by_window(
     return _sequences(rows, starts, _numbered(len(starts)), times, labels, background, file)
 
 
+def up_to(
+    frame: pl.DataFrame,
+    schema: Schema,
+    sequences: Sequences,
+    ends: NDArray[np.int64],
+    *,
+    background: str | None = None,
+) -> Sequences:
+    """Sequences as they were when they had fewer records: one per end, a position in the records of `sequences`.
+
+    Each has the records of its sequence up to this end, and the label that these give it. They have labels if
+    `sequences` have.
+
+    >>> frame = pl.DataFrame({"who": ["a", "b", "a"], "ill": [0, 0, 1], "x": [5, 6, 7]})
+    >>> schema = Schema.from_yaml("{entity: who, label: ill, fields: {x: number}}")
+    >>> grown = up_to(frame, schema, by_entity(frame, schema), np.array([0, 1, 2]))
+    >>> [(grown[i].tolist(), grown.ids[i], grown.labels[i]) for i in range(3)]
+    [([0], 'a', '0'), ([0, 2], 'a', '1'), ([1], 'b', '0')]
+    """
+    schema = schema if sequences.labels is not None else schema.model_copy(update={"label": None})
+    unit_S = sequences.sequence_N[ends]
+    firsts = sequences.starts[unit_S]
+    lengths = ends - firsts + 1
+    starts = np.cumsum(lengths) - lengths
+    places = np.repeat(firsts - starts, lengths) + np.arange(lengths.sum())
+    times, labels = roles.time_ranks(frame, schema, sequences.file), roles.labels(frame, schema, sequences.file)
+    return _sequences(
+        sequences.rows[places], starts, sequences.names[unit_S], times, labels, background, sequences.file
+    )
+
+
 def _sequences(
     rows: NDArray[np.int64],
     starts: NDArray[np.int64],

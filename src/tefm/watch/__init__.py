@@ -1,0 +1,1 @@
+"""Has the data changed since the model was fitted? Counts of new records compared with those of held-out ones."""
