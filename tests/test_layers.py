@@ -38,6 +38,7 @@ FLOORS = (
     "model",
     "fit",
     "report",
+    "serve",
     "demo",
     "bench",
     "cli",
