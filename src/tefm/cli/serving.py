@@ -24,7 +24,9 @@ def serve(
     queue: Annotated[int, typer.Option(help="requests that may wait; a further one gets 429", min=1)] = 256,
     timeout: Annotated[float, typer.Option(help="seconds until a prediction is given up", min=0.001)] = 30.0,
     explain_timeout: Annotated[float, typer.Option(help="the same for an explanation", min=0.001)] = 120.0,
-    batch_ms: Annotated[float, typer.Option(help="how long a prediction waits for others to share a batch", min=0)] = 3.0,
+    batch_ms: Annotated[
+        float, typer.Option(help="how long a prediction waits for others to share a batch", min=0)
+    ] = 3.0,
     drain: Annotated[float, typer.Option(help="seconds between SIGTERM and the end of listening", min=0)] = 1.0,
     access_log: Annotated[bool, typer.Option(help="log a line per request, without its contents")] = True,
     device: DeviceOption = None,

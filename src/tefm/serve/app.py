@@ -42,7 +42,14 @@ from tefm.serve.worker import InternalError
 #: Example rows that the page offers.
 EXAMPLES = 6
 #: The files of the page and their types.
-PAGE = {"page.css": "text/css", "page.js": "text/javascript", "records.js": "text/javascript", "card.css": "text/css"}
+PAGE = {
+    "page.css": "text/css",
+    "card.css": "text/css",
+    "dom.js": "text/javascript",
+    "page.js": "text/javascript",
+    "records.js": "text/javascript",
+    "what_if.js": "text/javascript",
+}
 
 
 def create_app(models: Sequence[Served], settings: ServeSettings | None = None, keys: Keys | None = None) -> FastAPI:
@@ -236,7 +243,9 @@ def _explain_errors(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> Response:
-        body: ErrorReply = error_reply("RefusedError", str(error.detail), None, None, "see /openapi.json for the routes")
+        body: ErrorReply = error_reply(
+            "RefusedError", str(error.detail), None, None, "see /openapi.json for the routes"
+        )
         return json_reply(body, error.status_code, dict(error.headers or {}))
 
     @app.exception_handler(RequestValidationError)

@@ -47,9 +47,7 @@ def add_routes(app: FastAPI, service: Service, documented: Documented) -> None:
         sequences = [one for (one,) in answered]
         service.count(served, sequences)
         data = [
-            Classified(
-                index=index, label=one.predicted, probs=list(one.probabilities), num_classes=len(served.classes)
-            )
+            Classified(index=index, label=one.predicted, probs=list(one.probabilities), num_classes=len(served.classes))
             for index, one in enumerate(sequences)
         ]
         tokens = sum(_tokens(one) for one in sequences)
@@ -65,7 +63,7 @@ def add_routes(app: FastAPI, service: Service, documented: Documented) -> None:
     @app.post("/invocations", responses=errors(InvocationsReply), openapi_extra=documented.invocations, tags=["MLflow"])
     @app.post("/v1/models/{model}/invocations", responses=errors(InvocationsReply), include_in_schema=False)
     async def invocations(request: Request, model: str | None = None) -> Response:
-        """MLflow's scoring: `dataframe_split`, `dataframe_records` or a CSV; the columns of `predict_table` come back."""
+        """MLflow's scoring of `dataframe_split`, `dataframe_records` or a CSV, with the columns of `predict_table`."""
         body = await service.body(request)
         served = service.named(model or request.query_params.get("model"))
         if is_csv(request):

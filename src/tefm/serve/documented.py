@@ -25,8 +25,8 @@ MEANINGS = {
 
 def errors(reply: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
     """The replies of a route."""
-    refusals = {status: {"model": ErrorReply, "description": words} for status, words in MEANINGS.items()}
-    return {200: {"model": reply}, **refusals}
+    replies: dict[int | str, dict[str, Any]] = {200: {"model": reply}}
+    return replies | {status: {"model": ErrorReply, "description": words} for status, words in MEANINGS.items()}
 
 
 class Documented:
@@ -67,5 +67,5 @@ def as_csv(rows: list[dict[str, Any]]) -> str:
     writer = csv.DictWriter(text, list(rows[0]))
     writer.writeheader()
     for row in rows:
-        writer.writerow({name: (value[:1] or [None])[0] if isinstance(value, list) else value for name, value in row.items()})
+        writer.writerow({name: value[0] if isinstance(value, list) else value for name, value in row.items()})
     return text.getvalue()

@@ -34,6 +34,7 @@ class Column(BaseModel):
     #: `entity`, `time`, `text`, or the kind of its field
     role: str
     title: str
+    field: str | None = None
     group: str | None = None
     unit: str | None = None
     #: of a set that is written as one text
@@ -61,7 +62,13 @@ def columns_of(preparation: Preparation) -> list[Column]:
 def _column(name: str, title: str, field: Field, mapper: Mapper | None) -> Column:
     kind: Kind = field.kind
     column = Column(
-        name=name, role=kind, title=title, group=field.group, unit=field.unit, delimiter=field.delimiter
+        name=name,
+        role=kind,
+        title=title,
+        field=field.name,
+        group=field.group,
+        unit=field.unit,
+        delimiter=field.delimiter,
     )
     match mapper:
         case NumberMapper():
@@ -107,7 +114,7 @@ def _cells(field: Field, mapper: Mapper | None, share: float, shift: int) -> dic
             members = list(dict.fromkeys(few))
             if len(field.source) > 1:
                 return {name: members[i] if i < len(members) else None for i, name in enumerate(field.source)}
-            return {field.source[0]: field.delimiter.join(members) if field.delimiter else members}
+            return {field.source[0]: field.delimiter.join(members) if field.delimiter else members or None}
     return {field.source[0]: 1 if field.kind == "number" else None}
 
 

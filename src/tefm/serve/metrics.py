@@ -18,17 +18,17 @@ class Metrics:
         from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
         self.registry: CollectorRegistry = CollectorRegistry()
-        own = {"registry": self.registry}
-        self.requests = Counter("tefm_requests", "Requests by route and status", ["route", "status"], **own)
+        own = self.registry
+        self.requests = Counter("tefm_requests", "Requests by route and status", ["route", "status"], registry=own)
         self.seconds = Histogram(
-            "tefm_request_seconds", "Time from request to answer", ["route"], buckets=SECONDS, **own
+            "tefm_request_seconds", "Time from request to answer", ["route"], buckets=SECONDS, registry=own
         )
-        self.predictions = Counter("tefm_predictions", "Sequences predicted", ["model", "predicted"], **own)
-        self.explanations = Counter("tefm_explanations", "Sequences explained", ["model", "verdict"], **own)
-        self.queue = Gauge("tefm_queue", "Requests that wait", ["lane"], **own)
-        self.batches = Counter("tefm_batches", "Batches of the model", ["lane"], **own)
-        self.batch_rows = Histogram("tefm_batch_rows", "Rows of a batch", ["lane"], buckets=ROWS, **own)
-        self.busy = Counter("tefm_busy_seconds", "Seconds that the model was at work", ["lane"], **own)
+        self.predictions = Counter("tefm_predictions", "Sequences predicted", ["model", "predicted"], registry=own)
+        self.explanations = Counter("tefm_explanations", "Sequences explained", ["model", "verdict"], registry=own)
+        self.queue = Gauge("tefm_queue", "Requests that wait", ["lane"], registry=own)
+        self.batches = Counter("tefm_batches", "Batches of the model", ["lane"], registry=own)
+        self.batch_rows = Histogram("tefm_batch_rows", "Rows of a batch", ["lane"], buckets=ROWS, registry=own)
+        self.busy = Counter("tefm_busy_seconds", "Seconds that the model was at work", ["lane"], registry=own)
         for lane in ("predict", "explain"):
             self.queue.labels(lane).set(0)
 

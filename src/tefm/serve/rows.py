@@ -16,7 +16,7 @@ from typing import Any
 
 import polars as pl
 
-from tefm.base.errors import InputError, TefmError
+from tefm.base.errors import InputError, TefmError, listed
 from tefm.prepare import Preparation
 from tefm.records.readers.delimited import open_csv
 from tefm.records.readers.table import Table, open_table
@@ -102,6 +102,8 @@ class RowReader:
     def _rows(self, values: dict[str, list[Any]], height: int, absent: bool) -> Rows:
         if not height:
             raise InputError("the request has no rows", file=REQUEST, remedy="give at least one record")
+        if not values:
+            raise InputError("the rows have no columns", file=REQUEST, remedy=f"give {listed(self.needed)}")
         complete = all(name in values for name in self.needed)
         columns = {name: self._cells(name, values[name]) for name in (self.needed if complete else values)}
         rows = Rows(columns, height, values.get(self._entity) if self._entity else None)

@@ -126,7 +126,9 @@ class Served:
         if preparation.config.window:
             start, parts = 0, []
             for rows in tables:
-                part = preparation.sequences(frame[start : start + rows.height], labelled=False, whole=False, file=REQUEST)
+                part = preparation.sequences(
+                    frame[start : start + rows.height], labelled=False, whole=False, file=REQUEST
+                )
                 parts.append(replace(part, values=part.values + start))
                 start += rows.height
             sequences = parts[0]

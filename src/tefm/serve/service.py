@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
@@ -120,7 +120,7 @@ class Service:
     # ---- waiting ----------------------------------------------------------------------------------------------
 
     async def answer(self, submit: Callable[[], Future[T]], timeout: float) -> T:
-        """The worker's answer; 429 if the queue is full, 503 if the request waited too long, 504 if it took too long."""
+        """The worker's answer; 429 where the queue is full, 503 or 504 where waiting or answering took too long."""
         try:
             future = submit()
         except BusyError as busy:
@@ -130,10 +130,12 @@ class Service:
                 remedy=f"try again in {busy.retry_after} s",
                 headers={"Retry-After": str(busy.retry_after)},
             ) from None
+        waiting = asyncio.wrap_future(future)
         try:
             # shielded: what the worker has begun cannot be taken back
-            return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(future)), timeout)
+            return await asyncio.wait_for(asyncio.shield(waiting), timeout)
         except TimeoutError:
+            waiting.add_done_callback(lambda late: late.cancelled() or late.exception())  # nobody asks for it any more
             if self.worker.forget(future):
                 raise RefusedError(
                     503,

@@ -11,7 +11,7 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -99,10 +99,11 @@ class Worker:
     def forget(self, future: Future[Any]) -> bool:
         """Drop a request that nobody waits for; False if the worker has begun with it."""
         with self._changed:
-            for lane in self._lanes.values():
+            for name, lane in self._lanes.items():
                 for job in lane:
                     if job.future is future:
                         lane.remove(job)
+                        self.metrics.waiting(name, len(lane))
                         future.cancel()
                         return True
         return False
@@ -220,7 +221,3 @@ class Worker:
 def where(error: BaseException) -> str:
     """The kind of an error and where it happened, without its message, which may hold values of records."""
     return "".join(traceback.format_tb(error.__traceback__)) + type(error).__name__
-
-
-#: What a route passes to the worker.
-Submit = Callable[[], Future[Any]]
