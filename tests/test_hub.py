@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from conftest import Explained, stays
 
 from tefm import hub
@@ -50,9 +51,16 @@ class StandIn(BaseHTTPRequestHandler):
             self.reply({"error": "not allowed"}, 401)
         elif self.path == "/api/repos/create":
             self.repositories.setdefault(NAME, {".gitattributes": b"* text"})
-            self.reply({"url": f"http://hub/{NAME}", "id": NAME})
+            self.reply({"url": f"http://{self.headers['Host']}/{NAME}", "id": NAME})
+        elif self.path == "/api/validate-yaml":
+            front_matter = json.loads(body)["content"].split("---")[1]
+            assert "base_model" in yaml.safe_load(front_matter)
+            self.reply({"errors": [], "warnings": []})
         elif "/preupload/" in self.path:
-            files = [{"path": one["path"], "uploadMode": "regular"} for one in json.loads(body)["files"]]
+            files = [
+                {"path": one["path"], "uploadMode": "regular", "shouldIgnore": False}
+                for one in json.loads(body)["files"]
+            ]
             self.reply({"files": files})
         elif "/commit/" in self.path:
             files = self.repositories[NAME]
@@ -61,7 +69,8 @@ class StandIn(BaseHTTPRequestHandler):
                     files[line["value"]["path"]] = base64.b64decode(line["value"]["content"])
                 elif line["key"] == "deletedFile":
                     del files[line["value"]["path"]]
-            self.reply({"commitUrl": f"http://hub/{NAME}/commit/{self.commit}", "commitOid": self.commit})
+            address = f"http://{self.headers['Host']}/{NAME}/commit/{self.commit}"
+            self.reply({"commitUrl": address, "commitOid": self.commit})
         else:
             self.reply({"error": self.path}, 404)
 
@@ -107,7 +116,7 @@ def endpoint(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
 def test_a_model_makes_the_round_trip(fitted: TEFM, endpoint: str, tmp_path: Path) -> None:
     bundle = fitted.save(tmp_path / "model")
     address = hub.upload(bundle, NAME, token="hf_right", endpoint=endpoint)
-    assert address.startswith(f"http://hub/{NAME}/commit/")
+    assert address.startswith(f"{endpoint}/{NAME}/commit/")
     stored = StandIn.repositories[NAME]
     assert "model.json" in stored and any(name.startswith("language/") for name in stored)
     stored["unlisted.py"] = b"print('never')"

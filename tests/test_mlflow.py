@@ -43,7 +43,8 @@ def test_a_saved_model_predicts_the_same(fitted: TEFM, stored: Path) -> None:
     assert not [path for path in stored.rglob("*") if path.suffix == ".pkl"]
 
 
-def test_a_logged_model_is_found_again(fitted: TEFM, tmp_path: Path) -> None:
+def test_a_logged_model_is_found_again(fitted: TEFM, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # a folder, where others have a database
     mlflow.set_tracking_uri((tmp_path / "runs").as_uri())
     try:
         with mlflow.start_run():

@@ -28,6 +28,7 @@ def serve(
         float, typer.Option(help="how long a prediction waits for others to share a batch", min=0)
     ] = 3.0,
     drain: Annotated[float, typer.Option(help="seconds between SIGTERM and the end of listening", min=0)] = 1.0,
+    remember: Annotated[bool, typer.Option(help="keep the answers to prompts, which come again and again")] = True,
     access_log: Annotated[bool, typer.Option(help="log a line per request, without its contents")] = True,
     device: DeviceOption = None,
 ) -> None:
@@ -57,5 +58,5 @@ def serve(
     keys = Keys([]) if api_key_file is None else Keys.read(api_key_file)
     check_host(host, keys)  # before anything is loaded
     with shown():
-        loaded = load_models(models, device=device)
+        loaded = load_models(models, remember=remember, device=device)
     run(loaded, host=host, port=port, settings=settings, keys=keys, access_log=access_log)

@@ -49,11 +49,15 @@ Outcome = list[Answered] | TefmError
 class Served:
     """A fitted model under a name. Only the worker's thread calls `predict` and `explain`."""
 
-    def __init__(self, name: str, model: TEFM) -> None:
+    def __init__(self, name: str, model: TEFM, *, remember: bool = True) -> None:
+        """With `remember`, a prompt that came before is not put to the language model again."""
         self.name, self.model = name, model
         self.fitted, self.preparation = model.fitted, model.preparation
         self.reader = RowReader(self.preparation)
-        self._logits = RememberedLogits(self.fitted.classifier)
+        classifier = self.fitted.classifier
+        self._logits: Callable[[Sequences], NDArray[Any]] = (
+            RememberedLogits(classifier) if remember else classifier.logits
+        )
         self._vocabulary: CodeVocabulary | None = None
         if (coder := self.fitted.coder) is not None:
             levels, entries = coder.config.levels, coder.config.entries

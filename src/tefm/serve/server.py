@@ -29,14 +29,14 @@ from tefm.serve.service import Service
 from tefm.serve.settings import ServeSettings
 
 
-def load_models(given: Sequence[str], *, device: str | None = None) -> list[Served]:
+def load_models(given: Sequence[str], *, remember: bool = True, device: str | None = None) -> list[Served]:
     """The models of the command line: folders, each under the folder's name or as NAME=FOLDER."""
     models: dict[str, Served] = {}
     for text in given:
         name, folder = _named(text)
         if name in models:
             raise SettingsError("two models have the same name", value=name, remedy="give one as NAME=FOLDER")
-        served = Served(name, TEFM.load(folder, device=device))
+        served = Served(name, TEFM.load(folder, device=device), remember=remember)
         served.warm_up(example_rows(served.preparation, 2))
         log.info(f"loaded {name}: {served.preparation.title}")
         models[name] = served
