@@ -129,6 +129,7 @@ def test_every_verb_has_an_example():
         "report",
         "bench",
         "tokens",
+        "serve",
         "demo",
     )
     for verb in verbs:

@@ -12,8 +12,9 @@ import numpy as np
 from rich.console import RenderableType
 from rich.text import Text
 
-from tefm.base.files import write_text
+from tefm.base.files import check_replaceable, write_text
 from tefm.base.progress import duration, job, stage
+from tefm.bundle import is_saved
 from tefm.datasets import diabetes130
 from tefm.datasets.base import Dataset
 from tefm.datasets.references import DIABETES130_SPELLINGS, comorbidity_references
@@ -84,9 +85,16 @@ class Demo:
 
 
 def run_demo(
-    *, steps: int = 1_500, layers: int = 4, tune_steps: int = 160, report: Path = Path("tefm-demo.html")
+    *,
+    steps: int = 1_500,
+    layers: int = 4,
+    tune_steps: int = 160,
+    report: Path = Path("tefm-demo.html"),
+    save: Path | None = None,
 ) -> Demo:
-    """Fit the demo's model, explain one test patient, write the report."""
+    """Fit the demo's model, explain one test patient, write the report; with `save`, keep the model in that folder."""
+    if save is not None:
+        check_replaceable(save, is_saved)  # before minutes of work
     started = time.perf_counter()
     data, shares = diabetes130(), Split()
     model = TEFM(
@@ -110,6 +118,8 @@ def run_demo(
             (explanation,) = model.explain(data.frame[np.sort(drawn.rows)], references=references)
             figures = figures_of_fit(model, data.frame, used, parts, outcome)
             write_text(report, report_page(figures))
+            if save is not None:
+                model.save(save)
     seconds = time.perf_counter() - started
     return Demo(data, len(everyone), outcome, explanation, figures, report, seconds)
 

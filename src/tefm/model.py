@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -546,6 +547,25 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         model = cls(bundle.preparation.schema, device=device, **settings)
         model._set(bundle)
         return model
+
+    @classmethod
+    def from_pretrained(
+        cls, name: str | Path, *, revision: str | None = None, token: str | None = None, device: str | None = None
+    ) -> TEFM:
+        """A saved model from a folder, or from the Hugging Face hub by its name (owner/model)."""
+        from tefm.hub import download
+
+        return cls.load(download(str(name), revision=revision, token=token), device=device)
+
+    def push_to_hub(self, name: str, *, private: bool = True, token: str | None = None) -> str:
+        """Upload the model to the Hugging Face hub as owner/model; returns the address of the commit.
+
+        A model that explains contains training sequences (without names): make it public only if these may be.
+        """
+        from tefm.hub import upload
+
+        with tempfile.TemporaryDirectory() as folder:
+            return upload(self.save(Path(folder) / "model"), name, private=private, token=token)
 
 
 def answer_column(noun: str) -> str:

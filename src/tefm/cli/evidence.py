@@ -63,6 +63,7 @@ def demo(
     layers: Annotated[int, typer.Option(help="use only the first N blocks of the language model")] = 4,
     tune_steps: Annotated[int, typer.Option(help="training steps of the language model")] = 160,
     target: Annotated[Path, typer.Option("--out", help="HTML file for the details")] = Path("tefm-demo.html"),
+    save: Annotated[Path | None, typer.Option(help="also keep the model, in this folder")] = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="also print the tables of every stage")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -70,7 +71,7 @@ def demo(
     from tefm.demo import run_demo
 
     with shown(on_stdout=not as_json):
-        story = run_demo(steps=steps, layers=layers, tune_steps=tune_steps, report=target)
+        story = run_demo(steps=steps, layers=layers, tune_steps=tune_steps, report=target, save=save)
     if as_json:
         print_json(story.to_dict())
         return

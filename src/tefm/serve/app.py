@@ -1,0 +1,255 @@
+"""The application: our own routes, the probes, the page. `create_app` puts everything together."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from importlib.resources import files
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from tefm.base.errors import TefmError
+from tefm.base.version import __version__
+from tefm.rationale.explanation import Explanation, to_json
+from tefm.rationale.reasons import Question
+from tefm.rationale.template import rendered
+from tefm.serve import compatible
+from tefm.serve.documented import Documented, errors
+from tefm.serve.example import columns_of, example_rows
+from tefm.serve.messages import (
+    ErrorReply,
+    Explained,
+    ExplainOptions,
+    ExplainReply,
+    ExplainRequest,
+    ModelInfo,
+    ModelsReply,
+    Prediction,
+    PredictOptions,
+    PredictReply,
+    PredictRequest,
+    Status,
+)
+from tefm.serve.protect import Keys, Protect
+from tefm.serve.served import Answered, Served
+from tefm.serve.service import RefusedError, Service, error_reply, from_query, is_csv, of_tefm, parsed
+from tefm.serve.settings import ServeSettings
+from tefm.serve.worker import InternalError
+
+#: Example rows that the page offers.
+EXAMPLES = 6
+#: The files of the page and their types.
+PAGE = {
+    "page.css": "text/css",
+    "card.css": "text/css",
+    "dom.js": "text/javascript",
+    "page.js": "text/javascript",
+    "records.js": "text/javascript",
+    "what_if.js": "text/javascript",
+}
+
+
+def create_app(models: Sequence[Served], settings: ServeSettings | None = None, keys: Keys | None = None) -> FastAPI:
+    """The application for these models; the first one is the default. Its worker starts and ends with it."""
+    service = Service(models, settings or ServeSettings())
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        service.worker.start()
+        yield
+        service.worker.close()
+
+    app = FastAPI(
+        title="tefm",
+        version=__version__,
+        description="Predictions from structured records, and why.",
+        lifespan=lifespan,
+        docs_url=None,  # these pages would load scripts from elsewhere
+        redoc_url=None,
+    )
+    app.state.service = service
+    documented = Documented(service)
+    _explain_errors(app)
+    _own_routes(app, service, documented)
+    compatible.add_routes(app, service, documented)
+    _probes(app, service)
+    _page(app)
+    app.add_middleware(Protect, service=service, keys=keys or Keys([]))
+    return app
+
+
+def json_reply(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(body.model_dump_json(), status, headers, "application/json")
+
+
+# ---- our own routes ---------------------------------------------------------------------------------------------
+
+
+def _own_routes(app: FastAPI, service: Service, documented: Documented) -> None:
+    settings, worker = service.settings, service.worker
+
+    @app.post("/v1/predict", responses=errors(PredictReply), openapi_extra=documented.predict, tags=["tefm"])
+    @app.post("/v1/models/{model}/predict", responses=errors(PredictReply), include_in_schema=False)
+    async def predict(request: Request, model: str | None = None) -> Response:
+        """The class of each sequence and the probability of every class."""
+        body = await service.body(request)
+        asked: PredictOptions
+        if is_csv(request):
+            asked = from_query(PredictOptions, request)
+            served = service.named(model or asked.model)
+            rows = await service.read(body, lambda: served.reader.of_csv(body, absent=asked.absent))
+        else:
+            given = await service.read(body, lambda: parsed(PredictRequest, body))
+            asked, served = given, service.named(model or given.model)
+            rows = await service.read(body, lambda: served.reader.of_records(given.rows, absent=given.absent))
+        service.check_rows(request, rows)
+        (answered,) = await service.answer(lambda: worker.predict(served, [rows]), settings.timeout)
+        predictions = [prediction(served, one, codes=asked.codes) for one in answered]
+        service.count(served, answered)
+        return json_reply(PredictReply(model=served.name, predictions=predictions))
+
+    @app.post("/v1/explain", responses=errors(ExplainReply), openapi_extra=documented.explain, tags=["tefm"])
+    @app.post("/v1/models/{model}/explain", responses=errors(ExplainReply), include_in_schema=False)
+    async def explain(request: Request, model: str | None = None) -> Response:
+        """Why the model predicts these classes: features that settle the answer, evidence for and against."""
+        body = await service.body(request)
+        asked: ExplainOptions
+        if is_csv(request):
+            asked = from_query(ExplainOptions, request)
+            served = service.named(model or asked.model)
+            rows = await service.read(body, lambda: served.reader.of_csv(body, absent=asked.absent))
+        else:
+            given = await service.read(body, lambda: parsed(ExplainRequest, body))
+            asked, served = given, service.named(model or given.model)
+            rows = await service.read(body, lambda: served.reader.of_records(given.rows, absent=given.absent))
+        service.check_rows(request, rows)
+        question = Question.checked(asked.model_dump(include={"of_class", "precision", "most"}))
+        found = await service.answer(lambda: worker.explain(served, rows, question), settings.explain_timeout)
+        for one in found:
+            service.metrics.explanations.labels(served.name, one.verdict).inc()
+        explanations = [explained(one, html=asked.html) for one in found]
+        return json_reply(ExplainReply(model=served.name, explanations=explanations))
+
+    @app.get("/v1/models", responses=errors(ModelsReply), tags=["tefm"])
+    async def models() -> Response:
+        """The models that are served, with the columns that they read."""
+        return json_reply(ModelsReply(data=[info(served) for served in service.models.values()]))
+
+
+def prediction(served: Served, answered: Answered, *, codes: bool) -> Prediction:
+    probabilities = dict(zip(served.classes, answered.probabilities, strict=True))
+    return Prediction(
+        id=answered.name,
+        rows=list(answered.rows),
+        predicted=answered.predicted,
+        p=probabilities[answered.predicted],
+        probabilities=probabilities,
+        codes=[list(code) for code in answered.codes] if codes and answered.codes is not None else None,
+    )
+
+
+def explained(explanation: Explanation, *, html: bool) -> Explained:
+    return Explained(
+        id=explanation.sequence,
+        predicted=explanation.answer.says,
+        p=explanation.answer.p,
+        probabilities=explanation.answer.probabilities,
+        verdict=explanation.verdict,
+        conclusion=explanation.conclusion,
+        explanation=to_json(explanation),
+        html=rendered("explanation.html", explanation=explanation, anchor="") if html else None,
+    )
+
+
+def info(served: Served) -> ModelInfo:
+    """What a client needs to know of a model."""
+    preparation, fitted = served.preparation, served.fitted
+    schema = preparation.schema
+    return ModelInfo(
+        id=served.name,
+        title=preparation.title,
+        classes=list(fitted.classes),
+        positive=fitted.classes[fitted.positive],
+        label=schema.label,
+        record=schema.record,
+        sequence=preparation.sequence_noun,
+        entity=None if preparation.config.window else schema.entity,
+        time=schema.time,
+        window=preparation.config.window,
+        explains=served.explains,
+        columns=columns_of(preparation),
+        example=example_rows(preparation, EXAMPLES),
+    )
+
+
+# ---- probes and the page ----------------------------------------------------------------------------------------
+
+
+def _probes(app: FastAPI, service: Service) -> None:
+    @app.get("/healthz", response_model=Status, tags=["probes"])
+    async def alive() -> Response:
+        """Whether the process works: 503 means that it should be started again."""
+        is_alive = service.worker.alive
+        return json_reply(Status(status="ok" if is_alive else "the worker has ended"), 200 if is_alive else 503)
+
+    @app.get("/readyz", response_model=Status, tags=["probes"])
+    async def ready() -> Response:
+        """Whether new requests are welcome: 503 while the server is about to stop."""
+        return json_reply(Status(status="ok" if service.ready else "stopping"), 200 if service.ready else 503)
+
+    @app.get("/metrics", tags=["probes"])
+    async def metrics() -> Response:
+        """Counters in Prometheus' format."""
+        return Response(service.metrics.text(), media_type="text/plain; version=0.0.4")
+
+
+def _page(app: FastAPI) -> None:
+    folder = files("tefm.serve") / "page"
+    index = (folder / "index.html").read_text(encoding="utf-8")
+    contents = {name: (folder / name).read_text(encoding="utf-8") for name in PAGE if name != "card.css"}
+    contents["card.css"] = rendered("style.css", scope=".tefm-card")
+
+    @app.get("/", include_in_schema=False)
+    async def page() -> Response:
+        return Response(index, media_type="text/html")
+
+    @app.get("/page/{name}", include_in_schema=False)
+    async def part(name: str) -> Response:
+        if name not in contents:
+            raise RefusedError(404, "there is no such file", value=name)
+        return Response(contents[name], media_type=PAGE[name])
+
+
+# ---- errors -----------------------------------------------------------------------------------------------------
+
+
+def _explain_errors(app: FastAPI) -> None:
+    """Every error is a reply of the same form; what the client can mend is a 4xx."""
+
+    @app.exception_handler(RefusedError)
+    async def refused(request: Request, error: RefusedError) -> Response:
+        return json_reply(error.body, error.status, error.headers)
+
+    @app.exception_handler(TefmError)
+    async def wrong(request: Request, error: TefmError) -> Response:
+        return json_reply(of_tefm(error), 422)
+
+    @app.exception_handler(InternalError)
+    async def internal(request: Request, error: InternalError) -> Response:
+        return json_reply(error_reply("InternalError", "internal error", None, None, "see the server's log"), 500)
+
+    @app.exception_handler(HTTPException)
+    async def http(request: Request, error: HTTPException) -> Response:
+        body: ErrorReply = error_reply(
+            "RefusedError", str(error.detail), None, None, "see /openapi.json for the routes"
+        )
+        return json_reply(body, error.status_code, dict(error.headers or {}))
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> Response:
+        details = error.errors()[0]
+        name = ".".join(map(str, details["loc"]))
+        return json_reply(error_reply("InputError", f"{name}: {details['msg']}", None, None, None), 422)

@@ -1,0 +1,195 @@
+"""A model that is served: it answers the records of several requests at once, and explains one sequence at a time.
+
+Shapes: S sequences, N records, K levels, Q classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from tefm.base.errors import InputError, TefmError
+from tefm.explain import explain_slots, look_alikes_of
+from tefm.language.remember import RememberedLogits
+from tefm.language.vocabulary import CodeVocabulary
+from tefm.model import TEFM
+from tefm.pipeline import Fitted
+from tefm.rationale.explanation import Explanation
+from tefm.rationale.masked_model import MaskedModel
+from tefm.rationale.reasons import Question
+from tefm.records.sequences import Sequences
+from tefm.serve.rows import REQUEST, RowReader, Rows, stacked
+
+#: Between the request's number and the entity's name: no CSV or JSON text contains it by accident.
+APART = "\x1f"
+
+
+@dataclass(frozen=True)
+class Answered:
+    """The answer to one sequence."""
+
+    #: the entity as the request has it, or the sequence's number
+    name: Any
+    #: which rows of the request it is made of, in their order in time
+    rows: tuple[int, ...]
+    predicted: str
+    probabilities: tuple[float, ...]
+    #: the code of each record, a token per level; None for a model that reads text
+    codes: tuple[tuple[str, ...], ...] | None
+
+
+Outcome = list[Answered] | TefmError
+
+
+class Served:
+    """A fitted model under a name. Only the worker's thread calls `predict` and `explain`."""
+
+    def __init__(self, name: str, model: TEFM, *, remember: bool = True) -> None:
+        """With `remember`, a prompt that came before is not put to the language model again."""
+        self.name, self.model = name, model
+        self.fitted, self.preparation = model.fitted, model.preparation
+        self.reader = RowReader(self.preparation)
+        classifier = self.fitted.classifier
+        self._logits: Callable[[Sequences], NDArray[Any]] = (
+            RememberedLogits(classifier) if remember else classifier.logits
+        )
+        self._vocabulary: CodeVocabulary | None = None
+        if (coder := self.fitted.coder) is not None:
+            levels, entries = coder.config.levels, coder.config.entries
+            self._vocabulary = CodeVocabulary.of(self.preparation.schema.record, levels=levels, entries=entries)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.fitted.classes
+
+    @property
+    def explains(self) -> bool:
+        """Whether the model was fitted with explanations."""
+        return self.fitted.look_alikes is not None
+
+    def warm_up(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """Answer some records, so that the first client does not wait for what libraries do once."""
+        (outcome,) = self.predict([self.reader.of_records(records)])
+        if isinstance(outcome, TefmError):
+            raise outcome
+
+    # ---- predicting -------------------------------------------------------------------------------------------
+
+    def predict(self, tables: Sequence[Rows]) -> list[Outcome]:
+        """The answers to the rows of each request; where one of them is wrong, the others do not notice."""
+        outcomes: list[Outcome] = [[] for _ in tables]
+        kinds: dict[Any, list[int]] = {}
+        for number, rows in enumerate(tables):
+            kinds.setdefault(rows.kind, []).append(number)
+        for numbers in kinds.values():
+            for number, outcome in zip(numbers, self._alike([tables[i] for i in numbers]), strict=True):
+                outcomes[number] = outcome
+        return outcomes
+
+    def _alike(self, tables: Sequence[Rows]) -> Sequence[Outcome]:
+        """The same for requests with the same columns."""
+        try:
+            return self._together(tables)
+        except TefmError as error:
+            if len(tables) == 1:
+                return [error]
+            return [outcome for rows in tables for outcome in self._alike([rows])]
+
+    def _together(self, tables: Sequence[Rows]) -> list[list[Answered]]:
+        frame, sequences = self._sequences(tables)
+        read = self.fitted.read(self.preparation.slots(frame, sequences))
+        p_SQ = self.fitted.calibration.probabilities(self._logits(read))
+        predicted_S = self.fitted.decide(p_SQ).tolist()
+        starts = np.cumsum([0, *(rows.height for rows in tables)])
+        table_S = (np.searchsorted(starts, sequences.last, side="right") - 1).tolist()
+        answered: list[list[Answered]] = [[] for _ in tables]
+        for number, (of_table, probabilities) in enumerate(zip(table_S, p_SQ.tolist(), strict=True)):
+            rows = tables[of_table]
+            own = (sequences[number] - starts[of_table]).tolist()
+            name = len(answered[of_table]) if rows.entities is None else rows.entities[own[-1]]
+            answered[of_table].append(
+                Answered(
+                    name=name,
+                    rows=tuple(own),
+                    predicted=self.classes[predicted_S[number]],
+                    probabilities=tuple(probabilities),
+                    codes=self._codes(read[number]),
+                )
+            )
+        return answered
+
+    def _sequences(self, tables: Sequence[Rows]) -> tuple[pl.DataFrame, Sequences]:
+        """The rows of all requests as one table, and their sequences: none reaches across two requests."""
+        frame, preparation = stacked(tables), self.preparation
+        entity = preparation.schema.entity
+        if preparation.config.window:
+            start, parts = 0, []
+            for rows in tables:
+                part = preparation.sequences(
+                    frame[start : start + rows.height], labelled=False, whole=False, file=REQUEST
+                )
+                parts.append(replace(part, values=part.values + start))
+                start += rows.height
+            sequences = parts[0]
+            for part in parts[1:]:
+                sequences = sequences.followed_by(part)
+            return frame, sequences
+        if entity is not None and len(tables) > 1:
+            number = pl.Series(np.repeat(np.arange(len(tables)), [rows.height for rows in tables])).cast(pl.String)
+            # a missing entity stays missing, and is refused as ever
+            words = frame[entity].str.strip_chars()
+            known = words.is_not_null() & ~words.str.to_lowercase().is_in(list(preparation.schema.missing_words))
+            frame = frame.with_columns(
+                pl.select(pl.when(known).then(pl.concat_str(number, words, separator=APART))).to_series().alias(entity)
+            )
+        return frame, preparation.sequences(frame, labelled=False, whole=False, file=REQUEST)
+
+    def _codes(self, codes_TK: NDArray[Any]) -> tuple[tuple[str, ...], ...] | None:
+        if self._vocabulary is None:
+            return None
+        names, entries = self._vocabulary.names, self._vocabulary.entries
+        return tuple(
+            tuple(names[level * entries + entry] for level, entry in enumerate(code)) for code in codes_TK.tolist()
+        )
+
+    # ---- explaining -------------------------------------------------------------------------------------------
+
+    def to_explain(self, rows: Rows, most: int) -> Sequences:
+        """The sequences of a request as slots."""
+        look_alikes_of(self.fitted)  # before anything is vectorised
+        frame, sequences = self._sequences([rows])
+        if len(sequences) > most:
+            raise InputError(
+                f"the request holds {len(sequences)} sequences to explain, and {most} are allowed",
+                file=REQUEST,
+                remedy="send fewer at a time: an explanation asks the model hundreds of questions",
+            )
+        return self.preparation.slots(frame, sequences)
+
+    def explain(self, slots: Sequences, question: Question, pause: Callable[[], None]) -> Explanation:
+        """The explanation of one sequence; `pause` is called before each question to the model."""
+
+        def logits(codes: Sequences) -> NDArray[Any]:
+            pause()
+            return self._logits(codes)
+
+        given = {field.name: getattr(self.fitted, field.name) for field in fields(self.fitted)}
+        (explanation,) = explain_slots(_Pausing(**given, ask=logits), self.preparation, slots, question)
+        return explanation
+
+
+@dataclass(frozen=True)
+class _Pausing(Fitted):
+    """A fitted model whose questions for explanations go through `ask`."""
+
+    ask: Callable[[Sequences], NDArray[Any]] | None = None
+
+    @property
+    def masked_model(self) -> MaskedModel:
+        assert self.coder is not None and self.ask is not None
+        return MaskedModel(self.coder.encode, self.ask, self.calibration)

@@ -1,0 +1,130 @@
+"""The process of `tefm serve`: models are loaded, then the server listens; SIGTERM finishes what was accepted.
+
+On SIGTERM or Ctrl-C, `/readyz` says no and every reply closes its connection; after `drain` seconds the server stops
+listening, answers what it has accepted, and ends with status 0. A second signal ends it at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+import uvicorn
+
+from tefm.base.errors import SettingsError
+from tefm.base.progress import log
+from tefm.model import TEFM
+from tefm.serve.app import create_app
+from tefm.serve.example import example_rows
+from tefm.serve.protect import Keys, check_host
+from tefm.serve.served import Served
+from tefm.serve.service import Service
+from tefm.serve.settings import ServeSettings
+
+
+def load_models(given: Sequence[str], *, remember: bool = True, device: str | None = None) -> list[Served]:
+    """The models of the command line: folders, each under the folder's name or as NAME=FOLDER."""
+    models: dict[str, Served] = {}
+    for text in given:
+        name, folder = _named(text)
+        if name in models:
+            raise SettingsError("two models have the same name", value=name, remedy="give one as NAME=FOLDER")
+        served = Served(name, TEFM.load(folder, device=device), remember=remember)
+        served.warm_up(example_rows(served.preparation, 2))
+        log.info(f"loaded {name}: {served.preparation.title}")
+        models[name] = served
+    return list(models.values())
+
+
+def _named(text: str) -> tuple[str, Path]:
+    name, found, folder = text.partition("=")
+    path = Path(folder if found and not Path(text).exists() else text)
+    name = name if found and not Path(text).exists() else path.resolve().name
+    if not name or "/" in name:
+        raise SettingsError("not a valid name of a model", value=name, remedy="give NAME=FOLDER")
+    return name, path
+
+
+def run(
+    models: Sequence[Served], *, host: str, port: int, settings: ServeSettings, keys: Keys, access_log: bool = True
+) -> None:
+    """Serve until a signal comes."""
+    check_host(host, keys)
+    app = create_app(models, settings, keys)
+    listening = _listen(host, port)
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,  # ours holds no query and no record
+        server_header=False,
+        proxy_headers=False,
+        ws="none",
+        timeout_keep_alive=75,
+        lifespan="on",
+    )
+    service = app.state.service
+    server = _Server(config, service)
+    address = f"[{host}]" if ":" in host else host
+    with _logged(access_log):
+        # for people and scripts: where 0 was given, the system has chosen the port
+        _say(f"listening on http://{address}:{listening.getsockname()[1]}")
+        server.run(sockets=[listening])
+        _say(f"stopped: {service.accepted:,} requests accepted, {service.answered:,} answered")
+
+
+class _Server(uvicorn.Server):
+    """uvicorn with an orderly end."""
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        super().__init__(config)
+        self.service = service
+        self._stop_listening: float | None = None
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """The first signal begins the end, a second one hurries it; the process then ends with status 0."""
+        if self._stop_listening is None:
+            self.service.draining = True
+            wait = self.service.settings.drain if sig == signal.SIGTERM else 0.0
+            self._stop_listening = time.monotonic() + wait
+        else:
+            self.should_exit = self.force_exit = True
+
+    async def on_tick(self, counter: int) -> bool:
+        if self._stop_listening is not None and time.monotonic() >= self._stop_listening:
+            self.should_exit = True
+        return await super().on_tick(counter)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=2_048)
+    except (OSError, OverflowError) as error:
+        remedy = "give another --port, or 0 for any free one"
+        raise SettingsError(f"cannot listen there: {error}", value=f"{host}:{port}", remedy=remedy) from error
+
+
+@contextmanager
+def _logged(access_log: bool) -> Iterator[None]:
+    """Log lines go to stderr; a plain handler, since there is one per request."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    before = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO if access_log else logging.WARNING)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(before)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
