@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import os
 import platform
 import signal
 import subprocess
@@ -37,22 +36,25 @@ IN_A_ROW = 4
 
 #: Imports everything, then forks a process for each command that it is given.
 SERVER = """
-import json, os, sys
+import json, os, signal, sys, time
 import accelerate, peft, sklearn.ensemble, torch, transformers
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerFast
 import tefm.cli, tefm.fit, tefm.codes.stream, tefm.baselines.compare
 print("ready", flush=True)
 for line in sys.stdin:
+    arguments, kill_after = json.loads(line)
     process = os.fork()
     if process == 0:
         quiet = os.open(os.devnull, os.O_RDWR)
         os.dup2(quiet, 0), os.dup2(quiet, 1), os.dup2(quiet, 2)
-        sys.argv = ["tefm", *json.loads(line)]
+        sys.argv = ["tefm", *arguments]
         try:
             tefm.cli.main()
         except SystemExit as stop:  # without the interpreter's own end, which takes longer than the work
             os._exit(int(stop.code or 0))
-    print(process, flush=True)
+    if kill_after is not None:
+        time.sleep(kill_after)
+        os.kill(process, signal.SIGKILL)  # one that has ended keeps its number until it is waited for
     print(os.waitpid(process, 0)[1], flush=True)
 """
 #: Writes a backbone, the tables and the task.
@@ -89,12 +91,8 @@ class Server:
     def run(self, arguments: list[str], kill_after: float | None = None) -> int:
         """The status of a command: 0, or the signal that ended it."""
         assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(arguments) + "\n")
+        self.process.stdin.write(json.dumps([arguments, kill_after]) + "\n")
         self.process.stdin.flush()
-        process = int(self._read())
-        if kill_after is not None:
-            time.sleep(kill_after)
-            os.kill(process, signal.SIGKILL)  # one that has ended waits for its parent: nobody else has its number
         return int(self._read())
 
     def close(self) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -63,7 +64,8 @@ def _tokens(fitted: Fitted, preparation: Preparation | None) -> list[str]:
     """The code tokens that the language model reads are those of the tokenizer, and both know them."""
     classifier = fitted.classifier
     ids, coder, backbone = classifier.ids, fitted.coder, classifier.backbone
-    rows = backbone.model.get_input_embeddings().weight.shape[0]
+    embedding: Any = backbone.model.get_input_embeddings()
+    rows = len(embedding.weight)
     if len(backbone.tokenizer) > rows:
         return [f"the tokenizer has {len(backbone.tokenizer):,} tokens, the language model {rows:,}"]
     if (ids is None) != (coder is None):

@@ -145,8 +145,8 @@ def _refuse_unlisted(folder: Path, parts: Collection[str]) -> None:
     Hidden files (`.gitattributes`, `.DS_Store`) are not listed, and nothing reads them.
     """
     for name in parts:
-        path = PurePosixPath(name)
-        if path.is_absolute() or ".." in path.parts or "\\" in name or path.as_posix() != name:
+        listed = PurePosixPath(name)
+        if listed.is_absolute() or ".." in listed.parts or "\\" in name or listed.as_posix() != name:
             raise ArtefactError(
                 "the manifest lists a file outside the folder",
                 file=folder / MANIFEST,
