@@ -39,7 +39,7 @@ GENERATED = {
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 FIGURES = re.compile(r"<!-- figures(?P<table>:[^\n]*?)?(?P<lines>\n.*?)?\s*-->\n(?P<rest>.*)", re.DOTALL)
-NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
+NUMBER = re.compile(r"−?\d[\d,]*(?:\.\d+)?")  # with a real minus: a hyphen may join two numbers
 #: A decimal number, but not that of a name such as TinyLlama-1.1B.
 DECIMAL = re.compile(r"(?<![\w.])(?<!\w-)\d+\.\d+(?!\w)")
 #: What must have a source: a mean with its spread, or three digits and more.
@@ -97,7 +97,7 @@ def check(text: str, parts: list[str]) -> None:
         raise FigureError(f"{text!r} holds no figure")
     for said, value in zip(numbers, expected, strict=False):
         digits = len(said.partition(".")[2])
-        right = f"{value * (100 if percent else 1):.{digits}f}"
+        right = f"{value * (100 if percent else 1):.{digits}f}".replace("-", "−")
         if said.replace(",", "") != right:
             raise FigureError(f"{text!r} should be {right}: {'; '.join(parts)}")
 
