@@ -52,7 +52,7 @@ SPLIT = Split(shares=(0.2, 0.3, 0.5))
 POOL, PLANTED = 8_000, 2_500
 #: A planted shift, in standard deviations of a number; the share of the records that get another category, a new one,
 #: or none; how many times the odds of the positive class are.
-SHIFT, OTHER, NEW, MISSING, ODDS = 0.5, 0.25, 0.03, 0.1, (8.0, 4.0)
+SHIFT, OTHER, NEW, MISSING, ODDS = 0.5, 0.25, 0.03, 0.1, (12.0, 4.0)
 #: What numbers are multiplied by: field after field, in turn.
 FACTORS = (1000.0, 10.0, 24.0, 0.001, 60.0, 2.20462)
 WORD = "never seen before"
@@ -296,8 +296,12 @@ def measure(data: Data, batches: int, rows: int, kinds: list[str]) -> dict[str, 
             counts.seconds += time.process_time() - started
             p_values = column_tests(data.schema, batch, compared, positive)
             counts.add(diagnosis.causes, named(diagnosis.causes), p_values, field)
+            if counts.batches % 20 == 0:
+                print(kind, counts.batches, counts.counts, flush=True)
         results[kind] = counts.result(kind[:4] != "none")
         print(json.dumps({kind: results[kind]}), flush=True)
+
+    positives: dict[float, list[float]] = {odds: [] for odds in ODDS}
 
     def nothing(causes: tuple[Cause, ...]) -> bool:
         return not causes
@@ -322,6 +326,7 @@ def measure(data: Data, batches: int, rows: int, kinds: list[str]) -> dict[str, 
         weight_S = np.where(pool[1].label_S == positive, odds, 1.0)
         for number in range(batches):
             chosen = draw(data.test, rows, np.random.default_rng((3, number)), weight_S)
+            positives[odds].append(float((pool[1].label_S[chosen] == positive).mean()))
             others = np.setdiff1d(np.arange(len(data.test)), chosen)[::2]
             watcher = Watcher(fitted, preparation, stored, seed=number)
             yield part_of(pool, chosen), watcher, part_of(pool, others), _one(lambda c: c.kind == "labels"), ""
@@ -353,6 +358,10 @@ def measure(data: Data, batches: int, rows: int, kinds: list[str]) -> dict[str, 
         "rows": rows,
         "fields": {"in_all": len(data.schema.fields), **{kind: len(names) for kind, names in fields.items()}},
         "sizes": {"shift_sd": SHIFT, "other": OTHER, "new": NEW, "missing": MISSING, "odds": ODDS, "factors": FACTORS},
+        "positives": {
+            "usual": float((pool[1].label_S == positive).mean()),
+            **{f"odds times {odds:g}": float(np.mean(shares)) for odds, shares in positives.items() if shares},
+        },
         "results": results,
         "expected": estimates(pool[1], data, batches, rows),
     }
@@ -384,7 +393,8 @@ def estimates(pool: Answers, data: Data, batches: int, rows: int) -> dict[str, f
 def add(row: dict[str, Any], path: Path) -> None:
     """Put a row into the results, in the place of one of the same data; kinds that were not measured again stay."""
     rows = json.loads(path.read_text())["rows"] if path.is_file() else {}
-    row["results"] = {**rows.get(row["data"], {}).get("results", {}), **row["results"]}
+    before = rows.get(row["data"], {})
+    row |= {name: {**before.get(name, {}), **row.get(name, {})} for name in ("results", "positives")}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"rows": {**rows, row["data"]: row}}, indent=1) + "\n")
 

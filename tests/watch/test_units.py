@@ -42,3 +42,14 @@ def test_other_changes_are_no_unit() -> None:
     assert factor(np.full(800, 60.0)) is None
     assert factor(np.zeros(800)) is None
     assert factor(np.where(RNG.random(800) < 0.5, new, new * 1000)) is None
+
+
+def test_counts_stay_whole() -> None:
+    """Most are 0, and the buckets of the others are wide: only whole numbers tell 60 from 100."""
+    usual = RNG.poisson(0.6, 5_000).astype(np.float64)
+    mapper, new = NumberMapper.fit("x", usual, 32), RNG.poisson(0.6, 800).astype(np.float64)
+    cells = mapper.forward(usual).astype(np.int64) - 1
+    none = np.zeros(len(cells), dtype=np.int64)
+    reference = Tally.of("x", "values", cells, np.arange(len(cells)), none, len(mapper.middle), 2, ordered=True)
+    assert broken_unit(new * 60, mapper, reference, reference) == 60.0
+    assert broken_unit(new, mapper, reference, reference) is None

@@ -20,7 +20,7 @@ from tefm.pipeline import Fitted
 from tefm.records.mappers import FlagMapper, Mapper, NumberMapper, SetMapper
 from tefm.records.vectorise import Vectoriser
 from tefm.watch.answers import LEAST, ClassShares, class_shares
-from tefm.watch.compare import Comparison, Difference, Pair, pooled_effect
+from tefm.watch.compare import EXPECTED, Comparison, Difference, Pair, grouped
 from tefm.watch.observe import Answers
 from tefm.watch.reference import Measured
 from tefm.watch.tally import OF_FIELDS, Kind, Tally
@@ -31,8 +31,8 @@ CauseKind = Literal["unit", "new", "missing", "shift", "size", "labels", "relati
 OF_CLASSES: frozenset[Kind] = frozenset({"label", "confidence", "predicted", "shares"})
 #: One cause explains an alarm. A second one is named if it is clearer still: at this share of the level.
 SECOND = 0.2
-#: A shift of the class shares that is not this many standard errors is none.
-SURE = 3.0
+#: Class shares that moved by fewer standard errors explain no alarm.
+SURE = 2.0
 #: The class shares are themselves estimated, so what they should explain may differ a little more than chance allows:
 #: this share of the p-value that is an alarm.
 LENIENT = 0.05
@@ -229,14 +229,8 @@ class Diagnostician:
                     yield 0.0
                     return
                 continue
-            weighted_J = (by_class_QJ * weight_Q[:, None]).sum(axis=0)
-            worth = (of_class_Q @ weight_Q) ** 2 / (of_class_Q @ weight_Q**2)  # as many as are equally weighted
-            weighted_J *= worth / weighted_J.sum()
-            a_J = tally.counts_J.astype(np.float64)
-            effect = pooled_effect(tally.effect, a_J.sum(), reference.effect, worth)
-            pair = Pair.merged(a_J, weighted_J, effect, ordered=tally.ordered)
-            if pair is not None:
-                yield pair.approximate_p()
+            if (p := _weighted_p(tally, by_class_QJ, weight_Q, reference.effect)) is not None:
+                yield p
 
     # ---- no field ---------------------------------------------------------------------------------------------
 
@@ -267,6 +261,37 @@ class Diagnostician:
             "shares": "mean probabilities", "label": "labels", "right": "share of right answers",
         }  # fmt: skip
         yield from dict.fromkeys(words.get(one.kind, f"field {one.subject}") for one in alarms)
+
+
+def _weighted_p(
+    tally: Tally, by_class_QJ: NDArray[np.float64], weight_Q: NDArray[np.float64], effect: float
+) -> float | None:
+    """The p-value of a tally against the counts of each class, weighted; None where there is too little to compare.
+
+    Each cell has its own variance: one that is filled by a few sequences with a large weight is known badly.
+    """
+    from scipy.stats import chi2
+
+    a_J, weighted_QJ = tally.counts_J.astype(np.float64), by_class_QJ * weight_Q[:, None]
+    n, whole = a_J.sum(), weighted_QJ.sum()
+    if not n or not whole:
+        return None
+    expected_J = (a_J / n + weighted_QJ.sum(axis=0) / whole) / 2 * n / tally.effect
+    if len(a_J) == 2:
+        if expected_J.min() < EXPECTED:
+            worth = whole**2 / float((weighted_QJ * weight_Q[:, None]).sum())  # as many as are equally weighted
+            pair = Pair.merged(a_J, weighted_QJ.sum(axis=0) * worth / whole, tally.effect, ordered=False)
+            return None if pair is None else pair.approximate_p()
+        group_J = np.arange(2)
+    else:
+        group_J = grouped(expected_J, ordered=tally.ordered)
+    if group_J.max() == 0:
+        return None
+    now_J = np.bincount(group_J, weights=a_J) / n
+    was_J = np.bincount(group_J, weights=weighted_QJ.sum(axis=0)) / whole
+    squares_J = np.bincount(group_J, weights=(weighted_QJ * weight_Q[:, None]).sum(axis=0))
+    variance_J = (now_J + was_J) / 2 / n * tally.effect + squares_J / whole**2 * effect
+    return float(chi2.sf(float(((now_J - was_J) ** 2 / variance_J).sum()), group_J.max()))
 
 
 def _label_shares(answers: Answers, classes: int) -> ClassShares:

@@ -177,8 +177,7 @@ class Pair:
             return None
         if len(a_J) == 2:  # exact, however rare
             return cls(a_J, b_J, effect, one_sided)
-        expected_J = (a_J + b_J) * n / total / effect
-        group_J = _neighbours(expected_J) if ordered else _rare_together(expected_J)
+        group_J = grouped((a_J + b_J) * n / total / effect, ordered=ordered)
         if group_J.max() == 0:
             return None
         merged_a, merged_b = (np.bincount(group_J, weights=of_J).astype(np.float64) for of_J in (a_J, b_J))
@@ -263,6 +262,11 @@ def _chi_squared(a_RJ: Floats, pooled_J: Floats) -> Floats:
     excess_RJ = a_RJ - pooled_J * (n / total)
     x_R: Floats = (excess_RJ**2 / pooled_J).sum(axis=1) * total / n * total / (total - n)
     return x_R
+
+
+def grouped(expected_J: Floats, *, ordered: bool) -> NDArray[np.int64]:
+    """The number of the group that each cell is merged into, given what a batch is expected to have in it."""
+    return _neighbours(expected_J) if ordered else _rare_together(expected_J)
 
 
 def _neighbours(expected_J: Floats) -> NDArray[np.int64]:

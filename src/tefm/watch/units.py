@@ -41,9 +41,16 @@ def broken_unit(values_M: NDArray[np.float64], mapper: NumberMapper, batch: Tall
     for factors in ([*FACTORS, *(1 / factor for factor in FACTORS)], _by_medians(values_M, mapper, b_J)):
         tried = [(*_difference(values_M, factor, mapper, b_J, effect), factor) for factor in factors]
         fitting = [one for one in tried if one[1] >= FITS and one[0] < BETTER * before]
+        if _is_whole(np.array(mapper.middle)):  # buckets of counts are wide: 0.6 of something would be one of it
+            fitting = [one for one in fitting if _is_whole(values_M / one[2])] or fitting
         if fitting:  # the most usual of those that fit about as well
             return next(factor for statistic, _, factor in fitting if statistic <= min(fitting)[0] + AS_WELL)
     return None
+
+
+def _is_whole(values: NDArray[np.float64]) -> bool:
+    """Whether nearly all of some numbers are whole."""
+    return bool((np.abs(values - values.round()) <= 1e-3 * np.maximum(1, np.abs(values))).mean() > 1 - OUTSIDE)
 
 
 def _by_medians(values_M: NDArray[np.float64], mapper: NumberMapper, b_J: NDArray[np.float64]) -> list[float]:
