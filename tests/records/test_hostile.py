@@ -155,6 +155,18 @@ def test_decimals_of_256_bits_are_numbers(format_: str, tmp_path: Path) -> None:
     assert [field.kind for field in infer_schema(path).fields] == ["number", "set", "category"]
 
 
+def test_integers_of_128_bits_can_be_an_entity_and_are_brought_together(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_text("".join(f'{{"who": {2**64 + i % 3}, "age": {i}}}\n' for i in range(30)))
+    schema = Schema.from_yaml("{entity: who, fields: {age: number}}")
+    parts = list(whole_sequences(open_table(path), schema, rows=8))
+    assert [name for part in parts for name in by_entity(part, schema).ids] == [str(2**64 + i) for i in range(3)]
+    assert pl.concat(parts).to_arrow().num_rows == 30
+    assert [field.kind for field in infer_schema(path, entity="who").fields + infer_schema(path).fields][-1:] == [
+        "number"
+    ]
+
+
 @pytest.mark.parametrize("label", [[["a"], ["b"]], [[["a"]], [["b"]]]])
 def test_lists_as_labels_are_refused(label: list[Any], explained: Explained) -> None:
     frame = pl.DataFrame({"age": range(20), "died": label * 10})

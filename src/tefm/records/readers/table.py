@@ -146,8 +146,11 @@ class Table:
 
 
 def _plain(column: pl.Series) -> pl.Series:
-    """Categories, bytes and nested objects as text (JSON), arrays as lists; other types are unchanged."""
-    dtype, texts = column.dtype, (pl.Categorical, pl.Enum, pl.Binary)
+    """Categories, bytes and nested objects as text (JSON), arrays as lists; other types are unchanged.
+
+    Integers of 128 bits become text too: Arrow, which Parquet is written with, does not have them.
+    """
+    dtype, texts = column.dtype, (pl.Categorical, pl.Enum, pl.Binary, pl.Int128, pl.UInt128)
     if dtype in texts:
         return column.cast(pl.String)
     if isinstance(dtype, pl.Struct):
