@@ -66,7 +66,7 @@ def as_before() -> Iterator[None]:
             name = f"tefm.language.{module}.rows_in_use"
             stack.enter_context(patch(name, lambda backbone, tokens: whole_vocabulary))
         unfused = partial(_unfused, torch.optim.AdamW)
-        for module in ("language.train", "codes.train", "rationale.surrogate", "rationale.extractor"):
+        for module in ("language.train", "codes.train", "rationale.surrogate", "rationale.masks.extractor"):
             stack.enter_context(patch(f"tefm.{module}.adamw", unfused))
         stack.enter_context(patch("tefm.records.sequences.Sequences.distinct", every))
         stack.enter_context(patch("tefm.codes.coder.distinct_rows", every))

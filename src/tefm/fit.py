@@ -25,6 +25,7 @@ from tefm.pipeline import Fitted
 from tefm.prepare import Preparation, chosen, class_numbers_of, sequences_of
 from tefm.records.ambiguity import ambiguities
 from tefm.records.readers.postgresql import shown_location
+from tefm.records.readers.source import selected
 from tefm.records.readers.table import open_table
 from tefm.records.schema import Schema
 from tefm.records.sequences import Sequences
@@ -182,7 +183,7 @@ def thinned(config: ModelConfig, training: Sequences) -> list[str]:
 
 def repeated(frame: pl.DataFrame, schema: Schema, sequences: Sequences, parts: NDArray[np.str_]) -> list[str]:
     """A remark about test sequences that equal a training sequence in all fields."""
-    columns = frame[list(needed_columns(open_table(frame), schema))]
+    columns = selected(frame, needed_columns(open_table(frame), schema))
     row_hashes = columns.hash_rows(seed=0).to_numpy()[sequences.rows]
     hashes = np.array([hash(rows.tobytes()) for rows in np.split(row_hashes, sequences.starts[1:-1])])
     test_hashes = hashes[parts == "test"]

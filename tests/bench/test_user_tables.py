@@ -163,7 +163,8 @@ def test_stored_probabilities_of_a_rare_class_keep_their_order() -> None:
     rare = 1e-7 * (1 + rng.random(50) + labels / 2)
     p_SQ = np.stack([1 - rare, rare], axis=1)
     stored = _scored(p_SQ, np.zeros(50, np.int64), labels, ("no", "yes"), 1)
-    assert roc_auc_score(labels, np.array(stored["probabilities"])[:, 1]) == stored["scores"]["auroc"]["value"] < 1
+    auroc = roc_auc_score(labels, np.array(stored["probabilities"])[:, 1])
+    assert auroc == pytest.approx(stored["scores"]["auroc"]["value"], abs=1e-12) and auroc < 1
 
 
 def test_a_fused_answer_lies_between_those_of_its_models(bench: Bench, setup: Setup) -> None:

@@ -33,6 +33,7 @@ from tefm.records.mappers import (
     SetMapper,
     most_frequent,
 )
+from tefm.records.readers.source import selected
 from tefm.records.readers.table import Table, open_table
 from tefm.records.schema import TRUE_WORDS, Field, Schema
 from tefm.records.words import distinct_pairs
@@ -130,7 +131,7 @@ class Vectoriser(BaseModel):
             out_DN = np.empty((layout.width, columns.height + CACHE_LINE), dtype=layout.dtype)[:, : columns.height]
             for f, mapper, width, end in zip(self.table_schema.fields, self.mappers, widths, ends, strict=True):
                 out_DN[end - width : end] = _forward(columns, f, mapper)
-            return np.ascontiguousarray(out_DN.T), columns.frame[list(extra)]
+            return np.ascontiguousarray(out_DN.T), selected(columns.frame, extra)
 
         rows = min(BATCH_ROWS, max(1, BATCH_SLOTS // layout.width))
         return _in_threads(vectorised, columns_of(open_table(source), self.table_schema, extra, rows))

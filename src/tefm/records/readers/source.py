@@ -149,9 +149,20 @@ def unnamed(series: pl.Series) -> pl.Series:
     return series.alias("values")
 
 
+def selected(frame: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
+    """The columns with exactly these names, in this order; without any, a frame of as many rows.
+
+    >>> frame = pl.DataFrame({"*": [1, 2], "^a$": [3, 4]})
+    >>> selected(frame, ["^a$"]).columns, selected(frame, []).shape
+    (['^a$'], (2, 0))
+    """
+    # `select` takes such names for patterns, and an empty list in brackets selects rows
+    return frame[list(names)] if names else frame.drop(frame.columns)
+
+
 def from_frame(frame: pl.DataFrame, name: str) -> Source:
     """The source of a frame in memory."""
     if not all(map(str.strip, frame.columns)):
         frame = frame.clone()
         frame.columns = named(frame.columns, name)
-    return Source(name, frame.clear(), lambda columns, rows: iter([frame[columns]]))
+    return Source(name, frame.clear(), lambda columns, rows: iter([selected(frame, columns)]))

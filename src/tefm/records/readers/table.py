@@ -25,7 +25,7 @@ from tefm.records.readers.meds import is_meds, open_meds
 from tefm.records.readers.memory import MEMORY, open_memory
 from tefm.records.readers.parquet import parquet_files
 from tefm.records.readers.postgresql import is_postgresql, open_postgresql
-from tefm.records.readers.source import Source, explaining, first_line, refuse_duplicates, unnamed
+from tefm.records.readers.source import Source, explaining, first_line, refuse_duplicates, selected, unnamed
 
 __all__ = ["BATCH_CELLS", "FORMATS", "Table", "open_table", "parquet_files"]
 
@@ -82,7 +82,7 @@ class Table:
 
     def frame(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
         """The whole table in memory."""
-        return pl.concat([self._empty[list(self._names_of(columns))], *self.batches(columns)])
+        return pl.concat([selected(self._empty, self._names_of(columns)), *self.batches(columns)])
 
     def head(self, rows: int) -> pl.DataFrame:
         """The first rows; `head(0)` shows the types without reading anything."""
@@ -264,7 +264,7 @@ def _open_many(location: Path, paths: Sequence[Path], query: str | None, column_
                 file=location,
                 remedy="write them with the same columns, or read them one by one",
             )
-    empties = [table.head(0)[list(first.columns)] for table in tables]
+    empties = [selected(table.head(0), first.columns) for table in tables]
     try:
         # a column that is all null in one file, or integers in one and fractions in another, gets the wider type
         empty = pl.concat(empties, how="vertical_relaxed")
