@@ -93,9 +93,8 @@ def run(
         resources = ray.cluster_resources()
         gpus = int(resources.get("GPU", 0))
         workers = min(engine.workers or gpus or max(1, int(resources.get("CPU", 1)) - 1), max(1, len(plan.parts)))
-        note(
-            f"{title} with Ray: {_several(len(plan.parts), 'part')} of {plan.rows:,} rows, {_several(workers, 'worker')}"
-        )
+        parts = _several(len(plan.parts), "part")
+        note(f"{title} with Ray: {parts} of {plan.rows:,} rows, {_several(workers, 'worker')}")
         options: dict[str, Any] = {
             "compute": ray.data.ActorPoolStrategy(size=workers),
             "num_cpus": 1,
