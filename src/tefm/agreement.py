@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from tefm.base.errors import ArtefactError
+from tefm.base.files import refusing
 from tefm.codes.coder import SlotCoder
 from tefm.language.vocabulary import CodeVocabulary
 from tefm.pipeline import Fitted
@@ -35,7 +36,7 @@ def check_width(path: Path) -> None:
     """Refuse a surrogate whose settings promise another width than its weights have, before memory is taken for it."""
     from safetensors import safe_open
 
-    with safe_open(path, framework="np") as file:
+    with refusing(path, "part of the model"), safe_open(path, framework="np") as file:
         width = file.get_slice("surrogate.outer.1.weight").get_shape()[1]
         promised = json.loads(file.metadata()["facts"])["config"]["surrogate_hidden"]
     if width != promised:
