@@ -20,7 +20,7 @@ from tefm.watch.observe import Answers, Records, coder_of
 from tefm.watch.reference import Measured, Reference
 from tefm.watch.report import Answered, BatchReport, FieldWatch
 from tefm.watch.seen import Seen
-from tefm.watch.tally import Kind, unit_effect
+from tefm.watch.tally import OF_FIELDS, Kind, unit_effect
 
 #: Resamples for the intervals of figures with labels.
 RESAMPLES = 500
@@ -122,7 +122,7 @@ class Watcher:
             for tally in of.tallies
         }
         for f in self.vectoriser.table_schema.fields:
-            own = [difference for name, difference in p_of.items() if name[0] == f.name]
+            own = [difference for name, difference in p_of.items() if name[0] == f.name and name[1] in OF_FIELDS]
 
             def second(kind: Kind, name: str = f.name) -> tuple[float, float] | None:
                 if ((name, kind), "was") not in shares:
