@@ -93,7 +93,9 @@ class Diagnostician:
         causes = [
             cause
             for field in dict.fromkeys(one.subject for one in alarms if one.kind in OF_FIELDS)
-            for cause in self._of_field(field, {one.kind: one for one in alarms if one.subject == field and one.kind in OF_FIELDS})
+            for cause in self._of_field(
+                field, {one.kind: one for one in alarms if one.subject == field and one.kind in OF_FIELDS}
+            )
         ]
         others = [one for one in alarms if one.kind not in OF_FIELDS]
         if causes:
