@@ -76,7 +76,7 @@ class Effort(Settings):
     #: also explain default answers: for a quick run, whose model may know one answer only
     defaults: bool = False
     #: after so many seconds, such a method begins no further sequence
-    patience: float = 25.0
+    patience: float = 60.0
     #: donors of the check
     donors: int = 200
     #: subsets that SHAP samples, and KernelSHAP on the language model, each with so many donors

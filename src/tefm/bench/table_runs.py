@@ -77,12 +77,16 @@ class ModelRun(TableRun):
         data = self.open(bench)
         model = TEFM(data.schema, **dict(data.task.model))
         outcome = fit_frame(model, data.own_frame, data.task.split, compare=False, file=data.task.table)
+        return {"tokens": outcome.test.tokens_mean, **self.figures_of(model, data)}
+
+    def figures_of(self, model: TEFM, data: UserData) -> Figures:
+        """What a fitted model is worth, with and without its language model."""
         fitted, coder = model.fitted, model.fitted.coder
         assert coder is not None, "the task reads codes"
         p_SQ = fitted.probabilities(model.preparation.slots(data.frame, data.test))
         methods = {OURS: (p_SQ, fitted.decide(p_SQ))}
         methods |= self._without_language_model(model, data, coder)
-        return {"tokens": outcome.test.tokens_mean, **_figures(data, fitted.classes, fitted.positive, methods)}
+        return _figures(data, fitted.classes, fitted.positive, methods)
 
     def _without_language_model(self, model: TEFM, data: UserData, coder: SlotCoder) -> dict[str, Any]:
         """LightGBM on the quantised latents, and the head's outputs made probabilities by a logistic regression."""
