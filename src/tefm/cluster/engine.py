@@ -20,7 +20,7 @@ import polars as pl
 from tefm.base.errors import InputError, MissingExtraError, SettingsError
 from tefm.base.progress import note, progress
 from tefm.cluster.plan import Plan
-from tefm.cluster.workers import BUCKET, FIRST, PART, WORKER, OnBuckets, OnParts, to_buckets, told
+from tefm.cluster.workers import BUCKET, FIRST, PART, REPLACEMENT, OnBuckets, OnParts, to_buckets, told
 
 #: Memory for results and shuffled rows on a cluster of this machine; what is more goes to the disk.
 OBJECT_STORE = 1 << 30
@@ -102,19 +102,19 @@ def run(
         }
         device = "cuda" if gpus else None
         data = _dataset(ray, plan, lambda: make(device), options, entity, like)
-        done, processes = 0, set[str]()
+        done, replacements = 0, set[str]()
         with progress(title, plan.rows) as advance, _explaining():
             for block in data.iter_batches(batch_size=None, batch_format="pyarrow"):
                 frame = pl.DataFrame(block)
-                processes.update(frame[WORKER].unique())
+                replacements.update(frame[REPLACEMENT].drop_nulls().unique())
                 number = int(frame[PART][0])
                 rows = min(plan.rows, (number + 1) * plan.rows // len(plan.parts))
                 if not plan.buckets and rows > done:
                     advance(rows - done)
                     done = rows
-                yield number, frame.drop(PART, WORKER, *([FIRST] if plan.buckets else []))
-        if len(processes) > workers:
-            note(f"{_several(len(processes) - workers, 'worker')} died and was replaced; its parts were done again")
+                yield number, frame.drop(PART, REPLACEMENT, *([FIRST] if plan.buckets else []))
+        if replacements:
+            note(f"{_several(len(replacements), 'worker')} died and was replaced; its parts were done again")
 
 
 def _dataset(

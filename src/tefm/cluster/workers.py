@@ -32,7 +32,7 @@ from tefm.records.references import References
 from tefm.records.words import text_of
 
 #: Columns beside those of the result: the part that a row is from, the sequence's first row, and the process.
-PART, FIRST, WORKER = "__part", "__first", "__worker"
+PART, FIRST, REPLACEMENT = "__part", "__first", "__worker"
 #: Columns of rows on their way to a bucket.
 ROW, BUCKET = "__row", "__bucket"
 #: The explanations of a part, and the number of the sequence in it that each is about.
@@ -150,8 +150,11 @@ def told(text: str) -> TefmError | None:
 
 
 def marked(frame: pl.DataFrame, number: int) -> pa.Table:
-    """A result with the part that it is from, and the process that made it."""
+    """A result with the part that it is from, and the process that made it if it replaces one that died."""
     import ray
 
-    worker = f"{ray.get_runtime_context().get_node_id()}:{os.getpid()}"
-    return frame.with_columns(pl.lit(number).alias(PART), pl.lit(worker).alias(WORKER)).to_arrow()
+    context = ray.get_runtime_context()
+    worker = f"{context.get_node_id()}:{os.getpid()}" if context.was_current_actor_reconstructed else None
+    return frame.with_columns(
+        pl.lit(number).alias(PART), pl.lit(worker, dtype=pl.String).alias(REPLACEMENT)
+    ).to_arrow()
