@@ -1,9 +1,10 @@
-"""What is left when `tefm` is killed: `kill -9` at random moments of fit, encode and predict, with miniature models.
+"""What is left when `tefm` is killed: `kill -9` at random moments of fit, encode, predict and serve, on a miniature.
 
     python benchmarks/faults.py [--kills 100] [--seed 0] [--json FILE]
 
 After every kill, what the command writes is either not there or whole. After a few kills the command runs to its end:
-the result must be the one of a run that nobody disturbed, and nothing else may lie around.
+the result must be the one of a run that nobody disturbed, and nothing else may lie around. A server is killed under
+requests: what it answered must be right, its model must be untouched, and the next server must answer the same.
 
 Commands run in processes forked from one that has imported everything, so that kills hit the work and not the imports.
 The moments are spread evenly over the time that an undisturbed run takes.
@@ -13,13 +14,17 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import http.client
 import json
 import platform
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+import urllib.request
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -33,13 +38,15 @@ ROOT = Path(__file__).parents[1]
 RESULTS = Path("benchmarks/results/faults.json")
 #: Kills in a row before the command may finish.
 IN_A_ROW = 4
+#: Seconds that the first server gets for an answer.
+UNDISTURBED = 20.0
 
 #: Imports everything, then forks a process for each command that it is given.
 SERVER = """
 import json, os, signal, sys, time
 import accelerate, peft, sklearn.ensemble, torch, transformers
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerFast
-import tefm.cli, tefm.fit, tefm.codes.stream, tefm.baselines.compare
+import tefm.cli, tefm.fit, tefm.codes.stream, tefm.baselines.compare, tefm.serve.server
 print("ready", flush=True)
 for line in sys.stdin:
     arguments, kill_after = json.loads(line)
@@ -153,15 +160,19 @@ def measure(folder: Path, kills: int, seed: int) -> dict[str, Any]:
         assert server.run(fault.arguments) == 0, f"the undisturbed {fault.name} fails"
         fault.seconds, fault.reference = time.monotonic() - started, fault.result(fault.target)
         _clear(out)
+    served = Served(server, once, (folder / "new.csv").read_bytes()[:2_000].rsplit(b"\n", 1)[0])
     for number in range(kills):
-        fault = faults[number % len(faults)]
+        if number % (len(faults) + 1) == len(faults):
+            served.kill(float(rng.random()))
+            continue
+        fault = faults[number % (len(faults) + 1)]
         status = server.run(fault.arguments, kill_after=float(rng.random()) * fault.seconds)
         fault.kills += 1
         fault.in_a_row += 1
         fault.outcomes["killed" if status == signal.SIGKILL else "finished before"] += 1
         if fault.target.exists():
             fault.outcomes["whole" if _whole(fault) else "half-written"] += 1
-        last = number + len(faults) >= kills
+        last = number + len(faults) + 1 >= kills
         if fault.in_a_row == IN_A_ROW or last:
             assert server.run(fault.arguments) == 0, f"{fault.name} fails after it was killed"
             fault.outcomes["same result" if _whole(fault) else "another result"] += 1
@@ -176,17 +187,73 @@ def measure(folder: Path, kills: int, seed: int) -> dict[str, Any]:
         "machine": {"system": platform.platform(), "tefm": version("tefm"), "torch": version("torch")},
         "command": f"python benchmarks/faults.py --kills {kills} --seed {seed}",
         "commands": {
-            fault.name: {"seconds": round(fault.seconds, 2), "kills": fault.kills, **fault.outcomes} for fault in faults
+            **{
+                fault.name: {"seconds": round(fault.seconds, 2), "kills": fault.kills, **fault.outcomes}
+                for fault in faults
+            },
+            "serve": {"seconds": round(served.seconds, 2), "kills": served.kills, **served.outcomes},
         },
         "figures": {
-            "kills": sum(fault.kills for fault in faults),
-            "during_the_work": total["killed"],
-            "half_written": total["half-written"],
+            "kills": sum(fault.kills for fault in faults) + served.kills,
+            "during_the_work": total["killed"] + served.kills,
+            "half_written": total["half-written"] + served.outcomes["model changed"],
             "resumed": total["same result"] + total["another result"],
-            "other_results": total["another result"],
+            "other_results": total["another result"] + served.outcomes["another answer"],
+            "answers_of_killed_servers": served.outcomes["same answer"],
             "left_over": total["left over"],
         },
     }
+
+
+class Served:
+    """Servers of one model that are killed under requests."""
+
+    def __init__(self, server: Server, model: Path, rows: bytes) -> None:
+        self.server, self.model, self.rows = server, model, rows
+        self.kills, self.outcomes = 0, Counter[str]()
+        self.before = _folder(model)
+        #: until the first answer, and that answer
+        self.seconds, self.reference = 0.0, b""
+        self._run(UNDISTURBED)
+        assert self.reference, "the undisturbed server does not answer"
+
+    def kill(self, moment: float) -> None:
+        """Kill one before its first answer or after it: a moment of 1 is twice the time that it takes."""
+        self.kills += 1
+        self._run(2 * moment * self.seconds)
+        self.outcomes["model changed"] += _folder(self.model) != self.before
+
+    def _run(self, kill_after: float) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        ended, started = threading.Event(), time.monotonic()
+
+        def ask() -> None:
+            url = f"http://127.0.0.1:{port}/v1/predict"
+            while not ended.is_set():
+                try:
+                    request = urllib.request.Request(url, self.rows, {"Content-Type": "text/csv"})
+                    answer = urllib.request.urlopen(request, timeout=5).read()
+                except (OSError, http.client.HTTPException):  # not there yet, or killed
+                    time.sleep(0.01)
+                    continue
+                if not self.reference:
+                    self.seconds, self.reference = time.monotonic() - started, answer
+                self.outcomes["same answer" if answer == self.reference else "another answer"] += 1
+
+        client = threading.Thread(target=ask)
+        client.start()
+        self.server.run(
+            ["serve", str(self.model), "--port", str(port), "--device", "cpu", "--no-access-log"], kill_after
+        )
+        ended.set()
+        client.join()
+
+
+def _folder(folder: Path) -> str:
+    """All names and contents."""
+    return "".join(f"{path.name}{_digest(path)}" for path in sorted(folder.rglob("*")) if path.is_file())
 
 
 def _whole(fault: Fault) -> bool:
