@@ -155,6 +155,4 @@ def marked(frame: pl.DataFrame, number: int) -> pa.Table:
 
     context = ray.get_runtime_context()
     worker = f"{context.get_node_id()}:{os.getpid()}" if context.was_current_actor_reconstructed else None
-    return frame.with_columns(
-        pl.lit(number).alias(PART), pl.lit(worker, dtype=pl.String).alias(REPLACEMENT)
-    ).to_arrow()
+    return frame.with_columns(pl.lit(number).alias(PART), pl.lit(worker, dtype=pl.String).alias(REPLACEMENT)).to_arrow()
