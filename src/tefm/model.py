@@ -130,6 +130,9 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         stores training sequences, without names.
     rationale : {"none", "default", "paper"} or dict
         Also learn the paper's masks (`RationaleConfig`), for `explain_masked`.
+    questions : list of dict or dict, optional
+        Questions in words, beside the label or instead of it: entries (`Asked`), or settings with the entries under
+        `asked` (`QuestionsConfig`).
     quick : bool
         A first look in about a minute: fewer training steps, a sample of the training sequences, and no explanations
         unless `explanations` is set.
@@ -187,6 +190,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         text_limit: int | None = None,
         explanations: str | Mapping[str, Any] = "default",
         rationale: str | Mapping[str, Any] = "none",
+        questions: Sequence[Mapping[str, Any]] | Mapping[str, Any] | None = None,
         quick: bool = False,
         deterministic: bool = False,
         seed: int = 0,
@@ -213,6 +217,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         self.text_limit = text_limit
         self.explanations = explanations
         self.rationale = rationale
+        self.questions = questions
         self.quick = quick
         self.deterministic = deterministic
         self.seed = seed
@@ -244,12 +249,14 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         schema = self.schema or infer_schema(opened, label=LABEL if y is not None else None)
         # validated again, also without a change: `model_copy` would let a label through that is also a field
         schema = schema.with_roles(**({"label": LABEL} if y is not None and schema.label is None else {}))
-        if schema.label is None:
+        if schema.label is None and config.questions is None:
             raise InputError(
                 "there is no label to learn: TEFM requires y to be passed, but the target y is None",
                 file=opened.name,
-                remedy="name its column in the schema, `label: COLUMN`, or give y",
+                remedy="name its column in the schema, `label: COLUMN`, or give y; or ask `questions`",
             )
+        if schema.label is None:  # there is no label that the codes could learn from
+            config = config.model_copy(update={"task_aware": False})
         tokenizer = self.tokenizer
         if tokenizer is not None and not isinstance(tokenizer, RecordTokenizer):
             tokenizer = RecordTokenizer.load(tokenizer, device=self.device)
@@ -257,12 +264,18 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         preparation, data = prepare(
             training, held_out, schema, config, vectoriser=None if tokenizer is None else tokenizer.vectoriser
         )
-        counts = np.bincount(data.training.labels_S, minlength=len(data.classes))
-        by_class = ", ".join(f"{count:,} {name}" for name, count in zip(data.classes, counts, strict=True))
-        note(
-            f"{len(data.training.sequences):,} sequences to train on ({by_class}), "
-            f"{len(data.validation.sequences):,} to validate on"
-        )
+        if data.labelled:
+            counts = np.bincount(data.training.labels_S, minlength=len(data.classes))
+            by_class = ", ".join(f"{count:,} {name}" for name, count in zip(data.classes, counts, strict=True))
+            note(
+                f"{len(data.training.sequences):,} sequences to train on ({by_class}), "
+                f"{len(data.validation.sequences):,} to validate on"
+            )
+        if (asked := data.questions) is not None:
+            note(
+                f"{len(asked.trained):,} questions to train on, {int(asked.held_out_Q.sum()):,} held out, about "
+                f"{len(asked.training):,} histories ({len(asked.validation):,} to validate on)"
+            )
         fitted = fit_pipeline(
             data,
             config,

@@ -14,8 +14,14 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tefm.base.errors import InputError
+from tefm.base.progress import note
 from tefm.codes.coder import SlotCoder, class_numbers
 from tefm.codes.tokenizer import RecordTokenizer
+from tefm.language.asking import NO_YES, question_prompt
+from tefm.language.prompts import escaped
+from tefm.questions.answers import Histories, histories_of
+from tefm.questions.catalogue import WordQuestion, catalogue, held_out_of
+from tefm.questions.data import QuestionData
 from tefm.records.chunks import whole_sequences
 from tefm.records.columns import completed
 from tefm.records.grouping import by_entity, by_window
@@ -155,7 +161,7 @@ class Preparation:
     @property
     def title(self) -> str:
         """What is predicted from what."""
-        return f"{self.schema.label} from {self.one_sequence}"
+        return f"{self.schema.label or 'questions'} from {self.one_sequence}"
 
 
 def sequences_of(
@@ -206,10 +212,13 @@ def prepare(
     *,
     vectoriser: Vectoriser | None = None,
 ) -> tuple[Preparation, TaskData]:
-    """Vectorise both tables, once, and find the labelled sequences in them.
+    """Vectorise both tables, once, and find the labelled sequences in them, and the answers to questions in words.
 
-    `vectoriser` is one that was learned before; without it, one is learned from the training table.
+    `vectoriser` is one that was learned before; without it, one is learned from the training table. Without a label,
+    the first question takes its place.
     """
+    if schema.label is None and config.questions is not None:
+        return _prepare_questions(training, validation, schema, config, vectoriser=vectoriser)
     if vectoriser is not None and config.inputs == "codes":
         refuse_label_in_codes(vectoriser.table_schema, schema, file=training.name)
     frame, other = training.frame(), validation.frame()
@@ -234,9 +243,13 @@ def prepare(
     learned = _part(preparation, frame, everything, used, labels_S)
     if vectoriser is not None and not config.quick:
         learned = _with_others(learned, preparation, frame, everything, numbers, classes)
+    validating = _part(preparation, other, held_out, validated, class_numbers_of(validated, classes))
+    asked = None
+    if config.questions is not None:
+        asked = question_data(preparation, (frame, everything, learned.slots_ND), (other, held_out, validating.slots_ND))
     return preparation, TaskData(
         learned,
-        _part(preparation, other, held_out, validated, class_numbers_of(validated, classes)),
+        validating,
         classes,
         positive,
         prompt,
@@ -245,7 +258,102 @@ def prepare(
         shares=shares_of(labels_S if config.balance == "all" else natural_S, len(classes)),
         # probabilities are calibrated on the population, while early stopping is balanced like the training
         stopping=chosen(validated, config) if config.balance == "train" else None,
+        questions=asked,
     )
+
+
+def _prepare_questions(
+    training: Table, validation: Table, schema: Schema, config: ModelConfig, *, vectoriser: Vectoriser | None
+) -> tuple[Preparation, TaskData]:
+    """The same without a label: the first trained question is what the model answers by default."""
+    frame, other = training.frame(), validation.frame()
+    everything = sequences_of(frame, schema, config, file=training.name)
+    held_out = sequences_of(other, schema, config, file=validation.name)
+    if vectoriser is None:
+        records = open_table(frame[np.sort(everything.rows)], name=training.name)
+        vectoriser = Vectoriser.fit(records, schema, seed=config.tokenizer_config.seed)
+    prompt = config.prompt_for(NO_YES, 1, schema)
+    preparation = Preparation(schema, config, vectoriser, prompt.gaps)
+    none = np.zeros(0, dtype=np.int64)
+    parts = [_part(preparation, table, all_of, all_of.select(none), none)
+             for table, all_of in ((frame, everything), (other, held_out))]
+    asked = question_data(
+        preparation, (frame, everything, parts[0].slots_ND), (other, held_out, parts[1].slots_ND)
+    )
+    first = int(asked.trained[0])
+    for number, part in enumerate((asked.training, asked.validation)):
+        known = np.flatnonzero(part.answers_HQ[:, first] >= 0)
+        labels_S = part.answers_HQ[known, first].astype(np.int64)
+        parts[number] = replace(parts[number], sequences=part.histories.select(known), labels_S=labels_S)
+    default = {"message": f"{{records}} {escaped(asked.questions[first].text)}"}
+    return preparation, TaskData(
+        parts[0],
+        parts[1],
+        NO_YES,
+        1,
+        question_prompt(prompt).model_copy(update=default),
+        layout=vectoriser.layout,
+        phrases=phrases_of(vectoriser),
+        shares=shares_of(parts[0].labels_S, 2),
+        questions=asked,
+        labelled=False,
+    )
+
+
+#: A table, its sequences as row numbers, and the slots of their records in the order of the table.
+_Tabled = tuple[pl.DataFrame, Sequences, Slots]
+
+
+def question_data(preparation: Preparation, training: _Tabled, validation: _Tabled) -> QuestionData:
+    """The questions of a task, and the histories that answer them; questions with too few answers are left out."""
+    schema, config, vectoriser = preparation.schema, preparation.config, preparation.vectoriser
+    settings = config.questions_config
+    assert settings is not None and vectoriser is not None, "questions need settings and codes"
+    frame, everything, _ = training
+    if everything.lengths.max(initial=0) < 2 and any(asked.column is None for asked in settings.asked):
+        raise InputError(
+            "questions about what comes next need sequences of several records, and every sequence here has one",
+            file=everything.file,
+            remedy="name the column of the entity, `entity: COLUMN`, or ask about a `column`",
+        )
+    questions = catalogue(settings, vectoriser, schema, frame, file=everything.file)
+    parts = [histories_in(preparation, questions, tabled) for tabled in (training, validation)]
+    counts_2Q = np.stack([(parts[0].answers_HQ == answer).sum(axis=0) for answer in (0, 1)])
+    enough = np.flatnonzero(counts_2Q.min(axis=0) >= settings.least)
+    if len(enough) < len(questions):
+        rare = ", ".join(f"“{questions[number].text}”" for number in np.setdiff1d(np.arange(len(questions)), enough)[:3])
+        few = f"fewer than {settings.least} training histories answer yes, or no"
+        note(f"{len(questions) - len(enough):,} of {len(questions):,} questions are left out: {few} ({rare} …)")
+    if not len(enough):
+        raise InputError(
+            f"no question has {settings.least} training histories that answer yes and as many that answer no",
+            file=everything.file,
+            remedy="ask about more common values, give more records, or set `least` under `questions:`",
+        )
+    kept = tuple(questions[number] for number in enough)
+    held_out_Q = held_out_of([question.entry for question in kept], settings.hold_out, config.seed)
+    return QuestionData(settings, kept, held_out_Q, *(part.only(enough) for part in parts))
+
+
+def histories_in(preparation: Preparation, questions: Sequence[WordQuestion], tabled: _Tabled) -> Histories:
+    """The histories of a table as row numbers into its slots, with the texts of their prompts, and their answers."""
+    (frame, everything, x_ND), vectoriser, config = tabled, preparation.vectoriser, preparation.config
+    settings = config.questions_config
+    assert settings is not None and vectoriser is not None, "questions need settings and codes"
+    rows = np.sort(everything.rows)
+    own_ND = x_ND[np.searchsorted(rows, everything.rows)]
+    found = histories_of(
+        questions,
+        vectoriser,
+        preparation.schema,
+        frame,
+        everything,
+        own_ND,
+        most=settings.histories,
+        seed=config.seed,
+    )
+    histories = preparation.context(frame, found.histories)
+    return Histories(histories.with_values(np.searchsorted(rows, histories.rows)), found.answers_HQ)
 
 
 def _with_others(
@@ -301,6 +409,8 @@ def _part(
         sequences.with_values(np.searchsorted(rows, used.rows)),
         labels_S,
         x_ND,
-        record_labels_N=text_of(records[str(schema.label)], schema.missing_words).to_numpy(),
+        record_labels_N=None
+        if schema.label is None
+        else text_of(records[schema.label], schema.missing_words).to_numpy(),
         groups_N=groups_N,
     )
