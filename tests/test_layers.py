@@ -35,6 +35,7 @@ FLOORS = (
     "prepare",
     "explain",
     "asking",
+    "question_scores",
     "watch",
     "show",
     "agreement",

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 from pydantic import Field as Setting
 
@@ -155,6 +156,25 @@ class Book(Settings):
             raise ArtefactError(
                 f"the questions of this model cannot be read: {error}", file=path, remedy="save the model again"
             ) from error
+
+
+def question_frame(book: Book) -> pl.DataFrame:
+    """The questions of a model, the trained ones first."""
+    rows = [
+        {
+            "question": entry.question.text,
+            "known": "trained" if entry.trained else "held out",
+            "auroc": entry.figure.auroc,
+            "auroc_low": entry.figure.low,
+            "auroc_high": entry.figure.high,
+            "lightgbm": entry.lightgbm,
+            "asked": entry.asked,
+            "yes": entry.yes,
+        }
+        for entry in (*book.trained, *book.held)
+    ]
+    floats = dict.fromkeys(("auroc", "auroc_low", "auroc_high", "lightgbm"), pl.Float64)
+    return pl.DataFrame(rows, schema_overrides=floats)
 
 
 def checked_question(text: str) -> str:

@@ -233,6 +233,14 @@ def _worded(asked: Asked, template: str, words: dict[str, str]) -> str:
     return text.strip()
 
 
+def is_known(vectoriser: Vectoriser, question: WordQuestion) -> bool:
+    """Whether the vectoriser tells the value of a question from others."""
+    mapper = next((mapper for mapper in vectoriser.mappers if mapper.field == question.source), None)
+    return isinstance(mapper, FlagMapper) or (
+        isinstance(mapper, CategoryMapper | SetMapper) and question.value in mapper.values
+    )
+
+
 def slot_of(vectoriser: Vectoriser, question: WordQuestion) -> tuple[int, int]:
     """The slot of a question's value, and the slot's value that means yes."""
     start = 0
