@@ -5,7 +5,7 @@ Shapes: S sequences, Q questions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -112,17 +112,18 @@ class QuestionExplainer:
         look_alikes_of(fitted)  # refuses a model without explanations
         book_of(fitted)
         self.fitted = fitted
-        self._known: dict[str, Fitted] = {}
+        self._known: dict[str, LookAlikes] = {}
 
-    def model(self, question: str) -> Fitted:
+    def model(self, question: str, wrap: Callable[[Fitted], Fitted] | None = None) -> Fitted:
         """The model for one question, with what explanations need."""
-        fitted = for_question(self.fitted, question)
-        text = fitted.classifier.writer.question  # type: ignore[attr-defined]
+        text = _as_trained(book_of(self.fitted), question)
+        fitted = for_question(self.fitted, text)
+        fitted = fitted if wrap is None else wrap(fitted)
         if text not in self._known:
             if len(self._known) >= self.KEPT:
                 self._known.pop(next(iter(self._known)))
-            self._known[text] = replace(fitted, look_alikes=_look_alikes(self.fitted, fitted))
-        return self._known[text]
+            self._known[text] = _look_alikes(self.fitted, fitted)
+        return replace(fitted, look_alikes=self._known[text])
 
     def explain(
         self,
@@ -131,9 +132,14 @@ class QuestionExplainer:
         text: str,
         question: Question,
         references: References | None = None,
+        *,
+        wrap: Callable[[Fitted], Fitted] | None = None,
     ) -> list[Explanation]:
-        """Why the model answers a question as it does, for each sequence; the evidence is about yes by default."""
-        fitted = self.model(text)
+        """Why the model answers a question as it does, for each sequence; the evidence is about yes by default.
+
+        `wrap` may change how the model for the question is asked.
+        """
+        fitted = self.model(text, wrap)
         if question.of_class is None:
             question = question.model_copy(update={"of_class": NO_YES[1]})
         # a card names the column that holds the classes; here these are the answers to the question

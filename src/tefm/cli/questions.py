@@ -77,6 +77,8 @@ def ask(
             written = write_frames(batches, target)
         else:
             answers = pl.concat(batches)
+            if entity and not answers.height:
+                raise TefmError(f"there is no such {noun} in this table", value=entity[0], remedy="check its name")
     if target is not None:
         err.print(f"{written:,} answers written to {target}")
     elif as_json:
