@@ -122,8 +122,10 @@ def _questions(fitted: Fitted, preparation: Preparation | None) -> list[str]:
         return ["no question was trained"]
     for entry in fitted.book.entries:
         question = entry.question
-        if question.kind in ("next", "within") and question.source is not None and not is_known(
-            preparation.vectoriser, question
+        if (
+            question.kind in ("next", "within")
+            and question.source is not None
+            and not is_known(preparation.vectoriser, question)
         ):
             return [f"the tokenizer does not know what {question.text!r} is about"[:200]]
     return []

@@ -61,9 +61,9 @@ def expected_seconds(
         described = tokens * min(len(words), aligning.sample or len(words))
         seconds["align"] = per_token * described * aligning.batch * aligning.total_steps(len(x_ND))
     # a forward pass is a third of a training step
-    if (asked := data.questions) is not None:
-        scored = asked.config.scored + asked.config.scored_yes
-        seconds["questions"] = len(asked.questions) * min(scored, len(asked.validation)) * per_prompt / 3
+    if (questions := data.questions) is not None:
+        scored = min(questions.config.scored + questions.config.scored_yes, len(questions.validation))
+        seconds["questions"] = len(questions.questions) * scored * per_prompt / 3
     if (explaining := config.explanations_config) is not None:
         asked = min(explaining.questions, (1 + explaining.mixtures) * len(sequences)) + explaining.donors
         seconds["explain"] = asked * per_prompt / 3 + explaining.surrogate_steps * step

@@ -156,7 +156,9 @@ def _explanation(
             answer.says,
             tuple(describe(feature) for feature in reasons.features),
             reasons.precision,
-            parts.population.observed(x_TD, keep_of(reasons.features, x_TD.shape), reasons.answer) if labelled else None,
+            parts.population.observed(x_TD, keep_of(reasons.features, x_TD.shape), reasons.answer)
+            if labelled
+            else None,
         ),
         coverage=reasons.coverage,
         base=reasons.base,

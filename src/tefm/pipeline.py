@@ -203,9 +203,11 @@ def _depends_on(data: TaskData, config: ModelConfig, coder: SlotCoder | None, de
         arrays += [part.others.rows, part.other_labels_S] if part.others is not None else []
     if (questions := data.questions) is not None:
         arrays += [questions.held_out_Q, [question.text for question in questions.questions]]
-        arrays += [array for part in (questions.training, questions.validation) for array in (
-            part.histories.rows, part.histories.starts, part.answers_HQ
-        )]
+        arrays += [
+            array
+            for part in (questions.training, questions.validation)
+            for array in (part.histories.rows, part.histories.starts, part.answers_HQ)
+        ]
     return {
         "config": config.model_dump_json(exclude={"explanations", "rationale", "decision"}),
         "copies": config.copies,  # they depend on `rationale`

@@ -246,7 +246,9 @@ def prepare(
     validating = _part(preparation, other, held_out, validated, class_numbers_of(validated, classes))
     asked = None
     if config.questions is not None:
-        asked = question_data(preparation, (frame, everything, learned.slots_ND), (other, held_out, validating.slots_ND))
+        asked = question_data(
+            preparation, (frame, everything, learned.slots_ND), (other, held_out, validating.slots_ND)
+        )
     return preparation, TaskData(
         learned,
         validating,
@@ -275,11 +277,11 @@ def _prepare_questions(
     prompt = config.prompt_for(NO_YES, 1, schema)
     preparation = Preparation(schema, config, vectoriser, prompt.gaps)
     none = np.zeros(0, dtype=np.int64)
-    parts = [_part(preparation, table, all_of, all_of.select(none), none)
-             for table, all_of in ((frame, everything), (other, held_out))]
-    asked = question_data(
-        preparation, (frame, everything, parts[0].slots_ND), (other, held_out, parts[1].slots_ND)
-    )
+    parts = [
+        _part(preparation, table, all_of, all_of.select(none), none)
+        for table, all_of in ((frame, everything), (other, held_out))
+    ]
+    asked = question_data(preparation, (frame, everything, parts[0].slots_ND), (other, held_out, parts[1].slots_ND))
     first = int(asked.trained[0])
     for number, part in enumerate((asked.training, asked.validation)):
         known = np.flatnonzero(part.answers_HQ[:, first] >= 0)
@@ -321,7 +323,9 @@ def question_data(preparation: Preparation, training: _Tabled, validation: _Tabl
     counts_2Q = np.stack([(parts[0].answers_HQ == answer).sum(axis=0) for answer in (0, 1)])
     enough = np.flatnonzero(counts_2Q.min(axis=0) >= settings.least)
     if len(enough) < len(questions):
-        rare = ", ".join(f"“{questions[number].text}”" for number in np.setdiff1d(np.arange(len(questions)), enough)[:3])
+        rare = ", ".join(
+            f"“{questions[number].text}”" for number in np.setdiff1d(np.arange(len(questions)), enough)[:3]
+        )
         few = f"fewer than {settings.least} training histories answer yes, or no"
         note(f"{len(questions) - len(enough):,} of {len(questions):,} questions are left out: {few} ({rare} …)")
     if not len(enough):

@@ -46,7 +46,8 @@ def scored_on_test(
     tested, x_ND = test_histories(preparation, questions, frame, sequences)
     seed = fitted.config.seed
     ask_test = asking(fitted, questions, tested, x_ND)
-    scored = score_questions(tested, questions, partial(ask_test, title="answering questions"), seed=seed)
+    ask_shown = asking(fitted, questions, tested, x_ND, title="answering questions")
+    scored = score_questions(tested, questions, ask_shown, seed=seed)
     in_place = None
     if questions.held_out_Q.any():
         ask_validation = asking(fitted, questions, questions.validation, data.validation.slots_ND)
@@ -76,9 +77,10 @@ def test_histories(
     return histories_in(preparation, questions.questions, (frame, sequences, x_ND)), x_ND
 
 
-def asking(fitted: Fitted, questions: QuestionData, part: Histories, x_ND: Slots) -> Ask:
-    """How the model answers pairs of a history of a part and a question."""
+def asking(fitted: Fitted, questions: QuestionData, part: Histories, x_ND: Slots, *, title: str | None = None) -> Ask:
+    """How the model answers pairs of a history of a part and a question; its progress is displayed under `title`."""
     assert fitted.coder is not None and fitted.book is not None, "the model answers questions"
     codes_NK: NDArray[np.integer] = fitted.coder.encode(x_ND)
     texts = [question.text for question in questions.questions]
-    return partial(logits_of, fitted.classifier, fitted.book.prompt, with_codes(part.histories, codes_NK), texts)
+    histories = with_codes(part.histories, codes_NK)
+    return partial(logits_of, fitted.classifier, fitted.book.prompt, histories, texts, title=title)

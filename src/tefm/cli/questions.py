@@ -28,7 +28,9 @@ def ask(
     model: ModelArg,
     table: Annotated[str | None, typer.Argument(help="records to ask about, as for `tefm predict`")] = None,
     questions: Annotated[list[str] | None, typer.Argument(help="one question or more, in words")] = None,
-    listed: Annotated[bool, typer.Option("--list", help="show what the model was trained on, and what it is worth")] = False,
+    listed: Annotated[
+        bool, typer.Option("--list", help="show what the model was trained on, and what it is worth")
+    ] = False,
     entity: Annotated[
         list[str] | None, typer.Option("--entity", help="ask only about this one; may be given several times")
     ] = None,

@@ -58,9 +58,7 @@ class QuestionWriter(PromptWriter):
 
     def prefixes(self, histories: Sequences) -> list[Ids]:
         """The tokens of each history, up to the question."""
-        return super().of_codes(
-            histories.codes_NK, histories.starts, texts=histories.texts, gaps=histories.gaps
-        )
+        return super().of_codes(histories.codes_NK, histories.starts, texts=histories.texts, gaps=histories.gaps)
 
     def of_codes(
         self,
@@ -120,9 +118,7 @@ def pair_logits(
     return logits_P2
 
 
-def _groups(
-    histories: Sequence[int], asked_H: NDArray[np.int64], longest: int, batch_tokens: int
-) -> list[list[int]]:
+def _groups(histories: Sequence[int], asked_H: NDArray[np.int64], longest: int, batch_tokens: int) -> list[list[int]]:
     """Histories of one length that are read together: as many as their questions fill a batch."""
     groups: list[list[int]] = [[]]
     tokens = 0

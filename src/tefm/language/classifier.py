@@ -153,9 +153,9 @@ class Classifier:
         With `classes_SQ`, the probability of each class is learned instead of the labels alone. `more` are questions
         with answers of their own that are learned together with these. `checkpoint` is the file of an interrupted run.
         """
-        answers = self.writer.answers
+        answers: Sequence[NDArray[np.int64]] = self.writer.answers
         questions = Questions(self.prompts(training), labels, classes_SQ)
-        validated = []
+        validated: list[tuple[Questions, Sequence[NDArray[np.int64]]]] = []
         if validation is not None and validation_labels is not None:
             validated.append((Questions(self.prompts(validation), validation_labels), answers))
         if more is not None:

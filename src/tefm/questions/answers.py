@@ -144,19 +144,22 @@ class _Records:
         asked = np.flatnonzero(self.has_next_N)
         asked = asked[np.isfinite(values_N[asked + 1])]
         following = values_N[asked + 1]
-        answers_N[asked] = following > question.above if question.above is not None else following < question.below
+        low = -np.inf if question.above is None else question.above
+        high = np.inf if question.below is None else question.below
+        answers_N[asked] = (following > low) & (following < high)
         return answers_N
 
     def _within(self, question: WordQuestion) -> Answers:
         """Yes where the event follows in time; no only where the table goes on for as long without it."""
         present_N = np.ones(self.count, dtype=bool) if question.source is None else self._present(question)[0]
+        horizon = question.horizon or 0.0
         time_N, until = self._times()
         events = np.append(np.flatnonzero(present_N), self.count)
         following_N = events[np.searchsorted(events, np.arange(self.count), side="right")]
         happens_N = following_N < self.end_N
         after_N = time_N[np.minimum(following_N, self.count - 1)] - time_N
-        yes_N = happens_N & (after_N <= question.horizon)
-        answers_N = np.where(yes_N, 1, np.where(until - time_N >= question.horizon, 0, UNASKED)).astype(np.int8)
+        yes_N = happens_N & (after_N <= horizon)
+        answers_N = np.where(yes_N, 1, np.where(until - time_N >= horizon, 0, UNASKED)).astype(np.int8)
         answers_N[self._before(question, present_N)] = UNASKED
         return answers_N
 

@@ -141,7 +141,9 @@ class Book(Settings):
         similar = self.similar(text) if known == "new" else None
         instead = f" The most similar trained question is “{similar}”." if similar else ""
         mean = f"mean {self.new} over {self.held_out} questions that were held out of training"
-        return f"{words}: new questions are worth this much on this model: {mean}, worded like the trained ones.{instead}"
+        return (
+            f"{words}: new questions are worth this much on this model: {mean}, worded like the trained ones.{instead}"
+        )
 
     # ---- on disk ----------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from tefm.base.settings import Settings
 from tefm.language.prompts import pieces
 from tefm.questions.config import PLACEHOLDERS, Asked, QuestionsConfig, seconds_of
 from tefm.records.mappers import CategoryMapper, FlagMapper, Mapper, NumberMapper, SetMapper
-from tefm.records.schema import TRUE_WORDS, FALSE_WORDS, Schema
+from tefm.records.schema import FALSE_WORDS, TRUE_WORDS, Schema
 from tefm.records.vectorise import Vectoriser
 from tefm.records.words import text_of
 
@@ -150,8 +150,12 @@ def _of_column(asked: Asked, schema: Schema, frame: pl.DataFrame, *, file: str |
         )
     counts = Counter(word for word in text_of(frame[name], schema.missing_words).to_list() if word is not None)
     if len(counts) < 2:
-        raise InputError("the column of a question has fewer than two values", file=file, column=name,
-                         remedy="leave the question out")
+        raise InputError(
+            "the column of a question has fewer than two values",
+            file=file,
+            column=name,
+            remedy="leave the question out",
+        )
     yes = [value for value in counts if value.lower() in TRUE_WORDS]
     no = [value for value in counts if value.lower() in FALSE_WORDS]
     chosen: Sequence[str]
@@ -159,8 +163,13 @@ def _of_column(asked: Asked, schema: Schema, frame: pl.DataFrame, *, file: str |
     if isinstance(asked.values, tuple):
         chosen = asked.values
         if unknown := next((value for value in chosen if value not in counts), None):
-            raise InputError("the column does not have this value", file=file, column=name, value=unknown,
-                             remedy=did_you_mean(unknown, counts))
+            raise InputError(
+                "the column does not have this value",
+                file=file,
+                column=name,
+                value=unknown,
+                remedy=did_you_mean(unknown, counts),
+            )
     elif plain:
         chosen = yes
     else:
@@ -189,8 +198,9 @@ def _mapper(vectoriser: Vectoriser, name: str) -> Mapper:
         if field.name == name:
             return mapper
     known = [field.name for field in vectoriser.table_schema.fields]
-    raise SettingsError("a question is about a field that the schema lacks", value=name,
-                        remedy=did_you_mean(name, known))
+    raise SettingsError(
+        "a question is about a field that the schema lacks", value=name, remedy=did_you_mean(name, known)
+    )
 
 
 def _values(asked: Asked, mapper: Mapper, name: str) -> tuple[str, ...]:
@@ -229,7 +239,9 @@ def _refuse_one_sentence(asked: Asked, count: int) -> None:
 def _worded(asked: Asked, template: str, words: dict[str, str]) -> str:
     if asked.ask is not None:
         return asked.ask.strip()
-    text = "".join(literal + words.get(name or "", "") for literal, name in pieces(asked.template or template, PLACEHOLDERS))
+    text = "".join(
+        literal + words.get(name or "", "") for literal, name in pieces(asked.template or template, PLACEHOLDERS)
+    )
     return text.strip()
 
 

@@ -13,7 +13,15 @@ from tefm.language.prompts import pieces
 
 #: What a template may leave open.
 PLACEHOLDERS = ("record", "title", "value", "threshold", "horizon")
-UNITS = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400, "week": 604_800, "month": 2_592_000, "year": 31_536_000}
+UNITS = {
+    "second": 1,
+    "minute": 60,
+    "hour": 3_600,
+    "day": 86_400,
+    "week": 604_800,
+    "month": 2_592_000,
+    "year": 31_536_000,
+}
 
 
 class Asked(Settings):

@@ -42,13 +42,19 @@ class Scored:
     @property
     def score_P(self) -> Floats:
         """How much more the model says yes than no."""
-        return (self.logits_P2[:, 1] - self.logits_P2[:, 0]).astype(np.float64)
+        return score_of(self.logits_P2)
 
     def figure(self, question: int, seed: int = 0) -> tuple[Figure, int, int]:
         """The AUROC of a question, the histories it was asked about, and those that answer yes."""
         own = self.pairs.of(question)
         yes_P = self.pairs.answer_P[own] == 1
         return auroc_of(self.score_P[own], yes_P, seed=seed), len(yes_P), int(yes_P.sum())
+
+
+def score_of(logits_P2: NDArray[Any]) -> Floats:
+    """How much more the model says yes than no."""
+    score_P: Floats = (logits_P2[:, 1] - logits_P2[:, 0]).astype(np.float64)
+    return score_P
 
 
 def score_questions(part: Histories, data: QuestionData, ask: Ask, *, seed: int) -> Scored:
@@ -163,7 +169,7 @@ def stand_ins(data: QuestionData, scored: Scored, ask: Ask) -> dict[int, int]:
         if not yes_P.any() or yes_P.all():
             continue
         both = ask(np.tile(histories, len(candidates)), np.repeat(np.array(candidates), len(histories)))
-        score_CP = (both[:, 1] - both[:, 0]).reshape(len(candidates), -1)
+        score_CP = score_of(both).reshape(len(candidates), -1)
         chosen[held] = candidates[int(np.argmax([auroc(score_P, yes_P) for score_P in score_CP]))]
     return chosen
 
@@ -174,7 +180,6 @@ def figure_in_place(scored: Scored, chosen: dict[int, int], ask: Ask) -> Figure:
     for held, other in chosen.items():
         own = scored.pairs.of(held)
         histories = scored.pairs.history_P[own]
-        logits_P2 = ask(histories, np.full(len(histories), other))
-        score_P = (logits_P2[:, 1] - logits_P2[:, 0]).astype(np.float64)
+        score_P = score_of(ask(histories, np.full(len(histories), other)))
         figures.append(auroc_of(score_P, scored.pairs.answer_P[own] == 1))
     return mean_figure(figures)[0]

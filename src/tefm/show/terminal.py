@@ -242,7 +242,9 @@ def question_tables(book: Book, most: int = 200) -> Iterator[RenderableType]:
         ours, others = (sum(values) / len(known) for values in zip(*known, strict=True))
         yield Text(f"Trained questions: mean AUROC {ours:.3f}, one LightGBM per question {others:.3f}", style="bold")
     if book.new.auroc is not None:
-        instead = "" if book.in_place.auroc is None else f"; the best trained question in place of each: {book.in_place}"
+        instead = (
+            "" if book.in_place.auroc is None else f"; the best trained question in place of each: {book.in_place}"
+        )
         yield Text(f"New questions ({book.held_out} held out): mean {book.new}{instead}", style="bold")
 
 
