@@ -16,6 +16,8 @@ import os
 import shlex
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,7 @@ from tefm.bench.questions import QuestionRun
 from tefm.bench.tables.questions import summary
 from tefm.datasets.diabetes130 import diabetes130
 from tefm.language.asking import QuestionWriter, pair_logits
-from tefm.language.backbone import open_backbone
+from tefm.language.backbone import Backbone, open_backbone
 from tefm.language.predict import answer_logits
 from tefm.language.prompts import Prompt
 from tefm.language.smollm2 import NAME as SMOLLM2
@@ -47,27 +49,21 @@ def cost(questions: int, repeats: int, layers: int | None) -> list[dict[str, Any
     ids = extend(backbone, CodeVocabulary.of("admission", levels=3, entries=128))
     writer = QuestionWriter(backbone.tokenizer, Prompt.preset("generic", "compact"), ids)
     tails = [writer.tail(text) for text in texts]
+    first = writer.first_tokens
     rows = []
     for records in RECORDS:
         codes_NK = np.random.default_rng(0).integers(0, 128, (records, 3))
         (prefix,) = writer.prefixes(Sequences(codes_NK, np.array([0, records])))
         prompts = [np.concatenate([prefix, tail]) for tail in tails]
-        everyone, first = np.zeros(len(tails), dtype=np.int64), writer.first_tokens
-
-        def shared() -> Any:
-            return pair_logits(backbone, [prefix], tails, everyone, np.arange(len(tails)), first)
-
-        def separate() -> Any:
-            return np.concatenate([answer_logits(backbone, [prompt], first) for prompt in prompts])
-
-        def batched() -> Any:
-            return answer_logits(backbone, prompts, first, share_prefix=False)
-
-        seconds = {}
-        answers = {
-            name: answer() for name, answer in (("shared", shared), ("separate", separate), ("batched", batched))
+        everyone, numbers = np.zeros(len(tails), dtype=np.int64), np.arange(len(tails))
+        forms: dict[str, Callable[[], Any]] = {
+            "shared": partial(pair_logits, backbone, [prefix], tails, everyone, numbers, first),
+            "separate": partial(_one_by_one, backbone, prompts, first),
+            "batched": partial(answer_logits, backbone, prompts, first, share_prefix=False),
         }
-        for name, answer in (("shared", shared), ("separate", separate), ("batched", batched)):
+        seconds = {}
+        answers = {name: answer() for name, answer in forms.items()}  # the first call warms up
+        for name, answer in forms.items():
             times = []
             for _ in range(repeats):
                 started = time.perf_counter()
@@ -88,6 +84,10 @@ def cost(questions: int, repeats: int, layers: int | None) -> list[dict[str, Any
             }
         )
     return rows
+
+
+def _one_by_one(backbone: Backbone, prompts: list[Any], first: list[int]) -> Any:
+    return np.concatenate([answer_logits(backbone, [prompt], first) for prompt in prompts])
 
 
 def reduced(arguments: argparse.Namespace) -> dict[str, Any]:

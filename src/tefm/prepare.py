@@ -14,14 +14,12 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tefm.base.errors import InputError
-from tefm.base.progress import note
 from tefm.codes.coder import SlotCoder, class_numbers
 from tefm.codes.tokenizer import RecordTokenizer
 from tefm.language.asking import NO_YES, question_prompt
 from tefm.language.prompts import escaped
-from tefm.questions.answers import Histories, histories_of
-from tefm.questions.catalogue import WordQuestion, catalogue, held_out_of
 from tefm.questions.data import QuestionData
+from tefm.questions.prepare import Asking, Tabled, question_data
 from tefm.records.chunks import whole_sequences
 from tefm.records.columns import completed
 from tefm.records.grouping import by_entity, by_window
@@ -246,7 +244,7 @@ def prepare(
     validating = _part(preparation, other, held_out, validated, class_numbers_of(validated, classes))
     asked = None
     if config.questions is not None:
-        asked = question_data(
+        asked = _question_data(
             preparation, (frame, everything, learned.slots_ND), (other, held_out, validating.slots_ND)
         )
     return preparation, TaskData(
@@ -281,7 +279,7 @@ def _prepare_questions(
         _part(preparation, table, all_of, all_of.select(none), none)
         for table, all_of in ((frame, everything), (other, held_out))
     ]
-    asked = question_data(preparation, (frame, everything, parts[0].slots_ND), (other, held_out, parts[1].slots_ND))
+    asked = _question_data(preparation, (frame, everything, parts[0].slots_ND), (other, held_out, parts[1].slots_ND))
     first = int(asked.trained[0])
     for number, part in enumerate((asked.training, asked.validation)):
         known = np.flatnonzero(part.answers_HQ[:, first] >= 0)
@@ -302,62 +300,16 @@ def _prepare_questions(
     )
 
 
-#: A table, its sequences as row numbers, and the slots of their records in the order of the table.
-_Tabled = tuple[pl.DataFrame, Sequences, Slots]
+def _question_data(preparation: Preparation, training: Tabled, validation: Tabled) -> QuestionData:
+    """The questions of a task, and the histories that answer them."""
+    return question_data(asking_of(preparation), training, validation, preparation.config.seed)
 
 
-def question_data(preparation: Preparation, training: _Tabled, validation: _Tabled) -> QuestionData:
-    """The questions of a task, and the histories that answer them; questions with too few answers are left out."""
-    schema, config, vectoriser = preparation.schema, preparation.config, preparation.vectoriser
-    settings = config.questions_config
+def asking_of(preparation: Preparation) -> Asking:
+    """What questions need to know of how tables are seen."""
+    settings, vectoriser = preparation.config.questions_config, preparation.vectoriser
     assert settings is not None and vectoriser is not None, "questions need settings and codes"
-    frame, everything, _ = training
-    if everything.lengths.max(initial=0) < 2 and any(asked.column is None for asked in settings.asked):
-        raise InputError(
-            "questions about what comes next need sequences of several records, and every sequence here has one",
-            file=everything.file,
-            remedy="name the column of the entity, `entity: COLUMN`, or ask about a `column`",
-        )
-    questions = catalogue(settings, vectoriser, schema, frame, file=everything.file)
-    parts = [histories_in(preparation, questions, tabled) for tabled in (training, validation)]
-    counts_2Q = np.stack([(parts[0].answers_HQ == answer).sum(axis=0) for answer in (0, 1)])
-    enough = np.flatnonzero(counts_2Q.min(axis=0) >= settings.least)
-    if len(enough) < len(questions):
-        rare = ", ".join(
-            f"“{questions[number].text}”" for number in np.setdiff1d(np.arange(len(questions)), enough)[:3]
-        )
-        few = f"fewer than {settings.least} training histories answer yes, or no"
-        note(f"{len(questions) - len(enough):,} of {len(questions):,} questions are left out: {few} ({rare} …)")
-    if not len(enough):
-        raise InputError(
-            f"no question has {settings.least} training histories that answer yes and as many that answer no",
-            file=everything.file,
-            remedy="ask about more common values, give more records, or set `least` under `questions:`",
-        )
-    kept = tuple(questions[number] for number in enough)
-    held_out_Q = held_out_of([question.entry for question in kept], settings.hold_out, config.seed)
-    return QuestionData(settings, kept, held_out_Q, *(part.only(enough) for part in parts))
-
-
-def histories_in(preparation: Preparation, questions: Sequence[WordQuestion], tabled: _Tabled) -> Histories:
-    """The histories of a table as row numbers into its slots, with the texts of their prompts, and their answers."""
-    (frame, everything, x_ND), vectoriser, config = tabled, preparation.vectoriser, preparation.config
-    settings = config.questions_config
-    assert settings is not None and vectoriser is not None, "questions need settings and codes"
-    rows = np.sort(everything.rows)
-    own_ND = x_ND[np.searchsorted(rows, everything.rows)]
-    found = histories_of(
-        questions,
-        vectoriser,
-        preparation.schema,
-        frame,
-        everything,
-        own_ND,
-        most=settings.histories,
-        seed=config.seed,
-    )
-    histories = preparation.context(frame, found.histories)
-    return Histories(histories.with_values(np.searchsorted(rows, histories.rows)), found.answers_HQ)
+    return Asking(settings, vectoriser, preparation.schema, preparation.context)
 
 
 def _with_others(

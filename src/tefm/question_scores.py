@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 
 from tefm.base.progress import log
 from tefm.pipeline import Fitted
-from tefm.prepare import Preparation, histories_in
+from tefm.prepare import Preparation, asking_of
 from tefm.questions.answers import Histories
 from tefm.questions.book import Book
 from tefm.questions.compare import lightgbm_per_question
 from tefm.questions.data import QuestionData
 from tefm.questions.learn import logits_of, with_codes
 from tefm.questions.measure import Ask, figure_in_place, measured, score_questions, stand_ins
+from tefm.questions.prepare import histories_in
 from tefm.records.layout import Slots
 from tefm.records.readers.table import open_table
 from tefm.records.sequences import Sequences
@@ -74,7 +75,8 @@ def test_histories(
     assert preparation.vectoriser is not None, "questions need codes"
     records = open_table(frame[np.sort(sequences.rows)], name=sequences.file)
     x_ND = preparation.vectoriser.transform(records)
-    return histories_in(preparation, questions.questions, (frame, sequences, x_ND)), x_ND
+    tabled = frame, sequences, x_ND
+    return histories_in(asking_of(preparation), questions.questions, tabled, preparation.config.seed), x_ND
 
 
 def asking(fitted: Fitted, questions: QuestionData, part: Histories, x_ND: Slots, *, title: str | None = None) -> Ask:

@@ -15,8 +15,8 @@ from pydantic import Field as Setting
 
 from tefm.base.files import replacing_folder
 from tefm.bench.measurement import Bench, Figures, Measurement
+from tefm.bench.question_tables import QUESTION_TABLES
 from tefm.bench.user_data import tables_folder
-from tefm.bench.user_tables import QUESTION_TABLES
 from tefm.fit import fit_frame
 from tefm.language.backbone import open_backbone
 from tefm.language.smollm2 import NAME as SMOLLM2

@@ -23,7 +23,7 @@ from tefm.datasets.mimic3 import mimic3
 from tefm.datasets.references import DIABETES130_SPELLINGS, comorbidity_references
 from tefm.records.readers.table import open_table
 from tefm.records.references import References
-from tefm.records.schema import Field, Schema
+from tefm.records.schema import Schema
 from tefm.task import Task
 
 #: Events of a loan application that are read, and the three outcomes that are predicted.
@@ -65,9 +65,9 @@ class UserTable:
         return task.schema_for(open_table(frame)) if self.schema is None else self.schema(folder)
 
 
-def _file(folder: Path, name: str) -> Path:
+def file_of(folder: Path, name: str) -> Path:
     path = folder / name
-    if not path.is_file():
+    if not path.isfile_of():
         remedy = "give --data FOLDER, the folder of all user tables, with this file in it"
         raise InputError("the file of this user table is missing", file=path, remedy=remedy)
     return path
@@ -76,27 +76,27 @@ def _file(folder: Path, name: str) -> Path:
 # ---- how each table is read ------------------------------------------------------------------------------------
 
 
-def _diabetes(folder: Path, patients: Patients = "open") -> Dataset:
+def diabetes_of(folder: Path, patients: Patients = "open") -> Dataset:
     """The embedded data; a quick run has its own in the folder."""
     path = folder / "diabetes130" / "diabetic_data.parquet"
-    return diabetes130(path if path.is_file() else None, patients=patients, balanced=False)
+    return diabetes130(path if path.isfile_of() else None, patients=patients, balanced=False)
 
 
 def _mortality(folder: Path) -> pl.DataFrame:
-    return _diabetes(folder).frame
+    return diabetes_of(folder).frame
 
 
 def _mortality_schema(folder: Path) -> Schema:
-    return _diabetes(folder).schema
+    return diabetes_of(folder).schema
 
 
 def _set_aside(folder: Path) -> pl.DataFrame:
-    return _diabetes(folder, "set aside").frame
+    return diabetes_of(folder, "set aside").frame
 
 
 def _readmission(folder: Path) -> pl.DataFrame:
     """One admission of each patient, drawn at random, with those before it; without patients who died there."""
-    frame = _diabetes(folder).frame  # in the order of admissions
+    frame = diabetes_of(folder).frame  # in the order of admissions
     number = pl.int_range(pl.len()).over("patient_nbr")
     counts = frame.group_by("patient_nbr", maintain_order=True).len()
     drawn = np.random.default_rng(DRAWN).integers(0, counts["len"].to_numpy())
@@ -108,17 +108,17 @@ def _readmission(folder: Path) -> pl.DataFrame:
 
 
 def _readmission_schema(folder: Path) -> Schema:
-    schema = _diabetes(folder).schema
+    schema = diabetes_of(folder).schema
     return schema.model_copy(update={"label": "readmission", "ignore": (*schema.ignore, "outcome")})
 
 
 def _unsw(folder: Path) -> pl.DataFrame:
-    return pl.read_parquet(_file(folder, "unsw_nb15/UNSW_NB15_training-set.parquet")).drop("id", "label")
+    return pl.read_parquet(file_of(folder, "unsw_nb15/UNSW_NB15_training-set.parquet")).drop("id", "label")
 
 
 def _nsl_kdd(folder: Path, file: str = "KDDTrain+") -> pl.DataFrame:
     normal = pl.when(pl.col("label") == "normal").then(pl.lit("normal")).otherwise(pl.lit("attack"))
-    frame = pl.read_parquet(_file(folder, f"nsl_kdd/{file}.parquet"))
+    frame = pl.read_parquet(file_of(folder, f"nsl_kdd/{file}.parquet"))
     return frame.with_columns(normal.alias("label")).drop("difficulty")
 
 
@@ -127,12 +127,12 @@ def _nsl_kdd_test(folder: Path) -> pl.DataFrame:
 
 
 def _adult(folder: Path) -> pl.DataFrame:
-    return pl.read_parquet(_file(folder, "adult/adult.parquet"))
+    return pl.read_parquet(file_of(folder, "adult/adult.parquet"))
 
 
 def _flows(folder: Path) -> pl.DataFrame:
     """Single flows in the order of time, without addresses and times."""
-    return cicids2017(_file(folder, "cicids2017/corrected_sample.parquet"), task="attack", window=1).frame
+    return cicids2017(file_of(folder, "cicids2017/corrected_sample.parquet"), task="attack", window=1).frame
 
 
 def _attacks(folder: Path) -> pl.DataFrame:
@@ -144,7 +144,7 @@ def _loans(folder: Path) -> pl.DataFrame:
     """The first events of every application that is decided later, each with the minutes since the one before."""
     case = "case:concept:name"
     when = pl.col("time:timestamp").str.to_datetime("%Y-%m-%dT%H:%M:%S%.f%:z", time_zone="UTC")
-    events = pl.read_parquet(_file(folder, "bpic2012/events.parquet")).with_columns(when.alias("time"))
+    events = pl.read_parquet(file_of(folder, "bpic2012/events.parquet")).with_columns(when.alias("time"))
     events = events.sort("time", maintain_order=True).with_columns(pl.int_range(pl.len()).over(case).alias("number"))
     decisions = (
         events.filter(pl.col("concept:name").is_in(OUTCOMES))
@@ -170,7 +170,7 @@ def _loans(folder: Path) -> pl.DataFrame:
 
 
 def _reviews(folder: Path) -> pl.DataFrame:
-    frame = pl.read_parquet(_file(folder, "clothing_reviews/clothing_reviews.parquet"))
+    frame = pl.read_parquet(file_of(folder, "clothing_reviews/clothing_reviews.parquet"))
     return frame.drop("Rating", "Title", "Review Text", "__index_level_0__", strict=False)
 
 
@@ -263,90 +263,6 @@ ALL_TABLES = USER_TABLES | {
     ),
     HELD_OUT: replace(
         USER_TABLES["diabetes130_mortality"], other=_set_aside, other_title="Diabetes130, patients set aside"
-    ),
-}
-
-
-# ---- tables that questions in words are asked about -------------------------------------------------------------
-
-#: The activities of BPIC 2012 in English; an application has offers, and work items that are done on it.
-ACTIVITIES = {
-    "A_SUBMITTED": "application submitted",
-    "A_PARTLYSUBMITTED": "application partly submitted",
-    "A_PREACCEPTED": "application accepted for now, more information needed",
-    "A_ACCEPTED": "application accepted, to be completed",
-    "A_FINALIZED": "application finalised",
-    "A_CANCELLED": "application cancelled",
-    "A_DECLINED": "application declined",
-    "A_APPROVED": "application approved",
-    "A_REGISTERED": "application registered",
-    "A_ACTIVATED": "loan activated",
-    "O_SELECTED": "offer selected",
-    "O_CREATED": "offer created",
-    "O_SENT": "offer sent to the customer",
-    "O_SENT_BACK": "offer sent back by the customer",
-    "O_ACCEPTED": "offer accepted",
-    "O_CANCELLED": "offer cancelled",
-    "O_DECLINED": "offer declined",
-    "W_Afhandelen leads": "following up a lead",
-    "W_Completeren aanvraag": "completing the application by phone",
-    "W_Nabellen offertes": "calling the customer about an offer",
-    "W_Nabellen incomplete dossiers": "calling the customer about missing documents",
-    "W_Valideren aanvraag": "validating the application",
-    "W_Beoordelen fraude": "judging a suspicion of fraud",
-    "W_Wijzigen contractgegevens": "changing the contract",
-}
-
-
-def _returning(folder: Path) -> pl.DataFrame:
-    """The patients with more than one admission: only they have a next one."""
-    return _diabetes(folder).frame.filter(pl.len().over("patient_nbr") > 1)
-
-
-def _returning_schema(folder: Path) -> Schema:
-    schema = _diabetes(folder).schema
-    return schema.model_copy(update={"label": None, "ignore": (*schema.ignore, "outcome")})
-
-
-def _events(folder: Path) -> pl.DataFrame:
-    """All events of every application, each with the minutes since the one before."""
-    case = "case:concept:name"
-    when = pl.col("time:timestamp").str.to_datetime("%Y-%m-%dT%H:%M:%S%.f%:z", time_zone="UTC")
-    events = pl.read_parquet(_file(folder, "bpic2012/events.parquet")).with_columns(when.alias("time"))
-    return events.sort("time", maintain_order=True).select(
-        pl.col(case).alias("application"),
-        "time",
-        pl.col("concept:name").alias("activity"),
-        pl.col("lifecycle:transition").alias("transition"),
-        pl.col("case:AMOUNT_REQ").cast(pl.Float64).alias("amount"),
-        (pl.col("time").diff().over(case).dt.total_milliseconds() / 60_000).alias("minutes since the event before"),
-    )
-
-
-def _events_schema(folder: Path) -> Schema:
-    fields = (
-        Field(name="activity", kind="category", names=ACTIVITIES),
-        Field(name="transition", kind="category"),
-        Field(name="amount", kind="number"),
-        Field(name="minutes since the event before", kind="number"),
-    )
-    return Schema(fields=fields, record="event", entity="application", time="time")
-
-
-QUESTION_TABLES: dict[str, UserTable] = {
-    "diabetes130": UserTable(
-        "Diabetes130, next admission",
-        _returning,
-        {},
-        "which diagnoses will be recorded at the next admission that were not recorded before?",
-        schema=_returning_schema,
-    ),
-    "bpic2012": UserTable(
-        "BPIC 2012, next event",
-        _events,
-        {},
-        "which activity comes next in a loan application, of those that have not occurred in it yet?",
-        schema=_events_schema,
     ),
 }
 

@@ -3,6 +3,7 @@
 config      `questions:` of a task file
 catalogue   settings, titles and value names become questions
 answers     histories of a table, and the answer to every question where it can be asked
+prepare     questions with enough answers, and the histories of each part of the data
 learn       pairs of a history and a question to learn from
 measure     how good the answers are, on trained questions and on questions that were held out
 book        what is stored with a model

@@ -9,19 +9,19 @@ import numpy as np
 
 from tefm.bench.experiments import QUICK_CODES, QUICK_STEPS, Lookup, Setup
 from tefm.bench.measurement import Figures
+from tefm.bench.question_tables import QUESTION_TABLES
 from tefm.bench.questions import QuestionRun
 from tefm.bench.table import Column, Figure, Row, Table
 from tefm.bench.tables.common import table_of
-from tefm.bench.user_tables import QUESTION_TABLES
 from tefm.language.smollm2 import NAME as SMOLLM2
 
 ABOUT = """One model answers yes or no to “Next admission: {diagnosis}?” or “Next event: activity {activity}?”, asked
 only where the value has not been recorded before. Codes are learned without labels. A part of the questions is *held
 out*: no training, and no choice, has seen them. AUROC is the mean over questions, on test entities; *95%* is the half
-width of an interval over the held-out questions of the first split. *In its place*: each held-out question is answered by the
-trained question that ranks its validation histories best. *Ahead of random* is the mean difference in the AUROC of
-held-out questions from the same language model with random weights, which reads the same codes and learns from the same
-pairs. *LightGBM* is one model per trained question, on all its training labels."""
+width of an interval over the held-out questions. *In its place*: each held-out question is answered by the trained
+question that ranks its validation histories best. *Ahead of random* is the mean difference in the AUROC of held-out
+questions from the same language model with random weights, which reads the same codes and learns from the same pairs.
+*LightGBM* is one model per trained question, on all its training labels."""
 COLUMNS = (
     Column("questions", "held out", 0),
     Column("trained", "AUROC, trained", 3, "up"),
