@@ -22,7 +22,7 @@ ignore: [tired]
 fields:
   ward: {kind: category, title: Ward}
   signs: {kind: set, delimiter: ;, title: Signs, names: {c: cough, f: fever}}
-  weight: number
+  weight: {kind: number, buckets: 2}
 """)
 QUESTIONS: dict[str, Any] = {
     "asked": [
@@ -37,7 +37,7 @@ QUESTIONS: dict[str, Any] = {
 }
 SETTINGS: dict[str, Any] = {
     "codes": {"levels": 3, "entries": 16, "latent": 16, "hidden": 32, "steps": 400, "learning_rate": 5e-3},
-    "tune": {"learning_rate": 5e-3, "steps": 150},
+    "tune": {"learning_rate": 3e-3, "steps": 400},
     "rationale": "none",
 }
 
