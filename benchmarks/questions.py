@@ -144,7 +144,7 @@ def main() -> None:
         results: Any = cost(arguments.questions, arguments.repeats, arguments.layers)
         part = "cost"
     else:
-        results, part = reduced(arguments), f"reduced {arguments.table}"
+        results, part = reduced(arguments), arguments.table
     write(part, results, arguments.json)
     print(json.dumps(results, indent=1))
 

@@ -21,7 +21,7 @@ time: day
 ignore: [tired]
 fields:
   ward: {kind: category, title: Ward}
-  signs: {kind: set, delimiter: ;, title: Signs, names: {c: cough, f: fever}}
+  signs: {kind: set, delimiter: ;, title: Signs, count: false, names: {c: cough, f: fever}}
   weight: {kind: number, buckets: 2}
 """)
 QUESTIONS: dict[str, Any] = {

@@ -67,7 +67,7 @@ class UserTable:
 
 def file_of(folder: Path, name: str) -> Path:
     path = folder / name
-    if not path.isfile_of():
+    if not path.is_file():
         remedy = "give --data FOLDER, the folder of all user tables, with this file in it"
         raise InputError("the file of this user table is missing", file=path, remedy=remedy)
     return path
@@ -79,7 +79,7 @@ def file_of(folder: Path, name: str) -> Path:
 def diabetes_of(folder: Path, patients: Patients = "open") -> Dataset:
     """The embedded data; a quick run has its own in the folder."""
     path = folder / "diabetes130" / "diabetic_data.parquet"
-    return diabetes130(path if path.isfile_of() else None, patients=patients, balanced=False)
+    return diabetes130(path if path.is_file() else None, patients=patients, balanced=False)
 
 
 def _mortality(folder: Path) -> pl.DataFrame:

@@ -32,8 +32,8 @@ COLUMNS = (
     Column("ahead", "ahead of random", 3, "up"),
     Column("ahead_half_width", "95% of that", 3, "down"),
 )
-#: Blocks of SmolLM2 that are kept: those of the default, and all thirty.
-BLOCKS: dict[str, int | None] = {"first 6 blocks": 6, "whole": None}
+#: Blocks of SmolLM2 that are kept: those of the default, and all.
+BLOCKS: dict[str, int | None] = {"first 6 blocks": 6, "all 30 blocks": 30}
 #: The learning rate of the whole SmolLM2, as in the other tables.
 WHOLE_RATE = 2e-4
 QUICK_ASKED = {"pairs": 60, "scored": 20, "scored_yes": 5, "stand_ins": 2, "least": 2, "hold_out": 0.3}
@@ -41,11 +41,11 @@ QUICK_ASKED = {"pairs": 60, "scored": 20, "scored_yes": 5, "stand_ins": 2, "leas
 
 def runs_of(setup: Setup, table: str, backbone: str, layers: int | None, body: Any) -> list[QuestionRun]:
     """One run per split; LightGBM is fitted beside the first pretrained model."""
-    settings: dict[str, Any] = {} if layers else {"tune": {"learning_rate": WHOLE_RATE}}
+    settings: dict[str, Any] = {} if layers == BLOCKS["first 6 blocks"] else {"tune": {"learning_rate": WHOLE_RATE}}
     asked: dict[str, Any] = {}
     if setup.quick:
         settings, asked, layers = {"tune": QUICK_STEPS, "codes": QUICK_CODES}, QUICK_ASKED, 1
-    first = body == "pretrained" and layers is not None and backbone == SMOLLM2
+    first = body == "pretrained" and layers == BLOCKS["first 6 blocks"]
     return [
         QuestionRun(
             table=table,
@@ -66,7 +66,7 @@ def table(setup: Setup, lookup: Lookup) -> Table:
     rows = []
     for name, of_table in QUESTION_TABLES.items():
         for backbone in setup.backbones:
-            blocks = BLOCKS if backbone == SMOLLM2 else {"whole": None}
+            blocks: dict[str, int | None] = BLOCKS if backbone == SMOLLM2 else {"whole": None}
             for title, layers in list(blocks.items())[: 1 if setup.quick else None]:
                 random = [lookup(run) for run in runs_of(setup, name, backbone, layers, "random")]
                 for body in ("pretrained", "random"):

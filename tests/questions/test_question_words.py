@@ -47,7 +47,9 @@ def test_a_column_has_a_question_per_class_and_of_two_one() -> None:
     schema = SCHEMA.model_copy(update={"ignore": ("tired", "class")})
     texts = written({"column": "class"}, frame=frame, schema=schema)
     assert sorted(texts) == ["class: high?", "class: low?", "class: middle?"]
-    two = frame.with_columns(pl.when(pl.col("weight") > 85).then(pl.lit("heavy")).otherwise(pl.lit("not")).alias("class"))
+    two = frame.with_columns(
+        pl.when(pl.col("weight") > 85).then(pl.lit("heavy")).otherwise(pl.lit("not")).alias("class")
+    )
     assert written({"column": "class"}, frame=two, schema=schema) == ["class: heavy?"]
     assert written({"column": "class", "values": ["not"]}, frame=two, schema=schema) == ["class: not?"]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import polars as pl
 import pytest
 from conftest import Explained
@@ -83,7 +82,7 @@ def test_histories_are_drawn_where_there_are_many() -> None:
     x_ND = vectoriser.transform(FRAME[sequences.rows])
     found = histories_of(questions, vectoriser, SCHEMA, FRAME, sequences, x_ND, most=1, seed=0)
     assert len(found) == 1
-    assert found.histories.rows.tolist() == np.arange(3)[: found.histories.lengths[0]].tolist() or found.histories.rows[0] == 3
+    assert found.histories.rows[0] in (0, 3)  # where a and b begin
 
 
 def test_what_is_recorded_already_is_known_when_it_is_asked() -> None:
