@@ -139,9 +139,28 @@ def _after_prefix(
     model, device = backbone.model, backbone.device
     ids_HT = torch.from_numpy(prefixes_HT).to(device)
     cache = model(input_ids=ids_HT, use_cache=True, logits_to_keep=1).past_key_values
-    cache.batch_select_indices(torch.from_numpy(row_B).to(device))
-    ids_BT, mask_BT = (tensor.to(device) for tensor in padded(tails, int(backbone.tokenizer.pad_token_id)))
-    inputs = model_inputs(ids_BT, mask_BT, before=prefixes_HT.shape[1], window=backbone.window)
-    last_BV = model(**inputs, past_key_values=cache, use_cache=True, logits_to_keep=1).logits[:, -1]
-    logits_B2: NDArray[np.float32] = last_BV[:, list(answers)].float().cpu().numpy()
+    pad, before = int(backbone.tokenizer.pad_token_id), prefixes_HT.shape[1]
+    logits_B2 = np.zeros((len(tails), len(answers)), dtype=np.float32)
+    for rows in similar_lengths([len(tail) for tail in tails]):
+        own = copy.deepcopy(cache)
+        own.batch_select_indices(torch.from_numpy(row_B[rows]).to(device))
+        ids_BT, mask_BT = (tensor.to(device) for tensor in padded([tails[row] for row in rows], pad))
+        inputs = model_inputs(ids_BT, mask_BT, before=before, window=backbone.window)
+        last_BV = model(**inputs, past_key_values=own, use_cache=True, logits_to_keep=1).logits[:, -1]
+        logits_B2[rows] = last_BV[:, list(answers)].float().cpu().numpy()
     return logits_B2
+
+
+def similar_lengths(lengths: Sequence[int]) -> list[NDArray[np.int64]]:
+    """Groups of similar length, so that little is padded: the longest of a group is at most a quarter longer.
+
+    >>> [group.tolist() for group in similar_lengths([5, 20, 4, 5, 16])]
+    [[2, 0, 3], [4, 1]]
+    """
+    order = np.argsort(lengths, kind="stable").astype(np.int64)
+    groups: list[list[int]] = []
+    for row in order.tolist():
+        if not groups or lengths[row] > 1.25 * lengths[groups[-1][0]]:
+            groups.append([])
+        groups[-1].append(row)
+    return [np.array(group, dtype=np.int64) for group in groups]
