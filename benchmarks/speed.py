@@ -102,9 +102,9 @@ def _steps(steps: int) -> dict[str, float]:
     starts = np.arange(0, 2_049, 2)  # two records per sequence
     prompts = writer.of_codes(rng.integers(0, 128, (2_048, 3)), starts)
     questions = Questions(prompts, rng.integers(0, 2, len(prompts)))
-    tune(backbone, ids, writer, questions, None, TuneConfig(steps=1))
+    tune(backbone, ids, writer.answers, questions, [], TuneConfig(steps=1))
     cpu = time.process_time()
-    history = tune(backbone, ids, writer, questions, None, TuneConfig(steps=steps))
+    history = tune(backbone, ids, writer.answers, questions, [], TuneConfig(steps=steps))
     return {"seconds": history.seconds / steps, "cpu_seconds": (time.process_time() - cpu) / steps}
 
 

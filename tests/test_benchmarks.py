@@ -126,3 +126,19 @@ def test_monitor_counts_what_is_found_and_keeps_other_kinds(tmp_path: Path) -> N
     for kind in ("none", "unit"):
         room["add"]({"data": "x", "results": {kind: 1}}, tmp_path / "out.json")
     assert json.loads((tmp_path / "out.json").read_text())["rows"]["x"]["results"] == {"none": 1, "unit": 1}
+
+
+def test_questions_cost_the_same_answers(
+    backbones: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = SCRIPT.with_name("questions.py")
+    module = runpy.run_path(str(script))
+    globals_ = module["cost"].__globals__
+    monkeypatch.setitem(globals_, "open_backbone", lambda *_, **__: open_backbone(backbones["llama"], device="cpu"))
+    rows = module["cost"](8, 1, None)
+    assert [row["records"] for row in rows] == [2, 10, 40]
+    assert all(row["questions"] == 8 and row["largest_difference"] < 1e-3 for row in rows)
+    assert all(row["tokens_per_answer"] < row["tokens_per_prompt"] for row in rows)
+    module["write"]("cost", rows, tmp_path / "out.json")
+    module["write"]("other", {}, tmp_path / "out.json")
+    assert set(json.loads((tmp_path / "out.json").read_text())) == {"cost", "other"}

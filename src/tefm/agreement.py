@@ -8,6 +8,7 @@ Shapes: S sequences, N records, D slots, Q classes.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from pathlib import Path
@@ -21,12 +22,14 @@ from tefm.codes.coder import SlotCoder
 from tefm.language.vocabulary import CodeVocabulary
 from tefm.pipeline import Fitted
 from tefm.prepare import Preparation
+from tefm.questions.catalogue import is_known
 from tefm.rationale.look_alikes import LookAlikes
 
 
 def check_agreement(fitted: Fitted, preparation: Preparation | None, folder: Path) -> None:
     """Refuse a model whose parts contradict each other."""
-    for problem in (*_classes(fitted), *_tokens(fitted, preparation), *_codes(fitted), *_explanations(fitted)):
+    parts = (_classes(fitted), _tokens(fitted, preparation), _codes(fitted), _explanations(fitted))
+    for problem in (*itertools.chain(*parts), *_questions(fitted, preparation)):
         raise ArtefactError(
             f"the parts of this model do not belong together: {problem}", file=folder, remedy="save it again"
         )
@@ -107,6 +110,25 @@ def _explanations(fitted: Fitted) -> list[str]:
     if explainer is not None and len(explainer.surrogate.cut_Q) != len(fitted.classes):
         problems.append(f"the masks were learned for {len(explainer.surrogate.cut_Q)} classes")
     return problems
+
+
+def _questions(fitted: Fitted, preparation: Preparation | None) -> list[str]:
+    """The questions are about fields and values that the tokenizer knows."""
+    if fitted.book is None:
+        return []
+    if fitted.coder is None or preparation is None or preparation.vectoriser is None:
+        return ["there are questions, but no codes that answer them"]
+    if not fitted.book.trained:
+        return ["no question was trained"]
+    for entry in fitted.book.entries:
+        question = entry.question
+        if (
+            question.kind in ("next", "within")
+            and question.source is not None
+            and not is_known(preparation.vectoriser, question)
+        ):
+            return [f"the tokenizer does not know what {question.text!r} is about"[:200]]
+    return []
 
 
 def _look_alikes(look_alikes: LookAlikes, coder: SlotCoder, classes: int) -> list[str]:

@@ -6,6 +6,7 @@ tokenizer/      codes, and how tables become slots
 language/       the language model, an ordinary Hugging Face folder
 look_alikes.safetensors training sequences (slots, no names) and a surrogate, where the model explains itself
 rationale.safetensors   surrogate and extractor of the paper's masks, where they were learned
+questions.json  questions in words: their calibration and figures, where the model answers some
 reference.safetensors   counts of held-out records, which `tefm monitor` compares new ones with
 README.md       the model card
 """
@@ -38,6 +39,7 @@ from tefm.language.train import History
 from tefm.language.vocabulary import TokenIds
 from tefm.pipeline import Fitted
 from tefm.prepare import Preparation
+from tefm.questions.book import Book
 from tefm.rationale.look_alikes import LookAlikes
 from tefm.rationale.masks.storage import load_explainer, save_explainer
 from tefm.records.schema import Schema
@@ -48,7 +50,7 @@ from tefm.watch.reference import Reference
 
 KIND = "tefm model"
 LOOK_ALIKES, EXPLAINER = "look_alikes.safetensors", "rationale.safetensors"
-REFERENCE = "reference.safetensors"
+REFERENCE, QUESTIONS = "reference.safetensors", "questions.json"
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,8 @@ def save(bundle: Bundle, folder: Path) -> Path:
             fitted.look_alikes.save(temporary / LOOK_ALIKES)
         if fitted.explainer is not None:
             save_explainer(fitted.explainer, temporary / EXPLAINER)
+        if fitted.book is not None:
+            fitted.book.save(temporary / QUESTIONS)
         if bundle.reference is not None:
             bundle.reference.save(temporary / REFERENCE)
         if fitted.coder is not None:
@@ -185,6 +189,7 @@ def _load(folder: Path, device: str | None) -> Bundle:
         alignment,
         history,
         shares=shares,
+        book=Book.load(folder / QUESTIONS) if (folder / QUESTIONS).is_file() else None,
     )
     check_agreement(fitted, preparation, folder)
     reference = Reference.load(folder / REFERENCE) if (folder / REFERENCE).is_file() else None
@@ -201,6 +206,18 @@ def load_preparation(folder: Path) -> Preparation:
             "this model was fitted on arrays and does not read tables", file=folder, remedy="fit it on a table"
         )
     return preparation
+
+
+def load_book(folder: Path) -> Book:
+    """The questions of a saved model, without loading its weights."""
+    read_manifest(folder, KIND, only=("model.json", QUESTIONS) if (folder / QUESTIONS).is_file() else ("model.json",))
+    if not (folder / QUESTIONS).is_file():
+        raise InputError(
+            "this model answers no questions: it was fitted on a label alone",
+            file=folder,
+            remedy="add `questions:` to the task file and fit it again",
+        )
+    return Book.load(folder / QUESTIONS)
 
 
 def _load_preparation(folder: Path) -> Preparation | None:

@@ -23,6 +23,7 @@ def expected_shares(config: ModelConfig) -> dict[str, float]:
         "codes": 0.35,
         "align": 1.2 if aligned else 0.01,
         "tune": 0.45,
+        "questions": 0.2 * (config.questions is not None),
         "explain": 0.2,
         "masks": 0.2 * (config.rationale_config is not None),
     }
@@ -60,6 +61,9 @@ def expected_seconds(
         described = tokens * min(len(words), aligning.sample or len(words))
         seconds["align"] = per_token * described * aligning.batch * aligning.total_steps(len(x_ND))
     # a forward pass is a third of a training step
+    if (questions := data.questions) is not None:
+        scored = min(questions.config.scored + questions.config.scored_yes, len(questions.validation))
+        seconds["questions"] = len(questions.questions) * scored * per_prompt / 3
     if (explaining := config.explanations_config) is not None:
         asked = min(explaining.questions, (1 + explaining.mixtures) * len(sequences)) + explaining.donors
         seconds["explain"] = asked * per_prompt / 3 + explaining.surrogate_steps * step

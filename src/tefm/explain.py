@@ -124,11 +124,12 @@ def _explanation(
     decoded_TD = fitted.coder.decode(fitted.coder.encode(sequence.x_ND))
     describe = partial(finding_of, vectoriser, sequence.x_ND, references=references, decoded_TD=decoded_TD)
     parts, x_TD = look_alikes_of(fitted), sequence.x_ND
+    labelled = bool((parts.population.labels_S >= 0).any() or parts.counts.total_Q.any())  # else nothing was counted
 
     def influence(effect: Effect) -> Influence:
         feature = effect.feature
         observed = None
-        if len(feature.slots) == 1:
+        if len(feature.slots) == 1 and labelled:
             (slot,), last = feature.slots, feature.record == len(x_TD) - 1
             value = int(x_TD[feature.record, slot])
             observed = parts.counts.observed(slot, value, reasons.of_class, last=last)
@@ -155,7 +156,9 @@ def _explanation(
             answer.says,
             tuple(describe(feature) for feature in reasons.features),
             reasons.precision,
-            parts.population.observed(x_TD, keep_of(reasons.features, x_TD.shape), reasons.answer),
+            parts.population.observed(x_TD, keep_of(reasons.features, x_TD.shape), reasons.answer)
+            if labelled
+            else None,
         ),
         coverage=reasons.coverage,
         base=reasons.base,

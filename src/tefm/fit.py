@@ -23,6 +23,8 @@ from tefm.language.token_counts import TokenCount, count_forms
 from tefm.model import TEFM
 from tefm.pipeline import Fitted
 from tefm.prepare import Preparation, chosen, class_numbers_of, sequences_of
+from tefm.question_scores import test_histories
+from tefm.questions.book import Book
 from tefm.records.ambiguity import ambiguities
 from tefm.records.readers.postgresql import shown_location
 from tefm.records.readers.source import selected
@@ -85,6 +87,8 @@ def fit_frame(
     """Fit a model on the training part of a table, and score it on the test part, once."""
     schema, config = model.schema, model.config
     assert schema is not None, "the schema is known"
+    if schema.label is None and config.questions is not None:
+        return _fit_questions(model, frame, shares, checkpoint=checkpoint, compare=compare, file=file)
     sequences = sequences_of(frame, schema, config, file=file)
     parts, remarks = split_parts(config, sequences, shares)
     remarks += open_questions(frame, schema, config, file=file)
@@ -105,6 +109,8 @@ def fit_frame(
             test = replace(fitted.evaluation(read, p_SQ, labels_S), unlabelled=unlabelled_count)
         model.figures_["test"] = test.to_dict()
         predicted_S = fitted.decide(p_SQ)
+        if config.questions is not None:
+            book = _score_questions(model, frame, sequences.select(parts == "test"), compare=compare)
         baselines: dict[str, Compared] = {}
         if compare:
             baselines, sampled = compare_with_tabular(model, frame, sequences, parts)
@@ -128,6 +134,50 @@ def fit_frame(
         fitted.alignment,
         verdict,
         confusion(labels_S, predicted_S, fitted.classes),
+        book if config.questions is not None else None,
+    )
+
+
+def _score_questions(model: TEFM, frame: pl.DataFrame, tested: Sequences, *, compare: bool) -> Book:
+    with stage("questions of the test part", "answering questions about the test part", loops=2 if compare else 1):
+        return model.score_questions(frame, tested, compare=compare)
+
+
+def _fit_questions(
+    model: TEFM, frame: pl.DataFrame, shares: Split, *, checkpoint: Path | None, compare: bool, file: str | None
+) -> Outcome:
+    """The same for a task of questions without a label: the first question is the one that is scored in detail."""
+    schema, config = model.schema, model.config
+    assert schema is not None, "the schema is known"
+    sequences = sequences_of(frame, schema, config, file=file)
+    parts = split(sequences, shares=shares.shares, by=shares.by, seed=shares.seed)
+    remarks = [QUICK_REMARK] if config.quick else []
+    rows = {part: np.sort(sequences.select(parts == part).rows) for part in PARTS}
+    tables = {part: open_table(frame[rows[part]], name=file) for part in PARTS}
+    with job(task_shares(config)):
+        model.fit(tables["train"], validation=tables["validation"], checkpoint=checkpoint)
+        data, tested = model._data, sequences.select(parts == "test")
+        assert data is not None and data.questions is not None, "there are questions"
+        first = int(data.questions.trained[0])
+        histories, x_ND = test_histories(model.preparation, data.questions, frame, tested)
+        asked = np.flatnonzero(histories.answers_HQ[:, first] >= 0)
+        labels_S = histories.answers_HQ[asked, first].astype(np.int64)
+        with stage("test", "scoring the test part"):
+            slots = histories.histories.select(asked)
+            read = model.fitted.read(slots.with_values(x_ND[slots.rows]))
+            test = model.fitted.evaluation(read, model.fitted.answer(read), labels_S)
+        book = _score_questions(model, frame, tested, compare=compare)
+    model.figures_["test"] = test.to_dict()
+    question = book.entries[first].question.text
+    remarks.append(f"without a label, these are the scores of the first question, “{question}”")
+    return Outcome(
+        config.inputs,
+        model.fitted.classes,
+        {part: int((parts == part).sum()) for part in PARTS},
+        test,
+        tokens=tuple(count_tokens(model, frame, tested)),
+        remarks=tuple(remarks),
+        questions=book,
     )
 
 
@@ -146,7 +196,8 @@ def verdict_of(
 
 def task_shares(config: ModelConfig) -> dict[str, float]:
     """How the time of a task is divided: the stages, scoring the test part, fitting tabular models to compare with."""
-    return {**expected_shares(config), "test": 0.02, "compare": 0.05}
+    questions = 0.2 * (config.questions is not None)
+    return {**expected_shares(config), "test": 0.02, "questions of the test part": questions, "compare": 0.05}
 
 
 def split_parts(config: ModelConfig, sequences: Sequences, shares: Split) -> tuple[NDArray[np.str_], list[str]]:

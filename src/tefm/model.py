@@ -21,6 +21,7 @@ from sklearn.exceptions import NotFittedError as SklearnNotFittedError
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
+from tefm.asking import RECORDED, Asked, QuestionExplainer, ask, book_of
 from tefm.base.ahead import ahead
 from tefm.base.errors import InputError, NotFittedError, SettingsError
 from tefm.base.progress import log, note, progress
@@ -36,6 +37,8 @@ from tefm.language.smollm2 import NAME as SMOLLM2
 from tefm.pipeline import Fitted
 from tefm.pipeline import fit as fit_pipeline
 from tefm.prepare import Preparation, class_numbers_of, prepare, sequences_of
+from tefm.question_scores import scored_on_test
+from tefm.questions.book import Book, question_frame
 from tefm.rationale.explanation import Explanation
 from tefm.rationale.masks.card import Rationale
 from tefm.rationale.reasons import Question
@@ -52,6 +55,7 @@ from tefm.scoring.decision import one_answer
 from tefm.scoring.evaluation import Evaluation
 from tefm.show.model_card import model_html
 from tefm.task import ModelConfig
+from tefm.taskdata import TaskData
 from tefm.watch.at_fit import reference_at_fit
 from tefm.watch.compare import LEVEL
 from tefm.watch.monitor import monitor
@@ -130,6 +134,9 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         stores training sequences, without names.
     rationale : {"none", "default", "paper"} or dict
         Also learn the paper's masks (`RationaleConfig`), for `explain_masked`.
+    questions : list of dict or dict, optional
+        Questions in words, beside the label or instead of it: entries (`Asked`), or settings with the entries under
+        `asked` (`QuestionsConfig`).
     quick : bool
         A first look in about a minute: fewer training steps, a sample of the training sequences, and no explanations
         unless `explanations` is set.
@@ -187,6 +194,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         text_limit: int | None = None,
         explanations: str | Mapping[str, Any] = "default",
         rationale: str | Mapping[str, Any] = "none",
+        questions: Sequence[Mapping[str, Any]] | Mapping[str, Any] | None = None,
         quick: bool = False,
         deterministic: bool = False,
         seed: int = 0,
@@ -213,6 +221,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         self.text_limit = text_limit
         self.explanations = explanations
         self.rationale = rationale
+        self.questions = questions
         self.quick = quick
         self.deterministic = deterministic
         self.seed = seed
@@ -244,12 +253,14 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         schema = self.schema or infer_schema(opened, label=LABEL if y is not None else None)
         # validated again, also without a change: `model_copy` would let a label through that is also a field
         schema = schema.with_roles(**({"label": LABEL} if y is not None and schema.label is None else {}))
-        if schema.label is None:
+        if schema.label is None and config.questions is None:
             raise InputError(
                 "there is no label to learn: TEFM requires y to be passed, but the target y is None",
                 file=opened.name,
-                remedy="name its column in the schema, `label: COLUMN`, or give y",
+                remedy="name its column in the schema, `label: COLUMN`, or give y; or ask `questions`",
             )
+        if schema.label is None:  # there is no label that the codes could learn from
+            config = config.model_copy(update={"task_aware": False})
         tokenizer = self.tokenizer
         if tokenizer is not None and not isinstance(tokenizer, RecordTokenizer):
             tokenizer = RecordTokenizer.load(tokenizer, device=self.device)
@@ -257,12 +268,18 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         preparation, data = prepare(
             training, held_out, schema, config, vectoriser=None if tokenizer is None else tokenizer.vectoriser
         )
-        counts = np.bincount(data.training.labels_S, minlength=len(data.classes))
-        by_class = ", ".join(f"{count:,} {name}" for name, count in zip(data.classes, counts, strict=True))
-        note(
-            f"{len(data.training.sequences):,} sequences to train on ({by_class}), "
-            f"{len(data.validation.sequences):,} to validate on"
-        )
+        if data.labelled:
+            counts = np.bincount(data.training.labels_S, minlength=len(data.classes))
+            by_class = ", ".join(f"{count:,} {name}" for name, count in zip(data.classes, counts, strict=True))
+            note(
+                f"{len(data.training.sequences):,} sequences to train on ({by_class}), "
+                f"{len(data.validation.sequences):,} to validate on"
+            )
+        if (asked := data.questions) is not None:
+            note(
+                f"{len(asked.trained):,} questions to train on, {int(asked.held_out_Q.sum()):,} held out, about "
+                f"{len(asked.training):,} histories ({len(asked.validation):,} to validate on)"
+            )
         fitted = fit_pipeline(
             data,
             config,
@@ -273,10 +290,16 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         figures = {} if fitted.validation is None else {"validation": fitted.validation.to_dict()}
         reference = reference_at_fit(fitted, preparation, training, held_out)
         self._set(Bundle(fitted, preparation, figures, reference=reference))
+        self._data = data if data.questions is not None else None
         self.n_features_in_ = len(opened.columns) - (y is not None)
         if y is not None:
             self.classes_ = _typed(data.classes, y)
         return self
+
+    #: what a model with questions was fitted on, until its answers are measured on a test part
+    _data: TaskData | None = None
+    #: explanations of questions, once one was asked for
+    _explainer: QuestionExplainer | None = None
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -395,12 +418,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         before: int,
     ) -> pl.DataFrame:
         """The predictions of the sequences of a frame; `before` sequences precede them in the table."""
-        preparation = self.preparation
-        entity = preparation.schema.entity if not preparation.config.window else None
-        noun = preparation.sequence_noun
-        identifiers = pl.Series(noun, np.arange(before, before + len(sequences)))
-        if entity is not None:
-            identifiers = frame[entity][sequences.last].alias(noun)
+        noun, identifiers = self.preparation.sequence_noun, self._identifiers(frame, sequences, before)
         classes = pl.Series(self.fitted.classes)
         columns = {
             "records": pl.Series(sequences.lengths),
@@ -410,6 +428,14 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         for name in [name for name in columns if name == noun]:
             columns[f"{name}_"] = columns.pop(name)  # the identifier keeps its name, see `answer_column`
         return pl.DataFrame({noun: identifiers, **columns})
+
+    def _identifiers(self, frame: pl.DataFrame, sequences: Sequences, before: int) -> pl.Series:
+        """The entity of each sequence, or its number in the table."""
+        preparation = self.preparation
+        noun, entity = preparation.sequence_noun, preparation.schema.entity
+        if entity is None or preparation.config.window:
+            return pl.Series(noun, np.arange(before, before + len(sequences)))
+        return frame[entity][sequences.last].alias(noun)
 
     def _warn_of_one_answer(self, answers_Q: NDArray[np.int64]) -> None:
         """Warn where all of many sequences get the same answer."""
@@ -428,6 +454,61 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         """Accuracy over the labelled sequences of a table; `y` gives one label per row, where the table has none."""
         opened = _opened(X, y, self.preparation.schema)
         return self.evaluate(opened, resamples=0).scores.accuracy.value
+
+    # ---- questions in words -----------------------------------------------------------------------------------
+
+    @property
+    def questions_(self) -> pl.DataFrame:
+        """The questions of the model: whether each was trained or held out, its AUROC and that of a LightGBM."""
+        return question_frame(book_of(self.fitted))
+
+    def ask(self, X: Any, question: str | Sequence[str], *, absent: bool = False) -> Any:
+        """The probability of yes for each sequence of a table, with what it is worth beside it.
+
+        One row per sequence and question. `known` says whether the question was trained, held out of training, or is
+        new; `auroc` is the figure of a trained question, and for others the mean over held-out questions.
+        """
+        texts = [question] if isinstance(question, str) else list(question)
+        table = pl.concat(self.ask_batches(X, texts, absent=absent))
+        return table.to_pandas() if _is_pandas(X) else table
+
+    def ask_batches(self, X: Any, questions: Sequence[str], *, absent: bool = False) -> Iterator[pl.DataFrame]:
+        """What `ask` returns, part by part of the table."""
+        book_of(self.fitted)
+        before = 0
+        for frame, sequences, slots in ahead(self.preparation.batches(as_table(X), absent=absent)):
+            answers = ask(self.fitted, self.preparation, slots, questions)
+            yield self._answers(frame, sequences, answers, before=before)
+            before += len(sequences)
+
+    def _answers(
+        self, frame: pl.DataFrame, sequences: Sequences, answers: Sequence[Asked], *, before: int
+    ) -> pl.DataFrame:
+        noun, identifiers = self.preparation.sequence_noun, self._identifiers(frame, sequences, before)
+        tables = []
+        for asked in answers:
+            columns = {
+                "question": pl.Series([asked.text] * len(sequences), dtype=pl.String),
+                "p(yes)": pl.Series(asked.p_S),
+                "known": pl.Series([asked.known] * len(sequences), dtype=pl.String),
+                "auroc": pl.Series([asked.figure.auroc] * len(sequences), dtype=pl.Float64),
+                "auroc_low": pl.Series([asked.figure.low] * len(sequences), dtype=pl.Float64),
+                "auroc_high": pl.Series([asked.figure.high] * len(sequences), dtype=pl.Float64),
+                "remark": pl.Series(
+                    [RECORDED if is_recorded else None for is_recorded in asked.recorded_S], dtype=pl.String
+                ),
+            }
+            named = {f"{name}_" if name == noun else name: column for name, column in columns.items()}
+            tables.append(pl.DataFrame({noun: identifiers, **named}))
+        return pl.concat(tables)
+
+    def score_questions(self, frame: pl.DataFrame, sequences: Sequences, *, compare: bool = True) -> Book:
+        """Measure the answers on sequences (row numbers of a frame) that the fit has not seen; called once after it."""
+        if self._data is None:
+            raise NotFittedError("only a model that was just fitted can be measured", remedy="call `fit` first")
+        book = scored_on_test(self.fitted, self.preparation, self._data, frame, sequences, compare=compare)
+        self.fitted_, self._data = replace(self.fitted, book=book), None
+        return book
 
     # ---- monitoring -------------------------------------------------------------------------------------------
 
@@ -465,6 +546,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         self,
         X: Any,
         *,
+        question: str | None = None,
         entities: Sequence[str] | None = None,
         absent: bool = False,
         of_class: str | None = None,
@@ -478,13 +560,26 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         get the same answer; the model itself is asked. `of_class` names the class that the evidence is about (the
         answer), `precision` the share of look-alikes that must agree (0.9), `most` the number of features (10).
         `entities` explains only some sequences. `references`, a table with the columns field, value, statement and
-        source, are cited beside the features that they are about.
+        source, are cited beside the features that they are about. `question` explains the answer to a question in
+        words instead of the class; the first time, it takes some seconds longer.
         """
         asked = Question.checked({"of_class": of_class, "precision": precision, "most": most})
         if references is not None and not isinstance(references, References):
             references = References.read(references)
+        if question is not None:
+            explainer = self._question_explainer
+            frame, sequences = self._to_explain(X, entities, absent)
+            slots = self.preparation.slots(frame, sequences)
+            return explainer.explain(self.preparation, slots, question, asked, references)
         frame, sequences = self._to_explain(X, entities, absent)
         return explain(self.fitted, self.preparation, frame, sequences, asked, references)
+
+    @property
+    def _question_explainer(self) -> QuestionExplainer:
+        """What it has learned about explaining questions; a model that was fitted again starts afresh."""
+        if self._explainer is None or self._explainer.fitted is not self.fitted:
+            self._explainer = QuestionExplainer(self.fitted)
+        return self._explainer
 
     def explain_population(
         self,

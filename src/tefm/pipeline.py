@@ -31,12 +31,15 @@ from tefm.codes.storage import load_coder, save_coder
 from tefm.estimate import expected_seconds, expected_shares
 from tefm.language.align import Alignment
 from tefm.language.backbone import Backbone, open_backbone
-from tefm.language.classifier import Classifier
+from tefm.language.classifier import Classifier, MoreQuestions
 from tefm.language.distributed import first_process_makes, is_first
 from tefm.language.prompts import Prompt, PromptWriter
 from tefm.language.remember import RememberedLogits
 from tefm.language.train import History
 from tefm.language.vocabulary import CodeVocabulary
+from tefm.questions.book import Book
+from tefm.questions.learn import logits_of, questions_to_learn, with_codes
+from tefm.questions.measure import book_of, score_questions
 from tefm.rationale.config import LookAlikeConfig
 from tefm.rationale.look_alikes import LookAlikes
 from tefm.rationale.masked_model import MaskedModel
@@ -83,6 +86,8 @@ class Fitted:
     validation: Evaluation | None = None
     #: the share of each class in the population that probabilities are about
     shares: tuple[float, ...] = ()
+    #: the questions in words that it answers, where it does
+    book: Book | None = None
 
     @property
     def decision(self) -> Decision:
@@ -162,7 +167,13 @@ def fit(
             coder, classifier = None, Classifier(backbone, writer, text_limit=config.text_limit)
             lesson = partial(Lesson, data.training.sequences, data.training.labels_S)
         work = stage_folder(checkpoint, "tune", lambda: _depends_on(data, config, coder, device))
-        history["tune"] = tune(data, config, classifier, lesson, validation, work)
+        more = None
+        if data.questions is not None and coder is not None:
+            held_NK = coder.encode(data.validation.slots_ND)
+            more = partial(
+                questions_to_learn, classifier, data.prompt, data.questions, codes_NK, held_NK, seed=config.seed
+            )
+        history["tune"] = tune(data, config, classifier, lesson, validation, work, more)
         fitted = Fitted(
             config,
             data.classes,
@@ -174,7 +185,10 @@ def fit(
             history={name: steps for name, steps in history.items() if steps.steps},
             shares=shares,
         )
-        fitted = calibrate(fitted, validation, data.validation.labels_S, data.trained_shares)
+        if data.labelled:
+            fitted = calibrate(fitted, validation, data.validation.labels_S, data.trained_shares)
+        if data.questions is not None and coder is not None:
+            fitted = calibrate_questions(fitted, data, held_NK)
         if coder is not None and is_first():  # only the first process saves
             fitted = learn_to_explain(data, fitted, work)
     return fitted
@@ -187,6 +201,13 @@ def _depends_on(data: TaskData, config: ModelConfig, coder: SlotCoder | None, de
         sequences = part.sequences
         arrays += [sequences.rows, sequences.starts, sequences.texts, sequences.gaps, part.labels_S, part.x_ND]
         arrays += [part.others.rows, part.other_labels_S] if part.others is not None else []
+    if (questions := data.questions) is not None:
+        arrays += [questions.held_out_Q, [question.text for question in questions.questions]]
+        arrays += [
+            array
+            for part in (questions.training, questions.validation)
+            for array in (part.histories.rows, part.histories.starts, part.answers_HQ)
+        ]
     return {
         "config": config.model_dump_json(exclude={"explanations", "rationale", "decision"}),
         "copies": config.copies,  # they depend on `rationale`
@@ -339,8 +360,12 @@ def tune(
     lesson: Callable[[], Lesson],
     validation: Sequences,
     work: Path | None,
+    more: Callable[[], MoreQuestions] | None = None,
 ) -> History:
-    """Stage 3: learn to answer; the weights that do best on the validation sequences stay."""
+    """Stage 3: learn to answer; the weights that do best on the validation sequences stay.
+
+    `more` are questions in words, learned together with the label or without one.
+    """
     validation_labels_S = data.validation.labels_S
     if data.stopping is not None:
         validation, validation_labels_S = validation.select(data.stopping), validation_labels_S[data.stopping]
@@ -349,24 +374,56 @@ def tune(
     steps = settings.total_steps(examples_of(data, config))
     title = (
         f"stage 3 of 4: fine-tuning {backbone.name} ({millions:.0f} M parameters) on "
-        f"{len(data.training.sequences):,} sequences, at most {steps:,} steps"
+        f"{_what_is_learned(data)}, at most {steps:,} steps"
     )
     finished = work / "tuned.pt" if work else None
     with stage("tune", title):
         if (restored := classifier.restore(finished)) is not None:
             return restored[0]
-        learned = lesson()
-        history = classifier.tune(
-            learned.sequences,
-            learned.labels_S,
-            validation if len(validation) else None,
-            validation_labels_S,
-            settings,
-            classes_SQ=learned.classes_SQ,
-            checkpoint=work / "tune.checkpoint" if work else None,
-        )
+        resumed = work / "tune.checkpoint" if work else None
+        questions = None if more is None else more()
+        if questions is not None and not data.labelled:
+            history = classifier.tune_on(questions, settings, checkpoint=resumed)
+        else:
+            learned = lesson()
+            history = classifier.tune(
+                learned.sequences,
+                learned.labels_S,
+                validation if len(validation) else None,
+                validation_labels_S,
+                settings,
+                classes_SQ=learned.classes_SQ,
+                more=questions,
+                checkpoint=resumed,
+            )
         classifier.keep(finished, history)
     return history
+
+
+def _what_is_learned(data: TaskData) -> str:
+    sequences = f"{len(data.training.sequences):,} sequences"
+    if data.questions is None:
+        return sequences
+    questions = f"{len(data.questions.trained):,} questions about {len(data.questions.training):,} histories"
+    return f"{sequences} and {questions}" if data.labelled else questions
+
+
+def calibrate_questions(fitted: Fitted, data: TaskData, held_NK: NDArray[Any]) -> Fitted:
+    """Probabilities and figures of questions in words, from validation histories; `held_NK` are their codes."""
+    questions = data.questions
+    assert questions is not None, "there are questions"
+    histories = with_codes(questions.validation.histories, held_NK)
+    ask = partial(
+        logits_of, fitted.classifier, data.prompt, histories, [question.text for question in questions.questions]
+    )
+    with stage("questions", f"calibrating the answers to {len(questions.questions):,} questions"):
+        answered = partial(ask, title="answering questions")
+        scored = score_questions(questions.validation, questions, answered, seed=fitted.config.seed)
+        book = book_of(questions, data.prompt, scored)
+    if not data.labelled:  # the first question is what the model answers by default
+        first = book.entries[int(questions.trained[0])]
+        fitted = replace(fitted, calibration=first.scaling.calibration)
+    return replace(fitted, book=book)
 
 
 def calibrate(

@@ -16,6 +16,10 @@ from numpy.typing import NDArray
 from tefm.base.errors import InputError
 from tefm.codes.coder import SlotCoder, class_numbers
 from tefm.codes.tokenizer import RecordTokenizer
+from tefm.language.asking import NO_YES, question_prompt
+from tefm.language.prompts import escaped
+from tefm.questions.data import QuestionData
+from tefm.questions.prepare import Asking, Tabled, question_data
 from tefm.records.chunks import whole_sequences
 from tefm.records.columns import completed
 from tefm.records.grouping import by_entity, by_window
@@ -155,7 +159,7 @@ class Preparation:
     @property
     def title(self) -> str:
         """What is predicted from what."""
-        return f"{self.schema.label} from {self.one_sequence}"
+        return f"{self.schema.label or 'questions'} from {self.one_sequence}"
 
 
 def sequences_of(
@@ -206,10 +210,13 @@ def prepare(
     *,
     vectoriser: Vectoriser | None = None,
 ) -> tuple[Preparation, TaskData]:
-    """Vectorise both tables, once, and find the labelled sequences in them.
+    """Vectorise both tables, once, and find the labelled sequences in them, and the answers to questions in words.
 
-    `vectoriser` is one that was learned before; without it, one is learned from the training table.
+    `vectoriser` is one that was learned before; without it, one is learned from the training table. Without a label,
+    the first question takes its place.
     """
+    if schema.label is None and config.questions is not None:
+        return _prepare_questions(training, validation, schema, config, vectoriser=vectoriser)
     if vectoriser is not None and config.inputs == "codes":
         refuse_label_in_codes(vectoriser.table_schema, schema, file=training.name)
     frame, other = training.frame(), validation.frame()
@@ -234,9 +241,15 @@ def prepare(
     learned = _part(preparation, frame, everything, used, labels_S)
     if vectoriser is not None and not config.quick:
         learned = _with_others(learned, preparation, frame, everything, numbers, classes)
+    validating = _part(preparation, other, held_out, validated, class_numbers_of(validated, classes))
+    asked = None
+    if config.questions is not None:
+        asked = _question_data(
+            preparation, (frame, everything, learned.slots_ND), (other, held_out, validating.slots_ND)
+        )
     return preparation, TaskData(
         learned,
-        _part(preparation, other, held_out, validated, class_numbers_of(validated, classes)),
+        validating,
         classes,
         positive,
         prompt,
@@ -245,7 +258,58 @@ def prepare(
         shares=shares_of(labels_S if config.balance == "all" else natural_S, len(classes)),
         # probabilities are calibrated on the population, while early stopping is balanced like the training
         stopping=chosen(validated, config) if config.balance == "train" else None,
+        questions=asked,
     )
+
+
+def _prepare_questions(
+    training: Table, validation: Table, schema: Schema, config: ModelConfig, *, vectoriser: Vectoriser | None
+) -> tuple[Preparation, TaskData]:
+    """The same without a label: the first trained question is what the model answers by default."""
+    frame, other = training.frame(), validation.frame()
+    everything = sequences_of(frame, schema, config, file=training.name)
+    held_out = sequences_of(other, schema, config, file=validation.name)
+    if vectoriser is None:
+        records = open_table(frame[np.sort(everything.rows)], name=training.name)
+        vectoriser = Vectoriser.fit(records, schema, seed=config.tokenizer_config.seed)
+    prompt = config.prompt_for(NO_YES, 1, schema)
+    preparation = Preparation(schema, config, vectoriser, prompt.gaps)
+    none = np.zeros(0, dtype=np.int64)
+    parts = [
+        _part(preparation, table, all_of, all_of.select(none), none)
+        for table, all_of in ((frame, everything), (other, held_out))
+    ]
+    asked = _question_data(preparation, (frame, everything, parts[0].slots_ND), (other, held_out, parts[1].slots_ND))
+    first = int(asked.trained[0])
+    for number, part in enumerate((asked.training, asked.validation)):
+        known = np.flatnonzero(part.answers_HQ[:, first] >= 0)
+        labels_S = part.answers_HQ[known, first].astype(np.int64)
+        parts[number] = replace(parts[number], sequences=part.histories.select(known), labels_S=labels_S)
+    default = {"message": f"{{records}} {escaped(asked.questions[first].text)}"}
+    return preparation, TaskData(
+        parts[0],
+        parts[1],
+        NO_YES,
+        1,
+        question_prompt(prompt).model_copy(update=default),
+        layout=vectoriser.layout,
+        phrases=phrases_of(vectoriser),
+        shares=shares_of(parts[0].labels_S, 2),
+        questions=asked,
+        labelled=False,
+    )
+
+
+def _question_data(preparation: Preparation, training: Tabled, validation: Tabled) -> QuestionData:
+    """The questions of a task, and the histories that answer them."""
+    return question_data(asking_of(preparation), training, validation, preparation.config.seed)
+
+
+def asking_of(preparation: Preparation) -> Asking:
+    """What questions need to know of how tables are seen."""
+    settings, vectoriser = preparation.config.questions_config, preparation.vectoriser
+    assert settings is not None and vectoriser is not None, "questions need settings and codes"
+    return Asking(settings, vectoriser, preparation.schema, preparation.context)
 
 
 def _with_others(
@@ -301,6 +365,8 @@ def _part(
         sequences.with_values(np.searchsorted(rows, used.rows)),
         labels_S,
         x_ND,
-        record_labels_N=text_of(records[str(schema.label)], schema.missing_words).to_numpy(),
+        record_labels_N=None
+        if schema.label is None
+        else text_of(records[schema.label], schema.missing_words).to_numpy(),
         groups_N=groups_N,
     )

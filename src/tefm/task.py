@@ -20,6 +20,8 @@ from tefm.language.config import AlignConfig, Start, TuneConfig
 from tefm.language.prompts import Prompt, Style, positive_class
 from tefm.language.smollm2 import NAME as SMOLLM2
 from tefm.language.token_counts import TokenCount
+from tefm.questions.book import Book
+from tefm.questions.config import QuestionsConfig
 from tefm.rationale.config import LookAlikeConfig, RationaleConfig
 from tefm.records.meds_settings import MedsRecords
 from tefm.records.readers.meds import is_meds
@@ -42,6 +44,7 @@ RARE_SHARE = 0.2
 #: What `quick: true` shortens, unless it is set: the figures still mean something, but a whole fit does better.
 QUICK_CODES: dict[str, Any] = {"steps": 600}
 QUICK_TUNE: dict[str, Any] = {"steps": 60, "checks": 4}
+QUICK_QUESTIONS: dict[str, Any] = {"histories": 4_000, "pairs": 4_000, "scored": 100, "scored_yes": 10}
 #: With `quick: true`, sequences that are trained on at most; a quarter as many are validated on.
 QUICK_SEQUENCES = 2_000
 #: What is said about the figures of such a fit.
@@ -100,6 +103,8 @@ class ModelConfig(Settings):
     explanations: Literal["none", "default"] | dict[str, Any] = "default"
     #: the paper's masks in addition: a preset, settings, or `none`
     rationale: Literal["none", "default", "paper"] | dict[str, Any] = "none"
+    #: questions in words, beside the label or instead of it: entries, or settings of `QuestionsConfig`
+    questions: list[dict[str, Any]] | dict[str, Any] | None = None
     #: a first look: fewer steps, a sample of the training sequences, no explanations unless they are set
     quick: bool = False
     #: the same model on any number of cores: one thread, and only algorithms whose results do not vary; slower
@@ -116,8 +121,11 @@ class ModelConfig(Settings):
             self.explanations_config  # noqa: B018
             self.rationale_config  # noqa: B018
             self._costs  # noqa: B018
+            self.questions_config  # noqa: B018
         except SettingsError as error:
             raise ValueError(f"{error.problem} → {error.remedy or 'see the stage settings'}") from error
+        if self.questions is not None and self.inputs == "text":
+            raise ValueError("questions need codes, and `inputs: text` has none → leave one of the two out")
         return self
 
     @property
@@ -153,6 +161,17 @@ class ModelConfig(Settings):
         if self.rationale == "none" or self.inputs == "text":
             return None
         return _stage(RationaleConfig, {"seed": self.seed, **_chosen(self.rationale)})
+
+    @property
+    def questions_config(self) -> QuestionsConfig | None:
+        """The questions in words, or None where there are none."""
+        if self.questions is None:
+            return None
+        config = QuestionsConfig.of(self.questions)
+        if self.quick:
+            given = self.questions if isinstance(self.questions, dict) else {}
+            config = config.model_copy(update=_without(QUICK_QUESTIONS, *given))
+        return config
 
     @property
     def copies(self) -> int:
@@ -316,7 +335,8 @@ class Task(Settings):
 
         schema = self._schema
         if schema is None:
-            return infer_schema(table, entity=self.entity, time=self.time, label=self.label)
+            inferred = infer_schema(table, entity=self.entity, time=self.time, label=self.label)
+            return _without_fields(inferred, self.model.questions_config)
         roles = {name: value for name in ("entity", "time", "label") if (value := getattr(self, name)) is not None}
         schema = schema.with_roles(**roles)
         return schema.model_copy(update={"meds": table.meds}) if isinstance(table, Table) else schema
@@ -326,6 +346,17 @@ class Task(Settings):
         if self.given_schema is None or isinstance(self.given_schema, str):
             return None if self.given_schema is None else Schema.load(self.given_schema)
         return Schema.from_yaml(yaml.safe_dump(self.given_schema))
+
+
+def _without_fields(schema: Schema, questions: QuestionsConfig | None) -> Schema:
+    """An inferred schema without fields that hold the answer to a question."""
+    answers = {asked.column for asked in questions.asked if asked.column is not None} if questions else set()
+    answers -= {schema.label, schema.entity, schema.time, *schema.ignore}
+    if not answers:
+        return schema
+    fields = tuple(field for field in schema.fields if not answers & {field.name, *field.source})
+    text = tuple(name for name in schema.text if name not in answers)
+    return schema.model_copy(update={"fields": fields, "text": text, "ignore": (*schema.ignore, *sorted(answers))})
 
 
 @dataclass(frozen=True)
@@ -349,6 +380,8 @@ class Outcome:
     verdict: Verdict | None = None
     #: what was predicted for the test sequences of each class
     confusion: Confusion | None = None
+    #: how good the answers to questions in words are, where there are some
+    questions: Book | None = None
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -360,4 +393,5 @@ class Outcome:
             "remarks": list(self.remarks),
             "verdict": None if self.verdict is None else self.verdict.to_dict(),
             "confusion": None if self.confusion is None else self.confusion.to_dict(),
+            **({} if self.questions is None else {"questions": self.questions.model_dump(mode="json")}),
         }

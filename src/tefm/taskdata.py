@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tefm.language.prompts import Prompt
+from tefm.questions.data import QuestionData
 from tefm.records.layout import Layout, Slots
 from tefm.records.phrases import Phrases
 from tefm.records.sequences import Sequences, Texts
@@ -69,6 +70,10 @@ class TaskData:
     shares: tuple[float, ...] = ()
     #: the validation sequences that early stopping uses, which are balanced like the training; None: all of them
     stopping: NDArray[np.int64] | None = None
+    #: questions in words and their answers, where there are some
+    questions: QuestionData | None = None
+    #: whether the labels are a task of their own; otherwise they are the answers to the first question
+    labelled: bool = True
 
     @property
     def trained_shares(self) -> tuple[float, ...]:

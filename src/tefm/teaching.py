@@ -42,13 +42,15 @@ class Lesson:
 
 
 def examples_of(data: TaskData, config: ModelConfig) -> int:
-    """How many sequences the language model will learn from."""
-    count = len(data.training.sequences)
+    """How many sequences the language model will learn from, and pairs of a history and a question."""
+    count, pairs = len(data.training.sequences), 0 if data.questions is None else data.questions.pairs
     if config.inputs == "text":
         return count
+    if not data.labelled:
+        return pairs
     if _teaches(config) and data.training.others is not None:
         count += min(len(data.training.others), OTHERS * count)
-    return count + config.copies * min(count, COPIED)
+    return count + config.copies * min(count, COPIED) + pairs
 
 
 def lesson_of(
@@ -130,6 +132,8 @@ def teaching_seconds(data: TaskData, config: ModelConfig, *, own_codes: bool) ->
         classes, numbers_N = class_numbers(labels_N)
         numbers_N = numbers_N[: config.tokenizer_config.max_rows]
         of_records = teacher_seconds(lambda rows: part.slots_ND[rows], kinds, numbers_N, classes=len(classes))
+    if not data.labelled:
+        return of_records, of_sequences
     everyone, labels_S = _everyone(part, config)
     single = bool((everyone.lengths == 1).all())
     if _teaches(config) and not (taught and single):

@@ -65,7 +65,7 @@ def test_tuning_changes_the_rows_in_use_and_no_others(opened: tuple[Backbone, To
     tokens = tokens_of(backbone, ids, [*questions.prompts, *writer.answers])
     before, tied = tables(backbone), backbone.tied
     config = TuneConfig(trains=trains, steps=12, learning_rate=1e-2, weight_decay=0.5, rank=2)
-    history = tune(backbone, ids, writer, questions, questions, config)
+    history = tune(backbone, ids, writer.answers, questions, [(questions, writer.answers)], config)
     trained = np.array(ids.all) if trains != "full" else tokens
     for name, weight in tables(backbone).items():
         changed = np.flatnonzero((weight != before[name]).any(dim=1).numpy())

@@ -65,7 +65,7 @@ class UserTable:
         return task.schema_for(open_table(frame)) if self.schema is None else self.schema(folder)
 
 
-def _file(folder: Path, name: str) -> Path:
+def file_of(folder: Path, name: str) -> Path:
     path = folder / name
     if not path.is_file():
         remedy = "give --data FOLDER, the folder of all user tables, with this file in it"
@@ -76,27 +76,27 @@ def _file(folder: Path, name: str) -> Path:
 # ---- how each table is read ------------------------------------------------------------------------------------
 
 
-def _diabetes(folder: Path, patients: Patients = "open") -> Dataset:
+def diabetes_of(folder: Path, patients: Patients = "open") -> Dataset:
     """The embedded data; a quick run has its own in the folder."""
     path = folder / "diabetes130" / "diabetic_data.parquet"
     return diabetes130(path if path.is_file() else None, patients=patients, balanced=False)
 
 
 def _mortality(folder: Path) -> pl.DataFrame:
-    return _diabetes(folder).frame
+    return diabetes_of(folder).frame
 
 
 def _mortality_schema(folder: Path) -> Schema:
-    return _diabetes(folder).schema
+    return diabetes_of(folder).schema
 
 
 def _set_aside(folder: Path) -> pl.DataFrame:
-    return _diabetes(folder, "set aside").frame
+    return diabetes_of(folder, "set aside").frame
 
 
 def _readmission(folder: Path) -> pl.DataFrame:
     """One admission of each patient, drawn at random, with those before it; without patients who died there."""
-    frame = _diabetes(folder).frame  # in the order of admissions
+    frame = diabetes_of(folder).frame  # in the order of admissions
     number = pl.int_range(pl.len()).over("patient_nbr")
     counts = frame.group_by("patient_nbr", maintain_order=True).len()
     drawn = np.random.default_rng(DRAWN).integers(0, counts["len"].to_numpy())
@@ -108,17 +108,17 @@ def _readmission(folder: Path) -> pl.DataFrame:
 
 
 def _readmission_schema(folder: Path) -> Schema:
-    schema = _diabetes(folder).schema
+    schema = diabetes_of(folder).schema
     return schema.model_copy(update={"label": "readmission", "ignore": (*schema.ignore, "outcome")})
 
 
 def _unsw(folder: Path) -> pl.DataFrame:
-    return pl.read_parquet(_file(folder, "unsw_nb15/UNSW_NB15_training-set.parquet")).drop("id", "label")
+    return pl.read_parquet(file_of(folder, "unsw_nb15/UNSW_NB15_training-set.parquet")).drop("id", "label")
 
 
 def _nsl_kdd(folder: Path, file: str = "KDDTrain+") -> pl.DataFrame:
     normal = pl.when(pl.col("label") == "normal").then(pl.lit("normal")).otherwise(pl.lit("attack"))
-    frame = pl.read_parquet(_file(folder, f"nsl_kdd/{file}.parquet"))
+    frame = pl.read_parquet(file_of(folder, f"nsl_kdd/{file}.parquet"))
     return frame.with_columns(normal.alias("label")).drop("difficulty")
 
 
@@ -127,12 +127,12 @@ def _nsl_kdd_test(folder: Path) -> pl.DataFrame:
 
 
 def _adult(folder: Path) -> pl.DataFrame:
-    return pl.read_parquet(_file(folder, "adult/adult.parquet"))
+    return pl.read_parquet(file_of(folder, "adult/adult.parquet"))
 
 
 def _flows(folder: Path) -> pl.DataFrame:
     """Single flows in the order of time, without addresses and times."""
-    return cicids2017(_file(folder, "cicids2017/corrected_sample.parquet"), task="attack", window=1).frame
+    return cicids2017(file_of(folder, "cicids2017/corrected_sample.parquet"), task="attack", window=1).frame
 
 
 def _attacks(folder: Path) -> pl.DataFrame:
@@ -144,7 +144,7 @@ def _loans(folder: Path) -> pl.DataFrame:
     """The first events of every application that is decided later, each with the minutes since the one before."""
     case = "case:concept:name"
     when = pl.col("time:timestamp").str.to_datetime("%Y-%m-%dT%H:%M:%S%.f%:z", time_zone="UTC")
-    events = pl.read_parquet(_file(folder, "bpic2012/events.parquet")).with_columns(when.alias("time"))
+    events = pl.read_parquet(file_of(folder, "bpic2012/events.parquet")).with_columns(when.alias("time"))
     events = events.sort("time", maintain_order=True).with_columns(pl.int_range(pl.len()).over(case).alias("number"))
     decisions = (
         events.filter(pl.col("concept:name").is_in(OUTCOMES))
@@ -170,7 +170,7 @@ def _loans(folder: Path) -> pl.DataFrame:
 
 
 def _reviews(folder: Path) -> pl.DataFrame:
-    frame = pl.read_parquet(_file(folder, "clothing_reviews/clothing_reviews.parquet"))
+    frame = pl.read_parquet(file_of(folder, "clothing_reviews/clothing_reviews.parquet"))
     return frame.drop("Rating", "Title", "Review Text", "__index_level_0__", strict=False)
 
 

@@ -42,6 +42,9 @@ CardsOption = Annotated[Path | None, typer.Option("--out", help="HTML page, or J
 def explain(
     model: ModelArg,
     table: TableArg,
+    question_in_words: Annotated[
+        str | None, typer.Option("--question", help="explain the answer to a question in words (`tefm ask`)")
+    ] = None,
     of_class: Annotated[
         str | None, typer.Option("--class", help="show what speaks for and against this class; default: the answer")
     ] = None,
@@ -83,6 +86,10 @@ def explain(
     cluster = ray_engine(engine, address, workers, query=query)
     if cluster is not None and population is not None:
         raise TefmError("--population is for the local engine", remedy="leave --engine ray out")
+    if question_in_words is not None and (cluster is not None or population is not None):
+        raise TefmError(
+            "--question explains single answers on this machine", remedy="leave --population and --engine ray out"
+        )
     with shown():
         if cluster is not None:
             from tefm.cluster.work import explain_on_ray
@@ -96,7 +103,9 @@ def explain(
             if population is not None:
                 summary = loaded.explain_population(opened, sequences=population, **question)
             else:
-                explanations = loaded.explain(opened, entities=entity, references=cited, **question)
+                explanations = loaded.explain(
+                    opened, question=question_in_words, entities=entity, references=cited, **question
+                )
     if population is not None:
         if as_json:
             print_json(asdict(summary))

@@ -8,7 +8,7 @@ Shapes: N records, D slots, K levels, C entries, d latent; S sequences, Q classe
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,15 @@ from tefm.records.sequences import Sequences
 
 #: The fingerprint of a finished stage's file; what it belongs to is in the name of its folder.
 FINISHED = "finished"
+
+
+@dataclass(frozen=True)
+class MoreQuestions:
+    """Prompts to learn from and to validate on, and the answers (as token ids) that their labels number."""
+
+    training: Questions
+    validation: Questions
+    answers: Sequence[NDArray[np.int64]]
 
 
 class Classifier:
@@ -136,19 +145,30 @@ class Classifier:
         config: TuneConfig,
         *,
         classes_SQ: NDArray[np.floating] | None = None,
+        more: MoreQuestions | None = None,
         checkpoint: Path | None = None,
     ) -> History:
         """Fine-tune on labelled sequences; keeps the weights of the lowest validation loss.
 
-        With `classes_SQ`, the probability of each class is learned instead of the labels alone. `checkpoint` is the
-        file of an interrupted run.
+        With `classes_SQ`, the probability of each class is learned instead of the labels alone. `more` are questions
+        with answers of their own that are learned together with these. `checkpoint` is the file of an interrupted run.
         """
-        validation_questions = None
-        if validation is not None and validation_labels is not None:
-            validation_questions = Questions(self.prompts(validation), validation_labels)
+        answers: Sequence[NDArray[np.int64]] = self.writer.answers
         questions = Questions(self.prompts(training), labels, classes_SQ)
+        validated: list[tuple[Questions, Sequence[NDArray[np.int64]]]] = []
+        if validation is not None and validation_labels is not None:
+            validated.append((Questions(self.prompts(validation), validation_labels), answers))
+        if more is not None:
+            questions = questions.followed_by(more.training, len(answers), len(more.answers))
+            validated.append((more.validation, more.answers))
+            answers = [*answers, *more.answers]
+        return tune(self.backbone, self.ids, answers, questions, validated, config, checkpoint=checkpoint)
+
+    def tune_on(self, questions: MoreQuestions, config: TuneConfig, *, checkpoint: Path | None = None) -> History:
+        """Fine-tune on these questions alone."""
+        validated = [(questions.validation, questions.answers)]
         return tune(
-            self.backbone, self.ids, self.writer, questions, validation_questions, config, checkpoint=checkpoint
+            self.backbone, self.ids, questions.answers, questions.training, validated, config, checkpoint=checkpoint
         )
 
     # ---- prediction -------------------------------------------------------------------------------------------

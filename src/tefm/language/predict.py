@@ -45,8 +45,9 @@ def answer_logits(
     device = backbone.device
     batch_tokens = batch_tokens or default_batch_tokens(backbone)
     shared = common_prefix(prompts) if share_prefix else 0
-    if backbone.window is not None and shared >= backbone.window:
-        shared = 0  # the cache of such a layer drops its first tokens, so prompts cannot share it
+    if backbone.window is not None and max(map(len, prompts)) >= backbone.window:
+        # the cache of such a layer drops its first tokens, and padding after a shared prefix would count as distance
+        shared = 0
     pad = int(backbone.tokenizer.pad_token_id) if pad is None else pad
     columns = torch.tensor(list(answers), device=device)
     with torch.no_grad(), autocast(device), progress(title or "", len(prompts), show=title is not None) as advance:

@@ -19,7 +19,6 @@ from tefm.language.batches import Batch, Example, ShuffledBatches, collate
 from tefm.language.compact import local_codes, rows_in_use, tokens_of
 from tefm.language.config import TuneConfig
 from tefm.language.predict import Ids, answer_logits
-from tefm.language.prompts import PromptWriter
 from tefm.language.train import History, train
 from tefm.language.vocabulary import TokenIds
 from tefm.records.distinct import numbered
@@ -38,33 +37,61 @@ class Questions:
     def __len__(self) -> int:
         return len(self.prompts)
 
+    def followed_by(self, other: Questions, answers: int, other_answers: int) -> Questions:
+        """These questions and others with answers of their own, which are numbered after the `answers` of these.
+
+        >>> nothing = np.zeros(0, dtype=np.int64)
+        >>> classes = Questions([nothing], np.array([2]), np.array([[0.1, 0.2, 0.7]]))
+        >>> both = classes.followed_by(Questions([nothing], np.array([1])), 3, 2)
+        >>> both.labels_N.tolist(), both.classes_NQ.tolist()
+        ([2, 4], [[0.1, 0.2, 0.7, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0, 1.0]])
+        """
+        classes_NQ = None
+        if self.classes_NQ is not None or other.classes_NQ is not None:
+            own, others = (
+                np.eye(count)[part.labels_N] if part.classes_NQ is None else part.classes_NQ
+                for part, count in ((self, answers), (other, other_answers))
+            )
+            classes_NQ = np.zeros((len(self) + len(other), answers + other_answers))
+            classes_NQ[: len(self), :answers], classes_NQ[len(self) :, answers:] = own, others
+        labels_N = np.concatenate([self.labels_N, answers + other.labels_N])
+        return Questions([*self.prompts, *other.prompts], labels_N, classes_NQ)
+
 
 def tune(
     backbone: Backbone,
     ids: TokenIds | None,
-    writer: PromptWriter,
+    answers: Sequence[Ids],
     training: Questions,
-    validation: Questions | None,
+    validation: Sequence[tuple[Questions, Sequence[Ids]]],
     config: TuneConfig,
     *,
     checkpoint: Path | None = None,
 ) -> History:
-    """Fine-tune the backbone in place; it ends with the weights of the lowest validation loss."""
-    validated = validation.prompts if validation is not None else []
-    tokens = tokens_of(backbone, ids, [*training.prompts, *validated, *writer.answers])
+    """Fine-tune the backbone in place; it ends with the weights of the lowest validation loss.
+
+    `answers` are those of the training's labels. Each part of the validation comes with its own; the loss is the mean
+    over the parts.
+    """
+    validation = [(questions, own) for questions, own in validation if len(questions)]
+    asked = [prompt for questions, _ in validation for prompt in questions.prompts]
+    tokens = tokens_of(backbone, ids, [*training.prompts, *asked, *answers])
     learned = (training.labels_N, training.classes_NQ)
-    fingerprint = identity(tokens, *training.prompts, *writer.answers, *learned) if checkpoint else ""
+    fingerprint = identity(tokens, *training.prompts, *answers, *learned) if checkpoint else ""
     with rows_in_use(backbone, tokens) as to_local:
-        answers = [to_local(answer) for answer in writer.answers]
-        first_tokens = [int(answer[0]) for answer in answers]
+        local = [to_local(answer) for answer in answers]
+        first_tokens = [int(answer[0]) for answer in local]
         classes = repeat(None) if training.classes_NQ is None else training.classes_NQ
         examples = [
-            Example.answering(to_local(prompt), answers[label], classes_Q)
+            Example.answering(to_local(prompt), local[label], classes_Q)
             for prompt, label, classes_Q in zip(training.prompts, training.labels_N, classes, strict=False)
         ]
         # each distinct prompt is validated once
-        number_N = numbered(prompt.tobytes() for prompt in validated)
-        held_out = [to_local(validated[first]) for first in np.unique(number_N, return_index=True)[1]]
+        held_out = []
+        for questions, own in validation:
+            number_N = numbered(prompt.tobytes() for prompt in questions.prompts)
+            prompts = [to_local(questions.prompts[first]) for first in np.unique(number_N, return_index=True)[1]]
+            held_out.append((prompts, [int(to_local(answer)[0]) for answer in own], number_N, questions.labels_N))
         lengths_N = np.array([len(example.ids) for example in examples])
         batches = ShuffledBatches(lengths_N, config.batch, config.seed)
         pad, window = int(to_local(backbone.tokenizer.pad_token_id)), backbone.window
@@ -73,9 +100,11 @@ def tune(
             return collate([examples[row] for row in batches[step]], pad, window)
 
         def validate() -> float:
-            assert validation is not None, "only called with validation questions"
-            logits_NQ = answer_logits(backbone, held_out, first_tokens, pad=pad)
-            return log_loss(logits_NQ[number_N], validation.labels_N)
+            losses = []
+            for prompts, own_tokens, number_N, labels_N in held_out:
+                logits_NQ = answer_logits(backbone, prompts, own_tokens, pad=pad)
+                losses.append(log_loss(logits_NQ[number_N], labels_N))
+            return sum(losses) / len(losses)
 
         return train(
             backbone,
@@ -85,7 +114,7 @@ def tune(
             config,
             title="fine-tuning the language model",
             first_tokens=first_tokens,
-            validate=validate if validation is not None and len(validation) else None,
+            validate=validate if validation else None,
             checkpoint=checkpoint,
             fingerprint=fingerprint,
         )

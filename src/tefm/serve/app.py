@@ -11,6 +11,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
+from tefm.asking import RECORDED
 from tefm.base.errors import TefmError
 from tefm.base.version import __version__
 from tefm.rationale.explanation import Explanation, to_json
@@ -20,6 +21,10 @@ from tefm.serve import compatible
 from tefm.serve.documented import Documented, errors
 from tefm.serve.example import columns_of, example_rows
 from tefm.serve.messages import (
+    AnswerInWords,
+    AskOptions,
+    AskReply,
+    AskRequest,
     ErrorReply,
     Explained,
     ExplainOptions,
@@ -34,7 +39,7 @@ from tefm.serve.messages import (
     Status,
 )
 from tefm.serve.protect import Keys, Protect
-from tefm.serve.served import Answered, Served
+from tefm.serve.served import Answered, AskedAbout, Served
 from tefm.serve.service import RefusedError, Service, error_reply, from_query, is_csv, of_tefm, parsed
 from tefm.serve.settings import ServeSettings
 from tefm.serve.worker import InternalError
@@ -49,6 +54,7 @@ PAGE = {
     "page.js": "text/javascript",
     "records.js": "text/javascript",
     "what_if.js": "text/javascript",
+    "questions.js": "text/javascript",
 }
 
 
@@ -127,11 +133,33 @@ def _own_routes(app: FastAPI, service: Service, documented: Documented) -> None:
             rows = await service.read(body, lambda: served.reader.of_records(given.rows, absent=given.absent))
         service.check_rows(request, rows)
         question = Question.checked(asked.model_dump(include={"of_class", "precision", "most"}))
-        found = await service.answer(lambda: worker.explain(served, rows, question), settings.explain_timeout)
+        found = await service.answer(
+            lambda: worker.explain(served, rows, question, asked.question), settings.explain_timeout
+        )
         for one in found:
             service.metrics.explanations.labels(served.name, one.verdict).inc()
         explanations = [explained(one, html=asked.html) for one in found]
         return json_reply(ExplainReply(model=served.name, explanations=explanations))
+
+    @app.post("/v1/ask", responses=errors(AskReply), openapi_extra=documented.ask, tags=["tefm"])
+    @app.post("/v1/models/{model}/ask", responses=errors(AskReply), include_in_schema=False)
+    async def ask(request: Request, model: str | None = None) -> Response:
+        """The probability of yes for questions in words, each with what answers to it are worth."""
+        body = await service.body(request)
+        if is_csv(request):
+            asked = from_query(AskOptions, request)
+            served, questions = service.named(model or asked.model), [asked.question]
+            rows = await service.read(body, lambda: served.reader.of_csv(body, absent=asked.absent))
+        else:
+            given = await service.read(body, lambda: parsed(AskRequest, body))
+            served = service.named(model or given.model)
+            questions = [given.question] if isinstance(given.question, str) else given.question
+            rows = await service.read(body, lambda: served.reader.of_records(given.rows, absent=given.absent))
+        service.check_rows(request, rows)
+        if not questions:
+            raise RefusedError(422, "there is no question", remedy='write {"question": …}')
+        found = await service.answer(lambda: worker.ask(served, rows, questions), settings.timeout)
+        return json_reply(AskReply(model=served.name, answers=[answer for one in found for answer in answers_of(one)]))
 
     @app.get("/v1/models", responses=errors(ModelsReply), tags=["tefm"])
     async def models() -> Response:
@@ -149,6 +177,25 @@ def prediction(served: Served, answered: Answered, *, codes: bool) -> Prediction
         probabilities=probabilities,
         codes=[list(code) for code in answered.codes] if codes and answered.codes is not None else None,
     )
+
+
+def answers_of(about: AskedAbout) -> list[AnswerInWords]:
+    """The answers to one question, each with what it is worth."""
+    asked = about.asked
+    return [
+        AnswerInWords(
+            id=name,
+            question=asked.text,
+            p=p,
+            known=asked.known,
+            auroc=asked.figure.auroc,
+            auroc_low=asked.figure.low,
+            auroc_high=asked.figure.high,
+            worth=asked.worth,
+            remark=RECORDED if is_recorded else None,
+        )
+        for name, p, is_recorded in zip(about.names, asked.p_S.tolist(), asked.recorded_S.tolist(), strict=True)
+    ]
 
 
 def explained(explanation: Explanation, *, html: bool) -> Explained:
@@ -180,6 +227,7 @@ def info(served: Served) -> ModelInfo:
         time=schema.time,
         window=preparation.config.window,
         explains=served.explains,
+        questions=served.questions,
         columns=columns_of(preparation),
         example=example_rows(preparation, EXAMPLES),
     )

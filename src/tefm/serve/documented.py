@@ -9,7 +9,14 @@ from typing import Any
 from pydantic import BaseModel
 
 from tefm.serve.example import example_rows
-from tefm.serve.messages import ClassifyRequest, ErrorReply, ExplainRequest, InvocationsRequest, PredictRequest
+from tefm.serve.messages import (
+    AskRequest,
+    ClassifyRequest,
+    ErrorReply,
+    ExplainRequest,
+    InvocationsRequest,
+    PredictRequest,
+)
 from tefm.serve.service import Service
 
 MEANINGS = {
@@ -40,6 +47,8 @@ class Documented:
         split = {"columns": columns, "data": [[row[name] for name in columns] for row in rows]}
         self.predict = _body(PredictRequest, {"rows": rows, "model": served.name, "codes": True}, table)
         self.explain = _body(ExplainRequest, {"rows": rows[:1], "model": served.name}, table)
+        asked = served.questions[0] if served.questions else "Next admission: heart failure?"
+        self.ask = _body(AskRequest, {"rows": rows, "question": asked, "model": served.name}, table)
         self.classify = _body(ClassifyRequest, {"input": rows, "model": served.name}, {})
         self.invocations = _body(InvocationsRequest, {"dataframe_split": split}, table)
 

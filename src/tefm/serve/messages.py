@@ -31,6 +31,11 @@ class ExplainOptions(Options):
     precision: float = Field(default=0.9, description="share of the look-alikes that must get the same answer")
     most: int = Field(default=10, description="features that may settle an answer, at most")
     html: bool = Field(default=False, description="also return the card as HTML")
+    question: str | None = Field(default=None, description="explain the answer to this question, not the class")
+
+
+class AskOptions(Options):
+    question: str = Field(description="a question in words")
 
 
 class PredictRequest(PredictOptions):
@@ -43,6 +48,13 @@ class ExplainRequest(ExplainOptions):
     """Rows to explain."""
 
     rows: list[Record] = Field(description="records, one object per row")
+
+
+class AskRequest(Options):
+    """Rows to ask about, and one question or several."""
+
+    rows: list[Record] = Field(description="records, one object per row")
+    question: str | list[str] = Field(description="a question in words, or several")
 
 
 class Prediction(BaseModel):
@@ -59,6 +71,25 @@ class Prediction(BaseModel):
 class PredictReply(BaseModel):
     model: str
     predictions: list[Prediction]
+
+
+class AnswerInWords(BaseModel):
+    """The answer to a question about one sequence, with what it is worth."""
+
+    id: Any = Field(description="the entity as it came, or the number of the sequence")
+    question: str
+    p: float = Field(description="probability of yes")
+    known: Literal["trained", "held out", "new"] = Field(description="whether the model was trained on the question")
+    auroc: float | None = Field(description="of a trained question, or the mean over questions held out of training")
+    auroc_low: float | None
+    auroc_high: float | None
+    worth: str = Field(description="the same in a sentence")
+    remark: str | None = None
+
+
+class AskReply(BaseModel):
+    model: str
+    answers: list[AnswerInWords]
 
 
 class Explained(BaseModel):
@@ -152,6 +183,7 @@ class ModelInfo(BaseModel):
     time: str | None
     window: int | None
     explains: bool
+    questions: list[str] = Field(description="questions in words that it was trained on; empty: it takes none")
     columns: list[Column]
     example: list[Record]
 

@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from tefm.asking import Asked, QuestionExplainer, ask, book_of
 from tefm.base.errors import InputError, TefmError
 from tefm.explain import explain_slots, look_alikes_of
 from tefm.language.remember import RememberedLogits
@@ -43,6 +44,14 @@ class Answered:
     codes: tuple[tuple[str, ...], ...] | None
 
 
+@dataclass(frozen=True)
+class AskedAbout:
+    """A question in words, and the sequences that its answers are about."""
+
+    names: list[Any]
+    asked: Asked
+
+
 Outcome = list[Answered] | TefmError
 
 
@@ -58,6 +67,7 @@ class Served:
         self._logits: Callable[[Sequences], NDArray[Any]] = (
             RememberedLogits(classifier) if remember else classifier.logits
         )
+        self._explainer: QuestionExplainer | None = None
         self._vocabulary: CodeVocabulary | None = None
         if (coder := self.fitted.coder) is not None:
             levels, entries = coder.config.levels, coder.config.entries
@@ -157,6 +167,30 @@ class Served:
             tuple(names[level * entries + entry] for level, entry in enumerate(code)) for code in codes_TK.tolist()
         )
 
+    # ---- questions in words -----------------------------------------------------------------------------------
+
+    @property
+    def questions(self) -> list[str]:
+        """The questions that the model was trained on."""
+        return [] if self.fitted.book is None else [entry.question.text for entry in self.fitted.book.trained]
+
+    def ask(self, rows: Rows, questions: Sequence[str], most: int) -> list[AskedAbout]:
+        """The answers to questions about the sequences of a request."""
+        book_of(self.fitted)
+        frame, sequences = self._sequences([rows])
+        if len(sequences) * len(questions) > most:
+            raise InputError(
+                f"{len(sequences)} sequences and {len(questions)} questions are more than {most} answers",
+                file=REQUEST,
+                remedy="send fewer rows or fewer questions at a time",
+            )
+        slots = self.preparation.slots(frame, sequences)
+        names = [
+            number if rows.entities is None else rows.entities[int(sequences[number][-1])]
+            for number in range(len(sequences))
+        ]
+        return [AskedAbout(names, asked) for asked in ask(self.fitted, self.preparation, slots, questions)]
+
     # ---- explaining -------------------------------------------------------------------------------------------
 
     def to_explain(self, rows: Rows, most: int) -> Sequences:
@@ -171,16 +205,36 @@ class Served:
             )
         return self.preparation.slots(frame, sequences)
 
-    def explain(self, slots: Sequences, question: Question, pause: Callable[[], None]) -> Explanation:
-        """The explanation of one sequence; `pause` is called before each question to the model."""
+    def explain(
+        self, slots: Sequences, question: Question, pause: Callable[[], None], text: str | None = None
+    ) -> Explanation:
+        """The explanation of one sequence; `pause` is called before each question to the model.
 
-        def logits(codes: Sequences) -> NDArray[Any]:
-            pause()
-            return self._logits(codes)
+        With `text`, of the answer to this question in words.
+        """
+        if text is None:
+            paused = _pausing(self.fitted, self._logits, pause)
+            (explanation,) = explain_slots(paused, self.preparation, slots, question)
+            return explanation
+        if self._explainer is None:
+            self._explainer = QuestionExplainer(self.fitted)
 
-        given = {field.name: getattr(self.fitted, field.name) for field in fields(self.fitted)}
-        (explanation,) = explain_slots(_Pausing(**given, ask=logits), self.preparation, slots, question)
+        def wrap(fitted: Fitted) -> Fitted:
+            return _pausing(fitted, RememberedLogits(fitted.classifier), pause)
+
+        (explanation,) = self._explainer.explain(self.preparation, slots, text, question, wrap=wrap)
         return explanation
+
+
+def _pausing(fitted: Fitted, logits: Callable[[Sequences], NDArray[Any]], pause: Callable[[], None]) -> Fitted:
+    """The model with a pause before each question to it."""
+
+    def ask_after_pause(codes: Sequences) -> NDArray[Any]:
+        pause()
+        return logits(codes)
+
+    given = {field.name: getattr(fitted, field.name) for field in fields(Fitted)}
+    return _Pausing(**given, ask=ask_after_pause)
 
 
 @dataclass(frozen=True)

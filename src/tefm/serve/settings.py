@@ -13,6 +13,8 @@ class ServeSettings(Settings):
     #: rows of one request, and sequences that one request may have explained
     max_rows: int = Field(default=1_000, ge=1)
     max_explanations: int = Field(default=10, ge=1)
+    #: answers to questions in words of one request: its sequences times its questions
+    max_answers: int = Field(default=2_000, ge=1)
     #: bytes of one request
     max_bytes: int = Field(default=4 << 20, ge=1_024)
     #: requests that wait; a further one is answered with 429

@@ -22,7 +22,7 @@ from tefm.rationale.explanation import Explanation
 from tefm.rationale.reasons import Question
 from tefm.serve.metrics import Metrics
 from tefm.serve.rows import Rows
-from tefm.serve.served import Answered, Served
+from tefm.serve.served import Answered, AskedAbout, Served
 from tefm.serve.settings import ServeSettings
 
 Lane = Literal["predict", "explain"]
@@ -53,6 +53,8 @@ class Job:
     #: one table per part that must not mix with the others
     tables: tuple[Rows, ...] = ()
     question: Question | None = None
+    #: questions in words: to be answered, or of which one is to be explained
+    texts: tuple[str, ...] = ()
 
 
 class Worker:
@@ -92,9 +94,16 @@ class Worker:
         parts = tuple(tables)
         return self._submit(Job("predict", served, sum(part.height for part in parts), tables=parts))
 
-    def explain(self, served: Served, rows: Rows, question: Question) -> Future[list[Explanation]]:
-        """Have the sequences of a request explained."""
-        return self._submit(Job("explain", served, rows.height, tables=(rows,), question=question))
+    def ask(self, served: Served, rows: Rows, texts: Iterable[str]) -> Future[list[AskedAbout]]:
+        """Have questions in words answered, about the sequences of a request."""
+        return self._submit(Job("predict", served, rows.height, tables=(rows,), texts=tuple(texts)))
+
+    def explain(
+        self, served: Served, rows: Rows, question: Question, text: str | None = None
+    ) -> Future[list[Explanation]]:
+        """Have the sequences of a request explained; with `text`, the answers to this question in words."""
+        texts = () if text is None else (text,)
+        return self._submit(Job("explain", served, rows.height, tables=(rows,), question=question, texts=texts))
 
     def forget(self, future: Future[Any]) -> bool:
         """Drop a request that nobody waits for; False if the worker has begun with it."""
@@ -163,8 +172,11 @@ class Worker:
 
     def _predict(self, batch: list[Job]) -> None:
         started = time.monotonic()
-        for served in dict.fromkeys(job.served for job in batch):
-            jobs = [job for job in batch if job.served is served]
+        for job in batch:
+            if job.texts:
+                self._ask(job)
+        for served in dict.fromkeys(job.served for job in batch if not job.texts):
+            jobs = [job for job in batch if job.served is served and not job.texts]
             tables = [rows for job in jobs for rows in job.tables]
             try:
                 outcomes = iter(served.predict(tables))
@@ -179,6 +191,16 @@ class Worker:
                 else:
                     job.future.set_result(results)
         self._done("predict", len(batch), sum(job.rows for job in batch), time.monotonic() - started)
+
+    def _ask(self, job: Job) -> None:
+        try:
+            answers = job.served.ask(job.tables[0], job.texts, self.settings.max_answers)
+        except TefmError as error:
+            job.future.set_exception(error)
+        except Exception as error:
+            self._failed([job], error)
+        else:
+            job.future.set_result(answers)
 
     def _explain(self, job: Job) -> None:
         assert job.question is not None
@@ -199,7 +221,8 @@ class Worker:
                 if time.monotonic() > deadline:
                     break  # the client has its 504 already
                 pause()
-                explanations.append(job.served.explain(slots.select([number]), job.question, pause))
+                text = job.texts[0] if job.texts else None
+                explanations.append(job.served.explain(slots.select([number]), job.question, pause, text))
         except TefmError as error:
             job.future.set_exception(error)
         except Exception as error:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # showing a table must not wait for the import of torch
     from tefm.codes.hierarchy import PrefixDistance
     from tefm.language.align import Alignment
     from tefm.language.token_counts import TokenCount
+    from tefm.questions.book import Book
     from tefm.rationale.summary import Summary
     from tefm.records.infer import Guess
     from tefm.records.schema import Schema
@@ -219,6 +220,32 @@ def outcome_tables(outcome: Outcome) -> Iterator[RenderableType]:
     if outcome.alignment is not None:
         yield alignment_table(outcome.alignment)
     yield token_table(outcome.tokens)
+    if outcome.questions is not None:
+        yield from question_tables(outcome.questions)
+
+
+def question_tables(book: Book, most: int = 200) -> Iterator[RenderableType]:
+    """The questions of a model: what its answers are worth, next to one LightGBM per question; then the new ones."""
+    columns = ("question", "AUROC", "95%", "LightGBM", "asked", "yes")
+    for title, entries in (("Trained questions", book.trained), ("Questions held out of training", book.held)):
+        rows: list[tuple[object, ...]] = []
+        for entry in entries[:most]:
+            value = entry.figure
+            interval = None if value.low is None else f"{value.low:.3f}–{value.high:.3f}"
+            rows.append((printable(entry.question.text), value.auroc, interval, entry.lightgbm, entry.asked, entry.yes))
+        if rows:
+            on = f" ({book.measured_on} histories)" if book.measured_on else ""
+            yield table(title + on, columns, rows)
+    both = [(entry.figure.auroc, entry.lightgbm) for entry in book.trained]
+    known = [(ours, other) for ours, other in both if ours is not None and other is not None]
+    if known:
+        ours, others = (sum(values) / len(known) for values in zip(*known, strict=True))
+        yield Text(f"Trained questions: mean AUROC {ours:.3f}, one LightGBM per question {others:.3f}", style="bold")
+    if book.new.auroc is not None:
+        instead = (
+            "" if book.in_place.auroc is None else f"; the best trained question in place of each: {book.in_place}"
+        )
+        yield Text(f"New questions ({book.held_out} held out): mean {book.new}{instead}", style="bold")
 
 
 def scores_table(outcome: Outcome) -> RichTable:
@@ -271,6 +298,18 @@ def prediction_table(predictions: pl.DataFrame, most: int = 20, classes: int = 4
         rows = [(*row[:3], row[columns.index(f"p({row[2]})")]) for row in rows]
         columns = [*columns[:3], "its probability"]
     return table(title, columns, rows)
+
+
+def answer_table(answers: pl.DataFrame, most: int = 20) -> RichTable:
+    """The first answers to questions, each with what it is worth."""
+    title = f"{answers.height:,} answers" + (f", the first {most}" if answers.height > most else "")
+    noun, question, p = answers.columns[:3]
+    rows = []
+    for row in answers.head(most).iter_rows(named=True):
+        interval = "" if row["auroc_low"] is None else f" [{row['auroc_low']:.3f}, {row['auroc_high']:.3f}]"
+        worth = "not known" if row["auroc"] is None else f"{row['auroc']:.3f}{interval}"
+        rows.append((row[noun], printable(row[question]), row[p], row["known"], worth, row["remark"] or ""))
+    return table(title, (noun, "question", "p(yes)", "question is", "AUROC", "remark"), rows, left=2)
 
 
 def summary_tables(summary: Summary) -> Iterator[RenderableType]:

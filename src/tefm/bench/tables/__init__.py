@@ -20,6 +20,7 @@ from tefm.bench.tables import (
     prediction,
     pretraining,
     prompts,
+    questions,
     rationalization,
     reconstruction,
     shapes,
@@ -53,8 +54,9 @@ TABLES: dict[str, Callable[[Setup, Lookup], Table]] = {
     "heldout": heldout.table,
     "explanations": explanations.table,
     "corroboration": corroboration.table,
+    "questions": questions.table,
 }
 #: Tables of user tables: `--data` names their folder.
-USERS = ("tables", "heldout", "explanations", "corroboration")
-#: Made only when named: the patients set aside are scored once, at the end.
-ON_REQUEST = ("heldout",)
+USERS = ("tables", "heldout", "explanations", "corroboration", "questions")
+#: Made only when named: the patients set aside are scored once, at the end; questions take a GPU.
+ON_REQUEST = ("heldout", "questions")

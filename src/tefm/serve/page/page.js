@@ -1,6 +1,7 @@
 // The page: paste rows, sort predictions, open one, see why, change a field.
 import {$, bar, complain, el, say} from "./dom.js";
 import {ask, asCsv, percent, rowsOf, useKey} from "./records.js";
+import {askAbout, offerQuestions} from "./questions.js";
 import {showWhatIf} from "./what_if.js";
 
 let models = [], model, rows = [], predictions = [], sorting = {by: "p", down: true}, open = null, asking;
@@ -25,6 +26,7 @@ function choose(id) {
   $("rows").placeholder = model.columns.map((column) => column.name).join(",");
   document.title = `${model.id} · tefm`;
   $("work").hidden = true;
+  offerQuestions(model);
   predictions = []; open = null;
   const known = (column) => column.values.length
     ? column.values.slice(0, 8).map((one) => one.value).join(", ") + (column.values.length > 8 ? " …" : "")
@@ -113,6 +115,7 @@ function show(one) {
   tab("why");
   why(one, own);
   showWhatIf({model, own, one, absent: $("absent").checked, onAnswer: (after) => showAnswer(one, after)});
+  askAbout({model, own, absent: $("absent").checked});
   $("detail").focus({preventScroll: true});
   $("detail").scrollIntoView({block: "nearest"});
 }
@@ -169,8 +172,10 @@ async function why(one, own) {
   } finally { if (open === one) $("why").removeAttribute("aria-busy"); }
 }
 
+const TABS = ["why", "what-if", "ask"];
+
 function tab(name) {
-  for (const one of ["why", "what-if"]) {
+  for (const one of TABS) {
     $(`tab-${one}`).setAttribute("aria-selected", String(one === name));
     $(`tab-${one}`).tabIndex = one === name ? 0 : -1;
     $(one).hidden = one !== name;
@@ -199,11 +204,12 @@ $("rows").addEventListener("drop", (event) => {
   if (event.dataTransfer.files.length) { event.preventDefault(); take(event.dataTransfer.files[0]); }
 });
 $("rows").addEventListener("keydown", (event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) predict(); });
-for (const name of ["why", "what-if"]) {
+for (const name of TABS) {
   $(`tab-${name}`).addEventListener("click", () => tab(name));
   $(`tab-${name}`).addEventListener("keydown", (event) => {
     if (event.key !== "ArrowLeft" && event.key !== "ArrowRight") return;
-    const other = name === "why" ? "what-if" : "why";
+    const shown = TABS.filter((one) => !$(`tab-${one}`).hidden), step = event.key === "ArrowRight" ? 1 : shown.length - 1;
+    const other = shown[(shown.indexOf(name) + step) % shown.length];
     tab(other);
     $(`tab-${other}`).focus();
   });

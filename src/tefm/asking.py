@@ -1,0 +1,158 @@
+"""A model asked in words: answers with what they are worth, and explanations of answers.
+
+Shapes: S sequences, Q questions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tefm.base.errors import NotFittedError
+from tefm.explain import explain_slots, look_alikes_of
+from tefm.language.asking import NO_YES
+from tefm.language.classifier import Classifier
+from tefm.pipeline import Fitted
+from tefm.prepare import Preparation
+from tefm.questions.answers import recorded
+from tefm.questions.book import Book, Figure, Known, checked_question
+from tefm.questions.learn import logits_of, writer_of
+from tefm.rationale.explanation import Explanation
+from tefm.rationale.look_alikes import LookAlikes
+from tefm.rationale.reasons import Question
+from tefm.records.references import References
+from tefm.records.sequences import Sequences
+
+#: The surrogate of a question is learned when it is first explained, from less than that of the label: in seconds.
+ON_DEMAND: dict[str, int] = {"questions": 1_200, "surrogate_steps": 400, "donors": 600}
+#: What is said of a sequence where the value of a question is recorded already.
+RECORDED = "recorded before: the question was learned where it is not"
+
+
+def book_of(fitted: Fitted) -> Book:
+    """The questions of a model; one that was fitted without any cannot be asked."""
+    if fitted.book is None:
+        raise NotFittedError(
+            "this model answers no questions: it was fitted on a label alone",
+            remedy="add `questions:` to the task file and fit it again",
+        )
+    return fitted.book
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """A question that was put to a model, and the answers for all sequences."""
+
+    text: str
+    known: Known
+    #: what the answers are worth, in figures and in words
+    figure: Figure
+    worth: str
+    #: the probability of yes
+    p_S: NDArray[np.float64]
+    #: where the value was recorded before, so that the question is not one that was learned
+    recorded_S: NDArray[np.bool_]
+
+
+def ask(fitted: Fitted, preparation: Preparation, slots: Sequences, questions: Sequence[str]) -> list[Asked]:
+    """The answers to questions about sequences of slots; the records of a sequence are read once for all of them."""
+    book, texts = book_of(fitted), [_as_trained(book_of(fitted), text) for text in questions]
+    count, vectoriser = len(slots), preparation.vectoriser
+    assert vectoriser is not None, "a model that answers questions reads codes"
+    history_P, question_P = np.tile(np.arange(count), len(texts)), np.repeat(np.arange(len(texts)), count)
+    logits_P2 = logits_of(fitted.classifier, book.prompt, fitted.read(slots), texts, history_P, question_P)
+    answers = []
+    for text, logits_S2 in zip(texts, logits_P2.reshape(len(texts), count, 2), strict=True):
+        entry = book.entry(text)
+        before_S = np.zeros(count, dtype=bool) if entry is None else recorded(entry.question, vectoriser, slots)
+        p_S = book.scaling(text).probability(logits_S2)
+        answers.append(Asked(text, book.known(text), book.figure(text), book.worth(text), p_S, before_S))
+    return answers
+
+
+def _as_trained(book: Book, text: str) -> str:
+    """A question with the words that it was trained with, where only case or blanks differ."""
+    text = checked_question(text)
+    entry = book.entry(text)
+    return text if entry is None else entry.question.text
+
+
+# ---- explanations -----------------------------------------------------------------------------------------------
+
+
+def for_question(fitted: Fitted, question: str) -> Fitted:
+    """The model as it answers one question, with the classes no and yes; it is yet to learn to explain."""
+    book = book_of(fitted)
+    text = _as_trained(book, question)
+    writer = writer_of(fitted.classifier, book.prompt).asking(text)
+    return replace(
+        fitted,
+        classes=NO_YES,
+        positive=1,
+        prompt=writer.prompt,
+        classifier=Classifier(fitted.classifier.backbone, writer),
+        calibration=book.scaling(text).calibration,
+        look_alikes=None,
+        explainer=None,
+        validation=None,
+    )
+
+
+class QuestionExplainer:
+    """Explains answers to questions; what a question needs is learned when it is first asked about, and kept."""
+
+    #: questions that are kept at most
+    KEPT = 32
+
+    def __init__(self, fitted: Fitted) -> None:
+        look_alikes_of(fitted)  # refuses a model without explanations
+        book_of(fitted)
+        self.fitted = fitted
+        self._known: dict[str, LookAlikes] = {}
+
+    def model(self, question: str, wrap: Callable[[Fitted], Fitted] | None = None) -> Fitted:
+        """The model for one question, with what explanations need."""
+        text = _as_trained(book_of(self.fitted), question)
+        fitted = for_question(self.fitted, text)
+        fitted = fitted if wrap is None else wrap(fitted)
+        if text not in self._known:
+            if len(self._known) >= self.KEPT:
+                self._known.pop(next(iter(self._known)))
+            self._known[text] = _look_alikes(self.fitted, fitted)
+        return replace(fitted, look_alikes=self._known[text])
+
+    def explain(
+        self,
+        preparation: Preparation,
+        slots: Sequences,
+        text: str,
+        question: Question,
+        references: References | None = None,
+        *,
+        wrap: Callable[[Fitted], Fitted] | None = None,
+    ) -> list[Explanation]:
+        """Why the model answers a question as it does, for each sequence; the evidence is about yes by default.
+
+        `wrap` may change how the model for the question is asked.
+        """
+        fitted = self.model(text, wrap)
+        if question.of_class is None:
+            question = question.model_copy(update={"of_class": NO_YES[1]})
+        # a card names the column that holds the classes; here these are the answers to the question
+        schema = preparation.schema.model_copy(update={"label": _as_trained(book_of(self.fitted), text)})
+        return explain_slots(fitted, replace(preparation, schema=schema), slots, question, references)
+
+
+def _look_alikes(fitted: Fitted, asked: Fitted) -> LookAlikes:
+    """What explanations of a question need, from the training sequences that the model keeps; none has a label."""
+    assert fitted.coder is not None, "the model reads codes"
+    parts = look_alikes_of(fitted)
+    config: Any = parts.config
+    update = {name: min(most, getattr(config, name)) for name, most in ON_DEMAND.items()}
+    slots = parts.population.slots
+    everyone = slots, np.full(len(slots), -1, dtype=np.int64)
+    return LookAlikes.fit(fitted.coder, asked.masked_model, slots, everyone, everyone, config.model_copy(update=update))

@@ -1,0 +1,121 @@
+"""Questions in words: trained and held-out ones, with pretrained and with random weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tefm.bench.experiments import QUICK_CODES, QUICK_STEPS, Lookup, Setup
+from tefm.bench.measurement import Figures
+from tefm.bench.question_tables import QUESTION_TABLES
+from tefm.bench.questions import QuestionRun
+from tefm.bench.table import Column, Figure, Row, Table
+from tefm.bench.tables.common import table_of
+from tefm.language.smollm2 import NAME as SMOLLM2
+
+ABOUT = """One model answers yes or no to “Next admission: {diagnosis}?” or “Next event: activity {activity}?”, asked
+only where the value has not been recorded before. Codes are learned without labels. A part of the questions is *held
+out*: no training, and no choice, has seen them. AUROC is the mean over questions, on test entities; *95%* is the half
+width of an interval over the held-out questions. *In its place*: each held-out question is answered by the trained
+question that ranks its validation histories best. *Ahead of random* is the mean difference in the AUROC of held-out
+questions from the same language model with random weights, which reads the same codes and learns from the same pairs.
+*LightGBM* is one model per trained question, on all its training labels."""
+COLUMNS = (
+    Column("questions", "held out", 0),
+    Column("trained", "AUROC, trained", 3, "up"),
+    Column("lightgbm", "LightGBM, trained", 3, "up"),
+    Column("held_out", "AUROC, held out", 3, "up"),
+    Column("half_width", "95%", 3, "down"),
+    Column("in_place", "in its place", 3, "up"),
+    Column("ahead", "ahead of random", 3, "up"),
+    Column("ahead_half_width", "95% of that", 3, "down"),
+)
+#: Blocks of SmolLM2 that are kept: those of the default, and all.
+BLOCKS: dict[str, int | None] = {"first 6 blocks": 6, "all 30 blocks": 30}
+#: The learning rate of the whole SmolLM2, as in the other tables.
+WHOLE_RATE = 2e-4
+QUICK_ASKED = {"pairs": 60, "scored": 20, "scored_yes": 5, "stand_ins": 2, "least": 2, "hold_out": 0.3}
+
+
+def runs_of(setup: Setup, table: str, backbone: str, layers: int | None, body: Any) -> list[QuestionRun]:
+    """One run per split; LightGBM is fitted beside the first pretrained model."""
+    settings: dict[str, Any] = {} if layers == BLOCKS["first 6 blocks"] else {"tune": {"learning_rate": WHOLE_RATE}}
+    asked: dict[str, Any] = {}
+    if setup.quick:
+        settings, asked, layers = {"tune": QUICK_STEPS, "codes": QUICK_CODES}, QUICK_ASKED, 1
+    first = body == "pretrained" and layers == BLOCKS["first 6 blocks"]
+    return [
+        QuestionRun(
+            table=table,
+            seed=seed,
+            backbone=backbone,
+            layers=layers,
+            body=body,
+            most=200 if setup.quick else None,
+            asked=asked,
+            settings=settings,
+            compare=first,
+        )
+        for seed in setup.splits
+    ]
+
+
+def table(setup: Setup, lookup: Lookup) -> Table:
+    rows = []
+    for name, of_table in QUESTION_TABLES.items():
+        for backbone in setup.backbones:
+            blocks: dict[str, int | None] = BLOCKS if backbone == SMOLLM2 else {"whole": None}
+            for title, layers in list(blocks.items())[: 1 if setup.quick else None]:
+                random = [lookup(run) for run in runs_of(setup, name, backbone, layers, "random")]
+                for body in ("pretrained", "random"):
+                    found = [lookup(run) for run in runs_of(setup, name, backbone, layers, body)]
+                    keys = {"data": of_table.title, "language model": f"{backbone}, {title}", "weights": body}
+                    rows.append(Row(keys, _figures(found, random if body == "pretrained" else [])))
+    return table_of(
+        setup, "questions", "Questions in words", ABOUT, ("data", "language model", "weights"), COLUMNS, rows
+    )
+
+
+def _figures(found: Sequence[Figures | None], random: Sequence[Figures | None]) -> dict[str, Figure]:
+    """The figures of a row, one value per split that was measured."""
+    values: dict[str, list[float]] = {}
+    others = [*random, *[None] * len(found)]
+    for figures, other in zip(found, others, strict=False):
+        if figures is None:
+            continue
+        for name, value in summary(figures, other).items():
+            values.setdefault(name, []).append(value)
+    return {name: Figure(tuple(of_splits)) for name, of_splits in values.items()}
+
+
+def summary(figures: Figures, random: Figures | None = None) -> dict[str, float]:
+    """Means over questions with their intervals; with `random`, the mean difference from it too."""
+    aurocs = {question["text"]: question["auroc"] for question in figures["questions"] if question["auroc"] is not None}
+    trained = [question for question in figures["questions"] if question["trained"]]
+    held_out = [question["text"] for question in figures["questions"] if not question["trained"]]
+    values_of = {
+        "trained": [aurocs[question["text"]] for question in trained if question["text"] in aurocs],
+        "lightgbm": [question["lightgbm"] for question in trained if question["lightgbm"] is not None],
+        "held_out": [aurocs[text] for text in held_out if text in aurocs],
+    }
+    values = {name: float(np.mean(of)) for name, of in values_of.items() if of}
+    values["questions"] = float(len(values_of["held_out"]))
+    if len(values_of["held_out"]) > 1:
+        values["half_width"] = half_width(values_of["held_out"])
+    if figures["in_place"]["auroc"] is not None:
+        values["in_place"] = figures["in_place"]["auroc"]
+    if random is not None:
+        by_text = {question["text"]: question["auroc"] for question in random["questions"]}
+        ahead = [aurocs[text] - by_text[text] for text in held_out if text in aurocs and by_text.get(text) is not None]
+        if len(ahead) > 1:
+            values |= {"ahead": float(np.mean(ahead)), "ahead_half_width": half_width(ahead)}
+    return values
+
+
+def half_width(values: Sequence[float]) -> float:
+    """Half of the 95% bootstrap interval of a mean over questions."""
+    drawn = np.random.default_rng(0).choice(np.asarray(values), (2_000, len(values))).mean(axis=1)
+    low, high = np.quantile(drawn, (0.025, 0.975))
+    return float(high - low) / 2

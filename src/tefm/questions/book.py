@@ -1,0 +1,191 @@
+"""What a model knows about its questions: their words, calibration and figures. It is stored with the model."""
+
+from __future__ import annotations
+
+import json
+from difflib import get_close_matches
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from pydantic import Field as Setting
+
+from tefm.base.errors import ArtefactError, SettingsError
+from tefm.base.files import write_json
+from tefm.base.settings import Settings
+from tefm.language.prompts import Prompt
+from tefm.questions.catalogue import WordQuestion, normal
+from tefm.scoring.calibration import Calibration
+from tefm.scoring.decision import Rule
+
+#: The longest question in characters: longer ones are no questions, and take time for nothing.
+LONGEST = 500
+
+Known = Literal["trained", "held out", "new"]
+
+
+class Scaling(Settings):
+    """From the logits of yes and no to a probability: a temperature, and a shift of yes."""
+
+    temperature: float = Setting(default=1.0, gt=0, allow_inf_nan=False)
+    shift: float = Setting(default=0.0, allow_inf_nan=False)
+
+    @property
+    def calibration(self) -> Calibration:
+        rule: Rule = "accuracy"
+        return Calibration(self.temperature, 0.5, 1, (0.0, self.shift), rule=rule)
+
+    def probability(self, logits_P2: NDArray[Any]) -> NDArray[np.float64]:
+        """The probability of yes."""
+        return self.calibration.probabilities(logits_P2)[:, 1]
+
+
+class Figure(Settings):
+    """An AUROC with its 95% interval; None where it is not defined."""
+
+    auroc: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+    def __str__(self) -> str:
+        if self.auroc is None:
+            return "AUROC not known"
+        between = "" if self.low is None or self.high is None else f" [{self.low:.3f}, {self.high:.3f}]"
+        return f"AUROC {self.auroc:.3f}{between}"
+
+
+class Entry(Settings):
+    """One question of the model."""
+
+    question: WordQuestion
+    #: False: held out, to measure what new questions are worth
+    trained: bool
+    scaling: Scaling = Scaling()
+    figure: Figure = Figure()
+    #: histories that it was measured on, and those of them that answer yes
+    asked: int = 0
+    yes: int = 0
+    #: the AUROC of a LightGBM that learned this question alone
+    lightgbm: float | None = None
+
+
+class Book(Settings):
+    """All questions of a model, and what a new one is worth."""
+
+    entries: tuple[Entry, ...]
+    #: how the model writes records before a question
+    prompt: Prompt
+    #: calibration of new questions, from the questions that were held out
+    common: Scaling = Scaling()
+    #: the mean AUROC over the held-out questions, its interval over these, and how many they are
+    new: Figure = Figure()
+    held_out: int = 0
+    #: the same questions answered by the trained question that stands in for each best on validation
+    in_place: Figure = Figure()
+    #: the part of the data that the figures are measured on
+    measured_on: Literal["", "validation", "test"] = ""
+
+    @cached_property
+    def _by_text(self) -> dict[str, Entry]:
+        return {normal(entry.question.text): entry for entry in self.entries}
+
+    @property
+    def trained(self) -> tuple[Entry, ...]:
+        return tuple(entry for entry in self.entries if entry.trained)
+
+    @property
+    def held(self) -> tuple[Entry, ...]:
+        return tuple(entry for entry in self.entries if not entry.trained)
+
+    def entry(self, text: str) -> Entry | None:
+        """The entry of a question with these words."""
+        return self._by_text.get(normal(text))
+
+    def known(self, text: str) -> Known:
+        entry = self.entry(text)
+        if entry is None:
+            return "new"
+        return "trained" if entry.trained else "held out"
+
+    def scaling(self, text: str) -> Scaling:
+        """How logits become a probability: a trained question has its own way, new ones have a common one."""
+        entry = self.entry(text)
+        return entry.scaling if entry is not None and entry.trained else self.common
+
+    def figure(self, text: str) -> Figure:
+        """How good answers to this question are: its own figure if it was trained, that of new questions otherwise."""
+        entry = self.entry(text)
+        return entry.figure if entry is not None and entry.trained else self.new
+
+    def similar(self, text: str) -> str | None:
+        """The trained question with the most similar words."""
+        known = {normal(entry.question.text): entry.question.text for entry in self.trained}
+        matches = get_close_matches(normal(text), known, n=1, cutoff=0.6)
+        return known[matches[0]] if matches else None
+
+    def worth(self, text: str) -> str:
+        """One sentence about what an answer to this question is worth."""
+        known = self.known(text)
+        if known == "trained":
+            entry = self.entry(text)
+            assert entry is not None
+            on = f"{entry.asked:,} {self.measured_on} histories, {entry.yes:,} of them yes"
+            return f"Trained question: {entry.figure} ({on})."
+        words = "New question" if known == "new" else "Question that was held out of training"
+        if self.new.auroc is None:
+            remark = "it is not known what new questions are worth on this model, since none were held out"
+            return f"{words}: {remark} or they were too rare."
+        similar = self.similar(text) if known == "new" else None
+        instead = f" The most similar trained question is “{similar}”." if similar else ""
+        mean = f"mean {self.new} over {self.held_out} questions that were held out of training"
+        return (
+            f"{words}: new questions are worth this much on this model: {mean}, worded like the trained ones.{instead}"
+        )
+
+    # ---- on disk ----------------------------------------------------------------------------------------------
+
+    def save(self, path: Path) -> None:
+        write_json(path, self.model_dump(mode="json"))
+
+    @classmethod
+    def load(cls, path: Path) -> Book:
+        try:
+            return cls.checked(json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError, RecursionError) as error:
+            raise ArtefactError(
+                f"the questions of this model cannot be read: {error}", file=path, remedy="save the model again"
+            ) from error
+
+
+def question_frame(book: Book) -> pl.DataFrame:
+    """The questions of a model, the trained ones first."""
+    rows = [
+        {
+            "question": entry.question.text,
+            "known": "trained" if entry.trained else "held out",
+            "auroc": entry.figure.auroc,
+            "auroc_low": entry.figure.low,
+            "auroc_high": entry.figure.high,
+            "lightgbm": entry.lightgbm,
+            "asked": entry.asked,
+            "yes": entry.yes,
+        }
+        for entry in (*book.trained, *book.held)
+    ]
+    floats = dict.fromkeys(("auroc", "auroc_low", "auroc_high", "lightgbm"), pl.Float64)
+    return pl.DataFrame(rows, schema_overrides=floats)
+
+
+def checked_question(text: str) -> str:
+    """A question as it is asked; an empty or endless one is refused."""
+    text = " ".join(text.split())
+    if not text.strip("?!. "):
+        raise SettingsError("the question is empty", remedy="write one, for example: Next admission: heart failure?")
+    if len(text) > LONGEST:
+        raise SettingsError(
+            f"the question has {len(text):,} characters", value=f"{text[:60]}…", remedy=f"use at most {LONGEST}"
+        )
+    return text

@@ -1,0 +1,286 @@
+"""From settings, titles and value names to questions in words."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from tefm.base.errors import InputError, SettingsError, did_you_mean
+from tefm.base.settings import Settings
+from tefm.language.prompts import pieces
+from tefm.questions.config import PLACEHOLDERS, Asked, QuestionsConfig, seconds_of
+from tefm.records.mappers import CategoryMapper, FlagMapper, Mapper, NumberMapper, SetMapper
+from tefm.records.schema import FALSE_WORDS, TRUE_WORDS, Schema
+from tefm.records.vectorise import Vectoriser
+from tefm.records.words import text_of
+
+#: Values of a field that are asked about when `values` is left out.
+MOST_VALUES = 50
+#: Values of a column, which are classes: more than this are no classes.
+MOST_CLASSES = 50
+#: An entry with so many questions has some of them held out.
+SEVERAL = 5
+
+Kind = Literal["column", "next", "threshold", "within"]
+
+
+class WordQuestion(Settings):
+    """A question in words, and where its answer is found."""
+
+    text: str
+    kind: Kind
+    #: the column (`column`) or the field whose answer it is; None: any further record (`within`)
+    source: str | None = None
+    #: the value that means yes; None for a threshold and for any further record
+    value: str | None = None
+    above: float | None = None
+    below: float | None = None
+    #: asked also where the value was recorded before
+    again: bool = False
+    #: seconds, of `within`
+    horizon: float | None = None
+    #: the entry of `questions:` that it comes from
+    entry: int = 0
+
+    @property
+    def of_next(self) -> bool:
+        """Whether the answer lies after the history."""
+        return self.kind != "column"
+
+
+def catalogue(
+    config: QuestionsConfig, vectoriser: Vectoriser, schema: Schema, frame: pl.DataFrame, *, file: str | None = None
+) -> tuple[WordQuestion, ...]:
+    """All questions of a task, as worded; `frame` is the training table, which says which values a column has."""
+    questions = [
+        question.model_copy(update={"entry": entry})
+        for entry, asked in enumerate(config.asked)
+        for question in _questions(asked, vectoriser, schema, frame, file=file)
+    ]
+    texts = Counter(normal(question.text) for question in questions)
+    double = next((question.text for question in questions if texts[normal(question.text)] > 1), None)
+    if double is not None:
+        raise SettingsError(
+            "two questions have the same words",
+            value=double,
+            remedy="give one of them another `template`, for example with {title} in it",
+        )
+    return tuple(questions)
+
+
+def normal(text: str) -> str:
+    """A question without what does not make it another one: case, blanks, the last mark.
+
+    >>> normal("Next admission:  Heart failure? ") == normal("next admission: heart failure")
+    True
+    """
+    return " ".join(text.lower().split()).rstrip("?!. ")
+
+
+def _questions(
+    asked: Asked, vectoriser: Vectoriser, schema: Schema, frame: pl.DataFrame, *, file: str | None
+) -> list[WordQuestion]:
+    if asked.column is not None:
+        return _of_column(asked, schema, frame, file=file)
+    if asked.within is not None and schema.time is None:
+        raise SettingsError(
+            "an event within a time needs a time column", value=asked.within, remedy="add `time: COLUMN` to the schema"
+        )
+    horizon = None if asked.within is None else seconds_of(asked.within)
+    words = {"record": schema.record, "horizon": asked.within or ""}
+    if asked.within is not None and asked.event is None:
+        text = _worded(asked, "Within {horizon}: another {record}?", words)
+        return [WordQuestion(text=text, kind="within", again=True, horizon=horizon)]
+    name = str(asked.next if asked.within is None else asked.event)
+    mapper = _mapper(vectoriser, name)
+    words["title"] = vectoriser.table_schema.field(name).display_name
+    if isinstance(mapper, NumberMapper) != asked.is_threshold:
+        if asked.is_threshold:
+            raise SettingsError(
+                "`above` and `below` are for numbers", value=name, remedy="ask about `values` of this field"
+            )
+        raise SettingsError(
+            "the field is a number: ask whether it is above or below a threshold",
+            value=name,
+            remedy=f"write `{{next: {name}, above: {mapper.middle[-1]:g}}}`",  # type: ignore[union-attr]
+        )
+    if asked.is_threshold:
+        side = "above" if asked.above is not None else "below"
+        words["threshold"] = f"{asked.above if asked.above is not None else asked.below:g}"
+        text = _worded(asked, f"Next {{record}}: {{title}} {side} {{threshold}}?", words)
+        return [WordQuestion(text=text, kind="threshold", source=name, above=asked.above, below=asked.below)]
+    named = _names(mapper, _values(asked, mapper, name))
+    when = "Next {record}" if asked.within is None else "Within {horizon}"
+    template = f"{when}: {{value}}?" if isinstance(mapper, SetMapper) else f"{when}: {{title}} {{value}}?"
+    template = f"{when}: {{title}}?" if isinstance(mapper, FlagMapper) else template
+    _refuse_one_sentence(asked, len(named))
+    return [
+        WordQuestion(
+            text=_worded(asked, template, {**words, "value": words_of_value}),
+            kind="next" if asked.within is None else "within",
+            source=name,
+            value=value,
+            again=asked.again,
+            horizon=horizon,
+        )
+        for value, words_of_value in named.items()
+    ]
+
+
+def _of_column(asked: Asked, schema: Schema, frame: pl.DataFrame, *, file: str | None) -> list[WordQuestion]:
+    """One question per class of a column; of two classes that mean yes and no, one."""
+    name = str(asked.column)
+    if name not in frame.columns:
+        raise InputError(
+            "the column of a question is not in the table",
+            file=file,
+            column=name,
+            remedy=did_you_mean(name, frame.columns),
+        )
+    if (field := schema.field_reading(name)) is not None:
+        raise SettingsError(
+            f"the answer to a question is also the field {field.name!r}: the codes would give it away",
+            value=name,
+            remedy="move the column to `ignore:` in the schema",
+        )
+    counts = Counter(word for word in text_of(frame[name], schema.missing_words).to_list() if word is not None)
+    if len(counts) < 2:
+        raise InputError(
+            "the column of a question has fewer than two values",
+            file=file,
+            column=name,
+            remedy="leave the question out",
+        )
+    yes = [value for value in counts if value.lower() in TRUE_WORDS]
+    no = [value for value in counts if value.lower() in FALSE_WORDS]
+    chosen: Sequence[str]
+    plain = len(counts) == 2 and len(yes) == len(no) == 1
+    if isinstance(asked.values, tuple):
+        chosen = asked.values
+        if unknown := next((value for value in chosen if value not in counts), None):
+            raise InputError(
+                "the column does not have this value",
+                file=file,
+                column=name,
+                value=unknown,
+                remedy=did_you_mean(unknown, counts),
+            )
+    elif plain:
+        chosen = yes
+    else:
+        if asked.values is None and len(counts) > MOST_CLASSES:
+            raise InputError(
+                f"the column has {len(counts)} values: each would be a question",
+                file=file,
+                column=name,
+                remedy="name some of them: `values: [a, b]`, or how many: `values: 10`",
+            )
+        ordered = sorted(counts, key=lambda value: (-counts[value], value))
+        chosen = ordered[: asked.values]
+        if len(counts) == 2:
+            chosen = ordered[1:]  # the rarer one: the other is its opposite
+    _refuse_one_sentence(asked, len(chosen))
+    words = {"record": schema.record, "title": name.replace("_", " ").strip()}
+    template = "{title}?" if plain and chosen == yes else "{title}: {value}?"
+    return [
+        WordQuestion(text=_worded(asked, template, {**words, "value": value}), kind="column", source=name, value=value)
+        for value in chosen
+    ]
+
+
+def _mapper(vectoriser: Vectoriser, name: str) -> Mapper:
+    for field, mapper in zip(vectoriser.table_schema.fields, vectoriser.mappers, strict=True):
+        if field.name == name:
+            return mapper
+    known = [field.name for field in vectoriser.table_schema.fields]
+    raise SettingsError(
+        "a question is about a field that the schema lacks", value=name, remedy=did_you_mean(name, known)
+    )
+
+
+def _values(asked: Asked, mapper: Mapper, name: str) -> tuple[str, ...]:
+    """The values of a field that are asked about: those named, or the most common ones."""
+    if isinstance(mapper, FlagMapper):
+        return (mapper.on,)
+    assert isinstance(mapper, CategoryMapper | SetMapper), "a number has a threshold"
+    if isinstance(asked.values, tuple):
+        if unknown := next((value for value in asked.values if value not in mapper.values), None):
+            raise SettingsError(
+                f"{unknown!r} is not among the {len(mapper.values)} values of {name!r} that are told apart",
+                value=unknown,
+                remedy=did_you_mean(unknown, mapper.values),
+            )
+        return asked.values
+    return mapper.values[: asked.values or MOST_VALUES]
+
+
+def _names(mapper: Mapper, values: Sequence[str]) -> dict[str, str]:
+    """Values in words; where two have the same name, with the value behind it."""
+    names = {} if isinstance(mapper, NumberMapper | FlagMapper) else mapper.names
+    words = {value: names.get(value, value) for value in values}
+    often = Counter(normal(name) for name in words.values())
+    return {value: f"{name} ({value})" if often[normal(name)] > 1 else name for value, name in words.items()}
+
+
+def _refuse_one_sentence(asked: Asked, count: int) -> None:
+    if asked.ask is not None and count != 1:
+        raise SettingsError(
+            f"`ask` is one question, but the entry has {count} values",
+            value=asked.ask,
+            remedy="name the value that means yes: `values: [VALUE]`, or use `template` with {value}",
+        )
+
+
+def _worded(asked: Asked, template: str, words: dict[str, str]) -> str:
+    if asked.ask is not None:
+        return asked.ask.strip()
+    text = "".join(
+        literal + words.get(name or "", "") for literal, name in pieces(asked.template or template, PLACEHOLDERS)
+    )
+    return text.strip()
+
+
+def is_known(vectoriser: Vectoriser, question: WordQuestion) -> bool:
+    """Whether the vectoriser tells the value of a question from others."""
+    mapper = next((mapper for mapper in vectoriser.mappers if mapper.field == question.source), None)
+    return isinstance(mapper, FlagMapper) or (
+        isinstance(mapper, CategoryMapper | SetMapper) and question.value in mapper.values
+    )
+
+
+def slot_of(vectoriser: Vectoriser, question: WordQuestion) -> tuple[int, int]:
+    """The slot of a question's value, and the slot's value that means yes."""
+    start = 0
+    for mapper in vectoriser.mappers:
+        if mapper.field == question.source:
+            if isinstance(mapper, SetMapper):
+                return start + (mapper.count is not None) + mapper.values.index(str(question.value)), 1
+            if isinstance(mapper, CategoryMapper):
+                return start, 1 + mapper.values.index(str(question.value))
+            return start, 1
+        start += len(mapper.slots)
+    raise AssertionError("questions are about fields of the schema")
+
+
+def held_out_of(entries: Sequence[int], share: float, seed: int) -> NDArray[np.bool_]:
+    """Which questions are held out of training, drawn at random; `entries` are the entries that they come from.
+
+    Only entries with several questions (at least `SEVERAL`) have some of them held out: one that was asked for by
+    itself is always learned.
+
+    >>> held_out_of([0] * 10 + [1], 0.2, seed=0).sum(), held_out_of([0, 1, 2], 0.5, seed=0).any()
+    (np.int64(2), np.False_)
+    """
+    held = np.zeros(len(entries), dtype=bool)
+    counts = Counter(entries)
+    several = np.array([counts[entry] >= SEVERAL for entry in entries], dtype=bool)
+    candidates = np.flatnonzero(several)
+    if len(candidates) and share > 0:
+        count = max(1, round(share * len(candidates)))
+        held[np.random.default_rng((seed, 15)).permutation(candidates)[:count]] = True
+    return held

@@ -1,0 +1,122 @@
+"""`questions:` of a task file: what is asked, how it is worded, and how much of it is learned and held out."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from pydantic import Field as Setting
+from pydantic import model_validator
+
+from tefm.base.settings import Settings
+from tefm.language.prompts import pieces
+
+#: What a template may leave open.
+PLACEHOLDERS = ("record", "title", "value", "threshold", "horizon")
+UNITS = {
+    "second": 1,
+    "minute": 60,
+    "hour": 3_600,
+    "day": 86_400,
+    "week": 604_800,
+    "month": 2_592_000,
+    "year": 31_536_000,
+}
+
+
+class Asked(Settings):
+    """One entry of `questions:`; with several values it is as many questions.
+
+    Exactly one of `column` (of the last record), `next` (a field of the next record) and `within` (a time) is given;
+    `within` may name the field with `event`.
+    """
+
+    #: a column that holds the answer, at the last record of a sequence
+    column: str | None = None
+    #: a field, of the next record
+    next: str | None = None
+    #: a time, such as `30 days`: whether an event happens in it
+    within: str | None = None
+    #: with `within`: the field whose values are the events; None: any further record is one
+    event: str | None = None
+    #: so many of the most common values, or which ones; None: all of a column, the most common 50 of a field
+    values: int | tuple[str, ...] | None = None
+    #: for a number: yes where it is above, or below, this
+    above: float | None = None
+    below: float | None = None
+    #: also ask where the value has been recorded before; otherwise chronic conditions make any model look good
+    again: bool = False
+    #: the whole question in own words, for an entry with a single value
+    ask: str | None = Setting(default=None, min_length=1)
+    #: how questions are worded; placeholders: {record}, {title}, {value}, {threshold}, {horizon}
+    template: str | None = Setting(default=None, min_length=1)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Asked:
+        if sum(given is not None for given in (self.column, self.next, self.within)) != 1:
+            raise ValueError(
+                "a question is about one of `column`, `next` and `within` → write for example `next: diagnoses`"
+            )
+        if self.event is not None and self.within is None:
+            raise ValueError("`event` needs a time → add `within: 30 days`, or use `next` for the next record")
+        if self.above is not None and self.below is not None:
+            raise ValueError("`above` and `below` are two questions → write two entries")
+        if self.is_threshold and (self.next is None or self.values is not None):
+            raise ValueError("`above` and `below` are for a number of the next record → use them with `next` alone")
+        if isinstance(self.values, int) and self.values < 1:
+            raise ValueError("`values` asks about at least one value → give 1 or more, or a list of values")
+        if self.ask is not None and self.template is not None:
+            raise ValueError("`ask` is the whole question and `template` a pattern for several → keep one of them")
+        if self.within is not None:
+            seconds_of(self.within)
+        if self.template is not None:
+            try:
+                pieces(self.template, PLACEHOLDERS)
+            except ValueError as error:
+                known = ", ".join(f"{{{name}}}" for name in PLACEHOLDERS)
+                raise ValueError(f"the template has an unknown placeholder: {error} → use {known}") from error
+        return self
+
+    @property
+    def is_threshold(self) -> bool:
+        return self.above is not None or self.below is not None
+
+
+class QuestionsConfig(Settings):
+    """All questions of a task. A plain list of entries is short for `asked:`.
+
+    >>> QuestionsConfig.of([{"next": "diagnoses", "values": 20}]).asked[0].values
+    20
+    """
+
+    asked: tuple[Asked, ...] = Setting(min_length=1)
+    #: the share of the questions that training never sees: on them it is measured what new questions are worth
+    hold_out: float = Setting(default=0.2, ge=0, lt=1)
+    #: questions with fewer training histories that answer yes (or no) than this are left out
+    least: int = Setting(default=20, ge=1)
+    #: histories of a part of the data, at most, drawn at random
+    histories: int = Setting(default=40_000, ge=1)
+    #: pairs of a history and a question that are learned from, at most; for each question as many yes as no
+    pairs: int = Setting(default=20_000, ge=2)
+    #: histories that every question is measured on, and further ones with the answer yes, per question
+    scored: int = Setting(default=300, ge=1)
+    scored_yes: int = Setting(default=30, ge=1)
+    #: trained questions, the most common ones, that may stand in for a held-out question, for comparison
+    stand_ins: int = Setting(default=10, ge=1)
+
+    @classmethod
+    def of(cls, given: Any) -> QuestionsConfig:
+        """Settings, or a list of entries."""
+        return cls.checked({"asked": given} if isinstance(given, list | tuple) else dict(given))
+
+
+def seconds_of(horizon: str) -> float:
+    """A time such as `30 days` in seconds.
+
+    >>> seconds_of("2 weeks"), seconds_of("1 day")
+    (1209600.0, 86400.0)
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+?)s?\s*", horizon)
+    if match is None or match[2] not in UNITS or float(match[1]) == 0:
+        raise ValueError(f"{horizon!r} is not a time → write for example `30 days`, `12 hours` or `1 year`")
+    return float(match[1]) * UNITS[match[2]]

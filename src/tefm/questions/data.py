@@ -1,0 +1,101 @@
+"""What a fit with questions is made from: the questions, which of them are held out, and the histories of each part.
+
+Shapes: H histories, Q questions, P pairs of a history and a question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tefm.questions.answers import Histories
+from tefm.questions.catalogue import WordQuestion
+from tefm.questions.config import QuestionsConfig
+
+Numbers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Pairs of a history and a question, with their answers."""
+
+    history_P: Numbers
+    question_P: Numbers
+    answer_P: Numbers
+    #: how many pairs of the table each one stands for, where some were drawn
+    weight_P: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.history_P)
+
+    def of(self, question: int) -> NDArray[np.bool_]:
+        """Which pairs are of a question."""
+        is_question_P: NDArray[np.bool_] = self.question_P == question
+        return is_question_P
+
+
+@dataclass(frozen=True, eq=False)
+class QuestionData:
+    """The questions of a task and their answers. Histories are row numbers into the slots of their part."""
+
+    config: QuestionsConfig
+    questions: tuple[WordQuestion, ...]
+    #: which questions no training sees
+    held_out_Q: NDArray[np.bool_]
+    training: Histories
+    validation: Histories
+
+    @property
+    def trained(self) -> Numbers:
+        return np.flatnonzero(~self.held_out_Q)
+
+    @property
+    def pairs(self) -> int:
+        """How many pairs are learned from."""
+        return len(pairs_to_learn(self.training, self.trained, self.config, seed=0))
+
+
+def pairs_to_learn(part: Histories, trained: Numbers, config: QuestionsConfig, *, seed: int) -> Pairs:
+    """For each trained question as many histories that answer yes as no, and at most its share of all pairs."""
+    rng, most = np.random.default_rng((seed, 17)), max(1, config.pairs // (2 * max(1, len(trained))))
+    drawn: list[tuple[int, int, Numbers]] = []
+    for question in trained.tolist():
+        answers_H = part.answers_HQ[:, question]
+        both = [np.flatnonzero(answers_H == answer) for answer in (0, 1)]
+        count = min(most, *(len(of_answer) for of_answer in both))
+        drawn += [(question, answer, rng.permutation(both[answer])[:count]) for answer in (0, 1)]
+    return _pairs(drawn)
+
+
+def pairs_to_score(part: Histories, questions: Numbers, config: QuestionsConfig, *, seed: int) -> Pairs:
+    """All questions on the same random histories, and on further ones that answer yes, since most are rare.
+
+    The weights undo the drawing, for calibration; an AUROC does not need them.
+    """
+    rng, drawn, weights = np.random.default_rng((seed, 18)), [], []
+    order = rng.permutation(len(part))
+    common, others = order[: config.scored], order[config.scored :]
+    for question in questions.tolist():
+        answers_H = part.answers_HQ[:, question]
+        more = others[answers_H[others] == 1][: config.scored_yes]
+        for answer in (0, 1):
+            chosen = common[answers_H[common] == answer]
+            chosen = np.concatenate([chosen, more]) if answer else chosen
+            everyone = int((answers_H == answer).sum())
+            drawn.append((question, answer, chosen))
+            weights.append(np.full(len(chosen), everyone / max(1, len(chosen))))
+    return _pairs(drawn, weights)
+
+
+def _pairs(drawn: Sequence[tuple[int, int, Numbers]], weights: Sequence[NDArray[np.float64]] = ()) -> Pairs:
+    nothing = np.zeros(0, dtype=np.int64)
+    sizes = [len(histories) for *_, histories in drawn]
+    return Pairs(
+        np.concatenate([nothing, *(histories for *_, histories in drawn)]),
+        np.repeat(np.array([question for question, *_ in drawn], dtype=np.int64), sizes),
+        np.repeat(np.array([answer for _, answer, _ in drawn], dtype=np.int64), sizes),
+        np.concatenate([np.zeros(0), *weights]) if weights else np.ones(sum(sizes)),
+    )

@@ -1,0 +1,185 @@
+"""How good answers are: calibration and AUROC of each question, and what questions are worth that nobody trained.
+
+Shapes: P pairs of a history and a question, H histories, R resamples.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tefm.language.prompts import Prompt
+from tefm.questions.answers import Histories
+from tefm.questions.book import Book, Entry, Figure, Scaling
+from tefm.questions.data import Pairs, QuestionData, pairs_to_score
+from tefm.scoring import weighted
+from tefm.scoring.metrics import auroc
+
+#: With fewer histories of an answer than this, a question has no AUROC.
+LEAST_SCORED = 5
+#: Resamples behind an interval.
+RESAMPLES = 300
+#: The spread of the prior of a log-temperature: with few histories it stays near the common one.
+SPREAD = 0.5
+
+Floats = NDArray[np.float64]
+#: Pairs of a history and a question (as their numbers) to the logits of no and yes.
+Ask = Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """Pairs with their logits, and the question that stands in for each held-out one."""
+
+    pairs: Pairs
+    logits_P2: NDArray[Any]
+
+    @property
+    def score_P(self) -> Floats:
+        """How much more the model says yes than no."""
+        return score_of(self.logits_P2)
+
+    def figure(self, question: int, seed: int = 0) -> tuple[Figure, int, int]:
+        """The AUROC of a question, the histories it was asked about, and those that answer yes."""
+        own = self.pairs.of(question)
+        yes_P = self.pairs.answer_P[own] == 1
+        return auroc_of(self.score_P[own], yes_P, seed=seed), len(yes_P), int(yes_P.sum())
+
+
+def score_of(logits_P2: NDArray[Any]) -> Floats:
+    """How much more the model says yes than no."""
+    score_P: Floats = (logits_P2[:, 1] - logits_P2[:, 0]).astype(np.float64)
+    return score_P
+
+
+def score_questions(part: Histories, data: QuestionData, ask: Ask, *, seed: int) -> Scored:
+    """The model's answers to all questions, on histories of a part."""
+    pairs = pairs_to_score(part, np.arange(len(data.questions)), data.config, seed=seed)
+    return Scored(pairs, ask(pairs.history_P, pairs.question_P))
+
+
+# ---- figures ----------------------------------------------------------------------------------------------------
+
+
+def auroc_of(score_P: Floats, yes_P: NDArray[np.bool_], *, seed: int = 0) -> Figure:
+    """The AUROC with a bootstrap interval over histories; nothing where too few have one of the answers."""
+    yes, no = np.flatnonzero(yes_P), np.flatnonzero(~yes_P)
+    if min(len(yes), len(no)) < LEAST_SCORED:
+        return Figure()
+    rng = np.random.default_rng(seed)
+    counts_RP = np.zeros((RESAMPLES, len(score_P)))
+    for group in (yes, no):
+        for row, drawn in zip(counts_RP, rng.choice(group, (RESAMPLES, len(group))), strict=True):
+            row += np.bincount(drawn, minlength=len(score_P))
+    low, high = np.quantile(weighted.auroc(score_P, yes_P, counts_RP), (0.025, 0.975))
+    return Figure(auroc=auroc(score_P, yes_P), low=float(low), high=float(high))
+
+
+def mean_figure(figures: list[Figure], *, seed: int = 0) -> tuple[Figure, int]:
+    """The mean AUROC of several questions, with an interval over these questions, and how many have one."""
+    values = np.array([figure.auroc for figure in figures if figure.auroc is not None])
+    if not len(values):
+        return Figure(), 0
+    if len(values) == 1:
+        return Figure(auroc=float(values[0])), 1
+    resampled = np.random.default_rng(seed).choice(values, (2_000, len(values))).mean(axis=1)
+    low, high = np.quantile(resampled, (0.025, 0.975))
+    return Figure(auroc=float(values.mean()), low=float(low), high=float(high)), len(values)
+
+
+# ---- calibration ------------------------------------------------------------------------------------------------
+
+
+def fit_scaling(score_P: Floats, yes_P: NDArray[np.bool_], weight_P: Floats, *, around: float = 1.0) -> Scaling:
+    """A temperature and a shift of yes with the smallest weighted log-loss; the temperature stays near `around`.
+
+    With no yes or no no among the histories, only the shift is fitted, to half a history of the other answer.
+    """
+    from scipy.optimize import minimize
+
+    weight_P = weight_P * len(weight_P) / max(float(weight_P.sum()), 1e-12)
+    share = (float(weight_P[yes_P].sum()) + 0.5) / (len(weight_P) + 1)
+    start = np.array([math.log(around), math.log(share / (1 - share))])
+    if yes_P.all() or not yes_P.any():
+        return Scaling(temperature=around, shift=float(start[1]))
+    sign_P = np.where(yes_P, 1.0, -1.0)
+
+    def loss(parameters: Floats) -> float:
+        margin_P = sign_P * (score_P * math.exp(-parameters[0]) + parameters[1])
+        prior = ((parameters[0] - start[0]) / SPREAD) ** 2 / 2
+        return float((weight_P * np.logaddexp(0, -margin_P)).sum() + prior)
+
+    fitted = minimize(loss, start, method="Nelder-Mead", options={"xatol": 1e-3, "fatol": 1e-4}).x
+    return Scaling(temperature=math.exp(float(np.clip(fitted[0], -3, 3))), shift=float(np.clip(fitted[1], -20, 20)))
+
+
+# ---- the book ---------------------------------------------------------------------------------------------------
+
+
+def book_of(data: QuestionData, prompt: Prompt, scored: Scored) -> Book:
+    """Calibrate on validation answers: each trained question by itself, new ones as the held-out questions together."""
+    pairs, score_P = scored.pairs, scored.score_P
+    yes_P, weight_P = pairs.answer_P == 1, pairs.weight_P
+    of_held_P = data.held_out_Q[pairs.question_P]
+
+    def pooled(of_P: NDArray[np.bool_]) -> Scaling:
+        return fit_scaling(score_P[of_P], yes_P[of_P], weight_P[of_P]) if of_P.any() else Scaling()
+
+    whole = pooled(~of_held_P)
+    common = pooled(of_held_P) if of_held_P.any() else whole
+    entries = []
+    for number, question in enumerate(data.questions):
+        trained, own = not data.held_out_Q[number], pairs.of(number)
+        scaling = common
+        if trained and own.any():
+            scaling = fit_scaling(score_P[own], yes_P[own], weight_P[own], around=whole.temperature)
+        entries.append(Entry(question=question, trained=trained, scaling=scaling))
+    return measured(Book(entries=tuple(entries), prompt=prompt, common=common), scored, "validation")
+
+
+def measured(book: Book, scored: Scored, part: str, *, in_place: Figure | None = None) -> Book:
+    """The same book with the figures of these answers."""
+    entries = []
+    for number, entry in enumerate(book.entries):
+        figure, asked, yes = scored.figure(number)
+        entries.append(entry.model_copy(update={"figure": figure, "asked": asked, "yes": yes}))
+    new, count = mean_figure([entry.figure for entry in entries if not entry.trained])
+    update = {"entries": tuple(entries), "new": new, "held_out": count, "measured_on": part}
+    return book.model_copy(update={**update, "in_place": in_place or Figure()})
+
+
+# ---- a trained question in place of a held-out one ----------------------------------------------------------------
+
+
+def stand_ins(data: QuestionData, scored: Scored, ask: Ask) -> dict[int, int]:
+    """For each held-out question the trained one whose answers rank its histories best, on validation."""
+    yes_Q = (data.training.answers_HQ == 1).sum(axis=0)
+    candidates = sorted(data.trained.tolist(), key=lambda number: -int(yes_Q[number]))[: data.config.stand_ins]
+    if not candidates:
+        return {}
+    chosen = {}
+    for held in np.flatnonzero(data.held_out_Q).tolist():
+        own = scored.pairs.of(held)
+        histories, yes_P = scored.pairs.history_P[own], scored.pairs.answer_P[own] == 1
+        if not yes_P.any() or yes_P.all():
+            continue
+        both = ask(np.tile(histories, len(candidates)), np.repeat(np.array(candidates), len(histories)))
+        score_CP = score_of(both).reshape(len(candidates), -1)
+        chosen[held] = candidates[int(np.argmax([auroc(score_P, yes_P) for score_P in score_CP]))]
+    return chosen
+
+
+def figure_in_place(scored: Scored, chosen: dict[int, int], ask: Ask) -> Figure:
+    """The mean AUROC of held-out questions when trained ones answer in their place."""
+    figures = []
+    for held, other in chosen.items():
+        own = scored.pairs.of(held)
+        histories = scored.pairs.history_P[own]
+        score_P = score_of(ask(histories, np.full(len(histories), other)))
+        figures.append(auroc_of(score_P, scored.pairs.answer_P[own] == 1))
+    return mean_figure(figures)[0]

@@ -1,0 +1,227 @@
+"""A model that is asked in words: it learns what was planted, says what its answers are worth, and comes back whole."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from conftest import ONLY_PREDICTS, STAYS, Explained, quick, stays
+from questions.planted import QUESTIONS, SCHEMA, SETTINGS, WARDS, asked_model, circling
+
+from tefm.base.errors import ArtefactError, InputError, NotFittedError, SettingsError
+from tefm.fit import fit_frame
+from tefm.model import TEFM
+from tefm.show.terminal import outcome_tables
+from tefm.task import Split, Task
+
+NEW = circling(60, seed=1)
+FEVER, TIRED = "Next stay: fever?", "Is the patient tired?"
+
+
+@pytest.fixture(scope="module")
+def model(backbones: dict[str, Path]) -> TEFM:
+    return asked_model(backbones["llama"]).fit(circling(400))
+
+
+def auroc(p: Any, yes: Any) -> float:
+    from tefm.scoring.metrics import auroc as of
+
+    return of(np.asarray(p), np.asarray(yes))
+
+
+@pytest.mark.slow
+def test_it_learns_what_was_planted(model: TEFM) -> None:
+    """All but the last stay of each patient are asked about, and the last one has the answer."""
+    number, last = pl.int_range(pl.len()).over("patient"), pl.len().over("patient") - 1
+    before, after = NEW.filter(number < last), NEW.filter(number == last)
+    trained = [entry.question for entry in model.fitted.book.trained if entry.question.source == "ward"]  # type: ignore[union-attr]
+    answers = model.ask(before, [question.text for question in trained])
+    for question in trained:
+        p = answers.filter(pl.col("question") == question.text)["p(yes)"]
+        assert auroc(p, after["ward"] == question.value) > 0.9, question.text
+    fever = model.ask(before, FEVER)
+    had = before.group_by("patient", maintain_order=True).agg(pl.col("signs").fill_null("").str.join(";"))
+    assert (fever["remark"].is_not_null() == had["signs"].str.contains("f")).all()
+    new = fever["remark"].is_null().to_numpy()
+    has = after["signs"].fill_null("").str.contains("f").to_numpy()
+    assert auroc(fever["p(yes)"].to_numpy()[new], has[new]) > 0.9
+    tired = model.ask(NEW, TIRED)["p(yes)"]
+    assert auroc(tired, after["tired"] == "yes") > 0.9
+    assert ((tired > 0.5) == (after["tired"] == "yes")).mean() > 0.8  # and it is calibrated
+
+
+def test_one_question_of_the_wards_is_held_out_and_says_so(model: TEFM) -> None:
+    listed = model.questions_
+    held = listed.filter(pl.col("known") == "held out")
+    assert held.height == 1 and held["question"][0].startswith("Next stay: Ward")
+    assert listed.height == len(WARDS) + 4
+    answer = model.ask(NEW, held["question"][0])
+    assert set(answer["known"]) == {"held out"}
+    new = model.ask(NEW, "Will it rain?")
+    assert set(new["known"]) == {"new"}
+    book = model.fitted.book
+    assert book is not None
+    assert set(new["auroc"]) == set(answer["auroc"]) == {book.new.auroc}
+    assert "held out of training" in book.worth("Will it rain?") and "New question" in book.worth("Will it rain?")
+    assert "The most similar trained question is “Next stay: fever?”" in book.worth("Next stay: a fever?")
+    assert book.worth(FEVER).startswith("Trained question: AUROC")
+
+
+def test_case_and_blanks_do_not_make_a_new_question(model: TEFM) -> None:
+    assert model.ask(NEW, " next stay:  FEVER ").equals(model.ask(NEW, FEVER))
+
+
+def test_the_same_answers_alone_and_in_a_batch(model: TEFM) -> None:
+    texts = [*model.questions_["question"], "Will it rain?"]
+    together = model.ask(NEW, texts)
+    assert together.columns == [
+        "patient", "question", "p(yes)", "known", "auroc", "auroc_low", "auroc_high", "remark",
+    ]  # fmt: skip
+    assert together.height == 60 * len(texts)
+    for text in texts:
+        alone = model.ask(NEW, text)["p(yes)"]
+        np.testing.assert_allclose(together.filter(pl.col("question") == text)["p(yes)"], alone, atol=1e-5)
+    first = NEW.filter(pl.col("patient") == "p3")
+    of_all = together.filter(pl.col("patient") == "p3")["p(yes)"]
+    np.testing.assert_allclose(model.ask(first, texts)["p(yes)"], of_all, atol=1e-5)
+
+
+def test_it_comes_back_from_disk_and_is_sealed(model: TEFM, tmp_path: Path, explained: Explained) -> None:
+    folder = model.save(tmp_path / "model")
+    again = TEFM.load(folder, device="cpu")
+    assert again.fitted.book == model.fitted.book
+    assert again.ask(NEW, [FEVER, "New?"]).equals(model.ask(NEW, [FEVER, "New?"]))
+    body = json.loads((folder / "questions.json").read_text())
+    body["entries"][0]["figure"]["auroc"] = 0.99
+    (folder / "questions.json").write_text(json.dumps(body))
+    explained(ArtefactError, lambda: TEFM.load(folder), "questions.json")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda body: body["entries"][0]["question"].update(value="moon"), "does not know"),
+        (lambda body: body["entries"][0]["scaling"].update(temperature=0), "cannot be read"),
+        (lambda body: body.update(entries=[]), "no question was trained"),
+        (lambda body: body.update(code="import os"), "cannot be read"),
+    ],
+)
+def test_a_forged_book_is_refused(change: Any, words: str, model: TEFM, tmp_path: Path, explained: Explained) -> None:
+    from tefm.base.files import write_manifest
+    from tefm.bundle import KIND
+
+    folder = model.save(tmp_path / "model")
+    body = json.loads((folder / "questions.json").read_text())
+    change(body)
+    (folder / "questions.json").write_text(json.dumps(body))
+    (folder / "manifest.json").unlink()
+    write_manifest(folder, KIND)
+    explained(ArtefactError, lambda: TEFM.load(folder), words)
+
+
+def test_every_question_is_explained(model: TEFM) -> None:
+    """The planted cause is what speaks most for yes; explanations of a new question work too."""
+    firsts = NEW.group_by("patient", maintain_order=True).first()
+    patients = firsts.filter(pl.col("signs") == "c")["patient"].to_list()[:4]
+    explanations = model.explain(firsts, question=FEVER, entities=patients)
+    strongest = [max(one.influences, key=lambda influence: influence.change).finding for one in explanations]
+    assert sum(finding.field == "signs" for finding in strongest) >= 3, [finding.field for finding in strongest]
+    assert explanations[0].title.startswith(f"patient {patients[0]}: {FEVER} = ")
+    assert explanations[0].of_class == "yes"
+    assert all(influence.observed is None for influence in explanations[0].influences)  # nothing was counted
+    (new,) = model.explain(firsts, question="Will it rain?", entities=patients[:1])
+    assert new.classes == ("no", "yes")
+    known = model._question_explainer._known
+    assert set(known) == {FEVER, "Will it rain?"}
+    kept = known[FEVER]
+    again = model.explain(firsts, question=FEVER.lower(), entities=patients)
+    assert known[FEVER] is kept  # it was learned once
+    assert [one.answer for one in again] == [one.answer for one in explanations]
+
+
+def test_without_a_label_the_first_question_is_predicted(model: TEFM) -> None:
+    first = model.fitted.book.trained[0].question.text  # type: ignore[union-attr]
+    np.testing.assert_allclose(model.predict_proba(NEW)[:, 1], model.ask(NEW, first)["p(yes)"], atol=1e-5)
+    assert model.classes_.tolist() == ["no", "yes"]
+    assert not model.fitted.config.task_aware  # there is no label that codes could learn from
+
+
+@pytest.mark.slow
+def test_beside_a_label_both_are_learned(backbones: dict[str, Path], tmp_path: Path) -> None:
+    schema = STAYS.model_copy(update={"ignore": ("note", "slept")})
+    frame = stays(300).with_columns(slept=pl.col("note").is_not_null())
+    questions = [{"next": "drugs", "again": True}, {"column": "slept"}]
+    model = quick(backbones["llama"], schema, questions=questions, **ONLY_PREDICTS).fit(frame)
+    later = stays(80, seed=1).with_columns(slept=pl.lit(None, dtype=pl.Boolean))
+    assert model.evaluate(later, resamples=0).scores.auroc.value > 0.9
+    assert model.fitted.book is not None and len(model.fitted.book.entries) == 7
+    again = TEFM.load(model.save(tmp_path / "model"), device="cpu")
+    assert np.array_equal(again.predict_proba(later), model.predict_proba(later))
+    assert again.ask(later, "slept?")["p(yes)"].is_between(0, 1).all()
+
+
+@pytest.mark.slow
+def test_a_task_of_questions_is_scored_next_to_lightgbm(backbones: dict[str, Path]) -> None:
+    from rich.console import Console
+
+    settings = {"stand_ins": 2, "hold_out": 0.3, "scored": 80}
+    model = asked_model(backbones["llama"], questions={**QUESTIONS, **settings}, explanations="none")
+    outcome = fit_frame(model, circling(500), Split())
+    book = outcome.questions
+    assert book is not None and book == model.fitted.book and book.measured_on == "test"
+    assert book.held_out == 2 and book.in_place.auroc is not None
+    fever = book.entry(FEVER)
+    assert fever is not None and fever.figure.auroc is not None and fever.lightgbm is not None
+    assert fever.figure.auroc > 0.9 and fever.lightgbm > 0.9
+    console = Console(width=160)
+    with console.capture() as capture:
+        for part in outcome_tables(outcome):
+            console.print(part)
+    text = capture.get()
+    for words in (
+        FEVER,
+        "LightGBM",
+        "Questions held out of training",
+        "New questions (2 held out)",
+        "in place of",
+    ):
+        assert words in text
+    assert "questions" in outcome.to_dict()
+
+
+# ---- what it refuses ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("text", "words"), [("", "empty"), (" ? ", "empty"), ("a" * 501, "501 characters")])
+def test_questions_that_are_none(text: str, words: str, model: TEFM, explained: Explained) -> None:
+    explained(SettingsError, lambda: model.ask(NEW, text), words)
+
+
+def test_a_model_of_a_label_alone_is_not_asked(fitted: TEFM, explained: Explained) -> None:
+    table = stays(5)
+    explained(NotFittedError, lambda: fitted.ask(table, "Died?"), "no questions", "questions:")
+    explained(NotFittedError, lambda: fitted.explain(table, question="Died?"), "no questions")
+    explained(NotFittedError, lambda: fitted.questions_, "no questions")
+
+
+def test_one_record_per_sequence_has_no_next(backbones: dict[str, Path], explained: Explained) -> None:
+    schema = SCHEMA.model_copy(update={"entity": None})
+    model = quick(backbones["llama"], schema, **{**SETTINGS, "questions": [{"next": "ward"}]})
+    explained(InputError, lambda: model.fit(NEW), "every sequence here has one", "entity: COLUMN")
+
+
+def test_too_few_answers(backbones: dict[str, Path], explained: Explained) -> None:
+    model = asked_model(backbones["llama"], questions={**QUESTIONS, "least": 10_000})
+    explained(InputError, lambda: model.fit(NEW), "10000 training histories", "least")
+
+
+def test_columns_of_answers_are_no_fields_of_an_inferred_schema(tmp_path: Path) -> None:
+    circling(30).write_csv(tmp_path / "stays.csv")
+    text = "{table: stays.csv, entity: patient, time: day, questions: [{column: tired}, {next: ward}]}"
+    task = Task.from_yaml(text, folder=tmp_path)
+    schema = task.schema_for(task.open())
+    assert "tired" in schema.ignore and schema.field_reading("tired") is None

@@ -1,0 +1,80 @@
+"""`tefm ask` and `tefm explain --question`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from commands import run
+from conftest import QUICK, STAYS, quick, stays
+
+QUESTION = "Next stay: statin?"
+
+
+@pytest.fixture(scope="module")
+def saved(backbones: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("asked")
+    settings: dict[str, Any] = {"tune": {**QUICK["tune"], "steps": 20}, "rationale": "none"}
+    model = quick(backbones["llama"], STAYS, questions=[{"next": "drugs"}], **settings).fit(stays(150))
+    stays(6, seed=3).write_csv(folder / "stays.csv")
+    return model.save(folder / "model"), folder / "stays.csv"
+
+
+def test_answers_come_with_what_they_are_worth(saved: tuple[Path, Path]) -> None:
+    model, table = saved
+    done = run("ask", model, table, QUESTION.lower(), "Will it rain?", "--entity", "p1")
+    assert done.status == 0, done.stderr
+    assert "2 answers" in done.stdout
+    assert "Trained question: AUROC" in done.stdout or "Trained question: AUROC not known" in done.stdout
+    assert "“Will it rain?” New question" in done.stdout
+    body = run("ask", model, table, QUESTION, "--json").json
+    assert len(body["answers"]) == 6
+    assert set(body["answers"][0]) >= {"patient", "question", "p(yes)", "known", "auroc", "remark"}
+    assert QUESTION in body["worth"]
+
+
+def test_what_it_was_trained_on_is_listed(saved: tuple[Path, Path]) -> None:
+    model, _ = saved
+    done = run("ask", model, "--list")
+    assert done.status == 0, done.stderr
+    assert "Trained questions" in done.stdout and "Questions held out of training" in done.stdout
+    body = run("ask", model, "--list", "--json").json
+    assert {question["known"] for question in body["questions"]} == {"trained", "held out"}
+
+
+def test_answers_are_written(saved: tuple[Path, Path], tmp_path: Path) -> None:
+    model, table = saved
+    done = run("ask", model, table, QUESTION, "--out", tmp_path / "answers.csv")
+    assert done.status == 0, done.stderr
+    assert "6 answers written" in done.stderr
+    assert pl.read_csv(tmp_path / "answers.csv").height == 6
+
+
+def test_an_answer_is_explained(saved: tuple[Path, Path]) -> None:
+    model, table = saved
+    done = run("explain", model, table, "--question", QUESTION, "--entity", "p1", "--json")
+    assert done.status == 0, done.stderr
+    (explanation,) = json.loads(done.stdout)
+    assert explanation["label"] == QUESTION
+    assert explanation["of_class"] == "yes"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "needs a table and a question"),
+        (["TABLE"], "needs a table and a question"),
+        (["TABLE", " "], "the question is empty"),
+        (["TABLE", QUESTION, "--out", "answers.txt"], "CSV or Parquet"),
+        (["TABLE", QUESTION, "--entity", "nobody"], "there is no such patient"),
+    ],
+)
+def test_refused(arguments: list[str], words: str, saved: tuple[Path, Path]) -> None:
+    model, table = saved
+    done = run("ask", model, *(table if argument == "TABLE" else argument for argument in arguments))
+    assert done.status == 1
+    assert words in done.stderr
+    assert "→" in done.stderr

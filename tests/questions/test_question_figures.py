@@ -1,0 +1,118 @@
+"""Pairs, calibration and figures, on answers that are known."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from tefm.language.prompts import Prompt
+from tefm.questions.answers import Histories
+from tefm.questions.catalogue import WordQuestion
+from tefm.questions.config import QuestionsConfig
+from tefm.questions.data import QuestionData, pairs_to_learn, pairs_to_score
+from tefm.questions.measure import (
+    auroc_of,
+    book_of,
+    figure_in_place,
+    fit_scaling,
+    mean_figure,
+    score_questions,
+    stand_ins,
+)
+from tefm.records.sequences import Sequences
+
+RNG = np.random.default_rng(0)
+COUNT = 4_000
+CONFIG = QuestionsConfig.of({"asked": [{"next": "dx"}], "scored": 500, "scored_yes": 60, "pairs": 400, "stand_ins": 9})
+
+
+def histories(seed: int = 0) -> tuple[Histories, np.ndarray]:
+    """Four questions: 0 and 2 depend on the same number, 1 on another one; 3 is rare. Some are not asked."""
+    rng = np.random.default_rng(seed)
+    z = rng.normal(size=(COUNT, 2))
+    logit = np.stack([2 * z[:, 0], 2 * z[:, 1], 2 * z[:, 0] - 1, z[:, 1] - 4], axis=1)
+    answers = (rng.random(logit.shape) < 1 / (1 + np.exp(-logit))).astype(np.int8)
+    answers[rng.random(answers.shape) < 0.1] = -1
+    return Histories(Sequences(np.arange(COUNT), np.arange(COUNT + 1)), answers), logit
+
+
+PART, LOGIT = histories()
+DATA = QuestionData(
+    CONFIG,
+    tuple(WordQuestion(text=f"Question {number}?", kind="next", source="dx", value=str(number)) for number in range(4)),
+    np.array([False, False, True, False]),
+    PART,
+    PART,
+)
+
+
+def asked(history_P: np.ndarray, question_P: np.ndarray) -> np.ndarray:
+    """A model that is right but too sure of itself, and thinks that all questions are equally often yes."""
+    score = 3 * (LOGIT - LOGIT.mean(axis=0))[history_P, question_P]
+    return np.stack([np.zeros(len(score)), score], axis=1)
+
+
+def test_as_many_yes_as_no_are_learned_and_held_out_questions_never() -> None:
+    pairs = pairs_to_learn(PART, DATA.trained, CONFIG, seed=0)
+    assert set(pairs.question_P.tolist()) == {0, 1, 3}
+    for question in (0, 1, 3):
+        answers = pairs.answer_P[pairs.of(question)]
+        assert 2 * answers.sum() == len(answers) <= 400 // 3 + 1
+        assert (PART.answers_HQ[pairs.history_P[pairs.of(question)], question] == answers).all()
+    assert DATA.pairs == len(pairs)
+
+
+def test_rare_answers_are_measured_on_more_histories_and_weights_undo_it() -> None:
+    pairs = pairs_to_score(PART, np.arange(4), CONFIG, seed=0)
+    for question in range(4):
+        own = pairs.of(question)
+        answers, weights = pairs.answer_P[own], pairs.weight_P[own]
+        everyone = PART.answers_HQ[:, question]
+        assert weights[answers == 1].sum() == pytest.approx((everyone == 1).sum())
+        assert weights[answers == 0].sum() == pytest.approx((everyone == 0).sum())
+        assert len(np.unique(pairs.history_P[own])) == own.sum()
+        assert (everyone[pairs.history_P[own]] == answers).all()
+    assert pairs.answer_P[pairs.of(3)].sum() > 55
+
+
+def test_calibration_finds_temperature_and_share() -> None:
+    scored = score_questions(PART, DATA, asked, seed=0)
+    book = book_of(DATA, Prompt(), scored)
+    for number in (0, 1):
+        scaling = book.entries[number].scaling
+        assert scaling.temperature == pytest.approx(3, rel=0.3)
+        assert scaling.shift == pytest.approx(0, abs=0.35)
+    rare = book.entries[3].scaling
+    p = rare.probability(asked(np.arange(COUNT), np.full(COUNT, 3)))
+    assert p.mean() == pytest.approx((PART.answers_HQ[:, 3] == 1).mean() / 0.9, rel=0.4)
+    assert book.scaling("A new question?") == book.common
+    assert book.common.shift == pytest.approx(-1, abs=0.5)  # that of the one held-out question
+
+
+def test_one_answer_only_moves_the_share() -> None:
+    scaling = fit_scaling(np.zeros(99), np.zeros(99, dtype=bool), np.ones(99), around=1.5)
+    assert scaling.temperature == 1.5
+    assert scaling.probability(np.zeros((1, 2)))[0] == pytest.approx(0.5 / 100)
+
+
+def test_figures() -> None:
+    yes = np.arange(100) < 50
+    figure = auroc_of(np.where(yes, 1.0, 0.0), yes)
+    assert figure.auroc == figure.low == figure.high == 1
+    assert auroc_of(np.zeros(100), np.arange(100) < 4).auroc is None
+    mean, count = mean_figure([figure, auroc_of(np.zeros(100), yes), auroc_of(np.zeros(3), yes[:3])])
+    assert (mean.auroc, count) == (0.75, 2)
+    assert mean.low == 0.5 and mean.high == 1
+    assert mean_figure([])[0].auroc is None
+
+
+def test_the_best_trained_question_stands_in_for_a_held_out_one() -> None:
+    scored = score_questions(PART, DATA, asked, seed=0)
+    chosen = stand_ins(DATA, scored, asked)
+    assert chosen == {2: 0}
+    own, other = scored.figure(2)[0].auroc, figure_in_place(scored, chosen, asked).auroc
+    assert own is not None and other is not None
+    assert math.isclose(own, other, abs_tol=1e-9)  # both rank by the same number
+    assert stand_ins(DATA, scored, lambda h, q: np.zeros((len(h), 2)))[2] == 0
