@@ -118,8 +118,14 @@ def _questions(fitted: Fitted, preparation: Preparation | None) -> list[str]:
         return []
     if fitted.coder is None or preparation is None or preparation.vectoriser is None:
         return ["there are questions, but no codes that answer them"]
-    if not fitted.book.trained:
-        return ["no question was trained"]
+    if not fitted.book.trained and not fitted.book.taught:
+        return ["no question was trained or taught"]
+    latent, hidden = fitted.coder.config.latent, int(fitted.classifier.backbone.model.config.hidden_size)
+    widths = {"codes": 2 * latent, "state": hidden, "both": 2 * latent + hidden}
+    for entry in fitted.book.taught:
+        head = entry.head
+        if head is not None and (len(head.weights) != widths[head.reads] or not np.isfinite(head.weights).all()):
+            return [f"what was taught for {entry.question.text!r} does not fit the model"[:200]]
     for entry in fitted.book.entries:
         question = entry.question
         if (

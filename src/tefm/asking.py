@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from tefm.base.errors import NotFittedError
@@ -19,13 +20,18 @@ from tefm.language.classifier import Classifier
 from tefm.pipeline import Fitted
 from tefm.prepare import Preparation
 from tefm.questions.answers import recorded
-from tefm.questions.book import Book, Figure, Known, checked_question
+from tefm.questions.book import Book, Entry, Figure, Known, Reads, Scaling, checked_question
+from tefm.questions.catalogue import of_column
+from tefm.questions.config import Asked as Wanted
 from tefm.questions.learn import logits_of, writer_of
+from tefm.questions.teach import TaughtClassifier, check_labels, cross_validated, learn
 from tefm.rationale.explanation import Explanation
 from tefm.rationale.look_alikes import LookAlikes
 from tefm.rationale.reasons import Question
 from tefm.records.references import References
+from tefm.records.roles import role_column
 from tefm.records.sequences import Sequences
+from tefm.records.words import text_of
 
 #: The surrogate of a question is learned when it is first explained, from less than that of the label: in seconds.
 ON_DEMAND: dict[str, int] = {"questions": 1_200, "surrogate_steps": 400, "donors": 600}
@@ -38,7 +44,7 @@ def book_of(fitted: Fitted) -> Book:
     if fitted.book is None:
         raise NotFittedError(
             "this model answers no questions: it was fitted on a label alone",
-            remedy="add `questions:` to the task file and fit it again",
+            remedy="teach it one with `tefm teach`, or add `questions:` to the task file and fit it again",
         )
     return fitted.book
 
@@ -63,13 +69,18 @@ def ask(fitted: Fitted, preparation: Preparation, slots: Sequences, questions: S
     book, texts = book_of(fitted), [_as_trained(book_of(fitted), text) for text in questions]
     count, vectoriser = len(slots), preparation.vectoriser
     assert vectoriser is not None, "a model that answers questions reads codes"
-    history_P, question_P = np.tile(np.arange(count), len(texts)), np.repeat(np.arange(len(texts)), count)
-    logits_P2 = logits_of(fitted.classifier, book.prompt, fitted.read(slots), texts, history_P, question_P)
+    read, learned = fitted.read(slots), [number for number, text in enumerate(texts) if book.known(text) != "taught"]
+    history_P, question_P = np.tile(np.arange(count), len(learned)), np.repeat(np.arange(len(learned)), count)
+    of_model = [texts[number] for number in learned]
+    logits_P2 = logits_of(fitted.classifier, book.prompt, read, of_model, history_P, question_P)
+    logits = dict(zip(of_model, logits_P2.reshape(len(learned), count, 2), strict=True))
     answers = []
-    for text, logits_S2 in zip(texts, logits_P2.reshape(len(texts), count, 2), strict=True):
+    for text in texts:
         entry = book.entry(text)
         before_S = np.zeros(count, dtype=bool) if entry is None else recorded(entry.question, vectoriser, slots)
-        p_S = book.scaling(text).probability(logits_S2)
+        taught = text not in logits
+        logits_S2 = taught_classifier(fitted, text).logits(read) if taught else logits[text]
+        p_S = (Scaling() if taught else book.scaling(text)).probability(logits_S2)
         answers.append(Asked(text, book.known(text), book.figure(text), book.worth(text), p_S, before_S))
     return answers
 
@@ -81,6 +92,67 @@ def _as_trained(book: Book, text: str) -> str:
     return text if entry is None else entry.question.text
 
 
+# ---- new questions ----------------------------------------------------------------------------------------------
+
+
+def teach(
+    fitted: Fitted,
+    preparation: Preparation,
+    frame: pl.DataFrame,
+    sequences: Sequences,
+    question: str,
+    column: str,
+    *,
+    yes: str | None = None,
+    share: float | None = None,
+) -> Entry:
+    """Learn a question from labelled sequences (row numbers of a frame); sequences without a label are left out."""
+    text = checked_question(question)
+    if fitted.coder is None:
+        raise NotFittedError("this model reads texts instead of codes", remedy="fit one with `inputs: codes`")
+    wanted = Wanted(column=column, values=None if yes is None else (yes,), ask=text)
+    (learned,) = of_column(wanted, preparation.schema, frame, file=sequences.file)
+    words = text_of(role_column(frame, column, "answer", sequences.file), preparation.schema.missing_words)
+    words_S = np.array(words.to_list(), dtype=object)[sequences.last]
+    labelled = np.flatnonzero([word is not None for word in words_S])
+    yes_S = words_S[labelled] == learned.value
+    check_labels(yes_S, file=sequences.file, column=column)
+    read = fitted.read(preparation.slots(frame, sequences.select(labelled)))
+    prompt = fitted.prompt if fitted.book is None else fitted.book.prompt
+    writer = writer_of(fitted.classifier, prompt).asking(text)
+    reader = TaughtClassifier(fitted.classifier, writer, fitted.coder.embed)
+    codes_SF, state_Sh = reader.features(read, "codes"), reader.features(read, "state")
+    features: dict[Reads, NDArray[np.float64]] = {
+        "codes": codes_SF,
+        "state": state_Sh,
+        "both": np.concatenate([codes_SF, state_Sh], axis=1),
+    }
+    seed = fitted.config.seed
+    return Entry(
+        question=learned,
+        trained=False,
+        head=learn(features, yes_S, share=share, seed=seed),
+        figure=cross_validated(features, yes_S, seed=seed),
+        asked=len(yes_S),
+        yes=int(yes_S.sum()),
+    )
+
+
+def with_taught(fitted: Fitted, entry: Entry) -> Fitted:
+    """The same model with one more question; one without any questions has its first."""
+    book = fitted.book or Book(entries=(), prompt=fitted.prompt)
+    return replace(fitted, book=book.with_taught(entry))
+
+
+def taught_classifier(fitted: Fitted, text: str) -> TaughtClassifier:
+    """The model as it answers a question that it was taught."""
+    book = book_of(fitted)
+    entry = book.entry(text)
+    assert entry is not None and fitted.coder is not None, "the question was taught, to a model of codes"
+    writer = writer_of(fitted.classifier, book.prompt).asking(entry.question.text)
+    return TaughtClassifier(fitted.classifier, writer, fitted.coder.embed, entry.head)
+
+
 # ---- explanations -----------------------------------------------------------------------------------------------
 
 
@@ -88,14 +160,15 @@ def for_question(fitted: Fitted, question: str) -> Fitted:
     """The model as it answers one question, with the classes no and yes; it is yet to learn to explain."""
     book = book_of(fitted)
     text = _as_trained(book, question)
+    taught = book.known(text) == "taught"
     writer = writer_of(fitted.classifier, book.prompt).asking(text)
     return replace(
         fitted,
         classes=NO_YES,
         positive=1,
         prompt=writer.prompt,
-        classifier=Classifier(fitted.classifier.backbone, writer),
-        calibration=book.scaling(text).calibration,
+        classifier=taught_classifier(fitted, text) if taught else Classifier(fitted.classifier.backbone, writer),
+        calibration=(Scaling() if taught else book.scaling(text)).calibration,
         look_alikes=None,
         explainer=None,
         validation=None,

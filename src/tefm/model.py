@@ -21,7 +21,7 @@ from sklearn.exceptions import NotFittedError as SklearnNotFittedError
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
-from tefm.asking import RECORDED, Asked, QuestionExplainer, ask, book_of
+from tefm.asking import RECORDED, Asked, QuestionExplainer, ask, book_of, teach, with_taught
 from tefm.base.ahead import ahead
 from tefm.base.errors import InputError, NotFittedError, SettingsError
 from tefm.base.progress import log, note, progress
@@ -501,6 +501,29 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             named = {f"{name}_" if name == noun else name: column for name, column in columns.items()}
             tables.append(pl.DataFrame({noun: identifiers, **named}))
         return pl.concat(tables)
+
+    def teach(
+        self,
+        X: Any,
+        question: str,
+        *,
+        answer: str,
+        yes: str | None = None,
+        share: float | None = None,
+        absent: bool = False,
+    ) -> str:
+        """Learn a new question from a few labelled sequences, in seconds; returns what its answers are worth.
+
+        The column `answer` holds the answers, at the last record of each sequence; `yes` is the value that means yes.
+        Nothing but the new question changes. `share` is the share of yes in the population, where the labelled
+        sequences have another one.
+        """
+        if share is not None and not 0 < share < 1:
+            raise SettingsError("a share is between 0 and 1", value=str(share), remedy="give for example 0.1")
+        frame, sequences = self.preparation.to_predict(as_table(X), absent=absent)
+        entry = teach(self.fitted, self.preparation, frame, sequences, question, answer, yes=yes, share=share)
+        self.fitted_ = with_taught(self.fitted, entry)
+        return book_of(self.fitted).worth(entry.question.text)
 
     def score_questions(self, frame: pl.DataFrame, sequences: Sequences, *, compare: bool = True) -> Book:
         """Measure the answers on sequences (row numbers of a frame) that the fit has not seen; called once after it."""

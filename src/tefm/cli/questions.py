@@ -1,4 +1,4 @@
-"""The command that asks a model in words."""
+"""The commands that ask a model in words, and teach it new questions."""
 
 from __future__ import annotations
 
@@ -91,3 +91,40 @@ def ask(
         out.print(answer_table(answers))
     for text in texts:
         out.print(f"“{escaped(text)}” {escaped(book.worth(text))}", highlight=False, soft_wrap=True)
+
+
+@app.command(epilog='Example: tefm teach model labelled.csv --question "Is the wound infected?" --answer infected')
+def teach(
+    model: ModelArg,
+    table: Annotated[str, typer.Argument(help="labelled records, as for `tefm predict`")],
+    question: Annotated[str, typer.Option(help="the new question, in words")],
+    answer: Annotated[str, typer.Option(help="column that holds the answer, at the last record of a sequence")],
+    yes: Annotated[str | None, typer.Option(help="the value that means yes; found by itself where it can be")] = None,
+    share: Annotated[
+        float | None, typer.Option(help="share of yes in the population, where the table has another one")
+    ] = None,
+    target: Annotated[Path | None, typer.Option("--out", help="folder to write; the model itself by default")] = None,
+    query: QueryOption = None,
+    absent: AbsentOption = False,
+    device: DeviceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Teach a model a new question from 8 to some hundred labelled sequences; all other answers stay what they are."""
+    from tefm.base.files import check_replaceable
+    from tefm.bundle import is_saved
+    from tefm.model import TEFM
+    from tefm.questions.book import checked_question
+
+    text, folder = checked_question(question), target or model
+    check_replaceable(folder, is_saved)
+    check_writable(folder)
+    with shown():
+        opened = readable(model, table, query, absent)
+        loaded = TEFM.load(model, device=device)
+        worth = loaded.teach(opened, text, answer=answer, yes=yes, share=share, absent=absent)
+        loaded.save(folder)
+    if as_json:
+        print_json({"question": text, "worth": worth, "model": str(folder)})
+        return
+    out.print(f"“{escaped(text)}” {escaped(worth)}", highlight=False, soft_wrap=True)
+    err.print(f"written to {folder}; ask it: tefm ask {folder} TABLE “{escaped(text)}”", highlight=False)

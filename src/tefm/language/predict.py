@@ -1,6 +1,6 @@
 """Scores prompts: the logits of every answer, batched by length, with the common prefix computed once.
 
-Shapes: N prompts, Q answers, B prompts of a batch, T tokens.
+Shapes: N prompts, Q answers, B prompts of a batch, T tokens, h hidden.
 """
 
 from __future__ import annotations
@@ -57,6 +57,19 @@ def answer_logits(
             logits_NQ[rows] = last_BV[:, columns].float().cpu().numpy()
             advance(len(rows))
     return logits_NQ
+
+
+def last_states(backbone: Backbone, prompts: Sequence[Ids]) -> NDArray[np.float32]:
+    """What the model makes of every prompt: the hidden state that it would write the next token from."""
+    device, pad = backbone.device, int(backbone.tokenizer.pad_token_id)
+    states_Nh = np.zeros((len(prompts), int(backbone.model.config.hidden_size)), dtype=np.float32)
+    with torch.no_grad(), autocast(device):
+        for rows in by_length([len(prompt) for prompt in prompts], default_batch_tokens(backbone)):
+            ids_BT, mask_BT = (tensor.to(device) for tensor in padded([prompts[row] for row in rows], pad))
+            inputs = model_inputs(ids_BT, mask_BT, window=backbone.window)
+            output = backbone.model(**inputs, output_hidden_states=True, use_cache=False, logits_to_keep=1)
+            states_Nh[rows] = output.hidden_states[-1][:, -1].float().cpu().numpy()
+    return states_Nh
 
 
 def default_batch_tokens(backbone: Backbone) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from difflib import get_close_matches
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,7 +23,9 @@ from tefm.scoring.decision import Rule
 #: The longest question in characters: longer ones are no questions, and take time for nothing.
 LONGEST = 500
 
-Known = Literal["trained", "held out", "new"]
+Known = Literal["trained", "held out", "taught", "new"]
+#: What a taught question is answered from: the codes of the history, the state of the language model, or both.
+Reads = Literal["codes", "state", "both"]
 
 
 class Scaling(Settings):
@@ -57,12 +58,28 @@ class Figure(Settings):
         return f"AUROC {self.auroc:.3f}{between}"
 
 
+class Head(Settings):
+    """How a taught question is answered: a linear function of what the model makes of a history."""
+
+    reads: Reads
+    weights: tuple[float, ...]
+    bias: float = Setting(allow_inf_nan=False)
+
+    def score(self, features_SF: NDArray[Any]) -> NDArray[np.float64]:
+        """The log-odds of yes."""
+        score_S: NDArray[np.float64] = features_SF.astype(np.float64) @ np.array(self.weights) + self.bias
+        return score_S
+
+
 class Entry(Settings):
     """One question of the model."""
 
     question: WordQuestion
-    #: False: held out, to measure what new questions are worth
+    #: the language model was fine-tuned on it; otherwise it was taught later, or held out to measure what new
+    #: questions are worth
     trained: bool
+    #: how it is answered, if it was taught
+    head: Head | None = None
     scaling: Scaling = Scaling()
     figure: Figure = Figure()
     #: histories that it was measured on, and those of them that answer yes
@@ -88,26 +105,42 @@ class Book(Settings):
     #: the part of the data that the figures are measured on
     measured_on: Literal["", "validation", "test"] = ""
 
-    @cached_property
-    def _by_text(self) -> dict[str, Entry]:
-        return {normal(entry.question.text): entry for entry in self.entries}
-
     @property
     def trained(self) -> tuple[Entry, ...]:
         return tuple(entry for entry in self.entries if entry.trained)
 
     @property
     def held(self) -> tuple[Entry, ...]:
-        return tuple(entry for entry in self.entries if not entry.trained)
+        return tuple(entry for entry in self.entries if not entry.trained and entry.head is None)
+
+    @property
+    def taught(self) -> tuple[Entry, ...]:
+        return tuple(entry for entry in self.entries if entry.head is not None)
+
+    def with_taught(self, entry: Entry) -> Book:
+        """The same book with a question that was taught; it replaces one that was taught with the same words."""
+        before = self.entry(entry.question.text)
+        if before is not None and before.head is None:
+            known = "trained on" if before.trained else "held out"
+            raise SettingsError(
+                f"the model has this question already: it was {known}",
+                value=before.question.text,
+                remedy="use other words",
+            )
+        others = tuple(other for other in self.entries if other is not before)
+        return self.model_copy(update={"entries": (*others, entry)})
 
     def entry(self, text: str) -> Entry | None:
         """The entry of a question with these words."""
-        return self._by_text.get(normal(text))
+        wanted = normal(text)
+        return next((entry for entry in self.entries if normal(entry.question.text) == wanted), None)
 
     def known(self, text: str) -> Known:
         entry = self.entry(text)
         if entry is None:
             return "new"
+        if entry.head is not None:
+            return "taught"
         return "trained" if entry.trained else "held out"
 
     def scaling(self, text: str) -> Scaling:
@@ -116,13 +149,13 @@ class Book(Settings):
         return entry.scaling if entry is not None and entry.trained else self.common
 
     def figure(self, text: str) -> Figure:
-        """How good answers to this question are: its own figure if it was trained, that of new questions otherwise."""
+        """How good answers to this question are: its own figure if it was learned, that of new questions otherwise."""
         entry = self.entry(text)
-        return entry.figure if entry is not None and entry.trained else self.new
+        return entry.figure if entry is not None and self.known(text) in ("trained", "taught") else self.new
 
     def similar(self, text: str) -> str | None:
         """The trained question with the most similar words."""
-        known = {normal(entry.question.text): entry.question.text for entry in self.trained}
+        known = {normal(entry.question.text): entry.question.text for entry in (*self.trained, *self.taught)}
         matches = get_close_matches(normal(text), known, n=1, cutoff=0.6)
         return known[matches[0]] if matches else None
 
@@ -134,6 +167,11 @@ class Book(Settings):
             assert entry is not None
             on = f"{entry.asked:,} {self.measured_on} histories, {entry.yes:,} of them yes"
             return f"Trained question: {entry.figure} ({on})."
+        if known == "taught":
+            entry = self.entry(text)
+            assert entry is not None
+            on = f"the {entry.asked:,} labelled sequences that it was taught with, {entry.yes:,} of them yes"
+            return f"Taught question: {entry.figure} (cross-validated on {on})."
         words = "New question" if known == "new" else "Question that was held out of training"
         if self.new.auroc is None:
             remark = "it is not known what new questions are worth on this model, since none were held out"
@@ -165,7 +203,7 @@ def question_frame(book: Book) -> pl.DataFrame:
     rows = [
         {
             "question": entry.question.text,
-            "known": "trained" if entry.trained else "held out",
+            "known": book.known(entry.question.text),
             "auroc": entry.figure.auroc,
             "auroc_low": entry.figure.low,
             "auroc_high": entry.figure.high,
@@ -173,7 +211,7 @@ def question_frame(book: Book) -> pl.DataFrame:
             "asked": entry.asked,
             "yes": entry.yes,
         }
-        for entry in (*book.trained, *book.held)
+        for entry in (*book.trained, *book.taught, *book.held)
     ]
     floats = dict.fromkeys(("auroc", "auroc_low", "auroc_high", "lightgbm"), pl.Float64)
     return pl.DataFrame(rows, schema_overrides=floats)

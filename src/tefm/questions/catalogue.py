@@ -86,7 +86,7 @@ def _questions(
     asked: Asked, vectoriser: Vectoriser, schema: Schema, frame: pl.DataFrame, *, file: str | None
 ) -> list[WordQuestion]:
     if asked.column is not None:
-        return _of_column(asked, schema, frame, file=file)
+        return of_column(asked, schema, frame, file=file)
     if asked.within is not None and schema.time is None:
         raise SettingsError(
             "an event within a time needs a time column", value=asked.within, remedy="add `time: COLUMN` to the schema"
@@ -132,7 +132,7 @@ def _questions(
     ]
 
 
-def _of_column(asked: Asked, schema: Schema, frame: pl.DataFrame, *, file: str | None) -> list[WordQuestion]:
+def of_column(asked: Asked, schema: Schema, frame: pl.DataFrame, *, file: str | None) -> list[WordQuestion]:
     """One question per class of a column; of two classes that mean yes and no, one."""
     name = str(asked.column)
     if name not in frame.columns:

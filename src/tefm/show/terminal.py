@@ -227,14 +227,19 @@ def outcome_tables(outcome: Outcome) -> Iterator[RenderableType]:
 def question_tables(book: Book, most: int = 200) -> Iterator[RenderableType]:
     """The questions of a model: what its answers are worth, next to one LightGBM per question; then the new ones."""
     columns = ("question", "AUROC", "95%", "LightGBM", "asked", "yes")
-    for title, entries in (("Trained questions", book.trained), ("Questions held out of training", book.held)):
+    kinds = {
+        "Trained questions": book.trained,
+        "Taught questions (cross-validated)": book.taught,
+        "Questions held out of training": book.held,
+    }
+    for title, entries in kinds.items():
         rows: list[tuple[object, ...]] = []
         for entry in entries[:most]:
             value = entry.figure
             interval = None if value.low is None else f"{value.low:.3f}–{value.high:.3f}"
             rows.append((printable(entry.question.text), value.auroc, interval, entry.lightgbm, entry.asked, entry.yes))
         if rows:
-            on = f" ({book.measured_on} histories)" if book.measured_on else ""
+            on = f" ({book.measured_on} histories)" if book.measured_on and entries != book.taught else ""
             yield table(title + on, columns, rows)
     both = [(entry.figure.auroc, entry.lightgbm) for entry in book.trained]
     known = [(ours, other) for ours, other in both if ours is not None and other is not None]
