@@ -79,7 +79,7 @@ class AnswerInWords(BaseModel):
     id: Any = Field(description="the entity as it came, or the number of the sequence")
     question: str
     p: float = Field(description="probability of yes")
-    known: Literal["trained", "held out", "taught", "new"] = Field(description="whether the model was trained on the question")
+    known: Literal["trained", "held out", "taught", "new"] = Field(description="how the model knows the question")
     auroc: float | None = Field(description="of a trained question, or the mean over questions held out of training")
     auroc_low: float | None
     auroc_high: float | None
