@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tefm.language.batches import Example
+from tefm.language.plain import PlainText
 from tefm.language.vocabulary import TokenIds
 from tefm.records.phrases import Phrases
 
@@ -26,7 +27,9 @@ class AlignmentExamples:
         values = [f" {words}" for field in phrases.fields for slot in field.values for words in slot]
         titles = [f" {field.title}:" for field in phrases.fields]
         frame = [f"This {phrases.record}", ",", ".", f" This {phrases.record} is"]
-        tokenised = iter(tokenizer([*values, *titles, *frame], add_special_tokens=False)["input_ids"])
+        # a value of a category may look like a code
+        plain = list(map(PlainText(tokenizer), [*values, *titles, *frame]))
+        tokenised = iter(tokenizer(plain, add_special_tokens=False)["input_ids"])
         #: per slot the token ids of its values 1, 2, …
         self._values = {
             slot: [next(tokenised) for _ in slot_values]

@@ -7,7 +7,6 @@ raw-text baseline) and returns token ids.
 from __future__ import annotations
 
 import itertools
-import re
 import string
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -20,6 +19,7 @@ from pydantic import model_validator
 from tefm.base.errors import SettingsError, did_you_mean
 from tefm.base.settings import Settings
 from tefm.language.backbone import turns
+from tefm.language.plain import PlainText
 from tefm.language.vocabulary import BEGIN, END, TokenIds
 
 Style = Literal["full", "compact"]
@@ -176,9 +176,7 @@ class PromptWriter:
         #: per class the token ids of its answer; their first tokens differ
         self.answers = self._answers()
         self._cached_ids: dict[str, Ids] = {}
-        # tokens of one character, or with blanks, occur in ordinary text and are allowed there
-        added = [token for token in tokenizer.get_added_vocab() if len(token) > 1 and not re.search(r"\s", token)]
-        self._special = re.compile("|".join(map(re.escape, added)) or r"(?!)")
+        self._without_special_tokens = PlainText(tokenizer)
 
     @property
     def first_tokens(self) -> list[int]:
@@ -243,13 +241,10 @@ class PromptWriter:
             return text
         text = self._without_special_tokens(text)
         ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
-        return text if len(ids) <= self.prompt.text_tokens else self.tokenizer.decode(ids[: self.prompt.text_tokens])
-
-    def _without_special_tokens(self, text: str) -> str:
-        """The text with every special token split by a blank, so that no text can pass for a code or a turn."""
-        while (split := self._special.sub(lambda match: f"{match[0][0]} {match[0][1:]}", text)) != text:
-            text = split
-        return text
+        if len(ids) <= self.prompt.text_tokens:
+            return text
+        # decoding may drop blanks
+        return self._without_special_tokens(self.tokenizer.decode(ids[: self.prompt.text_tokens]))
 
     def _ids(self, text: str, *, cache: bool = True) -> Ids:
         if text not in self._cached_ids:
