@@ -26,6 +26,7 @@ from tefm.prepare import Preparation, chosen, class_numbers_of, sequences_of
 from tefm.question_scores import test_histories
 from tefm.questions.book import Book
 from tefm.records.ambiguity import ambiguities
+from tefm.records.notes import record_texts
 from tefm.records.readers.postgresql import shown_location
 from tefm.records.readers.source import selected
 from tefm.records.readers.table import open_table
@@ -329,7 +330,7 @@ def feature_kinds(config: ModelConfig, sequences: Sequences) -> tuple[Kind, ...]
 def baseline_data(
     preparation: Preparation, frame: pl.DataFrame, sequences: Sequences, parts: NDArray[np.str_]
 ) -> BaselineData:
-    """What tabular models are given: the slots and the raw values of the sequences, with labels and parts."""
+    """What tabular models are given: the slots, raw values and texts of the sequences, with labels and parts."""
     from tefm.baselines.compare import BaselineData
     from tefm.baselines.raw import raw_values
 
@@ -345,6 +346,8 @@ def baseline_data(
         np.asarray(sequences.labels),
         parts,
         raw=raw_values(table, vectoriser, slots_ND, train_N),
+        # what our model reads; the baseline `inputs: text` reads fields only
+        notes=None if preparation.vectoriser is None else record_texts(preparation.context(frame, sequences)),
     )
 
 

@@ -24,8 +24,9 @@ from tefm.records.chunks import whole_sequences
 from tefm.records.columns import completed
 from tefm.records.grouping import by_entity, by_window
 from tefm.records.layout import Slots
+from tefm.records.notes import texts_of
 from tefm.records.phrases import phrases_of
-from tefm.records.prompt_context import gap_words, last_texts
+from tefm.records.prompt_context import gap_words
 from tefm.records.readers.table import Table, open_table
 from tefm.records.schema import Schema
 from tefm.records.sequences import Sequences
@@ -134,7 +135,7 @@ class Preparation:
         if self.vectoriser is None:
             return replace(sequences, texts=serialise(frame, self.schema, sequences, "compact"))
         gaps = gap_words(frame, self.schema, sequences) if self.gaps else None
-        return replace(sequences, texts=last_texts(frame, self.schema, sequences), gaps=gaps)
+        return replace(sequences, texts=texts_of(frame, self.schema, sequences), gaps=gaps)
 
     def tokenizer(self, coder: SlotCoder) -> RecordTokenizer:
         """The first stage as a tokenizer of tables."""

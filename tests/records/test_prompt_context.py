@@ -12,7 +12,8 @@ from conftest import Explained
 from tefm import Schema
 from tefm.base.errors import InputError
 from tefm.records.grouping import by_entity
-from tefm.records.prompt_context import gap_words, last_texts
+from tefm.records.notes import texts_of
+from tefm.records.prompt_context import gap_words
 
 SCHEMA = Schema.from_yaml("{entity: who, time: day, text: [note, plan], fields: {x: number}}")
 DAYS = [date(2024, 1, 31), date(2024, 1, 1), date(2024, 1, 1), date(2024, 2, 1)]
@@ -94,21 +95,21 @@ def test_texts_of_the_last_record_are_joined() -> None:
     frame = table(
         DAYS, note=["no", "no", None, "went home"], plan=["no", "no", "stay", "walk more"]
     )  # the last ones are rows 3 and 2
-    assert last_texts(frame, SCHEMA, by_entity(frame, SCHEMA)) == ["went home\nwalk more", "stay"]
+    assert texts_of(frame, SCHEMA, by_entity(frame, SCHEMA)) == ["went home\nwalk more", "stay"]
 
 
 @pytest.mark.parametrize("nothing", [None, "", "n/a"])
 def test_a_missing_text_is_empty(nothing: str | None) -> None:
     frame = table(DAYS, note=[nothing] * 4, plan=["a", "b", nothing, nothing])
-    assert last_texts(frame, SCHEMA, by_entity(frame, SCHEMA)) == ["", ""]
+    assert texts_of(frame, SCHEMA, by_entity(frame, SCHEMA)) == ["", ""]
 
 
 def test_a_schema_without_text() -> None:
     frame, wordless = table(DAYS), SCHEMA.model_copy(update={"text": ()})
-    assert last_texts(frame, wordless, by_entity(frame, wordless)) is None
+    assert texts_of(frame, wordless, by_entity(frame, wordless)) is None
 
 
 def test_a_text_column_that_is_not_there(explained: Explained) -> None:
     frame = table(DAYS, note=["a"] * 4, plans=["b"] * 4)
     sequences = by_entity(frame, SCHEMA)
-    explained(InputError, lambda: last_texts(frame, SCHEMA, sequences, "t.csv"), "t.csv", "'plan'", "'plans'")
+    explained(InputError, lambda: texts_of(frame, SCHEMA, sequences, "t.csv"), "t.csv", "'plan'", "'plans'")

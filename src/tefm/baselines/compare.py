@@ -4,6 +4,7 @@ Each model tries all of its settings on every kind of inputs. On a large trainin
 own model, so LightGBM, XGBoost and logistic regression are then chosen on a sample of it: 20,000 sequences of two
 classes, fewer (but at least 10,000) with more classes, because a boosted model has a tree per class and round. First
 the kind of inputs is chosen, with the first setting, then the setting. Only what was chosen is fitted on all sequences.
+Where the language model reads free text, they read it too: after the kind of inputs, the form of the text is chosen.
 
 Shapes: N records or sequences, D slots, F raw columns, Q classes.
 """
@@ -25,6 +26,7 @@ from tefm.baselines.boosted import fit_lightgbm
 from tefm.baselines.choice import LEAST, STEPS, Chosen, Examples, Numbers, Probabilities, Task
 from tefm.baselines.inputs import RAW, Kind, records_of, sequence_features
 from tefm.baselines.linear import fit_logistic
+from tefm.baselines.words import COMPONENTS, PLUS, TELLING, WORDS, scoped, sequence_texts, with_text
 from tefm.codes.coder import class_numbers
 from tefm.records.layout import Layout
 from tefm.records.sequences import Sequences
@@ -53,6 +55,8 @@ class BaselineData:
     texts: Sequence[str] | None = None
     #: the raw values of the same records (`raw_values`), for boosted trees
     raw: tuple[NDArray[Any], Layout] | None = None
+    #: the free text of each record of `slots_ND`, where the language model reads it too
+    notes: Sequence[str] | None = None
 
     def select(self, which: NDArray[np.integer[Any]]) -> BaselineData:
         """Some of the sequences, by index."""
@@ -70,12 +74,20 @@ InputChoices = Callable[[BaselineData, Sequence[str]], list[tuple[str, Any]]]
 
 
 def slot_features(data: BaselineData, kinds: Sequence[str]) -> list[tuple[str, Any]]:
-    """One row per sequence for each kind of features, of slots or (`raw last`, …) of raw values."""
+    """One row per sequence for each kind of features, of slots or (`raw last`, …) of raw values.
+
+    After a `+` comes a form of the text (`last + words of all records`); its words are those of the training part.
+    """
 
     def features(kind: str) -> Any:
-        values_ND, layout = (data.slots_ND, data.layout) if data.raw is None or RAW not in kind else data.raw
-        plain: Any = kind.removeprefix(RAW)
-        return sequence_features(records_of(values_ND, data.sequences, layout), plain)
+        fields, _, form = kind.partition(PLUS)
+        values_ND, layout = (data.slots_ND, data.layout) if data.raw is None or RAW not in fields else data.raw
+        plain: Any = fields.removeprefix(RAW)
+        rows = sequence_features(records_of(values_ND, data.sequences, layout), plain)
+        if not form:
+            return rows
+        assert data.notes is not None, "there is text"
+        return with_text(rows, sequence_texts(data.notes, data.sequences, form), form, data.labels, data.parts)
 
     return [(kind, features(kind)) for kind in kinds]
 
@@ -90,12 +102,14 @@ class Baseline:
     raw: bool = False
     #: whether a large search is made on a sample
     samples: bool = False
+    #: how it can be given text
+    text_forms: tuple[str, ...] = ()
 
 
 #: The baselines that `tefm fit` compares with, by name.
 TABULAR: Mapping[str, Baseline] = {
-    "lightgbm": Baseline(fit_lightgbm, raw=True, samples=True),
-    "logistic": Baseline(fit_logistic, samples=True),
+    "lightgbm": Baseline(fit_lightgbm, raw=True, samples=True, text_forms=(COMPONENTS, TELLING)),
+    "logistic": Baseline(fit_logistic, samples=True, text_forms=(WORDS,)),
 }
 
 
@@ -193,15 +207,23 @@ def _fit(
         kinds = [*kinds, *(RAW + kind for kind in kinds)]
     train = np.flatnonzero(data.parts == "train")
     most = max(FEWEST_SEARCHED, SEARCHED // task.classes)
-    if not baseline.samples or len(train) <= most:
+    is_large = baseline.samples and len(train) > most
+    forms = [] if data.notes is None else scoped(baseline.text_forms, data.sequences)
+    if not is_large and not forms:
         return _choose(baseline, data, numbers_N, kinds, task)
-    drawn = train[stratified_sample(numbers_N[train], most, task.seed)]
-    sampled = np.sort(np.concatenate([drawn, np.flatnonzero(data.parts == "validation")]))
-    search = partial(_choose, baseline, data.select(sampled), numbers_N[sampled])
+    search = partial(_choose, baseline, data, numbers_N)
+    if is_large:
+        drawn = train[stratified_sample(numbers_N[train], most, task.seed)]
+        sampled = np.sort(np.concatenate([drawn, np.flatnonzero(data.parts == "validation")]))
+        search = partial(_choose, baseline, data.select(sampled), numbers_N[sampled])
     _, kind, tried_kinds, _ = search(kinds, replace(task, tries=1))
-    chosen, _, tried, _ = search([kind], task)
-    best, kind, _, test = _choose(baseline, data, numbers_N, [kind], replace(task, settled=chosen.settings))
-    return best, kind, tried_kinds + tried, test
+    if forms:
+        _, kind, tried_forms, _ = search([kind, *(kind + PLUS + form for form in forms)], replace(task, tries=1))
+        tried_kinds += tried_forms
+    chosen, _, tried, test = search([kind], task)
+    if is_large:
+        chosen, kind, _, test = _choose(baseline, data, numbers_N, [kind], replace(task, settled=chosen.settings))
+    return chosen, kind, tried_kinds + tried, test
 
 
 def _choose(

@@ -28,12 +28,14 @@ class Features:
 
     x_NF: NDArray[Any]
     kinds: tuple[SlotKind, ...]
+    #: the words of the sequence's text, as a sparse matrix; only logistic regression reads it
+    words_NV: Any = None
 
     def __len__(self) -> int:
         return len(self.x_NF)
 
     def __getitem__(self, which: NDArray[Any]) -> Features:
-        return Features(self.x_NF[which], self.kinds)
+        return Features(self.x_NF[which], self.kinds, None if self.words_NV is None else self.words_NV[which])
 
     def of_kind(self, kind: SlotKind) -> list[int]:
         """The columns of one kind."""

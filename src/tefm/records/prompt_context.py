@@ -1,15 +1,13 @@
-"""What a prompt may contain besides the codes: free text, and the time between records in words."""
+"""What a prompt may contain besides codes and text: the time between records in words."""
 
 from __future__ import annotations
 
 import polars as pl
 
-from tefm.base.errors import InputError, did_you_mean
-from tefm.records.readers.source import unnamed
+from tefm.base.errors import InputError
 from tefm.records.roles import times
 from tefm.records.schema import Schema
 from tefm.records.sequences import Sequences
-from tefm.records.words import text_of
 
 #: Units for a gap: used below this many seconds, the unit's length in seconds, its name.
 UNITS = (
@@ -20,20 +18,6 @@ UNITS = (
     (2 * 365 * 86_400, 30 * 86_400, "month"),
     (float("inf"), 365 * 86_400, "year"),
 )
-
-
-def last_texts(frame: pl.DataFrame, schema: Schema, sequences: Sequences, file: str | None = None) -> list[str] | None:
-    """The free text of each sequence's last record; None if the schema has no text column."""
-    if not schema.text:
-        return None
-    missing = [name for name in schema.text if name not in frame.columns]
-    if missing:
-        remedy = did_you_mean(missing[0], frame.columns)
-        raise InputError("the text column is not in the table", file=file, column=missing[0], remedy=remedy)
-    columns = [
-        text_of(unnamed(frame[name]), schema.missing_words).gather(sequences.last).to_list() for name in schema.text
-    ]
-    return ["\n".join(text for text in texts if text) for texts in zip(*columns, strict=True)]
 
 
 def gap_words(frame: pl.DataFrame, schema: Schema, sequences: Sequences, file: str | None = None) -> list[str]:

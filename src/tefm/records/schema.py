@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError, model_validator
 from pydantic import Field as Setting
 
 from tefm.base.errors import SchemaError, did_you_mean
@@ -145,13 +145,38 @@ class Schema(BaseModel):
     time: str | None = None
     label: str | None = None
     text: tuple[str, ...] = ()
+    #: tokens of each text column, at most, for every record; empty: the text of the last record is read, as one
+    text_budgets: tuple[PositiveInt, ...] = ()
     ignore: tuple[str, ...] = ()
     missing: tuple[str, ...] = MISSING_WORDS
     #: how records are made of the events of a MEDS folder
     meds: MedsRecords | None = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _with_budgets(cls, body: Any) -> Any:
+        """`text` as a mapping gives every column a budget: `{note: 64}` or `{note: {tokens: 64}}`."""
+        if not isinstance(body, dict) or not isinstance(body.get("text"), dict):
+            return body
+        budgets = {}
+        for column, settings in body["text"].items():
+            tokens = settings.get("tokens") if isinstance(settings, dict) else settings
+            unknown = set(settings) - {"tokens"} if isinstance(settings, dict) else set()
+            if unknown or tokens is None or not str(tokens).isdigit() or int(tokens) < 1:
+                raise ValueError(
+                    f"the text {column!r} needs a number of tokens, not {settings!r}"
+                    f" → write `text: {{{column}: {{tokens: 64}}}}`, or `text: [{column}]` for the last record's"
+                )
+            budgets[column] = int(tokens)
+        return {**body, "text": tuple(budgets), "text_budgets": tuple(budgets.values())}
+
     @model_validator(mode="after")
     def _consistent(self) -> Schema:
+        if self.text_budgets and len(self.text_budgets) != len(self.text):
+            raise ValueError(
+                f"{len(self.text)} text columns have {len(self.text_budgets)} budgets"
+                " → write `text: {COLUMN: {tokens: 64}}` for each of them"
+            )
         if not self.fields:
             raise ValueError("a schema needs at least one field → write one, e.g. `age: {kind: number}`")
         roles = [("entity", self.entity), ("time", self.time), ("label", self.label)]
@@ -218,6 +243,10 @@ class Schema(BaseModel):
     def to_yaml(self) -> str:
         """The schema as YAML that a person can edit; defaults are left out."""
         body: dict[str, Any] = self.model_dump(exclude={"fields"}, exclude_defaults=True, mode="json")
+        if budgets := body.pop("text_budgets", None):
+            body["text"] = {
+                name: {"tokens": tokens} for name, tokens in zip(self.text, budgets, strict=True)
+            }
         body["fields"] = {
             field.name: field.model_dump(exclude={"name"}, exclude_defaults=True, mode="json") for field in self.fields
         }

@@ -43,8 +43,9 @@ class Sequences:
     labels: Texts | None = None
     #: when each sequence ends, as a rank: it orders the sequences and has no unit
     ends: NDArray[np.int64] | None = None
-    #: text per sequence for the language model: in addition to the codes, or instead of them
-    texts: Sequence[str] | None = None
+    #: text per sequence for the language model: in addition to the codes (of the last record, or the notes of every
+    #: record: see `notes.py`), or instead of them
+    texts: Sequence[Any] | None = None
     #: per record, the time since the previous one in words
     gaps: Sequence[str] | None = None
     #: what error messages call the table that the records come from
