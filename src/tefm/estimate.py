@@ -9,6 +9,7 @@ from tefm.codes.probe import code_seconds
 from tefm.language.backbone import Backbone
 from tefm.language.probe import seconds_per_token
 from tefm.language.prompts import PromptWriter
+from tefm.language.token_counts import counts as token_counts
 from tefm.rationale.config import RationaleConfig
 from tefm.rationale.masks.extractor import CANDIDATES
 from tefm.task import ModelConfig
@@ -42,7 +43,9 @@ def expected_seconds(
         prompts = writer.of_texts(few.texts or [], few.lengths.tolist(), limit=config.text_limit)
     else:  # there are no codes yet: prompts of the same length take the same time
         question, levels = len(writer.of_texts([""], [1])[0]), config.tokenizer_config.levels
-        prompts = [np.zeros(question + levels * length, dtype=np.int64) for length in few.lengths]
+        texts = ["\n".join(writer.shortener(*of)) for of in zip(few.texts or [""] * len(few), few.lengths, strict=True)]
+        lengths = question + levels * few.lengths + token_counts(texts, backbone.tokenizer)
+        prompts = [np.zeros(length, dtype=np.int64) for length in lengths]
     per_token = seconds_per_token(backbone, prompts, tuning)
     per_prompt = per_token * float(np.mean([len(prompt) for prompt in prompts]))
     seconds = {"tune": per_prompt * tuning.batch * tuning.total_steps(examples_of(data, config))}

@@ -120,6 +120,7 @@ def fit_frame(
     one_class = one_answer(answers_Q, fitted.classes, fitted.calibration.rule)
     for remark in one_class:
         log.warning(remark)
+    remarks += cut_texts(model, frame, used.select(part_of_used == "train"))
     remarks += [*one_class, *repeated(frame, schema, used, part_of_used), *rare(fitted.classes, tested)]
     verdict = verdict_of(fitted, Predictions(p_SQ, predicted_S), baselines, labels_S)
     if verdict is not None:
@@ -258,6 +259,16 @@ def without_unseen(sequences: Sequences, parts: NDArray[np.str_]) -> tuple[NDArr
     return np.where(unseen, "", parts), [remark]
 
 
+def cut_texts(model: TEFM, frame: pl.DataFrame, training: Sequences) -> list[str]:
+    """Remarks about texts that are too long for the prompt."""
+    fitted = model.fitted
+    texts = model.preparation.context(frame, training).texts if fitted.coder is not None else None
+    if texts is None:
+        return []
+    writer = fitted.classifier.writer
+    return writer.shortener.cuts(texts, training.lengths.tolist()).remarks(writer.prompt.all_text_tokens)
+
+
 def rare(classes: Sequence[str], tested: Sequences) -> list[str]:
     """A remark about the classes that are too rare in the test part."""
     counts = {name: int((np.asarray(tested.labels) == name).sum()) for name in classes}
@@ -370,7 +381,14 @@ def count_tokens(
     few_read = fitted.read(preparation.slots(frame, few)) if read is None else read.select(counted)
     lengths = np.array([len(prompt) for prompt in fitted.classifier.prompts(few_read)])
     form = "codes" if fitted.coder is not None else "compact"
+    if fitted.coder is not None and few_read.texts is not None:  # every form has the text that the prompt has
+        write = fitted.classifier.writer.shortener
+        notes = ["\n".join(filter(None, write(*of))) for of in zip(few_read.texts, few.lengths, strict=True)]
+        texts = {name: [f"{text}\n{note}" for text, note in zip(of, notes, strict=True)] for name, of in texts.items()}
+        form = "codes and text"
     own = {fitted.config.backbone: fitted.classifier.backbone.tokenizer}
-    return count_forms(texts, own, lengths={f"{form}, with the question": lengths}) + count_forms(
-        texts, dict(families or {})
-    )
+    forms = count_forms(texts, own, lengths={f"{form}, with the question": lengths})
+    forms += count_forms(texts, dict(families or {}))
+    if form == "codes and text":
+        forms = [replace(of, format=f"{of.format} and text") if of.format in texts else of for of in forms]
+    return forms

@@ -24,9 +24,8 @@ from tefm.records.chunks import whole_sequences
 from tefm.records.columns import completed
 from tefm.records.grouping import by_entity, by_window
 from tefm.records.layout import Slots
-from tefm.records.notes import texts_of
 from tefm.records.phrases import phrases_of
-from tefm.records.prompt_context import gap_words
+from tefm.records.prompt_context import gap_words, texts_of
 from tefm.records.readers.table import Table, open_table
 from tefm.records.schema import Schema
 from tefm.records.sequences import Sequences

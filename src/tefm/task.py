@@ -217,6 +217,8 @@ class ModelConfig(Settings):
     def prompt_for(self, classes: Sequence[str], positive: int, schema: Schema) -> Prompt:
         """The prompt of a task with these classes."""
         given = {"preset": self.prompt} if isinstance(self.prompt, str) else self.prompt
+        if schema.text_budgets:
+            given = {**given, "text_budgets": schema.text_budgets}
         if "message" in given:
             return Prompt.checked(given)
         two = len(classes) == 2

@@ -50,7 +50,9 @@ def test_texts_of_the_test_part_change_only_its_own_scores(name: str) -> None:
     data = noted(0)
     assert data.notes is not None
     is_test_N = np.repeat(data.parts == "test", 3)
-    others = replace(data, notes=["new words" if test else note for note, test in zip(data.notes, is_test_N, strict=True)])
+    others = replace(
+        data, notes=["new words" if test else note for note, test in zip(data.notes, is_test_N, strict=True)]
+    )
     before, after = (
         evaluate_baselines(given, models=(name,), kinds=("last",), resamples=0)[name] for given in (data, others)
     )

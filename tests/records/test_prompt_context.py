@@ -12,8 +12,7 @@ from conftest import Explained
 from tefm import Schema
 from tefm.base.errors import InputError
 from tefm.records.grouping import by_entity
-from tefm.records.notes import texts_of
-from tefm.records.prompt_context import gap_words
+from tefm.records.prompt_context import gap_words, texts_of
 
 SCHEMA = Schema.from_yaml("{entity: who, time: day, text: [note, plan], fields: {x: number}}")
 DAYS = [date(2024, 1, 31), date(2024, 1, 1), date(2024, 1, 1), date(2024, 2, 1)]

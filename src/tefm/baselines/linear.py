@@ -1,7 +1,7 @@
 """Logistic regression on the slots of a sequence, and on the words of its text.
 
-One-hot categories, scaled numbers, flags as they are, words weighted by TF-IDF. Six settings, chosen on validation: C of
-0.003, 0.01, 0.03, 0.1, 0.3 or 1; with words, whose weights are small, C of 0.1, 0.3, 1, 3, 10 or 30.
+One-hot categories, scaled numbers, flags as they are, words weighted by TF-IDF. Six settings, chosen on validation: C
+of 0.003, 0.01, 0.03, 0.1, 0.3 or 1; with words, whose weights are small, C of 0.1, 0.3, 1, 3, 10 or 30.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def with_text(
         dtype=np.float32,
     )
     try:
-        terms.fit([texts[i] for i in train])
+        terms.fit([texts[i] for i in train.tolist()])
     except ValueError:  # no such word
         return features
     words_NV = terms.transform(texts).tocsr()
@@ -82,7 +82,9 @@ def _columns(words_NV: Any, form: str, train: NDArray[np.int64], labels: NDArray
 
         count = min(MOST_COMPONENTS, words_NV.shape[1] - 1, len(train) - 1)
         if count > 0:
-            components: NDArray[np.float32] = TruncatedSVD(count, random_state=0).fit(words_NV[train]).transform(words_NV)
+            components: NDArray[np.float32] = (
+                TruncatedSVD(count, random_state=0).fit(words_NV[train]).transform(words_NV)
+            )
             return components
     from sklearn.feature_selection import SelectKBest, chi2
 

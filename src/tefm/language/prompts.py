@@ -20,7 +20,9 @@ from tefm.base.errors import SettingsError, did_you_mean
 from tefm.base.settings import Settings
 from tefm.language.backbone import turns
 from tefm.language.plain import PlainText
+from tefm.language.shorten import Shortener
 from tefm.language.vocabulary import BEGIN, END, TokenIds
+from tefm.records.notes import Text
 
 Style = Literal["full", "compact"]
 Ids = NDArray[np.int64]
@@ -55,8 +57,12 @@ class Prompt(Settings):
     answers: dict[str, str] = Setting(default_factory=dict)
     #: whether to write the time since the previous record before each record
     gaps: bool = False
-    #: the maximum number of tokens of free text
+    #: the maximum number of tokens of free text, where its columns have no budgets of their own
     text_tokens: int = 256
+    #: the maximum number of tokens of all texts of a sequence, where every record has its own; the oldest are cut first
+    all_text_tokens: int = Setting(default=1_024, ge=1)
+    #: tokens of each text column; they come from the schema
+    text_budgets: tuple[int, ...] = ()
 
     @model_validator(mode="after")
     def _consistent(self) -> Prompt:
@@ -177,6 +183,9 @@ class PromptWriter:
         self.answers = self._answers()
         self._cached_ids: dict[str, Ids] = {}
         self._without_special_tokens = PlainText(tokenizer)
+        self.shortener = Shortener(
+            tokenizer, prompt.text_budgets, alone=prompt.text_tokens, most=prompt.all_text_tokens
+        )
 
     @property
     def first_tokens(self) -> list[int]:
@@ -190,25 +199,29 @@ class PromptWriter:
         codes_NK: NDArray[np.integer],
         starts: NDArray[np.integer],
         *,
-        texts: Sequence[str] | None = None,
+        texts: Sequence[Text] | None = None,
         gaps: Sequence[str] | None = None,
     ) -> list[Ids]:
         """One prompt per sequence; sequence i has the records starts[i]…starts[i+1] of `codes_NK`.
 
-        `texts` holds the free text of each sequence, `gaps` the words before each record (empty for none).
+        `texts` holds the free text of each sequence, of the last record or of each, `gaps` the words before each record
+        (empty for none).
         """
         assert self.ids is not None, "prompts of codes need code tokens"
         tokens_NK = self.ids.of(codes_NK)
         prompts = []
         for i in range(len(starts) - 1):
             count = int(starts[i + 1] - starts[i])
-            head, tail = self._around(count, texts[i] if texts else "")
+            notes = self.shortener(texts[i], count) if texts else [""] * count
+            head, tail = self._around(count, notes[-1] if notes else "")
             parts: list[Ids] = []
-            for row in range(int(starts[i]), int(starts[i + 1])):
+            before = ""
+            for row, note in zip(range(int(starts[i]), int(starts[i + 1])), notes, strict=True):
                 # the text between two codes is tokenised in one piece, as the tokenizer would do
-                text = self.prompt.after + self.prompt.between if parts else head
+                text = self.prompt.after + before + self.prompt.between if parts else head
                 text += (gaps[row] if gaps is not None else "") + self.prompt.before
-                parts += [self._ids(text, cache=bool(parts) or not texts), tokens_NK[row]]
+                parts += [self._ids(text, cache=not texts or (bool(parts) and not before)), tokens_NK[row]]
+                before = _beside(note)
             text = (self.prompt.after if parts else head) + tail
             prompts.append(np.concatenate([*parts, self._ids(text, cache=not texts)]))
         return prompts
@@ -223,10 +236,10 @@ class PromptWriter:
         return prompts
 
     def _around(self, count: int, text: str) -> tuple[str, str]:
-        """The text before and after the records."""
+        """What comes before and after the records; `text` is that of the last one."""
         parts = self._pieces
-        values = {"count": str(count), "text": self._shortened(text)}
-        unplaced = f"\n{values['text']}\n" if text and not any(name == "text" for _, name in parts) else ""
+        values = {"count": str(count), "text": text}
+        unplaced = "" if any(name == "text" for _, name in parts) else _beside(text)
         head, tail = self.opening, unplaced
         before = True
         for literal, name in parts:
@@ -234,17 +247,6 @@ class PromptWriter:
             head, tail = (head + written, tail) if before else (head, tail + written)
             before &= name != "records"
         return head, tail + self.closing
-
-    def _shortened(self, text: str) -> str:
-        """The first tokens of a text."""
-        if not text:
-            return text
-        text = self._without_special_tokens(text)
-        ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
-        if len(ids) <= self.prompt.text_tokens:
-            return text
-        # decoding may drop blanks
-        return self._without_special_tokens(self.tokenizer.decode(ids[: self.prompt.text_tokens]))
 
     def _ids(self, text: str, *, cache: bool = True) -> Ids:
         if text not in self._cached_ids:
@@ -284,6 +286,11 @@ class PromptWriter:
                 raise SettingsError("an answer is empty", value=word, remedy="write at least one word per class")
             answers.append(np.array([*ids, *end], dtype=np.int64))
         return answers
+
+
+def _beside(note: str) -> str:
+    """The text of a record, on lines of its own after the codes."""
+    return f"\n{note}\n" if note else ""
 
 
 def _letters(tokenizer: Any, count: int, blank: str) -> list[str]:

@@ -23,6 +23,7 @@ from tefm.rationale.counts import Counts
 from tefm.rationale.masked_model import MaskedModel
 from tefm.rationale.population import Population, mixed
 from tefm.rationale.surrogate import Agreement, Answers, Surrogate, fit_surrogate, frozen_network
+from tefm.records.notes import stored
 from tefm.records.sequences import Sequences
 
 
@@ -123,7 +124,7 @@ class LookAlikes:
             x_ND, starts, p_SQ, answers_S, labels_S = (
                 tensors[f"population.{name}"].numpy() for name in ("x_ND", "starts", "p_SQ", "answers_S", "labels_S")
             )
-            slots = Sequences(x_ND.astype(coder.layout.dtype), starts, texts=facts["texts"], gaps=facts["gaps"])
+            slots = Sequences(x_ND.astype(coder.layout.dtype), starts, texts=stored(facts["texts"]), gaps=facts["gaps"])
             population = Population(slots, p_SQ, answers_S, labels_S)
             counts = Counts(**{field.name: tensors[f"counts.{field.name}"].numpy() for field in fields(Counts)})
             agreement = Agreement(**facts["agreement"])

@@ -244,9 +244,7 @@ class Schema(BaseModel):
         """The schema as YAML that a person can edit; defaults are left out."""
         body: dict[str, Any] = self.model_dump(exclude={"fields"}, exclude_defaults=True, mode="json")
         if budgets := body.pop("text_budgets", None):
-            body["text"] = {
-                name: {"tokens": tokens} for name, tokens in zip(self.text, budgets, strict=True)
-            }
+            body["text"] = {name: {"tokens": tokens} for name, tokens in zip(self.text, budgets, strict=True)}
         body["fields"] = {
             field.name: field.model_dump(exclude={"name"}, exclude_defaults=True, mode="json") for field in self.fields
         }
