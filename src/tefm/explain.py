@@ -17,10 +17,10 @@ from tefm.base.settings import Settings
 from tefm.language.vocabulary import CodeVocabulary
 from tefm.pipeline import Fitted
 from tefm.prepare import Preparation
-from tefm.rationale.describe import finding_of
+from tefm.rationale.describe import finding_of, text_finding
 from tefm.rationale.evidence import Effect
-from tefm.rationale.explanation import Explanation, Influence, Settling
-from tefm.rationale.features import keep_of
+from tefm.rationale.explanation import Explanation, Finding, Influence, Settling
+from tefm.rationale.features import Feature, keep_of, mask_shape
 from tefm.rationale.look_alikes import LookAlikes
 from tefm.rationale.masks.card import Rationale, describe_rationale
 from tefm.rationale.masks.extractor import Explainer
@@ -29,6 +29,7 @@ from tefm.rationale.masks.select import By, Of, Over, top_k
 from tefm.rationale.masks.verify import verify
 from tefm.rationale.parts import Answer
 from tefm.rationale.reasons import Question, Reasoner, Reasons
+from tefm.rationale.words import notes_N_of
 from tefm.records.references import References
 from tefm.records.sequences import Sequences
 
@@ -122,18 +123,28 @@ def _explanation(
     assert vectoriser is not None, "text has no slots to explain"
     assert fitted.coder is not None, "the model reads codes"
     decoded_TD = fitted.coder.decode(fitted.coder.encode(sequence.x_ND))
-    describe = partial(finding_of, vectoriser, sequence.x_ND, references=references, decoded_TD=decoded_TD)
-    parts, x_TD = look_alikes_of(fitted), sequence.x_ND
+    parts, x_TD, width = look_alikes_of(fitted), sequence.x_ND, sequence.x_ND.shape[1]
     labelled = bool((parts.population.labels_S >= 0).any() or parts.counts.total_Q.any())  # else nothing was counted
+    in_fields = partial(finding_of, vectoriser, x_TD, references=references, decoded_TD=decoded_TD)
+    notes = None if sequence.texts is None else notes_N_of(sequence)
+
+    def describe(feature: Feature) -> Finding:
+        column = feature.slots[0] - width
+        if notes is None or column < 0:
+            return in_fields(feature)
+        # without budgets, all columns are one text
+        name = schema.text[column] if schema.text_budgets else ", ".join(schema.text)
+        return text_finding(name, notes[feature.record][column], feature)
 
     def influence(effect: Effect) -> Influence:
         feature = effect.feature
         observed = None
-        if len(feature.slots) == 1 and labelled:
+        # texts hardly ever repeat
+        if len(feature.slots) == 1 and feature.slots[0] < width and labelled:
             (slot,), last = feature.slots, feature.record == len(x_TD) - 1
             value = int(x_TD[feature.record, slot])
             observed = parts.counts.observed(slot, value, reasons.of_class, last=last)
-        return Influence(describe(feature), effect.value, effect.low, effect.high, observed)
+        return Influence(describe(feature), effect.value, effect.low, effect.high, observed, effect.words)
 
     rival = None
     if reasons.other is not None and reasons.other_precision is not None:
@@ -156,7 +167,7 @@ def _explanation(
             answer.says,
             tuple(describe(feature) for feature in reasons.features),
             reasons.precision,
-            parts.population.observed(x_TD, keep_of(reasons.features, x_TD.shape), reasons.answer)
+            parts.population.observed(x_TD, keep_of(reasons.features, mask_shape(sequence)), reasons.answer, notes)
             if labelled
             else None,
         ),

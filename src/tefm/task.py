@@ -272,6 +272,8 @@ class Task(Settings):
     entity: str | None = None
     time: str | None = None
     label: str | None = None
+    #: columns of free text, as in the schema: a list of names, or names with a budget of tokens
+    text: list[str] | dict[str, Any] | None = None
     #: how records are made of the events of a MEDS folder; as the schema says when left out
     meds: MedsRecords | None = None
     split: Split = Split()
@@ -299,7 +301,7 @@ class Task(Settings):
             raise SettingsError(
                 "a task file holds settings, one `name: value` per line", file=file, remedy="start with `table: PATH`"
             )
-        own = ("table", "query", "schema", "entity", "time", "label", "meds", "split")
+        own = ("table", "query", "schema", "entity", "time", "label", "text", "meds", "split")
         known = (*own, *ModelConfig.model_fields)
         # a misspelled name comes first: it explains the one that is missing
         for name in body:
@@ -338,9 +340,11 @@ class Task(Settings):
         schema = self._schema
         if schema is None:
             inferred = infer_schema(table, entity=self.entity, time=self.time, label=self.label)
-            return _without_fields(inferred, self.model.questions_config)
+            inferred = _without_fields(inferred, self.model.questions_config)
+            return inferred if self.text is None else inferred.with_text(self.text)
         roles = {name: value for name in ("entity", "time", "label") if (value := getattr(self, name)) is not None}
         schema = schema.with_roles(**roles)
+        schema = schema if self.text is None else schema.with_text(self.text)
         return schema.model_copy(update={"meds": table.meds}) if isinstance(table, Table) else schema
 
     @property

@@ -87,6 +87,10 @@ class ExactTrial:
     #: slots that the codes hold; others are lost
     carried: tuple[int, ...] = tuple(range(9))
 
+    @property
+    def shape(self) -> Any:
+        return self.x_TD.shape
+
     def mixed(self, keep_CTD: Any) -> Any:
         return np.where(keep_CTD[:, None], self.x_TD, self.donors_BTD)
 

@@ -112,3 +112,13 @@ def test_a_text_column_that_is_not_there(explained: Explained) -> None:
     frame = table(DAYS, note=["a"] * 4, plans=["b"] * 4)
     sequences = by_entity(frame, SCHEMA)
     explained(InputError, lambda: texts_of(frame, SCHEMA, sequences, "t.csv"), "t.csv", "'plan'", "'plans'")
+
+
+def test_the_notes_of_every_record_where_they_have_budgets() -> None:
+    frame = table(DAYS, note=["a", "b", None, "d"], plan=["e", "f", "g", "?"])
+    schema = SCHEMA.with_text({"note": 20, "plan": {"tokens": 30}})
+    sequences = by_entity(frame, schema)
+    notes = texts_of(frame, schema, sequences)
+    cells = [(note or "", "" if plan == "?" else plan) for note, plan in frame.select("note", "plan").rows()]
+    expected = [tuple(cells[row] for row in sequences[i].tolist()) for i in range(len(sequences))]
+    assert notes == expected

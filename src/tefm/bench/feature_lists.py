@@ -424,6 +424,10 @@ class ModelTrial:
         return self.trial.x_TD
 
     @property
+    def shape(self) -> tuple[int, int]:
+        return self.trial.shape
+
+    @property
     def surrogate(self) -> Surrogate:
         """Only for its decisions, which are those of the model."""
         return self.trial.surrogate

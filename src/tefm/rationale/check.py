@@ -7,10 +7,13 @@ Shapes: B donors, T records of the explained sequence, D slots, Q classes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tefm.rationale.arrays import Keep, Numbers
 from tefm.rationale.masked_model import MaskedModel
 from tefm.rationale.population import Population
 from tefm.rationale.shares import Share, exact_share
+from tefm.rationale.words import Note
 from tefm.records.layout import Slots
 from tefm.records.sequences import Sequences
 
@@ -38,6 +41,6 @@ def flips(
     return exact_share(int((model.decide(p_BQ) != answer).sum()), len(donors_B))
 
 
-def coverage(population: Population, x_TD: Slots, keep_TD: Keep) -> Share:
-    """The share of the population that has the features."""
-    return exact_share(int(population.has(x_TD, keep_TD).sum()), len(population))
+def coverage(population: Population, x_TD: Slots, keep_TD: Keep, notes: Sequence[Note] | None = None) -> Share:
+    """The share of the population that has the features; `notes` are the texts of the sequence."""
+    return exact_share(int(population.has(x_TD, keep_TD, notes).sum()), len(population))

@@ -21,6 +21,9 @@ if TYPE_CHECKING:  # a stored rationale is shown without the libraries that read
     from tefm.records.references import Reference, References
     from tefm.records.vectorise import Vectoriser
 
+#: Characters of a text that a card shows.
+SHOWN_TEXT = 160
+
 
 def finding_of(
     vectoriser: Vectoriser,
@@ -65,6 +68,15 @@ def finding_of(
         first.member is not None,
         None if decoded_TD is None else _decoded(vectoriser, x_TD, feature, decoded_TD),
     )
+
+
+def text_finding(column: str, text: str, feature: Feature) -> Finding:
+    """The text of a record as a feature: its column, and how it begins."""
+    title = column.replace("_", " ")
+    shown = " ".join(text.split())
+    shown = shown if len(shown) <= SHOWN_TEXT else f"{shown[:SHOWN_TEXT].rsplit(' ', 1)[0]} …"
+    words = f"{title}: not recorded" if feature.absent else f"{title}: “{shown}”"
+    return Finding(feature.record + 1, column, "", words, feature.absent)
 
 
 def _decoded(vectoriser: Vectoriser, x_TD: Slots, feature: Feature, decoded_TD: Slots) -> str | None:

@@ -6,15 +6,16 @@ Shapes: F features, B donors, T records of the explained sequence, D slots, Q cl
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tefm.rationale.arrays import Numbers
-from tefm.rationale.features import Feature, keep_of, keeps_of
+from tefm.rationale.features import Feature, keep_of, keeps_of, mask_shape
 from tefm.rationale.masked_model import MaskedModel
 from tefm.rationale.observed import Z
+from tefm.rationale.parts import TextPart
 from tefm.rationale.population import Population
 from tefm.rationale.trial import Tried
 from tefm.records.sequences import Sequences
@@ -28,11 +29,13 @@ class Effect:
     value: float
     low: float
     high: float
+    #: of a text, the words that matter most
+    words: tuple[TextPart, ...] = ()
 
 
 def expected_effects(trial: Tried, features: Sequence[Feature], of_class: int) -> NDArray[np.float64]:
     """The effects as the surrogate expects them."""
-    shape = trial.x_TD.shape
+    shape = trial.shape
     keep_CTD = np.concatenate([np.ones((1, *shape), dtype=bool), ~keeps_of([[f] for f in features], shape)])
     p_CB = trial.answers(keep_CTD)[:, :, of_class].double().numpy()
     effects_F: NDArray[np.float64] = p_CB[0, 0] - p_CB[1:].mean(axis=1)
@@ -51,14 +54,15 @@ def effects(
     """The effects as the model itself shows them; `p` is the probability of the class for the whole sequence."""
     if not features:
         return []
-    shape = sequence.x_ND.shape
+    shape = mask_shape(sequence)
     mixed = [
-        population.look_alikes(sequence, ~keep_of([feature], shape), donors_B, own_context=True).x_ND
-        for feature in features
+        population.look_alikes(sequence, ~keep_of([feature], shape), donors_B, own_context=True) for feature in features
     ]
     together = sequence.select(np.zeros(len(features) * len(donors_B), dtype=np.int64)).with_values(
-        np.concatenate(mixed)
+        np.concatenate([copies.x_ND for copies in mixed])
     )
+    if together.texts is not None:
+        together = replace(together, texts=[text for copies in mixed for text in copies.texts or ()])
     change_FB = p - model(together)[:, of_class].reshape(len(features), len(donors_B))
     mean_F = change_FB.mean(axis=1)
     error_F = change_FB.std(axis=1, ddof=1) / np.sqrt(len(donors_B)) if len(donors_B) > 1 else np.full(len(mean_F), 1.0)

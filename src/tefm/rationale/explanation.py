@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from tefm.base.errors import InputError
 from tefm.rationale.observed import FEW, Corroboration, Observed
-from tefm.rationale.parts import Answer, printable, quoted, ranges
+from tefm.rationale.parts import Answer, TextPart, printable, quoted, ranges
 from tefm.rationale.shares import Share
 from tefm.rationale.template import rendered
 from tefm.rationale.verdict import Outcome
@@ -58,6 +58,8 @@ class Influence:
     high: float
     #: training sequences of the class, with the feature and without it
     observed: Observed | None = None
+    #: of a text, the words that matter most
+    words: tuple[TextPart, ...] = ()
 
     @property
     def corroboration(self) -> Corroboration | None:
@@ -66,7 +68,9 @@ class Influence:
 
     @property
     def observation(self) -> str:
-        """The same in words; empty where nothing was counted."""
+        """The same in words, or the words of a text that matter most; empty where nothing was counted."""
+        if self.words:
+            return "without " + ", ".join(f"“{part.words}” {-part.change:+.3f}" for part in self.words)
         return "" if self.observed is None else _observation(self.observed, self.corroboration, "it")
 
     @property

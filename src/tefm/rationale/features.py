@@ -11,7 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from tefm.rationale.arrays import Keep
+from tefm.rationale.words import columns_of, notes_N_of
 from tefm.records.layout import Layout, Slots
+from tefm.records.sequences import Sequences
 
 
 @dataclass(frozen=True)
@@ -19,7 +21,8 @@ class Feature:
     """Slots of one record that are kept or replaced together.
 
     The value of a field is one slot, also where there is none. A set has a feature for each of its members, and one for
-    its whole value: these members and no others.
+    its whole value: these members and no others. The text of a column is a feature too; its slot comes after those of
+    the layout.
     """
 
     #: the position of the record in its sequence
@@ -31,8 +34,27 @@ class Feature:
     size: int = 1
 
 
+def mask_shape(sequence: Sequences) -> tuple[int, int]:
+    """The shape of a mask of one sequence: its records, and its slots with the columns of text after them."""
+    return len(sequence.x_ND), sequence.x_ND.shape[1] + columns_of(sequence)
+
+
+def text_features(sequence: Sequences) -> list[Feature]:
+    """The texts of a sequence as features.
+
+    >>> one = Sequences(np.zeros((2, 5)), np.array([0, 2]), texts=[(("cough",), ("",))])
+    >>> [(f.record, f.slots, f.absent) for f in text_features(one)]
+    [(0, (5,), False), (1, (5,), True)]
+    """
+    if sequence.texts is None:
+        return []
+    first = sequence.x_ND.shape[1]
+    notes = enumerate(notes_N_of(sequence))
+    return [Feature(record, (first + m,), absent=not text) for record, note in notes for m, text in enumerate(note)]
+
+
 def features_of(x_TD: Slots, layout: Layout) -> list[Feature]:
-    """All features of a sequence, record by record.
+    """All features of a sequence's slots, record by record.
 
     >>> from tefm.records.layout import Slot
     >>> layout = Layout((Slot("age", "number", 9), Slot("sex", "category", 2), Slot("dx", "flag", 1, "250"),

@@ -63,10 +63,11 @@ class LookAlikes:
         if len(training) > most:
             training = training.select(np.sort(rng.permutation(len(training))[:most]))
         with progress("predicting mixed training records", 1 + config.mixtures) as advance:
-            answers = Answers.ask(network, training, model, config)
+            words = training.texts is not None
+            answers = Answers.ask(network, training, model, config, words=words)
             advance(1)
             for _ in range(config.mixtures):
-                mixture = Answers.ask(network, mixed(training, rng), model, config)
+                mixture = Answers.ask(network, mixed(training, rng, texts=words), model, config, words=words)
                 answers += replace(mixture, whole_S=np.zeros(len(training), dtype=bool))
                 advance(1)
         surrogate, agreement = fit_surrogate(answers, model, config)
@@ -116,8 +117,9 @@ class LookAlikes:
                 facts = json.loads(file.metadata()["facts"])
             config = LookAlikeConfig.checked(facts["config"])
             classes = tensors["population.p_SQ"].shape[1]
-            surrogate = Surrogate(network.config.latent, classes, config.surrogate_hidden)
-            prefix = "surrogate."
+            prefix, latent = "surrogate.", network.config.latent
+            words = f"{prefix}words.weight" in tensors
+            surrogate = Surrogate(latent, classes, config.surrogate_hidden, words=words)
             surrogate.load_state_dict(
                 {name.removeprefix(prefix): of for name, of in tensors.items() if name.startswith(prefix)}
             )

@@ -26,6 +26,14 @@ class Answer:
 
 
 @dataclass(frozen=True)
+class TextPart:
+    """Words of a text, and by how much the probability of a class falls when they are left out."""
+
+    words: str
+    change: float
+
+
+@dataclass(frozen=True)
 class Retention:
     """How many slots were selected, how many have a value, and how many there are."""
 

@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
 from pydantic import model_validator
 
 from tefm.base.settings import Settings
@@ -27,14 +28,16 @@ from tefm.codes.network import CodeNetwork
 from tefm.rationale.arrays import Numbers
 from tefm.rationale.check import coverage, flips, precision
 from tefm.rationale.evidence import Effect, effects, expected_effects, strongest
-from tefm.rationale.features import Feature, features_of, keep_of, size_of
+from tefm.rationale.features import Feature, features_of, keep_of, size_of, text_features
 from tefm.rationale.masked_model import MaskedModel
 from tefm.rationale.population import Population
 from tefm.rationale.settle import Search
 from tefm.rationale.shares import Share, exact_share
 from tefm.rationale.surrogate import Surrogate
+from tefm.rationale.text_parts import text_parts
 from tefm.rationale.trial import Trial
 from tefm.rationale.verdict import Outcome
+from tefm.rationale.words import Bags, Note, ReadTexts, notes_N_of
 from tefm.records.layout import Slots
 from tefm.records.sequences import Sequences
 
@@ -143,11 +146,26 @@ class Reasoner:
     surrogate: Surrogate
     population: Population
 
-    def search(self, x_TD: Slots, answer: int) -> Search:
-        """The search for features that settle an answer, on the surrogate."""
+    def search(self, x_TD: Slots, answer: int, sequence: Sequences | None = None) -> Search:
+        """The search for features that settle an answer, on the surrogate; with a `sequence`, also among its texts."""
         donors_B = Donors.of(self.population, len(x_TD)).search
         trial = Trial(self.network, self.surrogate, x_TD, self.population.records(donors_B, len(x_TD)))
-        return Search.of(trial, answer, features_of(x_TD, self.network.layout))
+        features = features_of(x_TD, self.network.layout)
+        if sequence is not None and self.reads_texts(sequence):
+            own, others = notes_N_of(sequence), self.population.notes(donors_B, len(x_TD))
+            trial = replace(trial, texts=self._texts(own, others))
+            features += [of for of in text_features(sequence) if _differs(of, own, others, x_TD.shape)]
+        return Search.of(trial, answer, features)
+
+    def reads_texts(self, sequence: Sequences) -> bool:
+        """Whether the texts of sequences are features; the surrogate of an older model has not learned words."""
+        return sequence.texts is not None and self.surrogate.words is not None
+
+    def _texts(self, own: Sequence[Note], others: Sequence[Note]) -> ReadTexts:
+        with torch.inference_mode():
+            own_Fh, others_Fh = (self.surrogate.read_words(Bags.by_column(notes)) for notes in (own, others))
+        shape = len(own), len(own[0]), own_Fh.shape[1]
+        return ReadTexts(own_Fh.view(shape), others_Fh.view(-1, *shape))
 
     def reasons(
         self,
@@ -165,7 +183,8 @@ class Reasoner:
         answer = int(model.decide(np.array([p_Q]))[0])
         of_class = answer if of_class is None else of_class
         donors = Donors.of(population, len(x_TD))
-        search = search or self.search(x_TD, answer)
+        search = search or self.search(x_TD, answer, sequence)
+        notes = notes_N_of(sequence) if self.reads_texts(sequence) else None
         base = exact_share(int((population.answers_S == answer).sum()), len(population))
         verdict: Outcome = "default" if base.low >= asked.precision else "unsettled"
         evidence = _log_odds(p_Q[answer]) - _log_odds(float(population.p_SQ[:, answer].mean()))
@@ -183,12 +202,17 @@ class Reasoner:
                 rival = self._settle(contest, sequence, donors, asked)
                 questions += rival.questions
                 verdict = "contested" if rival.precision.low >= asked.precision else "settled"
-        keep_TD, fresh = keep_of(found.features, x_TD.shape), donors.checks[0]
+        keep_TD, fresh = keep_of(found.features, search.trial.shape), donors.checks[0]
         # the members of a set one by one, not its whole value as well
         single = [feature for feature in search.features if len(feature.slots) == 1 or feature.absent]
         expected_F = expected_effects(search.trial, single, of_class)
         measured = [single[i] for i in strongest(expected_F, MEASURED).tolist()]
         found_effects = effects(model, population, sequence, measured, of_class, p_Q[of_class], fresh[:EFFECT])
+        asked_parts = 0
+        for number, effect in enumerate(found_effects):
+            if effect.feature.slots[0] >= x_TD.shape[1] and not effect.feature.absent:
+                words, count = text_parts(model, sequence, effect.feature, of_class, p_Q[of_class])
+                found_effects[number], asked_parts = replace(effect, words=words), asked_parts + count
         return Reasons(
             answer=answer,
             p_Q=tuple(p_Q),
@@ -196,7 +220,7 @@ class Reasoner:
             evidence=evidence,
             features=found.features,
             precision=found.precision,
-            coverage=coverage(population, x_TD, keep_TD),
+            coverage=coverage(population, x_TD, keep_TD, notes),
             base=base,
             flips=flips(model, population, sequence, keep_TD, answer, fresh),
             other=other,
@@ -206,7 +230,7 @@ class Reasoner:
             mean_p=float(population.p_SQ[:, of_class].mean()),
             effects=tuple(found_effects),
             checks=questions,
-            questions=questions + len(fresh) + len(measured) * len(fresh[:EFFECT]),
+            questions=questions + len(fresh) + len(measured) * len(fresh[:EFFECT]) + asked_parts,
         )
 
     def _settle(self, search: Search, sequence: Sequences, donors: Donors, asked: Question) -> Checked:
@@ -219,13 +243,19 @@ class Reasoner:
             if results and best.features == results[-1].features:
                 break  # the search cannot do better
             least = size_of(best.features) + 1  # if the surrogate expects too much of this set, the next one is larger
-            keep_TD = keep_of(best.features, sequence.x_ND.shape)
+            keep_TD = keep_of(best.features, search.trial.shape)
             share = precision(self.model, self.population, sequence, keep_TD, search.answer, donors_B, level=level)
             results.append(Checked(best.features, share, (len(results) + 1) * len(donors_B)))
             if share.low >= asked.precision or best.precision < asked.precision - HOPELESS:
                 break
         questions = results[-1].questions
         return replace(max(results, key=lambda checked: checked.precision.low), questions=questions)
+
+
+def _differs(feature: Feature, own: Sequence[Note], others: Sequence[Note], shape: tuple[int, ...]) -> bool:
+    """Whether the text of some donor is another one; `shape` is that of the slots."""
+    record, column = feature.record, feature.slots[0] - shape[1]
+    return any(note[column] != own[record][column] for note in others[record :: shape[0]])
 
 
 def _log_odds(p: float) -> float:

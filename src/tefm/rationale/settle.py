@@ -58,9 +58,11 @@ class Search:
     @classmethod
     def of(cls, trial: Tried, answer: int, features: Sequence[Feature]) -> Search:
         """A search among the features that the codes carry."""
-        without_FTD = ~keeps_of([[feature] for feature in features], trial.x_TD.shape)
-        own_1TK = trial.codes(np.ones((1, *trial.x_TD.shape), dtype=bool))[:, :1]
+        without_FTD = ~keeps_of([[feature] for feature in features], trial.shape)
+        own_1TK = trial.codes(np.ones((1, *trial.shape), dtype=bool))[:, :1]
         moved_F = (trial.codes(without_FTD) != own_1TK).flatten(1).any(dim=1).numpy()
+        # a text is beside the codes
+        moved_F |= np.array([feature.slots[0] >= trial.x_TD.shape[1] for feature in features], dtype=bool)
         carried = [feature for feature, moved in zip(features, moved_F, strict=True) if moved]
         return cls.among(trial, answer, carried)
 
@@ -70,7 +72,7 @@ class Search:
         search = cls(trial, answer, tuple(carried), np.zeros(len(carried)))
         if not carried:
             return search
-        _, value_F = search.values(~keeps_of([[feature] for feature in carried], trial.x_TD.shape))
+        _, value_F = search.values(~keeps_of([[feature] for feature in carried], trial.shape))
         return cls(trial, answer, tuple(carried), -value_F)
 
     def contest(self, answer: int) -> Search:
@@ -151,7 +153,7 @@ class Search:
             found = best
 
     def _candidates(self, sets: Sequence[Sequence[Feature]]) -> list[Candidate]:
-        precision_C, value_C = self.values(keeps_of(sets, self.trial.x_TD.shape))
+        precision_C, value_C = self.values(keeps_of(sets, self.trial.shape))
         return [
             Candidate(tuple(features), float(precision), float(value))
             for features, precision, value in zip(sets, precision_C, value_C, strict=True)

@@ -1,6 +1,7 @@
 """The surrogate: a small, differentiable network that imitates the language model.
 
-It reads one latent per record, the vector that the codes stand for. It learns the model's probabilities for whole
+It reads one latent per record, the vector that the codes stand for, and the words of its text, where the model reads
+text beside the codes. It learns the model's probabilities for whole
 sequences and for masked ones, since the selection of slots compares masked sequences.
 
 Shapes: S sequences, T records of the longest of them, N records of all of them, D slots, d latent, h hidden, Q classes.
@@ -26,6 +27,7 @@ from tefm.codes.quantiser import straight_through
 from tefm.rationale.arrays import Keep
 from tefm.rationale.config import SurrogateConfig
 from tefm.rationale.masked_model import MaskedModel
+from tefm.rationale.words import BUCKETS, Bags, notes_N_of
 from tefm.records.layout import Slots
 from tefm.records.sequences import Sequences
 from tefm.scoring.calibration import Calibration, Floats
@@ -41,7 +43,7 @@ CHUNK = 4096
 class Surrogate(nn.Module):
     """g: the latents of a sequence's records, pooled by attention, and the logits of the classes."""
 
-    def __init__(self, latent: int, classes: int, hidden: int) -> None:
+    def __init__(self, latent: int, classes: int, hidden: int, *, words: bool = False) -> None:
         super().__init__()
         self.inner = nn.Linear(latent, hidden)
         self.place = nn.Embedding(PLACES, hidden)
@@ -59,20 +61,31 @@ class Surrogate(nn.Module):
         self.scale: Tensor
         self.cut_Q: Tensor
         nn.init.normal_(self.place.weight, std=0.02)
+        #: a vector for each word of a text; they begin at zero, so that a word that was never seen says nothing
+        self.words = (
+            nn.EmbeddingBag(BUCKETS, hidden, mode="sum", _weight=torch.zeros(BUCKETS, hidden)) if words else None
+        )
 
-    def forward(self, latent_Nd: Tensor, rows_ST: Tensor) -> Tensor:
-        """The logits of each sequence; `rows_ST` are the records of each (`rows_of`)."""
+    def forward(self, latent_Nd: Tensor, rows_ST: Tensor, bags: Bags | None = None) -> Tensor:
+        """The logits of each sequence; `rows_ST` are the records of each (`rows_of`), `bags` the words of records."""
         present_ST = rows_ST >= 0
         places_T = torch.arange(rows_ST.shape[1] - 1, -1, -1).clamp_max(PLACES - 1)
         place_N = torch.zeros(len(latent_Nd), dtype=torch.long)
         place_N[rows_ST[present_ST]] = places_T.expand_as(rows_ST)[present_ST]
-        read_Nh, score_NA = self.read(latent_Nd, place_N)
+        read_Nh, score_NA = self.read(latent_Nd, place_N, None if bags is None else self.read_words(bags))
         score_STA = score_NA[rows_ST.clamp_min(0)].masked_fill(~present_ST[:, :, None], -1e9)
         return self.conclude(score_STA.softmax(dim=1).transpose(1, 2) @ read_Nh[rows_ST.clamp_min(0)])
 
-    def read(self, latent_Nd: Tensor, place_N: Tensor) -> tuple[Tensor, Tensor]:
+    def read_words(self, bags: Bags) -> Tensor:
+        """What it makes of the words of each record, N × h."""
+        assert self.words is not None, "it has learned words"
+        words_Nh: Tensor = self.words(bags.numbers_W, bags.starts_N, per_sample_weights=bags.weights_W)
+        return words_Nh
+
+    def read(self, latent_Nd: Tensor, place_N: Tensor, words_Nh: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """What it makes of each record, and how much attention that gets; other records play no part in it."""
-        read_Nh: Tensor = self.record(self.inner((latent_Nd - self.mean_d) / self.scale) + self.place(place_N))
+        inner_Nh = self.inner((latent_Nd - self.mean_d) / self.scale) + self.place(place_N)
+        read_Nh: Tensor = self.record(inner_Nh if words_Nh is None else inner_Nh + words_Nh)
         return read_Nh, self.attention(read_Nh)
 
     def conclude(self, pooled_SAh: Tensor) -> Tensor:
@@ -143,6 +156,8 @@ class Answers:
     #: the number of the training sequence that each one is a version of
     origin_S: NDArray[np.int64]
     whole_S: NDArray[np.bool_]
+    #: the words of the records, where the surrogate reads them
+    bags: Bags | None = None
 
     @classmethod
     def ask(
@@ -152,8 +167,10 @@ class Answers:
         masked_model: MaskedModel,
         config: SurrogateConfig,
         keep_ND: Keep | None = None,
+        *,
+        words: bool = False,
     ) -> Answers:
-        """Let the model predict these sequences, with a mask or whole."""
+        """Let the model predict these sequences, with a mask or whole; with `words`, their texts are read too."""
         masked = sequences if keep_ND is None else sequences.masked(keep_ND)
         return cls(
             latents(network, masked.x_ND, config.reads)[1],
@@ -161,6 +178,7 @@ class Answers:
             masked_model(masked),
             np.arange(len(sequences)),
             np.full(len(sequences), keep_ND is None),
+            Bags.of(notes_N_of(sequences)) if words else None,
         )
 
     def __add__(self, other: Answers) -> Answers:
@@ -172,6 +190,7 @@ class Answers:
             np.concatenate([self.p_SQ, other.p_SQ]),
             np.concatenate([self.origin_S, other.origin_S]),
             np.concatenate([self.whole_S, other.whole_S]),
+            None if self.bags is None or other.bags is None else self.bags + other.bags,
         )
 
 
@@ -200,7 +219,8 @@ def fit_surrogate(
         p_SQ = F.one_hot(torch.from_numpy(masked_model.decide(answers.p_SQ)), answers.p_SQ.shape[1])
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
-        surrogate = Surrogate(answers.latent_Nd.shape[1], p_SQ.shape[1], config.surrogate_hidden)
+        latent, classes = answers.latent_Nd.shape[1], p_SQ.shape[1]
+        surrogate = Surrogate(latent, classes, config.surrogate_hidden, words=answers.bags is not None)
     surrogate.decide_like(masked_model.calibration)
     surrogate.mean_d.copy_(answers.latent_Nd.mean(dim=0))
     surrogate.scale.copy_(answers.latent_Nd.std(dim=0).square().mean().sqrt().clamp_min(1e-6))
@@ -228,7 +248,7 @@ def _train(
         for step in range(1, steps + 1):
             chosen = training[torch.randint(len(training), (BATCH,), generator=draw).numpy()]
             rows_ST = trimmed(answers.rows_ST[chosen])
-            loss = F.cross_entropy(_logits(surrogate, answers.latent_Nd, rows_ST), p_SQ[chosen])
+            loss = F.cross_entropy(_logits(surrogate, answers, rows_ST), p_SQ[chosen])
             optimiser.zero_grad(set_to_none=True)
             loss.backward()
             optimiser.step()
@@ -237,7 +257,7 @@ def _train(
             if step % -(-steps // CHECKS) == 0 or step == steps:
                 checks += 1
                 with torch.no_grad():
-                    logits_SQ = surrogate(answers.latent_Nd, answers.rows_ST[held])
+                    logits_SQ = surrogate(answers.latent_Nd, answers.rows_ST[held], answers.bags)
                     held_loss = float(F.cross_entropy(logits_SQ, p_SQ[held]))
                 best.offer(checks, held_loss, surrogate.state_dict())
                 advance(0, note=f"held-out loss {held_loss:.3f}")
@@ -266,16 +286,17 @@ def trimmed(rows_ST: Tensor) -> Tensor:
     return rows_ST[:, rows_ST.shape[1] - longest :]
 
 
-def _logits(surrogate: Surrogate, latent_Nd: Tensor, rows_ST: Tensor) -> Tensor:
-    """The logits of some sequences, computed from their own latents only."""
+def _logits(surrogate: Surrogate, answers: Answers, rows_ST: Tensor) -> Tensor:
+    """The logits of some sequences, computed from their own records only."""
     used, place = rows_ST.clamp_min(0).unique(return_inverse=True)
-    logits_SQ: Tensor = surrogate(latent_Nd[used], torch.where(rows_ST < 0, -1, place))
+    bags = None if answers.bags is None else answers.bags.select(used.numpy())
+    logits_SQ: Tensor = surrogate(answers.latent_Nd[used], torch.where(rows_ST < 0, -1, place), bags)
     return logits_SQ
 
 
 @torch.no_grad()
 def _agreement(surrogate: Surrogate, answers: Answers, held: NDArray[np.int64], masked_model: MaskedModel) -> Agreement:
-    p_SQ = surrogate(answers.latent_Nd, answers.rows_ST[held]).softmax(dim=1).double().numpy()
+    p_SQ = surrogate(answers.latent_Nd, answers.rows_ST[held], answers.bags).softmax(dim=1).double().numpy()
     same_S = masked_model.decide(p_SQ) == masked_model.decide(answers.p_SQ[held])
     distance_S = np.abs(p_SQ - answers.p_SQ[held]).mean(axis=1)
     whole_S = answers.whole_S[held]

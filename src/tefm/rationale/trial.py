@@ -17,6 +17,7 @@ from torch import Tensor
 from tefm.codes.network import CodeNetwork
 from tefm.rationale.arrays import Keep
 from tefm.rationale.surrogate import CHUNK, PLACES, Surrogate, slots_tensor
+from tefm.rationale.words import ReadTexts
 from tefm.records.layout import Slots
 
 #: Slots of look-alikes that are encoded at once.
@@ -36,6 +37,11 @@ class Tried(Protocol):
     def x_TD(self) -> Slots: ...
 
     @property
+    def shape(self) -> tuple[int, int]:
+        """The shape of a mask: records, and slots with the columns of text after them."""
+        ...
+
+    @property
     def surrogate(self) -> Surrogate: ...
 
     def answers(self, keep_CTD: Keep) -> Tensor: ...
@@ -52,14 +58,22 @@ class Trial:
     x_TD: Slots
     #: the donors' records, B × T × D
     donors_BTD: Slots
+    #: what the surrogate makes of their texts, where it reads them
+    texts: ReadTexts | None = None
     #: of each record with each of its masks, one row per donor: the codes, and what the surrogate makes of them
     _codes: dict[Key, Tensor] = field(default_factory=dict)
     _reads: dict[Key, tuple[Tensor, Tensor]] = field(default_factory=dict)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.x_TD), self.x_TD.shape[1] + (0 if self.texts is None else self.texts.columns)
 
     @torch.inference_mode()
     def answers(self, keep_CTD: Keep) -> Tensor:
         """The probability of each class for each look-alike, C × B × Q."""
         keys = self._encoded(keep_CTD)
+        if self.texts is not None:  # the codes of a record do not depend on which of its texts are kept
+            self._with_texts(keep_CTD, keys)
         self._read(keys)
         parts = [self._answers(keys[start : start + SETS]) for start in range(0, len(keys), SETS)]
         return torch.cat(parts)
@@ -98,12 +112,17 @@ class Trial:
             codes_NK = torch.cat([self._codes[key] for key in some])
             place_V = torch.tensor([len(self.x_TD) - 1 - record for record, _ in some]).clamp_max(PLACES - 1)
             latent_Nd = self.network.quantiser.embed(codes_NK)
-            read_Nh, score_NA = self.surrogate.read(latent_Nd, place_V.repeat_interleave(donors))
+            words_Nh = None
+            if self.texts is not None:
+                kept = [np.frombuffer(mask, dtype=bool)[self.x_TD.shape[1] :] for _, mask in some]
+                of_V = zip((record for record, _ in some), kept, strict=True)
+                words_Nh = torch.cat([self.texts.of(record, keep_M) for record, keep_M in of_V])
+            read_Nh, score_NA = self.surrogate.read(latent_Nd, place_V.repeat_interleave(donors), words_Nh)
             self._reads.update(zip(some, zip(read_Nh.split(donors), score_NA.split(donors), strict=True), strict=True))
 
     def _encoded(self, keep_CTD: Keep) -> list[list[Key]]:
         """The records of each set, by their masks, after encoding those that have not been encoded before."""
-        length = len(self.x_TD)
+        length, keep_CTD = len(self.x_TD), np.ascontiguousarray(keep_CTD[:, :, : self.x_TD.shape[1]])
         keys = [[(record, keep_TD[record].tobytes()) for record in range(length)] for keep_TD in keep_CTD]
         new = list(
             {key: number for number, of_set in enumerate(keys) for key in of_set if key not in self._codes}.items()
@@ -120,6 +139,13 @@ class Trial:
             codes_UBK = torch.cat(parts).view(len(some), len(self.donors_BTD), -1)
             self._codes.update(zip((key for key, _ in some), codes_UBK, strict=True))
         return keys
+
+    def _with_texts(self, keep_CTD: Keep, keys: list[list[Key]]) -> None:
+        """Keys whose masks have the texts too, in place of those of the slots alone."""
+        for of_set, keep_TD in zip(keys, keep_CTD, strict=True):
+            for record, key in enumerate(of_set):
+                of_set[record] = (record, keep_TD[record].tobytes())
+                self._codes[of_set[record]] = self._codes[key]
 
     @cached_property
     def _x(self) -> Tensor:

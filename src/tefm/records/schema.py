@@ -7,6 +7,7 @@ when it is read back. It has no learned values: those are in the fitted `Vectori
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -229,6 +230,12 @@ class Schema(BaseModel):
     def with_roles(self, **roles: str) -> Schema:
         """The same schema with other columns as `entity`, `time` or `label`; a role that is also a field is refused."""
         return _parse(Schema, {**dict(self), **roles})
+
+    def with_text(self, text: Sequence[str] | Mapping[str, Any]) -> Schema:
+        """The same schema with these columns as text, and not as fields."""
+        fields = tuple(field for field in self.fields if field.side is not None or not set(field.source) & set(text))
+        ignore = tuple(column for column in self.ignore if column not in text)
+        return _parse(Schema, {**dict(self), "fields": fields, "ignore": ignore, "text": text, "text_budgets": ()})
 
     def with_buckets(self, buckets: int) -> Schema:
         """The same schema with this many buckets for every number."""
