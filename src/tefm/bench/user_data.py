@@ -97,8 +97,13 @@ def prepared(sources: Sources, name: str, task: Task, most: int | None) -> Path:
 
 def tables_folder(sources: Sources, table: UserTable) -> Path:
     """The folder with the files of a table; a quick run makes its own for those of one folder."""
-    if not sources.quick or table.source != "tables":
-        return sources.paths.get(table.source, Path())
+    return folder_of(sources, table.source)
+
+
+def folder_of(sources: Sources, source: str) -> Path:
+    """The same for the name of a source."""
+    if not sources.quick or source != "tables":
+        return sources.paths.get(source, Path())
     folder = sources.folder / "synthetic"
     if not folder.exists():
         with replacing_folder(folder, ours=Path.is_dir) as temporary:

@@ -303,9 +303,37 @@ def write_synthetic(folder: Path, rows: int = 100) -> None:
     labels = np.where(yes_no, "DDoS", "BENIGN")
     write("cicids2017/corrected_sample", {**numbers([field.name for field in FIELDS]), "Label": labels})
     reviews = {"Clothing ID": rng.integers(0, 9, rows), "Title": words("nice", "bad"), "Rating": 1 + 4 * yes_no}
-    write("clothing_reviews/clothing_reviews", {**reviews, **numbers(["Age"]), "Recommended IND": yes_no})
+    write("clothing_reviews/clothing_reviews", {**reviews, **numbers(["Age"]), **_reviewed(yes_no)})
+    write("kev/kev", _synthetic_vulnerabilities(yes_no))
     _write_synthetic_loans(write, rng, rows)
     _write_synthetic_patients(write, rng, 3 * rows)
+
+
+def _reviewed(yes_no: Any) -> dict[str, Any]:
+    """What further columns of a review hold; the text tells the label."""
+    names = {f"{name} Name": [f"{name} {i % 3}" for i in range(len(yes_no))] for name in ("Division", "Class")}
+    return {
+        **names,
+        "Department Name": names["Division Name"],
+        "Positive Feedback Count": np.arange(len(yes_no)) % 5,
+        "Review Text": ["love it, fits well" if yes else "returned it, too large" for yes in yes_no],
+        "Recommended IND": yes_no,
+    }
+
+
+def _synthetic_vulnerabilities(yes_no: Any) -> dict[str, Any]:
+    rows = len(yes_no)
+    return {
+        "cveID": [f"CVE-{2015 + i % 9}-{i}" for i in range(rows)],
+        "vendorProject": [f"vendor {i % 17}" for i in range(rows)],
+        "product": [f"product {i % 29}" for i in range(rows)],
+        "vulnerabilityName": ["Path Traversal" if yes else "Use After Free" for yes in yes_no],
+        "shortDescription": [f"Product {i % 29} contains a vulnerability." for i in range(rows)],
+        "dateAdded": [f"202{1 + 4 * i // rows}-0{1 + i % 9}-01" for i in range(rows)],
+        "dueDate": [f"2026-0{1 + i % 9}-15" for i in range(rows)],
+        "cwes": ["CWE-22, CWE-79" if i % 2 else "CWE-416" for i in range(rows)],
+        "knownRansomwareCampaignUse": np.where(yes_no, "Known", "Unknown"),
+    }
 
 
 def _write_synthetic_loans(write: Callable[..., None], rng: np.random.Generator, cases: int) -> None:

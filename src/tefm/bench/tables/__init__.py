@@ -27,6 +27,7 @@ from tefm.bench.tables import (
     smallest,
     starts,
     supervision,
+    text,
     tokens,
     users,
 )
@@ -57,6 +58,6 @@ TABLES: dict[str, Callable[[Setup, Lookup], Table]] = {
     "questions": questions.table,
 }
 #: Tables of user tables: `--data` names their folder.
-USERS = ("tables", "heldout", "explanations", "corroboration", "questions")
+USERS = ("tables", "heldout", "explanations", "corroboration", "questions", "text")
 #: Made only when named: the patients set aside are scored once, at the end; questions take a GPU.
-ON_REQUEST = ("heldout", "questions")
+ON_REQUEST = ("heldout", "questions", "text")
