@@ -29,6 +29,7 @@ from tefm.bench.table_runs import TableRun
 from tefm.bench.tables import TABLES
 from tefm.bench.tables.alignment import aligned
 from tefm.bench.tables.prediction import LABEL_HEAD
+from tefm.bench.tables.text import run_of
 from tefm.cli import app
 from tefm.codes.teacher import Teacher
 
@@ -274,6 +275,14 @@ CELLS = [
         lambda s: s.baseline_run("nsl_kdd", 10, "xgboost"),
         ("methods", "xgboost", "other", "scores", "macro_f1", "value"),
         "NSL-KDD, KDDTest+",
+    ),
+    Cell(
+        "text",
+        ("TEFM, codes and text",),
+        "auroc",
+        lambda s: run_of(s, "kev_vendors", "codes and text", 10),
+        ("scores", "auroc", "value"),
+        "CISA KEV, by vendor",
     ),
     Cell(
         "heldout",
