@@ -217,8 +217,7 @@ class ModelConfig(Settings):
     def prompt_for(self, classes: Sequence[str], positive: int, schema: Schema) -> Prompt:
         """The prompt of a task with these classes."""
         given = {"preset": self.prompt} if isinstance(self.prompt, str) else self.prompt
-        if schema.text_budgets:
-            given = {**given, "text_budgets": schema.text_budgets}
+        given = {**given, "text_budgets": schema.text_budgets}
         if "message" in given:
             return Prompt.checked(given)
         two = len(classes) == 2
@@ -340,11 +339,9 @@ class Task(Settings):
         schema = self._schema
         if schema is None:
             inferred = infer_schema(table, entity=self.entity, time=self.time, label=self.label)
-            inferred = _without_fields(inferred, self.model.questions_config)
-            return inferred if self.text is None else inferred.with_text(self.text)
+            return _without_fields(inferred, self.model.questions_config).with_text(self.text)
         roles = {name: value for name in ("entity", "time", "label") if (value := getattr(self, name)) is not None}
-        schema = schema.with_roles(**roles)
-        schema = schema if self.text is None else schema.with_text(self.text)
+        schema = schema.with_roles(**roles).with_text(self.text)
         return schema.model_copy(update={"meds": table.meds}) if isinstance(table, Table) else schema
 
     @property
@@ -361,8 +358,7 @@ def _without_fields(schema: Schema, questions: QuestionsConfig | None) -> Schema
     if not answers:
         return schema
     fields = tuple(field for field in schema.fields if not answers & {field.name, *field.source})
-    text = tuple(name for name in schema.text if name not in answers)
-    return schema.model_copy(update={"fields": fields, "text": text, "ignore": (*schema.ignore, *sorted(answers))})
+    return schema.model_copy(update={"fields": fields, "ignore": (*schema.ignore, *sorted(answers))})
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from tefm.language.batches import model_inputs, padded
 from tefm.language.predict import answer_logits, default_batch_tokens
 from tefm.language.prompts import Ids, Prompt, PromptWriter
 from tefm.language.vocabulary import TokenIds
+from tefm.records.notes import Text
 from tefm.records.sequences import Sequences
 
 #: The two answers to a question in words, as classes.
@@ -65,7 +66,7 @@ class QuestionWriter(PromptWriter):
         codes_NK: NDArray[np.integer],
         starts: NDArray[np.integer],
         *,
-        texts: Sequence[str] | None = None,
+        texts: Sequence[Text] | None = None,
         gaps: Sequence[str] | None = None,
     ) -> list[Ids]:
         """One prompt per sequence: its records, then the question."""

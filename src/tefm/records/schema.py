@@ -231,8 +231,10 @@ class Schema(BaseModel):
         """The same schema with other columns as `entity`, `time` or `label`; a role that is also a field is refused."""
         return _parse(Schema, {**dict(self), **roles})
 
-    def with_text(self, text: Sequence[str] | Mapping[str, Any]) -> Schema:
-        """The same schema with these columns as text, and not as fields."""
+    def with_text(self, text: Sequence[str] | Mapping[str, Any] | None) -> Schema:
+        """The same schema with these columns as text, and not as fields; None changes nothing."""
+        if text is None:
+            return self
         fields = tuple(field for field in self.fields if field.side is not None or not set(field.source) & set(text))
         ignore = tuple(column for column in self.ignore if column not in text)
         return _parse(Schema, {**dict(self), "fields": fields, "ignore": ignore, "text": text, "text_budgets": ()})

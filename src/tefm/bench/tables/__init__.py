@@ -56,8 +56,9 @@ TABLES: dict[str, Callable[[Setup, Lookup], Table]] = {
     "explanations": explanations.table,
     "corroboration": corroboration.table,
     "questions": questions.table,
+    "text": text.table,
 }
 #: Tables of user tables: `--data` names their folder.
 USERS = ("tables", "heldout", "explanations", "corroboration", "questions", "text")
-#: Made only when named: the patients set aside are scored once, at the end; questions take a GPU.
+#: Made only when named: the patients set aside are scored once, at the end; questions and long texts take a GPU.
 ON_REQUEST = ("heldout", "questions", "text")
