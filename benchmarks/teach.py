@@ -32,7 +32,6 @@ from tefm.datasets.diabetes130 import diabetes130
 from tefm.fit import split_parts
 from tefm.model import TEFM
 from tefm.prepare import sequences_of
-from tefm.questions.book import Reads
 from tefm.questions.learn import writer_of
 from tefm.questions.teach import TaughtClassifier, learn
 from tefm.records.schema import Schema
@@ -129,13 +128,7 @@ def measure(folder: Path, draws: int, steps: int) -> dict[str, Any]:
         words = text_of(frame[column], ()).to_numpy()[chosen.last]
         yes_S = words == value
         writer = writer_of(fitted.classifier, book_of(fitted).prompt).asking(text)
-        reader = TaughtClassifier(fitted.classifier, writer, fitted.coder.embed)
-        codes_SF, state_Sh = reader.features(read, "codes"), reader.features(read, "state")
-        features: dict[Reads, Floats] = {
-            "codes": codes_SF,
-            "state": state_Sh,
-            "both": np.concatenate([codes_SF, state_Sh], axis=1),
-        }
+        features = TaughtClassifier(fitted.classifier, writer, fitted.coder.embed).all_features(read)
         for k in SIZES:
             scores: dict[str, list[float]] = {}
             seconds, reads = [], []

@@ -20,7 +20,7 @@ from tefm.language.classifier import Classifier
 from tefm.pipeline import Fitted
 from tefm.prepare import Preparation
 from tefm.questions.answers import recorded
-from tefm.questions.book import Book, Entry, Figure, Known, Reads, Scaling, checked_question
+from tefm.questions.book import Book, Entry, Figure, Known, Scaling, checked_question
 from tefm.questions.catalogue import of_column
 from tefm.questions.config import Asked as Wanted
 from tefm.questions.learn import logits_of, writer_of
@@ -120,13 +120,7 @@ def teach(
     read = fitted.read(preparation.slots(frame, sequences.select(labelled)))
     prompt = fitted.prompt if fitted.book is None else fitted.book.prompt
     writer = writer_of(fitted.classifier, prompt).asking(text)
-    reader = TaughtClassifier(fitted.classifier, writer, fitted.coder.embed)
-    codes_SF, state_Sh = reader.features(read, "codes"), reader.features(read, "state")
-    features: dict[Reads, NDArray[np.float64]] = {
-        "codes": codes_SF,
-        "state": state_Sh,
-        "both": np.concatenate([codes_SF, state_Sh], axis=1),
-    }
+    features = TaughtClassifier(fitted.classifier, writer, fitted.coder.embed).all_features(read)
     seed = fitted.config.seed
     return Entry(
         question=learned,

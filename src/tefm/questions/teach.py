@@ -51,6 +51,11 @@ class TaughtClassifier(Classifier):
             parts.append(last_states(self.backbone, self.prompts(histories)).astype(np.float64))
         return np.concatenate(parts, axis=1)
 
+    def all_features(self, histories: Sequences) -> dict[Reads, Floats]:
+        """What a head may read of each history, in every choice."""
+        codes_SF, state_Sh = self.features(histories, "codes"), self.features(histories, "state")
+        return {"codes": codes_SF, "state": state_Sh, "both": np.concatenate([codes_SF, state_Sh], axis=1)}
+
     def logits(self, sequences: Sequences, *, batch_tokens: int | None = None, show: bool = False) -> NDArray[Any]:
         """The log-odds of yes as the logits of no and yes; each distinct history is read once."""
         assert self.head is not None, "it has been taught"
