@@ -29,6 +29,7 @@ from tefm.bench.table_runs import TableRun
 from tefm.bench.tables import TABLES
 from tefm.bench.tables.alignment import aligned
 from tefm.bench.tables.prediction import LABEL_HEAD
+from tefm.bench.tables.questions import runs_of
 from tefm.bench.tables.text import run_of
 from tefm.cli import app
 from tefm.codes.teacher import Teacher
@@ -277,6 +278,14 @@ CELLS = [
         "NSL-KDD, KDDTest+",
     ),
     Cell(
+        "questions",
+        ("mini, whole", "pretrained"),
+        "in_place",
+        lambda s: runs_of(s, "bpic2012", s.backbones[0], None, "pretrained")[0],
+        ("in_place", "auroc"),
+        "BPIC 2012, next event",
+    ),
+    Cell(
         "text",
         ("TEFM, codes and text",),
         "auroc",
@@ -345,6 +354,7 @@ def test_every_table_is_made_and_on_the_page(quick_run: QuickRun) -> None:
             "smallest": {"slots", "mean_slots", "comprehensiveness", "flips"},
             "explanations": {"size", "coverage", "opposite"},
             "corroboration": {"agrees_certain"},
+            "questions": {"half_width", "ahead", "ahead_half_width"},
         }.get(name, set())
         assert {column.name for column in table.columns} - empty <= {column for _, column in values_of(table)}, name
         header, lines = table.cells()

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 from conftest import ONLY_PREDICTS, STAYS, Explained, quick, stays
-from questions.planted import QUESTIONS, SCHEMA, SETTINGS, WARDS, asked_model, circling
+from questions.circling import QUESTIONS, SCHEMA, SETTINGS, WARDS, asked_model, circling
 
 from tefm.base.errors import ArtefactError, InputError, NotFittedError, SettingsError
 from tefm.fit import fit_frame

@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 import pytest
 from conftest import Explained
-from questions.planted import SCHEMA, circling
+from questions.circling import SCHEMA, circling
 
 from tefm.base.errors import InputError, SettingsError
 from tefm.questions.catalogue import catalogue, held_out_of

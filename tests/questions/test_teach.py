@@ -11,7 +11,7 @@ import pytest
 from commands import run
 from conftest import Explained, stays
 from numpy.typing import NDArray
-from questions.planted import asked_model, circling
+from questions.circling import asked_model, circling
 
 from tefm.base.errors import ArtefactError, InputError, SettingsError
 from tefm.base.files import write_manifest

@@ -114,7 +114,9 @@ def run(
                     done = rows
                 yield number, frame.drop(PART, REPLACEMENT, *([FIRST] if plan.buckets else []))
         if replacements:
-            note(f"{_several(len(replacements), 'worker')} died and was replaced; its parts were done again")
+            many = len(replacements) > 1
+            again = "were replaced; their parts" if many else "was replaced; its parts"
+            note(f"{_several(len(replacements), 'worker')} died and {again} were done again")
 
 
 def _dataset(

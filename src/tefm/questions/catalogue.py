@@ -148,6 +148,12 @@ def of_column(asked: Asked, schema: Schema, frame: pl.DataFrame, *, file: str | 
             value=name,
             remedy="move the column to `ignore:` in the schema",
         )
+    if name in schema.text:
+        raise SettingsError(
+            "the answer to a question is also text that the model reads",
+            value=name,
+            remedy="move the column from `text:` to `ignore:` in the schema",
+        )
     counts = Counter(word for word in text_of(frame[name], schema.missing_words).to_list() if word is not None)
     if len(counts) < 2:
         raise InputError(

@@ -9,8 +9,9 @@ import numpy as np
 
 from tefm.bench.experiments import QUICK_CODES, QUICK_STEPS, Lookup, Setup
 from tefm.bench.measurement import Figures
+from tefm.bench.predictions import title_of
 from tefm.bench.question_tables import QUESTION_TABLES
-from tefm.bench.questions import QuestionRun
+from tefm.bench.questions import ASKED, QuestionRun
 from tefm.bench.table import Column, Figure, Row, Table
 from tefm.bench.tables.common import table_of
 from tefm.language.smollm2 import NAME as SMOLLM2
@@ -36,16 +37,19 @@ COLUMNS = (
 BLOCKS: dict[str, int | None] = {"first 6 blocks": 6, "all 30 blocks": 30}
 #: The learning rate of the whole SmolLM2, as in the other tables.
 WHOLE_RATE = 2e-4
-QUICK_ASKED = {"pairs": 60, "scored": 20, "scored_yes": 5, "stand_ins": 2, "least": 2, "hold_out": 0.3}
+QUICK_ASKED = {"pairs": 60, "scored": 60, "scored_yes": 10, "stand_ins": 2, "least": 2, "hold_out": 0.3}
 
 
 def runs_of(setup: Setup, table: str, backbone: str, layers: int | None, body: Any) -> list[QuestionRun]:
     """One run per split; LightGBM is fitted beside the first pretrained model."""
     settings: dict[str, Any] = {} if layers == BLOCKS["first 6 blocks"] else {"tune": {"learning_rate": WHOLE_RATE}}
     asked: dict[str, Any] = {}
+    first = body == "pretrained" and layers in (BLOCKS["first 6 blocks"], None)
     if setup.quick:
-        settings, asked, layers = {"tune": QUICK_STEPS, "codes": QUICK_CODES}, QUICK_ASKED, 1
-    first = body == "pretrained" and layers == BLOCKS["first 6 blocks"]
+        settings, layers = {"tune": QUICK_STEPS, "codes": QUICK_CODES}, 1
+        # few histories: a question is asked in all of them, also where its value was recorded before
+        (entry,) = ASKED[table]["asked"]
+        asked = {**QUICK_ASKED, "asked": [{**entry, "again": True}]}
     return [
         QuestionRun(
             table=table,
@@ -71,7 +75,7 @@ def table(setup: Setup, lookup: Lookup) -> Table:
                 random = [lookup(run) for run in runs_of(setup, name, backbone, layers, "random")]
                 for body in ("pretrained", "random"):
                     found = [lookup(run) for run in runs_of(setup, name, backbone, layers, body)]
-                    keys = {"data": of_table.title, "language model": f"{backbone}, {title}", "weights": body}
+                    keys = {"data": of_table.title, "language model": f"{title_of(backbone)}, {title}", "weights": body}
                     rows.append(Row(keys, _figures(found, random if body == "pretrained" else [])))
     return table_of(
         setup, "questions", "Questions in words", ABOUT, ("data", "language model", "weights"), COLUMNS, rows
