@@ -71,6 +71,12 @@ def test_mistakes(entry: dict[str, Any], kind: type[Any], parts: tuple[str, ...]
     explained(kind, lambda: written(entry), *parts)
 
 
+def test_an_answer_that_is_also_text_is_refused(explained: Explained) -> None:
+    """The prompt would hold the answer."""
+    schema = SCHEMA.model_copy(update={"ignore": (), "text": ("tired",)})
+    explained(SettingsError, lambda: written({"column": "tired"}, schema=schema), "also text", "tired", "ignore:")
+
+
 def test_a_column_with_many_values_or_one(explained: Explained) -> None:
     many = FRAME.with_row_index("number").with_columns(pl.lit("a").alias("one"))
     explained(InputError, lambda: written({"column": "number"}, frame=many), "each would be a question", "values: 10")
