@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from scipy.stats import beta, chi2_contingency, ks_2samp
+from scipy.stats import chi2_contingency, ks_2samp
 
 from tefm.bench.measurement import environment
 from tefm.datasets import diabetes130
@@ -34,6 +34,7 @@ from tefm.fit import split_parts
 from tefm.language.remember import RememberedLogits
 from tefm.model import TEFM
 from tefm.prepare import sequences_of
+from tefm.rationale.shares import exact_share
 from tefm.records.infer import infer_schema
 from tefm.records.readers.table import open_table
 from tefm.records.schema import Schema
@@ -254,22 +255,14 @@ class Counts:
 
     def result(self, planted: bool) -> dict[str, Any]:
         kept = self.counts if planted else {k: v for k, v in self.counts.items() if "named" not in k}
-        shares = {
-            name: {"share": count / self.batches, "interval": exact(count, self.batches)}
-            for name, count in kept.items()
-        }
+        exact = {name: exact_share(count, self.batches) for name, count in kept.items()}
+        shares = {name: {"share": of.value, "interval": [of.low, of.high]} for name, of in exact.items()}
         return {
             "batches": self.batches,
             "cpu_seconds_per_batch": self.seconds / self.batches,
             **shares,
             "not_named" if planted else "false_alarms": self.wrong[:20],
         }
-
-
-def exact(count: int, of: int) -> list[float]:
-    """The 95% interval of Clopper and Pearson."""
-    low = 0.0 if count == 0 else float(beta.ppf(0.025, count, of - count + 1))
-    return [low, 1.0 if count == of else float(beta.ppf(0.975, count + 1, of - count))]
 
 
 def measure(data: Data, batches: int, rows: int, kinds: list[str]) -> dict[str, Any]:

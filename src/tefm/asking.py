@@ -20,7 +20,7 @@ from tefm.language.classifier import Classifier
 from tefm.pipeline import Fitted
 from tefm.prepare import Preparation
 from tefm.questions.answers import recorded
-from tefm.questions.book import Book, Entry, Figure, Known, Scaling, checked_question
+from tefm.questions.book import Book, Entry, Figure, Head, Known, checked_question
 from tefm.questions.catalogue import of_column
 from tefm.questions.config import Asked as Wanted
 from tefm.questions.learn import logits_of, writer_of
@@ -78,9 +78,8 @@ def ask(fitted: Fitted, preparation: Preparation, slots: Sequences, questions: S
     for text in texts:
         entry = book.entry(text)
         before_S = np.zeros(count, dtype=bool) if entry is None else recorded(entry.question, vectoriser, slots)
-        taught = text not in logits
-        logits_S2 = taught_classifier(fitted, text).logits(read) if taught else logits[text]
-        p_S = (Scaling() if taught else book.scaling(text)).probability(logits_S2)
+        logits_S2 = logits[text] if text in logits else taught_classifier(fitted, text).logits(read)
+        p_S = book.scaling(text).probability(logits_S2)
         answers.append(Asked(text, book.known(text), book.figure(text), book.worth(text), p_S, before_S))
     return answers
 
@@ -118,9 +117,7 @@ def teach(
     yes_S = words_S[labelled] == learned.value
     check_labels(yes_S, file=sequences.file, column=column)
     read = fitted.read(preparation.slots(frame, sequences.select(labelled)))
-    prompt = fitted.prompt if fitted.book is None else fitted.book.prompt
-    writer = writer_of(fitted.classifier, prompt).asking(text)
-    features = TaughtClassifier(fitted.classifier, writer, fitted.coder.embed).all_features(read)
+    features = _with_head(fitted, text).all_features(read)
     seed = fitted.config.seed
     return Entry(
         question=learned,
@@ -134,17 +131,25 @@ def teach(
 
 def with_taught(fitted: Fitted, entry: Entry) -> Fitted:
     """The same model with one more question; one without any questions has its first."""
-    book = fitted.book or Book(entries=(), prompt=fitted.prompt)
-    return replace(fitted, book=book.with_taught(entry))
+    return replace(fitted, book=_book_or_empty(fitted).with_taught(entry))
 
 
 def taught_classifier(fitted: Fitted, text: str) -> TaughtClassifier:
     """The model as it answers a question that it was taught."""
-    book = book_of(fitted)
-    entry = book.entry(text)
-    assert entry is not None and fitted.coder is not None, "the question was taught, to a model of codes"
-    writer = writer_of(fitted.classifier, book.prompt).asking(entry.question.text)
-    return TaughtClassifier(fitted.classifier, writer, fitted.coder.embed, entry.head)
+    entry = book_of(fitted).entry(text)
+    assert entry is not None, "the question was taught"
+    return _with_head(fitted, entry.question.text, entry.head)
+
+
+def _with_head(fitted: Fitted, text: str, head: Head | None = None) -> TaughtClassifier:
+    """The model with a head for a question; without one, it is yet to be taught."""
+    assert fitted.coder is not None, "only a model of codes is taught"
+    writer = writer_of(fitted.classifier, _book_or_empty(fitted).prompt).asking(text)
+    return TaughtClassifier(fitted.classifier, writer, fitted.coder.embed, head)
+
+
+def _book_or_empty(fitted: Fitted) -> Book:
+    return fitted.book or Book(entries=(), prompt=fitted.prompt)
 
 
 # ---- explanations -----------------------------------------------------------------------------------------------
@@ -162,7 +167,7 @@ def for_question(fitted: Fitted, question: str) -> Fitted:
         positive=1,
         prompt=writer.prompt,
         classifier=taught_classifier(fitted, text) if taught else Classifier(fitted.classifier.backbone, writer),
-        calibration=(Scaling() if taught else book.scaling(text)).calibration,
+        calibration=book.scaling(text).calibration,
         look_alikes=None,
         explainer=None,
         validation=None,

@@ -7,14 +7,18 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import uvicorn
 from conftest import stays
 from fastapi.testclient import TestClient
 
@@ -39,6 +43,20 @@ def client_of(*models: TEFM | Served, keys: list[str] | None = None, **settings:
     app = create_app(served, ServeSettings.checked(settings), Keys(keys or []))
     with TestClient(app, base_url=LOOPBACK, raise_server_exceptions=False) as client:
         yield client
+
+
+@contextmanager
+def listening(served: Served) -> Iterator[int]:
+    """The port of a server in a thread of this process."""
+    opened = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(create_app([served]), log_config=None))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [opened]}, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.02)
+    yield opened.getsockname()[1]
+    server.should_exit = True
+    thread.join(30)
 
 
 @dataclass

@@ -6,18 +6,15 @@ import asyncio
 import runpy
 import socket
 import sys
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
 from conftest import stays
+from serve.serving import listening
 
 from tefm.model import TEFM
-from tefm.serve.app import create_app
 from tefm.serve.served import Served
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "serve.py"
@@ -31,15 +28,8 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 @pytest.fixture
 def port(fitted: TEFM) -> Iterator[int]:
-    listening = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(create_app([Served("stays", fitted)]), log_config=None))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.02)
-    yield listening.getsockname()[1]
-    server.should_exit = True
-    thread.join(30)
+    with listening(Served("stays", fitted)) as port:
+        yield port
 
 
 def test_clients_count_answers_and_failures(parts: dict[str, Any], port: int, tmp_path: Path) -> None:

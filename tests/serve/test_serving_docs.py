@@ -6,21 +6,17 @@ import json
 import re
 import shlex
 import shutil
-import socket
 import subprocess
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import typer
-import uvicorn
 from conftest import stays
+from serve.serving import listening
 
 from tefm.cli import app as commands
 from tefm.model import TEFM
-from tefm.serve.app import create_app
 from tefm.serve.served import Served
 
 ROOT = Path(__file__).parents[2]
@@ -31,15 +27,8 @@ CALLS = [call for block in SHELL for call in re.split(r"\n(?=curl )", block.stri
 
 @pytest.fixture(scope="module")
 def port(fitted: TEFM) -> Iterator[int]:
-    listening = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(create_app([Served("model", fitted)]), log_config=None))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.02)
-    yield listening.getsockname()[1]
-    server.should_exit = True
-    thread.join(30)
+    with listening(Served("model", fitted)) as port:
+        yield port
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl on this machine")

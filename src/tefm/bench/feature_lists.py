@@ -160,7 +160,7 @@ class Subject:
 
 
 def name_features(subject: Subject) -> tuple[dict[str, list[Named]], dict[str, Any], dict[str, str]]:
-    """What every method names; our reasons and the scores of slots that it rests on; what could not be measured."""
+    """The features that every method names; our reasons and the slot scores of rankings; what was not measured."""
     named: dict[str, list[Named]] = {}
     basis: dict[str, Any] = {}
     missing: dict[str, str] = {}

@@ -179,7 +179,7 @@ def _figures(
         },
         "methods": {
             name: {
-                test: _scored(p_SQ[in_test], predicted_S[in_test], labels_S[in_test], classes, positive)
+                test: scored(p_SQ[in_test], predicted_S[in_test], labels_S[in_test], classes, positive)
                 for test, in_test in tests.items()
             }
             for name, (p_SQ, predicted_S) in methods.items()
@@ -187,15 +187,17 @@ def _figures(
     }
 
 
-def _scored(
+def scored(
     p_SQ: NDArray[np.float64],
     predicted_S: NDArray[np.int64],
     labels_S: NDArray[np.int64],
     classes: tuple[str, ...],
     positive: int,
+    *,
+    resamples: int = 0,
 ) -> Figures:
     """The scores of a method, and what they are computed from."""
-    scores = score(p_SQ, labels_S, classes, predicted_N=predicted_S, positive=positive, resamples=0)
+    scores = score(p_SQ, labels_S, classes, predicted_N=predicted_S, positive=positive, resamples=resamples)
     return {
         "scores": scores.to_dict(),
         "probabilities": [[float(f"{p:.{DIGITS}g}") for p in p_Q] for p_Q in p_SQ.tolist()],
@@ -240,7 +242,7 @@ class FusedRun(Measurement):
             ]
             p_SQ, predicted_S = _fused(found)
             labels_S = np.array(sequences["labels"])
-            tests[test] = _scored(p_SQ, predicted_S, labels_S, tuple(first["classes"]), first["positive"])
+            tests[test] = scored(p_SQ, predicted_S, labels_S, tuple(first["classes"]), first["positive"])
         return {**{name: first[name] for name in ("classes", "positive", "tests")}, "methods": {FUSED: tests}}
 
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from pydantic import Field as Setting
 
 from tefm.bench.measurement import Bench, Figures, Measurement
+from tefm.bench.table_runs import scored
 from tefm.bench.text_tables import TEXT_TABLES, parts_of
 from tefm.bench.user_data import folder_of
 from tefm.fit import baseline_data
@@ -27,7 +28,6 @@ from tefm.records.notes import record_texts
 from tefm.records.readers.table import open_table
 from tefm.records.schema import Schema
 from tefm.records.sequences import Sequences
-from tefm.scoring.metrics import score
 from tefm.task import ModelConfig
 from tefm.taskdata import Part, TaskData
 
@@ -38,8 +38,6 @@ Line = Literal[
 LANGUAGE: tuple[Line, ...] = ("codes and text", "random body", "text", "codes")
 #: The tabular model of each other line.
 TABULAR = {"lightgbm and text": "lightgbm", "lightgbm": "lightgbm", "logistic and text": "logistic", "tfidf": "tfidf"}
-#: Significant digits of the stored probabilities.
-DIGITS = 9
 
 
 class TextRun(Measurement):
@@ -161,10 +159,5 @@ def _scored(
     positive: int,
 ) -> Figures:
     """The scores, and what they are computed from."""
-    scores = score(p_SQ, labels_S, classes, predicted_N=predicted_S, positive=positive, resamples=1_000)
-    return {
-        "scores": scores.to_dict(),
-        "labels": labels_S.tolist(),
-        "probabilities": [[float(f"{p:.{DIGITS}g}") for p in p_Q] for p_Q in p_SQ.tolist()],
-        "predicted": predicted_S.tolist(),
-    }
+    figures = scored(p_SQ, predicted_S, labels_S, classes, positive, resamples=1_000)
+    return {**figures, "labels": labels_S.tolist()}

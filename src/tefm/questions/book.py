@@ -135,6 +135,11 @@ class Book(Settings):
         wanted = normal(text)
         return next((entry for entry in self.entries if normal(entry.question.text) == wanted), None)
 
+    def _learned(self, text: str) -> Entry | None:
+        """The entry of a question that was trained or taught."""
+        entry = self.entry(text)
+        return entry if entry is not None and (entry.trained or entry.head is not None) else None
+
     def known(self, text: str) -> Known:
         entry = self.entry(text)
         if entry is None:
@@ -144,14 +149,14 @@ class Book(Settings):
         return "trained" if entry.trained else "held out"
 
     def scaling(self, text: str) -> Scaling:
-        """How logits become a probability: a trained question has its own way, new ones have a common one."""
-        entry = self.entry(text)
-        return entry.scaling if entry is not None and entry.trained else self.common
+        """How logits become a probability: a question that was learned has its own way, new ones have a common one."""
+        entry = self._learned(text)
+        return self.common if entry is None else entry.scaling
 
     def figure(self, text: str) -> Figure:
         """How good answers to this question are: its own figure if it was learned, that of new questions otherwise."""
-        entry = self.entry(text)
-        return entry.figure if entry is not None and self.known(text) in ("trained", "taught") else self.new
+        entry = self._learned(text)
+        return self.new if entry is None else entry.figure
 
     def similar(self, text: str) -> str | None:
         """The trained question with the most similar words."""

@@ -40,7 +40,7 @@ from tefm.serve.messages import (
 )
 from tefm.serve.protect import Keys, Protect
 from tefm.serve.served import Answered, AskedAbout, Served
-from tefm.serve.service import RefusedError, Service, error_reply, from_query, is_csv, of_tefm, parsed
+from tefm.serve.service import RefusedError, Service, error_reply, of_tefm
 from tefm.serve.settings import ServeSettings
 from tefm.serve.worker import InternalError
 
@@ -101,17 +101,7 @@ def _own_routes(app: FastAPI, service: Service, documented: Documented) -> None:
     @app.post("/v1/models/{model}/predict", responses=errors(PredictReply), include_in_schema=False)
     async def predict(request: Request, model: str | None = None) -> Response:
         """The class of each sequence and the probability of every class."""
-        body = await service.body(request)
-        asked: PredictOptions
-        if is_csv(request):
-            asked = from_query(PredictOptions, request)
-            served = service.named(model or asked.model)
-            rows = await service.read(body, lambda: served.reader.of_csv(body, absent=asked.absent))
-        else:
-            given = await service.read(body, lambda: parsed(PredictRequest, body))
-            asked, served = given, service.named(model or given.model)
-            rows = await service.read(body, lambda: served.reader.of_records(given.rows, absent=given.absent))
-        service.check_rows(request, rows)
+        asked, served, rows = await service.request(request, model, PredictOptions, PredictRequest)
         (answered,) = await service.answer(lambda: worker.predict(served, [rows]), settings.timeout)
         predictions = [prediction(served, one, codes=asked.codes) for one in answered]
         service.count(served, answered)
@@ -121,17 +111,7 @@ def _own_routes(app: FastAPI, service: Service, documented: Documented) -> None:
     @app.post("/v1/models/{model}/explain", responses=errors(ExplainReply), include_in_schema=False)
     async def explain(request: Request, model: str | None = None) -> Response:
         """Why the model predicts these classes: features that settle the answer, evidence for and against."""
-        body = await service.body(request)
-        asked: ExplainOptions
-        if is_csv(request):
-            asked = from_query(ExplainOptions, request)
-            served = service.named(model or asked.model)
-            rows = await service.read(body, lambda: served.reader.of_csv(body, absent=asked.absent))
-        else:
-            given = await service.read(body, lambda: parsed(ExplainRequest, body))
-            asked, served = given, service.named(model or given.model)
-            rows = await service.read(body, lambda: served.reader.of_records(given.rows, absent=given.absent))
-        service.check_rows(request, rows)
+        asked, served, rows = await service.request(request, model, ExplainOptions, ExplainRequest)
         question = Question.checked(asked.model_dump(include={"of_class", "precision", "most"}))
         found = await service.answer(
             lambda: worker.explain(served, rows, question, asked.question), settings.explain_timeout
@@ -145,17 +125,8 @@ def _own_routes(app: FastAPI, service: Service, documented: Documented) -> None:
     @app.post("/v1/models/{model}/ask", responses=errors(AskReply), include_in_schema=False)
     async def ask(request: Request, model: str | None = None) -> Response:
         """The probability of yes for questions in words, each with what answers to it are worth."""
-        body = await service.body(request)
-        if is_csv(request):
-            asked = from_query(AskOptions, request)
-            served, questions = service.named(model or asked.model), [asked.question]
-            rows = await service.read(body, lambda: served.reader.of_csv(body, absent=asked.absent))
-        else:
-            given = await service.read(body, lambda: parsed(AskRequest, body))
-            served = service.named(model or given.model)
-            questions = [given.question] if isinstance(given.question, str) else given.question
-            rows = await service.read(body, lambda: served.reader.of_records(given.rows, absent=given.absent))
-        service.check_rows(request, rows)
+        asked, served, rows = await service.request(request, model, AskOptions, AskRequest)
+        questions = [asked.question] if isinstance(asked.question, str) else asked.question
         if not questions:
             raise RefusedError(422, "there is no question", remedy='write {"question": …}')
         found = await service.answer(lambda: worker.ask(served, rows, questions), settings.timeout)

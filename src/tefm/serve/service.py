@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from tefm.base.errors import TefmError, did_you_mean
 from tefm.base.settings import first_error
-from tefm.serve.messages import ErrorBody, ErrorReply
+from tefm.serve.messages import AskRequest, ErrorBody, ErrorReply, ExplainRequest, Options, PredictRequest
 from tefm.serve.metrics import Metrics
 from tefm.serve.rows import Rows
 from tefm.serve.served import Answered, Served
@@ -20,6 +20,9 @@ from tefm.serve.settings import ServeSettings
 from tefm.serve.worker import BusyError, Worker
 
 Model = TypeVar("Model", bound=BaseModel)
+#: What a request asks besides its rows, and the same with its rows.
+Asked = TypeVar("Asked", bound=Options)
+Whole = TypeVar("Whole", bound=PredictRequest | ExplainRequest | AskRequest)
 T = TypeVar("T")
 #: Bodies from this size on are read outside of the event loop.
 LARGE = 64 << 10
@@ -105,6 +108,26 @@ class Service:
     async def read(self, body: bytes, reading: Callable[[], T]) -> T:
         """What `reading` makes of the body; a large one does not keep other requests waiting."""
         return reading() if len(body) < LARGE else await asyncio.to_thread(reading)
+
+    async def request(
+        self, request: Request, model: str | None, options: type[Asked], whole: type[Whole]
+    ) -> tuple[Asked | Whole, Served, Rows]:
+        """What a request asks, the model that it is for, and its rows.
+
+        With a CSV body the options are query parameters. A model that the path names goes before one of the options.
+        """
+        body = await self.body(request)
+        if is_csv(request):
+            asked = from_query(options, request)
+            served = self.named(model or asked.model)
+            rows = await self.read(body, lambda: served.reader.of_csv(body, absent=asked.absent))
+            self.check_rows(request, rows)
+            return asked, served, rows
+        given = await self.read(body, lambda: parsed(whole, body))
+        served = self.named(model or given.model)
+        rows = await self.read(body, lambda: served.reader.of_records(given.rows, absent=given.absent))
+        self.check_rows(request, rows)
+        return given, served, rows
 
     def check_rows(self, request: Request, *tables: Rows) -> None:
         """Refuse more rows than allowed, and note their number for the log."""
