@@ -16,9 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tefm.baselines.inputs import Features, Kind, Records, sequence_features
+from tefm.baselines.words import ALL, sequence_texts, words_of
 from tefm.codes.coder import SlotCoder, class_numbers, teacher_of
-from tefm.codes.teacher import Teacher, teacher_seconds
+from tefm.codes.teacher import Teacher, taught_by_words, teacher_seconds
 from tefm.rationale.masks.masking import masked_copies
+from tefm.records.notes import record_texts
 from tefm.records.sequences import Sequences
 from tefm.scoring.calibration import log_softmax, prior_shift
 from tefm.task import ModelConfig
@@ -66,6 +68,7 @@ def lesson_of(
         log_SQ = _of_records(data, config, coder, everyone) if own_codes else None
         if log_SQ is None:
             log_SQ = _of_sequences(data, config, everyone, everyone_labels_S)
+        log_SQ = _with_words(log_SQ, config, everyone, everyone_labels_S)
         classes_SQ = _mixed(log_SQ, everyone_labels_S, len(rows), data.trained_shares, config.tune_config.label_share)
         drawn = np.random.default_rng((config.seed, 7)).permutation(len(everyone) - len(rows))[: OTHERS * len(rows)]
         used = np.concatenate([np.arange(len(rows)), len(rows) + np.sort(drawn)])
@@ -152,10 +155,27 @@ def _of_sequences(
 ) -> NDArray[np.float32]:
     """The log-probabilities of the classes from a teacher of the sequences."""
     features = _features(data, config, everyone, single=bool((everyone.lengths == 1).all()))
-    # neighbouring windows resemble each other, and are held out together
-    groups_S = np.arange(len(everyone)) // (10 if config.window else 1)
-    classes = len(data.classes)
+    groups_S, classes = _groups(config, everyone), len(data.classes)
     return Teacher.fit(features.x_NF, features.kinds, labels_S, groups_S, classes=classes, seed=config.seed).log_NQ
+
+
+def _groups(config: ModelConfig, everyone: Sequences) -> NDArray[np.int64]:
+    """What is held out together: neighbouring windows, which resemble each other."""
+    return np.arange(len(everyone)) // (10 if config.window else 1)
+
+
+def _with_words(
+    log_SQ: NDArray[np.float32], config: ModelConfig, everyone: Sequences, labels_S: NDArray[np.int64]
+) -> NDArray[np.float32]:
+    """The teacher reads what the language model reads, so its answers are blind to no text."""
+    texts = record_texts(everyone)
+    if texts is None:
+        return log_SQ
+    of_sequences = sequence_texts(texts, everyone.with_values(np.arange(len(texts))), ALL)
+    words_SV = words_of(of_sequences, np.arange(len(everyone)))
+    if words_SV is None:
+        return log_SQ
+    return taught_by_words(log_SQ, words_SV, labels_S, _groups(config, everyone), seed=config.seed)
 
 
 def _mixed(

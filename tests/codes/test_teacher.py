@@ -3,10 +3,11 @@
 from contextlib import contextmanager
 
 import numpy as np
+from scipy.sparse import csr_matrix
 from sklearn.metrics import roc_auc_score
 
 from tefm.codes import teacher
-from tefm.codes.teacher import LEAST, Teacher
+from tefm.codes.teacher import LEAST, Teacher, taught_by_words
 from tefm.codes.train import Lessons
 
 
@@ -154,3 +155,40 @@ def test_more_rows_take_longer(monkeypatch):
     # four of five folds are fitted on at a time, with a regression and a hundred trees each
     assert np.isclose(seconds(3_000), 5 * 2_400 * 1e-3 * (1 + teacher.FEW_TREES / teacher.PROBED_TREES))
     assert seconds(12_000) > 4 * seconds(3_000) and max(asked) <= max(teacher.PROBED)
+
+
+def blind(count):
+    """A teacher that knows nothing: both classes are as probable for every row."""
+    return np.full((count, 2), np.log(0.5), dtype=np.float32)
+
+
+def test_words_teach_what_the_fields_do_not_say():
+    rng = np.random.default_rng(0)
+    labels_N = rng.integers(0, 2, 400)
+    words_NV = csr_matrix(np.eye(3)[np.where(rng.random(400) < 0.9, labels_N, 2)])
+    log_NQ = taught_by_words(blind(400), words_NV, labels_N, np.arange(400))
+    assert (log_NQ.argmax(axis=1) == labels_N).mean() > 0.85
+    assert np.allclose(np.exp(log_NQ).sum(axis=1), 1, atol=1e-4)
+
+
+def test_words_without_meaning_leave_the_teacher_as_it_is():
+    rng = np.random.default_rng(1)
+    labels_N = rng.integers(0, 2, 400)
+    words_NV = csr_matrix(rng.random((400, 300)))
+    sure_NQ = np.log(np.where(np.eye(2)[labels_N] == 1, 0.9, 0.1)).astype(np.float32)
+    assert np.allclose(taught_by_words(sure_NQ, words_NV, labels_N, np.arange(400)), sure_NQ, atol=1e-5)
+
+
+def test_a_word_that_only_one_group_has_teaches_nothing_about_that_group():
+    """Each group has its own word and label: from other groups, nothing can be known about it."""
+    groups_N = np.repeat(np.arange(40), 10)
+    labels_N = np.random.default_rng(2).permutation(np.arange(40) % 2)[groups_N]
+    log_NQ = taught_by_words(blind(400), csr_matrix(np.eye(40)[groups_N]), labels_N, groups_N)
+    assert np.abs(np.exp(log_NQ) - 0.5).max() < 0.2
+
+
+def test_rows_without_a_label_are_taught_too():
+    labels_N = np.tile([0, 1, -1], 100)
+    words_NV = csr_matrix(np.eye(2)[np.tile([0, 1, 1], 100)])
+    log_NQ = taught_by_words(blind(300), words_NV, labels_N, np.arange(300))
+    assert (log_NQ[labels_N == -1].argmax(axis=1) == 1).all()

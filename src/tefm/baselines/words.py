@@ -47,13 +47,10 @@ def sequence_texts(notes: Sequence[str], sequences: Sequences, form: str) -> lis
     return ["\n".join(notes[row] for row in sequences[i].tolist()) for i in range(len(sequences))]
 
 
-def with_text(
-    features: Features, texts: Sequence[str], form: str, labels: NDArray[Any], parts: NDArray[np.str_]
-) -> Features:
-    """The features and the words of the texts; without a word that occurs twice in training, the features alone."""
+def words_of(texts: Sequence[str], train: NDArray[np.int64]) -> Any | None:
+    """The weight of each word in each text, N × V, sparse; None where no word occurs in two of the training texts."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
-    train = np.flatnonzero(parts == "train")
     terms = TfidfVectorizer(
         ngram_range=(1, LONGEST),
         token_pattern=r"\w+",
@@ -65,8 +62,18 @@ def with_text(
     try:
         terms.fit([texts[i] for i in train.tolist()])
     except ValueError:  # no such word
+        return None
+    return terms.transform(texts).tocsr()
+
+
+def with_text(
+    features: Features, texts: Sequence[str], form: str, labels: NDArray[Any], parts: NDArray[np.str_]
+) -> Features:
+    """The features and the words of the texts; without a word that occurs twice in training, the features alone."""
+    train = np.flatnonzero(parts == "train")
+    words_NV = words_of(texts, train)
+    if words_NV is None:
         return features
-    words_NV = terms.transform(texts).tocsr()
     if form.startswith(WORDS):
         return Features(features.x_NF, features.kinds, words_NV)
     columns_NF = _columns(words_NV, form, train, labels[train].astype(str))

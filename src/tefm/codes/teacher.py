@@ -39,6 +39,8 @@ PATIENCE, MOST_TREES = 15, 500
 UNORDERED = 16
 #: How much of the log-probabilities comes from the linear model: the share with the lowest held-out loss.
 LINEAR_SHARES = (0.0, 0.15, 0.3, 0.5, 0.7)
+#: The same of a regression on words, beside the other two; and how strongly it may trust words.
+WORD_SHARES, WORD_STRENGTHS = (0.0, 0.15, 0.3, 0.5, 0.7, 0.85, 1.0), (0.3, 1.0, 3.0, 10.0)
 #: For the estimate of the time: rows and trees of small fits, and a guess of how many trees a large table needs.
 PROBED, PROBED_TREES, TYPICAL_TREES = (500, 2_000), 5, 150
 #: No class is less probable than this for the teacher.
@@ -72,7 +74,7 @@ class Teacher:
         feature.
         """
         rng = np.random.default_rng(seed)
-        fold_N = (rng.permutation(int(groups_N.max()) + 1) % folds)[groups_N]
+        fold_N = _folds(groups_N, folds, rng)
         labelled_N = labels_N >= 0
         share_Q = np.bincount(labels_N[labelled_N], minlength=classes) / labelled_N.sum()
         log_2NQ = np.tile(np.log(np.maximum(share_Q, LEAST)), (2, len(x_NF), 1))
@@ -95,7 +97,7 @@ class Teacher:
                     log_2NQ[:, held_out_N] = fold.answers(x_NF[held_out_N])
                     fitted.append(fold)
                 advance(1)
-        share = _best_share(log_2NQ[:, labelled_N], labels_N[labelled_N])
+        share = _best_share(log_2NQ[:, labelled_N], labels_N[labelled_N], LINEAR_SHARES)
         return cls(_blend(log_2NQ, share).astype(np.float32), tuple(fitted), share)
 
     def mixed(self, x_ND: NDArray[Any], count: int, seed: int) -> tuple[NDArray[Any], NDArray[np.float32]]:
@@ -118,6 +120,44 @@ class Teacher:
         mixed_MD = np.where(taken_MD, x_ND[partners], x_ND[rows])
         log_2MQ = np.mean([fold.answers(mixed_MD) for fold in self.folds], axis=0)
         return mixed_MD, _blend(log_2MQ, self.linear_share).astype(np.float32)
+
+
+def taught_by_words(
+    log_NQ: NDArray[np.float32],
+    words_NV: Any,
+    labels_N: NDArray[np.int64],
+    groups_N: NDArray[np.int64],
+    *,
+    seed: int = 0,
+    folds: int = FOLDS,
+) -> NDArray[np.float32]:
+    """What a teacher says, together with logistic regressions on the words of texts that never saw the row's group.
+
+    `words_NV` is sparse. How strongly a regression trusts words, and how much of the answer is its own, is what has the
+    lowest held-out loss: texts that say nothing leave the teacher as it is.
+    """
+    from sklearn.linear_model import LogisticRegression
+
+    fold_N, labelled_N = _folds(groups_N, folds, np.random.default_rng(seed)), labels_N >= 0
+    candidates: dict[float, NDArray[np.float64]] = {}
+    with progress("learning which words predict the label", folds * len(WORD_STRENGTHS)) as advance:
+        for strength in WORD_STRENGTHS:
+            words_NQ = log_NQ.astype(np.float64)
+            for number in range(folds):
+                held_out_N = fold_N == number
+                rows = np.flatnonzero(~held_out_N & labelled_N)
+                if held_out_N.any() and len(np.unique(labels_N[rows])) > 1:
+                    model = LogisticRegression(C=strength, max_iter=500).fit(words_NV[rows], labels_N[rows])
+                    answers = np.full((int(held_out_N.sum()), log_NQ.shape[1]), LEAST)
+                    answers[:, model.classes_] = np.maximum(model.predict_proba(words_NV[held_out_N]), LEAST)
+                    words_NQ[held_out_N] = np.log(answers)
+                advance(1)
+            log_2NQ = np.stack([words_NQ, log_NQ])
+            share = _best_share(log_2NQ[:, labelled_N], labels_N[labelled_N], WORD_SHARES)
+            blended_NQ = _blend(log_2NQ, share)
+            loss = -float(blended_NQ[labelled_N, labels_N[labelled_N]].mean())
+            candidates[loss] = blended_NQ
+    return candidates[min(candidates)].astype(np.float32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,18 +272,24 @@ def _tree_count(
     return max(1, int(np.argmax(model.validation_score_)))  # the first score is that of no tree at all
 
 
-def _best_share(log_2NQ: NDArray[np.float64], labels_N: NDArray[np.int64]) -> float:
-    """The share of the linear model with the lowest loss."""
+def _folds(groups_N: NDArray[np.int64], folds: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """The fold of each row; a group is in one fold."""
+    fold_N: NDArray[np.int64] = (rng.permutation(int(groups_N.max()) + 1) % folds)[groups_N]
+    return fold_N
+
+
+def _best_share(log_2NQ: NDArray[np.float64], labels_N: NDArray[np.int64], shares: Sequence[float]) -> float:
+    """The share of the first model with the lowest loss."""
 
     def loss(share: float) -> float:
         return -float(_blend(log_2NQ, share)[np.arange(len(labels_N)), labels_N].mean())
 
-    return min(LINEAR_SHARES, key=loss)
+    return min(shares, key=loss)
 
 
-def _blend(log_2NQ: NDArray[np.float64], linear_share: float) -> NDArray[np.float64]:
-    """The log-probabilities of both models as one."""
-    return log_softmax(linear_share * log_2NQ[0] + (1 - linear_share) * log_2NQ[1])
+def _blend(log_2NQ: NDArray[np.float64], share: float) -> NDArray[np.float64]:
+    """The log-probabilities of two models as one; `share` is that of the first."""
+    return log_softmax(share * log_2NQ[0] + (1 - share) * log_2NQ[1])
 
 
 def _downsampled(
