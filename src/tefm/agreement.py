@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,7 @@ def _tokens(fitted: Fitted, preparation: Preparation | None) -> list[str]:
     classifier = fitted.classifier
     ids, coder, backbone = classifier.ids, fitted.coder, classifier.backbone
     embedding: Any = backbone.model.get_input_embeddings()
-    rows = len(embedding.weight)
+    rows = int(embedding.num_embeddings)
     if len(backbone.tokenizer) > rows:
         return [f"the tokenizer has {len(backbone.tokenizer):,} tokens, the language model {rows:,}"]
     if (ids is None) != (coder is None):
@@ -79,11 +80,12 @@ def _tokens(fitted: Fitted, preparation: Preparation | None) -> list[str]:
     if (ids.levels, ids.entries) != (coder.config.levels, coder.config.entries):
         known = f"{coder.config.levels} × {coder.config.entries}"
         return [f"the tokenizer has {known} codes, the language model {ids.levels} × {ids.entries}"]
-    if not isinstance(ids.first, int) or ids.first < 0 or ids.end >= len(backbone.tokenizer):
+    if not isinstance(ids.first, int) or ids.first < 0 or max(ids.all) >= len(backbone.tokenizer):
         return [f"the code tokens begin at {ids.first!r}, outside the vocabulary"]
     if preparation is not None:
-        vocabulary = CodeVocabulary.of(preparation.schema.record, levels=ids.levels, entries=ids.entries)
-        if backbone.tokenizer.convert_tokens_to_ids(list(vocabulary.tokens)) != ids.all:
+        vocabulary, stem = classifier.vocabulary, CodeVocabulary.of(preparation.schema.record, levels=1, entries=1).stem
+        known = re.fullmatch(rf"{stem}\d*", vocabulary.stem)  # of several domains, stems may be numbered
+        if known is None or backbone.tokenizer.convert_tokens_to_ids(list(vocabulary.tokens)) != ids.all:
             return [f"the vocabulary does not have the code tokens of the record {preparation.schema.record!r}"]
     return []
 

@@ -14,7 +14,6 @@ from pydantic import model_validator
 from tefm.base.errors import InputError, NotFittedError, did_you_mean
 from tefm.base.progress import progress
 from tefm.base.settings import Settings
-from tefm.language.vocabulary import CodeVocabulary
 from tefm.pipeline import Fitted
 from tefm.prepare import Preparation
 from tefm.rationale.describe import finding_of, text_finding
@@ -233,7 +232,7 @@ def _in_words(
     assert coder is not None and vectoriser is not None, "text has no slots to explain"
     codes_NK = coder.encode(slots.x_ND)
     decoded_ND = coder.decode(codes_NK)
-    vocabulary = CodeVocabulary.of(preparation.schema.record, levels=coder.config.levels, entries=coder.config.entries)
+    vocabulary = fitted.classifier.vocabulary
     rationales = []
     for number, verification in enumerate(verify(fitted.masked_model, slots, keep_ND)):
         rows = slice(int(slots.starts[number]), int(slots.starts[number + 1]))

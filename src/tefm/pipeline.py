@@ -12,7 +12,7 @@ Shapes: N records, D slots, K levels, S sequences, Q classes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -22,8 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tefm.base.checkpoint import identity, stage_folder
+from tefm.base.errors import SettingsError
 from tefm.base.files import replacing_folder
-from tefm.base.progress import expect, job, stage
+from tefm.base.progress import expect, job, part, stage, stage_name
 from tefm.base.settings import StageSettings
 from tefm.base.training import reproducible
 from tefm.codes.coder import SlotCoder
@@ -31,11 +32,13 @@ from tefm.codes.storage import load_coder, save_coder
 from tefm.estimate import expected_seconds, expected_shares
 from tefm.language.align import Alignment
 from tefm.language.backbone import Backbone, open_backbone
-from tefm.language.classifier import Classifier, MoreQuestions
+from tefm.language.classifier import Classifier
 from tefm.language.distributed import first_process_makes, is_first
 from tefm.language.prompts import Prompt, PromptWriter
 from tefm.language.remember import RememberedLogits
 from tefm.language.train import History
+from tefm.language.tune import ToLearn, learned_together
+from tefm.language.tune import tune as tune_language_model
 from tefm.language.vocabulary import CodeVocabulary
 from tefm.questions.book import Book
 from tefm.questions.learn import logits_of, questions_to_learn, with_codes
@@ -133,6 +136,21 @@ class Fitted:
         return MaskedModel(self.coder.encode, RememberedLogits(self.classifier), self.calibration)
 
 
+@dataclass(frozen=True)
+class Given:
+    """What one domain of a language model is fitted from; most models have a single one."""
+
+    data: TaskData
+    config: ModelConfig
+    #: codes that were learned before, with which stage 1 is skipped
+    coder: SlotCoder | None = None
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """The share of each class in the population."""
+        return self.data.shares or self.data.trained_shares
+
+
 def fit(
     data: TaskData,
     config: ModelConfig,
@@ -147,50 +165,164 @@ def fit(
     `coder` has learned codes before, and stage 1 is skipped. `backbone` is opened as the config says when left out; one
     that differs from that needs a checkpoint folder of its own.
     """
-    with reproducible(config.deterministic), job(expected_shares(config)):
+    given = {"": Given(data, config, coder)}
+    return fit_domains(given, backbone=backbone, device=device, checkpoint=checkpoint)[""]
+
+
+def fit_domains(
+    domains: Mapping[str, Given],
+    *,
+    backbone: Backbone | None = None,
+    device: str | None = None,
+    checkpoint: Path | None = None,
+) -> dict[str, Fitted]:
+    """The same for several domains, by name: each has its own codes, and they share one language model.
+
+    Stage 3 is one fine-tuning on what all of them ask.
+    """
+    config = language_config({name: given.config for name, given in domains.items()})
+    with reproducible(config.deterministic), job(job_shares(domains, expected_shares)):
         backbone = backbone or open_backbone(config.backbone, layers=config.kept_layers, device=device)
+        expect(_expected(domains, backbone))
+        begun: dict[str, Begun] = {}
+        for name, given in domains.items():
+            with part(name):
+                begun[name] = begin(given, backbone, list(begun.values()), device=device, checkpoint=checkpoint)
+        depends_on = {name: _depends_on(own.data, own.config, own.coder, device) for name, own in begun.items()}
+        work = stage_folder(checkpoint, "tune", lambda: depends_on.get("", depends_on))
+        history = tune(list(begun.values()), backbone, config, work)
+        fitted = {}
+        for name, own in begun.items():
+            with part(name):
+                fitted[name] = finish(own, history, work / name if work else None)
+    return fitted
+
+
+#: What the domains of one language model must agree in.
+SHARED = ("backbone", "kept_layers", "tune_config", "deterministic", "inputs")
+
+
+def language_config(configs: Mapping[str, ModelConfig]) -> ModelConfig:
+    """The settings of the one language model, which are those of the first domain; refuses others that differ."""
+    first, *others = configs.values()
+    for name, config in zip(list(configs)[1:], others, strict=True):
+        for setting in SHARED:
+            values = [getattr(of, setting) for of in (first, config)]
+            if setting == "tune_config":  # what differs here is the domain's own
+                values = [value.model_copy(update={"seed": 0, "label_share": 0.0}) for value in values]
+            if values[0] != values[1]:
+                word = {"kept_layers": "layers", "tune_config": "tune"}.get(setting, setting)
+                raise SettingsError(
+                    f"`{word}` differs between {next(iter(configs))} and {name}, which share one language model",
+                    remedy="give it the same value in all task files, or leave it out",
+                )
+    if others and first.inputs == "text":
+        raise SettingsError("several domains are read as codes", value="inputs: text", remedy="set `inputs: codes`")
+    return first
+
+
+def job_shares(
+    domains: Mapping[str, Any], shares_of: Callable[[ModelConfig], Mapping[str, float]]
+) -> dict[str, float]:
+    """The shares of the stages of all domains; there is one fine-tuning."""
+    shares: dict[str, float] = {}
+    for name, given in domains.items():
+        for own, share in shares_of(given.config).items():
+            key = own if own == "tune" else stage_name(own, name)
+            shares[key] = shares.get(key, 0.0) + share
+    return shares
+
+
+def _expected(domains: Mapping[str, Given], backbone: Backbone) -> dict[str, float]:
+    """How long all stages will take; what cannot work is refused here, before the first stage."""
+    seconds: dict[str, float] = {}
+    for name, given in domains.items():
+        data, config = given.data, given.config
         writer = PromptWriter(backbone.tokenizer, data.prompt, data.classes)  # refuses a prompt that cannot work
-        shares = data.shares or data.trained_shares
-        config.decision_for(data.classes, shares)  # refuses costs of other classes
-        expect(expected_seconds(data, config, backbone, writer, coder))
-        history: dict[str, History] = {}
-        alignment, validation = None, data.validation.sequences
-        if config.inputs == "codes":
-            own_codes = coder is None
-            coder = coder or learn_codes(data, config, device=device, checkpoint=checkpoint)
-            codes_NK = coder.encode(data.training.slots_ND)
-            validation = data.validation.with_values(coder.encode(data.validation.slots_ND))
-            classifier = open_classifier(data, config, backbone, coder, codes_NK)
-            history["align"], alignment = align(data, config, classifier, coder, codes_NK, checkpoint=checkpoint)
-            lesson = partial(lesson_of, data, config, coder, codes_NK, own_codes=own_codes)
-        else:
-            coder, classifier = None, Classifier(backbone, writer, text_limit=config.text_limit)
-            lesson = partial(Lesson, data.training.sequences, data.training.labels_S)
-        work = stage_folder(checkpoint, "tune", lambda: _depends_on(data, config, coder, device))
-        more = None
-        if data.questions is not None and coder is not None:
-            held_NK = coder.encode(data.validation.slots_ND)
-            more = partial(
-                questions_to_learn, classifier, data.prompt, data.questions, codes_NK, held_NK, seed=config.seed
-            )
-        history["tune"] = tune(data, config, classifier, lesson, validation, work, more)
-        fitted = Fitted(
-            config,
-            data.classes,
-            data.positive,
-            data.prompt,
-            classifier,
-            coder=coder,
-            alignment=alignment,
-            history={name: steps for name, steps in history.items() if steps.steps},
-            shares=shares,
+        config.decision_for(data.classes, given.shares)  # refuses costs of other classes
+        for own, expected in expected_seconds(data, config, backbone, writer, given.coder).items():
+            key = own if own == "tune" else stage_name(own, name)
+            seconds[key] = seconds.get(key, 0.0) + expected
+    return seconds
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A domain before the fine-tuning: its codes are learned, and the language model has tokens for them."""
+
+    data: TaskData
+    config: ModelConfig
+    shares: tuple[float, ...]
+    classifier: Classifier
+    #: the validation sequences as the language model reads them
+    validation: Sequences
+    #: what the fine-tuning learns; it is made when it is needed
+    to_learn: Callable[[], ToLearn]
+    coder: SlotCoder | None = None
+    aligned: History = field(default_factory=History)
+    alignment: Alignment | None = None
+    #: the codes of all validation records
+    held_NK: NDArray[Any] | None = None
+
+    @property
+    def rows(self) -> list[int]:
+        """The tokens of the codes."""
+        return [] if self.classifier.ids is None else self.classifier.ids.all
+
+
+def begin(
+    given: Given,
+    backbone: Backbone,
+    before: Sequence[Begun] = (),
+    *,
+    device: str | None = None,
+    checkpoint: Path | None = None,
+) -> Begun:
+    """Stages 1 and 2 of a domain; those `before` it have added their tokens to the same backbone."""
+    data, config, coder = given.data, given.config, given.coder
+    if config.inputs == "text":
+        writer = PromptWriter(backbone.tokenizer, data.prompt, data.classes)
+        classifier, validation = Classifier(backbone, writer, text_limit=config.text_limit), data.validation.sequences
+        lesson = partial(Lesson, data.training.sequences, data.training.labels_S)
+        learned = partial(_to_learn, data, classifier, lesson, validation)
+        return Begun(data, config, given.shares, classifier, validation, learned)
+    own_codes = coder is None
+    coder = coder or learn_codes(data, config, device=device, checkpoint=checkpoint)
+    codes_NK, held_NK = coder.encode(data.training.slots_ND), coder.encode(data.validation.slots_ND)
+    validation = data.validation.with_values(held_NK)
+    taken = [other.classifier.vocabulary.stem for other in before]
+    classifier = open_classifier(data, config, backbone, coder, codes_NK, taken)
+    aligned, alignment = align(data, config, classifier, coder, codes_NK, before, checkpoint=checkpoint)
+    lesson = partial(lesson_of, data, config, coder, codes_NK, own_codes=own_codes)
+    asked = None
+    if data.questions is not None:
+        asked = partial(
+            questions_to_learn, classifier, data.prompt, data.questions, codes_NK, held_NK, seed=config.seed
         )
-        if data.labelled:
-            fitted = calibrate(fitted, validation, data.validation.labels_S, data.trained_shares)
-        if data.questions is not None and coder is not None:
-            fitted = calibrate_questions(fitted, data, held_NK)
-        if coder is not None and is_first():  # only the first process saves
-            fitted = learn_to_explain(data, fitted, work)
+    learned = partial(_to_learn, data, classifier, lesson, validation, asked)
+    return Begun(data, config, given.shares, classifier, validation, learned, coder, aligned, alignment, held_NK)
+
+
+def finish(begun: Begun, tuned: History, work: Path | None = None) -> Fitted:
+    """After the fine-tuning: probabilities, decisions, and stage 4."""
+    data, coder, history = begun.data, begun.coder, {"align": begun.aligned, "tune": tuned}
+    fitted = Fitted(
+        begun.config,
+        data.classes,
+        data.positive,
+        data.prompt,
+        begun.classifier,
+        coder=coder,
+        alignment=begun.alignment,
+        history={name: steps for name, steps in history.items() if steps.steps},
+        shares=begun.shares,
+    )
+    if data.labelled:
+        fitted = calibrate(fitted, begun.validation, data.validation.labels_S, data.trained_shares)
+    if data.questions is not None and begun.held_NK is not None:
+        fitted = calibrate_questions(fitted, data, begun.held_NK)
+    if coder is not None and is_first():  # only the first process saves
+        fitted = learn_to_explain(data, fitted, work)
     return fitted
 
 
@@ -290,19 +422,26 @@ def _sample(count: int, most: int, seed: int) -> NDArray[np.int64] | None:
 
 
 def open_classifier(
-    data: TaskData, config: ModelConfig, backbone: Backbone, coder: SlotCoder, codes_NK: NDArray[Any]
+    data: TaskData,
+    config: ModelConfig,
+    backbone: Backbone,
+    coder: SlotCoder,
+    codes_NK: NDArray[Any],
+    taken: Collection[str] = (),
 ) -> Classifier:
-    """A backbone that has tokens for the codes."""
+    """A backbone that has tokens for the codes; `taken` are the stems of those that it has for other domains."""
     assert data.phrases is not None, "codes need words"
+    levels, entries = coder.config.levels, coder.config.entries
     return Classifier.open(
         backbone,
-        CodeVocabulary.of(data.phrases.record, levels=coder.config.levels, entries=coder.config.entries),
+        CodeVocabulary.of(data.phrases.record, levels=levels, entries=entries, taken=taken),
         coder.network.quantiser.codebooks_KCd.detach().cpu().numpy(),
         data.prompt,
         data.classes,
         start=config.start,
         seed=config.seed,
         words=(data.phrases, data.training.slots_ND[:WORDS_FROM], codes_NK[:WORDS_FROM]),
+        share_markers=bool(taken),
     )
 
 
@@ -312,10 +451,14 @@ def align(
     classifier: Classifier,
     coder: SlotCoder,
     codes_NK: NDArray[Any],
+    before: Sequence[Begun] = (),
     *,
     checkpoint: Path | None = None,
 ) -> tuple[History, Alignment | None]:
-    """Stage 2: align codes and words, where the config asks for it, and measure the result on held-out records."""
+    """Stage 2: align codes and words, where the config asks for it, and measure the result on held-out records.
+
+    The backbone may have aligned the codes of other domains `before`.
+    """
     settings = config.align_config(len(data.training.sequences), classifier.backbone.device.type)
     if settings is None:
         skipped = "alignment skipped (helps with few labels, needs a GPU); force it with `align: default`"
@@ -334,6 +477,7 @@ def align(
             "backbone": (config.backbone, config.kept_layers, config.start, config.seed),
             "settings": settings.model_dump_json(),
             "device": classifier.backbone.device,
+            "before": [(other.coder and other.coder.identity, other.aligned.loss) for other in before],
         },
     )
     finished = work / "aligned.pt" if work else None
@@ -353,49 +497,57 @@ def align(
 # ---- stage 3 ----------------------------------------------------------------------------------------------------
 
 
-def tune(
+def _to_learn(
     data: TaskData,
-    config: ModelConfig,
     classifier: Classifier,
     lesson: Callable[[], Lesson],
     validation: Sequences,
-    work: Path | None,
-    more: Callable[[], MoreQuestions] | None = None,
+    asked: Callable[[], ToLearn] | None = None,
+) -> ToLearn:
+    """The label, questions in words, or both, as prompts."""
+    questions = None if asked is None else asked()
+    if questions is not None and not data.labelled:
+        return questions
+    labels_S = data.validation.labels_S
+    if data.stopping is not None:
+        validation, labels_S = validation.select(data.stopping), labels_S[data.stopping]
+    learned = lesson()
+    labelled = classifier.to_learn(
+        learned.sequences, learned.labels_S, validation, labels_S, classes_SQ=learned.classes_SQ
+    )
+    return labelled if questions is None else labelled.followed_by(questions)
+
+
+def tune(
+    domains: Sequence[Begun], backbone: Backbone, config: ModelConfig, work: Path | None, *, frozen: int = 0
 ) -> History:
     """Stage 3: learn to answer; the weights that do best on the validation sequences stay.
 
-    `more` are questions in words, learned together with the label or without one.
+    With several domains it is one fine-tuning on what all of them learn. The rows of tokens below `frozen` are not
+    among those of the codes.
     """
-    validation_labels_S = data.validation.labels_S
-    if data.stopping is not None:
-        validation, validation_labels_S = validation.select(data.stopping), validation_labels_S[data.stopping]
-    backbone, settings = classifier.backbone, config.tune_config
+    settings, classifier = config.tune_config, domains[0].classifier
     millions = backbone.model.num_parameters() / 1e6
-    steps = settings.total_steps(examples_of(data, config))
+    steps = sum(settings.total_steps(examples_of(own.data, own.config)) for own in domains)
+    learned = "; ".join(_what_is_learned(own.data) for own in domains)
     title = (
-        f"stage 3 of 4: fine-tuning {backbone.name} ({millions:.0f} M parameters) on "
-        f"{_what_is_learned(data)}, at most {steps:,} steps"
+        f"stage 3 of 4: fine-tuning {backbone.name} ({millions:.0f} M parameters) on {learned}, at most {steps:,} steps"
     )
     finished = work / "tuned.pt" if work else None
     with stage("tune", title):
         if (restored := classifier.restore(finished)) is not None:
             return restored[0]
-        resumed = work / "tune.checkpoint" if work else None
-        questions = None if more is None else more()
-        if questions is not None and not data.labelled:
-            history = classifier.tune_on(questions, settings, checkpoint=resumed)
-        else:
-            learned = lesson()
-            history = classifier.tune(
-                learned.sequences,
-                learned.labels_S,
-                validation if len(validation) else None,
-                validation_labels_S,
-                settings,
-                classes_SQ=learned.classes_SQ,
-                more=questions,
-                checkpoint=resumed,
-            )
+        together, settings = learned_together([own.to_learn() for own in domains], settings)
+        rows = sorted({row for own in domains for row in own.rows if row >= frozen})
+        history = tune_language_model(
+            backbone,
+            rows,
+            together.answers,
+            together.training,
+            together.validation,
+            settings,
+            checkpoint=work / "tune.checkpoint" if work else None,
+        )
         classifier.keep(finished, history)
     return history
 

@@ -82,7 +82,7 @@ def seen_batches(
 ) -> list[Batch]:
     """The batches of a run, without the run; with the ids of the whole vocabulary."""
     batches: list[Batch] = []
-    tokens = torch.from_numpy(tokens_of(aligned[0], aligned[1].ids, aligned[1].words))
+    tokens = torch.from_numpy(tokens_of(aligned[0], aligned[1].ids.all, aligned[1].words))
 
     def listening(backbone: Any, ids: Any, batch_of: Any, steps: int, *_: Any, **__: Any) -> History:
         for batch in map(batch_of, range(steps)):

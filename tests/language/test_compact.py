@@ -10,7 +10,7 @@ import torch
 from miniatures import FAMILIES, miniature
 
 from tefm.language.backbone import Backbone, open_backbone
-from tefm.language.compact import local_codes, rows_in_use, tokens_of
+from tefm.language.compact import rows_in_use, tokens_of
 from tefm.language.config import Trains, TuneConfig
 from tefm.language.predict import answer_logits
 from tefm.language.prompts import Prompt, PromptWriter
@@ -38,15 +38,15 @@ def tables(backbone: Backbone) -> dict[str, torch.Tensor]:
 def test_the_compact_model_gives_the_same_logits(opened: tuple[Backbone, TokenIds]) -> None:
     backbone, ids = opened
     prompt = np.array([7, ids.first, ids.end, 40, 7])
-    tokens = tokens_of(backbone, ids, [prompt])
+    tokens = tokens_of(backbone, ids.all, [prompt])
     before, tied = tables(backbone), backbone.tied
     with torch.no_grad():
         whole = backbone.model(torch.from_numpy(prompt)[None]).logits[0]
         with rows_in_use(backbone, tokens) as to_local:
             local = backbone.model(torch.from_numpy(to_local(prompt))[None]).logits[0]
             assert backbone.tied is tied
-            codes = local_codes(ids, to_local)
-            assert codes is not None and [tokens[token] for token in codes.all] == ids.all
+            codes = to_local(ids.all).tolist()
+            assert [tokens[token] for token in codes] == ids.all
             with pytest.raises(AssertionError):
                 to_local([41])
     torch.testing.assert_close(local, whole[:, torch.from_numpy(tokens)])
@@ -62,10 +62,10 @@ def test_tuning_changes_the_rows_in_use_and_no_others(opened: tuple[Backbone, To
     labels_N = np.arange(24) % 2
     codes_NK = np.stack([labels_N, np.arange(24) % 6], axis=1)
     questions = Questions(writer.of_codes(codes_NK, np.arange(25)), labels_N)
-    tokens = tokens_of(backbone, ids, [*questions.prompts, *writer.answers])
+    tokens = tokens_of(backbone, ids.all, [*questions.prompts, *writer.answers])
     before, tied = tables(backbone), backbone.tied
     config = TuneConfig(trains=trains, steps=12, learning_rate=1e-2, weight_decay=0.5, rank=2)
-    history = tune(backbone, ids, writer.answers, questions, [(questions, writer.answers)], config)
+    history = tune(backbone, ids.all, writer.answers, questions, [(questions, writer.answers)], config)
     trained = np.array(ids.all) if trains != "full" else tokens
     for name, weight in tables(backbone).items():
         changed = np.flatnonzero((weight != before[name]).any(dim=1).numpy())
@@ -82,6 +82,6 @@ def test_tuning_changes_the_rows_in_use_and_no_others(opened: tuple[Backbone, To
 def test_an_error_puts_the_vocabulary_back(opened: tuple[Backbone, TokenIds]) -> None:
     backbone, ids = opened
     before = tables(backbone)
-    with pytest.raises(KeyboardInterrupt), rows_in_use(backbone, tokens_of(backbone, ids, [])):
+    with pytest.raises(KeyboardInterrupt), rows_in_use(backbone, tokens_of(backbone, ids.all, [])):
         raise KeyboardInterrupt
     assert all(torch.equal(weight, before[name]) for name, weight in tables(backbone).items())

@@ -95,7 +95,7 @@ def trained(
 ) -> Any:
     settings = TrainConfig(**{"learning_rate": 1e-2, "warmup": 0, **config})
     arguments = {"batch_of": batches(ids) if ids else None, "title": "testing", **(how or {})}
-    return train(backbone, ids, steps=steps, config=settings, **arguments)
+    return train(backbone, ids.all if ids else [], steps=steps, config=settings, **arguments)
 
 
 # ---- what learns ----------------------------------------------------------------------------------------------------

@@ -107,6 +107,7 @@ def duration(seconds: float) -> str:
 
 
 _job: _Job | None = None
+_part = ""
 _bar: tuple[Progress, TaskID] | None = None
 
 
@@ -143,8 +144,25 @@ def expect(seconds: Mapping[str, float]) -> None:
 
 
 @contextmanager
+def part(name: str) -> Iterator[None]:
+    """The stages inside belong to a part of the job, like a domain: their titles begin with its name."""
+    global _part
+    before, _part = _part, name
+    try:
+        yield
+    finally:
+        _part = before
+
+
+def stage_name(stage: str, of_part: str) -> str:
+    """The name of a stage of a part, as the shares of a job have it."""
+    return f"{of_part}: {stage}" if of_part else stage
+
+
+@contextmanager
 def stage(name: str, title: str, *, loops: int = 1) -> Iterator[None]:
     """A stage of the job: logs its title, and counts its share as done when it ends."""
+    name, title = stage_name(name, _part), stage_name(title, _part)
     log.info(title)
     current = _job
     if current is None or name not in current.shares:

@@ -23,7 +23,7 @@ from tefm.codes.fidelity import measure
 from tefm.language.alignment_examples import AlignmentExamples
 from tefm.language.backbone import Backbone, autocast
 from tefm.language.batches import Batch, Example, ShuffledBatches, collate, model_inputs, padded
-from tefm.language.compact import local_codes, rows_in_use, tokens_of
+from tefm.language.compact import rows_in_use, tokens_of
 from tefm.language.config import AlignConfig
 from tefm.language.predict import by_length, default_batch_tokens
 from tefm.language.train import History, target_loss, train
@@ -45,7 +45,7 @@ def align(
         rows = np.sort(np.random.default_rng(config.seed).permutation(len(x_ND))[: config.max_records])
         x_ND, codes_NK = x_ND[rows], codes_NK[rows]
     batches = ShuffledBatches((x_ND != 0).sum(axis=1), config.batch, config.seed)
-    tokens = tokens_of(backbone, examples.ids, examples.words)
+    tokens = tokens_of(backbone, examples.ids.all, examples.words)
     with rows_in_use(backbone, tokens) as to_local:
         pad, window = int(to_local(backbone.tokenizer.pad_token_id)), backbone.window
 
@@ -57,7 +57,7 @@ def align(
 
         return train(
             backbone,
-            local_codes(examples.ids, to_local),
+            to_local(examples.ids.all).tolist(),
             batch_of,
             config.total_steps(len(x_ND)),
             config,
@@ -215,7 +215,7 @@ def true_and_shuffled_loss(
     fields = [examples.present(x_D) for x_D in x_ND]
     described = np.flatnonzero([len(present) > 0 for present in fields])
 
-    with rows_in_use(backbone, tokens_of(backbone, examples.ids, examples.words)) as to_local:
+    with rows_in_use(backbone, tokens_of(backbone, examples.ids.all, examples.words)) as to_local:
         pad = int(to_local(backbone.tokenizer.pad_token_id))
 
         def loss(given_NK: NDArray[np.integer]) -> float:

@@ -8,7 +8,7 @@ Shapes: N records, D slots, K levels, C entries, d latent; S sequences, Q classe
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,27 +19,18 @@ from tefm.base.training import load_checkpoint, save_checkpoint
 from tefm.language.align import Alignment, align, measure_alignment
 from tefm.language.alignment_examples import AlignmentExamples
 from tefm.language.backbone import Backbone
-from tefm.language.config import AlignConfig, Start, TuneConfig
+from tefm.language.config import AlignConfig, Start
 from tefm.language.distributed import is_first
 from tefm.language.predict import answer_logits
 from tefm.language.prompts import Prompt, PromptWriter
 from tefm.language.train import History
-from tefm.language.tune import Questions, tune
+from tefm.language.tune import Questions, ToLearn
 from tefm.language.vocabulary import CodeVocabulary, TokenIds, extend, start_rows, word_vectors
 from tefm.records.phrases import Phrases
 from tefm.records.sequences import Sequences
 
 #: The fingerprint of a finished stage's file; what it belongs to is in the name of its folder.
 FINISHED = "finished"
-
-
-@dataclass(frozen=True)
-class MoreQuestions:
-    """Prompts to learn from and to validate on, and the answers (as token ids) that their labels number."""
-
-    training: Questions
-    validation: Questions
-    answers: Sequence[NDArray[np.int64]]
 
 
 class Classifier:
@@ -55,6 +46,13 @@ class Classifier:
         """The ids of the code tokens; without them, the input is text."""
         return self.writer.ids
 
+    @property
+    def vocabulary(self) -> CodeVocabulary:
+        """The names of the code tokens, as the tokenizer knows them."""
+        assert self.ids is not None, "text has no codes"
+        first = self.backbone.tokenizer.convert_ids_to_tokens(self.ids.first)
+        return CodeVocabulary(str(first).removeprefix("<").partition("_")[0], self.ids.levels, self.ids.entries)
+
     @classmethod
     def open(
         cls,
@@ -67,12 +65,14 @@ class Classifier:
         start: Start = "codebook",
         seed: int = 0,
         words: tuple[Phrases, NDArray[Any], NDArray[np.integer]] | None = None,
+        share_markers: bool = False,
     ) -> Classifier:
         """A classifier of codes, untrained: adds the code tokens to the backbone and initialises their rows.
 
         `start` says how: see `Start`. Only `start="words"` needs `words` (phrases, slots and codes of records).
+        `share_markers`: the backbone has the markers already, from another domain.
         """
-        ids = extend(backbone, vocabulary)
+        ids = extend(backbone, vocabulary, share_markers=share_markers)
         classifier = cls(backbone, PromptWriter(backbone.tokenizer, prompt, classes, ids))
         if start == "codebook":
             start_rows(backbone, ids, np.concatenate(list(codebooks_KCd)), seed=seed)
@@ -136,40 +136,22 @@ class Classifier:
 
     # ---- stage 3 ----------------------------------------------------------------------------------------------
 
-    def tune(
+    def to_learn(
         self,
         training: Sequences,
         labels: NDArray[np.int64],
-        validation: Sequences | None,
-        validation_labels: NDArray[np.int64] | None,
-        config: TuneConfig,
+        validation: Sequences,
+        validation_labels: NDArray[np.int64],
         *,
         classes_SQ: NDArray[np.floating] | None = None,
-        more: MoreQuestions | None = None,
-        checkpoint: Path | None = None,
-    ) -> History:
-        """Fine-tune on labelled sequences; keeps the weights of the lowest validation loss.
+    ) -> ToLearn:
+        """Labelled sequences as prompts with answers.
 
-        With `classes_SQ`, the probability of each class is learned instead of the labels alone. `more` are questions
-        with answers of their own that are learned together with these. `checkpoint` is the file of an interrupted run.
+        With `classes_SQ`, the probability of each class is learned instead of the labels alone.
         """
-        answers: Sequence[NDArray[np.int64]] = self.writer.answers
-        questions = Questions(self.prompts(training), labels, classes_SQ)
-        validated: list[tuple[Questions, Sequence[NDArray[np.int64]]]] = []
-        if validation is not None and validation_labels is not None:
-            validated.append((Questions(self.prompts(validation), validation_labels), answers))
-        if more is not None:
-            questions = questions.followed_by(more.training, len(answers), len(more.answers))
-            validated.append((more.validation, more.answers))
-            answers = [*answers, *more.answers]
-        return tune(self.backbone, self.ids, answers, questions, validated, config, checkpoint=checkpoint)
-
-    def tune_on(self, questions: MoreQuestions, config: TuneConfig, *, checkpoint: Path | None = None) -> History:
-        """Fine-tune on these questions alone."""
-        validated = [(questions.validation, questions.answers)]
-        return tune(
-            self.backbone, self.ids, questions.answers, questions.training, validated, config, checkpoint=checkpoint
-        )
+        answers = self.writer.answers
+        validated = [(Questions(self.prompts(validation), validation_labels), answers)] if len(validation) else []
+        return ToLearn(Questions(self.prompts(training), labels, classes_SQ), answers, validated)
 
     # ---- prediction -------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ Shapes: V tokens of the vocabulary, R tokens in use, H width of the language mod
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,18 +18,16 @@ from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
 from tefm.language.backbone import Backbone
-from tefm.language.vocabulary import TokenIds
 
 Ids = NDArray[np.int64]
 #: Token ids → their numbers among the tokens in use.
 ToLocal = Callable[[ArrayLike], Ids]
 
 
-def tokens_of(backbone: Backbone, codes: TokenIds | None, sequences: Iterable[ArrayLike]) -> Ids:
+def tokens_of(backbone: Backbone, codes: Sequence[int], sequences: Iterable[ArrayLike]) -> Ids:
     """All tokens of these sequences in order, with those of the codes and the one that pads."""
-    parts = [np.array([backbone.tokenizer.pad_token_id]), np.array([] if codes is None else codes.all, dtype=np.int64)]
     seen = np.zeros(len(_embedding(backbone).weight), dtype=bool)
-    for ids in (*parts, *sequences):
+    for ids in ([backbone.tokenizer.pad_token_id], codes, *sequences):
         seen[np.asarray(ids, dtype=np.int64)] = True
     return np.flatnonzero(seen)
 
@@ -67,11 +65,6 @@ def rows_in_use(backbone: Backbone, tokens_R: Ids) -> Iterator[ToLocal]:
             for module, name, weight in whole:
                 weight[rows] = getattr(module, name).detach()
                 setattr(module, name, weight)
-
-
-def local_codes(codes: TokenIds | None, to_local: ToLocal) -> TokenIds | None:
-    """The new ids of the code tokens: they stay next to each other, since all of them are in use."""
-    return None if codes is None else TokenIds(int(to_local([codes.first])[0]), codes.levels, codes.entries)
 
 
 def _embedding(backbone: Backbone) -> Any:

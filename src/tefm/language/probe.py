@@ -23,7 +23,7 @@ def seconds_per_token(backbone: Backbone, prompts: Sequence[Ids], config: TrainC
     saves memory, a forward pass is timed instead, which is about a third of a step.
     """
     whole = config.trains == "full" and not config.checkpointing and config.accumulate == 1
-    with rows_in_use(backbone, tokens_of(backbone, None, prompts)) as to_local, autocast(backbone.device):
+    with rows_in_use(backbone, tokens_of(backbone, (), prompts)) as to_local, autocast(backbone.device):
         examples = [Example.answering(to_local(prompt), to_local(prompt[-1:])) for prompt in prompts]
         batch = collate(examples, int(to_local(backbone.tokenizer.pad_token_id)), backbone.window).to(backbone.device)
         optimiser = torch.optim.AdamW(backbone.model.parameters(), lr=0.0, weight_decay=0.0)

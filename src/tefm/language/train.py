@@ -25,7 +25,6 @@ from tefm.base.training import KeepBest, adamw, load_checkpoint, save_checkpoint
 from tefm.language.backbone import Backbone, autocast
 from tefm.language.batches import NOTHING, Batch
 from tefm.language.config import TrainConfig
-from tefm.language.vocabulary import TokenIds
 
 #: Steps between two additions to the average of the weights: each reads and writes all of them.
 AVERAGE_EVERY = 4
@@ -55,7 +54,7 @@ class History:
 
 def train(
     backbone: Backbone,
-    ids: TokenIds | None,
+    codes: Sequence[int],
     batch_of: Callable[[int], Batch],
     steps: int,
     config: TrainConfig,
@@ -68,11 +67,11 @@ def train(
 ) -> History:
     """Train the backbone's model in place; it ends with the weights of the lowest validation loss.
 
-    `batch_of(step)` returns the whole batch of a step, `validate()` the validation loss, and `title` names the run in
+    `codes` are the tokens whose rows are trained where not all weights are. `batch_of(step)` returns the whole batch of a step, `validate()` the validation loss, and `title` names the run in
     the progress display. `first_tokens` are those of the classes' answers, for batches that know how probable each
     class is. `fingerprint` identifies the data: a checkpoint of other data is refused.
     """
-    run = _Run(backbone, ids, steps, config, checkpoint, _fingerprint(config, steps, fingerprint), first_tokens)
+    run = _Run(backbone, codes, steps, config, checkpoint, _fingerprint(config, steps, fingerprint), first_tokens)
     run.resume()
     check_every = max(1, steps // config.checks) if validate else max(1, steps // 20)
     started, saved = time.perf_counter(), time.perf_counter()
@@ -120,7 +119,7 @@ class _Run:
     def __init__(
         self,
         backbone: Backbone,
-        ids: TokenIds | None,
+        codes: Sequence[int],
         steps: int,
         config: TrainConfig,
         checkpoint: Path | None,
@@ -136,7 +135,7 @@ class _Run:
         self.device, self.main = self.accelerator.device, self.accelerator.is_main_process
         if config.checkpointing:
             backbone.model.gradient_checkpointing_enable()
-        model = trainable_model(backbone, ids, config)
+        model = trainable_model(backbone, codes, config)
         model.train()
         self.names = [name for name, weight in model.named_parameters() if weight.requires_grad]
         optimiser = adamw(_groups(model, config), device=device, lr=config.learning_rate)
@@ -296,12 +295,12 @@ class _Run:
 # ---- which weights are trained ----------------------------------------------------------------------------------
 
 
-def trainable_model(backbone: Backbone, ids: TokenIds | None, config: TrainConfig) -> Any:
-    """The model with the right weights trainable: all, adapters and the new rows, or the new rows alone."""
+def trainable_model(backbone: Backbone, codes: Sequence[int], config: TrainConfig) -> Any:
+    """The model with the right weights trainable: all, adapters and the rows of `codes`, or these rows alone."""
     model = backbone.model
     if config.trains == "full":
         return model.requires_grad_(True)
-    rows = ids.all if ids is not None else []
+    rows = list(codes)
     if config.trains == "rows" and not rows:
         raise SettingsError(
             "`trains: rows` trains the code tokens, and this model has none",

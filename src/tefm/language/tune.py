@@ -6,7 +6,8 @@ Shapes: N sequences, Q classes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import repeat
 from pathlib import Path
 
@@ -16,11 +17,10 @@ from numpy.typing import NDArray
 from tefm.base.checkpoint import identity
 from tefm.language.backbone import Backbone
 from tefm.language.batches import Batch, Example, ShuffledBatches, collate
-from tefm.language.compact import local_codes, rows_in_use, tokens_of
+from tefm.language.compact import rows_in_use, tokens_of
 from tefm.language.config import TuneConfig
 from tefm.language.predict import Ids, answer_logits
 from tefm.language.train import History, train
-from tefm.language.vocabulary import TokenIds
 from tefm.records.distinct import numbered
 from tefm.scoring.calibration import log_softmax
 
@@ -36,6 +36,11 @@ class Questions:
 
     def __len__(self) -> int:
         return len(self.prompts)
+
+    def repeated(self, times: int) -> Questions:
+        """The same questions so many times."""
+        classes_NQ = None if self.classes_NQ is None else np.tile(self.classes_NQ, (times, 1))
+        return Questions([*self.prompts] * times, np.tile(self.labels_N, times), classes_NQ)
 
     def followed_by(self, other: Questions, answers: int, other_answers: int) -> Questions:
         """These questions and others with answers of their own, which are numbered after the `answers` of these.
@@ -58,9 +63,44 @@ class Questions:
         return Questions([*self.prompts, *other.prompts], labels_N, classes_NQ)
 
 
+@dataclass(frozen=True)
+class ToLearn:
+    """Prompts to learn from, the answers (as token ids) that their labels number, and parts to validate on."""
+
+    training: Questions
+    answers: Sequence[Ids]
+    #: each with its own answers
+    validation: Sequence[tuple[Questions, Sequence[Ids]]]
+
+    def followed_by(self, other: ToLearn) -> ToLearn:
+        """Both together: labels, questions in words, other domains."""
+        return ToLearn(
+            self.training.followed_by(other.training, len(self.answers), len(other.answers)),
+            [*self.answers, *other.answers],
+            [*self.validation, *other.validation],
+        )
+
+    def repeated(self, times: int) -> ToLearn:
+        """The same with every prompt so many times in the training."""
+        return self if times == 1 else replace(self, training=self.training.repeated(times))
+
+
+def learned_together(parts: Sequence[ToLearn], config: TuneConfig) -> tuple[ToLearn, TuneConfig]:
+    """What several domains learn, as one fine-tuning: of each as much as in a fine-tuning of its own.
+
+    The steps are those of all of them. Where one has more passes over its prompts than another, because it has few,
+    they occur that many times as often.
+    """
+    steps = [config.total_steps(len(part.training)) for part in parts]
+    passes = [count * config.batch / len(part.training) for count, part in zip(steps, parts, strict=True)]
+    repeated = [part.repeated(max(1, round(own / min(passes)))) for own, part in zip(passes, parts, strict=True)]
+    together = reduce(ToLearn.followed_by, repeated)
+    return together, config if len(parts) == 1 else config.model_copy(update={"steps": sum(steps)})
+
+
 def tune(
     backbone: Backbone,
-    ids: TokenIds | None,
+    codes: Sequence[int],
     answers: Sequence[Ids],
     training: Questions,
     validation: Sequence[tuple[Questions, Sequence[Ids]]],
@@ -70,12 +110,12 @@ def tune(
 ) -> History:
     """Fine-tune the backbone in place; it ends with the weights of the lowest validation loss.
 
-    `answers` are those of the training's labels. Each part of the validation comes with its own; the loss is the mean
-    over the parts.
+    `codes` are the code tokens, whose rows are trained also where not all weights are. `answers` are those of the
+    training's labels. Each part of the validation comes with its own; the loss is the mean over the parts.
     """
     validation = [(questions, own) for questions, own in validation if len(questions)]
     asked = [prompt for questions, _ in validation for prompt in questions.prompts]
-    tokens = tokens_of(backbone, ids, [*training.prompts, *asked, *answers])
+    tokens = tokens_of(backbone, codes, [*training.prompts, *asked, *answers])
     learned = (training.labels_N, training.classes_NQ)
     fingerprint = identity(tokens, *training.prompts, *answers, *learned) if checkpoint else ""
     with rows_in_use(backbone, tokens) as to_local:
@@ -108,7 +148,7 @@ def tune(
 
         return train(
             backbone,
-            local_codes(ids, to_local),
+            to_local(codes).tolist(),
             batch_of,
             config.total_steps(len(examples)),
             config,

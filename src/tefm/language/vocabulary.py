@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import re
 import string
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -38,10 +40,18 @@ class CodeVocabulary:
     entries: int
 
     @classmethod
-    def of(cls, record: str, *, levels: int, entries: int) -> CodeVocabulary:
-        """The vocabulary for records of this name; names of up to four letters stay whole, longer ones keep three."""
+    def of(cls, record: str, *, levels: int, entries: int, taken: Collection[str] = ()) -> CodeVocabulary:
+        """The vocabulary for records of this name; names of up to four letters stay whole, longer ones keep three.
+
+        A stem that is `taken`, by another domain of the same language model, gets a number.
+
+        >>> CodeVocabulary.of("admissible", levels=2, entries=4, taken=["adm", "flow"]).stem
+        'adm2'
+        """
         letters = re.sub(r"[^a-z0-9]", "", record.lower()) or "rec"
-        return cls(letters if len(letters) <= 4 else letters[:3], levels, entries)
+        stem = letters if len(letters) <= 4 else letters[:3]
+        names = (stem if number == 1 else f"{stem}{number}" for number in count(1))
+        return cls(next(name for name in names if name not in taken), levels, entries)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -64,15 +74,22 @@ class CodeVocabulary:
 
 @dataclass(frozen=True)
 class TokenIds:
-    """The ids of the new tokens in the model: contiguous, codes first."""
+    """The ids of the new tokens in the model: those of the codes are contiguous, and so are the two markers."""
 
     first: int
     levels: int
     entries: int
+    #: the id of the first marker where the domains of a model share them; None: the markers follow the codes
+    markers: int | None = None
+
+    @property
+    def past(self) -> int:
+        """The id behind the last code."""
+        return self.first + self.levels * self.entries
 
     @property
     def begin(self) -> int:
-        return self.first + self.levels * self.entries
+        return self.past if self.markers is None else self.markers
 
     @property
     def end(self) -> int:
@@ -80,7 +97,7 @@ class TokenIds:
 
     @property
     def all(self) -> list[int]:
-        return list(range(self.first, self.end + 1))
+        return [*range(self.first, self.past), self.begin, self.end]
 
     def of(self, codes_NK: NDArray[np.integer]) -> NDArray[np.int64]:
         """The token ids of codes."""
@@ -91,13 +108,15 @@ class TokenIds:
         return slice(self.first + level * self.entries, self.first + (level + 1) * self.entries)
 
 
-def extend(backbone: Backbone, vocabulary: CodeVocabulary) -> TokenIds:
+def extend(backbone: Backbone, vocabulary: CodeVocabulary, *, share_markers: bool = False) -> TokenIds:
     """Add the new tokens to tokenizer and model; spare rows of a padded vocabulary are used before rows are added.
 
-    Every new row is set to the mean of the existing ones; `start_rows` then makes them different.
+    Every new row is set to the mean of the existing ones; `start_rows` then makes them different. With
+    `share_markers`, the markers are those of an earlier domain.
     """
     tokenizer, model = backbone.tokenizer, backbone.model
-    existing = set(tokenizer.get_vocab()) & set(vocabulary.tokens)
+    added = list(vocabulary.names if share_markers else vocabulary.tokens)
+    existing = set(tokenizer.get_vocab()) & set(added)
     if existing:
         raise SettingsError(
             "this backbone already has tokens with these names",
@@ -105,16 +124,17 @@ def extend(backbone: Backbone, vocabulary: CodeVocabulary) -> TokenIds:
             remedy="use a backbone without codes, such as `backbone: smollm2-135m`",
         )
     first = len(tokenizer)
-    tokenizer.add_tokens(list(vocabulary.tokens), special_tokens=True)
+    tokenizer.add_tokens(added, special_tokens=True)
     past = len(tokenizer)
-    ids = tokenizer.convert_tokens_to_ids(list(vocabulary.tokens))
+    ids = tokenizer.convert_tokens_to_ids(added)
     assert ids == list(range(first, past)), "new tokens are contiguous"
     if past > len(_tables(backbone)[0]):
         model.resize_token_embeddings(past, mean_resizing=False)
     with torch.no_grad():
         for table in _tables(backbone):
             table[first:past] = table[:first].mean(dim=0)
-    return TokenIds(first, vocabulary.levels, vocabulary.entries)
+    markers = int(tokenizer.convert_tokens_to_ids(BEGIN)) if share_markers else None
+    return TokenIds(first, vocabulary.levels, vocabulary.entries, markers)
 
 
 def start_rows(backbone: Backbone, ids: TokenIds, vectors_PV: NDArray[np.floating], *, seed: int = 0) -> None:
@@ -135,7 +155,7 @@ def start_rows(backbone: Backbone, ids: TokenIds, vectors_PV: NDArray[np.floatin
             existing = table[: ids.first]
             # the median, since spare and untrained rows are near zero
             scale = existing.norm(dim=1).median()
-            table[ids.first : ids.begin] = existing.mean(dim=0) + scale * vectors.to(table)
+            table[ids.first : ids.past] = existing.mean(dim=0) + scale * vectors.to(table)
 
 
 def word_vectors(codes_NK: NDArray[np.integer], record_NH: NDArray[np.floating], entries: int) -> NDArray[np.float32]:

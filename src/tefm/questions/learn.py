@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tefm.language.asking import QuestionWriter, pair_logits
-from tefm.language.classifier import Classifier, MoreQuestions
+from tefm.language.classifier import Classifier
 from tefm.language.prompts import Prompt
-from tefm.language.tune import Questions
+from tefm.language.tune import Questions, ToLearn
 from tefm.questions.data import Pairs, QuestionData, pairs_to_learn
 from tefm.records.sequences import Sequences
 
@@ -35,17 +35,18 @@ def questions_to_learn(
     validation_codes: NDArray[Any],
     *,
     seed: int,
-) -> MoreQuestions:
+) -> ToLearn:
     """The prompts that the language model learns from; codes are given per record of a part."""
     writer, config = writer_of(classifier, prompt), data.config
     few = config.model_copy(update={"pairs": max(2, round(VALIDATED * config.pairs))})
     learned = pairs_to_learn(data.training, data.trained, config, seed=seed)
     validated = pairs_to_learn(data.validation, data.trained, few, seed=seed)
     texts = [question.text for question in data.questions]
-    return MoreQuestions(
+    validating = _prompts(writer, with_codes(data.validation.histories, validation_codes), validated, texts)
+    return ToLearn(
         _prompts(writer, with_codes(data.training.histories, training_codes), learned, texts),
-        _prompts(writer, with_codes(data.validation.histories, validation_codes), validated, texts),
         writer.answers,
+        [(validating, writer.answers)],
     )
 
 

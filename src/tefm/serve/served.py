@@ -68,10 +68,7 @@ class Served:
             RememberedLogits(classifier) if remember else classifier.logits
         )
         self._explainer: QuestionExplainer | None = None
-        self._vocabulary: CodeVocabulary | None = None
-        if (coder := self.fitted.coder) is not None:
-            levels, entries = coder.config.levels, coder.config.entries
-            self._vocabulary = CodeVocabulary.of(self.preparation.schema.record, levels=levels, entries=entries)
+        self._vocabulary: CodeVocabulary | None = None if self.fitted.coder is None else classifier.vocabulary
 
     @property
     def classes(self) -> tuple[str, ...]:
