@@ -13,11 +13,12 @@ from rich.console import Console
 
 import tefm.fit
 from tefm.baselines import boosted, linear
-from tefm.fit import fit_frame, open_questions, rare, repeated, split_parts, thinned, unlabelled, without_unseen
+from tefm.fit import fit_frame, split_parts
 from tefm.records.grouping import by_entity
 from tefm.records.schema import Schema
 from tefm.records.sequences import Sequences
 from tefm.records.splitting import PARTS
+from tefm.remarks import open_questions, rare, repeated, thinned, unlabelled, without_unseen
 from tefm.scoring.evaluation import Evaluation
 from tefm.scoring.metrics import score
 from tefm.show.terminal import evaluation_table, outcome_tables, prediction_table

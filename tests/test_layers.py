@@ -42,6 +42,8 @@ FLOORS = (
     "bundle",
     "hub",
     "model",
+    "domains",
+    "remarks",
     "mlflow",
     "fit",
     "report",

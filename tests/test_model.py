@@ -176,13 +176,13 @@ def test_windows_with_a_background(backbones: dict[str, Path]) -> None:
 )
 def test_balance(balance: str, trained: bool, judged: bool, fitted: TEFM, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[np.ndarray] = []
-    tune = Classifier.tune
+    to_learn = Classifier.to_learn
 
     def spied(reader: Classifier, *given: Any, **settings: Any) -> Any:
         seen.append(np.bincount(given[1]))
-        return tune(reader, *given, **settings)
+        return to_learn(reader, *given, **settings)
 
-    monkeypatch.setattr(Classifier, "tune", spied)
+    monkeypatch.setattr(Classifier, "to_learn", spied)
     # without a teacher, the sequences that the balance leaves out are not learned from
     model = around(fitted, balance=balance, tune={**QUICK["tune"], "label_share": 1.0}).fit(TRAINING)
     assert (seen[0][0] == seen[0][1]) == trained

@@ -13,6 +13,7 @@ from tefm.base.version import __version__ as __version__
 if TYPE_CHECKING:
     from tefm.codes.config import TokenizerConfig
     from tefm.codes.tokenizer import RecordTokenizer
+    from tefm.domains import Domains
     from tefm.model import TEFM
     from tefm.records.infer import infer_schema
     from tefm.records.readers.table import open_table
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 #: Public names and where they live; imported on first use, so that `import tefm` is quick.
 _HOME = {
+    "Domains": "tefm.domains",
     "Field": "tefm.records.schema",
     "RecordTokenizer": "tefm.codes.tokenizer",
     "Schema": "tefm.records.schema",
@@ -35,6 +37,7 @@ _HOME = {
 
 __all__ = [
     "TEFM",
+    "Domains",
     "Field",
     "RecordTokenizer",
     "Schema",

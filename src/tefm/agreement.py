@@ -84,8 +84,8 @@ def _tokens(fitted: Fitted, preparation: Preparation | None) -> list[str]:
         return [f"the code tokens begin at {ids.first!r}, outside the vocabulary"]
     if preparation is not None:
         vocabulary, stem = classifier.vocabulary, CodeVocabulary.of(preparation.schema.record, levels=1, entries=1).stem
-        known = re.fullmatch(rf"{stem}\d*", vocabulary.stem)  # of several domains, stems may be numbered
-        if known is None or backbone.tokenizer.convert_tokens_to_ids(list(vocabulary.tokens)) != ids.all:
+        named = re.fullmatch(rf"{stem}\d*", vocabulary.stem)  # of several domains, stems may be numbered
+        if named is None or backbone.tokenizer.convert_tokens_to_ids(list(vocabulary.tokens)) != ids.all:
             return [f"the vocabulary does not have the code tokens of the record {preparation.schema.record!r}"]
     return []
 

@@ -9,27 +9,41 @@ rationale.safetensors   surrogate and extractor of the paper's masks, where they
 questions.json  questions in words: their calibration and figures, where the model answers some
 reference.safetensors   counts of held-out records, which `tefm monitor` compares new ones with
 README.md       the model card
+
+Several domains of one language model are one folder too: `manifest.json`, `language/`, and for each domain all the
+other parts in `domains/NAME/`, with `adapter.safetensors` if it was added later.
 """
 
 from __future__ import annotations
 
 import json
 import platform
+import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from tefm.agreement import check_agreement, check_width
-from tefm.base.errors import ArtefactError, InputError
-from tefm.base.files import is_whole, read_manifest, refusing, replacing_folder, write_json, write_manifest, write_text
+from tefm.base.errors import ArtefactError, InputError, did_you_mean
+from tefm.base.files import (
+    MANIFEST,
+    is_whole,
+    read_manifest,
+    refusing,
+    replacing_folder,
+    write_json,
+    write_manifest,
+    write_text,
+)
 from tefm.base.training import THREADS
 from tefm.base.version import __version__
 from tefm.codes.coder import SlotCoder
 from tefm.codes.storage import load_coder, save_coder
 from tefm.codes.tokenizer import VECTORISER, RecordTokenizer, load_vectoriser
+from tefm.language.adapter import AdaptedBackbone, Adapter
 from tefm.language.align import Alignment
-from tefm.language.backbone import open_backbone
+from tefm.language.backbone import Backbone, open_backbone
 from tefm.language.classifier import Classifier
 from tefm.language.distributed import is_first
 from tefm.language.prompts import Prompt, PromptWriter
@@ -48,7 +62,10 @@ from tefm.show.model_card import CodesFacts, ModelCardFacts, model_card
 from tefm.task import ModelConfig
 from tefm.watch.reference import Reference
 
-KIND = "tefm model"
+KIND, KIND_DOMAINS = "tefm model", "tefm model with domains"
+LANGUAGE, DOMAINS, ADAPTER = "language", "domains", "adapter.safetensors"
+#: A domain is a folder, and what `--domain` names.
+NAME = re.compile(r"\w[\w .-]*")
 LOOK_ALIKES, EXPLAINER = "look_alikes.safetensors", "rationale.safetensors"
 REFERENCE, QUESTIONS = "reference.safetensors", "questions.json"
 
@@ -69,61 +86,94 @@ class Bundle:
 
 
 def is_saved(folder: Path) -> bool:
-    """Whether `folder` holds a whole bundle."""
-    return is_whole(folder, KIND)
+    """Whether `folder` holds a whole bundle, of one domain or of several."""
+    return is_whole(folder, KIND) or is_whole(folder, KIND_DOMAINS)
 
 
 def save(bundle: Bundle, folder: Path) -> Path:
     """Write a bundle; of several processes, the first one does."""
+    if not is_first():
+        return folder
+    with replacing_folder(folder, ours=is_saved) as temporary:
+        _save_parts(bundle, temporary)
+        _save_language(bundle.fitted.classifier.backbone, temporary)
+        coder = bundle.fitted.coder
+        write_manifest(temporary, KIND, codes=None if coder is None else coder.identity, **_made(bundle))
+    return folder
+
+
+def save_domains(bundles: Mapping[str, Bundle], folder: Path) -> Path:
+    """Write several domains of one language model; of several processes, the first one does."""
+    if not is_first():
+        return folder
+    backbones = {name: bundle.fitted.classifier.backbone for name, bundle in bundles.items()}
+    shared = next(backbone for backbone in backbones.values() if not isinstance(backbone, AdaptedBackbone))
+    with replacing_folder(folder, ours=is_saved) as temporary:
+        for name, bundle in bundles.items():
+            place = temporary / DOMAINS / name
+            place.mkdir(parents=True)
+            _save_parts(bundle, place)
+            backbone = backbones[name]
+            if isinstance(backbone, AdaptedBackbone):
+                backbone.adapter.save(place / ADAPTER)
+        _save_language(shared, temporary)
+        write_manifest(temporary, KIND_DOMAINS, domains=list(bundles), **_made(next(iter(bundles.values()))))
+    return folder
+
+
+def _made(bundle: Bundle) -> dict[str, Any]:
+    """What the manifest says about how the model was made."""
     import torch
     import transformers
 
-    if not is_first():
-        return folder
+    versions = {
+        "tefm": __version__,
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "python": platform.python_version(),
+    }
+    threads = THREADS if bundle.fitted.config.deterministic else torch.get_num_threads()
+    return {"versions": versions, "threads": threads}
+
+
+def _save_language(backbone: Backbone, folder: Path) -> None:
+    with quietly():
+        backbone.model.save_pretrained(folder / LANGUAGE)
+        backbone.tokenizer.save_pretrained(folder / LANGUAGE)
+
+
+def _save_parts(bundle: Bundle, folder: Path) -> None:
+    """Everything but the language model."""
     fitted, preparation = bundle.fitted, bundle.preparation
-    with replacing_folder(folder, ours=is_saved) as temporary:
-        identity = None if fitted.coder is None else fitted.coder.identity
-        ids, alignment = fitted.classifier.ids, fitted.alignment
-        body: dict[str, Any] = {
-            "config": fitted.config.model_dump(mode="json"),
-            "schema": None if preparation is None else preparation.schema.model_dump(mode="json"),
-            "classes": fitted.classes,
-            "positive": fitted.positive,
-            "shares": fitted.shares,
-            "prompt": fitted.prompt.model_dump(mode="json"),
-            "calibration": fitted.calibration.to_dict(),
-            "codes": identity,
-            "ids": None if ids is None else asdict(ids),
-            "history": {stage: history.to_dict() for stage, history in fitted.history.items()},
-            "alignment": None if alignment is None else asdict(alignment),
-            "figures": dict(bundle.figures),
-            "source": bundle.source,
-        }
-        write_json(temporary / "model.json", body)
-        if fitted.look_alikes is not None:
-            fitted.look_alikes.save(temporary / LOOK_ALIKES)
-        if fitted.explainer is not None:
-            save_explainer(fitted.explainer, temporary / EXPLAINER)
-        if fitted.book is not None:
-            fitted.book.save(temporary / QUESTIONS)
-        if bundle.reference is not None:
-            bundle.reference.save(temporary / REFERENCE)
-        if fitted.coder is not None:
-            _save_codes(fitted.coder, preparation, temporary / "tokenizer")
-        with quietly():
-            fitted.classifier.backbone.model.save_pretrained(temporary / "language")
-            fitted.classifier.backbone.tokenizer.save_pretrained(temporary / "language")
-        if preparation is not None:
-            write_text(temporary / "README.md", model_card(card_facts(bundle)))
-        versions = {
-            "tefm": __version__,
-            "torch": torch.__version__,
-            "transformers": transformers.__version__,
-            "python": platform.python_version(),
-        }
-        threads = THREADS if fitted.config.deterministic else torch.get_num_threads()
-        write_manifest(temporary, KIND, versions=versions, codes=identity, threads=threads)
-    return folder
+    ids, alignment = fitted.classifier.ids, fitted.alignment
+    body: dict[str, Any] = {
+        "config": fitted.config.model_dump(mode="json"),
+        "schema": None if preparation is None else preparation.schema.model_dump(mode="json"),
+        "classes": fitted.classes,
+        "positive": fitted.positive,
+        "shares": fitted.shares,
+        "prompt": fitted.prompt.model_dump(mode="json"),
+        "calibration": fitted.calibration.to_dict(),
+        "codes": None if fitted.coder is None else fitted.coder.identity,
+        "ids": None if ids is None else asdict(ids),
+        "history": {stage: history.to_dict() for stage, history in fitted.history.items()},
+        "alignment": None if alignment is None else asdict(alignment),
+        "figures": dict(bundle.figures),
+        "source": bundle.source,
+    }
+    write_json(folder / "model.json", body)
+    if fitted.look_alikes is not None:
+        fitted.look_alikes.save(folder / LOOK_ALIKES)
+    if fitted.explainer is not None:
+        save_explainer(fitted.explainer, folder / EXPLAINER)
+    if fitted.book is not None:
+        fitted.book.save(folder / QUESTIONS)
+    if bundle.reference is not None:
+        bundle.reference.save(folder / REFERENCE)
+    if fitted.coder is not None:
+        _save_codes(fitted.coder, preparation, folder / "tokenizer")
+    if preparation is not None:
+        write_text(folder / "README.md", model_card(card_facts(bundle)))
 
 
 def _save_codes(coder: SlotCoder, preparation: Preparation | None, folder: Path) -> None:
@@ -134,15 +184,64 @@ def _save_codes(coder: SlotCoder, preparation: Preparation | None, folder: Path)
         save_coder(coder, folder)
 
 
-def load(folder: Path, *, device: str | None = None) -> Bundle:
-    """Read a bundle; parts that do not belong together are refused, and nothing in it is run."""
-    read_manifest(folder, KIND)
+def load(folder: Path, *, device: str | None = None, domain: str | None = None) -> Bundle:
+    """Read a bundle; parts that do not belong together are refused, and nothing in it is run.
+
+    Of several domains, one is named.
+    """
+    place = _place(folder, domain)
+    if domain is None:
+        read_manifest(folder, KIND)
+    else:  # nothing of the other domains is read
+        listed = read_manifest(folder, KIND_DOMAINS, only=())["parts"]
+        own = (f"{LANGUAGE}/", f"{place.relative_to(folder).as_posix()}/")
+        read_manifest(folder, KIND_DOMAINS, only=[name for name in listed if name.startswith(own)])
     with refusing(folder, "model"):
-        return _load(folder, device)
+        return _load(place, _load_language(folder, device))
 
 
-def _load(folder: Path, device: str | None) -> Bundle:
-    check_sealed(folder / "language")
+def load_domains(folder: Path, *, device: str | None = None) -> dict[str, Bundle]:
+    """Read all domains of a bundle; they share one language model."""
+    read_manifest(folder, KIND_DOMAINS)
+    with refusing(folder, "model"):
+        backbone = _load_language(folder, device)
+        return {name: _load(_place(folder, name), backbone) for name in domains_of(folder) or ()}
+
+
+def domains_of(folder: Path) -> tuple[str, ...] | None:
+    """The names of the domains of a saved model; None for a model of one domain, which has no name."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        names = tuple(manifest["domains"]) if manifest["kind"] == KIND_DOMAINS else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None  # what is wrong with it is said where it is read
+    if names is not None and not (names and all(isinstance(name, str) and NAME.fullmatch(name) for name in names)):
+        raise ArtefactError("these are no names of domains", file=folder / MANIFEST, remedy="save it again")
+    return names
+
+
+def _place(folder: Path, domain: str | None) -> Path:
+    """The folder with the parts of a domain."""
+    names = domains_of(folder)
+    if names is None and domain is None:
+        return folder
+    if names is None:
+        raise InputError("this model has a single domain, without a name", file=folder, remedy="leave `domain` out")
+    if domain is None:
+        listed = ", ".join(names)
+        raise InputError(f"this model has several domains: {listed}", file=folder, remedy="name one, --domain NAME")
+    if domain not in names:
+        raise InputError("this model has no such domain", file=folder, value=domain, remedy=did_you_mean(domain, names))
+    return folder / DOMAINS / domain
+
+
+def _load_language(folder: Path, device: str | None) -> Backbone:
+    check_sealed(folder / LANGUAGE)
+    return open_backbone(folder / LANGUAGE, device=device, sealed=True)
+
+
+def _load(folder: Path, backbone: Backbone) -> Bundle:
+    device = str(backbone.device)
     try:
         body = json.loads((folder / "model.json").read_text(encoding="utf-8"))
         config = ModelConfig.checked(body["config"])
@@ -172,8 +271,9 @@ def _load(folder: Path, device: str | None) -> Bundle:
         if (folder / EXPLAINER).is_file():
             check_width(folder / EXPLAINER)
             explainer = load_explainer(coder, folder / EXPLAINER)
-    backbone = open_backbone(folder / "language", device=device, sealed=True)
-    backbone.name = config.backbone
+    backbone = replace(backbone, name=config.backbone)
+    if (folder / ADAPTER).is_file():
+        backbone = Adapter.load(folder / ADAPTER).applied(backbone)
     writer = PromptWriter(backbone.tokenizer, prompt, classes, ids)
     classifier = Classifier(backbone, writer, text_limit=config.text_limit)
     fitted = Fitted(
@@ -196,11 +296,11 @@ def _load(folder: Path, device: str | None) -> Bundle:
     return Bundle(fitted, preparation, figures, source, reference)
 
 
-def load_preparation(folder: Path) -> Preparation:
+def load_preparation(folder: Path, domain: str | None = None) -> Preparation:
     """How a saved model sees tables, without loading its weights: a table can be checked before that."""
-    read_manifest(folder, KIND, only=("model.json", f"tokenizer/{VECTORISER}"))
+    place = _checked(folder, domain, "model.json", f"tokenizer/{VECTORISER}")
     with refusing(folder, "model"):
-        preparation = _load_preparation(folder)
+        preparation = _load_preparation(place)
     if preparation is None:
         raise InputError(
             "this model was fitted on arrays and does not read tables", file=folder, remedy="fit it on a table"
@@ -208,16 +308,25 @@ def load_preparation(folder: Path) -> Preparation:
     return preparation
 
 
-def load_book(folder: Path) -> Book:
+def load_book(folder: Path, domain: str | None = None) -> Book:
     """The questions of a saved model, without loading its weights."""
-    read_manifest(folder, KIND, only=("model.json", QUESTIONS) if (folder / QUESTIONS).is_file() else ("model.json",))
-    if not (folder / QUESTIONS).is_file():
+    place = _checked(folder, domain, "model.json", QUESTIONS)
+    if not (place / QUESTIONS).is_file():
         raise InputError(
             "this model answers no questions: it was fitted on a label alone",
             file=folder,
             remedy="add `questions:` to the task file and fit it again",
         )
-    return Book.load(folder / QUESTIONS)
+    return Book.load(place / QUESTIONS)
+
+
+def _checked(folder: Path, domain: str | None, *files: str) -> Path:
+    """The folder with the parts of a domain, of which these files are those that were saved."""
+    place = _place(folder, domain)
+    below = place.relative_to(folder)
+    only = [(below / name).as_posix() for name in files]
+    read_manifest(folder, KIND if domain is None else KIND_DOMAINS, only=only)
+    return place
 
 
 def _load_preparation(folder: Path) -> Preparation | None:

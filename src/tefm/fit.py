@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,27 +14,27 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tefm.base.files import check_replaceable
-from tefm.base.progress import job, log, stage
+from tefm.base.progress import in_part, job, log, stage, warn
 from tefm.base.targets import check_writable, held
 from tefm.bundle import is_saved
+from tefm.domains import Domains
 from tefm.estimate import expected_shares
 from tefm.language.distributed import is_first
 from tefm.language.token_counts import TokenCount, count_forms
-from tefm.model import TEFM
-from tefm.pipeline import Fitted
+from tefm.model import TEFM, Prepared
+from tefm.pipeline import Fitted, fit_domains, job_shares, language_config
 from tefm.prepare import Preparation, chosen, class_numbers_of, sequences_of
 from tefm.question_scores import test_histories
 from tefm.questions.book import Book
-from tefm.records.ambiguity import ambiguities
 from tefm.records.notes import record_texts
 from tefm.records.readers.postgresql import shown_location
-from tefm.records.readers.source import selected
 from tefm.records.readers.table import open_table
 from tefm.records.schema import Schema
 from tefm.records.sequences import Sequences
 from tefm.records.serialise import FORMATS, serialise
 from tefm.records.splitting import PARTS, split
-from tefm.records.vectorise import Vectoriser, needed_columns
+from tefm.records.vectorise import Vectoriser
+from tefm.remarks import cut_texts, open_questions, rare, repeated, thinned, unlabelled, without_unseen
 from tefm.scoring.breakdown import confusion
 from tefm.scoring.comparison import Predictions, Verdict
 from tefm.scoring.comparison import compare as compare_models
@@ -46,10 +46,6 @@ if TYPE_CHECKING:
     from tefm.baselines.compare import BaselineData, Compared
     from tefm.baselines.inputs import Kind
 
-#: With fewer test sequences of a class than this, what the figures say about it is chance.
-FEW = 20
-#: A share of test sequences that repeat training sequences is worth a word from here on.
-REPEATED = 0.1
 #: Sequences whose texts are counted: counting a long text takes longer than predicting from its codes.
 COUNTED = 200
 #: Training sequences that LightGBM and logistic regression learn from, at most.
@@ -58,22 +54,68 @@ MOST_COMPARED = 200_000
 
 def fit_task(task: Task, folder: Path, *, device: str | None = None, compare: bool = True) -> tuple[TEFM, Outcome]:
     """Fit a task and save its bundle; an interrupted run resumes when it is called again."""
+    models, outcomes = _fit_tasks({"": task}, folder, device=device, compare=compare)
+    return models[""], outcomes[""]
+
+
+def fit_tasks(
+    tasks: Mapping[str, Task], folder: Path, *, device: str | None = None, compare: bool = True
+) -> tuple[Domains, dict[str, Outcome]]:
+    """Fit several tasks as the domains of one language model, and save one bundle; resumes if interrupted."""
+    models, outcomes = _fit_tasks(tasks, folder, device=device, compare=compare)
+    return Domains(models), outcomes
+
+
+def _fit_tasks(
+    tasks: Mapping[str, Task], folder: Path, *, device: str | None, compare: bool
+) -> tuple[dict[str, TEFM], dict[str, Outcome]]:
     with held(folder) if is_first() else nullcontext():
         check_replaceable(folder, is_saved)
         check_writable(folder)
-        return _fit_task(task, folder, device=device, compare=compare)
+        language_config({name: task.model for name, task in tasks.items()})  # before tables are read
+        checkpoint = folder.with_name(f"{folder.name}.checkpoint")
+        tables = {name: TaskTable.of(task, device) for name, task in tasks.items()}
+        outcomes = fit_frames(tables, checkpoint=checkpoint, compare=compare)
+        models = {name: table.model for name, table in tables.items()}
+        for name, task in tasks.items():
+            models[name].source_ = source_of(task)
+        if "" in models:
+            models[""].save(folder)
+        else:
+            Domains(models).save(folder)
+        if is_first():
+            shutil.rmtree(checkpoint, ignore_errors=True)
+    return models, outcomes
 
 
-def _fit_task(task: Task, folder: Path, *, device: str | None, compare: bool) -> tuple[TEFM, Outcome]:
-    opened = task.open()
-    model = TEFM(task.schema_for(opened), device=device, **dict(task.model))
-    checkpoint = folder.with_name(f"{folder.name}.checkpoint")
-    outcome = fit_frame(model, opened.frame(), task.split, checkpoint=checkpoint, compare=compare, file=opened.name)
-    model.source_ = {"table": shown_location(task.table), "query": task.query, "split": task.split.model_dump()}
-    model.save(folder)
-    if is_first():
-        shutil.rmtree(checkpoint, ignore_errors=True)
-    return model, outcome
+def source_of(task: Task) -> dict[str, Any]:
+    """What a bundle says about where its model comes from."""
+    return {"table": shown_location(task.table), "query": task.query, "split": task.split.model_dump()}
+
+
+@dataclass(frozen=True)
+class TaskTable:
+    """A model to be fitted, and the table to fit it on and to score it on."""
+
+    model: TEFM
+    frame: pl.DataFrame
+    split: Split
+    file: str | None = None
+
+    @classmethod
+    def of(cls, task: Task, device: str | None = None) -> TaskTable:
+        opened = task.open()
+        model = TEFM(task.schema_for(opened), device=device, **dict(task.model))
+        return cls(model, opened.frame(), task.split, opened.name)
+
+    @property
+    def config(self) -> ModelConfig:
+        return self.model.config
+
+    @property
+    def schema(self) -> Schema:
+        assert self.model.schema is not None, "the schema is known"
+        return self.model.schema
 
 
 def fit_frame(
@@ -86,40 +128,89 @@ def fit_frame(
     file: str | None = None,
 ) -> Outcome:
     """Fit a model on the training part of a table, and score it on the test part, once."""
-    schema, config = model.schema, model.config
-    assert schema is not None, "the schema is known"
-    if schema.label is None and config.questions is not None:
-        return _fit_questions(model, frame, shares, checkpoint=checkpoint, compare=compare, file=file)
-    sequences = sequences_of(frame, schema, config, file=file)
-    parts, remarks = split_parts(config, sequences, shares)
-    remarks += open_questions(frame, schema, config, file=file)
-    for remark in remarks:
-        log.warning(remark)  # now, and not only after hours of training
+    return fit_frames({"": TaskTable(model, frame, shares, file)}, checkpoint=checkpoint, compare=compare)[""]
+
+
+def fit_frames(
+    tables: Mapping[str, TaskTable], *, checkpoint: Path | None = None, compare: bool = True
+) -> dict[str, Outcome]:
+    """The same for several domains, by name, whose models share one language model.
+
+    A table that cannot be fitted is refused before anything is learned.
+    """
+    started, outcomes = {}, {}
+    for name, table in tables.items():
+        with in_part(name):
+            started[name] = start(table)
+    with job(job_shares(tables, task_shares)):
+        device = next(iter(tables.values())).model.device
+        given = {name: begun.prepared.given for name, begun in started.items()}
+        for name, fitted in fit_domains(given, device=device, checkpoint=checkpoint).items():
+            with in_part(name):
+                outcomes[name] = scored(started[name], fitted, compare=compare)
+    return outcomes
+
+
+@dataclass(frozen=True)
+class Started:
+    """A table that is split and prepared."""
+
+    table: TaskTable
+    prepared: Prepared
+    sequences: Sequences
+    #: the part of each sequence
+    parts: NDArray[np.str_]
+    remarks: list[str]
+
+    @property
+    def tested(self) -> Sequences:
+        return self.sequences.select(self.parts == "test")
+
+
+def start(table: TaskTable) -> Started:
+    """Split a table and prepare its model; what is odd about it is said now, not only after hours of training."""
+    frame, schema, config = table.frame, table.schema, table.config
+    sequences = sequences_of(frame, schema, config, file=table.file)
+    if schema.label is None:
+        parts = split(sequences, shares=table.split.shares, by=table.split.by, seed=table.split.seed)
+        remarks = [QUICK_REMARK] if config.quick else []
+    else:
+        parts, remarks = split_parts(config, sequences, table.split)
+        remarks += open_questions(frame, schema, config, file=table.file)
+        for remark in remarks:
+            warn(remark)
     rows = {part: np.sort(sequences.select(parts == part).rows) for part in PARTS}
-    tables = {part: open_table(frame[rows[part]], name=file) for part in PARTS}
-    with job(task_shares(config)):
-        model.fit(tables["train"], validation=tables["validation"], checkpoint=checkpoint)
-        fitted = model.fitted
-        used, part_of_used = used_sequences(config, sequences, parts)
-        tested = used.select(part_of_used == "test")
-        labels_S = class_numbers_of(tested, fitted.classes)
-        with stage("test", "scoring the test part"):
-            read = fitted.read(model.preparation.slots(frame, tested))
-            p_SQ = fitted.answer(read)
-            unlabelled_count = int((~sequences.select(parts == "test").labelled).sum())
-            test = replace(fitted.evaluation(read, p_SQ, labels_S), unlabelled=unlabelled_count)
-        model.figures_["test"] = test.to_dict()
-        predicted_S = fitted.decide(p_SQ)
-        if config.questions is not None:
-            book = _score_questions(model, frame, sequences.select(parts == "test"), compare=compare)
-        baselines: dict[str, Compared] = {}
-        if compare:
-            baselines, sampled = compare_with_tabular(model, frame, sequences, parts)
-            remarks += sampled
+    tables = {part: open_table(frame[rows[part]], name=table.file) for part in PARTS}
+    prepared = table.model.prepare_fit(tables["train"], validation=tables["validation"])
+    return Started(table, prepared, sequences, parts, remarks)
+
+
+def scored(started: Started, fitted: Fitted, *, compare: bool = True) -> Outcome:
+    """The model of a table, with its figures on the test part."""
+    started.table.model.finish_fit(started.prepared, fitted)
+    if started.table.schema.label is None:
+        return _score_questions_alone(started, compare=compare)
+    model, frame, schema, config = (getattr(started.table, name) for name in ("model", "frame", "schema", "config"))
+    sequences, parts, remarks = started.sequences, started.parts, list(started.remarks)
+    used, part_of_used = used_sequences(config, sequences, parts)
+    tested = used.select(part_of_used == "test")
+    labels_S = class_numbers_of(tested, fitted.classes)
+    with stage("test", "scoring the test part"):
+        read = fitted.read(model.preparation.slots(frame, tested))
+        p_SQ = fitted.answer(read)
+        unlabelled_count = int((~started.tested.labelled).sum())
+        test = replace(fitted.evaluation(read, p_SQ, labels_S), unlabelled=unlabelled_count)
+    model.figures_["test"] = test.to_dict()
+    predicted_S = fitted.decide(p_SQ)
+    book = _score_questions(started, compare=compare) if config.questions is not None else None
+    baselines: dict[str, Compared] = {}
+    if compare:
+        baselines, sampled = compare_with_tabular(model, frame, sequences, parts)
+        remarks += sampled
     answers_Q = np.bincount(predicted_S, minlength=len(fitted.classes))
     one_class = one_answer(answers_Q, fitted.classes, fitted.calibration.rule)
     for remark in one_class:
-        log.warning(remark)
+        warn(remark)
     remarks += cut_texts(model, frame, used.select(part_of_used == "train"))
     remarks += [*one_class, *repeated(frame, schema, used, part_of_used), *rare(fitted.classes, tested)]
     verdict = verdict_of(fitted, Predictions(p_SQ, predicted_S), baselines, labels_S)
@@ -136,49 +227,38 @@ def fit_frame(
         fitted.alignment,
         verdict,
         confusion(labels_S, predicted_S, fitted.classes),
-        book if config.questions is not None else None,
+        book,
     )
 
 
-def _score_questions(model: TEFM, frame: pl.DataFrame, tested: Sequences, *, compare: bool) -> Book:
+def _score_questions(started: Started, *, compare: bool) -> Book:
     with stage("questions of the test part", "answering questions about the test part", loops=2 if compare else 1):
-        return model.score_questions(frame, tested, compare=compare)
+        return started.table.model.score_questions(started.table.frame, started.tested, compare=compare)
 
 
-def _fit_questions(
-    model: TEFM, frame: pl.DataFrame, shares: Split, *, checkpoint: Path | None, compare: bool, file: str | None
-) -> Outcome:
+def _score_questions_alone(started: Started, *, compare: bool) -> Outcome:
     """The same for a task of questions without a label: the first question is the one that is scored in detail."""
-    schema, config = model.schema, model.config
-    assert schema is not None, "the schema is known"
-    sequences = sequences_of(frame, schema, config, file=file)
-    parts = split(sequences, shares=shares.shares, by=shares.by, seed=shares.seed)
-    remarks = [QUICK_REMARK] if config.quick else []
-    rows = {part: np.sort(sequences.select(parts == part).rows) for part in PARTS}
-    tables = {part: open_table(frame[rows[part]], name=file) for part in PARTS}
-    with job(task_shares(config)):
-        model.fit(tables["train"], validation=tables["validation"], checkpoint=checkpoint)
-        data, tested = model._data, sequences.select(parts == "test")
-        assert data is not None and data.questions is not None, "there are questions"
-        first = int(data.questions.trained[0])
-        histories, x_ND = test_histories(model.preparation, data.questions, frame, tested)
-        asked = np.flatnonzero(histories.answers_HQ[:, first] >= 0)
-        labels_S = histories.answers_HQ[asked, first].astype(np.int64)
-        with stage("test", "scoring the test part"):
-            slots = histories.histories.select(asked)
-            read = model.fitted.read(slots.with_values(x_ND[slots.rows]))
-            test = model.fitted.evaluation(read, model.fitted.answer(read), labels_S)
-        book = _score_questions(model, frame, tested, compare=compare)
+    model, frame, data = started.table.model, started.table.frame, started.prepared.given.data
+    assert data.questions is not None, "there are questions"
+    first = int(data.questions.trained[0])
+    histories, x_ND = test_histories(model.preparation, data.questions, frame, started.tested)
+    asked = np.flatnonzero(histories.answers_HQ[:, first] >= 0)
+    labels_S = histories.answers_HQ[asked, first].astype(np.int64)
+    with stage("test", "scoring the test part"):
+        slots = histories.histories.select(asked)
+        read = model.fitted.read(slots.with_values(x_ND[slots.rows]))
+        test = model.fitted.evaluation(read, model.fitted.answer(read), labels_S)
+    book = _score_questions(started, compare=compare)
     model.figures_["test"] = test.to_dict()
     question = book.entries[first].question.text
-    remarks.append(f"without a label, these are the scores of the first question, “{question}”")
+    remark = f"without a label, these are the scores of the first question, “{question}”"
     return Outcome(
-        config.inputs,
+        started.table.config.inputs,
         model.fitted.classes,
-        {part: int((parts == part).sum()) for part in PARTS},
+        {part: int((started.parts == part).sum()) for part in PARTS},
         test,
-        tokens=tuple(count_tokens(model, frame, tested)),
-        remarks=tuple(remarks),
+        tokens=tuple(count_tokens(model, frame, started.tested)),
+        remarks=(*started.remarks, remark),
         questions=book,
     )
 
@@ -208,72 +288,6 @@ def split_parts(config: ModelConfig, sequences: Sequences, shares: Split) -> tup
     parts, unseen = without_unseen(sequences, parts)
     quick = [QUICK_REMARK] if config.quick else []
     return parts, [*quick, *unlabelled(sequences), *unseen, *thinned(config, sequences.select(parts == "train"))]
-
-
-def open_questions(frame: pl.DataFrame, schema: Schema, config: ModelConfig, *, file: str | None = None) -> list[str]:
-    """Remarks about entities with records at the same time or with different labels; windows know no entities."""
-    return [] if config.window else ambiguities(frame, schema, background=config.background, file=file)
-
-
-def unlabelled(sequences: Sequences) -> list[str]:
-    """A remark about the sequences without a label."""
-    count = int((~sequences.labelled).sum())
-    remark = f"{count:,} of {len(sequences):,} sequences have no label: they are neither trained on nor scored"
-    return [remark] if count else []
-
-
-def thinned(config: ModelConfig, training: Sequences) -> list[str]:
-    """A remark about a balance that leaves next to nothing of a class, because another one is rare."""
-    if config.balance == "none":
-        return []
-    names, counts = np.unique(np.asarray(training.labels)[training.labelled].astype(str), return_counts=True)
-    if not len(counts) or counts.min() >= FEW:
-        return []
-    name, count = names[counts.argmin()], counts.min()
-    left = f"{count * len(counts):,} of {counts.sum():,} training sequences"
-    return [f"balance keeps as many of each class as the rarest has ({name}, {count}): {left} are used"]
-
-
-def repeated(frame: pl.DataFrame, schema: Schema, sequences: Sequences, parts: NDArray[np.str_]) -> list[str]:
-    """A remark about test sequences that equal a training sequence in all fields."""
-    columns = selected(frame, needed_columns(open_table(frame), schema))
-    row_hashes = columns.hash_rows(seed=0).to_numpy()[sequences.rows]
-    hashes = np.array([hash(rows.tobytes()) for rows in np.split(row_hashes, sequences.starts[1:-1])])
-    test_hashes = hashes[parts == "test"]
-    count = int(np.isin(test_hashes, hashes[parts == "train"]).sum())
-    if count < REPEATED * max(1, len(test_hashes)):
-        return []
-    same = f"{count:,} of {len(test_hashes):,} test sequences are equal to a training sequence in all fields"
-    return [f"{same}: the figures say less about new sequences"]
-
-
-def without_unseen(sequences: Sequences, parts: NDArray[np.str_]) -> tuple[NDArray[np.str_], list[str]]:
-    """Parts without the sequences whose class is not in the training part, and a remark about them."""
-    labels = sequences.labels if sequences.labels is not None else np.full(len(sequences), None)
-    known = {None, *labels[parts == "train"]}
-    unseen = np.array([label not in known for label in labels])
-    if not unseen.any():
-        return parts, []
-    names = ", ".join(sorted(set(labels[unseen])))
-    remark = f"{unseen.sum():,} sequences are not scored: no training sequence has their class ({names})"
-    return np.where(unseen, "", parts), [remark]
-
-
-def cut_texts(model: TEFM, frame: pl.DataFrame, training: Sequences) -> list[str]:
-    """Remarks about texts that are too long for the prompt."""
-    fitted = model.fitted
-    texts = model.preparation.context(frame, training).texts if fitted.coder is not None else None
-    if texts is None:
-        return []
-    writer = fitted.classifier.writer
-    return writer.shortener.cuts(texts, training.lengths.tolist()).remarks(writer.prompt.all_text_tokens)
-
-
-def rare(classes: Sequence[str], tested: Sequences) -> list[str]:
-    """A remark about the classes that are too rare in the test part."""
-    counts = {name: int((np.asarray(tested.labels) == name).sum()) for name in classes}
-    few = [f"{name} ({count})" for name, count in counts.items() if count < FEW]
-    return [f"too few test sequences to say anything about: {', '.join(few)}"] if few else []
 
 
 def used_sequences(

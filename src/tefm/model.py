@@ -8,7 +8,7 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
 from typing import Any, Literal
@@ -34,7 +34,7 @@ from tefm.language.config import Start
 from tefm.language.prompts import Style
 from tefm.language.remember import RememberedLogits
 from tefm.language.smollm2 import NAME as SMOLLM2
-from tefm.pipeline import Fitted
+from tefm.pipeline import Fitted, Given
 from tefm.pipeline import fit as fit_pipeline
 from tefm.prepare import Preparation, class_numbers_of, prepare, sequences_of
 from tefm.question_scores import scored_on_test
@@ -70,6 +70,18 @@ LABEL = "label"
 
 class _NotFittedYetError(NotFittedError, SklearnNotFittedError):  # type: ignore[misc]  # scikit-learn is untyped
     """What both kinds of callers catch."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A table that is ready to be fitted."""
+
+    given: Given
+    preparation: Preparation
+    training: Table
+    held_out: Table
+    #: the columns of the table
+    columns: int
 
 
 class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn is untyped
@@ -248,6 +260,19 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         checkpoint : path, optional
             A folder: an interrupted fit resumes from there when it is called again. Several processes need one.
         """
+        prepared = self.prepare_fit(X, y, validation=validation)
+        given = prepared.given
+        fitted = fit_pipeline(
+            given.data,
+            given.config,
+            coder=given.coder,
+            device=self.device,
+            checkpoint=None if checkpoint is None else Path(checkpoint),
+        )
+        return self.finish_fit(prepared, fitted, y)
+
+    def prepare_fit(self, X: Any, y: Any = None, *, validation: Any = None) -> Prepared:
+        """All that `fit` does before the first stage; the domains of one model are prepared before any is learned."""
         config = self.config
         opened = _opened(X, y, self.schema)
         schema = self.schema or infer_schema(opened, label=LABEL if y is not None else None)
@@ -280,18 +305,17 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
                 f"{len(asked.trained):,} questions to train on, {int(asked.held_out_Q.sum()):,} held out, about "
                 f"{len(asked.training):,} histories ({len(asked.validation):,} to validate on)"
             )
-        fitted = fit_pipeline(
-            data,
-            config,
-            coder=None if tokenizer is None else tokenizer.coder,
-            device=self.device,
-            checkpoint=None if checkpoint is None else Path(checkpoint),
-        )
+        given = Given(data, config, None if tokenizer is None else tokenizer.coder)
+        return Prepared(given, preparation, training, held_out, len(opened.columns) - (y is not None))
+
+    def finish_fit(self, prepared: Prepared, fitted: Fitted, y: Any = None) -> TEFM:
+        """All that `fit` does after the last stage."""
+        data = prepared.given.data
         figures = {} if fitted.validation is None else {"validation": fitted.validation.to_dict()}
-        reference = reference_at_fit(fitted, preparation, training, held_out)
-        self._set(Bundle(fitted, preparation, figures, reference=reference))
+        reference = reference_at_fit(fitted, prepared.preparation, prepared.training, prepared.held_out)
+        self._set(Bundle(fitted, prepared.preparation, figures, reference=reference))
         self._data = data if data.questions is not None else None
-        self.n_features_in_ = len(opened.columns) - (y is not None)
+        self.n_features_in_ = prepared.columns
         if y is not None:
             self.classes_ = _typed(data.classes, y)
         return self
@@ -327,13 +351,14 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         self.reference_ = bundle.reference
 
     @property
-    def _bundle(self) -> Bundle:
+    def bundle(self) -> Bundle:
+        """All that is saved."""
         return Bundle(self.fitted, self.preparation, self.figures_, self.source_, self.reference_)
 
     def _repr_html_(self) -> str:
         """A fitted model in a notebook: what it predicts, and its figures."""
         return (
-            model_html(card_facts(self._bundle)) if self.__sklearn_is_fitted__() else f"<pre>{escape(repr(self))}</pre>"
+            model_html(card_facts(self.bundle)) if self.__sklearn_is_fitted__() else f"<pre>{escape(repr(self))}</pre>"
         )
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -651,15 +676,22 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
     def save(self, folder: str | Path) -> Path:
         """Write the model as one folder (`tefm.bundle`)."""
-        return save_bundle(self._bundle, Path(folder))
+        return save_bundle(self.bundle, Path(folder))
 
     @classmethod
-    def load(cls, folder: str | Path, *, device: str | None = None) -> TEFM:
-        """Read a saved model; a folder whose parts do not belong together is refused."""
-        bundle = load_bundle(Path(folder), device=device)
+    def load(cls, folder: str | Path, *, device: str | None = None, domain: str | None = None) -> TEFM:
+        """Read a saved model; a folder whose parts do not belong together is refused.
+
+        `domain` names one of several (`tefm.Domains` reads all of them).
+        """
+        return cls.of(load_bundle(Path(folder), device=device, domain=domain), device=device, file=str(folder))
+
+    @classmethod
+    def of(cls, bundle: Bundle, *, device: str | None = None, file: str | None = None) -> TEFM:
+        """The model of a bundle."""
         if bundle.preparation is None:
             raise InputError(
-                "this model was fitted on arrays and does not read tables", file=str(folder), remedy="fit it on a table"
+                "this model was fitted on arrays and does not read tables", file=file, remedy="fit it on a table"
             )
         settings = bundle.fitted.config.model_dump()
         model = cls(bundle.preparation.schema, device=device, **settings)

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from tefm.base.checkpoint import identity, stage_folder
 from tefm.base.errors import SettingsError
 from tefm.base.files import replacing_folder
-from tefm.base.progress import expect, job, part, stage, stage_name
+from tefm.base.progress import expect, in_part, job, stage, stage_name
 from tefm.base.settings import StageSettings
 from tefm.base.training import reproducible
 from tefm.codes.coder import SlotCoder
@@ -186,14 +186,14 @@ def fit_domains(
         expect(_expected(domains, backbone))
         begun: dict[str, Begun] = {}
         for name, given in domains.items():
-            with part(name):
+            with in_part(name):
                 begun[name] = begin(given, backbone, list(begun.values()), device=device, checkpoint=checkpoint)
         depends_on = {name: _depends_on(own.data, own.config, own.coder, device) for name, own in begun.items()}
         work = stage_folder(checkpoint, "tune", lambda: depends_on.get("", depends_on))
         history = tune(list(begun.values()), backbone, config, work)
         fitted = {}
         for name, own in begun.items():
-            with part(name):
+            with in_part(name):
                 fitted[name] = finish(own, history, work / name if work else None)
     return fitted
 
@@ -221,9 +221,7 @@ def language_config(configs: Mapping[str, ModelConfig]) -> ModelConfig:
     return first
 
 
-def job_shares(
-    domains: Mapping[str, Any], shares_of: Callable[[ModelConfig], Mapping[str, float]]
-) -> dict[str, float]:
+def job_shares(domains: Mapping[str, Any], shares_of: Callable[[ModelConfig], Mapping[str, float]]) -> dict[str, float]:
     """The shares of the stages of all domains; there is one fine-tuning."""
     shares: dict[str, float] = {}
     for name, given in domains.items():

@@ -26,17 +26,7 @@ from tefm.codes.fidelity import codebook_use, collisions, measure
 from tefm.codes.hierarchy import hierarchy
 from tefm.codes.label_loss import label_losses
 from tefm.explain import explain_slots
-from tefm.fit import (
-    COUNTED,
-    FEW,
-    compare_with_tabular,
-    count_tokens,
-    open_questions,
-    rare,
-    repeated,
-    split_parts,
-    used_sequences,
-)
+from tefm.fit import COUNTED, compare_with_tabular, count_tokens, split_parts, used_sequences
 from tefm.prepare import class_numbers_of
 from tefm.rationale.parts import quoted
 from tefm.rationale.reasons import Question
@@ -46,6 +36,7 @@ from tefm.records.overview import groups_of, missing_shares, tied_records
 from tefm.records.readers.table import Table, open_table
 from tefm.records.sequences import Sequences
 from tefm.records.splitting import PARTS
+from tefm.remarks import FEW, open_questions, rare, repeated
 from tefm.scoring.breakdown import confusion, difference_between, reliability, scores_by_class, scores_by_group
 from tefm.scoring.curves import ThresholdCounts, ranking_curves, threshold_counts
 from tefm.show.figures import Case, Codes, Cost, Explained, FieldGroups, Figures, Map, Method, Overview

@@ -32,7 +32,12 @@ PACE_KNOWN = 0.05
 
 def note(text: str) -> None:
     """One line about the work."""
-    log.info(text)
+    log.info(stage_name(text, _part))
+
+
+def warn(text: str) -> None:
+    """One line about what is odd."""
+    log.warning(stage_name(text, _part))
 
 
 # ---- the whole job ----------------------------------------------------------------------------------------------
@@ -144,7 +149,7 @@ def expect(seconds: Mapping[str, float]) -> None:
 
 
 @contextmanager
-def part(name: str) -> Iterator[None]:
+def in_part(name: str) -> Iterator[None]:
     """The stages inside belong to a part of the job, like a domain: their titles begin with its name."""
     global _part
     before, _part = _part, name

@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 from tefm.base.files import replacing, replacing_folder
 from tefm.bench.data import Sources
 from tefm.bench.user_tables import ALL_TABLES, UserTable, write_synthetic
-from tefm.fit import split_parts, used_sequences, without_unseen
+from tefm.fit import split_parts, used_sequences
 from tefm.prepare import sequences_of
 from tefm.records.schema import Schema
 from tefm.records.sequences import Sequences
+from tefm.remarks import without_unseen
 from tefm.task import Task
 
 #: Columns of the stored file: the number of a row in the user's table, and whether it is one of the other test rows.

@@ -45,6 +45,9 @@ LabelOption = Annotated[str | None, typer.Option(help="column to predict")]
 AbsentOption = Annotated[
     bool, typer.Option("--absent", help="read fields whose columns are missing as absent; an error by default")
 ]
+DomainOption = Annotated[
+    str | None, typer.Option(help="of a model with several domains, the one to ask; found by the columns of the table")
+]
 EngineOption = Annotated[str, typer.Option(help="local, or ray for a cluster")]
 AddressOption = Annotated[str | None, typer.Option(help="of a Ray cluster; by default one is started on this machine")]
 WorkersOption = Annotated[int | None, typer.Option(help="Ray workers; by default one per GPU, or per CPU without any")]
@@ -84,14 +87,16 @@ def root(version: Annotated[bool, typer.Option("--version", help="print the vers
 # ---- what commands share ------------------------------------------------------------------------------------------
 
 
-def readable(model: Path, table: str, query: str | None, absent: bool, *, labelled: bool = False) -> Any:
-    """The table, checked before the weights of the model are loaded."""
-    from tefm.bundle import load_preparation
+def readable(
+    model: Path, table: str, query: str | None, absent: bool, domain: str | None, *, labelled: bool = False
+) -> tuple[Any, str | None]:
+    """The table, checked before the weights of the model are loaded, and the domain that reads it."""
+    from tefm.domains import find_domain
     from tefm.records.readers.table import open_table
 
-    preparation = load_preparation(model)
+    domain, preparation = find_domain(model, table, domain, query=query)
     opened = open_table(table, query=query, meds=preparation.schema.meds)
-    return preparation.readable(opened, labelled=labelled, absent=absent)
+    return preparation.readable(opened, labelled=labelled, absent=absent), domain
 
 
 def ray_engine(engine: str, address: str | None, workers: int | None, *, query: str | None) -> Any:

@@ -19,6 +19,7 @@ from tefm.cli.app import (
     AbsentOption,
     AddressOption,
     DeviceOption,
+    DomainOption,
     EngineOption,
     JsonOption,
     ModelArg,
@@ -64,6 +65,7 @@ def explain(
     target: CardsOption = None,
     query: QueryOption = None,
     absent: AbsentOption = False,
+    domain: DomainOption = None,
     engine: EngineOption = "local",
     address: AddressOption = None,
     workers: WorkersOption = None,
@@ -95,11 +97,19 @@ def explain(
             from tefm.cluster.work import explain_on_ray
 
             explanations = explain_on_ray(
-                cluster, model, table, entities=entity, references=cited, absent=absent, device=device, **question
+                cluster,
+                model,
+                table,
+                domain=domain,
+                entities=entity,
+                references=cited,
+                absent=absent,
+                device=device,
+                **question,
             )
         else:
-            opened = readable(model, table, query, absent)
-            loaded = TEFM.load(model, device=device)
+            opened, domain = readable(model, table, query, absent, domain)
+            loaded = TEFM.load(model, device=device, domain=domain)
             if population is not None:
                 summary = loaded.explain_population(opened, sequences=population, **question)
             else:
@@ -136,6 +146,7 @@ def rationale(
     target: CardsOption = None,
     query: QueryOption = None,
     absent: AbsentOption = False,
+    domain: DomainOption = None,
     device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -147,8 +158,8 @@ def rationale(
     _refuse_format(target)
     choice: dict[str, Any] = {"keep": _share(keep), "of": of, "over": over, "by": by}
     with shown():
-        opened = readable(model, table, query, absent)
-        rationales = TEFM.load(model, device=device).explain_masked(opened, entities=entity, **choice)
+        opened, domain = readable(model, table, query, absent, domain)
+        rationales = TEFM.load(model, device=device, domain=domain).explain_masked(opened, entities=entity, **choice)
     cards = (card(one) for one in rationales[:limit])
     _print_explained(list(map(to_json, rationales)), lambda: to_html(rationales), cards, target, as_json)
     sufficient = sum(one.passed for one in rationales)

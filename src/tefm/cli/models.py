@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,6 +15,7 @@ from tefm.cli.app import (
     AbsentOption,
     AddressOption,
     DeviceOption,
+    DomainOption,
     EngineOption,
     JsonOption,
     ModelArg,
@@ -21,15 +23,21 @@ from tefm.cli.app import (
     TableArg,
     WorkersOption,
     app,
+    escaped,
     print_json,
     ray_engine,
     readable,
 )
 
+if TYPE_CHECKING:
+    from tefm.task import Outcome
+
 
 @app.command(epilog="Example: tefm fit task.yaml --out model")
 def fit(
-    task: Annotated[Path, typer.Argument(help="task YAML: table, entity, time, label, and any settings")],
+    tasks: Annotated[
+        list[Path], typer.Argument(help="task YAML: table, entity, time, label, any settings; several share one model")
+    ],
     folder: Annotated[Path, typer.Option("--out", help="folder for the model")],
     backbone: Annotated[str | None, typer.Option(help="smollm2-135m, a folder, or a hub id")] = None,
     layers: Annotated[int | None, typer.Option(help="use only the first N transformer blocks of the backbone")] = None,
@@ -44,10 +52,11 @@ def fit(
 ) -> None:
     """Fit a task file: codes, alignment, fine-tuning, explanations; score the test part; save one folder.
 
+    Several task files become the domains of one language model, each called as its file.
     Resumes if interrupted. Redirected to a file, the output is a log: a line per stage and per minute.
     """
-    from tefm.fit import fit_task
-    from tefm.show.terminal import outcome_tables
+    from tefm.domains import domain_names
+    from tefm.fit import fit_task, fit_tasks
     from tefm.task import ModelConfig, Task
 
     given = {"backbone": backbone, "layers": layers, "inputs": inputs, "align": align, "seed": seed}
@@ -56,15 +65,32 @@ def fit(
         changes["task_aware"] = False
     if quick:
         changes["quick"] = True
-    loaded = Task.load(task)
-    loaded = loaded.model_copy(update={"model": ModelConfig.checked({**dict(loaded.model), **changes})})
+    loaded = {}
+    for name, path in domain_names(tasks).items():
+        task = Task.load(path)
+        task = task.model_copy(update={"model": ModelConfig.checked({**dict(task.model), **changes})})
+        loaded[name] = task
     with shown(on_stdout=not as_json):
-        _, outcome = fit_task(loaded, folder, device=device, compare=compare)
+        if len(loaded) == 1:
+            outcomes = {"": fit_task(task, folder, device=device, compare=compare)[1]}
+        else:
+            outcomes = fit_tasks(loaded, folder, device=device, compare=compare)[1]
+    print_outcomes(outcomes, folder, as_json=as_json)
+
+
+def print_outcomes(outcomes: Mapping[str, Outcome], folder: Path, *, as_json: bool) -> None:
+    """What came of a fit, domain by domain; a single one has no name."""
+    from tefm.show.terminal import outcome_tables
+
     if as_json:
-        print_json({"folder": str(folder), **outcome.to_dict()})
+        body = {name: outcome.to_dict() for name, outcome in outcomes.items()}
+        print_json({"folder": str(folder), **body.get("", {"domains": body})})
         return
-    for part in outcome_tables(outcome):
-        out.print(part)
+    for name, outcome in outcomes.items():
+        if name:
+            out.rule(f"domain {escaped(name)}")
+        for part in outcome_tables(outcome):
+            out.print(part)
     out.print(f"saved to {folder}. Next: tefm predict {folder} TABLE", highlight=False)
 
 
@@ -75,6 +101,7 @@ def predict(
     target: Annotated[Path | None, typer.Option("--out", help="CSV or Parquet file; printed when left out")] = None,
     query: QueryOption = None,
     absent: AbsentOption = False,
+    domain: DomainOption = None,
     engine: EngineOption = "local",
     address: AddressOption = None,
     workers: WorkersOption = None,
@@ -96,10 +123,10 @@ def predict(
         if (cluster := ray_engine(engine, address, workers, query=query)) is not None:
             from tefm.cluster.work import predict_on_ray
 
-            batches = predict_on_ray(cluster, model, table, absent=absent, device=device)
+            batches = predict_on_ray(cluster, model, table, domain=domain, absent=absent, device=device)
         else:
-            opened = readable(model, table, query, absent)
-            batches = TEFM.load(model, device=device).predict_batches(opened)
+            opened, domain = readable(model, table, query, absent, domain)
+            batches = TEFM.load(model, device=device, domain=domain).predict_batches(opened)
         if target is not None:
             written = write_frames(batches, target)
         else:
@@ -118,6 +145,7 @@ def evaluate(
     table: TableArg,
     query: QueryOption = None,
     absent: AbsentOption = False,
+    domain: DomainOption = None,
     device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -127,8 +155,8 @@ def evaluate(
     from tefm.show.terminal import evaluation_table
 
     with shown():
-        opened = readable(model, table, query, absent, labelled=True)
-        loaded = TEFM.load(model, device=device)
+        opened, domain = readable(model, table, query, absent, domain, labelled=True)
+        loaded = TEFM.load(model, device=device, domain=domain)
         evaluation = loaded.evaluate(opened)
     if loaded.source_ is not None and loaded.source_["table"] == shown_location(table):
         err.print("! the model was fitted on this table: most of these sequences are training data", style="yellow")
@@ -147,6 +175,7 @@ def report(
     target: Annotated[Path, typer.Option("--out", help="HTML file")] = Path("report.html"),
     query: QueryOption = None,
     absent: AbsentOption = False,
+    domain: DomainOption = None,
     device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -161,8 +190,10 @@ def report(
     check_writable(target)
     with shown():
         is_table = table is not None and not table.endswith((".yaml", ".yml"))
-        opened = readable(model, str(table), query, absent, labelled=True) if is_table else None
-        loaded = TEFM.load(model, device=device)
+        opened = None
+        if is_table:
+            opened, domain = readable(model, str(table), query, absent, domain, labelled=True)
+        loaded = TEFM.load(model, device=device, domain=domain)
         figures = figures_of(loaded, opened or source_of(loaded, table, query=query))
     write_text(target, report_page(figures))
     if as_json:
@@ -179,6 +210,7 @@ def tokens(
         bool, typer.Option("--families", help="also count as Qwen3, Gemma-2 and Phi-4-mini do")
     ] = False,
     absent: AbsentOption = False,
+    domain: DomainOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Count the tokens the model reads per sequence, and those of the same records as text."""
@@ -187,8 +219,8 @@ def tokens(
     from tefm.model import TEFM
     from tefm.show.terminal import token_table
 
-    opened = readable(model, table, query, absent)
-    loaded = TEFM.load(model, device="cpu")
+    opened, domain = readable(model, table, query, absent, domain)
+    loaded = TEFM.load(model, device="cpu", domain=domain)
     frame, sequences = loaded.preparation.to_predict(opened)
     counts = count_tokens(loaded, frame, sequences, family_tokenizers() if families else {})
     if as_json:

@@ -9,7 +9,17 @@ import typer
 
 from tefm.base.errors import TefmError
 from tefm.base.progress import err, out, shown
-from tefm.cli.app import AbsentOption, DeviceOption, JsonOption, ModelArg, QueryOption, TableArg, app, print_json
+from tefm.cli.app import (
+    AbsentOption,
+    DeviceOption,
+    DomainOption,
+    JsonOption,
+    ModelArg,
+    QueryOption,
+    TableArg,
+    app,
+    print_json,
+)
 
 #: The exit status when a batch has drifted; 0 is no alarm, 1 an error.
 ALARM = 3
@@ -28,6 +38,7 @@ def monitor(
     level: Annotated[float, typer.Option(help="false alarms per batch, over all tests together")] = 0.05,
     query: QueryOption = None,
     absent: AbsentOption = False,
+    domain: DomainOption = None,
     device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -44,9 +55,10 @@ def monitor(
     if html is not None and html.suffix != ".html":
         raise TefmError("the page is written as HTML", value=html.name, remedy="--html drift.html")
     with shown():
-        opened = readable(model, table, query, absent)
+        opened, domain = readable(model, table, query, absent, domain)
         usual = None if reference is None else open_table(reference)
-        report = TEFM.load(model, device=device).monitor(opened, reference=usual, by=by, absent=absent, level=level)
+        loaded = TEFM.load(model, device=device, domain=domain)
+        report = loaded.monitor(opened, reference=usual, by=by, absent=absent, level=level)
     if html is not None:
         write_text(html, drift_page(report))
         err.print(f"page written to {html}", highlight=False)

@@ -13,6 +13,7 @@ from tefm.base.targets import check_writable
 from tefm.cli.app import (
     AbsentOption,
     DeviceOption,
+    DomainOption,
     JsonOption,
     ModelArg,
     QueryOption,
@@ -37,6 +38,7 @@ def ask(
     target: Annotated[Path | None, typer.Option("--out", help="CSV or Parquet file; printed when left out")] = None,
     query: QueryOption = None,
     absent: AbsentOption = False,
+    domain: DomainOption = None,
     device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -50,7 +52,7 @@ def ask(
     from tefm.show.terminal import answer_table, question_tables
 
     if listed:
-        book = load_book(model)
+        book = load_book(model, domain)
         if as_json:
             print_json({"questions": question_frame(book).to_dicts(), "new": book.new.model_dump()})
         else:
@@ -67,10 +69,10 @@ def ask(
     if target is not None:
         check_writable(target)
     texts = [checked_question(text) for text in questions]
-    book = load_book(model)
     with shown():
-        opened = readable(model, table, query, absent)
-        loaded = TEFM.load(model, device=device)
+        opened, domain = readable(model, table, query, absent, domain)
+        book = load_book(model, domain)
+        loaded = TEFM.load(model, device=device, domain=domain)
         batches = loaded.ask_batches(opened, texts)
         if entity:
             noun = loaded.preparation.sequence_noun
@@ -106,12 +108,14 @@ def teach(
     target: Annotated[Path | None, typer.Option("--out", help="folder to write; the model itself by default")] = None,
     query: QueryOption = None,
     absent: AbsentOption = False,
+    domain: DomainOption = None,
     device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Teach a model a new question from 8 to some hundred labelled sequences; all other answers stay what they are."""
     from tefm.base.files import check_replaceable
     from tefm.bundle import is_saved
+    from tefm.domains import Domains
     from tefm.model import TEFM
     from tefm.questions.book import checked_question
 
@@ -119,10 +123,14 @@ def teach(
     check_replaceable(folder, is_saved)
     check_writable(folder)
     with shown():
-        opened = readable(model, table, query, absent)
-        loaded = TEFM.load(model, device=device)
-        worth = loaded.teach(opened, text, answer=answer, yes=yes, share=share, absent=absent)
-        loaded.save(folder)
+        opened, domain = readable(model, table, query, absent, domain)
+        if domain is None:
+            saved: TEFM | Domains = TEFM.load(model, device=device)
+        else:
+            saved = Domains.load(model, device=device)
+        taught = saved if isinstance(saved, TEFM) else saved[str(domain)]
+        worth = taught.teach(opened, text, answer=answer, yes=yes, share=share, absent=absent)
+        saved.save(folder)
     if as_json:
         print_json({"question": text, "worth": worth, "model": str(folder)})
         return

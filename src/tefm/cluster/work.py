@@ -17,13 +17,13 @@ import polars as pl
 from tefm.base.errors import InputError, did_you_mean
 from tefm.base.files import read_manifest
 from tefm.base.progress import log
-from tefm.bundle import load_preparation
 from tefm.cluster.engine import Engine, run
 from tefm.cluster.plan import Plan, plan_rows, plan_sequences
 from tefm.cluster.workers import EXPLANATION, Encoder, Explainer, Predictor
 from tefm.codes.storage import load_coder
 from tefm.codes.stream import check_targets, code_columns, kept_roles, write_codes
 from tefm.codes.tokenizer import KIND, load_vectoriser
+from tefm.domains import find_domain
 from tefm.model import MANY, answer_column
 from tefm.prepare import Preparation
 from tefm.rationale.explanation import Explanation
@@ -76,16 +76,17 @@ def predict_on_ray(
     folder: Path,
     source: str,
     *,
+    domain: str | None = None,
     absent: bool = False,
     device: str | None = None,
     rows: int = ROWS,
 ) -> Iterator[pl.DataFrame]:
     """What `TEFM.predict_batches` gives, part by part."""
     folder = folder.absolute()
-    preparation, plan = _planned(folder, source, absent, rows)
+    domain, preparation, plan = _planned(folder, source, domain, absent, rows)
 
     def make(gpu: str | None) -> Predictor:
-        return Predictor(folder, absent, device or gpu)
+        return Predictor(folder, domain, absent, device or gpu)
 
     answers: Counter[str] = Counter()
     column = answer_column(preparation.sequence_noun)
@@ -101,6 +102,7 @@ def explain_on_ray(
     folder: Path,
     source: str,
     *,
+    domain: str | None = None,
     entities: Sequence[str] | None = None,
     references: References | None = None,
     absent: bool = False,
@@ -110,10 +112,10 @@ def explain_on_ray(
 ) -> list[Explanation]:
     """What `TEFM.explain` gives."""
     folder, asked = folder.absolute(), Question.checked(question)
-    preparation, plan = _planned(folder, source, absent, rows)
+    domain, preparation, plan = _planned(folder, source, domain, absent, rows)
 
     def make(gpu: str | None) -> Explainer:
-        return Explainer(folder, absent, device or gpu, asked, references, entities)
+        return Explainer(folder, domain, absent, device or gpu, asked, references, entities)
 
     explanations: list[Explanation] = []
     for _, results in run(engine, plan, make, "explaining", entity=preparation.schema.entity):
@@ -128,9 +130,11 @@ def explain_on_ray(
     return [found[name] for name in entities]
 
 
-def _planned(folder: Path, source: str, absent: bool, rows: int) -> tuple[Preparation, Plan]:
-    """How the model sees tables, and the parts of this one; a table that does not fit is refused here."""
-    preparation = load_preparation(folder)
+def _planned(
+    folder: Path, source: str, domain: str | None, absent: bool, rows: int
+) -> tuple[str | None, Preparation, Plan]:
+    """The domain, how it sees tables, and the parts of this one; a table that does not fit is refused here."""
+    domain, preparation = find_domain(folder, source, domain)
     plan = plan_sequences(source, preparation.schema, window=preparation.config.window, rows=rows)
     preparation.readable(plan.table, absent=absent)
-    return preparation, plan
+    return domain, preparation, plan

@@ -52,8 +52,8 @@ class Encoder:
 class Predictor:
     """Predictions for the sequences of a part."""
 
-    def __init__(self, folder: Path, absent: bool, device: str | None) -> None:
-        self.model, self.absent = TEFM.load(folder, device=device), absent
+    def __init__(self, folder: Path, domain: str | None, absent: bool, device: str | None) -> None:
+        self.model, self.absent = TEFM.load(folder, device=device, domain=domain), absent
 
     def __call__(self, part: Part, table: Table) -> pl.DataFrame:
         preceding = part.start // (self.model.preparation.config.window or 1)
@@ -66,13 +66,14 @@ class Explainer:
     def __init__(
         self,
         folder: Path,
+        domain: str | None,
         absent: bool,
         device: str | None,
         question: Question,
         references: References | None,
         only: Sequence[str] | None,
     ) -> None:
-        self.model, self.absent = TEFM.load(folder, device=device), absent
+        self.model, self.absent = TEFM.load(folder, device=device, domain=domain), absent
         self.question, self.references, self.only = question, references, only
 
     def __call__(self, part: Part, table: Table) -> pl.DataFrame:

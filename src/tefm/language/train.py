@@ -67,9 +67,10 @@ def train(
 ) -> History:
     """Train the backbone's model in place; it ends with the weights of the lowest validation loss.
 
-    `codes` are the tokens whose rows are trained where not all weights are. `batch_of(step)` returns the whole batch of a step, `validate()` the validation loss, and `title` names the run in
-    the progress display. `first_tokens` are those of the classes' answers, for batches that know how probable each
-    class is. `fingerprint` identifies the data: a checkpoint of other data is refused.
+    `codes` are the tokens whose rows are trained where not all weights are. `batch_of(step)` returns the whole batch of
+    a step, `validate()` the validation loss, and `title` names the run in the progress display. `first_tokens` are
+    those of the classes' answers, for batches that know how probable each class is. `fingerprint` identifies the data:
+    a checkpoint of other data is refused.
     """
     run = _Run(backbone, codes, steps, config, checkpoint, _fingerprint(config, steps, fingerprint), first_tokens)
     run.resume()

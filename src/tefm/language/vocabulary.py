@@ -133,7 +133,7 @@ def extend(backbone: Backbone, vocabulary: CodeVocabulary, *, share_markers: boo
     with torch.no_grad():
         for table in _tables(backbone):
             table[first:past] = table[:first].mean(dim=0)
-    markers = int(tokenizer.convert_tokens_to_ids(BEGIN)) if share_markers else None
+    markers = tokenizer.get_vocab()[BEGIN] if share_markers else None
     return TokenIds(first, vocabulary.levels, vocabulary.entries, markers)
 
 

@@ -1,0 +1,89 @@
+"""What a reader of the figures of a fit has to know: remarks about its sequences and texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from tefm.model import TEFM
+from tefm.records.ambiguity import ambiguities
+from tefm.records.readers.source import selected
+from tefm.records.readers.table import open_table
+from tefm.records.schema import Schema
+from tefm.records.sequences import Sequences
+from tefm.records.vectorise import needed_columns
+from tefm.task import ModelConfig
+
+#: With fewer test sequences of a class than this, what the figures say about it is chance.
+FEW = 20
+#: A share of test sequences that repeat training sequences is worth a word from here on.
+REPEATED = 0.1
+
+
+def open_questions(frame: pl.DataFrame, schema: Schema, config: ModelConfig, *, file: str | None = None) -> list[str]:
+    """Remarks about entities with records at the same time or with different labels; windows know no entities."""
+    return [] if config.window else ambiguities(frame, schema, background=config.background, file=file)
+
+
+def unlabelled(sequences: Sequences) -> list[str]:
+    """A remark about the sequences without a label."""
+    count = int((~sequences.labelled).sum())
+    remark = f"{count:,} of {len(sequences):,} sequences have no label: they are neither trained on nor scored"
+    return [remark] if count else []
+
+
+def thinned(config: ModelConfig, training: Sequences) -> list[str]:
+    """A remark about a balance that leaves next to nothing of a class, because another one is rare."""
+    if config.balance == "none":
+        return []
+    names, counts = np.unique(np.asarray(training.labels)[training.labelled].astype(str), return_counts=True)
+    if not len(counts) or counts.min() >= FEW:
+        return []
+    name, count = names[counts.argmin()], counts.min()
+    left = f"{count * len(counts):,} of {counts.sum():,} training sequences"
+    return [f"balance keeps as many of each class as the rarest has ({name}, {count}): {left} are used"]
+
+
+def repeated(frame: pl.DataFrame, schema: Schema, sequences: Sequences, parts: NDArray[np.str_]) -> list[str]:
+    """A remark about test sequences that equal a training sequence in all fields."""
+    columns = selected(frame, needed_columns(open_table(frame), schema))
+    row_hashes = columns.hash_rows(seed=0).to_numpy()[sequences.rows]
+    hashes = np.array([hash(rows.tobytes()) for rows in np.split(row_hashes, sequences.starts[1:-1])])
+    test_hashes = hashes[parts == "test"]
+    count = int(np.isin(test_hashes, hashes[parts == "train"]).sum())
+    if count < REPEATED * max(1, len(test_hashes)):
+        return []
+    same = f"{count:,} of {len(test_hashes):,} test sequences are equal to a training sequence in all fields"
+    return [f"{same}: the figures say less about new sequences"]
+
+
+def without_unseen(sequences: Sequences, parts: NDArray[np.str_]) -> tuple[NDArray[np.str_], list[str]]:
+    """Parts without the sequences whose class is not in the training part, and a remark about them."""
+    labels = sequences.labels if sequences.labels is not None else np.full(len(sequences), None)
+    known = {None, *labels[parts == "train"]}
+    unseen = np.array([label not in known for label in labels])
+    if not unseen.any():
+        return parts, []
+    names = ", ".join(sorted(set(labels[unseen])))
+    remark = f"{unseen.sum():,} sequences are not scored: no training sequence has their class ({names})"
+    return np.where(unseen, "", parts), [remark]
+
+
+def cut_texts(model: TEFM, frame: pl.DataFrame, training: Sequences) -> list[str]:
+    """Remarks about texts that are too long for the prompt."""
+    fitted = model.fitted
+    texts = model.preparation.context(frame, training).texts if fitted.coder is not None else None
+    if texts is None:
+        return []
+    writer = fitted.classifier.writer
+    return writer.shortener.cuts(texts, training.lengths.tolist()).remarks(writer.prompt.all_text_tokens)
+
+
+def rare(classes: Sequence[str], tested: Sequences) -> list[str]:
+    """A remark about the classes that are too rare in the test part."""
+    counts = {name: int((np.asarray(tested.labels) == name).sum()) for name in classes}
+    few = [f"{name} ({count})" for name, count in counts.items() if count < FEW]
+    return [f"too few test sequences to say anything about: {', '.join(few)}"] if few else []
