@@ -10,12 +10,12 @@ import polars as pl
 import pytest
 from conftest import QUICK, STAYS, Explained, stays
 
-from tefm.base.errors import InputError, SettingsError
-from tefm.domains import Domains, domain_names
-from tefm.fit import TaskTable, fit_frames, fit_tasks
+from tefm.base.errors import InputError
+from tefm.domains import Domains
+from tefm.fit import TaskTable, extend_frame, fit_frames
 from tefm.model import TEFM
 from tefm.records.schema import Schema
-from tefm.task import Outcome, Split, Task
+from tefm.task import ModelConfig, Outcome, Split
 
 FLOWS = Schema.from_yaml("{record: flow, label: attack, fields: {bytes: number, port: category, flags: number}}")
 #: Codes and steps for two domains, without explanations.
@@ -97,3 +97,39 @@ def test_a_table_finds_its_domain(joint: Fitted, explained: Explained) -> None:
     neither = NEW["flows"].drop("port")
     explained(InputError, lambda: domains.domain_of(neither), "no domain has all its columns", "stays, flows")
     explained(InputError, lambda: domains["flow"], "no such domain", "did you mean 'flows'?")
+
+
+# ---- a domain that is added later -----------------------------------------------------------------------------------
+
+VISITS = Schema.from_yaml("{record: stayover, label: late, fields: {hours: number, day: category}}")
+
+
+def visits(count: int, seed: int = 0) -> pl.DataFrame:
+    """Visits; those on Sundays are late."""
+    rng = np.random.default_rng(seed)
+    day = rng.choice(["monday", "friday", "sunday"], count)
+    late = np.where(day == "sunday", "late", "early")
+    return pl.DataFrame({"hours": rng.integers(0, 24, count), "day": day, "late": late})
+
+
+def test_a_domain_is_added_and_the_others_answer_the_same_to_the_bit(saved: Path, tmp_path: Path) -> None:
+    domains = Domains.load(saved, device="cpu")
+    before = {name: domains[name].predict_proba(table) for name, table in NEW.items()}
+    config = domains.extension(ModelConfig.checked({**SETTINGS, "explanations": QUICK["explanations"]}))
+    model = TEFM(VISITS, device="cpu", **dict(config))
+    extended, outcome = extend_frame(domains, "visits", TaskTable(model, visits(240), Split()), compare=False)
+    assert (outcome.test.scores.auroc.value or 0) > 0.95
+    assert extended["visits"].fitted.classifier.vocabulary.stem == "sta"
+    loaded = Domains.load(extended.save(tmp_path / "model"), device="cpu")
+    for of in (domains, extended, loaded):
+        for name, table in NEW.items():
+            np.testing.assert_array_equal(of[name].predict_proba(table), before[name])
+    new = visits(40, seed=9).drop("late")
+    np.testing.assert_array_equal(loaded["visits"].predict_proba(new), extended["visits"].predict_proba(new))
+    assert len(loaded["visits"].explain(new.head(1))) == 1
+    for part in (saved / "language").iterdir():
+        assert (tmp_path / "model" / "language" / part.name).read_bytes() == part.read_bytes(), part
+    # the tensors of the language model are in memory once
+    shared = {weight.data_ptr() for weight in loaded.backbone.model.parameters()}
+    adapted = {weight.data_ptr() for weight in loaded["visits"].fitted.classifier.backbone.model.parameters()}
+    assert shared < adapted

@@ -11,10 +11,13 @@ from typing import Any
 
 from tefm.base.errors import InputError, SettingsError, TefmError, did_you_mean
 from tefm.bundle import NAME, domains_of, load_domains, load_preparation, save_domains
+from tefm.language.adapter import AdaptedBackbone
+from tefm.language.backbone import Backbone
 from tefm.model import TEFM
 from tefm.prepare import Preparation
 from tefm.records.readers.memory import as_table
 from tefm.records.readers.table import Table, open_table
+from tefm.task import ModelConfig
 
 
 class Domains(Mapping[str, TEFM]):
@@ -47,6 +50,38 @@ class Domains(Mapping[str, TEFM]):
     def __repr__(self) -> str:
         return f"Domains({', '.join(self._models)})"
 
+    @property
+    def backbone(self) -> Backbone:
+        """The language model that all domains share; one that was added later has an adapter on it."""
+        backbones = (model.fitted.classifier.backbone for model in self.values())
+        return next(backbone for backbone in backbones if not isinstance(backbone, AdaptedBackbone))
+
+    @property
+    def stems(self) -> list[str]:
+        """What the code tokens of each domain begin with."""
+        return [model.fitted.classifier.vocabulary.stem for model in self.values()]
+
+    def extension(self, config: ModelConfig) -> ModelConfig:
+        """The settings of a domain that is added: the language model is there, and is not trained any more."""
+        base, given = next(iter(self.values())).fitted.config, config.model_fields_set
+        refused = {
+            "backbone": "backbone" in given and config.backbone != base.backbone,
+            "layers": "layers" in given and config.kept_layers != base.kept_layers,
+            "align": "align" in given and config.align not in ("auto", "none"),
+            "inputs": config.inputs == "text",
+            "tune": config.tune.get("trains", "lora") == "full",
+        }
+        for name, is_refused in refused.items():
+            if is_refused:
+                raise SettingsError(
+                    f"`{name}` would change the language model, which the other domains read",
+                    value=getattr(config, name),
+                    remedy="leave it out, or fit all task files together",
+                )
+        tune = {"trains": "lora", **config.tune}
+        changes = {"backbone": base.backbone, "layers": base.layers, "align": "none", "tune": tune}
+        return ModelConfig.checked({**dict(config), **changes})
+
     def domain_of(self, table: Any) -> str:
         """The one domain that has all its columns in this table."""
         return readable_domain({name: model.preparation for name, model in self.items()}, as_table(table))[0]
@@ -54,6 +89,19 @@ class Domains(Mapping[str, TEFM]):
     def save(self, folder: str | Path) -> Path:
         """Write all of them as one folder (`tefm.bundle`)."""
         return save_domains({name: model.bundle for name, model in self.items()}, Path(folder))
+
+    @classmethod
+    def open(cls, folder: str | Path, *, device: str | None = None) -> Domains:
+        """The same from any saved model: one without domains is the only one, called as its table."""
+        folder = Path(folder)
+        if domains_of(folder) is not None:
+            return cls.load(folder, device=device)
+        model = TEFM.load(folder, device=device)
+        if model.fitted.coder is None:
+            problem = "this model reads text, and a domain needs codes"
+            raise InputError(problem, file=folder, remedy="fit it with `inputs: codes`")
+        name = Path(str(model.source_["table"])).stem if model.source_ is not None else folder.resolve().name
+        return cls({name if NAME.fullmatch(name) else model.preparation.schema.record: model})
 
     @classmethod
     def load(cls, folder: str | Path, *, device: str | None = None) -> Domains:

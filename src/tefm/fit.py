@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from tefm.base.errors import SettingsError
 from tefm.base.files import check_replaceable
 from tefm.base.progress import in_part, job, log, stage, warn
 from tefm.base.targets import check_writable, held
@@ -22,7 +23,7 @@ from tefm.estimate import expected_shares
 from tefm.language.distributed import is_first
 from tefm.language.token_counts import TokenCount, count_forms
 from tefm.model import TEFM, Prepared
-from tefm.pipeline import Fitted, fit_domains, job_shares, language_config
+from tefm.pipeline import Fitted, Given, extend, fit_domains, job_shares, language_config
 from tefm.prepare import Preparation, chosen, class_numbers_of, sequences_of
 from tefm.question_scores import test_histories
 from tefm.questions.book import Book
@@ -131,8 +132,46 @@ def fit_frame(
     return fit_frames({"": TaskTable(model, frame, shares, file)}, checkpoint=checkpoint, compare=compare)[""]
 
 
+def extend_task(
+    domains: Domains, name: str, task: Task, folder: Path, *, device: str | None = None, compare: bool = True
+) -> tuple[Domains, Outcome]:
+    """Add a task to a model as one more domain, and save all of it; the others answer as before. Resumes too."""
+    if name in domains:
+        remedy = "rename the task file: a domain is called as its task file"
+        raise SettingsError("this model has a domain of this name", value=name, remedy=remedy)
+    with held(folder) if is_first() else nullcontext():
+        check_replaceable(folder, is_saved)
+        check_writable(folder)
+        task = task.model_copy(update={"model": domains.extension(task.model)})
+        checkpoint = folder.with_name(f"{folder.name}.checkpoint")
+        table = TaskTable.of(task, device)
+        extended, outcome = extend_frame(domains, name, table, checkpoint=checkpoint, compare=compare)
+        table.model.source_ = source_of(task)
+        extended.save(folder)
+        if is_first():
+            shutil.rmtree(checkpoint, ignore_errors=True)
+    return extended, outcome
+
+
+def extend_frame(
+    domains: Domains, name: str, table: TaskTable, *, checkpoint: Path | None = None, compare: bool = True
+) -> tuple[Domains, Outcome]:
+    """The same for a model and a table; `domains.extension` makes the settings of such a model."""
+    backbone, stems = domains.backbone, domains.stems
+
+    def learn(given: Mapping[str, Given], *, device: str | None, checkpoint: Path | None) -> dict[str, Fitted]:
+        return {name: extend(of, backbone, stems, device=device, checkpoint=checkpoint) for name, of in given.items()}
+
+    outcomes = fit_frames({"": table}, checkpoint=checkpoint, compare=compare, learn=learn)
+    return Domains({**domains, name: table.model}), outcomes[""]
+
+
 def fit_frames(
-    tables: Mapping[str, TaskTable], *, checkpoint: Path | None = None, compare: bool = True
+    tables: Mapping[str, TaskTable],
+    *,
+    checkpoint: Path | None = None,
+    compare: bool = True,
+    learn: Callable[..., dict[str, Fitted]] = fit_domains,
 ) -> dict[str, Outcome]:
     """The same for several domains, by name, whose models share one language model.
 
@@ -145,7 +184,7 @@ def fit_frames(
     with job(job_shares(tables, task_shares)):
         device = next(iter(tables.values())).model.device
         given = {name: begun.prepared.given for name, begun in started.items()}
-        for name, fitted in fit_domains(given, device=device, checkpoint=checkpoint).items():
+        for name, fitted in learn(given, device=device, checkpoint=checkpoint).items():
             with in_part(name):
                 outcomes[name] = scored(started[name], fitted, compare=compare)
     return outcomes

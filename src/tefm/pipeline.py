@@ -12,6 +12,7 @@ Shapes: N records, D slots, K levels, S sequences, Q classes.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -30,6 +31,7 @@ from tefm.base.training import reproducible
 from tefm.codes.coder import SlotCoder
 from tefm.codes.storage import load_coder, save_coder
 from tefm.estimate import expected_seconds, expected_shares
+from tefm.language.adapter import Adapter
 from tefm.language.align import Alignment
 from tefm.language.backbone import Backbone, open_backbone
 from tefm.language.classifier import Classifier
@@ -185,9 +187,11 @@ def fit_domains(
         backbone = backbone or open_backbone(config.backbone, layers=config.kept_layers, device=device)
         expect(_expected(domains, backbone))
         begun: dict[str, Begun] = {}
+        before: dict[str, object] = {}
         for name, given in domains.items():
             with in_part(name):
-                begun[name] = begin(given, backbone, list(begun.values()), device=device, checkpoint=checkpoint)
+                begun[name] = begin(given, backbone, before, device=device, checkpoint=checkpoint)
+            before[begun[name].stem] = begun[name].traces
         depends_on = {name: _depends_on(own.data, own.config, own.coder, device) for name, own in begun.items()}
         work = stage_folder(checkpoint, "tune", lambda: depends_on.get("", depends_on))
         history = tune(list(begun.values()), backbone, config, work)
@@ -196,6 +200,37 @@ def fit_domains(
             with in_part(name):
                 fitted[name] = finish(own, history, work / name if work else None)
     return fitted
+
+
+def extend(
+    given: Given,
+    backbone: Backbone,
+    stems: Collection[str],
+    *,
+    device: str | None = None,
+    checkpoint: Path | None = None,
+) -> Fitted:
+    """Add a domain to a finished language model, which stays as it is; `stems` are those of its code tokens.
+
+    The new domain has its own codes, rows for their tokens, and a low-rank change of the weights that holds for it
+    alone. The config trains these (`trains: lora` or `rows`), and leaves the alignment out.
+    """
+    config = given.config
+    assert config.tune_config.trains != "full" and config.align == "none", "the body stays as it is"
+    with reproducible(config.deterministic), job(expected_shares(config)):
+        expect(_expected({"": given}, backbone))
+        own = replace(backbone, model=copy.deepcopy(backbone.model), tokenizer=copy.deepcopy(backbone.tokenizer))
+        begun = begin(given, own, dict.fromkeys(stems), device=device, checkpoint=checkpoint)
+        depends_on = _depends_on(given.data, config, begun.coder, device)
+        work = stage_folder(checkpoint, "extend", lambda: {**depends_on, "language": _weights(backbone)})
+        history = tune([begun], own, config, work, frozen=len(backbone.tokenizer))
+        adapted = Adapter.between(backbone, own, config.tune_config.rank).applied(backbone)
+        writer = PromptWriter(adapted.tokenizer, given.data.prompt, given.data.classes, begun.classifier.ids)
+        return finish(replace(begun, classifier=Classifier(adapted, writer)), history, work)
+
+
+def _weights(backbone: Backbone) -> str:
+    return identity(*(weight.detach().cpu().numpy() for weight in backbone.model.parameters()))
 
 
 #: What the domains of one language model must agree in.
@@ -267,16 +302,26 @@ class Begun:
         """The tokens of the codes."""
         return [] if self.classifier.ids is None else self.classifier.ids.all
 
+    @property
+    def stem(self) -> str:
+        """What the names of these tokens begin with."""
+        return "" if self.classifier.ids is None else self.classifier.vocabulary.stem
+
+    @property
+    def traces(self) -> object:
+        """What it has left in the language model so far."""
+        return None if self.coder is None else (self.coder.identity, self.aligned.loss)
+
 
 def begin(
     given: Given,
     backbone: Backbone,
-    before: Sequence[Begun] = (),
+    before: Mapping[str, object] | None = None,
     *,
     device: str | None = None,
     checkpoint: Path | None = None,
 ) -> Begun:
-    """Stages 1 and 2 of a domain; those `before` it have added their tokens to the same backbone."""
+    """Stages 1 and 2 of a domain; those `before` it have added tokens with these stems to the same backbone."""
     data, config, coder = given.data, given.config, given.coder
     if config.inputs == "text":
         writer = PromptWriter(backbone.tokenizer, data.prompt, data.classes)
@@ -288,8 +333,7 @@ def begin(
     coder = coder or learn_codes(data, config, device=device, checkpoint=checkpoint)
     codes_NK, held_NK = coder.encode(data.training.slots_ND), coder.encode(data.validation.slots_ND)
     validation = data.validation.with_values(held_NK)
-    taken = [other.classifier.vocabulary.stem for other in before]
-    classifier = open_classifier(data, config, backbone, coder, codes_NK, taken)
+    classifier = open_classifier(data, config, backbone, coder, codes_NK, before or {})
     aligned, alignment = align(data, config, classifier, coder, codes_NK, before, checkpoint=checkpoint)
     lesson = partial(lesson_of, data, config, coder, codes_NK, own_codes=own_codes)
     asked = None
@@ -449,7 +493,7 @@ def align(
     classifier: Classifier,
     coder: SlotCoder,
     codes_NK: NDArray[Any],
-    before: Sequence[Begun] = (),
+    before: Mapping[str, object] | None = None,
     *,
     checkpoint: Path | None = None,
 ) -> tuple[History, Alignment | None]:
@@ -475,7 +519,7 @@ def align(
             "backbone": (config.backbone, config.kept_layers, config.start, config.seed),
             "settings": settings.model_dump_json(),
             "device": classifier.backbone.device,
-            "before": [(other.coder and other.coder.identity, other.aligned.loss) for other in before],
+            "before": before,
         },
     )
     finished = work / "aligned.pt" if work else None

@@ -78,6 +78,28 @@ def fit(
     print_outcomes(outcomes, folder, as_json=as_json)
 
 
+@app.command(epilog="Example: tefm extend model flows.yaml --out model2")
+def extend(
+    model: ModelArg,
+    task: Annotated[Path, typer.Argument(help="task YAML of the new domain, which is called as this file")],
+    folder: Annotated[Path | None, typer.Option("--out", help="folder to write; the model itself by default")] = None,
+    compare: Annotated[bool, typer.Option(help="fit LightGBM and logistic regression on the same split")] = True,
+    device: DeviceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Add a domain to a model: new codes and an adapter. What the other domains answer stays the same, to the bit."""
+    from tefm.domains import Domains, domain_names
+    from tefm.fit import extend_task
+    from tefm.task import Task
+
+    ((name, path),) = domain_names([task]).items()
+    loaded, target = Task.load(path), folder or model
+    with shown(on_stdout=not as_json):
+        domains = Domains.open(model, device=device)
+        _, outcome = extend_task(domains, name, loaded, target, device=device, compare=compare)
+    print_outcomes({name: outcome}, target, as_json=as_json)
+
+
 def print_outcomes(outcomes: Mapping[str, Outcome], folder: Path, *, as_json: bool) -> None:
     """What came of a fit, domain by domain; a single one has no name."""
     from tefm.show.terminal import outcome_tables
