@@ -86,7 +86,7 @@ class ModelRun(TableRun):
         p_SQ = fitted.probabilities(model.preparation.slots(data.frame, data.test))
         methods = {OURS: (p_SQ, fitted.decide(p_SQ))}
         methods |= self._without_language_model(model, data, coder)
-        return _figures(data, fitted.classes, fitted.positive, methods)
+        return figures_on_test(data, fitted.classes, fitted.positive, methods)
 
     def _without_language_model(self, model: TEFM, data: UserData, coder: SlotCoder) -> dict[str, Any]:
         """LightGBM on the quantised latents, and the head's outputs made probabilities by a logistic regression."""
@@ -143,7 +143,7 @@ class BaselineRun(TableRun):
         )[self.model]
         methods = {self.model: _predictions(result)}
         chosen = {name: result.figures[name] for name in ("kind", "settings", "train", "seconds")}
-        return {"chosen": chosen, **_figures(data, arrays.classes, arrays.positive, methods)}
+        return {"chosen": chosen, **figures_on_test(data, arrays.classes, arrays.positive, methods)}
 
     def _decision(self, classes: tuple[str, ...], shares: tuple[float, ...]) -> Decision:
         """That of our model; the majority class is the most frequent one, whatever predictions should be good at."""
@@ -159,7 +159,7 @@ def _predictions(compared: Compared) -> tuple[NDArray[np.float64], NDArray[np.in
     return compared.test_NQ, compared.predicted_N
 
 
-def _figures(
+def figures_on_test(
     data: UserData,
     classes: tuple[str, ...],
     positive: int,

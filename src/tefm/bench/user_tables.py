@@ -140,6 +140,18 @@ def _attacks(folder: Path) -> pl.DataFrame:
     return _flows(folder).with_columns(benign.alias("label"))
 
 
+def _ddos(folder: Path) -> pl.DataFrame:
+    return cicids2017(file_of(folder, "cicids2017/corrected_sample.parquet"), task="ddos").frame
+
+
+def _portscan(folder: Path) -> pl.DataFrame:
+    return cicids2017(file_of(folder, "cicids2017/corrected_sample.parquet"), task="portscan").frame
+
+
+def _flow_schema(folder: Path) -> Schema:
+    return Schema(fields=FIELDS, record="flow", label="label")
+
+
 def _loans(folder: Path) -> pl.DataFrame:
     """The first events of every application that is decided later, each with the minutes since the one before."""
     case = "case:concept:name"
@@ -251,7 +263,24 @@ USER_TABLES: dict[str, UserTable] = {
 HELD_OUT = "diabetes130_heldout"
 #: For the corroboration of explanations alone, where its folder is given.
 MIMIC3 = "mimic3_mortality"
+#: One language model reads all of these, for the table `domains` alone.
+DOMAINS = ("diabetes130_mortality", "ddos", "portscan", "unsw_nb15")
+SEGMENTS = {"window": 10, "label": "label", "prompt": "intrusion"}
 ALL_TABLES = USER_TABLES | {
+    "ddos": UserTable(
+        "DDoS",
+        _ddos,
+        SEGMENTS,
+        "are ten consecutive flows of the corrected sample a DDoS attack?",
+        schema=_flow_schema,
+    ),
+    "portscan": UserTable(
+        "PortScan",
+        _portscan,
+        SEGMENTS,
+        "are ten consecutive flows of the corrected sample a port scan?",
+        schema=_flow_schema,
+    ),
     MIMIC3: UserTable(
         "MIMIC-III, death",
         _icu,
@@ -300,8 +329,10 @@ def write_synthetic(folder: Path, rows: int = 100) -> None:
         "adult/adult",
         {"age": rng.integers(17, 90, rows), **numbers(["hours"]), "income": np.where(yes_no, ">50K", "<=50K")},
     )
-    labels = np.where(yes_no, "DDoS", "BENIGN")
-    write("cicids2017/corrected_sample", {**numbers([field.name for field in FIELDS]), "Label": labels})
+    # segments of ten flows
+    kind = np.repeat(rng.permutation(np.arange(6 * rows // 10) % 3), 10)
+    flows = numbers([field.name for field in FIELDS], np.sign(kind))
+    write("cicids2017/corrected_sample", {**flows, "Label": np.array(["BENIGN", "DDoS", "PortScan"])[kind]})
     reviews = {"Clothing ID": rng.integers(0, 9, rows), "Title": words("nice", "bad"), "Rating": 1 + 4 * yes_no}
     write("clothing_reviews/clothing_reviews", {**reviews, **numbers(["Age"]), **_reviewed(yes_no)})
     write("kev/kev", _synthetic_vulnerabilities(yes_no))

@@ -12,6 +12,7 @@ from tefm.bench.tables import (
     corroboration,
     crossdomain,
     curve,
+    domains,
     explanations,
     heldout,
     hierarchy,
@@ -57,8 +58,9 @@ TABLES: dict[str, Callable[[Setup, Lookup], Table]] = {
     "corroboration": corroboration.table,
     "questions": questions.table,
     "text": text.table,
+    "domains": domains.table,
 }
 #: Tables of user tables: `--data` names their folder.
-USERS = ("tables", "heldout", "explanations", "corroboration", "questions", "text")
-#: Made only when named: the patients set aside are scored once, at the end; questions and long texts take a GPU.
-ON_REQUEST = ("heldout", "questions", "text")
+USERS = ("tables", "heldout", "explanations", "corroboration", "questions", "text", "domains")
+#: Made only when named: the patients set aside are scored once, at the end; the others take a GPU.
+ON_REQUEST = ("heldout", "questions", "text", "domains")
