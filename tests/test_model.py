@@ -46,7 +46,7 @@ def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("a stage has begun")
 
     monkeypatch.setattr(SlotCoder, "fit", refuse)
-    monkeypatch.setattr(Classifier, "tune", refuse)
+    monkeypatch.setattr(Classifier, "to_learn", refuse)
 
 
 # ---- it learns ------------------------------------------------------------------------------------------------------

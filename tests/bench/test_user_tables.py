@@ -15,7 +15,7 @@ from tefm.base.errors import InputError
 from tefm.bench.data import Sources
 from tefm.bench.experiments import Setup
 from tefm.bench.measurement import Bench
-from tefm.bench.table_runs import FUSED, Difference, FusedRun, _scored, predicted_of
+from tefm.bench.table_runs import FUSED, Difference, FusedRun, predicted_of, scored
 from tefm.bench.user_data import OTHER, ROW, UserData, prepared, sampled
 from tefm.bench.user_tables import ALL_TABLES, EVENTS, HELD_OUT, OUTCOMES, USER_TABLES, write_synthetic
 from tefm.datasets.diabetes130 import is_set_aside
@@ -162,7 +162,7 @@ def test_stored_probabilities_of_a_rare_class_keep_their_order() -> None:
     labels = rng.integers(0, 2, 50)
     rare = 1e-7 * (1 + rng.random(50) + labels / 2)
     p_SQ = np.stack([1 - rare, rare], axis=1)
-    stored = _scored(p_SQ, np.zeros(50, np.int64), labels, ("no", "yes"), 1)
+    stored = scored(p_SQ, np.zeros(50, np.int64), labels, ("no", "yes"), 1)
     auroc = roc_auc_score(labels, np.array(stored["probabilities"])[:, 1])
     assert auroc == pytest.approx(stored["scores"]["auroc"]["value"], abs=1e-12) and auroc < 1
 

@@ -20,6 +20,8 @@ import uvicorn
 
 from tefm.base.errors import SettingsError
 from tefm.base.progress import log
+from tefm.bundle import domains_of
+from tefm.domains import Domains
 from tefm.model import TEFM
 from tefm.serve.app import create_app
 from tefm.serve.example import example_rows
@@ -30,17 +32,30 @@ from tefm.serve.settings import ServeSettings
 
 
 def load_models(given: Sequence[str], *, remember: bool = True, device: str | None = None) -> list[Served]:
-    """The models of the command line: folders, each under the folder's name or as NAME=FOLDER."""
+    """The models of the command line: folders, each under the folder's name or as NAME=FOLDER.
+
+    The domains of a folder are models of their own names, NAME-DOMAIN where a name is given; they share one language
+    model.
+    """
     models: dict[str, Served] = {}
     for text in given:
-        name, folder = _named(text)
-        if name in models:
-            raise SettingsError("two models have the same name", value=name, remedy="give one as NAME=FOLDER")
-        served = Served(name, TEFM.load(folder, device=device), remember=remember)
-        served.warm_up(example_rows(served.preparation, 2))
-        log.info(f"loaded {name}: {served.preparation.title}")
-        models[name] = served
+        for name, model in _loaded(text, device):
+            if name in models:
+                raise SettingsError("two models have the same name", value=name, remedy="give one as NAME=FOLDER")
+            served = Served(name, model, remember=remember)
+            served.warm_up(example_rows(served.preparation, 2))
+            log.info(f"loaded {name}: {served.preparation.title}")
+            models[name] = served
     return list(models.values())
+
+
+def _loaded(text: str, device: str | None) -> list[tuple[str, TEFM]]:
+    """The models of a folder with their names."""
+    name, folder = _named(text)
+    if domains_of(folder) is None:
+        return [(name, TEFM.load(folder, device=device))]
+    prefix = f"{name}-" if name != folder.resolve().name else ""
+    return [(f"{prefix}{domain}", model) for domain, model in Domains.load(folder, device=device).items()]
 
 
 def _named(text: str) -> tuple[str, Path]:
