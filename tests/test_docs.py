@@ -139,7 +139,7 @@ def test_there_are_commands() -> None:
         ("tefm fitt task.yaml --out model", "No such command"),
         ("tefm fit task.yaml --outt model", "No such option"),
         ("tefm fit task.yaml", "Missing parameter"),
-        ("tefm fit task.yaml other.yaml --out model", "unexpected extra argument"),
+        ("tefm extend model task.yaml other.yaml", "unexpected extra argument"),
     ],
 )
 def test_a_command_that_does_not_exist_is_found(line: str, problem: str) -> None:

@@ -8,14 +8,18 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+import yaml
+from commands import refused, tefm
 from conftest import QUICK, STAYS, Explained, stays
 
-from tefm.base.errors import InputError
-from tefm.domains import Domains
-from tefm.fit import TaskTable, extend_frame, fit_frames
+from tefm.base.errors import InputError, SettingsError
+from tefm.codes.coder import SlotCoder
+from tefm.domains import Domains, domain_names
+from tefm.fit import TaskTable, extend_frame, fit_frames, fit_tasks
 from tefm.model import TEFM
 from tefm.records.schema import Schema
-from tefm.task import ModelConfig, Outcome, Split
+from tefm.serve.server import load_models
+from tefm.task import ModelConfig, Outcome, Split, Task
 
 FLOWS = Schema.from_yaml("{record: flow, label: attack, fields: {bytes: number, port: category, flags: number}}")
 #: Codes and steps for two domains, without explanations.
@@ -133,3 +137,97 @@ def test_a_domain_is_added_and_the_others_answer_the_same_to_the_bit(saved: Path
     shared = {weight.data_ptr() for weight in loaded.backbone.model.parameters()}
     adapted = {weight.data_ptr() for weight in loaded["visits"].fitted.classifier.backbone.model.parameters()}
     assert shared < adapted
+
+
+# ---- the command line, and what is refused --------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def task_files(backbones: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Three task files with their tables; the third is for a domain that is added."""
+    folder = tmp_path_factory.mktemp("tasks")
+    tables = {"stays": (STAYS, stays(150)), "flows": (FLOWS, flows(160)), "visits": (VISITS, visits(160))}
+    settings = {**SETTINGS, "codes": {**QUICK["codes"], "steps": 30}, "tune": {"steps": 4}}
+    paths = {}
+    for name, (schema, frame) in tables.items():
+        frame.write_csv(folder / f"{name}.csv")
+        schema.save(folder / f"{name}.schema.yaml")
+        body = {"table": f"{name}.csv", "schema": f"{name}.schema.yaml", **settings}
+        body |= {} if name == "visits" else {"backbone": str(backbones["llama"])}
+        paths[name] = folder / f"{name}.yaml"
+        paths[name].write_text(yaml.safe_dump(body))
+    return paths
+
+
+def test_commands_find_the_domain(task_files: dict[str, Path], tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    fit = tefm(
+        "fit", task_files["stays"], task_files["flows"], "--out", folder, "--device", "cpu", "--no-compare", "--json"
+    )
+    assert list(fit.json["domains"]) == ["stays", "flows"] and not folder.with_name("model.checkpoint").exists()
+    tables = {name: path.with_suffix(".csv") for name, path in task_files.items()}
+    stays_before = tefm("predict", folder, tables["stays"], "--json").json
+    assert "p(attack)" in tefm("predict", folder, tables["flows"], "--json").json[0]
+    assert tefm("evaluate", folder, tables["flows"], "--domain", "flows", "--json").json["n"] == 160
+    assert "--domain" in refused("predict", folder, tables["visits"])
+    assert "did you mean 'flows'?" in refused("predict", folder, tables["flows"], "--domain", "flow")
+    assert "several domains: stays, flows" in refused("ask", folder, "--list")
+    tefm("extend", folder, task_files["visits"], "--device", "cpu", "--no-compare")
+    assert "p(late)" in tefm("predict", folder, tables["visits"], "--json").json[0]
+    assert tefm("predict", folder, tables["stays"], "--json").json == stays_before
+    assert "has a domain of this name" in refused("extend", folder, task_files["visits"], "--device", "cpu")
+    # a model of one task becomes one with domains
+    alone = tmp_path / "alone"
+    tefm("fit", task_files["flows"], "--out", alone, "--device", "cpu", "--no-compare")
+    assert "single domain" in refused("predict", alone, tables["flows"], "--domain", "flows")
+    before = tefm("predict", alone, tables["flows"], "--json").json
+    tefm("extend", alone, task_files["visits"], "--out", tmp_path / "two", "--device", "cpu", "--no-compare")
+    assert list(Domains.load(tmp_path / "two", device="cpu")) == ["flows", "visits"]
+    assert tefm("predict", tmp_path / "two", tables["flows"], "--json").json == before
+
+
+def test_what_domains_cannot_share_is_refused_before_any_training(
+    task_files: dict[str, Path], tmp_path: Path, explained: Explained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*given: Any, **settings: Any) -> None:
+        raise AssertionError("a stage has begun")
+
+    monkeypatch.setattr(SlotCoder, "fit", refuse)
+    tasks = {name: Task.load(task_files[name]) for name in ("stays", "flows")}
+    deeper = tasks["flows"].model_copy(update={"model": tasks["flows"].model.model_copy(update={"layers": 1})})
+    call = lambda: fit_tasks({**tasks, "flows": deeper}, tmp_path / "model", device="cpu")  # noqa: E731
+    explained(SettingsError, call, "`layers` differs between stays and flows")
+    lost = tasks["flows"].model_copy(update={"table": str(tmp_path / "lost.csv")})
+    explained(InputError, lambda: fit_tasks({**tasks, "flows": lost}, tmp_path / "model", device="cpu"), "lost.csv")
+    paths = [Path("a/flows.yaml"), Path("b/flows.yaml")]
+    explained(SettingsError, lambda: domain_names(paths), "two task files have the same name")
+
+
+def test_an_interrupted_fit_of_domains_resumes(
+    task_files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed in the fine-tuning, after which codes are not learned again; the answers are those of one run."""
+    tasks = {name: Task.load(task_files[name]) for name in ("stays", "flows")}
+    whole, _ = fit_tasks(tasks, tmp_path / "whole", device="cpu", compare=False)
+    with monkeypatch.context() as patch:
+        patch.setattr("tefm.pipeline.calibrate", lambda *given: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            fit_tasks(tasks, tmp_path / "model", device="cpu", compare=False)
+    assert (tmp_path / "model.checkpoint").is_dir()
+    monkeypatch.setattr(SlotCoder, "fit", lambda *given, **settings: pytest.fail("codes are learned again"))
+    resumed, _ = fit_tasks(tasks, tmp_path / "model", device="cpu", compare=False)
+    for name, table in NEW.items():
+        np.testing.assert_array_equal(resumed[name].predict_proba(table), whole[name].predict_proba(table))
+
+
+def test_an_added_domain_cannot_change_the_language_model(joint: Fitted, explained: Explained) -> None:
+    for settings in ({"backbone": "smollm2-135m"}, {"align": "default"}, {"tune": {"trains": "full"}}):
+        (name,) = settings
+        config = ModelConfig.checked(settings)
+        explained(SettingsError, lambda config=config: joint[0].extension(config), f"`{name}` would change")
+
+
+def test_domains_are_served_as_models(saved: Path) -> None:
+    served = load_models([str(saved)], device="cpu")
+    assert [model.name for model in served] == ["stays", "flows"]
+    assert [model.name for model in load_models([f"all={saved}"], device="cpu")] == ["all-stays", "all-flows"]

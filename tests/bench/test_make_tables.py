@@ -28,6 +28,7 @@ from tefm.bench.table import Table
 from tefm.bench.table_runs import TableRun
 from tefm.bench.tables import TABLES
 from tefm.bench.tables.alignment import aligned
+from tefm.bench.tables.domains import joint_run
 from tefm.bench.tables.prediction import LABEL_HEAD
 from tefm.bench.tables.questions import runs_of
 from tefm.bench.tables.text import run_of
@@ -300,6 +301,14 @@ CELLS = [
         lambda s: s.baseline_run("diabetes130_heldout", 10, "logistic", sample=False),
         ("methods", "logistic", "other", "scores", "ece", "value"),
         "Diabetes130, patients set aside",
+    ),
+    Cell(
+        "domains",
+        ("one model for all",),
+        "auroc",
+        lambda s: joint_run(s, 10),
+        ("domains", "unsw_nb15", "methods", "tefm", "test", "scores", "auroc", "value"),
+        "UNSW-NB15",
     ),
     Cell(
         "explanations",

@@ -128,7 +128,7 @@ def test_prepared_files_are_all_that_a_measurement_needs(bench: Bench, tmp_path:
 def test_a_split_by_time_tests_the_last_rows(bench: Bench) -> None:
     task = USER_TABLES["cicids2017_time"].task_for(10)
     data = UserData.open(bench.sources, "cicids2017_time", task, None)
-    assert sorted(data.test_rows) == list(range(90, 100)) and set(data.training_rows) == set(range(80))
+    assert sorted(data.test_rows) == list(range(540, 600)) and set(data.training_rows) == set(range(480))
 
 
 # ---- runs --------------------------------------------------------------------------------------------------------

@@ -100,7 +100,7 @@ def test_rows_and_windows_are_numbered_as_in_the_whole_table(backbones: dict[str
     for window in (None, 7):
         schema = Schema.from_yaml(fields)
         model = quick(backbones["llama"], schema, window=window, **ONLY_PREDICTS, seed=1).fit(frame)
-        worker = Predictor(model.save(tmp_path / f"model-{window}"), False, "cpu")
+        worker = Predictor(model.save(tmp_path / f"model-{window}"), None, False, "cpu")
         plan = plan_sequences(folder, schema, window=window, rows=25)
         assert len(plan.parts) > 3
         parts = [worker(part, open_pieces(part.pieces, plan.table.head(0))) for part in plan.parts]

@@ -128,7 +128,7 @@ def test_codes_are_those_of_the_tokenizer(served: Served) -> None:
 
 def test_windows_do_not_reach_across_requests(fitted: TEFM) -> None:
     model = TEFM(fitted.preparation.schema)
-    model._set(fitted._bundle)
+    model._set(fitted.bundle)
     config = fitted.preparation.config.model_copy(update={"window": 2})
     model.preparation_ = type(fitted.preparation)(fitted.preparation.schema, config, fitted.preparation.vectoriser)
     served = Served("windows", model)

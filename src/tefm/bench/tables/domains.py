@@ -45,7 +45,8 @@ def _single(setup: Setup, seed: int) -> tuple[ModelRun, ...]:
     return tuple(setup.model_run(name, seed, sample="window" not in ALL_TABLES[name].task) for name in DOMAINS)
 
 
-def _joint(setup: Setup, seed: int) -> JointRun:
+def joint_run(setup: Setup, seed: int) -> JointRun:
+    """One model for all domains."""
     return JointRun(runs=_single(setup, seed))
 
 
@@ -71,7 +72,7 @@ def _rows(setup: Setup, lookup: Lookup, name: str) -> Iterator[Row]:
     yield row({"domain": title, "model": "one model each"}, alone, lookup, _scores(name))
     later = "added later" if name == LATER else f"{ALL_TABLES[LATER].title} added later"
     lines: tuple[tuple[str, Sequence[JointRun]], ...] = (
-        ("one model for all", tuple(_joint(setup, seed) for seed in setup.seeds)),
+        ("one model for all", tuple(joint_run(setup, seed) for seed in setup.seeds)),
         (later, tuple(_extended(setup, seed) for seed in setup.seeds)),
     )
     for line, runs in lines:
