@@ -141,3 +141,18 @@ def test_questions_cost_the_same_answers(
     module["write"]("cost", rows, tmp_path / "out.json")
     module["write"]("other", {}, tmp_path / "out.json")
     assert set(json.loads((tmp_path / "out.json").read_text())) == {"cost", "other"}
+
+
+@pytest.mark.slow
+def test_domains(backbones: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One model with domains has fewer files than a model for each."""
+    script, target = SCRIPT.with_name("domains.py"), tmp_path / "out.json"
+    given = ["--backbone", str(backbones["llama"]), "--repeats", "1", "--json", str(target)]
+    monkeypatch.setattr("sys.argv", [str(script), *given])
+    runpy.run_path(str(script), run_name="__main__")
+    result = json.loads(target.read_text())
+    assert result["run"]["domains"] == 4
+    ways = result["ways"]
+    assert list(ways) == ["one model with domains", "all bundles in one process", "a process per bundle"]
+    assert all(way["seconds"] > 0 and way["mebibytes"] > 0 for way in ways.values())
+    assert ways["all bundles in one process"]["times_disk"] > 1
