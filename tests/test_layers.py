@@ -30,6 +30,7 @@ FLOORS = (
     "task",
     "taskdata",
     "teaching",
+    "fitted",
     "estimate",
     "pipeline",
     "prepare",

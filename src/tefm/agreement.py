@@ -20,8 +20,8 @@ import numpy as np
 from tefm.base.errors import ArtefactError
 from tefm.base.files import refusing
 from tefm.codes.coder import SlotCoder
+from tefm.fitted import Fitted
 from tefm.language.vocabulary import CodeVocabulary
-from tefm.pipeline import Fitted
 from tefm.prepare import Preparation
 from tefm.questions.catalogue import is_known
 from tefm.rationale.look_alikes import LookAlikes

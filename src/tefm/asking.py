@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from tefm.base.errors import NotFittedError
 from tefm.explain import explain_slots, look_alikes_of
+from tefm.fitted import Fitted
 from tefm.language.asking import NO_YES
 from tefm.language.classifier import Classifier
-from tefm.pipeline import Fitted
 from tefm.prepare import Preparation
 from tefm.questions.answers import recorded
 from tefm.questions.book import Book, Entry, Figure, Head, Known, checked_question

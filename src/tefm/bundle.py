@@ -41,6 +41,7 @@ from tefm.base.version import __version__
 from tefm.codes.coder import SlotCoder
 from tefm.codes.storage import load_coder, save_coder
 from tefm.codes.tokenizer import VECTORISER, RecordTokenizer, load_vectoriser
+from tefm.fitted import Fitted
 from tefm.language.adapter import AdaptedBackbone, Adapter
 from tefm.language.align import Alignment
 from tefm.language.backbone import Backbone, open_backbone
@@ -51,7 +52,6 @@ from tefm.language.sealed import check_sealed
 from tefm.language.smollm2 import quietly
 from tefm.language.train import History
 from tefm.language.vocabulary import TokenIds
-from tefm.pipeline import Fitted
 from tefm.prepare import Preparation
 from tefm.questions.book import Book
 from tefm.rationale.look_alikes import LookAlikes

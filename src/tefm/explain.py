@@ -14,7 +14,7 @@ from pydantic import model_validator
 from tefm.base.errors import InputError, NotFittedError, did_you_mean
 from tefm.base.progress import progress
 from tefm.base.settings import Settings
-from tefm.pipeline import Fitted
+from tefm.fitted import Fitted
 from tefm.prepare import Preparation
 from tefm.rationale.describe import finding_of, text_finding
 from tefm.rationale.evidence import Effect

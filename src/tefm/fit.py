@@ -20,10 +20,11 @@ from tefm.base.targets import check_writable, held
 from tefm.bundle import is_saved
 from tefm.domains import Domains
 from tefm.estimate import expected_shares
+from tefm.fitted import Fitted
 from tefm.language.distributed import is_first
 from tefm.language.token_counts import TokenCount, count_forms
 from tefm.model import TEFM, Prepared
-from tefm.pipeline import Fitted, Given, extend, fit_domains, job_shares, language_config
+from tefm.pipeline import Given, extend, fit_domains, job_shares, language_config
 from tefm.prepare import Preparation, chosen, class_numbers_of, sequences_of
 from tefm.question_scores import test_histories
 from tefm.questions.book import Book

@@ -30,11 +30,12 @@ from tefm.bundle import load as load_bundle
 from tefm.bundle import save as save_bundle
 from tefm.codes.tokenizer import RecordTokenizer
 from tefm.explain import Choice, explain, explain_masked, named_sequences
+from tefm.fitted import Fitted
 from tefm.language.config import Start
 from tefm.language.prompts import Style
 from tefm.language.remember import RememberedLogits
 from tefm.language.smollm2 import NAME as SMOLLM2
-from tefm.pipeline import Fitted, Given
+from tefm.pipeline import Given
 from tefm.pipeline import fit as fit_pipeline
 from tefm.prepare import Preparation, class_numbers_of, prepare, sequences_of
 from tefm.question_scores import scored_on_test

@@ -31,30 +31,25 @@ from tefm.base.training import reproducible
 from tefm.codes.coder import SlotCoder
 from tefm.codes.storage import load_coder, save_coder
 from tefm.estimate import expected_seconds, expected_shares
+from tefm.fitted import Fitted
 from tefm.language.adapter import Adapter
 from tefm.language.align import Alignment
 from tefm.language.backbone import Backbone, open_backbone
 from tefm.language.classifier import Classifier
 from tefm.language.distributed import first_process_makes, is_first
-from tefm.language.prompts import Prompt, PromptWriter
-from tefm.language.remember import RememberedLogits
+from tefm.language.prompts import PromptWriter
 from tefm.language.train import History
 from tefm.language.tune import ToLearn, learned_together
 from tefm.language.tune import tune as tune_language_model
 from tefm.language.vocabulary import CodeVocabulary
-from tefm.questions.book import Book
 from tefm.questions.learn import logits_of, questions_to_learn, with_codes
 from tefm.questions.measure import book_of, score_questions
 from tefm.rationale.config import LookAlikeConfig
 from tefm.rationale.look_alikes import LookAlikes
-from tefm.rationale.masked_model import MaskedModel
 from tefm.rationale.masks.extractor import Explainer
 from tefm.rationale.masks.storage import load_explainer, save_explainer
 from tefm.records.sequences import Sequences
 from tefm.scoring.calibration import Calibration, prior_shift
-from tefm.scoring.decision import Decision
-from tefm.scoring.evaluation import Evaluation
-from tefm.scoring.metrics import score
 from tefm.task import ModelConfig
 from tefm.taskdata import TaskData
 from tefm.teaching import Lesson, examples_of, lesson_of
@@ -65,77 +60,6 @@ WORDS_FROM = 20_000
 MEASURED, BEAMS = 1_000, 4
 
 Learned = TypeVar("Learned")
-
-
-@dataclass(frozen=True)
-class Fitted:
-    """A fitted model. It takes sequences of slots (for the text baseline: of texts); it knows no table."""
-
-    config: ModelConfig
-    classes: tuple[str, ...]
-    positive: int
-    prompt: Prompt
-    classifier: Classifier
-    calibration: Calibration = field(default_factory=Calibration)
-    #: None for the text baseline
-    coder: SlotCoder | None = None
-    #: what explanations need; None for the text baseline, or where the config leaves them out
-    look_alikes: LookAlikes | None = None
-    #: the paper's masks, where the config asks for them
-    explainer: Explainer | None = None
-    #: how well codes and words were aligned, where they were
-    alignment: Alignment | None = None
-    #: losses of the language stages, by name: `align`, `tune`
-    history: Mapping[str, History] = field(default_factory=dict)
-    #: figures on the validation sequences
-    validation: Evaluation | None = None
-    #: the share of each class in the population that probabilities are about
-    shares: tuple[float, ...] = ()
-    #: the questions in words that it answers, where it does
-    book: Book | None = None
-
-    @property
-    def decision(self) -> Decision:
-        """What its predictions should be good at."""
-        return self.config.decision_for(self.classes, self.shares)
-
-    def read(self, sequences: Sequences) -> Sequences:
-        """What the language model reads: slots become codes, texts stay."""
-        return sequences if self.coder is None else sequences.with_values(self.coder.encode(sequences.x_ND))
-
-    def answer(self, read: Sequences) -> NDArray[np.float64]:
-        """The calibrated probability of each class, from what the language model reads."""
-        return self.calibration.probabilities(self.classifier.logits(read, show=True))
-
-    def probabilities(self, sequences: Sequences) -> NDArray[np.float64]:
-        """The calibrated probability of each class, for every sequence."""
-        return self.answer(self.read(sequences))
-
-    def decide(self, p_SQ: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Class numbers from probabilities."""
-        return self.calibration.predict(p_SQ)
-
-    def evaluate(self, sequences: Sequences, labels_S: NDArray[np.int64], *, resamples: int = 1_000) -> Evaluation:
-        """Every figure on labelled sequences, with bootstrap intervals."""
-        read = self.read(sequences)
-        return self.evaluation(read, self.answer(read), labels_S, resamples=resamples)
-
-    def evaluation(
-        self, read: Sequences, p_SQ: NDArray[np.float64], labels_S: NDArray[np.int64], *, resamples: int = 1_000
-    ) -> Evaluation:
-        """The same, from what the language model has read and answered."""
-        scores = score(
-            p_SQ, labels_S, self.classes, predicted_N=self.decide(p_SQ), positive=self.positive, resamples=resamples
-        )
-        first, number_S = self.classifier.distinct(read)
-        tokens_S = np.array([len(prompt) for prompt in self.classifier.prompts(read.select(first))])[number_S]
-        return Evaluation(scores, float(tokens_S.mean()), float(np.median(tokens_S)))
-
-    @property
-    def masked_model(self) -> MaskedModel:
-        """The model as it answers when only some of the slots are kept."""
-        assert self.coder is not None, "text has no slots to mask"
-        return MaskedModel(self.coder.encode, RememberedLogits(self.classifier), self.calibration)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tefm.base.progress import log
-from tefm.pipeline import Fitted
+from tefm.fitted import Fitted
 from tefm.prepare import Preparation, asking_of
 from tefm.questions.answers import Histories
 from tefm.questions.book import Book

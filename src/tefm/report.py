@@ -44,8 +44,8 @@ from tefm.show.terminal import BASELINES
 from tefm.task import Outcome, Task
 
 if TYPE_CHECKING:
+    from tefm.fitted import Fitted
     from tefm.model import TEFM
-    from tefm.pipeline import Fitted
 
 #: Records on the map: more would hide each other.
 MAPPED = 2_000

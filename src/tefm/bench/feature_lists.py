@@ -24,7 +24,7 @@ from torch import Tensor
 from tefm.base.errors import TefmError
 from tefm.base.settings import Settings
 from tefm.bench.anchors import anchor
-from tefm.pipeline import Fitted
+from tefm.fitted import Fitted
 from tefm.rationale.arrays import Keep, Numbers
 from tefm.rationale.config import RationaleConfig
 from tefm.rationale.features import Feature, distinct, features_of, keep_of, size_of, within

@@ -17,11 +17,11 @@ from tefm.bench.tokenizers import Codes
 from tefm.bundle import Bundle, is_saved
 from tefm.bundle import load as load_bundle
 from tefm.bundle import save as save_bundle
+from tefm.fitted import Fitted
 from tefm.language.backbone import open_backbone
 from tefm.language.config import Start
 from tefm.language.prompts import Style
 from tefm.language.smollm2 import NAME as SMOLLM2
-from tefm.pipeline import Fitted
 from tefm.pipeline import fit as fit_pipeline
 from tefm.task import ModelConfig
 from tefm.taskdata import TaskData

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from tefm.asking import Asked, QuestionExplainer, ask, book_of
 from tefm.base.errors import InputError, TefmError
 from tefm.explain import explain_slots, look_alikes_of
+from tefm.fitted import Fitted
 from tefm.language.remember import RememberedLogits
 from tefm.language.vocabulary import CodeVocabulary
 from tefm.model import TEFM
-from tefm.pipeline import Fitted
 from tefm.rationale.explanation import Explanation
 from tefm.rationale.masked_model import MaskedModel
 from tefm.rationale.reasons import Question

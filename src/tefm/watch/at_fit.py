@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from tefm.fitted import Fitted
 from tefm.language.distributed import is_first
 from tefm.language.remember import RememberedLogits
-from tefm.pipeline import Fitted
 from tefm.prepare import Preparation
 from tefm.records.readers.table import Table
 from tefm.watch.observe import Answers, Asked, Records, answers_to, look_at

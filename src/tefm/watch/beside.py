@@ -14,7 +14,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tefm.base.progress import log
-from tefm.pipeline import Fitted
+from tefm.fitted import Fitted
 from tefm.prepare import Preparation
 from tefm.records.sequences import Sequences
 from tefm.watch.observe import label_numbers

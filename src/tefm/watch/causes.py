@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tefm.pipeline import Fitted
+from tefm.fitted import Fitted
 from tefm.records.mappers import FlagMapper, Mapper, NumberMapper, SetMapper
 from tefm.records.vectorise import Vectoriser
 from tefm.watch.answers import LEAST, ClassShares, class_shares

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from tefm.base.errors import InputError, SettingsError
 from tefm.base.progress import progress
+from tefm.fitted import Fitted
 from tefm.language.remember import RememberedLogits
-from tefm.pipeline import Fitted
 from tefm.prepare import Preparation
 from tefm.watch.beside import lightgbm_beside
 from tefm.watch.causes import Diagnostician

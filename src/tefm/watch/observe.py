@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from tefm.base.errors import InputError
 from tefm.codes.coder import SlotCoder
 from tefm.codes.fidelity import squared_error
-from tefm.pipeline import Fitted
+from tefm.fitted import Fitted
 from tefm.prepare import Preparation
 from tefm.records.grouping import up_to
 from tefm.records.layout import Slots

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tefm.base.errors import ArtefactError
 from tefm.base.files import replacing
-from tefm.pipeline import Fitted
+from tefm.fitted import Fitted
 from tefm.records.vectorise import Vectoriser
 from tefm.watch.fields import Raw, field_tallies
 from tefm.watch.observe import Answers, Records, coder_of

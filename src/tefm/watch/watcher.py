@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tefm.pipeline import Fitted
+from tefm.fitted import Fitted
 from tefm.prepare import Preparation
 from tefm.records.vectorise import Vectoriser
 from tefm.scoring.metrics import Scores, score
