@@ -206,7 +206,7 @@ def test_what_domains_cannot_share_is_refused_before_any_training(
 def test_an_interrupted_fit_of_domains_resumes(
     task_files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Killed in the fine-tuning, after which codes are not learned again; the answers are those of one run."""
+    """Interrupted before the calibration: nothing is learned again, and the answers are those of one run."""
     tasks = {name: Task.load(task_files[name]) for name in ("stays", "flows")}
     whole, _ = fit_tasks(tasks, tmp_path / "whole", device="cpu", compare=False)
     with monkeypatch.context() as patch:
