@@ -112,6 +112,8 @@ def test_scale_makes_the_same_rows_as_the_database_and_calculates_a_cluster() ->
 
 def test_monitor_counts_what_is_found_and_keeps_other_kinds(tmp_path: Path) -> None:
     room = runpy.run_path(str(SCRIPT.with_name("monitor.py")))
+    nothing = room["exact_share"](0, 200)
+    assert nothing.low == 0.0 and 0.01 < nothing.high < 0.02
     counts = room["Counts"]()
     counts.add((), False, {"age": 1e-9, "ward": 0.5}, "age")
     counts.add((), False, {"age": 0.04, "ward": 0.5}, "age")

@@ -42,7 +42,7 @@ from tefm.codes.coder import SlotCoder
 from tefm.codes.storage import load_coder, save_coder
 from tefm.codes.tokenizer import VECTORISER, RecordTokenizer, load_vectoriser
 from tefm.fitted import Fitted
-from tefm.language.adapter import AdaptedBackbone, Adapter
+from tefm.language.adapter import AdaptedBackbone, Adapter, shared_backbone
 from tefm.language.align import Alignment
 from tefm.language.backbone import Backbone, open_backbone
 from tefm.language.classifier import Classifier
@@ -107,7 +107,6 @@ def save_domains(bundles: Mapping[str, Bundle], folder: Path) -> Path:
     if not is_first():
         return folder
     backbones = {name: bundle.fitted.classifier.backbone for name, bundle in bundles.items()}
-    shared = next(backbone for backbone in backbones.values() if not isinstance(backbone, AdaptedBackbone))
     with replacing_folder(folder, ours=is_saved) as temporary:
         for name, bundle in bundles.items():
             place = temporary / DOMAINS / name
@@ -116,7 +115,7 @@ def save_domains(bundles: Mapping[str, Bundle], folder: Path) -> Path:
             backbone = backbones[name]
             if isinstance(backbone, AdaptedBackbone):
                 backbone.adapter.save(place / ADAPTER)
-        _save_language(shared, temporary)
+        _save_language(shared_backbone(backbones.values()), temporary)
         write_manifest(temporary, KIND_DOMAINS, domains=list(bundles), **_made(next(iter(bundles.values()))))
     return folder
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from tefm.base.errors import InputError, SettingsError, TefmError, did_you_mean
 from tefm.bundle import NAME, domains_of, load_domains, load_preparation, save_domains
-from tefm.language.adapter import AdaptedBackbone
+from tefm.language.adapter import shared_backbone
 from tefm.language.backbone import Backbone
 from tefm.model import TEFM
 from tefm.prepare import Preparation
@@ -53,8 +53,7 @@ class Domains(Mapping[str, TEFM]):
     @property
     def backbone(self) -> Backbone:
         """The language model that all domains share; one that was added later has an adapter on it."""
-        backbones = (model.fitted.classifier.backbone for model in self.values())
-        return next(backbone for backbone in backbones if not isinstance(backbone, AdaptedBackbone))
+        return shared_backbone(model.fitted.classifier.backbone for model in self.values())
 
     @property
     def stems(self) -> list[str]:

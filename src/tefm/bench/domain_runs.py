@@ -13,12 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tefm.bench.measurement import Bench, Figures, Measurement
-from tefm.bench.table_runs import COMPARED, OURS, ModelRun, figures_on_test, predicted_of
+from tefm.bench.table_runs import OURS, ModelRun, differences, figures_on_test
 from tefm.bench.user_data import UserData
 from tefm.domains import Domains
 from tefm.fit import TaskTable, extend_frame, fit_frames
 from tefm.model import TEFM
-from tefm.scoring.metrics import Predicted, mean_differences
 from tefm.task import ModelConfig
 
 
@@ -114,22 +113,14 @@ class DomainDifference(Measurement):
         return (*self.runs, *self.reference_runs)
 
     def measure(self, bench: Bench) -> Figures:
-        ours, theirs, rows = [], [], []
-        for run, reference in zip(self.runs, self.reference_runs, strict=True):
-            figures, other = (self._of_table(bench, of) for of in (run, reference))
-            assert figures["tests"] == other["tests"], "the test sequences are the same"
-            ours.append(_predicted(figures))
-            theirs.append(_predicted(other))
-            rows.append(np.array(figures["tests"]["test"]["rows"]))
-        intervals = mean_differences(COMPARED, ours, theirs, rows, resamples=self.resamples)
-        return {name: interval.to_dict() for name, interval in intervals.items()}
+        pairs = [
+            ((self._of_table(bench, run), OURS), (self._of_table(bench, reference), OURS))
+            for run, reference in zip(self.runs, self.reference_runs, strict=True)
+        ]
+        return differences(pairs, resamples=self.resamples)
 
     def _of_table(self, bench: Bench, run: Measurement) -> Figures:
         figures = bench.figures(run)
         assert figures is not None, "it was measured before"
         of_table: Figures = figures["domains"][self.table] if isinstance(run, JointRun) else figures
         return of_table
-
-
-def _predicted(figures: Figures) -> Predicted:
-    return predicted_of(figures, OURS)

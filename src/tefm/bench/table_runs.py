@@ -7,7 +7,7 @@ Shapes: N records, S sequences, Q classes, R resamples.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -289,13 +289,23 @@ class Difference(Measurement):
         return (*self.runs, *self.reference_runs)
 
     def measure(self, bench: Bench) -> Figures:
-        ours, theirs, rows = [], [], []
+        pairs = []
         for run, reference in zip(self.runs, self.reference_runs, strict=True):
             figures, other = bench.figures(run), bench.figures(reference)
             assert figures is not None and other is not None, "they were measured before"
-            assert figures["tests"] == other["tests"], "the test sequences are the same"
-            ours.append(predicted_of(figures, self.method, self.test))
-            theirs.append(predicted_of(other, reference.model, self.test))
-            rows.append(np.array(figures["tests"][self.test]["rows"]))
-        intervals = mean_differences(COMPARED, ours, theirs, rows, resamples=self.resamples)
-        return {name: interval.to_dict() for name, interval in intervals.items()}
+            pairs.append(((figures, self.method), (other, reference.model)))
+        return differences(pairs, self.test, resamples=self.resamples)
+
+
+def differences(
+    pairs: Iterable[tuple[tuple[Figures, str], tuple[Figures, str]]], test: str = "test", *, resamples: int
+) -> Figures:
+    """How far a method is ahead of another, on average over pairs of both, each as the figures of a run and a name."""
+    ours, theirs, rows = [], [], []
+    for (figures, method), (other, reference) in pairs:
+        assert figures["tests"] == other["tests"], "the test sequences are the same"
+        ours.append(predicted_of(figures, method, test))
+        theirs.append(predicted_of(other, reference, test))
+        rows.append(np.array(figures["tests"][test]["rows"]))
+    intervals = mean_differences(COMPARED, ours, theirs, rows, resamples=resamples)
+    return {name: interval.to_dict() for name, interval in intervals.items()}

@@ -19,6 +19,7 @@ from tefm.cli.app import (
     TableArg,
     app,
     print_json,
+    readable,
 )
 
 #: The exit status when a batch has drifted; 0 is no alarm, 1 an error.
@@ -47,7 +48,6 @@ def monitor(
     Exit status: 0 no alarm, 3 alarm in at least one batch, 1 error. Labels in the table are used if it has them.
     """
     from tefm.base.files import write_text
-    from tefm.cli.app import readable
     from tefm.model import TEFM
     from tefm.records.readers.table import open_table
     from tefm.show.drift import drift_page, drift_tables

@@ -10,7 +10,7 @@ from tefm.bench.measurement import Figures
 from tefm.bench.table import Column, Row, Table
 from tefm.bench.table_runs import MOST, OURS, ModelRun
 from tefm.bench.tables.common import table_of
-from tefm.bench.tables.users import ahead
+from tefm.bench.tables.users import METRICS, ahead, score_columns
 from tefm.bench.user_tables import ALL_TABLES, DOMAINS
 
 ABOUT = f"""Four domains, in one language model and in one each: whether a patient's last admission ends in death
@@ -22,20 +22,7 @@ has one fine-tuning, with as many steps as those of the four models together. *A
 other domains are fitted together, then UNSW-NB15 is added. *Ahead* is the difference to the model of this domain alone,
 on the same test sequences, with a 95% interval from a paired bootstrap over test sequences. *Changed* is the largest
 absolute change of a probability of a test sequence, between before and after the domain was added."""
-METRICS = {"auroc": "AUROC", "accuracy": "accuracy", "macro_f1": "macro F1"}
-COLUMNS = (
-    *(Column(name, title, 3, "up") for name, title in METRICS.items()),
-    *(
-        column
-        for name, title in METRICS.items()
-        for column in (
-            Column(f"{name}_ahead", f"ahead ({title})", 3),
-            Column(f"{name}_low", "from", 3),
-            Column(f"{name}_high", "to", 3),
-        )
-    ),
-    Column("changed", "changed", 9),
-)
+COLUMNS = (*score_columns("ahead"), Column("changed", "changed", 9))
 #: The domain that is added later.
 LATER = "unsw_nb15"
 

@@ -32,19 +32,18 @@ column *splits*.
 
 {NOTES}"""
 METRICS = {"auroc": "AUROC", "accuracy": "accuracy", "macro_f1": "macro F1"}
-COLUMNS = (
-    *(Column(name, title, 3, "up") for name, title in METRICS.items()),
-    *(
-        column
-        for name, title in METRICS.items()
-        for column in (
-            Column(f"{name}_ahead", f"ahead of LightGBM ({title})", 3),
-            Column(f"{name}_low", "from", 3),
-            Column(f"{name}_high", "to", 3),
-        )
-    ),
-    Column("tokens", "tokens", 1, "down"),
-)
+
+
+def score_columns(ahead: str) -> Iterator[Column]:
+    """The scores, and how far each is ahead of a reference, with its interval; `ahead` is the title of that."""
+    yield from (Column(name, title, 3, "up") for name, title in METRICS.items())
+    for name, title in METRICS.items():
+        yield Column(f"{name}_ahead", f"{ahead} ({title})", 3)
+        yield Column(f"{name}_low", "from", 3)
+        yield Column(f"{name}_high", "to", 3)
+
+
+COLUMNS = (*score_columns("ahead of LightGBM"), Column("tokens", "tokens", 1, "down"))
 LIGHTGBM = "LightGBM"
 #: The lines of each table: the name of the method in its run, the title, and how the run is made.
 MODELS: tuple[tuple[str, str, dict[str, Any]], ...] = (
