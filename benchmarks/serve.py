@@ -4,7 +4,8 @@
 
 The plain endpoint is what one writes first: FastAPI, a lock, `model.predict_table` and `model.explain` per request.
 Clients keep their connections and ask for one sequence at a time, each a different one as long as there are any; the
-order of the servers is turned round from one number of clients to the next. Everything stays on 127.0.0.1.
+order of the servers is turned round from one number of clients to the next. A client that is refused with 429 comes
+back when Retry-After says so; that is no failure, and is counted apart. Everything stays on 127.0.0.1.
 
 At the end, SIGTERM under the load of the most clients: what the server accepted, it must have answered.
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
 import os
 import re
 import shlex
@@ -133,7 +135,7 @@ class Load:
                 self.refused += 1
                 return
             try:
-                while self._goes_on(end) and await self._ask(reader, writer):
+                while self._goes_on(end) and await self._ask(reader, writer, end):
                     pass
             finally:
                 writer.close()
@@ -141,8 +143,8 @@ class Load:
     def _goes_on(self, end: float) -> bool:
         return (self.until_gone or time.perf_counter() < end) and self.next < MOST
 
-    async def _ask(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """One request; False where the connection ends."""
+    async def _ask(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, end: float) -> bool:
+        """One request, and the time until the next one is welcome; False where the connection ends."""
         body = self.bodies[self.next % len(self.bodies)]
         self.next += 1
         head = f"POST {self.path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
@@ -156,21 +158,27 @@ class Load:
         except (OSError, asyncio.IncompleteReadError):
             self.broken += 1
             return False
-        self.latencies.append(time.perf_counter() - started)
         status = int(answer.split()[1])
         self.statuses[status] = self.statuses.get(status, 0) + 1
+        if status == 429:
+            retry_after = re.search(rb"retry-after: (\d+)", answer)
+            assert retry_after is not None, answer
+            await asyncio.sleep(max(0.0, min(int(retry_after[1]), end - time.perf_counter())))
+        else:
+            self.latencies.append(time.perf_counter() - started)
         return b"connection: close" not in answer
 
     @property
     def failures(self) -> int:
-        return self.broken + self.refused + sum(count for status, count in self.statuses.items() if status != 200)
+        statuses = sum(count for status, count in self.statuses.items() if status not in (200, 429))
+        return self.broken + self.refused + statuses
 
 
 async def warm_up(load: Load) -> None:
     """The first answers of a process are slow, whatever they are."""
     reader, writer = await asyncio.open_connection("127.0.0.1", load.port)
     for _ in load.bodies:
-        assert await load._ask(reader, writer)
+        assert await load._ask(reader, writer, math.inf)
     writer.close()
 
 
@@ -183,7 +191,8 @@ def measure(server: Running, path: str, bodies: list[bytes], clients: int, secon
     return {
         "requests": len(load.latencies),
         "failures": load.failures,
-        "per_second": len(load.latencies) / took,
+        "busy": load.statuses.get(429, 0),
+        "per_second": load.statuses.get(200, 0) / took,
         "p50_ms": 1_000 * float(p50),
         "p95_ms": 1_000 * float(p95),
         "p99_ms": 1_000 * float(p99),

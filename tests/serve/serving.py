@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -118,3 +118,11 @@ def process_of(*arguments: object) -> Iterator[Process]:
 
 def saved(model: TEFM, folder: Path) -> Path:
     return model.save(folder / "stays")
+
+
+def until(condition: Callable[[], bool], seconds: float = 10) -> None:
+    """Wait for a condition."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)

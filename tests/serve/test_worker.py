@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
-from serve.serving import client_of, rows_of
+from serve.serving import client_of, rows_of, until
 
 from tefm.base.progress import log
 from tefm.model import TEFM
@@ -133,7 +132,7 @@ def test_429_503_and_504(watched: Watched) -> None:
         first = pool.submit(ask)  # held up inside of the model
         assert watched.reached.wait(10)
         waiting = [pool.submit(ask) for _ in range(2)]
-        _until(lambda: _queued(client) == 2)
+        until(lambda: _queued(client) == 2)
         refused = ask()
         assert refused.status_code == 429 and int(refused.headers["retry-after"]) >= 1
         assert "try again" in refused.json()["error"]["remedy"]
@@ -150,10 +149,3 @@ def test_429_503_and_504(watched: Watched) -> None:
 def _queued(client: TestClient) -> float:
     text = client.get("/metrics").text
     return float(next(line for line in text.splitlines() if line.startswith('tefm_queue{lane="predict"}')).split()[-1])
-
-
-def _until(condition: Any, seconds: float = 10) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)

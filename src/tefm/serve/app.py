@@ -102,7 +102,7 @@ def _own_routes(app: FastAPI, service: Service, documented: Documented) -> None:
     async def predict(request: Request, model: str | None = None) -> Response:
         """The class of each sequence and the probability of every class."""
         asked, served, rows = await service.request(request, model, PredictOptions, PredictRequest)
-        (answered,) = await service.answer(lambda: worker.predict(served, [rows]), settings.timeout)
+        (answered,) = await service.answer(request, lambda: worker.predict(served, [rows]), settings.timeout)
         predictions = [prediction(served, one, codes=asked.codes) for one in answered]
         service.count(served, answered)
         return json_reply(PredictReply(model=served.name, predictions=predictions))
@@ -114,7 +114,7 @@ def _own_routes(app: FastAPI, service: Service, documented: Documented) -> None:
         asked, served, rows = await service.request(request, model, ExplainOptions, ExplainRequest)
         question = Question.checked(asked.model_dump(include={"of_class", "precision", "most"}))
         found = await service.answer(
-            lambda: worker.explain(served, rows, question, asked.question), settings.explain_timeout
+            request, lambda: worker.explain(served, rows, question, asked.question), settings.explain_timeout
         )
         for one in found:
             service.metrics.explanations.labels(served.name, one.verdict).inc()
@@ -129,7 +129,7 @@ def _own_routes(app: FastAPI, service: Service, documented: Documented) -> None:
         questions = [asked.question] if isinstance(asked.question, str) else asked.question
         if not questions:
             raise RefusedError(422, "there is no question", remedy='write {"question": …}')
-        found = await service.answer(lambda: worker.ask(served, rows, questions), settings.timeout)
+        found = await service.answer(request, lambda: worker.ask(served, rows, questions), settings.timeout)
         return json_reply(AskReply(model=served.name, answers=[answer for one in found for answer in answers_of(one)]))
 
     @app.get("/v1/models", responses=errors(ModelsReply), tags=["tefm"])

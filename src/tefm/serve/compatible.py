@@ -35,7 +35,7 @@ def add_routes(app: FastAPI, service: Service, documented: Documented) -> None:
         served = service.named(asked.model)
         tables = await service.read(body, lambda: [served.reader.of_records(one) for one in inputs(asked)])
         service.check_rows(request, *tables)
-        answered = await service.answer(lambda: worker.predict(served, tables), settings.timeout)
+        answered = await service.answer(request, lambda: worker.predict(served, tables), settings.timeout)
         for number, sequences in enumerate(answered):
             if len(sequences) != 1:
                 raise InputError(
@@ -72,7 +72,7 @@ def add_routes(app: FastAPI, service: Service, documented: Documented) -> None:
             given = await service.read(body, lambda: parsed(InvocationsRequest, body))
             rows = await service.read(body, lambda: dataframe(served, given))
         service.check_rows(request, rows)
-        (answered,) = await service.answer(lambda: worker.predict(served, [rows]), settings.timeout)
+        (answered,) = await service.answer(request, lambda: worker.predict(served, [rows]), settings.timeout)
         service.count(served, answered)
         reply = InvocationsReply(predictions=[row(served, one) for one in answered])
         return Response(reply.model_dump_json(), media_type="application/json")

@@ -24,7 +24,7 @@ MEANINGS = {
     404: "no such model",
     413: "the body is too large",
     422: "something in the request is wrong: which column, which value, what to do",
-    429: "the queue is full: try again after `Retry-After` seconds",
+    429: "the queue has no room: try again after `Retry-After` seconds",
     503: "waited too long and was dropped",
     504: "took too long",
 }

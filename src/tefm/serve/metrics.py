@@ -26,16 +26,18 @@ class Metrics:
         self.predictions = Counter("tefm_predictions", "Sequences predicted", ["model", "predicted"], registry=own)
         self.explanations = Counter("tefm_explanations", "Sequences explained", ["model", "verdict"], registry=own)
         self.queue = Gauge("tefm_queue", "Requests that wait", ["lane"], registry=own)
+        self.refused = Counter("tefm_refused", "Requests refused for lack of room", ["lane"], registry=own)
         self.batches = Counter("tefm_batches", "Batches of the model", ["lane"], registry=own)
         self.batch_rows = Histogram("tefm_batch_rows", "Rows of a batch", ["lane"], buckets=ROWS, registry=own)
         self.busy = Counter("tefm_busy_seconds", "Seconds that the model was at work", ["lane"], registry=own)
         for lane in ("predict", "explain"):
             self.queue.labels(lane).set(0)
+            self.refused.labels(lane)
 
     def waiting(self, lane: str, count: int) -> None:
         self.queue.labels(lane).set(count)
 
-    def batch(self, lane: str, requests: int, rows: int, seconds: float) -> None:
+    def batch(self, lane: str, rows: int, seconds: float) -> None:
         self.batches.labels(lane).inc()
         self.batch_rows.labels(lane).observe(rows)
         self.busy.labels(lane).inc(max(0.0, seconds))

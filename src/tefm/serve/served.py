@@ -5,6 +5,7 @@ Shapes: S sequences, N records, K levels, Q classes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -189,6 +190,12 @@ class Served:
         return [AskedAbout(names, asked) for asked in ask(self.fitted, self.preparation, slots, questions)]
 
     # ---- explaining -------------------------------------------------------------------------------------------
+
+    def count(self, rows: Rows) -> int:
+        """About how many sequences a request has, before its rows are read."""
+        if window := self.preparation.config.window:
+            return math.ceil(rows.height / window)
+        return rows.height if rows.entities is None else len(set(map(str, rows.entities)))
 
     def to_explain(self, rows: Rows, most: int) -> Sequences:
         """The sequences of a request as slots."""

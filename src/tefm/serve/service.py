@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
@@ -142,8 +142,11 @@ class Service:
 
     # ---- waiting ----------------------------------------------------------------------------------------------
 
-    async def answer(self, submit: Callable[[], Future[T]], timeout: float) -> T:
-        """The worker's answer; 429 where the queue is full, 503 or 504 where waiting or answering took too long."""
+    async def answer(self, request: Request, submit: Callable[[], Future[T]], timeout: float) -> T:
+        """The worker's answer; 429 where the queue has no room, 503 or 504 where waiting or answering took too long.
+
+        A request whose client has gone is dropped, unless the worker has begun with it.
+        """
         try:
             future = submit()
         except BusyError as busy:
@@ -153,24 +156,34 @@ class Service:
                 remedy=f"try again in {busy.retry_after} s",
                 headers={"Retry-After": str(busy.retry_after)},
             ) from None
-        waiting = asyncio.wrap_future(future)
-        try:
-            # shielded: what the worker has begun cannot be taken back
-            return await asyncio.wait_for(asyncio.shield(waiting), timeout)
-        except TimeoutError:
-            waiting.add_done_callback(lambda late: late.cancelled() or late.exception())  # nobody asks for it any more
-            if self.worker.forget(future):
-                raise RefusedError(
-                    503,
-                    f"the request waited for {timeout:g} s and was dropped: the server has too much to do",
-                    remedy="try again later, or start the server with a longer --timeout",
-                    headers={"Retry-After": "5"},
-                ) from None
+        waiting, gone = asyncio.wrap_future(future), asyncio.ensure_future(_disconnected(request))
+        either: list[asyncio.Future[Any]] = [waiting, gone]
+        done, _ = await asyncio.wait(either, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        gone.cancel()
+        if waiting in done:
+            return waiting.result()
+        waiting.add_done_callback(lambda late: late.cancelled() or late.exception())  # nobody asks for it any more
+        dropped = self.worker.forget(future)
+        if gone in done:
+            raise RefusedError(499, "the client has closed the connection")  # for the log: nobody reads it
+        if dropped:
             raise RefusedError(
-                504,
-                f"the answer took longer than {timeout:g} s",
-                remedy="send fewer rows at a time, or start the server with a longer --timeout",
-            ) from None
+                503,
+                f"the request waited for {timeout:g} s and was dropped: the server has too much to do",
+                remedy="try again later, or start the server with a longer --timeout",
+                headers={"Retry-After": "5"},
+            )
+        raise RefusedError(
+            504,
+            f"the answer took longer than {timeout:g} s",
+            remedy="send fewer rows at a time, or start the server with a longer --timeout",
+        )
+
+
+async def _disconnected(request: Request) -> None:
+    """Returns when the client closes the connection; the body has been read before."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 def content_type(request: Request) -> str:

@@ -17,7 +17,7 @@ class ServeSettings(Settings):
     max_answers: int = Field(default=2_000, ge=1)
     #: bytes of one request
     max_bytes: int = Field(default=4 << 20, ge=1_024)
-    #: requests that wait; a further one is answered with 429
+    #: requests that wait; a further one is answered with 429, and so is an explanation that would not end in time
     queue: int = Field(default=256, ge=1)
     #: seconds from a request to its answer: for predictions, and for explanations
     timeout: float = Field(default=30.0, gt=0)

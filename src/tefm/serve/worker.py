@@ -1,7 +1,9 @@
 """The thread that owns the models. Requests wait in two lanes; predictions of all clients are answered in batches.
 
-Explanations take their turn when no prediction waits, one at a time. Each asks the model many questions, and before
+Explanations take their turn after a batch of predictions, one at a time. Each asks the model many questions, and before
 every one of them the predictions that have come in meanwhile are answered, so that nobody waits for an explanation.
+Requests for the same explanation that wait at the same time are answered with one. An explanation that cannot be
+expected to end within its timeout, after those before it, is refused at once.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -26,14 +28,19 @@ from tefm.serve.served import Answered, AskedAbout, Served
 from tefm.serve.settings import ServeSettings
 
 Lane = Literal["predict", "explain"]
+#: The part of the timeout that explanations are expected to fill, at most: their times vary (those of the demo's model
+#: by 29% of the mean, as a standard deviation), and so does the measured pace.
+FILLED = 0.75
+#: Seconds to explain a sequence, as long as none was explained: more than the demo's model takes on two cores.
+FIRST_PACE = 5.0
 
 
 class BusyError(Exception):
-    """The queue is full; come back in so many seconds."""
+    """The queue has no room; come back in so many seconds."""
 
-    def __init__(self, retry_after: int) -> None:
-        super().__init__(f"the queue is full, retry after {retry_after} s")
-        self.retry_after = retry_after
+    def __init__(self, seconds: float) -> None:
+        self.retry_after = max(1, math.ceil(seconds))
+        super().__init__(f"the queue has no room, retry after {self.retry_after} s")
 
 
 class InternalError(Exception):
@@ -49,12 +56,25 @@ class Job:
     rows: int
     #: resolved by the worker; cancelled by whoever no longer waits for it
     future: Future[Any] = field(default_factory=Future)
-    arrived: float = field(default_factory=time.monotonic)
+    arrived: float = field(default_factory=lambda: time.monotonic())
     #: one table per part that must not mix with the others
     tables: tuple[Rows, ...] = ()
     question: Question | None = None
     #: questions in words: to be answered, or of which one is to be explained
     texts: tuple[str, ...] = ()
+    #: sequences to explain, and all that the explanations depend on
+    sequences: int = 0
+    content: Hashable = None
+
+
+@dataclass(frozen=True)
+class Running:
+    """The explanation under way."""
+
+    served: Served
+    #: sequences left, with the current one, and when that one was begun
+    sequences: int
+    begun: float
 
 
 class Worker:
@@ -63,8 +83,10 @@ class Worker:
     def __init__(self, settings: ServeSettings, metrics: Metrics) -> None:
         self.settings, self.metrics = settings, metrics
         self._lanes: dict[Lane, deque[Job]] = {"predict": deque(), "explain": deque()}
-        #: seconds per request of each lane, lately
-        self._pace: dict[Lane, float] = {"predict": 0.01, "explain": 1.0}
+        #: lately, seconds per prediction of a request, and per sequence that a model explained
+        self._predict_pace = 0.01
+        self._explain_pace: dict[Served, float] = {}
+        self._running: Running | None = None
         self._changed = threading.Condition()
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="tefm-worker", daemon=True)
@@ -103,7 +125,18 @@ class Worker:
     ) -> Future[list[Explanation]]:
         """Have the sequences of a request explained; with `text`, the answers to this question in words."""
         texts = () if text is None else (text,)
-        return self._submit(Job("explain", served, rows.height, tables=(rows,), question=question, texts=texts))
+        return self._submit(
+            Job(
+                "explain",
+                served,
+                rows.height,
+                tables=(rows,),
+                question=question,
+                texts=texts,
+                sequences=min(served.count(rows), self.settings.max_explanations),
+                content=(served, question, texts, repr(rows.columns)),
+            )
+        )
 
     def forget(self, future: Future[Any]) -> bool:
         """Drop a request that nobody waits for; False if the worker has begun with it."""
@@ -121,12 +154,43 @@ class Worker:
         with self._changed:
             lane = self._lanes[job.lane]
             rows = sum(other.rows for other in lane) if len(lane) else 0
-            if len(lane) >= self.settings.queue or (lane and rows + job.rows > self.settings.waiting_rows):
-                raise BusyError(min(60, max(1, math.ceil(len(lane) * self._pace[job.lane]))))
+            full = len(lane) >= self.settings.queue or (lane and rows + job.rows > self.settings.waiting_rows)
+            until_room = self._until_room(job) if job.lane == "explain" else 0.0
+            if full or until_room > 0:
+                self.metrics.refused.labels(job.lane).inc()
+                raise BusyError(max(until_room, self._until_next(job.lane)))
             lane.append(job)
             self.metrics.waiting(job.lane, len(lane))
             self._changed.notify_all()
         return job.future
+
+    def _until_room(self, job: Job) -> float:
+        """Seconds until an explanation can be expected to end within its timeout, after those before it.
+
+        Where none is before it, it is accepted, however long it takes.
+        """
+        waiting = {other.content: other for other in self._lanes["explain"]}
+        if job.content in waiting:
+            return 0.0  # answered with the other one
+        before = self._until_next("explain") + sum(
+            self._seconds(other.served, other.sequences) for other in waiting.values()
+        )
+        over = before + self._seconds(job.served, job.sequences) - FILLED * self.settings.explain_timeout
+        return min(before, max(0.0, over))
+
+    def _until_next(self, lane: Lane) -> float:
+        """Seconds until the next request leaves a lane."""
+        if lane == "predict":
+            return min(60.0, len(self._lanes[lane]) * self._predict_pace)
+        running = self._running
+        return 0.0 if running is None else self._seconds(running.served, running.sequences)
+
+    def _seconds(self, served: Served, sequences: int) -> float:
+        """How long explanations are expected to take; the one under way may already have taken longer than usual."""
+        pace, running = self._explain_pace.get(served, FIRST_PACE), self._running
+        if running is not None and running.served is served:
+            pace = max(pace, time.monotonic() - running.begun)
+        return sequences * pace
 
     # ---- the thread -------------------------------------------------------------------------------------------
 
@@ -139,8 +203,8 @@ class Worker:
                     return
             if batch := self._batch(patient=True):
                 self._predict(batch)
-            elif job := self._next_explanation():
-                self._explain(job)
+            if jobs := self._next_explanation():
+                self._explain(jobs)
 
     def _batch(self, *, patient: bool) -> list[Job]:
         """Predictions that are answered together; the first one waits a little for others if we are `patient`."""
@@ -160,15 +224,18 @@ class Worker:
             self.metrics.waiting("predict", len(lane))
         return batch
 
-    def _next_explanation(self) -> Job | None:
+    def _next_explanation(self) -> list[Job]:
+        """The request whose turn it is, and all that wait for the same explanation."""
         with self._changed:
             lane = self._lanes["explain"]
-            while lane:
-                job = lane.popleft()
-                self.metrics.waiting("explain", len(lane))
-                if job.future.set_running_or_notify_cancel():
-                    return job
-        return None
+            same = [job for job in lane if job.content == lane[0].content]
+            for job in same:
+                lane.remove(job)
+            self.metrics.waiting("explain", len(lane))
+            jobs = [job for job in same if job.future.set_running_or_notify_cancel()]
+            if jobs:
+                self._running = Running(jobs[0].served, jobs[0].sequences, time.monotonic())
+        return jobs
 
     def _predict(self, batch: list[Job]) -> None:
         started = time.monotonic()
@@ -190,7 +257,9 @@ class Worker:
                     job.future.set_exception(errors[0])
                 else:
                     job.future.set_result(results)
-        self._done("predict", len(batch), sum(job.rows for job in batch), time.monotonic() - started)
+        seconds = time.monotonic() - started
+        self._predict_pace = _lately(self._predict_pace, seconds / len(batch))
+        self.metrics.batch("predict", sum(job.rows for job in batch), seconds)
 
     def _ask(self, job: Job) -> None:
         try:
@@ -202,8 +271,8 @@ class Worker:
         else:
             job.future.set_result(answers)
 
-    def _explain(self, job: Job) -> None:
-        assert job.question is not None
+    def _explain(self, jobs: list[Job]) -> None:
+        """Answer requests for the same explanation."""
         started, given_away = time.monotonic(), 0.0
 
         def pause() -> None:
@@ -213,32 +282,47 @@ class Worker:
                 self._predict(batch)
                 given_away += time.monotonic() - before
 
-        deadline = job.arrived + self.settings.explain_timeout
+        try:
+            explanations = self._explanations(jobs[0], max(job.arrived for job in jobs), pause)
+        except TefmError as error:
+            for job in jobs:
+                job.future.set_exception(error)
+        except Exception as error:
+            self._failed(jobs, error)
+        else:
+            for job in jobs:
+                job.future.set_result(explanations)
+        self.metrics.batch("explain", jobs[0].rows, time.monotonic() - started - given_away)
+
+    def _explanations(self, job: Job, arrived: float, pause: Callable[[], None]) -> list[Explanation]:
+        assert job.question is not None
+        explanations: list[Explanation] = []
         try:
             slots = job.served.to_explain(job.tables[0], self.settings.max_explanations)
-            explanations: list[Explanation] = []
             for number in range(len(slots)):
-                if time.monotonic() > deadline:
-                    break  # the client has its 504 already
+                begun = time.monotonic()
+                if begun > arrived + self.settings.explain_timeout:
+                    break  # the clients have their 504 already
+                self._running = Running(job.served, len(slots) - number, begun)
                 pause()
                 text = job.texts[0] if job.texts else None
                 explanations.append(job.served.explain(slots.select([number]), job.question, pause, text))
-        except TefmError as error:
-            job.future.set_exception(error)
-        except Exception as error:
-            self._failed([job], error)
-        else:
-            job.future.set_result(explanations)
-        self._done("explain", 1, job.rows, time.monotonic() - started - given_away)
-
-    def _done(self, lane: Lane, requests: int, rows: int, seconds: float) -> None:
-        self._pace[lane] = 0.8 * self._pace[lane] + 0.2 * seconds / requests
-        self.metrics.batch(lane, requests, rows, seconds)
+                # with the predictions that were answered meanwhile: they delay the next explanations, too
+                seconds = time.monotonic() - begun
+                self._explain_pace[job.served] = _lately(self._explain_pace.get(job.served, seconds), seconds)
+        finally:
+            self._running = None
+        return explanations
 
     def _failed(self, jobs: list[Job], error: Exception) -> None:
         log.error(f"internal error while answering:\n{where(error)}")
         for job in jobs:
             job.future.set_exception(InternalError())
+
+
+def _lately(before: float, now: float) -> float:
+    """A mean in which the last measurements count most."""
+    return 0.8 * before + 0.2 * now
 
 
 def where(error: BaseException) -> str:
