@@ -25,7 +25,7 @@ import numpy as np
 
 from tefm.bench.data import Sources
 from tefm.bench.measurement import Bench, environment
-from tefm.bench.questions import QuestionRun
+from tefm.bench.questions import QuestionRun, QuestionTrees
 from tefm.bench.tables.questions import summary
 from tefm.datasets.diabetes130 import diabetes130
 from tefm.language.asking import QuestionWriter, pair_logits
@@ -105,11 +105,16 @@ def reduced(arguments: argparse.Namespace) -> dict[str, Any]:
             most=arguments.most,
             asked=asked,
             settings=settings,
-            compare=body == "pretrained" and arguments.compare,
         )
         figures[body] = bench.figures(run) or bench.measure(run)
         print(body, summary(figures[body]), flush=True)
-    both = {body: summary(figures[body], figures["random"] if body == "pretrained" else None) for body in figures}
+    trees = None
+    if arguments.compare:
+        of_trees = QuestionTrees(table=arguments.table, seed=arguments.seed, most=arguments.most, asked=asked)
+        trees = bench.figures(of_trees) or bench.measure(of_trees)
+    both = {
+        body: summary(figures[body], trees, figures["random"] if body == "pretrained" else None) for body in figures
+    }
     return {"steps": arguments.steps, "most": arguments.most, "seed": arguments.seed, **asked, **both}
 
 

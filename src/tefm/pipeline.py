@@ -262,8 +262,17 @@ def begin(
     lesson = partial(lesson_of, data, config, coder, codes_NK, own_codes=own_codes)
     asked = None
     if data.questions is not None:
+        assert data.layout is not None, "codes need slots"
         asked = partial(
-            questions_to_learn, classifier, data.prompt, data.questions, codes_NK, held_NK, seed=config.seed
+            questions_to_learn,
+            classifier,
+            data.prompt,
+            data.questions,
+            codes_NK,
+            held_NK,
+            data.training.slots_ND,
+            data.layout,
+            seed=config.seed,
         )
     learned = partial(_to_learn, data, classifier, lesson, validation, asked)
     return Begun(data, config, given.shares, classifier, validation, learned, coder, aligned, alignment, held_NK)

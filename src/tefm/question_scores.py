@@ -60,7 +60,7 @@ def scored_on_test(
         log.warning("no LightGBM per question: pip install 'tefm[doctor]'")
     elif compare:
         slots = (data.training.slots_ND, data.validation.slots_ND, x_ND)
-        figures = lightgbm_per_question(questions, coder.layout, slots, tested, scored, seed=seed)
+        figures = lightgbm_per_question(questions, coder.layout, slots, tested, scored.pairs, seed=seed)
         entries = [
             entry.model_copy(update={"lightgbm": figures.get(number)}) for number, entry in enumerate(book.entries)
         ]

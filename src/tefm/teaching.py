@@ -44,15 +44,15 @@ class Lesson:
 
 
 def examples_of(data: TaskData, config: ModelConfig) -> int:
-    """How many sequences the language model will learn from, and pairs of a history and a question."""
-    count, pairs = len(data.training.sequences), 0 if data.questions is None else data.questions.pairs
+    """How many sequences the language model will learn from, and histories with questions about them."""
+    count, asked = len(data.training.sequences), 0 if data.questions is None else data.questions.examples
     if config.inputs == "text":
         return count
     if not data.labelled:
-        return pairs
+        return asked
     if _teaches(config) and data.training.others is not None:
         count += min(len(data.training.others), OTHERS * count)
-    return count + config.copies * min(count, COPIED) + pairs
+    return count + config.copies * min(count, COPIED) + asked
 
 
 def lesson_of(

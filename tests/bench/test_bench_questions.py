@@ -11,7 +11,7 @@ from tefm.bench.data import Sources
 from tefm.bench.experiments import Setup
 from tefm.bench.make_tables import needed_by
 from tefm.bench.measurement import Bench
-from tefm.bench.questions import QuestionRun, question_table
+from tefm.bench.questions import QuestionRun, QuestionTrees, question_table
 from tefm.bench.tables.questions import summary, table
 
 RUN = QuestionRun(
@@ -19,7 +19,10 @@ RUN = QuestionRun(
     seed=10,
     layers=1,
     most=120,
-    asked={"pairs": 40, "scored": 20, "scored_yes": 5, "least": 2, "stand_ins": 2},
+    asked={
+        "asked": [{"next": "diagnoses", "values": 20, "again": True}],
+        **{"pairs": 40, "scored": 20, "scored_yes": 5, "least": 2, "stand_ins": 2},
+    },
     settings={"tune": {"steps": 2, "checks": 1, "batch": 8}, "codes": {"steps": 20, "hidden": 16, "latent": 8}},
 )
 
@@ -33,20 +36,23 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
 @pytest.mark.slow
 def test_both_bodies_answer_the_same_questions(bench: Bench, backbones: dict[str, Path]) -> None:
     runs = [
-        RUN.model_copy(update={"backbone": str(backbones["llama"]), "body": body, "compare": body == "pretrained"})
-        for body in ("pretrained", "random")
+        RUN.model_copy(update={"backbone": str(backbones["llama"]), "body": body}) for body in ("pretrained", "random")
     ]
     pretrained, random = (bench.measure(run) for run in runs)
     asked = [[(q["text"], q["trained"], q["asked"], q["yes"]) for q in f["questions"]] for f in (pretrained, random)]
     assert asked[0] == asked[1] and len(asked[0]) >= 2
     assert asked[0][0][0].startswith("Next admission: ")
     assert bench.figures(runs[1]) == random
-    assert all(question["lightgbm"] is None for question in random["questions"])
+    trees = bench.measure(QuestionTrees(table=RUN.table, seed=RUN.seed, most=RUN.most, asked=RUN.asked))["lightgbm"]
+    assert trees and set(trees) <= {text for text, trained, *_ in asked[0] if trained}
+    assert all(0 <= auroc <= 1 for auroc in trees.values())
 
 
 def test_the_table_needs_both_bodies_and_all_blocks() -> None:
     needed: list[Any] = needed_by("questions", Setup(splits=(10,)))
-    assert {(run.table, run.layers, run.body) for run in needed} == {
+    trees, runs = ([run for run in needed if isinstance(run, of)] for of in (QuestionTrees, QuestionRun))
+    assert {run.table for run in trees} == {"diabetes130", "bpic2012"}
+    assert {(run.table, run.layers, run.body) for run in runs} == {
         (name, layers, body)
         for name in ("diabetes130", "bpic2012")
         for layers in (6, 30)
@@ -62,20 +68,23 @@ def test_events_have_activities_in_english(bench: Bench) -> None:
     assert {"activity", "amount"} <= set(frame.columns)
 
 
-def question(text: str, auroc: float | None, *, trained: bool, lightgbm: float | None = None) -> dict[str, Any]:
-    return {"text": text, "trained": trained, "auroc": auroc, "lightgbm": lightgbm, "asked": 9, "yes": 3}
+def question(text: str, auroc: float | None, *, trained: bool) -> dict[str, Any]:
+    return {"text": text, "trained": trained, "auroc": auroc, "asked": 9, "yes": 3}
 
 
 def test_the_summary_compares_question_by_question() -> None:
     own = [
-        question("a", 0.8, trained=True, lightgbm=0.7),
+        question("a", 0.8, trained=True),
+        question("e", None, trained=True),
         question("b", 0.7, trained=False),
         question("c", 0.6, trained=False),
         question("d", None, trained=False),
     ]
     other = [{**one, "auroc": 0.5} for one in own]
     body = {"questions": own, "in_place": {"auroc": 0.55}}
-    figures = summary(body, {"questions": other, "in_place": {"auroc": None}})
+    trees = {"lightgbm": {"a": 0.7, "e": 0.9}}
+    figures = summary(body, trees, {"questions": other, "in_place": {"auroc": None}})
     expected = {"trained": 0.8, "lightgbm": 0.7, "held_out": 0.65, "questions": 2, "in_place": 0.55, "ahead": 0.15}
+    expected |= {"ahead_of_trees": 0.1}  # a question without a figure is compared with nothing
     assert {name: figures[name] for name in expected} == pytest.approx(expected)
     assert figures["half_width"] == pytest.approx(figures["ahead_half_width"])

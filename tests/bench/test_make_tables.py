@@ -363,7 +363,7 @@ def test_every_table_is_made_and_on_the_page(quick_run: QuickRun) -> None:
             "smallest": {"slots", "mean_slots", "comprehensiveness", "flips"},
             "explanations": {"size", "coverage", "opposite"},
             "corroboration": {"agrees_certain"},
-            "questions": {"half_width", "ahead", "ahead_half_width"},
+            "questions": {"half_width", "ahead", "ahead_half_width", "ahead_of_trees_half_width"},
         }.get(name, set())
         assert {column.name for column in table.columns} - empty <= {column for _, column in values_of(table)}, name
         header, lines = table.cells()

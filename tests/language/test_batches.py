@@ -99,3 +99,15 @@ def test_seeds_and_passes_differ_and_lengths_go_together() -> None:
     padding = np.mean([1 - lengths[rows].mean() / lengths[rows].max() for rows in first])
     random = lengths[np.random.default_rng(0).permutation(640)].reshape(80, 8)
     assert padding < 0.4 * np.mean(1 - random.mean(axis=1) / random.max(axis=1))
+
+
+def test_a_branch_sees_the_beginning_and_itself() -> None:
+    branches = [Example.answering(np.array([6, 7]), np.array([1])), Example.answering(np.array([8]), np.array([2]))]
+    batch = collate([Example.branching(np.array([4, 5]), branches), branches[0]], PAD)
+    assert batch.labels_BL[0].tolist() == [1, NOTHING, 2] and batch.targets == 3
+    inputs = batch.inputs
+    assert inputs["position_ids"][0].tolist() == [0, 1, 2, 3, 4, 2, 3]
+    assert inputs["position_ids"][1, 4:].tolist() == [0, 1, 2]
+    sees_TT = inputs["attention_mask"][0, 0] == 0
+    assert sees_TT[4].nonzero().flatten().tolist() == [0, 1, 2, 3, 4]
+    assert sees_TT[6].nonzero().flatten().tolist() == [0, 1, 5, 6]

@@ -98,6 +98,36 @@ def trained(
     return train(backbone, ids.all if ids else [], steps=steps, config=settings, **arguments)
 
 
+# ---- several prompts with one beginning -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("soft", [False, True])
+def test_prompts_that_share_their_beginning_have_the_loss_and_gradients_of_separate_ones(
+    opened: Opened, family: str, soft: bool
+) -> None:
+    backbone, _ = opened(family)
+    rng = np.random.default_rng(3)
+    answers = [np.array([21]), np.array([22, 23])]
+    separate, together = [], []
+    for beginning, tails in ((6, (3, 5, 2)), (4, (4,)), (2, (1, 1))):
+        start, branches = rng.integers(20, 300, beginning), []
+        for number, length in enumerate(tails):
+            tail, answer = rng.integers(20, 300, length), answers[number % 2]
+            classes_Q = rng.dirichlet([1, 1]) if soft else None
+            branches.append(Example.answering(tail, answer, classes_Q))
+            separate.append(Example.answering(np.concatenate([start, tail]), answer, classes_Q))
+        together.append(Example.branching(start, branches))
+    gradients = []
+    for examples in (separate, together):
+        backbone.model.zero_grad()
+        loss = target_loss(backbone.model, collate(examples, pad=0), [21, 22])
+        loss.backward()
+        gradients.append({name: weight.grad.clone() for name, weight in backbone.model.named_parameters()})
+    for name, gradient in gradients[0].items():
+        torch.testing.assert_close(gradients[1][name], gradient, atol=2e-4, rtol=1e-3, msg=name)
+
+
 # ---- what learns ----------------------------------------------------------------------------------------------------
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from tefm.language.prompts import Prompt
 from tefm.questions.answers import Histories
 from tefm.questions.catalogue import WordQuestion
 from tefm.questions.config import QuestionsConfig
-from tefm.questions.data import QuestionData, pairs_to_learn, pairs_to_score
+from tefm.questions.data import QuestionData, pairs_to_score, pairs_to_teach, pairs_to_validate
 from tefm.questions.measure import (
     auroc_of,
     book_of,
@@ -54,14 +55,24 @@ def asked(history_P: np.ndarray, question_P: np.ndarray) -> np.ndarray:
     return np.stack([np.zeros(len(score)), score], axis=1)
 
 
-def test_as_many_yes_as_no_are_learned_and_held_out_questions_never() -> None:
-    pairs = pairs_to_learn(PART, DATA.trained, CONFIG, seed=0)
+@pytest.mark.parametrize("most", [40, 400, 5_000, 100_000])
+def test_what_is_taught_is_what_is_asked_and_no_held_out_question(most: int) -> None:
+    config = CONFIG.model_copy(update={"pairs": most})
+    pairs = pairs_to_teach(PART, DATA.trained, config, seed=0)
+    assert 0.8 * min(most, 3 * COUNT) < len(pairs) <= most  # a tenth of the questions is not asked
+    assert set(pairs.question_P.tolist()) == {0, 1, 3}
+    assert (PART.answers_HQ[pairs.history_P, pairs.question_P] == pairs.answer_P).all() and pairs.answer_P.min() == 0
+    assert len(np.unique(pairs.history_P * 4 + pairs.question_P)) == len(pairs)
+    assert replace(DATA, config=config).examples == len(np.unique(pairs.history_P))
+
+
+def test_as_many_yes_as_no_are_validated_and_held_out_questions_never() -> None:
+    pairs = pairs_to_validate(PART, DATA.trained, CONFIG, seed=0)
     assert set(pairs.question_P.tolist()) == {0, 1, 3}
     for question in (0, 1, 3):
         answers = pairs.answer_P[pairs.of(question)]
         assert 2 * answers.sum() == len(answers) <= 400 // 3 + 1
         assert (PART.answers_HQ[pairs.history_P[pairs.of(question)], question] == answers).all()
-    assert DATA.pairs == len(pairs)
 
 
 def test_rare_answers_are_measured_on_more_histories_and_weights_undo_it() -> None:

@@ -17,11 +17,14 @@ from tefm.base.files import replacing_folder
 from tefm.bench.measurement import Bench, Figures, Measurement
 from tefm.bench.question_tables import QUESTION_TABLES
 from tefm.bench.user_data import tables_folder
-from tefm.fit import fit_frame
+from tefm.fit import TaskTable, fit_frame, start
 from tefm.language.backbone import open_backbone
 from tefm.language.smollm2 import NAME as SMOLLM2
 from tefm.language.smollm2 import quietly
 from tefm.model import TEFM
+from tefm.question_scores import test_histories
+from tefm.questions.compare import lightgbm_per_question
+from tefm.questions.data import pairs_to_score
 from tefm.task import Split
 
 #: What is asked of each table, and how much is measured.
@@ -30,43 +33,60 @@ ASKED: dict[str, dict[str, Any]] = {
     "bpic2012": {"asked": [{"next": "activity", "values": 30}], "hold_out": 0.3},
 }
 #: Histories and pairs of a whole run.
-WHOLE: dict[str, Any] = {"pairs": 60_000, "scored": 1_500, "scored_yes": 100, "stand_ins": 1_000}
+WHOLE: dict[str, Any] = {"pairs": 320_000, "scored": 1_500, "scored_yes": 100, "stand_ins": 1_000}
 
 
-class QuestionRun(Measurement):
-    """One language model that learns all trained questions of a table."""
-
-    KIND: ClassVar[str] = "questions"
+class Asking(Measurement):
+    """The questions of a table, its split and the pairs that are scored: they depend on these settings alone."""
 
     table: str
     seed: int
-    backbone: str = SMOLLM2
-    #: the first blocks that are kept; None keeps all
-    layers: int | None = 6
-    body: Literal["pretrained", "random"] = "pretrained"
     #: entities that are drawn from a larger table; None takes all
     most: int | None = None
     #: settings of `questions:` on top of those of the table
     asked: dict[str, Any] = Setting(default_factory=dict)
-    #: settings of the model
-    settings: dict[str, Any] = Setting(default_factory=dict)
-    #: one LightGBM per question; it does not depend on the language model
-    compare: bool = False
+
+    def _table(self, bench: Bench, **settings: Any) -> TaskTable:
+        frame, schema = question_table(bench, self.table, self.most, self.seed)
+        questions = {**ASKED[self.table], **WHOLE, **self.asked}
+        model = TEFM(schema, questions=questions, explanations="none", seed=self.seed, **settings)
+        return TaskTable(model, frame, Split(seed=self.seed), self.table)
+
+
+class QuestionTrees(Asking):
+    """One LightGBM for each trained question, on all its training labels, scored on the pairs that ours answers."""
+
+    KIND: ClassVar[str] = "questions-lightgbm"
 
     def measure(self, bench: Bench) -> Figures:
-        frame, schema = question_table(bench, self.table, self.most, self.seed)
-        model = TEFM(
-            schema,
-            questions={**ASKED[self.table], **WHOLE, **self.asked},
-            backbone=str(self._backbone(bench)),
-            layers=self.layers if self.body == "pretrained" else None,
-            explanations="none",
-            seed=self.seed,
-            **self.settings,
-        )
-        shared = bench.folder / "artefacts" / f"questions-{self.table}-{self.seed}"
-        split = Split(seed=self.seed)
-        outcome = fit_frame(model, frame, split, compare=self.compare, checkpoint=shared, file=self.table)
+        started = start(self._table(bench))
+        data = started.prepared.given.data
+        questions = data.questions
+        assert questions is not None and data.layout is not None, "there are questions about slots"
+        tested, x_ND = test_histories(started.prepared.preparation, questions, started.table.frame, started.tested)
+        pairs = pairs_to_score(tested, np.arange(len(questions.questions)), questions.config, seed=self.seed)
+        slots = (data.training.slots_ND, data.validation.slots_ND, x_ND)
+        figures = lightgbm_per_question(questions, data.layout, slots, tested, pairs, seed=self.seed)
+        return {"lightgbm": {questions.questions[number].text: auroc for number, auroc in figures.items()}}
+
+
+class QuestionRun(Asking):
+    """One language model that learns all trained questions of a table."""
+
+    KIND: ClassVar[str] = "questions"
+
+    backbone: str = SMOLLM2
+    #: the first blocks that are kept; None keeps all
+    layers: int | None = 6
+    body: Literal["pretrained", "random"] = "pretrained"
+    #: settings of the model
+    settings: dict[str, Any] = Setting(default_factory=dict)
+
+    def measure(self, bench: Bench) -> Figures:
+        layers = self.layers if self.body == "pretrained" else None
+        table = self._table(bench, backbone=str(self._backbone(bench)), layers=layers, **self.settings)
+        model, shared = table.model, bench.folder / "artefacts" / f"questions-{self.table}-{self.seed}"
+        outcome = fit_frame(model, table.frame, table.split, compare=False, checkpoint=shared, file=self.table)
         book = outcome.questions
         assert book is not None, "the model answers questions"
         return {
@@ -75,7 +95,6 @@ class QuestionRun(Measurement):
                     "text": entry.question.text,
                     "trained": entry.trained,
                     "auroc": entry.figure.auroc,
-                    "lightgbm": entry.lightgbm,
                     "asked": entry.asked,
                     "yes": entry.yes,
                 }

@@ -2,13 +2,14 @@
 
 Only the last positions of a batch then need logits, which saves most of the memory with any backbone.
 
-Shapes: B examples, T tokens, L last tokens that hold all targets.
+Shapes: B examples, T tokens, L last tokens that hold all targets, A answers of an example, Q classes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,8 +26,10 @@ class Example:
 
     ids: NDArray[np.int64]
     target: NDArray[np.bool_]
-    #: how probable each class is; the first target is then one of the classes' first tokens, with these probabilities
-    classes_Q: NDArray[np.floating] | None = None
+    #: how probable each class is, for each answer, whose first token is then one of the classes' first tokens
+    classes_AQ: NDArray[np.floating] | None = None
+    #: the branch of each token where several prompts share their beginning, which is branch 0; no branch sees another
+    branch: NDArray[np.int64] | None = None
 
     @classmethod
     def answering(
@@ -34,7 +37,24 @@ class Example:
     ) -> Example:
         """A prompt with its answer as the target."""
         target = np.arange(len(prompt) + len(answer)) >= len(prompt)
-        return cls(np.concatenate([prompt, answer]), target, classes_Q)
+        return cls(np.concatenate([prompt, answer]), target, None if classes_Q is None else classes_Q[None])
+
+    @classmethod
+    def branching(cls, beginning: NDArray[np.int64], branches: Sequence[Example]) -> Example:
+        """Several prompts with the same beginning, which the model reads once; the branches are what follows it.
+
+        >>> both = Example.branching(np.array([5]), [Example.answering(np.array([6, 7]), np.array([1])),
+        ...                                          Example.answering(np.array([8]), np.array([2]))])
+        >>> both.ids.tolist(), both.branch.tolist()
+        ([5, 6, 7, 1, 8, 2], [0, 1, 1, 1, 2, 2])
+        """
+        classes = [branch.classes_AQ for branch in branches if branch.classes_AQ is not None]
+        return cls(
+            np.concatenate([beginning, *(branch.ids for branch in branches)]),
+            np.concatenate([np.zeros(len(beginning), dtype=bool), *(branch.target for branch in branches)]),
+            np.concatenate(classes) if classes else None,
+            np.repeat(np.arange(len(branches) + 1), [len(beginning), *(len(branch.ids) for branch in branches)]),
+        )
 
 
 @dataclass(frozen=True)
@@ -46,13 +66,15 @@ class Batch:
     labels_BL: Tensor
     #: how far back the model sees (Backbone.window)
     window: int | None = None
-    #: the probability of each class, whose first token is the first target of an example; None where it is certain
-    classes_BQ: Tensor | None = None
+    #: the probability of each class for each answer, which begins with the first token of one; None where it is certain
+    classes_BAQ: Tensor | None = None
+    #: the branch of each token; None where there are no branches
+    branch_BT: Tensor | None = None
 
     @property
     def inputs(self) -> dict[str, Tensor]:
         """The keyword arguments of the model."""
-        return model_inputs(self.ids_BT, self.mask_BT, window=self.window)
+        return model_inputs(self.ids_BT, self.mask_BT, window=self.window, branch_BT=self.branch_BT)
 
     @property
     def targets(self) -> int:
@@ -62,34 +84,42 @@ class Batch:
     def part(self, rows: slice) -> Batch:
         """Some of the examples; an empty part gets the first example without targets, since no batch may be empty."""
         if len(self.ids_BT[rows]):
-            classes_BQ = None if self.classes_BQ is None else self.classes_BQ[rows]
-            return Batch(self.ids_BT[rows], self.mask_BT[rows], self.labels_BL[rows], self.window, classes_BQ)
+            return self._each(lambda tensor: tensor[rows])
         first = self.part(slice(0, 1))
         return replace(first, labels_BL=torch.full_like(first.labels_BL, NOTHING))
 
     def to(self, device: torch.device) -> Batch:
-        ids_BT, mask_BT, labels_BL, classes_BQ = (
-            None if tensor is None else tensor.to(device, non_blocking=True)
-            for tensor in (self.ids_BT, self.mask_BT, self.labels_BL, self.classes_BQ)
-        )
-        return Batch(ids_BT, mask_BT, labels_BL, self.window, classes_BQ)  # type: ignore[arg-type]
+        return self._each(lambda tensor: tensor.to(device, non_blocking=True))
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
+        changed: dict[str, Any] = {
+            name: change(value) for name, value in vars(self).items() if isinstance(value, Tensor)
+        }
+        return replace(self, **changed)
 
 
-def model_inputs(ids_BT: Tensor, mask_BT: Tensor, before: int = 0, *, window: int | None = None) -> dict[str, Tensor]:
+def model_inputs(
+    ids_BT: Tensor, mask_BT: Tensor, before: int = 0, *, window: int | None = None, branch_BT: Tensor | None = None
+) -> dict[str, Tensor]:
     """Ids, positions and attention mask of a batch padded on the left, after `before` tokens in a cache.
 
     Padding attends to itself: some attention kernels return NaN for a token that attends to nothing, and the NaN
     spreads. Without padding the model needs no mask and takes its fastest path. Beyond `window` the model builds its
-    own mask, since only it knows how far back each of its layers sees.
+    own mask, since only it knows how far back each of its layers sees. A token of a branch sees the beginning and its
+    own branch, and its position is counted among these.
     """
     inputs = {"input_ids": ids_BT, "position_ids": before + (mask_BT.cumsum(dim=1) - 1).clamp_min(0)}
     width = ids_BT.shape[1]
     if window is not None and before + width > window:
+        assert branch_BT is None, "the mask of branches does not know how far back each layer sees"
         inputs["attention_mask"] = torch.cat([mask_BT.new_ones(len(mask_BT), before), mask_BT], dim=1)
-    elif bool((mask_BT == 0).any()):
+    elif branch_BT is not None or bool((mask_BT == 0).any()):
         sees_TT = torch.ones(width, width, dtype=torch.bool, device=ids_BT.device).tril()
         itself_TT = torch.eye(width, dtype=torch.bool, device=ids_BT.device)
         sees_BTT = (sees_TT & (mask_BT[:, None, :] == 1)) | itself_TT
+        if branch_BT is not None:
+            sees_BTT &= (branch_BT[:, None, :] == 0) | (branch_BT[:, None, :] == branch_BT[:, :, None])
+            inputs["position_ids"] = before + sees_BTT.sum(dim=2) - 1
         if before:
             # padding may attend to the cache as well: nothing attends to padding
             sees_BTT = torch.cat([sees_BTT.new_ones(len(ids_BT), width, before), sees_BTT], dim=2)
@@ -124,9 +154,22 @@ def collate(examples: Sequence[Example], pad: int, window: int | None = None) ->
     for row, example in enumerate(examples):
         ids, target = example.ids[-last:], example.target[-last:]
         labels_BL[row, last - len(ids) :][target] = ids[target]
-    classes = [example.classes_Q for example in examples if example.classes_Q is not None]
-    classes_BQ = torch.from_numpy(np.stack(classes).astype(np.float32)) if classes else None
-    return Batch(ids_BT, mask_BT, torch.from_numpy(labels_BL), window, classes_BQ)
+    branch_BT = None
+    if any(example.branch is not None for example in examples):
+        branches = [np.zeros(len(of.ids), dtype=np.int64) if of.branch is None else of.branch for of in examples]
+        branch_BT = padded(branches, 0)[0]
+    return Batch(ids_BT, mask_BT, torch.from_numpy(labels_BL), window, _classes(examples), branch_BT)
+
+
+def _classes(examples: Sequence[Example]) -> Tensor | None:
+    """The probabilities of the classes, with zeros where an example has fewer answers than another."""
+    known = [example.classes_AQ for example in examples if example.classes_AQ is not None]
+    if not known:
+        return None
+    classes_BAQ = np.zeros((len(known), max(len(of) for of in known), known[0].shape[1]), dtype=np.float32)
+    for row, classes_AQ in zip(classes_BAQ, known, strict=True):
+        row[: len(classes_AQ)] = classes_AQ
+    return torch.from_numpy(classes_BAQ)
 
 
 class ShuffledBatches:

@@ -98,19 +98,20 @@ def train(
 def target_loss(model: nn.Module, batch: Batch, first_tokens: Sequence[int] = ()) -> Tensor:
     """The summed loss of the targets; logits are computed only where targets are, at the right edge.
 
-    Where a batch knows the probability of each class, the first target of an example is all of `first_tokens`, each
-    with the probability of its class.
+    Where a batch knows the probability of each class, the first token of an answer is all of `first_tokens`, each with
+    the probability of its class.
     """
     keep = batch.labels_BL.shape[1] + 1
     logits_BLV = model(**batch.inputs, logits_to_keep=keep, use_cache=False).logits[:, :-1]
     target_BL = batch.labels_BL != NOTHING
-    if batch.classes_BQ is None:
+    if batch.classes_BAQ is None:
         return nn.functional.cross_entropy(logits_BLV[target_BL].float(), batch.labels_BL[target_BL], reduction="sum")
-    first_BL = target_BL & (target_BL.cumsum(dim=1) == 1)
+    first_BL = target_BL & ~nn.functional.pad(target_BL, (1, -1))
     rest_BL = target_BL & ~first_BL
     rest = nn.functional.cross_entropy(logits_BLV[rest_BL].float(), batch.labels_BL[rest_BL], reduction="sum")
-    log_BQ = logits_BLV[first_BL].float().log_softmax(dim=1)[:, list(first_tokens)]
-    first: Tensor = -(batch.classes_BQ[target_BL.any(dim=1)] * log_BQ).sum()
+    log_XQ = logits_BLV[first_BL].float().log_softmax(dim=1)[:, list(first_tokens)]
+    row_X, answer_X = first_BL.nonzero()[:, 0], (first_BL.cumsum(dim=1) - 1)[first_BL]
+    first: Tensor = -(batch.classes_BAQ[row_X, answer_X] * log_XQ).sum()
     return first + rest
 
 

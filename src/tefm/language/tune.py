@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from itertools import repeat
 from pathlib import Path
 
 import numpy as np
@@ -17,12 +16,15 @@ from numpy.typing import NDArray
 from tefm.base.checkpoint import identity
 from tefm.language.backbone import Backbone
 from tefm.language.batches import Batch, Example, ShuffledBatches, collate
-from tefm.language.compact import rows_in_use, tokens_of
+from tefm.language.compact import ToLocal, rows_in_use, tokens_of
 from tefm.language.config import TuneConfig
 from tefm.language.predict import Ids, answer_logits
 from tefm.language.train import History, train
 from tefm.records.distinct import numbered
 from tefm.scoring.calibration import log_softmax
+
+#: Prompts about one history that an example holds, at most: the model reads the history once for all of them.
+TOGETHER = 16
 
 
 @dataclass(frozen=True)
@@ -33,14 +35,29 @@ class Questions:
     labels_N: NDArray[np.int64]
     #: how probable each class is, to learn from instead of the labels
     classes_NQ: NDArray[np.floating] | None = None
+    #: the number of the history that a prompt is about, and the tokens that it begins with, which prompts about the
+    #: same history share; without them, no prompts share anything
+    history_N: NDArray[np.int64] | None = None
+    shared_N: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.prompts)
 
+    @property
+    def histories(self) -> NDArray[np.int64]:
+        return np.arange(len(self)) if self.history_N is None else self.history_N
+
+    @property
+    def shared(self) -> NDArray[np.int64]:
+        return np.zeros(len(self), dtype=np.int64) if self.shared_N is None else self.shared_N
+
     def repeated(self, times: int) -> Questions:
         """The same questions so many times."""
         classes_NQ = None if self.classes_NQ is None else np.tile(self.classes_NQ, (times, 1))
-        return Questions([*self.prompts] * times, np.tile(self.labels_N, times), classes_NQ)
+        history_N = np.concatenate([self.histories + number * (self.histories.max() + 1) for number in range(times)])
+        return Questions(
+            [*self.prompts] * times, np.tile(self.labels_N, times), classes_NQ, history_N, np.tile(self.shared, times)
+        )
 
     def followed_by(self, other: Questions, answers: int, other_answers: int) -> Questions:
         """These questions and others with answers of their own, which are numbered after the `answers` of these.
@@ -60,7 +77,21 @@ class Questions:
             classes_NQ = np.zeros((len(self) + len(other), answers + other_answers))
             classes_NQ[: len(self), :answers], classes_NQ[len(self) :, answers:] = own, others
         labels_N = np.concatenate([self.labels_N, answers + other.labels_N])
-        return Questions([*self.prompts, *other.prompts], labels_N, classes_NQ)
+        history_N = np.concatenate([self.histories, self.histories.max(initial=-1) + 1 + other.histories])
+        shared_N = np.concatenate([self.shared, other.shared])
+        return Questions([*self.prompts, *other.prompts], labels_N, classes_NQ, history_N, shared_N)
+
+
+def read_together(history_N: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """The prompts of each example: those about one history, at most `TOGETHER` of them.
+
+    >>> [group.tolist() for group in read_together(np.array([4, 2, 4]))]
+    [[1], [0, 2]]
+    """
+    order = np.argsort(history_N, kind="stable")
+    ends = np.flatnonzero(np.diff(history_N[order])) + 1
+    groups = np.split(order, ends) if len(order) else []
+    return [group[first : first + TOGETHER] for group in groups for first in range(0, len(group), TOGETHER)]
 
 
 @dataclass(frozen=True)
@@ -91,8 +122,9 @@ def learned_together(parts: Sequence[ToLearn], config: TuneConfig) -> tuple[ToLe
     The steps are those of all of them. Where one has more passes over its prompts than another, because it has few,
     they occur that many times as often.
     """
-    steps = [config.total_steps(len(part.training)) for part in parts]
-    passes = [count * config.batch / len(part.training) for count, part in zip(steps, parts, strict=True)]
+    examples = [len(read_together(part.training.histories)) for part in parts]
+    steps = [config.total_steps(count) for count in examples]
+    passes = [count * config.batch / own for count, own in zip(steps, examples, strict=True)]
     repeated = [part.repeated(max(1, round(own / min(passes)))) for own, part in zip(passes, parts, strict=True)]
     together = reduce(ToLearn.followed_by, repeated)
     return together, config if len(parts) == 1 else config.model_copy(update={"steps": sum(steps)})
@@ -116,15 +148,15 @@ def tune(
     validation = [(questions, own) for questions, own in validation if len(questions)]
     asked = [prompt for questions, _ in validation for prompt in questions.prompts]
     tokens = tokens_of(backbone, codes, [*training.prompts, *asked, *answers])
-    learned = (training.labels_N, training.classes_NQ)
+    learned = (training.labels_N, training.classes_NQ, training.history_N)
     fingerprint = identity(tokens, *training.prompts, *answers, *learned) if checkpoint else ""
     with rows_in_use(backbone, tokens) as to_local:
         local = [to_local(answer) for answer in answers]
         first_tokens = [int(answer[0]) for answer in local]
-        classes = repeat(None) if training.classes_NQ is None else training.classes_NQ
         examples = [
-            Example.answering(to_local(prompt), local[label], classes_Q)
-            for prompt, label, classes_Q in zip(training.prompts, training.labels_N, classes, strict=False)
+            example
+            for group in read_together(training.histories)
+            for example in _examples(training, group, to_local, local, backbone.window)
         ]
         # each distinct prompt is validated once
         held_out = []
@@ -158,6 +190,25 @@ def tune(
             checkpoint=checkpoint,
             fingerprint=fingerprint,
         )
+
+
+def _examples(
+    training: Questions, group: NDArray[np.int64], to_local: ToLocal, answers: Sequence[Ids], window: int | None
+) -> list[Example]:
+    """Prompts about one history as one example; as several where it would be longer than a layer of the model sees."""
+
+    def answering(row: int, begin: int) -> Example:
+        classes_Q = None if training.classes_NQ is None else training.classes_NQ[row]
+        return Example.answering(to_local(training.prompts[row][begin:]), answers[training.labels_N[row]], classes_Q)
+
+    first, rows = int(group[0]), group.tolist()
+    if len(rows) > 1:
+        shared = int(training.shared[first])
+        beginning = to_local(training.prompts[first][:shared])
+        together = Example.branching(beginning, [answering(row, shared) for row in rows])
+        if window is None or len(together.ids) <= window:
+            return [together]
+    return [answering(row, 0) for row in rows]
 
 
 def log_loss(logits_NQ: NDArray[np.floating], labels_N: NDArray[np.integer]) -> float:

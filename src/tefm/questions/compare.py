@@ -12,8 +12,8 @@ from tefm.baselines.boosted import fit_lightgbm
 from tefm.baselines.choice import Examples, Task
 from tefm.baselines.inputs import Features, Records, sequence_features
 from tefm.questions.answers import Histories
-from tefm.questions.data import QuestionData
-from tefm.questions.measure import Scored, auroc_of
+from tefm.questions.data import Pairs, QuestionData
+from tefm.questions.measure import auroc_of
 from tefm.records.layout import Layout, Slots
 
 
@@ -22,13 +22,13 @@ def lightgbm_per_question(
     layout: Layout,
     slots: tuple[Slots, Slots, Slots],
     tested: Histories,
-    scored: Scored,
+    pairs: Pairs,
     *,
     seed: int = 0,
 ) -> dict[int, float]:
     """The test AUROC of a LightGBM for each trained question, by its number; it sees every training label of it.
 
-    `slots` are those of the training, validation and test records; the test pairs are those that our model answered.
+    `slots` are those of the training, validation and test records; `pairs` are the test pairs that our model answers.
     """
     features = [
         sequence_features(Records(x_ND, layout, part.histories), "history")
@@ -41,11 +41,11 @@ def lightgbm_per_question(
                 _examples(part, of_part, question)
                 for part, of_part in zip((data.training, data.validation), features, strict=False)
             )
-            own = scored.pairs.of(question)
-            yes_P = scored.pairs.answer_P[own] == 1
+            own = pairs.of(question)
+            yes_P = pairs.answer_P[own] == 1
             if len(np.unique(train.labels_N)) == 2 and len(np.unique(validation.labels_N)) == 2:
                 chosen = fit_lightgbm(train, validation, Task(2, seed=seed, tries=1))
-                p_P2 = chosen.predict_proba(features[2][scored.pairs.history_P[own]])
+                p_P2 = chosen.predict_proba(features[2][pairs.history_P[own]])
                 if (value := auroc_of(p_P2[:, 1], yes_P).auroc) is not None:
                     figures[question] = value
             advance(1)

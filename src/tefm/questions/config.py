@@ -96,7 +96,7 @@ class QuestionsConfig(Settings):
     least: int = Setting(default=20, ge=1)
     #: histories of a part of the data, at most, drawn at random
     histories: int = Setting(default=40_000, ge=1)
-    #: pairs of a history and a question that are learned from, at most; for each question as many yes as no
+    #: pairs of a history and a question that are learned from, at most
     pairs: int = Setting(default=20_000, ge=2)
     #: histories that every question is measured on, and further ones with the answer yes, per question
     scored: int = Setting(default=300, ge=1)

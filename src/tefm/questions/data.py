@@ -11,11 +11,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tefm.questions.answers import Histories
+from tefm.language.tune import read_together
+from tefm.questions.answers import UNASKED, Histories
 from tefm.questions.catalogue import WordQuestion
 from tefm.questions.config import QuestionsConfig
 
 Numbers = NDArray[np.int64]
+
+#: Questions about one history, where not all can be asked of all histories: the model reads it once for all of them.
+EACH = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,12 +57,12 @@ class QuestionData:
         return np.flatnonzero(~self.held_out_Q)
 
     @property
-    def pairs(self) -> int:
-        """How many pairs are learned from."""
-        return len(pairs_to_learn(self.training, self.trained, self.config, seed=0))
+    def examples(self) -> int:
+        """How many examples are learned from; each holds several questions about one history."""
+        return len(read_together(pairs_to_teach(self.training, self.trained, self.config, seed=0).history_P))
 
 
-def pairs_to_learn(part: Histories, trained: Numbers, config: QuestionsConfig, *, seed: int) -> Pairs:
+def pairs_to_validate(part: Histories, trained: Numbers, config: QuestionsConfig, *, seed: int) -> Pairs:
     """For each trained question as many histories that answer yes as no, and at most its share of all pairs."""
     rng, most = np.random.default_rng((seed, 17)), max(1, config.pairs // (2 * max(1, len(trained))))
     drawn: list[tuple[int, int, Numbers]] = []
@@ -68,6 +72,23 @@ def pairs_to_learn(part: Histories, trained: Numbers, config: QuestionsConfig, *
         count = min(most, *(len(of_answer) for of_answer in both))
         drawn += [(question, answer, rng.permutation(both[answer])[:count]) for answer in (0, 1)]
     return _pairs(drawn)
+
+
+def pairs_to_teach(part: Histories, trained: Numbers, config: QuestionsConfig, *, seed: int) -> Pairs:
+    """Trained questions about each history, drawn at random among those that are asked of it.
+
+    They are at most `config.pairs`. Histories are left out before there are fewer than `EACH` questions about each.
+    """
+    rng, each = np.random.default_rng((seed, 20)), min(len(trained), EACH)
+    chosen = np.sort(rng.permutation(len(part))[: max(1, config.pairs // max(1, each))])
+    each = min(len(trained), config.pairs // max(1, len(chosen)))
+    asked_HT = part.answers_HQ[np.ix_(chosen, trained)] != UNASKED
+    order_HT = np.argsort(np.where(asked_HT, rng.random(asked_HT.shape), np.inf), axis=1)[:, :each]
+    row_P, column_P = np.nonzero(np.take_along_axis(asked_HT, order_HT, axis=1))
+    history_P, question_P = chosen[row_P], trained[order_HT[row_P, column_P]]
+    return Pairs(
+        history_P, question_P, part.answers_HQ[history_P, question_P].astype(np.int64), np.ones(len(history_P))
+    )
 
 
 def pairs_to_score(part: Histories, questions: Numbers, config: QuestionsConfig, *, seed: int) -> Pairs:

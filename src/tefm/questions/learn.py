@@ -6,20 +6,24 @@ Shapes: H histories, P pairs of a history and a question.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tefm.baselines.inputs import Records
 from tefm.language.asking import QuestionWriter, pair_logits
 from tefm.language.classifier import Classifier
 from tefm.language.prompts import Prompt
 from tefm.language.tune import Questions, ToLearn
-from tefm.questions.data import Pairs, QuestionData, pairs_to_learn
+from tefm.questions.data import Pairs, QuestionData, pairs_to_teach, pairs_to_validate
+from tefm.questions.teacher import history_features, taught_answers
+from tefm.records.layout import Layout, Slots
 from tefm.records.sequences import Sequences
 
-#: Validation pairs for early stopping, as a share of those that are learned from.
-VALIDATED = 0.15
+#: Validation pairs for early stopping, as a share of those that are learned from, and at most.
+VALIDATED, MOST_VALIDATED = 0.15, 9_000
 
 
 def writer_of(classifier: Classifier, prompt: Prompt) -> QuestionWriter:
@@ -33,18 +37,28 @@ def questions_to_learn(
     data: QuestionData,
     training_codes: NDArray[Any],
     validation_codes: NDArray[Any],
+    slots_ND: Slots,
+    layout: Layout,
     *,
     seed: int,
 ) -> ToLearn:
-    """The prompts that the language model learns from; codes are given per record of a part."""
-    writer, config = writer_of(classifier, prompt), data.config
-    few = config.model_copy(update={"pairs": max(2, round(VALIDATED * config.pairs))})
-    learned = pairs_to_learn(data.training, data.trained, config, seed=seed)
-    validated = pairs_to_learn(data.validation, data.trained, few, seed=seed)
+    """The prompts that the language model learns from, each with the teacher's answer.
+
+    Codes are given per record of a part; slots are those of the training records.
+    """
+    writer, config, training = writer_of(classifier, prompt), data.config, data.training
+    few = config.model_copy(update={"pairs": min(MOST_VALIDATED, max(2, round(VALIDATED * config.pairs)))})
+    learned = pairs_to_teach(training, data.trained, config, seed=seed)
+    validated = pairs_to_validate(data.validation, data.trained, few, seed=seed)
+    features_HF = history_features(Records(slots_ND, layout, training.histories))
+    _, entity_H = np.unique(training.histories.names, return_inverse=True)
+    yes_HQ = taught_answers(features_HF, training.answers_HQ, entity_H, seed=seed)
+    yes_P = yes_HQ[learned.history_P, learned.question_P]
     texts = [question.text for question in data.questions]
+    learning = _prompts(writer, with_codes(training.histories, training_codes), learned, texts)
     validating = _prompts(writer, with_codes(data.validation.histories, validation_codes), validated, texts)
     return ToLearn(
-        _prompts(writer, with_codes(data.training.histories, training_codes), learned, texts),
+        replace(learning, classes_NQ=np.stack([1 - yes_P, yes_P], axis=1)),
         writer.answers,
         [(validating, writer.answers)],
     )
@@ -62,7 +76,8 @@ def _prompts(writer: QuestionWriter, histories: Sequences, pairs: Pairs, texts: 
         np.concatenate([prefixes[history], tails[question]])
         for history, question in zip(number_P.tolist(), pairs.question_P.tolist(), strict=True)
     ]
-    return Questions(prompts, pairs.answer_P)
+    shared_H = np.array([len(prefix) for prefix in prefixes], dtype=np.int64)
+    return Questions(prompts, pairs.answer_P, history_N=number_P, shared_N=shared_H[number_P])
 
 
 def logits_of(

@@ -44,6 +44,10 @@ class Scored:
         """How much more the model says yes than no."""
         return score_of(self.logits_P2)
 
+    def has_both(self, question: int) -> bool:
+        """Whether some histories answer yes to a question, and some no."""
+        return len(np.unique(self.pairs.answer_P[self.pairs.of(question)])) == 2
+
     def figure(self, question: int, seed: int = 0) -> tuple[Figure, int, int]:
         """The AUROC of a question, the histories it was asked about, and those that answer yes."""
         own = self.pairs.of(question)
@@ -160,17 +164,18 @@ def stand_ins(data: QuestionData, scored: Scored, ask: Ask) -> dict[int, int]:
     """For each held-out question the trained one whose answers rank its histories best, on validation."""
     yes_Q = (data.training.answers_HQ == 1).sum(axis=0)
     candidates = sorted(data.trained.tolist(), key=lambda number: -int(yes_Q[number]))[: data.config.stand_ins]
-    if not candidates:
+    helds = [held for held in np.flatnonzero(data.held_out_Q).tolist() if scored.has_both(held)]
+    if not candidates or not helds:
         return {}
-    chosen = {}
-    for held in np.flatnonzero(data.held_out_Q).tolist():
-        own = scored.pairs.of(held)
-        histories, yes_P = scored.pairs.history_P[own], scored.pairs.answer_P[own] == 1
-        if not yes_P.any() or yes_P.all():
-            continue
-        both = ask(np.tile(histories, len(candidates)), np.repeat(np.array(candidates), len(histories)))
-        score_CP = score_of(both).reshape(len(candidates), -1)
-        chosen[held] = candidates[int(np.argmax([auroc(score_P, yes_P) for score_P in score_CP]))]
+    histories = [scored.pairs.history_P[scored.pairs.of(held)] for held in helds]
+    # asked all at once, since most questions are asked about the same histories
+    history_P = np.concatenate(histories)
+    both = ask(np.tile(history_P, len(candidates)), np.repeat(np.array(candidates), len(history_P)))
+    score_CP = score_of(both).reshape(len(candidates), -1)
+    chosen, ends = {}, np.cumsum([len(own) for own in histories])
+    for held, own_CP in zip(helds, np.split(score_CP, ends[:-1], axis=1), strict=True):
+        yes_P = scored.pairs.answer_P[scored.pairs.of(held)] == 1
+        chosen[held] = candidates[int(np.argmax([auroc(score_P, yes_P) for score_P in own_CP]))]
     return chosen
 
 

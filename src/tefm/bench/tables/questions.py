@@ -11,7 +11,7 @@ from tefm.bench.experiments import QUICK_CODES, QUICK_STEPS, Lookup, Setup
 from tefm.bench.measurement import Figures
 from tefm.bench.predictions import title_of
 from tefm.bench.question_tables import QUESTION_TABLES
-from tefm.bench.questions import ASKED, QuestionRun
+from tefm.bench.questions import ASKED, QuestionRun, QuestionTrees
 from tefm.bench.table import Column, Figure, Row, Table
 from tefm.bench.tables.common import table_of
 from tefm.language.smollm2 import NAME as SMOLLM2
@@ -19,7 +19,7 @@ from tefm.language.smollm2 import NAME as SMOLLM2
 ABOUT = """One model answers yes or no to “Next admission: {diagnosis}?” or “Next event: activity {activity}?”, asked
 only where the value has not been recorded before. Codes are learned without labels. A part of the questions is *held
 out*: no training, and no choice, has seen them. AUROC is the mean over questions, on test entities; *95%* is the half
-width of an interval over the held-out questions. *In its place*: each held-out question is answered by the trained
+width of an interval over questions. *In its place*: each held-out question is answered by the trained
 question that ranks its validation histories best. *Ahead of random* is the mean difference in the AUROC of held-out
 questions from the same language model with random weights, which reads the same codes and learns from the same pairs.
 *LightGBM* is one model per trained question, on all its training labels."""
@@ -27,6 +27,8 @@ COLUMNS = (
     Column("questions", "held out", 0),
     Column("trained", "AUROC, trained", 3, "up"),
     Column("lightgbm", "LightGBM, trained", 3, "up"),
+    Column("ahead_of_trees", "ahead of LightGBM", 3, "up"),
+    Column("ahead_of_trees_half_width", "95% of that", 3, "down"),
     Column("held_out", "AUROC, held out", 3, "up"),
     Column("half_width", "95%", 3, "down"),
     Column("in_place", "in its place", 3, "up"),
@@ -41,34 +43,33 @@ QUICK_ASKED = {"pairs": 60, "scored": 60, "scored_yes": 10, "stand_ins": 2, "lea
 
 
 def runs_of(setup: Setup, table: str, backbone: str, layers: int | None, body: Any) -> list[QuestionRun]:
-    """One run per split; LightGBM is fitted beside the first pretrained model."""
+    """One run per split."""
     settings: dict[str, Any] = {} if layers == BLOCKS["first 6 blocks"] else {"tune": {"learning_rate": WHOLE_RATE}}
-    asked: dict[str, Any] = {}
-    first = body == "pretrained" and layers in (BLOCKS["first 6 blocks"], None)
     if setup.quick:
         settings, layers = {"tune": QUICK_STEPS, "codes": QUICK_CODES}, 1
-        # few histories: a question is asked in all of them, also where its value was recorded before
-        (entry,) = ASKED[table]["asked"]
-        asked = {**QUICK_ASKED, "asked": [{**entry, "again": True}]}
     return [
-        QuestionRun(
-            table=table,
-            seed=seed,
-            backbone=backbone,
-            layers=layers,
-            body=body,
-            most=200 if setup.quick else None,
-            asked=asked,
-            settings=settings,
-            compare=first,
-        )
+        QuestionRun(**_asking(setup, table, seed), backbone=backbone, layers=layers, body=body, settings=settings)
         for seed in setup.splits
     ]
+
+
+def trees_of(setup: Setup, table: str) -> list[QuestionTrees]:
+    """One LightGBM per question, for each split."""
+    return [QuestionTrees(**_asking(setup, table, seed)) for seed in setup.splits]
+
+
+def _asking(setup: Setup, table: str, seed: int) -> dict[str, Any]:
+    if not setup.quick:
+        return {"table": table, "seed": seed}
+    # few histories: a question is asked in all of them, also where its value was recorded before
+    (entry,) = ASKED[table]["asked"]
+    return {"table": table, "seed": seed, "most": 200, "asked": {**QUICK_ASKED, "asked": [{**entry, "again": True}]}}
 
 
 def table(setup: Setup, lookup: Lookup) -> Table:
     rows = []
     for name, of_table in QUESTION_TABLES.items():
+        trees = [lookup(run) for run in trees_of(setup, name)]
         for backbone in setup.backbones:
             blocks: dict[str, int | None] = BLOCKS if backbone == SMOLLM2 else {"whole": None}
             for title, layers in list(blocks.items())[: 1 if setup.quick else None]:
@@ -76,38 +77,48 @@ def table(setup: Setup, lookup: Lookup) -> Table:
                 for body in ("pretrained", "random"):
                     found = [lookup(run) for run in runs_of(setup, name, backbone, layers, body)]
                     keys = {"data": of_table.title, "language model": f"{title_of(backbone)}, {title}", "weights": body}
-                    rows.append(Row(keys, _figures(found, random if body == "pretrained" else [])))
+                    rows.append(Row(keys, _figures(found, trees, random if body == "pretrained" else [])))
     return table_of(
         setup, "questions", "Questions in words", ABOUT, ("data", "language model", "weights"), COLUMNS, rows
     )
 
 
-def _figures(found: Sequence[Figures | None], random: Sequence[Figures | None]) -> dict[str, Figure]:
+def _figures(
+    found: Sequence[Figures | None], trees: Sequence[Figures | None], random: Sequence[Figures | None]
+) -> dict[str, Figure]:
     """The figures of a row, one value per split that was measured."""
     values: dict[str, list[float]] = {}
     others = [*random, *[None] * len(found)]
-    for figures, other in zip(found, others, strict=False):
+    for figures, of_trees, other in zip(found, trees, others, strict=False):
         if figures is None:
             continue
-        for name, value in summary(figures, other).items():
+        for name, value in summary(figures, of_trees, other).items():
             values.setdefault(name, []).append(value)
     return {name: Figure(tuple(of_splits)) for name, of_splits in values.items()}
 
 
-def summary(figures: Figures, random: Figures | None = None) -> dict[str, float]:
-    """Means over questions with their intervals; with `random`, the mean difference from it too."""
+def summary(figures: Figures, trees: Figures | None = None, random: Figures | None = None) -> dict[str, float]:
+    """Means over questions with their intervals; with `random`, the mean difference from it too.
+
+    With `trees`, how far the model is ahead of one LightGBM per trained question, on the questions that have one.
+    """
     aurocs = {question["text"]: question["auroc"] for question in figures["questions"] if question["auroc"] is not None}
     trained = [question for question in figures["questions"] if question["trained"]]
     held_out = [question["text"] for question in figures["questions"] if not question["trained"]]
     values_of = {
         "trained": [aurocs[question["text"]] for question in trained if question["text"] in aurocs],
-        "lightgbm": [question["lightgbm"] for question in trained if question["lightgbm"] is not None],
         "held_out": [aurocs[text] for text in held_out if text in aurocs],
     }
     values = {name: float(np.mean(of)) for name, of in values_of.items() if of}
     values["questions"] = float(len(values_of["held_out"]))
     if len(values_of["held_out"]) > 1:
         values["half_width"] = half_width(values_of["held_out"])
+    of_trees = {} if trees is None else {text: auroc for text, auroc in trees["lightgbm"].items() if text in aurocs}
+    if of_trees:
+        ahead = [aurocs[text] - auroc for text, auroc in of_trees.items()]
+        values["lightgbm"], values["ahead_of_trees"] = float(np.mean([*of_trees.values()])), float(np.mean(ahead))
+        if len(ahead) > 1:
+            values["ahead_of_trees_half_width"] = half_width(ahead)
     if figures["in_place"]["auroc"] is not None:
         values["in_place"] = figures["in_place"]["auroc"]
     if random is not None:

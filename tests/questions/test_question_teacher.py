@@ -1,0 +1,66 @@
+"""The teacher of questions: it finds what was planted, and never uses an entity's own answers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tefm.baselines.inputs import Records
+from tefm.questions.answers import UNASKED
+from tefm.questions.teacher import history_features, taught_answers
+from tefm.records.layout import Layout, Slot
+from tefm.records.sequences import Sequences
+from tefm.scoring.metrics import auroc
+
+RNG = np.random.default_rng(0)
+LAYOUT = Layout((Slot("ward", "category", 4), Slot("age", "number", 5), Slot("dx", "flag", 1, "428")))
+
+
+def planted(count: int = 3_000) -> tuple[np.ndarray, np.ndarray]:
+    """Features, and answers to a frequent question, a rare one, and one that nothing is known about."""
+    x_HF = RNG.normal(size=(count, 6)).astype(np.float32)
+    logit = np.stack([3 * x_HF[:, 0], 2 * x_HF[:, 1] - 5, np.zeros(count)], axis=1)
+    answers = (RNG.random(logit.shape) < 1 / (1 + np.exp(-logit))).astype(np.int8)
+    answers[RNG.random(answers.shape) < 0.2] = UNASKED
+    return x_HF, answers
+
+
+def test_features_are_the_last_record_and_the_mean_of_all() -> None:
+    x_ND = np.array([[2, 5, 0], [4, 0, 1], [1, 1, 1]], dtype=np.uint8)
+    features = history_features(Records(x_ND, LAYOUT, Sequences(np.array([0, 1, 2]), np.array([0, 2, 3]))))
+    last, mean = features[0, :7].tolist(), features[0, 7:14].tolist()
+    assert last == [0, 0, 0, 1, 0, 0, 1]  # the ward by value, the bucket of an age that is missing, the flag
+    assert mean == [0, 0.5, 0, 0.5, 0.5, 0.5, 0.5]
+    assert features[:, 14].tolist() == np.log(np.array([2, 1], dtype=np.float32)).tolist()
+    assert features[1, :7].tolist() == features[1, 7:14].tolist()
+
+
+def test_it_ranks_and_is_as_sure_as_it_should_be() -> None:
+    x_HF, answers = planted()
+    yes_HQ = taught_answers(x_HF, answers, np.arange(len(x_HF)))
+    assert ((yes_HQ > 0) & (yes_HQ < 1)).all()
+    for question, least in ((0, 0.9), (1, 0.85)):
+        asked = answers[:, question] != UNASKED
+        assert auroc(yes_HQ[asked, question], answers[asked, question] == 1) > least
+    # where yes and no are equally frequent, as many are above one half as below
+    for question in (0, 1):
+        yes, no = (yes_HQ[answers[:, question] == answer, question] for answer in (1, 0))
+        assert abs((yes > 0.5).mean() + (no > 0.5).mean() - 1) < 0.2
+    assert np.abs(yes_HQ[:, 2] - 0.5).mean() < 0.5 * np.abs(yes_HQ[:, 0] - 0.5).mean()
+
+
+def test_it_never_uses_the_answers_of_the_same_entity() -> None:
+    """Every entity has a feature of its own and the same answer ten times: only a leak could know it."""
+    entities = np.repeat(np.arange(60), 10)
+    x_HF = np.eye(60, dtype=np.float32)[entities]
+    answers = RNG.integers(0, 2, 60)[entities][:, None].astype(np.int8)
+    p = taught_answers(x_HF, answers, entities)[:, 0]
+    assert auroc(p, answers[:, 0] == 1) < 0.6
+    alone = taught_answers(x_HF, answers, np.arange(600))[:, 0]
+    assert auroc(alone, answers[:, 0] == 1) > 0.95  # with histories as their own entities, it does leak
+
+
+def test_a_question_that_is_never_answered_with_yes_is_left_open() -> None:
+    x_HF, answers = planted(200)
+    answers[:, 0], answers[:, 1] = 0, UNASKED
+    yes_HQ = taught_answers(x_HF, answers, np.arange(200))
+    assert np.isfinite(yes_HQ).all()
