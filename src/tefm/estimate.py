@@ -10,6 +10,7 @@ from tefm.language.backbone import Backbone
 from tefm.language.probe import seconds_per_token
 from tefm.language.prompts import PromptWriter
 from tefm.language.token_counts import counts as token_counts
+from tefm.questions.data import EACH
 from tefm.rationale.config import RationaleConfig
 from tefm.rationale.masks.extractor import CANDIDATES
 from tefm.task import ModelConfig
@@ -48,7 +49,12 @@ def expected_seconds(
         prompts = [np.zeros(length, dtype=np.int64) for length in lengths]
     per_token = seconds_per_token(backbone, prompts, tuning)
     per_prompt = per_token * float(np.mean([len(prompt) for prompt in prompts]))
-    seconds = {"tune": per_prompt * tuning.batch * tuning.total_steps(examples_of(data, config))}
+    examples = examples_of(data, config)
+    seconds = {"tune": per_prompt * tuning.batch * tuning.total_steps(examples)}
+    if (questions := data.questions) is not None:  # an example of them holds several questions about one history
+        texts = [question.text for question in questions.questions]
+        asked = float(np.mean(token_counts(texts, backbone.tokenizer))) * min(len(questions.trained), EACH)
+        seconds["tune"] *= 1 + questions.examples / examples * asked * per_token / per_prompt
     if data.layout is None or data.phrases is None:
         return seconds
     x_ND, settings = data.training.slots_ND, config.tokenizer_config
@@ -64,7 +70,7 @@ def expected_seconds(
         described = tokens * min(len(words), aligning.sample or len(words))
         seconds["align"] = per_token * described * aligning.batch * aligning.total_steps(len(x_ND))
     # a forward pass is a third of a training step
-    if (questions := data.questions) is not None:
+    if questions is not None:
         scored = min(questions.config.scored + questions.config.scored_yes, len(questions.validation))
         seconds["questions"] = len(questions.questions) * scored * per_prompt / 3
     if (explaining := config.explanations_config) is not None:
