@@ -52,8 +52,9 @@ def questions_to_learn(
     validated = pairs_to_validate(data.validation, data.trained, few, seed=seed)
     features_HF = history_features(Records(slots_ND, layout, training.histories))
     _, entity_H = np.unique(training.histories.names, return_inverse=True)
-    yes_HQ = taught_answers(features_HF, training.answers_HQ, entity_H, seed=seed)
-    yes_P = yes_HQ[learned.history_P, learned.question_P]
+    # held-out questions have no part in the teacher either
+    yes_HT = taught_answers(features_HF, training.answers_HQ[:, data.trained], entity_H, seed=seed)
+    yes_P = yes_HT[learned.history_P, np.searchsorted(data.trained, learned.question_P)]
     texts = [question.text for question in data.questions]
     learning = _prompts(writer, with_codes(training.histories, training_codes), learned, texts)
     validating = _prompts(writer, with_codes(data.validation.histories, validation_codes), validated, texts)
