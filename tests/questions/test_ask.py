@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from questions.circling import QUESTIONS, SCHEMA, SETTINGS, WARDS, asked_model, 
 from tefm.base.errors import ArtefactError, InputError, NotFittedError, SettingsError
 from tefm.fit import fit_frame
 from tefm.model import TEFM
+from tefm.questions.learn import questions_to_learn
+from tefm.records.readers.table import open_table
 from tefm.show.terminal import outcome_tables
 from tefm.task import Split, Task
 
@@ -31,6 +34,25 @@ def auroc(p: Any, yes: Any) -> float:
     from tefm.scoring.metrics import auroc as of
 
     return of(np.asarray(p), np.asarray(yes))
+
+
+@pytest.mark.slow
+def test_the_answers_to_held_out_questions_change_nothing_that_is_learned(
+    model: TEFM, backbones: dict[str, Path]
+) -> None:
+    data = asked_model(backbones["llama"]).prepare_fit(open_table(circling(400))).given.data
+    questions, coder, slots_ND = data.questions, model.fitted.coder, data.training.slots_ND
+    assert questions is not None and coder is not None and data.layout is not None and questions.held_out_Q.any()
+    codes = coder.encode(slots_ND), coder.encode(data.validation.slots_ND)
+    answers_HQ = questions.training.answers_HQ.copy()
+    answers_HQ[:, questions.held_out_Q] = 1 - answers_HQ[:, questions.held_out_Q]
+    other = replace(questions, training=replace(questions.training, answers_HQ=answers_HQ))
+    learned = [
+        questions_to_learn(model.fitted.classifier, data.prompt, of, *codes, slots_ND, data.layout, seed=0).training
+        for of in (questions, other)
+    ]
+    assert (learned[0].classes_NQ == learned[1].classes_NQ).all()
+    assert [ids.tolist() for ids in learned[0].prompts] == [ids.tolist() for ids in learned[1].prompts]
 
 
 @pytest.mark.slow
