@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,7 +57,7 @@ class QuestionData:
     def trained(self) -> Numbers:
         return np.flatnonzero(~self.held_out_Q)
 
-    @property
+    @cached_property
     def examples(self) -> int:
         """How many examples are learned from; each holds several questions about one history."""
         return len(read_together(pairs_to_teach(self.training, self.trained, self.config, seed=0).history_P))
