@@ -17,6 +17,8 @@ from tefm.base.files import replacing
 
 #: Threads of a fit that must not depend on the machine.
 THREADS = 1
+#: Rows of a table for each thread that fits trees.
+ROWS_PER_THREAD = 20_000
 
 
 @contextmanager
@@ -41,6 +43,20 @@ def reproducible(wanted: bool = True) -> Iterator[None]:
         finally:
             torch.use_deterministic_algorithms(fixed)
             torch.set_num_threads(threads)
+
+
+@contextmanager
+def threads_for(rows: int) -> Iterator[None]:
+    """As many OpenMP threads as a table of so many rows keeps busy, for trees.
+
+    Trees on few rows have thousands of short parts, after each of which all threads wait for the slowest: where another
+    program takes a core, two threads take ten times as long as one.
+    """
+    from threadpoolctl import threadpool_info, threadpool_limits
+
+    allowed = [library["num_threads"] for library in threadpool_info() if library["user_api"] == "openmp"]
+    with threadpool_limits(min([1 + rows // ROWS_PER_THREAD, *allowed]), user_api="openmp"):
+        yield
 
 
 @dataclass

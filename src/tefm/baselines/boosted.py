@@ -15,6 +15,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from tefm.base.errors import MissingExtraError
+from tefm.base.training import threads_for
 from tefm.baselines.choice import Chosen, Examples, Fitted, Numbers, Task, choose, stopping_examples
 from tefm.baselines.inputs import Features
 
@@ -36,7 +37,7 @@ def fit_lightgbm(train: Examples[Features], validation: Examples[Features], task
 
     def fit(settings: Settings, learn: Labelled, stop: Labelled) -> tuple[Any, int]:
         model = LGBMClassifier(**{**LIGHTGBM, **settings, "n_estimators": TREES, "random_state": task.seed})
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), threads_for(len(learn[0])):
             # its successors eval_X and eval_y are missing from earlier versions
             warnings.filterwarnings("ignore", message="The argument 'eval_set' is deprecated")
             model.fit(

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tefm.base.errors import InputError, MissingExtraError
+from tefm.base.training import threads_for
 from tefm.scoring import weighted
 from tefm.scoring.bootstrap import bootstrap, stratified_counts
 from tefm.scoring.metrics import macro_f1
@@ -80,7 +81,8 @@ def ceiling(
     for name, x_NF in features.items():
         model = _lightgbm(seed)
         unordered = [int(column) for column in (categorical or {}).get(name, ())]
-        model.fit(x_NF[train], train_labels, categorical_feature=unordered)
+        with threads_for(len(train_labels)):
+            model.fit(x_NF[train], train_labels, categorical_feature=unordered)
         probabilities_NC = model.predict_proba(x_NF[test])
         predicted_N = probabilities_NC.argmax(axis=1)
         auroc, auroc_se = auroc_with_error(probabilities_NC, test_labels, seed)

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tefm.base.progress import progress
+from tefm.base.training import threads_for
 from tefm.records.layout import SlotKind
 from tefm.scoring.calibration import log_softmax
 
@@ -74,7 +75,7 @@ class Teacher:
         feature.
         """
         rng = np.random.default_rng(seed)
-        fold_N = _folds(groups_N, folds, rng)
+        fold_N = folds_of(groups_N, folds, rng)
         labelled_N = labels_N >= 0
         share_Q = np.bincount(labels_N[labelled_N], minlength=classes) / labelled_N.sum()
         log_2NQ = np.tile(np.log(np.maximum(share_Q, LEAST)), (2, len(x_NF), 1))
@@ -93,7 +94,7 @@ class Teacher:
                         stop, _ = _downsampled(np.flatnonzero(held_out_N & labelled_N), labels_N, classes, rng)
                         trees = _tree_count(boosted, x_NF, labels_N, rows, stop)
                     models = (_linear(x_NF[rows]), boosted(trees))
-                    fold = Fold([model.fit(x_NF[rows], labels_N[rows]) for model in models], kept_Q)
+                    fold = Fold([_learned(model, x_NF[rows], labels_N[rows]) for model in models], kept_Q)
                     log_2NQ[:, held_out_N] = fold.answers(x_NF[held_out_N])
                     fitted.append(fold)
                 advance(1)
@@ -138,7 +139,7 @@ def taught_by_words(
     """
     from sklearn.linear_model import LogisticRegression
 
-    fold_N, labelled_N = _folds(groups_N, folds, np.random.default_rng(seed)), labels_N >= 0
+    fold_N, labelled_N = folds_of(groups_N, folds, np.random.default_rng(seed)), labels_N >= 0
     candidates: dict[float, NDArray[np.float64]] = {}
     with progress("learning which words predict the label", folds * len(WORD_STRENGTHS)) as advance:
         for strength in WORD_STRENGTHS:
@@ -171,7 +172,8 @@ class Fold:
         """The log-probabilities of both models, 2 × N × Q."""
         log_2NQ = np.full((2, len(x_NF), len(self.kept_Q)), np.log(LEAST))
         for log_NQ, model in zip(log_2NQ, self.models, strict=True):
-            log_NQ[:, model.classes_] = np.log(np.maximum(model.predict_proba(x_NF), LEAST))
+            with threads_for(len(x_NF)):
+                log_NQ[:, model.classes_] = np.log(np.maximum(model.predict_proba(x_NF), LEAST))
         # a class of which only a share was kept is more frequent than the models have seen
         return log_softmax(log_2NQ - np.log(self.kept_Q))
 
@@ -217,9 +219,14 @@ def _timed_fits(x_NF: NDArray[Any], kinds: Sequence[SlotKind], labels_N: NDArray
     seconds = []
     for model in (_linear(x_NF), _boosted(PROBED_TREES, seed=0, unordered_F=unordered_F)):
         started = time.perf_counter()
-        model.fit(x_NF, labels_N)
+        _learned(model, x_NF, labels_N)
         seconds.append(time.perf_counter() - started)
     return np.array(seconds)
+
+
+def _learned(model: Any, x_NF: NDArray[Any], labels_N: NDArray[np.int64], **stopping: Any) -> Any:
+    with threads_for(len(x_NF)):
+        return model.fit(x_NF, labels_N, **stopping)
 
 
 def _linear(x_NF: NDArray[Any]) -> Any:
@@ -268,11 +275,11 @@ def _tree_count(
     if len(rows) < FEW_RECORDS or not len(stop):
         return FEW_TREES
     model = boosted(MOST_TREES).set_params(early_stopping=True, n_iter_no_change=PATIENCE)
-    model.fit(x_NF[rows], labels_N[rows], X_val=x_NF[stop], y_val=labels_N[stop])
+    _learned(model, x_NF[rows], labels_N[rows], X_val=x_NF[stop], y_val=labels_N[stop])
     return max(1, int(np.argmax(model.validation_score_)))  # the first score is that of no tree at all
 
 
-def _folds(groups_N: NDArray[np.int64], folds: int, rng: np.random.Generator) -> NDArray[np.int64]:
+def folds_of(groups_N: NDArray[np.int64], folds: int, rng: np.random.Generator) -> NDArray[np.int64]:
     """The fold of each row; a group is in one fold."""
     fold_N: NDArray[np.int64] = (rng.permutation(int(groups_N.max()) + 1) % folds)[groups_N]
     return fold_N

@@ -22,10 +22,10 @@ from scipy.sparse import csr_matrix
 
 from tefm.base.progress import progress
 from tefm.baselines.inputs import Records
+from tefm.codes.teacher import FOLDS, folds_of
 from tefm.questions.answers import UNASKED
 from tefm.scoring.metrics import auroc
 
-FOLDS = 5
 #: The values of a category that have a column of their own, the most frequent first.
 MOST_VALUES = 100
 #: The strengths that are tried, in units of the number of histories.
@@ -72,7 +72,7 @@ def taught_answers(
     Histories of one group (an entity) are held out together. A question that is not asked of a history is answered all
     the same.
     """
-    fold_H = np.random.default_rng((seed, 19)).integers(FOLDS, size=int(groups_H.max()) + 1)[groups_H]
+    fold_H = folds_of(groups_H, FOLDS, np.random.default_rng((seed, 19)))
     scores: dict[float, Floats] = {strength: np.zeros(answers_HQ.shape, dtype=np.float64) for strength in STRENGTHS}
     with progress("learning which records answer the questions", FOLDS) as advance:
         for fold in range(FOLDS):
