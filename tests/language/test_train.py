@@ -226,6 +226,26 @@ def test_parts_of_a_batch_change_nothing(opened: Opened, trains: str, accumulate
     np.testing.assert_allclose(runs[1][1], runs[0][1], rtol=1e-5)
 
 
+def test_a_batch_of_too_many_tokens_is_computed_in_parts(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    largest, runs = [], []
+    for most in (10_000, 24):
+        tokens: list[int] = []
+        monkeypatch.setattr("tefm.language.train.PART_TOKENS", most)
+        monkeypatch.setattr(
+            "tefm.language.train.target_loss",
+            lambda model, batch, *rest, tokens=tokens: (
+                tokens.append(batch.ids_BT.numel()) or target_loss(model, batch, *rest)
+            ),
+        )
+        backbone, ids = opened("qwen3")
+        history = trained(backbone, ids, learning_rate=1e-4)
+        largest.append(max(tokens))
+        runs.append((weights(backbone), history.loss))
+    assert largest[1] <= 24 < largest[0]
+    assert_near(runs[1][0], runs[0][0])
+    np.testing.assert_allclose(runs[1][1], runs[0][1], rtol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("family", "trains"), [*((family, "full") for family in FAMILIES), ("qwen3", "lora"), ("gemma2", "rows")]
 )
@@ -408,25 +428,45 @@ def test_training_stops_and_the_best_weights_stay(opened: Opened, trains: str) -
 
     history = trained(backbone, ids, steps=12, trains=trains, rank=2, checks=6, patience=3, how={"validate": validate})
     assert (history.best_step, history.stopped_at, history.steps) == (4, 10, 12)
-    np.testing.assert_equal(history.validation, list(zip((2, 4, 6, 8, 10), losses, strict=False)))
+    assert history.validation == [(2, 3.0), (4, 1.0), (6, 2.0), (10, 2.0)]
     with torch.no_grad():
         torch.testing.assert_close(backbone.model(torch.tensor([ids.all])).logits, seen[1], atol=1e-4, rtol=0)
     assert not torch.allclose(seen[1], seen[-1], atol=1e-2)
 
 
-def test_a_loss_that_is_no_number(opened: Opened, explained: Explained) -> None:
+@pytest.mark.parametrize("validated", [False, True])
+def test_a_loss_that_is_no_number_takes_the_weights_back_and_halves_the_rate(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch, validated: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     backbone, ids = opened()
-    batch_of = batches(ids)
+    computed, rates = [], []
+    update = _Run.update
 
-    def breaking(step: int) -> Batch:
-        if step == 2:
-            # behind autograd's back: the step before is computed in another thread meanwhile
-            backbone.model.model.norm.weight.data.fill_(math.nan)
-        return batch_of(step)
+    def broken(model: Any, batch: Batch, *rest: Any) -> Tensor:
+        computed.append(batch)
+        return target_loss(model, batch, *rest) * (math.nan if len(computed) == 5 else 1)
 
-    # batches are made ahead, so that the step before may see it already
-    error = explained(SettingsError, lambda: trained(backbone, ids, how={"batch_of": breaking}), "learning_rate")
-    assert "at step 2" in str(error) or "at step 3" in str(error)
+    def followed(run: _Run, batch: Batch) -> None:
+        update(run, batch)
+        rates.append(run.optimiser.param_groups[0]["lr"])
+
+    monkeypatch.setattr("tefm.language.train.target_loss", broken)
+    monkeypatch.setattr(_Run, "update", followed)
+    how = {"validate": lambda: 1 / len(computed)} if validated else {}
+    history = trained(backbone, ids, steps=8, schedule="constant", checks=8, average=0.5, how=how)
+    assert history.slowed == 1
+    assert rates == pytest.approx([1e-2] * 5 + [5e-3] * 3)
+    assert [step for step, _ in history.loss] == [1, 2, 3, 4, 6, 7, 8]
+    assert all(math.isfinite(loss) for _, loss in history.loss)
+    assert all(weight.isfinite().all() for weight in weights(backbone).values())
+    assert f"at step 5: going on with the weights of step {4 if validated else 0}" in caplog.text
+
+
+def test_a_loss_that_stays_no_number(opened: Opened, explained: Explained, monkeypatch: pytest.MonkeyPatch) -> None:
+    backbone, ids = opened()
+    monkeypatch.setattr("tefm.language.train.target_loss", lambda *of: target_loss(*of) * math.nan)
+    error = explained(SettingsError, lambda: trained(backbone, ids, steps=10), "learning_rate")
+    assert "at step 5" in str(error)
 
 
 # ---- schedules ------------------------------------------------------------------------------------------------------

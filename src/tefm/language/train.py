@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from tefm.base.errors import SettingsError
-from tefm.base.progress import progress
+from tefm.base.progress import progress, warn
 from tefm.base.training import KeepBest, adamw, load_checkpoint, save_checkpoint
 from tefm.language.backbone import Backbone, autocast
 from tefm.language.batches import NOTHING, Batch
@@ -28,6 +28,10 @@ from tefm.language.config import TrainConfig
 
 #: Steps between two additions to the average of the weights: each reads and writes all of them.
 AVERAGE_EVERY = 4
+#: Tokens of a batch that are computed at once, at most: a larger batch is computed in parts.
+PART_TOKENS = 16_384
+#: How often the learning rate is halved where the loss is not a finite number, before the run is given up.
+MOST_SLOWED = 4
 
 
 @dataclass
@@ -42,6 +46,8 @@ class History:
     best_step: int = 0
     #: the step that an interrupted run resumed from; 0 for a run in one go
     resumed_from: int = 0
+    #: how often the learning rate was halved, because the loss was not a finite number
+    slowed: int = 0
     #: (step, training loss per target token)
     loss: list[tuple[int, float]] = field(default_factory=list)
     #: (step, validation loss)
@@ -150,6 +156,8 @@ class _Run:
         #: the moving average of the weights, where there is one
         self.average = {name: weight.clone() for name, weight in self._weights().items()} if config.average else {}
         self.best = KeepBest()
+        #: the weights to go back to: those at the start, then the best ones
+        self.safe = {name: weight.to("cpu", copy=True) for name, weight in self._weights().items()}
         self.history = History()
 
     # ---- a step -----------------------------------------------------------------------------------------------
@@ -161,7 +169,7 @@ class _Run:
             group["lr"] = self.config.learning_rate * rate
         world, rank = self.accelerator.num_processes, self.accelerator.process_index
         per_target = world / max(1, batch.targets)
-        parts = self.config.accumulate
+        parts = max(self.config.accumulate, math.ceil(batch.ids_BT.numel() / (world * PART_TOKENS)))
         for number in range(parts):
             share = batch.part(slice(rank * parts + number, None, world * parts)).to(self.device)
             last = number == parts - 1
@@ -188,7 +196,10 @@ class _Run:
             return target_loss(self.model, batch, self.first_tokens)
 
     def _rate(self, step: int) -> float:
-        """The share of the learning rate at a step: warm-up, then the schedule."""
+        """The share of the learning rate at a step: warm-up, then the schedule; less of it where it was too high."""
+        return self._schedule(step) / 2**self.history.slowed
+
+    def _schedule(self, step: int) -> float:
         if step < self.warmup:
             return (step + 1) / self.warmup
         done = (step - self.warmup) / max(1, self.steps - self.warmup)
@@ -203,14 +214,19 @@ class _Run:
 
     def check(self, since: int, validate: Callable[[], float] | None) -> str:
         """Record the losses, `since` steps after the last check; returns them as text for the progress display."""
-        loss = float(self.running) / since
+        # that of all processes: they must go back together
+        loss = float(self.accelerator.reduce(self.running, "mean")) / since
         self.running.zero_()
         if not math.isfinite(loss):
-            raise SettingsError(f"the loss is not a finite number at step {self.step}", remedy="lower learning_rate")
+            return self._go_back()
         self.history.loss.append((self.step, loss))
         if validate is None:
             return f"loss {loss:.3f}"
-        return f"loss {loss:.3f}, validation {self._validated(validate):.4f}"
+        validated = self._validated(validate)
+        if not math.isfinite(validated):
+            return self._go_back()
+        self.history.validation.append((self.step, validated))
+        return f"loss {loss:.3f}, validation {validated:.4f}"
 
     def _validated(self, validate: Callable[[], float]) -> float:
         """The validation loss; the weights are kept if it is the lowest so far."""
@@ -220,11 +236,27 @@ class _Run:
         with torch.no_grad(), self._averaged():
             # all processes use the loss of the first one: they must stop at the same step
             loss: float = broadcast_object_list([validate()])[0]
-            self.best.offer(self.step, loss, self._weights())
+            if self.best.offer(self.step, loss, self._weights()):
+                self.safe = self.best.state
         self.trainable.train()
-        self.history.validation.append((self.step, loss))
         self.history.best_step = self.best.step
         return loss
+
+    def _go_back(self) -> str:
+        """Go on from the last good weights, more slowly."""
+        if self.history.slowed == MOST_SLOWED:
+            raise SettingsError(f"the loss is not a finite number at step {self.step}", remedy="lower learning_rate")
+        self.history.slowed += 1
+        self._load(self.safe)
+        for name, weight in self.safe.items():
+            if name in self.average:
+                self.average[name].copy_(weight)
+        self.optimiser.state.clear()
+        warn(
+            f"the loss is not a finite number at step {self.step}: going on with the weights of step {self.best.step} "
+            f"and 1/{2**self.history.slowed} of the learning rate"
+        )
+        return "loss not finite"
 
     @contextmanager
     def _averaged(self) -> Iterator[None]:
@@ -290,6 +322,7 @@ class _Run:
             self.average[name].copy_(weight)
         self.optimiser.load_state_dict(body["optimiser"])
         self.step, self.best = body["step"], KeepBest(**body["best"])
+        self.safe = self.best.state or self.safe
         self.running.copy_(body["running"])
         self.history = History(**{**body["history"], "resumed_from": self.step})
 

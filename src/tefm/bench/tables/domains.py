@@ -16,12 +16,13 @@ from tefm.bench.user_tables import ALL_TABLES, DOMAINS
 ABOUT = f"""Four domains, in one language model and in one each: whether a patient's last admission ends in death
 (Diabetes130), whether ten consecutive flows are an attack (DDoS, PortScan: 10,000 flows each of the corrected
 CIC-IDS2017 sample), and which of ten classes a flow is (UNSW-NB15, sampled to {MOST:,} flows). All are fitted with the
-defaults of `tefm fit`, without explanations, on the same sequences in the same parts; a seed draws the sample, the
-split and the model, and figures are the mean ± sample standard deviation (n − 1) over the seeds. *One model for all*
-has one fine-tuning, with as many steps as those of the four models together. *Added later* is `tefm extend`: the three
-other domains are fitted together, then UNSW-NB15 is added. *Ahead* is the difference to the model of this domain alone,
-on the same test sequences, with a 95% interval from a paired bootstrap over test sequences. *Changed* is the largest
-absolute change of a probability of a test sequence, between before and after the domain was added."""
+defaults of `tefm fit` on a machine without GPU, where codes and words are not aligned, without explanations, on the
+same sequences in the same parts; a seed draws the sample, the split and the model, and figures are the mean ± sample
+standard deviation (n − 1) over the seeds. *One model for all* has one fine-tuning, with as many steps as those of the
+four models together. *Added later* is `tefm extend`: the three other domains are fitted together, then UNSW-NB15 is
+added. *Ahead* is the difference to the model of this domain alone, on the same test sequences, with a 95% interval from
+a paired bootstrap over test sequences. *Changed* is the largest absolute change of a probability of a test sequence,
+between before and after the domain was added."""
 COLUMNS = (*score_columns("ahead"), Column("changed", "changed", 9))
 #: The domain that is added later.
 LATER = "unsw_nb15"
@@ -29,7 +30,9 @@ LATER = "unsw_nb15"
 
 def _single(setup: Setup, seed: int) -> tuple[ModelRun, ...]:
     # windows of consecutive rows: a sample of the rows would be other windows
-    return tuple(setup.model_run(name, seed, sample="window" not in ALL_TABLES[name].task) for name in DOMAINS)
+    return tuple(
+        setup.model_run(name, seed, sample="window" not in ALL_TABLES[name].task, align="none") for name in DOMAINS
+    )
 
 
 def joint_run(setup: Setup, seed: int) -> JointRun:
