@@ -30,7 +30,7 @@ from tefm.bench.tables.questions import summary
 from tefm.datasets.diabetes130 import diabetes130
 from tefm.language.asking import QuestionWriter, pair_logits
 from tefm.language.backbone import Backbone, open_backbone
-from tefm.language.predict import answer_logits
+from tefm.language.predict import answer_logits, common_prefix
 from tefm.language.prompts import Prompt
 from tefm.language.smollm2 import NAME as SMOLLM2
 from tefm.language.vocabulary import CodeVocabulary, extend
@@ -49,7 +49,7 @@ def cost(questions: int, repeats: int, layers: int | None) -> list[dict[str, Any
     ids = extend(backbone, CodeVocabulary.of("admission", levels=3, entries=128))
     writer = QuestionWriter(backbone.tokenizer, Prompt.preset("generic", "compact"), ids)
     tails = [writer.tail(text) for text in texts]
-    first = writer.first_tokens
+    first, same = writer.first_tokens, common_prefix(tails)
     rows = []
     for records in RECORDS:
         codes_NK = np.random.default_rng(0).integers(0, 128, (records, 3))
@@ -78,7 +78,7 @@ def cost(questions: int, repeats: int, layers: int | None) -> list[dict[str, Any
                 "seconds": seconds,
                 "times_separate": seconds["separate"] / seconds["shared"],
                 "times_batched": seconds["batched"] / seconds["shared"],
-                "tokens_per_answer": (len(prefix) + sum(map(len, tails))) / len(tails),
+                "tokens_per_answer": (len(prefix) + same + sum(len(tail) - same for tail in tails)) / len(tails),
                 "tokens_per_prompt": float(np.mean([len(prompt) for prompt in prompts])),
                 "largest_difference": float(np.abs(answers["shared"] - answers["separate"]).max()),
             }

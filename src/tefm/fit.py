@@ -28,6 +28,7 @@ from tefm.pipeline import Given, extend, fit_domains, job_shares, language_confi
 from tefm.prepare import Preparation, chosen, class_numbers_of, sequences_of
 from tefm.question_scores import test_histories
 from tefm.questions.book import Book
+from tefm.questions.config import EVERY
 from tefm.records.notes import record_texts
 from tefm.records.readers.postgresql import shown_location
 from tefm.records.readers.table import open_table
@@ -107,8 +108,13 @@ class TaskTable:
     @classmethod
     def of(cls, task: Task, device: str | None = None) -> TaskTable:
         opened = task.open()
-        model = TEFM(task.schema_for(opened), device=device, **dict(task.model))
-        return cls(model, opened.frame(), task.split, opened.name)
+        schema, config = task.schema_for(opened), task.model
+        if schema.label is None and schema.entity is not None and config.questions is None:
+            warn(
+                "there is no label: the model learns what comes next in every field, and can be taught questions later"
+            )
+            config = config.model_copy(update={"questions": [{"next": EVERY}]})
+        return cls(TEFM(schema, device=device, **dict(config)), opened.frame(), task.split, opened.name)
 
     @property
     def config(self) -> ModelConfig:

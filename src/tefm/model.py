@@ -283,7 +283,8 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             raise InputError(
                 "there is no label to learn: TEFM requires y to be passed, but the target y is None",
                 file=opened.name,
-                remedy="name its column in the schema, `label: COLUMN`, or give y; or ask `questions`",
+                remedy="name its column in the schema, `label: COLUMN`, or give y; or ask questions, about every field "
+                "with `questions=[{'next': '*'}]`",
             )
         if schema.label is None:  # there is no label that the codes could learn from
             config = config.model_copy(update={"task_aware": False})

@@ -16,6 +16,12 @@ from tefm.language.vocabulary import CodeVocabulary, extend
 from tefm.records.sequences import Sequences
 
 TEXTS = ["Next stay: fever?", "Next stay: cough and much more than that?", "Tired?", "Within 30 days: another stay?"]
+ALIKE = [
+    "Next stay: fever?",
+    "Next stay: cough and much more than that?",
+    "Next stay: fever or cough?",
+    "Next stay: fever",
+]
 CODES = np.random.default_rng(0).integers(0, 8, (9, 2))
 HISTORIES = Sequences(CODES, np.array([0, 2, 3, 5, 9]))
 
@@ -28,10 +34,11 @@ def writer_of(backbone: object, prompt: Prompt | None = None) -> QuestionWriter:
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("style", ["compact", "full"])
-def test_shared_and_alone(family: str, style: str, backbones: dict[str, Path]) -> None:
+@pytest.mark.parametrize("texts", [TEXTS, ALIKE], ids=["other", "alike"])
+def test_shared_and_alone(family: str, style: str, texts: list[str], backbones: dict[str, Path]) -> None:
     backbone = open_backbone(backbones[family], device="cpu")
     writer = writer_of(backbone, Prompt.preset("generic", style))  # type: ignore[arg-type]
-    prefixes, tails = writer.prefixes(HISTORIES), [writer.tail(text) for text in TEXTS]
+    prefixes, tails = writer.prefixes(HISTORIES), [writer.tail(text) for text in texts]
     history_P, question_P = np.divmod(np.random.default_rng(1).permutation(16), 4)
     together = pair_logits(backbone, prefixes, tails, history_P, question_P, writer.first_tokens)
     prompts = [np.concatenate([prefixes[h], tails[q]]) for h, q in zip(history_P, question_P, strict=True)]

@@ -78,3 +78,27 @@ def test_refused(arguments: list[str], words: str, saved: tuple[Path, Path]) -> 
     assert done.status == 1
     assert words in done.stderr
     assert "→" in done.stderr
+
+
+def test_a_fit_without_a_label_learns_what_comes_next(backbones: dict[str, Path], tmp_path: Path) -> None:
+    """And can then be taught a question."""
+    stays(150).drop("died").write_csv(tmp_path / "stays.csv")
+    unlabelled = STAYS.model_copy(update={"label": None})
+    (tmp_path / "schema.yaml").write_text(unlabelled.to_yaml())
+    task = {
+        "table": "stays.csv",
+        "schema": "schema.yaml",
+        "backbone": str(backbones["llama"]),
+        **QUICK,
+        "explanations": "none",
+        "rationale": "none",
+    }
+    (tmp_path / "task.yaml").write_text(json.dumps(task))
+    fitted = run("fit", tmp_path / "task.yaml", "--out", tmp_path / "model")
+    assert "there is no label: the model learns what comes next in every field" in fitted.stdout
+    listed = run("ask", tmp_path / "model", "--list")
+    assert "Next stay: statin?" in listed.stdout
+    taught = ("--question", "Did the patient die?", "--answer", "died")
+    stays(60, seed=5).write_csv(tmp_path / "labelled.csv")
+    run("teach", tmp_path / "model", tmp_path / "labelled.csv", *taught)
+    assert "Did the patient die?" in run("ask", tmp_path / "model", "--list").stdout

@@ -19,6 +19,8 @@ from tefm.task import ModelConfig, Task
         ({"next": "ward", "column": "tired"}, ("one of `column`, `next` and `within`",)),
         ({"next": "ward", "event": "signs"}, ("`event` needs a time", "within: 30 days")),
         ({"next": "weight", "above": 1, "below": 2}, ("two questions",)),
+        ({"next": "*", "above": 1}, ("every field", "leave `above`")),
+        ({"next": "*", "values": ["heart"]}, ("every field", "a list of values")),
         ({"column": "tired", "above": 1}, ("for a number of the next record",)),
         ({"next": "ward", "values": 0}, ("at least one value",)),
         ({"within": "soon"}, ("'soon' is not a time", "30 days")),

@@ -33,6 +33,30 @@ def test_the_words_of_each_kind() -> None:
     assert written({"column": "tired"}) == ["tired?"]
 
 
+def test_every_field_of_the_next_record() -> None:
+    wards = [text for text in written({"next": "*"}) if "Ward" in text]
+    assert len(wards) == 5
+    others = [text for text in written({"next": "*"}) if "Ward" not in text]
+    assert sorted(others[:2]) == ["Next stay: cough?", "Next stay: fever?"]
+    assert len(others) == 3 and others[2].startswith("Next stay: weight above ")
+    assert len([text for text in written({"next": "*", "values": 2}) if "Ward" in text]) == 2
+    config = QuestionsConfig.of([{"next": "*"}])
+    again = {question.source: question.again for question in catalogue(config, VECTORISER, SCHEMA, FRAME)}
+    assert again == {"ward": True, "signs": False, "weight": False}
+
+
+def test_of_two_values_one_is_asked_about_and_two_sets_name_themselves() -> None:
+    frame = pl.DataFrame(
+        {"p": [1, 1, 2], "side": ["left", "right", "left"], "a": ["x", "y", "x"], "b": ["x", "x", "y"]}
+    )
+    fields = "{side: category, a: {kind: set, count: false}, b: {kind: set, count: false}}"
+    schema = Schema.from_yaml(f"{{entity: p, record: visit, fields: {fields}}}")
+    config = QuestionsConfig.of([{"next": "*"}])
+    texts = [question.text for question in catalogue(config, Vectoriser.fit(frame, schema), schema, frame)]
+    assert texts[0] == "Next visit: side right?"
+    assert sorted(texts[1:]) == ["Next visit: a x?", "Next visit: a y?", "Next visit: b x?", "Next visit: b y?"]
+
+
 def test_the_template_is_the_users() -> None:
     template = "Will {value} be recorded at the next {record} ({title})?"
     assert written({"next": "signs", "values": ["f"], "template": template}) == [

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from tefm.base.progress import progress
 from tefm.language.backbone import Backbone, autocast
 from tefm.language.batches import model_inputs, padded
-from tefm.language.predict import answer_logits, default_batch_tokens
+from tefm.language.predict import answer_logits, common_prefix, default_batch_tokens
 from tefm.language.prompts import Ids, Prompt, PromptWriter
 from tefm.language.vocabulary import TokenIds
 from tefm.records.notes import Text
@@ -136,8 +136,14 @@ def _groups(histories: Sequence[int], asked_H: NDArray[np.int64], longest: int, 
 def _after_prefix(
     backbone: Backbone, prefixes_HT: Ids, row_B: NDArray[np.int64], tails: Sequence[Ids], answers: Sequence[int]
 ) -> NDArray[np.float32]:
-    """The logits after tails that continue the histories with the numbers `row_B`, all of one length."""
+    """The logits after tails that continue the histories with the numbers `row_B`, all of one length.
+
+    What all tails begin with ("Next admission:") is read once with each history.
+    """
     model, device = backbone.model, backbone.device
+    same = common_prefix(tails)
+    prefixes_HT = np.hstack([prefixes_HT, np.tile(tails[0][:same], (len(prefixes_HT), 1))])
+    tails = [tail[same:] for tail in tails]
     ids_HT = torch.from_numpy(prefixes_HT).to(device)
     cache = model(input_ids=ids_HT, use_cache=True, logits_to_keep=1).past_key_values
     pad, before = int(backbone.tokenizer.pad_token_id), prefixes_HT.shape[1]

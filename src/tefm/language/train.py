@@ -197,7 +197,7 @@ class _Run:
 
     def _rate(self, step: int) -> float:
         """The share of the learning rate at a step: warm-up, then the schedule; less of it where it was too high."""
-        return self._schedule(step) / 2**self.history.slowed
+        return self._schedule(step) * 0.5**self.history.slowed
 
     def _schedule(self, step: int) -> float:
         if step < self.warmup:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tefm.base.errors import InputError, SettingsError, did_you_mean
 from tefm.base.settings import Settings
 from tefm.language.prompts import pieces
-from tefm.questions.config import PLACEHOLDERS, Asked, QuestionsConfig, seconds_of
+from tefm.questions.config import EVERY, PLACEHOLDERS, Asked, QuestionsConfig, seconds_of
 from tefm.records.mappers import CategoryMapper, FlagMapper, Mapper, NumberMapper, SetMapper
 from tefm.records.schema import FALSE_WORDS, TRUE_WORDS, Schema
 from tefm.records.vectorise import Vectoriser
@@ -21,6 +21,8 @@ from tefm.records.words import text_of
 
 #: Values of a field that are asked about when `values` is left out.
 MOST_VALUES = 50
+#: Values of a category, where all fields are asked about and `values` is left out.
+FEW_VALUES = 5
 #: Values of a column, which are classes: more than this are no classes.
 MOST_CLASSES = 50
 #: An entry with so many questions has some of them held out.
@@ -87,6 +89,14 @@ def _questions(
 ) -> list[WordQuestion]:
     if asked.column is not None:
         return of_column(asked, schema, frame, file=file)
+    if asked.next == EVERY:
+        of_fields = [_about(asked, mapper, vectoriser.mappers) for mapper in vectoriser.mappers]
+        return [
+            question
+            for of_field in of_fields
+            if of_field is not None
+            for question in _questions(of_field, vectoriser, schema, frame, file=file)
+        ]
     if asked.within is not None and schema.time is None:
         raise SettingsError(
             "an event within a time needs a time column", value=asked.within, remedy="add `time: COLUMN` to the schema"
@@ -130,6 +140,25 @@ def _questions(
         )
         for value, words_of_value in named.items()
     ]
+
+
+def _about(asked: Asked, mapper: Mapper, mappers: Sequence[Mapper]) -> Asked | None:
+    """The entry about every field, for one of them; None for a number that is always the same.
+
+    Numbers are asked to be above their median. A category has few values that come and go, so it is asked about always;
+    a value of a set only where it is new, unless `again` is given.
+    """
+    if isinstance(mapper, NumberMapper):
+        median = mapper.middle[(len(mapper.middle) - 1) // 2]
+        return Asked(next=mapper.field, above=median, template=asked.template) if len(mapper.middle) > 1 else None
+    if not isinstance(mapper, SetMapper):
+        values: int | tuple[str, ...] | None = asked.values or FEW_VALUES
+        if isinstance(mapper, CategoryMapper) and len(mapper.values) == 2:
+            values = mapper.values[1:]  # the other one is its opposite
+        return Asked(next=mapper.field, values=values, again=True, template=asked.template)
+    several = sum(isinstance(other, SetMapper) for other in mappers) > 1
+    template = asked.template or ("Next {record}: {title} {value}?" if several else None)
+    return Asked(next=mapper.field, values=asked.values, again=asked.again, template=template)
 
 
 def of_column(asked: Asked, schema: Schema, frame: pl.DataFrame, *, file: str | None) -> list[WordQuestion]:

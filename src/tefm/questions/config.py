@@ -11,6 +11,8 @@ from pydantic import model_validator
 from tefm.base.settings import Settings
 from tefm.language.prompts import pieces
 
+#: As the field of `next`: every field of the schema.
+EVERY = "*"
 #: What a template may leave open.
 PLACEHOLDERS = ("record", "title", "value", "threshold", "horizon")
 UNITS = {
@@ -33,7 +35,7 @@ class Asked(Settings):
 
     #: a column that holds the answer, at the last record of a sequence
     column: str | None = None
-    #: a field, of the next record
+    #: a field, of the next record; `*` is every field
     next: str | None = None
     #: a time, such as `30 days`: whether an event happens in it
     within: str | None = None
@@ -65,6 +67,10 @@ class Asked(Settings):
             raise ValueError("`above` and `below` are for a number of the next record → use them with `next` alone")
         if isinstance(self.values, int) and self.values < 1:
             raise ValueError("`values` asks about at least one value → give 1 or more, or a list of values")
+        if self.next == EVERY and (self.is_threshold or isinstance(self.values, tuple) or self.ask is not None):
+            raise ValueError(
+                "`next: '*'` is about every field → leave `above`, `below`, `ask` and a list of values out"
+            )
         if self.ask is not None and self.template is not None:
             raise ValueError("`ask` is the whole question and `template` a pattern for several → keep one of them")
         if self.within is not None:
