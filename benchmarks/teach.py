@@ -119,10 +119,8 @@ def measure(folder: Path, draws: int, steps: int) -> dict[str, Any]:
     chosen = sequences.select(np.concatenate([pool, tested]))
     slots = preparation.slots(frame, chosen)
     read, is_pool = fitted.read(slots), np.arange(len(chosen)) < len(pool)
-    tabular = {
-        kind: np.asarray(sequence_features(Records(slots.x_ND, fitted.coder.layout, slots), kind), dtype=np.float64)
-        for kind in ("last", "history")
-    }
+    records = Records(slots.x_ND, fitted.coder.layout, slots.with_values(np.arange(len(slots.x_ND))))
+    tabular = {kind: sequence_features(records, kind).x_NF.astype(np.float64) for kind in ("last", "history")}
     rows = []
     for column, (value, text) in QUESTIONS.items():
         words = text_of(frame[column], ()).to_numpy()[chosen.last]
