@@ -109,8 +109,8 @@ class TaskTable:
     def of(cls, task: Task, device: str | None = None) -> TaskTable:
         opened = task.open()
         schema, config = task.schema_for(opened), task.model
-        alone = schema.label is None and config.questions is None
-        if alone and schema.entity is not None and config.inputs == "codes":
+        nothing_asked = schema.label is None and config.questions is None
+        if nothing_asked and schema.entity is not None and config.inputs == "codes":
             warn(
                 "there is no label: the model learns what comes next in every field, and can be taught questions later"
             )

@@ -52,10 +52,11 @@ def threads_for(rows: int) -> Iterator[None]:
     Trees on few rows have thousands of short parts, after each of which all threads wait for the slowest: where another
     program takes a core, two threads take ten times as long as one.
     """
-    from threadpoolctl import threadpool_info, threadpool_limits
+    from threadpoolctl import ThreadpoolController
 
-    allowed = [library["num_threads"] for library in threadpool_info() if library["user_api"] == "openmp"]
-    with threadpool_limits(min([1 + rows // ROWS_PER_THREAD, *allowed]), user_api="openmp"):
+    openmp = ThreadpoolController().select(user_api="openmp")
+    allowed = [library["num_threads"] for library in openmp.info()]
+    with openmp.limit(limits=min([1 + rows // ROWS_PER_THREAD, *allowed])):
         yield
 
 

@@ -37,7 +37,7 @@ def fit_lightgbm(train: Examples[Features], validation: Examples[Features], task
 
     def fit(settings: Settings, learn: Labelled, stop: Labelled) -> tuple[Any, int]:
         model = LGBMClassifier(**{**LIGHTGBM, **settings, "n_estimators": TREES, "random_state": task.seed})
-        with warnings.catch_warnings(), threads_for(len(learn[0])):
+        with warnings.catch_warnings():
             # its successors eval_X and eval_y are missing from earlier versions
             warnings.filterwarnings("ignore", message="The argument 'eval_set' is deprecated")
             model.fit(
@@ -69,7 +69,8 @@ def choose_trees(
 
     def candidates() -> Iterator[tuple[Fitted, Settings]]:
         for settings in task.grid(grid):
-            model, trees = fit(settings, (train.inputs.x_NF, positions_N), (stopping.x_NF, stopping_positions_N))
+            with threads_for(len(positions_N)):
+                model, trees = fit(settings, (train.inputs.x_NF, positions_N), (stopping.x_NF, stopping_positions_N))
             yield Fitted(partial(_predict, model), seen, task.classes), {**settings, "trees": trees}
 
     return choose(candidates(), validation, task)

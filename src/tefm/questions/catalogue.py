@@ -145,8 +145,8 @@ def _questions(
 def _about(asked: Asked, mapper: Mapper, mappers: Sequence[Mapper]) -> Asked | None:
     """The entry about every field, for one of them; None for a number that is always the same.
 
-    Numbers are asked to be above their median. A category has few values that come and go, so it is asked about always;
-    a value of a set only where it is new, unless `again` is given.
+    A number is compared with its median. A category has few values that come and go, so it is asked about always; a
+    value of a set only where it is new, unless `again` is given.
     """
     if isinstance(mapper, NumberMapper):
         median = mapper.middle[(len(mapper.middle) - 1) // 2]
