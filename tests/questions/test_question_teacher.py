@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tefm.baselines.inputs import Records
+from tefm.baselines.inputs import Features, Records
 from tefm.questions.answers import UNASKED
 from tefm.questions.teacher import history_features, taught_answers
 from tefm.records.layout import Layout, Slot
@@ -57,6 +57,32 @@ def test_it_never_uses_the_answers_of_the_same_entity() -> None:
     assert auroc(p, answers[:, 0] == 1) < 0.6
     alone = taught_answers(x_HF, answers, np.arange(600))[:, 0]
     assert auroc(alone, answers[:, 0] == 1) > 0.95  # with histories as their own entities, it does leak
+
+
+def test_trees_find_what_decides_together_and_rare_questions_stay_with_the_regression() -> None:
+    rng = np.random.default_rng(1)
+    x_HF = rng.integers(0, 2, (4_000, 6)).astype(np.float32)
+    either = x_HF[:, 0] != x_HF[:, 1]  # an exclusive or: nothing that is linear finds it
+    answers = np.stack([either, x_HF[:, 2] == 1, np.arange(4_000) % 100 == 0], axis=1).astype(np.int8)
+    entities, features = np.arange(4_000), Features(x_HF, ("flag",) * 6)
+    alone, both = (taught_answers(x_HF, answers, entities, trees=of) for of in (None, features))
+    assert auroc(alone[:, 0], either) < 0.6
+    assert auroc(both[:, 0], either) > 0.95
+    assert (both[:, 2] == alone[:, 2]).all()
+    again = taught_answers(x_HF, answers, entities, trees=features)
+    assert (again == both).all()
+
+
+def test_trees_never_use_the_answers_of_the_same_entity() -> None:
+    entities = np.repeat(np.arange(60), 10)
+    x_HF = entities[:, None].astype(np.float32)
+    answers = np.random.default_rng(2).integers(0, 2, 60)[entities][:, None].astype(np.int8)
+    apart, together = (
+        taught_answers(x_HF, answers, groups, trees=Features(x_HF, ("number",)))[:, 0]
+        for groups in (entities, np.arange(600))
+    )
+    assert auroc(apart, answers[:, 0] == 1) < 0.65
+    assert auroc(together, answers[:, 0] == 1) > 0.8  # with histories as their own entities, it does leak
 
 
 def test_a_question_that_is_never_answered_with_yes_is_left_open() -> None:

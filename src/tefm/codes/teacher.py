@@ -80,8 +80,7 @@ class Teacher:
         share_Q = np.bincount(labels_N[labelled_N], minlength=classes) / labelled_N.sum()
         log_2NQ = np.tile(np.log(np.maximum(share_Q, LEAST)), (2, len(x_NF), 1))
         fitted: list[Fold] = []
-        trees, unordered_F = None, np.array([kind == "category" for kind in kinds]) & (x_NF.max(axis=0) <= UNORDERED)
-        boosted = partial(_boosted, seed=seed, unordered_F=unordered_F)
+        trees, boosted = None, partial(boosted_trees, seed=seed, unordered_F=unordered(x_NF, kinds))
         with progress("learning which features predict the label", folds) as advance:
             for number in range(folds):
                 advance(0, note=f"fold {number + 1} of {folds}")
@@ -94,7 +93,7 @@ class Teacher:
                         stop, _ = _downsampled(np.flatnonzero(held_out_N & labelled_N), labels_N, classes, rng)
                         trees = _tree_count(boosted, x_NF, labels_N, rows, stop)
                     models = (_linear(x_NF[rows]), boosted(trees))
-                    fold = Fold([_learned(model, x_NF[rows], labels_N[rows]) for model in models], kept_Q)
+                    fold = Fold([learned(model, x_NF[rows], labels_N[rows]) for model in models], kept_Q)
                     log_2NQ[:, held_out_N] = fold.answers(x_NF[held_out_N])
                     fitted.append(fold)
                 advance(1)
@@ -215,16 +214,16 @@ def _timed_fits(x_NF: NDArray[Any], kinds: Sequence[SlotKind], labels_N: NDArray
     """The time of a regression, and of a few trees; 0 where a sample has one class only."""
     if len(np.unique(labels_N)) < 2:
         return np.zeros(2)
-    unordered_F = np.array([kind == "category" for kind in kinds]) & (x_NF.max(axis=0) <= UNORDERED)
     seconds = []
-    for model in (_linear(x_NF), _boosted(PROBED_TREES, seed=0, unordered_F=unordered_F)):
+    for model in (_linear(x_NF), boosted_trees(PROBED_TREES, seed=0, unordered_F=unordered(x_NF, kinds))):
         started = time.perf_counter()
-        _learned(model, x_NF, labels_N)
+        learned(model, x_NF, labels_N)
         seconds.append(time.perf_counter() - started)
     return np.array(seconds)
 
 
-def _learned(model: Any, x_NF: NDArray[Any], labels_N: NDArray[np.int64], **stopping: Any) -> Any:
+def learned(model: Any, x_NF: NDArray[Any], labels_N: NDArray[Any], **stopping: Any) -> Any:
+    """The model, fitted with as many threads as so many rows are worth."""
     with threads_for(len(x_NF)):
         return model.fit(x_NF, labels_N, **stopping)
 
@@ -244,13 +243,19 @@ def _linear(x_NF: NDArray[Any]) -> Any:
     return make_pipeline(values, LogisticRegression(C=0.05, max_iter=200))
 
 
-def _boosted(trees: int, *, seed: int, unordered_F: NDArray[np.bool_]) -> Any:
+def unordered(x_NF: NDArray[Any], kinds: Sequence[SlotKind]) -> NDArray[np.bool_]:
+    """Which features trees take as unordered categories."""
+    unordered_F: NDArray[np.bool_] = np.array([kind == "category" for kind in kinds]) & (x_NF.max(axis=0) <= UNORDERED)
+    return unordered_F
+
+
+def boosted_trees(trees: int, *, seed: int, unordered_F: NDArray[np.bool_], leaves: int = 15) -> Any:
     """Boosted trees, which make other errors than a regression."""
     from sklearn.ensemble import HistGradientBoostingClassifier
 
     return HistGradientBoostingClassifier(
         max_iter=trees,
-        max_leaf_nodes=15,
+        max_leaf_nodes=leaves,
         learning_rate=0.06,
         l2_regularization=1.0,
         max_features=0.5,
@@ -275,7 +280,7 @@ def _tree_count(
     if len(rows) < FEW_RECORDS or not len(stop):
         return FEW_TREES
     model = boosted(MOST_TREES).set_params(early_stopping=True, n_iter_no_change=PATIENCE)
-    _learned(model, x_NF[rows], labels_N[rows], X_val=x_NF[stop], y_val=labels_N[stop])
+    learned(model, x_NF[rows], labels_N[rows], X_val=x_NF[stop], y_val=labels_N[stop])
     return max(1, int(np.argmax(model.validation_score_)))  # the first score is that of no tree at all
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tefm.baselines.inputs import Records
+from tefm.baselines.inputs import Records, sequence_features
 from tefm.language.asking import QuestionWriter, pair_logits
 from tefm.language.classifier import Classifier
 from tefm.language.prompts import Prompt
@@ -50,10 +50,16 @@ def questions_to_learn(
     few = config.model_copy(update={"pairs": min(MOST_VALIDATED, max(2, round(VALIDATED * config.pairs)))})
     learned = pairs_to_teach(training, data.trained, config, seed=seed)
     validated = pairs_to_validate(data.validation, data.trained, few, seed=seed)
-    features_HF = history_features(Records(slots_ND, layout, training.histories))
+    records = Records(slots_ND, layout, training.histories)
     _, entity_H = np.unique(training.histories.names, return_inverse=True)
     # held-out questions have no part in the teacher either
-    yes_HT = taught_answers(features_HF, training.answers_HQ[:, data.trained], entity_H, seed=seed)
+    yes_HT = taught_answers(
+        history_features(records),
+        training.answers_HQ[:, data.trained],
+        entity_H,
+        trees=sequence_features(records, "history"),
+        seed=seed,
+    )
     yes_P = yes_HT[learned.history_P, np.searchsorted(data.trained, learned.question_P)]
     texts = [question.text for question in data.questions]
     learning = _prompts(writer, with_codes(training.histories, training_codes), learned, texts)

@@ -1,11 +1,13 @@
-"""What the records of a history say about every question: one regression for all of them, on slots.
+"""What the records of a history say about every question: a regression for all of them, and trees for frequent ones.
 
 Most questions are rare: a few dozen histories answer yes, and a language model learns those by heart before it learns
 to read codes. So it learns from *cross-fitted* probabilities, which are known for every history and every question, and
 come from a model that never saw the history's entity.
 
 The regression is ridge. Each question has the strength that ranks its held-out answers best; a rare one that of all
-questions together. With rare answers the best strengths are large, and the regression beats gradient-boosted trees.
+questions together. With rare answers the best strengths are large, and the regression beats gradient-boosted trees. A
+frequent question may depend on what came together or in which order: it is also learned by trees, and the model that
+ranks its held-out answers better is taken.
 
 Shapes: H histories, F features, Q questions.
 """
@@ -21,8 +23,8 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.sparse import csr_matrix
 
 from tefm.base.progress import progress
-from tefm.baselines.inputs import Records
-from tefm.codes.teacher import FOLDS, folds_of
+from tefm.baselines.inputs import Features, Records
+from tefm.codes.teacher import FOLDS, boosted_trees, folds_of, learned, unordered
 from tefm.questions.answers import UNASKED
 from tefm.scoring.metrics import auroc
 
@@ -36,6 +38,11 @@ LEAST_SPREAD = 0.05
 SHRINK = 50
 #: Log-odds approach this and never reach it.
 SUREST = 5.0
+#: Trees learn questions with at least so many histories of either answer, and of them the most frequent ones.
+FREQUENT, MOST_FREQUENT = 100, 40
+#: They see at most so many histories that answer no, or so many per yes.
+MOST_NO, NO_PER_YES = 2_000, 5
+TREES, LEAVES = 60, 7
 
 Floats = NDArray[np.float64]
 
@@ -65,12 +72,17 @@ def history_features(records: Records) -> NDArray[np.float32]:
 
 
 def taught_answers(
-    features_HF: NDArray[Any], answers_HQ: NDArray[np.int8], groups_H: NDArray[np.int64], *, seed: int = 0
+    features_HF: NDArray[Any],
+    answers_HQ: NDArray[np.int8],
+    groups_H: NDArray[np.int64],
+    *,
+    trees: Features | None = None,
+    seed: int = 0,
 ) -> NDArray[np.float32]:
     """How probable yes is for each history and question, where yes and no are equally frequent.
 
     Histories of one group (an entity) are held out together. A question that is not asked of a history is answered all
-    the same.
+    the same. `trees` are the features of the histories for trees; without them, the regression answers all questions.
     """
     fold_H = folds_of(groups_H, FOLDS, np.random.default_rng((seed, 19)))
     scores: dict[float, Floats] = {strength: np.zeros(answers_HQ.shape, dtype=np.float64) for strength in STRENGTHS}
@@ -81,10 +93,37 @@ def taught_answers(
                 for strength, score in _ridge(features_HF, answers_HQ, ~own_H, own_H):
                     scores[strength][own_H] = score
             advance(1)
-    ranked_SQ = np.stack([_ranked(score_HQ, answers_HQ) for score_HQ in scores.values()])
+    ranked_SQ = np.stack([_shrunk(_ranked(score_HQ, answers_HQ), answers_HQ) for score_HQ in scores.values()])
     best_Q = ranked_SQ.argmax(axis=0)
     score_HQ = np.stack([scores[STRENGTHS[best]][:, question] for question, best in enumerate(best_Q)], axis=1)
+    if trees is not None:
+        score_HQ = _with_trees(score_HQ, trees, answers_HQ, fold_H, seed=seed)
     return _probabilities(score_HQ, answers_HQ)
+
+
+def _with_trees(
+    score_HQ: Floats, features: Features, answers_HQ: NDArray[np.int8], fold_H: NDArray[np.int64], *, seed: int
+) -> Floats:
+    """The scores of frequent questions come from trees where these rank held-out answers better."""
+    counts_Q = np.minimum((answers_HQ == 0).sum(axis=0), (answers_HQ == 1).sum(axis=0))
+    frequent = np.argsort(-counts_Q, kind="stable")[:MOST_FREQUENT]
+    frequent = frequent[counts_Q[frequent] >= FREQUENT]
+    by_trees_HQ = score_HQ.copy()
+    unordered_F, rng = unordered(features.x_NF, features.kinds), np.random.default_rng((seed, 21))
+    with progress("learning frequent questions with trees", max(1, len(frequent) * FOLDS)) as advance:
+        for question in frequent.tolist():
+            answer_H = answers_HQ[:, question]
+            for fold in range(FOLDS):
+                own_H = fold_H == fold
+                yes, no = (np.flatnonzero(~own_H & (answer_H == answer)) for answer in (1, 0))
+                if own_H.any() and len(yes) and len(no):
+                    rows = np.concatenate([yes, rng.permutation(no)[: max(MOST_NO, NO_PER_YES * len(yes))]])
+                    model = boosted_trees(TREES, seed=seed, unordered_F=unordered_F, leaves=LEAVES)
+                    model = learned(model, features.x_NF[rows], answer_H[rows])
+                    by_trees_HQ[own_H, question] = model.decision_function(features.x_NF[own_H])
+                advance(1)
+    better_Q = _ranked(by_trees_HQ, answers_HQ) > _ranked(score_HQ, answers_HQ)
+    return np.where(better_Q, by_trees_HQ, score_HQ)
 
 
 def _ridge(
@@ -113,7 +152,7 @@ def _ranked(score_HQ: Floats, answers_HQ: NDArray[np.int8]) -> Floats:
         yes_H = answer_H[asked_H] == 1
         if yes_H.any() and not yes_H.all():
             auroc_Q[question] = auroc(score_H[asked_H], yes_H)
-    return _shrunk(auroc_Q, answers_HQ)
+    return auroc_Q
 
 
 def _shrunk(of_Q: Floats, answers_HQ: NDArray[np.int8]) -> Floats:

@@ -18,7 +18,8 @@ from tefm.language.smollm2 import NAME as SMOLLM2
 
 ABOUT = """One model answers yes or no to “Next admission: {diagnosis}?” or “Next event: activity {activity}?”, asked
 only where the value has not been recorded before. Codes are learned without labels. The language model learns the
-answers of a regression on the slots that never saw the patient or application: 16 questions about each history, three
+answers of a teacher on the slots that never saw the patient or application (a regression, or trees for frequent
+questions where they are better; with all 30 blocks the regression alone): 16 questions about each history, three
 passes. A part of the questions is *held out*: no training, and no choice, has seen them. AUROC is the mean over
 questions, on test entities; *95%* is the half width of an interval over questions. *In its place*: each held-out
 question is answered by the trained question that ranks its validation histories best. *Ahead of random* is the mean
