@@ -7,7 +7,7 @@ the next admission (Diabetes130, the patients that are not set aside). The colum
 of it: readmission within 30 days, a HbA1c test above 8, insulin. For each question, k sequences of either answer are
 drawn from the training patients, several times; LightGBM and logistic regression read the slots of the same sequences
 (last record and history), and choose their settings in cross-validation as the head does. AUROC on the same test
-patients for all of them.
+patients for all of them. *Codes alone* is the head without its models of fields.
 """
 
 from __future__ import annotations
@@ -109,6 +109,12 @@ def _chosen(models: list[Any], x_SF: Floats, yes_S: NDArray[np.bool_], seed: int
     return lambda other_SF: best.predict_proba(other_SF)[:, 1]
 
 
+def _of_codes(codes_SF: Floats, learned: NDArray[np.int64], yes_S: NDArray[np.bool_], seed: int) -> Floats:
+    """The same from the codes alone."""
+    head, _ = learn({"codes": codes_SF[learned]}, yes_S[learned], share=None, seed=seed)
+    return head.score({"codes": codes_SF})
+
+
 def measure(folder: Path, draws: int, steps: int) -> dict[str, Any]:
     model, frame, sequences, parts = fitted_model(folder, steps)
     fitted, preparation = model.fitted, model.preparation
@@ -118,7 +124,7 @@ def measure(folder: Path, draws: int, steps: int) -> dict[str, Any]:
     tested = rng.permutation(np.flatnonzero(parts == "test"))[:TESTED]
     chosen = sequences.select(np.concatenate([pool, tested]))
     slots = preparation.slots(frame, chosen)
-    read, is_pool = fitted.read(slots), np.arange(len(chosen)) < len(pool)
+    is_pool = np.arange(len(chosen)) < len(pool)
     records = Records(slots.x_ND, fitted.coder.layout, slots.with_values(np.arange(len(slots.x_ND))))
     tabular = {kind: sequence_features(records, kind).x_NF.astype(np.float64) for kind in ("last", "history")}
     rows = []
@@ -126,20 +132,23 @@ def measure(folder: Path, draws: int, steps: int) -> dict[str, Any]:
         words = text_of(frame[column], ()).to_numpy()[chosen.last]
         yes_S = words == value
         writer = writer_of(fitted.classifier, book_of(fitted).prompt).asking(text)
-        features = TaughtClassifier(fitted.classifier, writer, fitted.coder.embed).all_features(read)
+        features = TaughtClassifier(fitted.classifier, writer, fitted.coder).features(slots)
         for k in SIZES:
             scores: dict[str, list[float]] = {}
-            seconds, reads = [], []
+            seconds, shares = [], []
             for draw in range(draws):
                 own = np.random.default_rng((draw, k))
                 learned = np.concatenate(
                     [own.permutation(np.flatnonzero(is_pool & (yes_S == answer)))[:k] for answer in (False, True)]
                 )
                 started = time.perf_counter()
-                head = learn({name: x[learned] for name, x in features.items()}, yes_S[learned], share=None, seed=draw)
+                head, _ = learn(
+                    {name: x[learned] for name, x in features.items()}, yes_S[learned], share=None, seed=draw
+                )
                 seconds.append(time.perf_counter() - started)
-                reads.append(head.reads)
-                answers = {"tefm teach": head.score(features[head.reads][~is_pool])}
+                shares.append([(part.reads, round(part.share, 3)) for part in head.parts])
+                answers = {"tefm teach": head.score({name: x[~is_pool] for name, x in features.items()})}
+                answers["codes alone"] = _of_codes(features["codes"], learned, yes_S, draw)[~is_pool]
                 for name, fit in (("LightGBM", lightgbm), ("logistic regression", logistic)):
                     for kind, x_SF in tabular.items():
                         predict = fit(x_SF[learned], yes_S[learned], draw)
@@ -157,7 +166,7 @@ def measure(folder: Path, draws: int, steps: int) -> dict[str, Any]:
                         for name, of in scores.items()
                     },
                     "ahead_of_the_better_lightgbm": {"mean": float(gain.mean()), "sd": float(gain.std(ddof=1))},
-                    "reads": reads,
+                    "shares": shares,
                     "seconds": float(np.median(seconds)),
                 }
             )

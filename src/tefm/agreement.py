@@ -24,6 +24,7 @@ from tefm.fitted import Fitted
 from tefm.language.vocabulary import CodeVocabulary
 from tefm.prepare import Preparation
 from tefm.questions.catalogue import is_known
+from tefm.questions.teach import feature_widths
 from tefm.rationale.look_alikes import LookAlikes
 
 
@@ -122,11 +123,9 @@ def _questions(fitted: Fitted, preparation: Preparation | None) -> list[str]:
         return ["there are questions, but no codes that answer them"]
     if not fitted.book.trained and not fitted.book.taught:
         return ["no question was trained or taught"]
-    latent, hidden = fitted.coder.config.latent, int(fitted.classifier.backbone.model.config.hidden_size)
-    widths = {"codes": 2 * latent, "state": hidden, "both": 2 * latent + hidden}
+    widths = feature_widths(fitted.coder, fitted.classifier.backbone)
     for entry in fitted.book.taught:
-        head = entry.head
-        if head is not None and (len(head.weights) != widths[head.reads] or not np.isfinite(head.weights).all()):
+        if entry.head is not None and not entry.head.fits(widths):
             return [f"what was taught for {entry.question.text!r} does not fit the model"[:200]]
     for entry in fitted.book.entries:
         question = entry.question

@@ -20,11 +20,12 @@ from tefm.language.asking import NO_YES
 from tefm.language.classifier import Classifier
 from tefm.prepare import Preparation
 from tefm.questions.answers import recorded
-from tefm.questions.book import Book, Entry, Figure, Head, Known, checked_question
+from tefm.questions.book import Book, Entry, Figure, Known, checked_question
 from tefm.questions.catalogue import of_column
 from tefm.questions.config import Asked as Wanted
+from tefm.questions.heads import Head
 from tefm.questions.learn import logits_of, writer_of
-from tefm.questions.teach import TaughtClassifier, check_labels, cross_validated, learn
+from tefm.questions.teach import TaughtClassifier, check_labels, learn
 from tefm.rationale.explanation import Explanation
 from tefm.rationale.look_alikes import LookAlikes
 from tefm.rationale.reasons import Question
@@ -78,7 +79,7 @@ def ask(fitted: Fitted, preparation: Preparation, slots: Sequences, questions: S
     for text in texts:
         entry = book.entry(text)
         before_S = np.zeros(count, dtype=bool) if entry is None else recorded(entry.question, vectoriser, slots)
-        logits_S2 = logits[text] if text in logits else taught_classifier(fitted, text).logits(read)
+        logits_S2 = logits[text] if text in logits else taught_classifier(fitted, text).logits(slots)
         p_S = book.scaling(text).probability(logits_S2)
         answers.append(Asked(text, book.known(text), book.figure(text), book.worth(text), p_S, before_S))
     return answers
@@ -116,17 +117,9 @@ def teach(
     labelled = np.flatnonzero([word is not None for word in words_S])
     yes_S = words_S[labelled] == learned.value
     check_labels(yes_S, file=sequences.file, column=column)
-    read = fitted.read(preparation.slots(frame, sequences.select(labelled)))
-    features = _with_head(fitted, text).all_features(read)
-    seed = fitted.config.seed
-    return Entry(
-        question=learned,
-        trained=False,
-        head=learn(features, yes_S, share=share, seed=seed),
-        figure=cross_validated(features, yes_S, seed=seed),
-        asked=len(yes_S),
-        yes=int(yes_S.sum()),
-    )
+    features = _with_head(fitted, text).features(preparation.slots(frame, sequences.select(labelled)))
+    head, figure = learn(features, yes_S, share=share, seed=fitted.config.seed)
+    return Entry(question=learned, trained=False, head=head, figure=figure, asked=len(yes_S), yes=int(yes_S.sum()))
 
 
 def with_taught(fitted: Fitted, entry: Entry) -> Fitted:
@@ -145,7 +138,7 @@ def _with_head(fitted: Fitted, text: str, head: Head | None = None) -> TaughtCla
     """The model with a head for a question; without one, it is yet to be taught."""
     assert fitted.coder is not None, "only a model of codes is taught"
     writer = writer_of(fitted.classifier, _book_or_empty(fitted).prompt).asking(text)
-    return TaughtClassifier(fitted.classifier, writer, fitted.coder.embed, head)
+    return TaughtClassifier(fitted.classifier, writer, fitted.coder, head)
 
 
 def _book_or_empty(fitted: Fitted) -> Book:

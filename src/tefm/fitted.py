@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,7 @@ from tefm.questions.book import Book
 from tefm.rationale.look_alikes import LookAlikes
 from tefm.rationale.masked_model import MaskedModel
 from tefm.rationale.masks.extractor import Explainer
+from tefm.records.layout import Slots
 from tefm.records.sequences import Sequences
 from tefm.scoring.calibration import Calibration
 from tefm.scoring.decision import Decision
@@ -62,8 +64,12 @@ class Fitted:
         return self.config.decision_for(self.classes, self.shares)
 
     def read(self, sequences: Sequences) -> Sequences:
-        """What the language model reads: slots become codes, texts stay."""
-        return sequences if self.coder is None else sequences.with_values(self.coder.encode(sequences.x_ND))
+        """What the model answers from: slots become codes, texts stay. A taught question is answered from slots."""
+        return sequences if self.coder is None else sequences.with_values(self._encode(sequences.x_ND))
+
+    def _encode(self, x_ND: Slots) -> NDArray[Any]:
+        assert self.coder is not None, "texts have no codes"
+        return x_ND if self.classifier.takes_slots else self.coder.encode(x_ND)
 
     def answer(self, read: Sequences) -> NDArray[np.float64]:
         """The calibrated probability of each class, from what the language model reads."""
@@ -97,4 +103,4 @@ class Fitted:
     def masked_model(self) -> MaskedModel:
         """The model as it answers when only some of the slots are kept."""
         assert self.coder is not None, "text has no slots to mask"
-        return MaskedModel(self.coder.encode, RememberedLogits(self.classifier), self.calibration)
+        return MaskedModel(self._encode, RememberedLogits(self.classifier), self.calibration)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -121,11 +123,31 @@ def test_the_command_stores_it_in_the_model(model: TEFM, tmp_path: Path) -> None
     assert "Taught questions" in run("ask", folder, "--list").stdout
 
 
-def test_a_head_that_does_not_fit_is_refused(model: TEFM, tmp_path: Path, explained: Explained) -> None:
+def part_of(head: dict[str, Any], reads: str) -> dict[str, Any]:
+    return next(part["model"] for part in head["parts"] if part["reads"] == reads)
+
+
+@pytest.mark.parametrize(
+    "forge",
+    [
+        lambda head: part_of(head, "codes")["weights"].pop(),
+        lambda head: part_of(head, "fields").update(weights=[1.0]),
+        lambda head: part_of(head, "slots")["feature"].__setitem__(0, 999),
+        lambda head: part_of(head, "slots")["left"].__setitem__(0, 0),  # a way that never ends
+        lambda head: part_of(head, "slots")["right"].__setitem__(0, 10**9),
+        lambda head: part_of(head, "slots")["value"].pop(),
+        lambda head: part_of(head, "slots")["roots"].append(-(10**9)),
+        lambda head: part_of(head, "slots")["left"].__setitem__(0, 10**30),
+        lambda head: part_of(head, "slots").update(roots=[], feature=[], threshold=[], left=[], right=[], value=[]),
+    ],
+)
+def test_a_head_that_does_not_fit_is_refused(
+    model: TEFM, tmp_path: Path, explained: Explained, forge: Callable[[dict[str, Any]], None]
+) -> None:
     model.teach(labelled(60, 5), HEART, answer="heart")
     folder = model.save(tmp_path / "model")
     book = json.loads((folder / "questions.json").read_text())
-    book["entries"][-1]["head"]["weights"].pop()
+    forge(book["entries"][-1]["head"])
     (folder / "questions.json").write_text(json.dumps(book))
     manifest = json.loads((folder / "manifest.json").read_text())
     write_manifest(folder, KIND, **{name: manifest[name] for name in ("versions", "codes", "threads")})

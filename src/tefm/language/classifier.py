@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,9 @@ FINISHED = "finished"
 
 class Classifier:
     """A backbone that classifies sequences: `align` and `tune` train it, `logits` predicts."""
+
+    #: whether it takes the slots of records and not their codes
+    takes_slots: ClassVar[bool] = False
 
     def __init__(self, backbone: Backbone, writer: PromptWriter, *, text_limit: int | None = None) -> None:
         self.backbone, self.writer = backbone, writer

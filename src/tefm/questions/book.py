@@ -17,6 +17,7 @@ from tefm.base.files import write_json
 from tefm.base.settings import Settings
 from tefm.language.prompts import Prompt
 from tefm.questions.catalogue import WordQuestion, normal
+from tefm.questions.heads import Head
 from tefm.scoring.calibration import Calibration
 from tefm.scoring.decision import Rule
 
@@ -24,8 +25,6 @@ from tefm.scoring.decision import Rule
 LONGEST = 500
 
 Known = Literal["trained", "held out", "taught", "new"]
-#: What a taught question is answered from: the codes of the history, the state of the language model, or both.
-Reads = Literal["codes", "state", "both"]
 
 
 class Scaling(Settings):
@@ -56,19 +55,6 @@ class Figure(Settings):
             return "AUROC not known"
         between = "" if self.low is None or self.high is None else f" [{self.low:.3f}, {self.high:.3f}]"
         return f"AUROC {self.auroc:.3f}{between}"
-
-
-class Head(Settings):
-    """How a taught question is answered: a linear function of what the model makes of a history."""
-
-    reads: Reads
-    weights: tuple[float, ...]
-    bias: float = Setting(allow_inf_nan=False)
-
-    def score(self, features_SF: NDArray[Any]) -> NDArray[np.float64]:
-        """The log-odds of yes."""
-        score_S: NDArray[np.float64] = features_SF.astype(np.float64) @ np.array(self.weights) + self.bias
-        return score_S
 
 
 class Entry(Settings):

@@ -1,98 +1,140 @@
-"""A new question from a few labelled sequences: a linear head on what the model makes of a history.
+"""A new question from a few labelled sequences: models of a history's codes and fields, blended in cross-validation.
 
 Neither the codes nor the language model change, so the answers to all other questions stay what they are.
 
-Shapes: S sequences, F features, h hidden, d latent.
+Codes hold what the tokenizer found worth keeping before it knew the question, so fields are read beside them. The state
+of the language model is read only where it has read texts: otherwise it says less than the codes that it comes from.
+
+Shapes: S sequences, F features, h hidden, d latent, M models.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tefm.base.errors import InputError
+from tefm.base.progress import progress
+from tefm.baselines.inputs import Records, sequence_features
+from tefm.codes.coder import SlotCoder
 from tefm.language.asking import QuestionWriter
+from tefm.language.backbone import Backbone
 from tefm.language.classifier import Classifier
 from tefm.language.predict import last_states
-from tefm.questions.book import Figure, Head, Reads
+from tefm.questions.book import Figure
+from tefm.questions.heads import Floats, Head, Linear, Part, Reads, Trees, log_odds
 from tefm.questions.measure import auroc_of
+from tefm.questions.teacher import LEAST_SPREAD, history_features
 from tefm.records.sequences import Sequences
 
 #: Labelled sequences of each answer that a question takes at least.
 LEAST_TAUGHT = 4
 #: How strongly weights are held back; the one that does best in cross-validation is taken.
-STRENGTHS = (0.001, 0.01, 0.1, 1.0)
+STRENGTHS = (0.0001, 0.001, 0.01, 0.1)
 FOLDS = 5
+#: Rounds in which the model joins the blend that lowers its loss most; in the beginning, all have the same share.
+ROUNDS = 10
+#: Trees learn from at most so many labelled sequences.
+MOST_ROWS = 2_000
+#: Boosted trees: their number, their leaves, and how many times they are grown, each from other samples.
+BOOSTED, LEAVES, BAGS = 100, 4, 3
+#: Random trees, and the least sequences in a leaf of any tree.
+RANDOM, LEAST_LEAF = 100, 3
+#: Sequences whose features are held at once.
+CHUNK = 8_192
 
-Floats = NDArray[np.float64]
-#: Codes to quantised latents.
-Embed = Callable[[NDArray[Any]], NDArray[np.float32]]
+#: By setting: the log-odds of yes.
+Scores = Mapping[float, Floats]
+#: Row numbers to learn from, and those that are left out; several times.
+Folds = Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]]
 
 
 class TaughtClassifier(Classifier):
-    """The language model with a head in place of its own answers."""
+    """The model with a head in place of the language model's answers. It takes sequences of slots, not of codes."""
 
-    def __init__(self, classifier: Classifier, writer: QuestionWriter, embed: Embed, head: Head | None = None) -> None:
+    takes_slots: ClassVar[bool] = True
+
+    def __init__(
+        self, classifier: Classifier, writer: QuestionWriter, coder: SlotCoder, head: Head | None = None
+    ) -> None:
         super().__init__(classifier.backbone, writer)
-        self.embed, self.head = embed, head
+        self.coder, self.head = coder, head
 
-    def features(self, histories: Sequences, reads: Reads) -> Floats:
-        """What a head reads of each history of codes."""
-        parts = []
-        if reads != "state":
-            latent_Nd = self.embed(histories.codes_NK).astype(np.float64)
-            mean_Sd = np.add.reduceat(latent_Nd, histories.starts[:-1]) / histories.lengths[:, None]
-            parts += [mean_Sd, latent_Nd[histories.starts[1:] - 1]]
-        if reads != "codes":
-            parts.append(last_states(self.backbone, self.prompts(histories)).astype(np.float64))
-        return np.concatenate(parts, axis=1)
-
-    def all_features(self, histories: Sequences) -> dict[Reads, Floats]:
-        """What a head may read of each history, in every choice."""
-        codes_SF, state_Sh = self.features(histories, "codes"), self.features(histories, "state")
-        return {"codes": codes_SF, "state": state_Sh, "both": np.concatenate([codes_SF, state_Sh], axis=1)}
+    def features(self, slots: Sequences, reads: Collection[Reads] = ()) -> dict[Reads, NDArray[Any]]:
+        """What a head reads of each history of slots; by default, all that may be worth reading."""
+        if not reads:
+            reads = ("codes", "fields", "slots") if slots.texts is None else ("codes", "fields", "slots", "state")
+        found: dict[Reads, NDArray[Any]] = {}
+        records = Records(slots.x_ND, self.coder.layout, slots.with_values(np.arange(len(slots.x_ND))))
+        if "fields" in reads:
+            found["fields"] = history_features(records)
+        if "slots" in reads:
+            found["slots"] = sequence_features(records, "history").x_NF
+        if "codes" in reads or "state" in reads:
+            codes = slots.with_values(self.coder.encode(slots.x_ND))
+        if "codes" in reads:
+            latent_Nd = self.coder.embed(codes.codes_NK).astype(np.float64)
+            mean_Sd = np.add.reduceat(latent_Nd, codes.starts[:-1]) / codes.lengths[:, None]
+            found["codes"] = np.concatenate([mean_Sd, latent_Nd[codes.starts[1:] - 1]], axis=1)
+        if "state" in reads:
+            found["state"] = last_states(self.backbone, self.prompts(codes)).astype(np.float64)
+        return found
 
     def logits(self, sequences: Sequences, *, batch_tokens: int | None = None, show: bool = False) -> NDArray[Any]:
-        """The log-odds of yes as the logits of no and yes; each distinct history is read once."""
+        """The log-odds of yes as the logits of no and yes; each distinct history of slots is read once."""
         assert self.head is not None, "it has been taught"
         first, number_S = self.distinct(sequences)
-        score_F = self.head.score(self.features(sequences.select(first), self.head.reads))
+        parts = [sequences.select(first[start : start + CHUNK]) for start in range(0, len(first), CHUNK)]
+        score_F = np.concatenate(
+            [np.zeros(0), *(self.head.score(self.features(part, self.head.reads)) for part in parts)]
+        )
         return np.stack([np.zeros(len(score_F)), score_F], axis=1)[number_S]
 
 
-def learn(features: Mapping[Reads, Floats], yes_S: NDArray[np.bool_], *, share: float | None, seed: int) -> Head:
-    """The head that does best in cross-validation.
+def feature_widths(coder: SlotCoder, backbone: Backbone) -> dict[Reads, int]:
+    """How many features there are of each kind."""
+    nothing = Sequences(np.zeros((1, coder.layout.width), dtype=coder.layout.dtype), np.array([0, 1]))
+    records = Records(nothing.x_ND, coder.layout, nothing.with_values(np.arange(1)))
+    return {
+        "codes": 2 * coder.config.latent,
+        "fields": history_features(records).shape[1],
+        "slots": sequence_features(records, "history").x_NF.shape[1],
+        "state": int(backbone.model.config.hidden_size),
+    }
+
+
+# ---- learning ---------------------------------------------------------------------------------------------------
+
+
+def learn(
+    features: Mapping[Reads, NDArray[Any]], yes_S: NDArray[np.bool_], *, share: float | None, seed: int
+) -> tuple[Head, Figure]:
+    """Models of all that can be read, in the blend that does best in cross-validation, and what it is worth.
 
     Its probabilities are those of the labelled sequences; with `share`, those of a population with this share of yes.
+    The figure is about sequences that no model had seen, each in a blend that was chosen on the others.
     """
-    from sklearn.linear_model import LogisticRegression
-
-    reads, strength = _best(features, yes_S, seed)
-    x_SF = features[reads]
-    mean_F, scale_F = _scale(x_SF)
-    fitted = LogisticRegression(C=strength, max_iter=2_000).fit((x_SF - mean_F) / scale_F, yes_S)
-    weights_F = fitted.coef_[0] / scale_F
-    bias = float(fitted.intercept_[0] - weights_F @ mean_F)
-    if share is not None:
-        bias += _log_odds(share) - _log_odds(float(yes_S.mean()))
-    return Head(reads=reads, weights=tuple(weights_F.tolist()), bias=bias)
-
-
-def cross_validated(features: Mapping[Reads, Floats], yes_S: NDArray[np.bool_], *, seed: int) -> Figure:
-    """What a head is worth on sequences that it has not seen, and whose labels had no part in any choice."""
-    from sklearn.model_selection import StratifiedKFold
-
+    learners, folds = [learner for learner in LEARNERS if learner.reads in features], _folds(yes_S, seed)
+    scores = []
+    with progress("learning the question", len(learners)) as advance:
+        for learner in learners:
+            scores.append(learner.held_out(features[learner.reads], yes_S, folds, seed))
+            advance(1)
+    blend = _Blend.of(scores, yes_S)
+    parts = [
+        Part(reads=learner.reads, share=of, model=learner.fit(features[learner.reads], yes_S, setting, seed))
+        for learner, setting, of in zip(learners, blend.settings, blend.share_M.tolist(), strict=True)
+    ]
+    shift = 0.0 if share is None else float(log_odds(share) - log_odds(yes_S.mean()))
     score_S = np.zeros(len(yes_S))
-    folds = StratifiedKFold(_folds(yes_S), shuffle=True, random_state=seed)
-    for learned, left_out in folds.split(yes_S, yes_S):
-        parts = {reads: x_SF[learned] for reads, x_SF in features.items()}
-        head = learn(parts, yes_S[learned], share=None, seed=seed)
-        score_S[left_out] = head.score(features[head.reads][left_out])
-    return auroc_of(score_S, yes_S, seed=seed)
+    for others, own in folds:
+        chosen = _Blend.of([{setting: of[others] for setting, of in model.items()} for model in scores], yes_S[others])
+        score_S[own] = chosen.score([{setting: of[own] for setting, of in model.items()} for model in scores])
+    return Head(parts=tuple(parts), shift=shift), auroc_of(score_S, yes_S, seed=seed)
 
 
 def check_labels(yes_S: NDArray[np.bool_], *, file: str | None, column: str) -> None:
@@ -107,32 +149,159 @@ def check_labels(yes_S: NDArray[np.bool_], *, file: str | None, column: str) -> 
             )
 
 
-def _best(features: Mapping[Reads, Floats], yes_S: NDArray[np.bool_], seed: int) -> tuple[Reads, float]:
-    """What to read and how strongly to hold weights back: the lowest log-loss in cross-validation."""
+def _folds(yes_S: NDArray[np.bool_], seed: int) -> Folds:
+    """Row numbers to learn from and row numbers to score, several times."""
+    from sklearn.model_selection import StratifiedKFold
+
+    folds = max(2, min(FOLDS, int(yes_S.sum()), int((~yes_S).sum())))
+    return list(StratifiedKFold(folds, shuffle=True, random_state=seed).split(yes_S, yes_S))
+
+
+@dataclass(frozen=True)
+class _Blend:
+    """The setting of each model, and its share in the answer."""
+
+    settings: tuple[float, ...]
+    share_M: Floats
+
+    @classmethod
+    def of(cls, scores: Sequence[Scores], yes_S: NDArray[np.bool_]) -> _Blend:
+        """Each model with the setting that has the lowest loss, in the blend that has the lowest loss."""
+        settings = tuple(min(of, key=lambda setting: _loss(of[setting], yes_S)) for of in scores)
+        return cls(settings, _shares(np.stack([of[best] for of, best in zip(scores, settings, strict=True)]), yes_S))
+
+    def score(self, scores: Sequence[Scores]) -> Floats:
+        """The log-odds of yes."""
+        score_S: Floats = self.share_M @ np.stack([of[best] for of, best in zip(scores, self.settings, strict=True)])
+        return score_S
+
+
+def _shares(score_MS: Floats, yes_S: NDArray[np.bool_]) -> Floats:
+    """The share of each model in the blend with the lowest loss.
+
+    All begin alike; in each round the one joins again that lowers the loss most (Caruana et al.: Ensemble selection
+    from libraries of models, 2004).
+    """
+    count_M = np.ones(len(score_MS))
+    best = (_loss(score_MS.mean(axis=0), yes_S), count_M.copy())
+    for _ in range(ROUNDS):
+        losses = [_loss((count_M @ score_MS + score_S) / (count_M.sum() + 1), yes_S) for score_S in score_MS]
+        count_M[int(np.argmin(losses))] += 1
+        if min(losses) < best[0]:
+            best = (min(losses), count_M.copy())
+    share_M: Floats = best[1] / best[1].sum()
+    return share_M
+
+
+def _loss(score_S: Floats, yes_S: NDArray[np.bool_]) -> float:
+    """The log-loss of log-odds of yes."""
+    return float(np.logaddexp(0, np.where(yes_S, -score_S, score_S)).mean())
+
+
+# ---- models -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Learner:
+    """A kind of model, what it reads, and the settings that are tried."""
+
+    reads: Reads
+    #: features, answers, a setting and a seed to a model
+    fit: Callable[[NDArray[Any], NDArray[np.bool_], float, int], Linear | Trees]
+    settings: Sequence[float]
+
+    def held_out(self, x_SF: NDArray[Any], yes_S: NDArray[np.bool_], folds: Folds, seed: int) -> Scores:
+        """For each setting, what models say of sequences that they have not seen."""
+        scores = {setting: np.zeros(len(yes_S)) for setting in self.settings}
+        for setting, score_S in scores.items():
+            for learned, left_out in folds:
+                model = self.fit(x_SF[learned], yes_S[learned], setting, seed)
+                score_S[left_out] = model.score(x_SF[left_out])
+        return scores
+
+
+def _linear(x_SF: NDArray[Any], yes_S: NDArray[np.bool_], strength: float, seed: int, least: float = 0.0) -> Linear:
+    """A logistic regression on features of the same spread; one that does not vary has no weight."""
     from sklearn.linear_model import LogisticRegression
-    from sklearn.metrics import log_loss
-    from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
-    losses: dict[tuple[Reads, float], float] = {}
-    folds = StratifiedKFold(_folds(yes_S), shuffle=True, random_state=seed)
-    for reads, x_SF in features.items():
-        mean_F, scale_F = _scale(x_SF)  # without labels, so all sequences may take part
-        for strength in STRENGTHS:
-            model = LogisticRegression(C=strength, max_iter=2_000)
-            p_S2 = cross_val_predict(model, (x_SF - mean_F) / scale_F, yes_S, cv=folds, method="predict_proba")
-            losses[reads, strength] = log_loss(yes_S, p_S2[:, 1])
-    return min(losses, key=lambda choice: losses[choice])
+    x_SF = x_SF.astype(np.float64)
+    mean_F, spread_F = x_SF.mean(axis=0), x_SF.std(axis=0)
+    spread_F = np.where(spread_F > 1e-9, np.maximum(spread_F, least), np.inf)
+    fitted = LogisticRegression(C=strength, max_iter=2_000).fit((x_SF - mean_F) / spread_F, yes_S)
+    weights_F = fitted.coef_[0] / spread_F
+    return Linear(weights=tuple(weights_F.tolist()), bias=float(fitted.intercept_[0] - weights_F @ mean_F))
 
 
-def _folds(yes_S: NDArray[np.bool_]) -> int:
-    return max(2, min(FOLDS, int(yes_S.sum()), int((~yes_S).sum())))
+def _of_fields(x_SF: NDArray[Any], yes_S: NDArray[np.bool_], strength: float, seed: int) -> Linear:
+    return _linear(x_SF, yes_S, strength, seed, LEAST_SPREAD)
 
 
-def _scale(x_SF: Floats) -> tuple[Floats, Floats]:
-    """The mean of each feature, and its spread; one that does not vary has no weight."""
-    spread_F = x_SF.std(axis=0)
-    return x_SF.mean(axis=0), np.where(spread_F > 1e-9, spread_F, np.inf)
+def _boosted(x_SF: NDArray[Any], yes_S: NDArray[np.bool_], leaves: float, seed: int) -> Trees:
+    """Small trees, each of which corrects those before it; several such models, since one depends on its samples."""
+    from sklearn.ensemble import GradientBoostingClassifier
+
+    models = [
+        GradientBoostingClassifier(
+            n_estimators=BOOSTED,
+            learning_rate=0.05,
+            max_leaf_nodes=int(leaves),
+            min_samples_leaf=LEAST_LEAF,
+            subsample=0.8,
+            max_features=0.3,
+            random_state=BAGS * seed + bag,
+        ).fit(*_sample(x_SF, yes_S, seed))
+        for bag in range(BAGS)
+    ]
+    trees = [tree.tree_ for model in models for tree in model.estimators_[:, 0]]
+    bias = float(np.mean([model.init_.class_prior_[1] for model in models]))
+    values = [models[0].learning_rate / BAGS * tree.value[:, 0, 0] for tree in trees]
+    return _trees(trees, values, shares=False, bias=float(log_odds(bias)))
 
 
-def _log_odds(share: float) -> float:
-    return math.log(share / (1 - share))
+def _random(x_SF: NDArray[Any], yes_S: NDArray[np.bool_], least: float, seed: int) -> Trees:
+    """Extremely randomised trees, which need the fewest labels."""
+    from sklearn.ensemble import ExtraTreesClassifier
+
+    forest = ExtraTreesClassifier(RANDOM, min_samples_leaf=int(least), max_features=0.3, random_state=seed)
+    trees = [tree.tree_ for tree in forest.fit(*_sample(x_SF, yes_S, seed)).estimators_]
+    values = [tree.value[:, 0, 1] / tree.value[:, 0].sum(axis=1) / len(trees) for tree in trees]
+    return _trees(trees, values, shares=True)
+
+
+def _trees(trees: Sequence[Any], values: Sequence[Floats], *, shares: bool, bias: float = 0.0) -> Trees:
+    """Trees of scikit-learn, one after the other; a leaf has no children there, and here no feature."""
+    starts = np.cumsum([0, *(tree.node_count for tree in trees[:-1])])
+
+    def joined(arrays: Sequence[NDArray[Any]]) -> tuple[Any, ...]:
+        return tuple(np.concatenate(arrays).tolist())
+
+    leaf = [tree.children_left < 0 for tree in trees]
+    children = (
+        [np.where(of, -1, start + getattr(tree, side)) for tree, of, start in zip(trees, leaf, starts, strict=True)]
+        for side in ("children_left", "children_right")
+    )
+    left, right = (joined(of) for of in children)
+    return Trees(
+        roots=tuple(starts.tolist()),
+        feature=joined([np.where(of, -1, tree.feature) for tree, of in zip(trees, leaf, strict=True)]),
+        threshold=joined([np.where(of, 0.0, tree.threshold) for tree, of in zip(trees, leaf, strict=True)]),
+        left=left,
+        right=right,
+        value=joined([np.where(of, value, 0.0) for value, of in zip(values, leaf, strict=True)]),
+        shares=shares,
+        bias=bias,
+    )
+
+
+def _sample(x_SF: NDArray[Any], yes_S: NDArray[np.bool_], seed: int) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    chosen = np.sort(np.random.default_rng((seed, 23)).permutation(len(yes_S))[:MOST_ROWS])
+    return x_SF[chosen].astype(np.float32), yes_S[chosen]
+
+
+LEARNERS = (
+    Learner("codes", _linear, STRENGTHS),
+    Learner("fields", _of_fields, STRENGTHS),
+    Learner("slots", _boosted, (LEAVES,)),
+    Learner("slots", _random, (LEAST_LEAF,)),
+    Learner("state", _linear, STRENGTHS),
+)

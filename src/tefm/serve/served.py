@@ -249,5 +249,5 @@ class _Pausing(Fitted):
 
     @property
     def masked_model(self) -> MaskedModel:
-        assert self.coder is not None and self.ask is not None
-        return MaskedModel(self.coder.encode, self.ask, self.calibration)
+        assert self.ask is not None
+        return replace(super().masked_model, logits=self.ask)

@@ -1,0 +1,127 @@
+"""What answers a taught question: linear functions and trees, of a history's codes, of its fields, or of what the
+language model makes of it. Heads are stored as numbers, so that a model from elsewhere runs no code of others.
+
+Shapes: S sequences, F features, T trees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field as Setting
+
+from tefm.base.settings import Settings
+
+#: What is read of a history: its codes; its fields, with a column per value; its slots, for trees; the state of the
+#: language model.
+Reads = Literal["codes", "fields", "slots", "state"]
+#: Shares of yes are clipped this far from 0 and 1, which have no log-odds.
+LEAST = 1e-4
+#: Sequences whose way through the trees is followed at once.
+CHUNK = 4_096
+
+Floats = NDArray[np.float64]
+
+
+class Linear(Settings):
+    """A weighted sum of features."""
+
+    weights: tuple[float, ...]
+    bias: float = Setting(allow_inf_nan=False)
+
+    def score(self, x_SF: NDArray[Any]) -> Floats:
+        """The log-odds of yes."""
+        score_S: Floats = x_SF.astype(np.float64) @ np.array(self.weights) + self.bias
+        return score_S
+
+    def fits(self, width: int) -> bool:
+        """Whether it reads so many features."""
+        return len(self.weights) == width and bool(np.isfinite(self.weights).all())
+
+
+class Trees(Settings):
+    """Decision trees. Their nodes follow one another, every node before its children."""
+
+    #: the first node of each tree
+    roots: tuple[int, ...]
+    #: of each node, the feature that it asks about, −1 for a leaf; up to `threshold`, a value goes to the left
+    feature: tuple[int, ...]
+    threshold: tuple[float, ...]
+    left: tuple[int, ...]
+    right: tuple[int, ...]
+    #: what a leaf adds
+    value: tuple[float, ...]
+    #: whether leaves add up to the share of yes; otherwise to its log-odds
+    shares: bool
+    bias: float = Setting(default=0.0, allow_inf_nan=False)
+
+    def score(self, x_SF: NDArray[Any]) -> Floats:
+        """The log-odds of yes."""
+        feature, left, right = (np.array(of, dtype=np.int64) for of in (self.feature, self.left, self.right))
+        threshold, value = np.array(self.threshold), np.array(self.value)
+        sum_S = np.zeros(len(x_SF))
+        for start in range(0, len(x_SF), CHUNK):
+            part_SF = x_SF[start : start + CHUNK].astype(np.float32)  # as in scikit-learn
+            node_ST = np.tile(np.array(self.roots, dtype=np.int64), (len(part_SF), 1))
+            while (inner_ST := feature[node_ST] >= 0).any():
+                asked_ST = np.where(inner_ST, feature[node_ST], 0)
+                to_left_ST = np.take_along_axis(part_SF, asked_ST, axis=1) <= threshold[node_ST]
+                node_ST = np.where(inner_ST, np.where(to_left_ST, left[node_ST], right[node_ST]), node_ST)
+            sum_S[start : start + CHUNK] = value[node_ST].sum(axis=1)
+        sum_S += self.bias
+        return log_odds(sum_S) if self.shares else sum_S
+
+    def fits(self, width: int) -> bool:
+        """Whether it reads so many features, and every way through it ends."""
+        count, inner = len(self.feature), np.array(self.feature, dtype=np.int64) >= 0
+        if not count or any(len(of) != count for of in (self.threshold, self.left, self.right, self.value)):
+            return False
+        number, numbers = np.arange(count), (np.array(self.left), np.array(self.right))
+        return (
+            all(0 <= root < count for root in self.roots)
+            and max(self.feature) < width
+            and all(bool(((of > number) & (of < count))[inner].all()) for of in numbers)
+            and bool(np.isfinite(self.value).all() and np.isfinite(self.threshold).all())
+        )
+
+
+class Part(Settings):
+    """One of the models that a head consists of, and its share of the answer."""
+
+    reads: Reads
+    share: float = Setting(gt=0, le=1)
+    model: Linear | Trees
+
+
+class Head(Settings):
+    """How a taught question is answered: the log-odds of yes of several models, each with its share."""
+
+    parts: tuple[Part, ...] = Setting(min_length=1)
+    #: moves probabilities to those of a population
+    shift: float = Setting(default=0.0, allow_inf_nan=False)
+
+    @property
+    def reads(self) -> frozenset[Reads]:
+        """All that its parts read."""
+        return frozenset(part.reads for part in self.parts)
+
+    def score(self, features: Mapping[Reads, NDArray[Any]]) -> Floats:
+        """The log-odds of yes."""
+        score_S: Floats = sum(
+            (part.share * part.model.score(features[part.reads]) for part in self.parts), start=np.array(self.shift)
+        )
+        return score_S
+
+    def fits(self, widths: Mapping[Reads, int]) -> bool:
+        """Whether its parts read what there is."""
+        return all(part.model.fits(widths.get(part.reads, 0)) for part in self.parts)
+
+
+def log_odds(share_S: Any) -> Floats:
+    """The log-odds of shares of yes."""
+    clipped_S = np.clip(share_S, LEAST, 1 - LEAST)
+    odds_S: Floats = np.log(clipped_S / (1 - clipped_S))
+    return odds_S

@@ -1,0 +1,91 @@
+"""Heads of taught questions: stored as numbers, they say what the models say that they were made from."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.ensemble import ExtraTreesClassifier, GradientBoostingClassifier
+from sklearn.linear_model import LogisticRegression
+
+from tefm.questions import teach
+from tefm.questions.heads import Head, Linear, Part, Trees, log_odds
+from tefm.scoring.metrics import auroc
+
+
+def planted(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Small whole numbers, two of which decide together."""
+    x_SF = np.random.default_rng(seed).integers(0, 4, (count, 8)).astype(np.float32)
+    return x_SF, (x_SF[:, 0] > 1) != (x_SF[:, 3] > 1)
+
+
+def test_trees_answer_as_those_of_scikit_learn() -> None:
+    (x_SF, yes_S), (later_SF, _) = planted(80, 0), planted(9_000, 1)  # more than are followed at once
+    forest = ExtraTreesClassifier(teach.RANDOM, min_samples_leaf=3, max_features=0.3, random_state=4).fit(x_SF, yes_S)
+    ours = teach._random(x_SF, yes_S, 3, 4)
+    assert np.allclose(ours.score(later_SF), log_odds(forest.predict_proba(later_SF)[:, 1]), atol=1e-9)
+    boosted = [
+        GradientBoostingClassifier(
+            n_estimators=teach.BOOSTED, learning_rate=0.05, max_leaf_nodes=4, min_samples_leaf=teach.LEAST_LEAF,
+            subsample=0.8, max_features=0.3, random_state=4 * teach.BAGS + bag,
+        ).fit(x_SF, yes_S)
+        for bag in range(teach.BAGS)
+    ]  # fmt: skip
+    mean_S = np.mean([model.decision_function(later_SF) for model in boosted], axis=0)
+    assert np.allclose(teach._boosted(x_SF, yes_S, 4, 4).score(later_SF), mean_S, atol=1e-9)
+    assert ours.fits(8) and not ours.fits(3)
+
+
+def test_a_regression_answers_as_that_of_scikit_learn() -> None:
+    x_SF, yes_S = planted(80, 0)
+    spread_F = x_SF.std(axis=0, dtype=np.float64)
+    model = LogisticRegression(C=0.1, max_iter=2_000).fit((x_SF - x_SF.mean(axis=0)) / spread_F, yes_S)
+    expected_S = model.decision_function((x_SF - x_SF.mean(axis=0)) / spread_F)
+    assert np.allclose(teach._linear(x_SF, yes_S, 0.1, 0).score(x_SF), expected_S, atol=1e-3)
+
+
+def test_the_blend_prefers_what_answers() -> None:
+    rng = np.random.default_rng(0)
+    yes_S = rng.random(200) < 0.5
+    good_S, noise_S = np.where(yes_S, 3.0, -3.0) + rng.normal(size=200), rng.normal(size=200) * 3
+    share_M = teach._shares(np.stack([noise_S, good_S]), yes_S)
+    assert share_M.sum() == pytest.approx(1) and share_M[1] > 0.8
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 5), st.integers(4, 40), st.integers(0, 99))
+def test_no_blend_is_worse_than_the_mean_of_all(models: int, count: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    score_MS, yes_S = rng.normal(size=(models, count)), rng.random(count) < 0.5
+    share_M = teach._shares(score_MS, yes_S)
+    assert (share_M > 0).all() and share_M.sum() == pytest.approx(1)
+    assert teach._loss(share_M @ score_MS, yes_S) <= teach._loss(score_MS.mean(axis=0), yes_S) + 1e-12
+
+
+def test_fields_answer_what_codes_have_lost() -> None:
+    """The codes are noise here, as they are for a field that the tokenizer did not keep."""
+    rng = np.random.default_rng(0)
+    (x_SF, yes_S), (later_SF, later_S) = planted(120, 0), planted(500, 1)
+    features, later = ({"codes": rng.normal(size=(len(of), 6)), "fields": of, "slots": of} for of in (x_SF, later_SF))
+    head, figure = teach.learn(features, yes_S, share=None, seed=0)
+    assert auroc(head.score(later), later_S) > 0.85
+    assert figure.auroc is not None and figure.auroc > 0.8
+    assert teach.learn(features, yes_S, share=None, seed=0) == (head, figure)
+    assert Head.model_validate_json(head.model_dump_json()) == head
+
+
+def test_the_figure_is_about_sequences_that_were_not_seen() -> None:
+    values = []
+    for seed in range(6):
+        x_SF, yes_S = planted(60, seed)
+        _, figure = teach.learn({"codes": x_SF}, np.random.default_rng(seed).permutation(yes_S), share=None, seed=seed)
+        values.append(figure.auroc)
+    assert abs(np.mean(values) - 0.5) < 0.1, values
+
+
+def test_a_part_that_reads_nothing_known_does_not_fit() -> None:
+    head = Head(parts=(Part(reads="state", share=1.0, model=Linear(weights=(1.0, 2.0), bias=0.0)),))
+    assert head.fits({"state": 2}) and not head.fits({"state": 3}) and not head.fits({"codes": 2})
+    leaf = Trees(roots=(0,), feature=(-1,), threshold=(0.0,), left=(-1,), right=(-1,), value=(0.25,), shares=True)
+    assert leaf.fits(1) and leaf.score(np.zeros((2, 1))) == pytest.approx(np.log(1 / 3))
