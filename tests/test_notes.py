@@ -15,6 +15,7 @@ from tefm.fit import count_tokens, fit_frame
 from tefm.model import TEFM
 from tefm.rationale.explanation import from_json, to_json
 from tefm.records.schema import Schema
+from tefm.scoring.metrics import auroc
 from tefm.task import Split, Task
 
 SCHEMA = Schema.from_yaml("""
@@ -88,6 +89,18 @@ def test_the_text_settles_the_answer(noted: TEFM) -> None:
         assert strongest.words[0].change > 0.05  # left out, one of the two answers is still the likelier one
         assert strongest.words[0].words in strongest.observation
         assert from_json(to_json(one)) == one
+
+
+def test_a_taught_question_reads_the_text(noted: TEFM, tmp_path: Path) -> None:
+    """No field tells the answer: only the state of the language model, which has read the words, does."""
+    model = TEFM.load(noted.save(tmp_path / "model"), device="cpu")
+    shown, later = (visits(count, seed).with_columns(feverish=pl.col("ill")) for count, seed in ((60, 5), (80, 6)))
+    model.teach(shown, "Is there a fever?", answer="feverish", yes="yes")
+    truth = later.group_by("patient", maintain_order=True).agg(pl.col("ill").last())["ill"] == "yes"
+    answers = model.ask(later, "Is there a fever?")["p(yes)"].to_numpy()
+    assert auroc(answers, truth.to_numpy()) > 0.9
+    unread = later.with_columns(note=pl.lit(None, dtype=pl.String))
+    assert auroc(model.ask(unread, "Is there a fever?")["p(yes)"].to_numpy(), truth.to_numpy()) < 0.7
 
 
 def test_there_and_back(noted: TEFM, tmp_path: Path) -> None:
