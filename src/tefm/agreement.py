@@ -123,7 +123,7 @@ def _questions(fitted: Fitted, preparation: Preparation | None) -> list[str]:
         return ["there are questions, but no codes that answer them"]
     if not fitted.book.trained and not fitted.book.taught:
         return ["no question was trained or taught"]
-    widths = feature_widths(fitted.coder, fitted.classifier.backbone)
+    widths = feature_widths(fitted.coder, fitted.classifier.backbone) if fitted.book.taught else {}
     for entry in fitted.book.taught:
         if entry.head is not None and not entry.head.fits(widths):
             return [f"what was taught for {entry.question.text!r} does not fit the model"[:200]]

@@ -70,11 +70,11 @@ def ask(fitted: Fitted, preparation: Preparation, slots: Sequences, questions: S
     book, texts = book_of(fitted), [_as_trained(book_of(fitted), text) for text in questions]
     count, vectoriser = len(slots), preparation.vectoriser
     assert vectoriser is not None, "a model that answers questions reads codes"
-    read, learned = fitted.read(slots), [number for number, text in enumerate(texts) if book.known(text) != "taught"]
-    history_P, question_P = np.tile(np.arange(count), len(learned)), np.repeat(np.arange(len(learned)), count)
-    of_model = [texts[number] for number in learned]
-    logits_P2 = logits_of(fitted.classifier, book.prompt, read, of_model, history_P, question_P)
-    logits = dict(zip(of_model, logits_P2.reshape(len(learned), count, 2), strict=True))
+    logits: dict[str, NDArray[Any]] = {}
+    if of_model := [text for text in texts if book.known(text) != "taught"]:
+        history_P, question_P = np.tile(np.arange(count), len(of_model)), np.repeat(np.arange(len(of_model)), count)
+        logits_P2 = logits_of(fitted.classifier, book.prompt, fitted.read(slots), of_model, history_P, question_P)
+        logits = dict(zip(of_model, logits_P2.reshape(len(of_model), count, 2), strict=True))
     answers = []
     for text in texts:
         entry = book.entry(text)

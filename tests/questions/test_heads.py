@@ -84,6 +84,13 @@ def test_the_figure_is_about_sequences_that_were_not_seen() -> None:
     assert abs(np.mean(values) - 0.5) < 0.1, values
 
 
+def test_a_population_may_have_very_few_yes() -> None:
+    x_SF, yes_S = planted(60, 0)
+    own, rare = (teach.learn({"codes": x_SF}, yes_S, share=share, seed=0)[0] for share in (None, 1e-6))
+    assert rare.parts == own.parts and own.shift == 0
+    assert rare.shift == pytest.approx(np.log(1e-6) - np.log(yes_S.mean() / (1 - yes_S.mean())), abs=1e-5)
+
+
 def test_a_part_that_reads_nothing_known_does_not_fit() -> None:
     head = Head(parts=(Part(reads="state", share=1.0, model=Linear(weights=(1.0, 2.0), bias=0.0)),))
     assert head.fits({"state": 2}) and not head.fits({"state": 3}) and not head.fits({"codes": 2})

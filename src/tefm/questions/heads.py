@@ -7,11 +7,13 @@ Shapes: S sequences, F features, T trees.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field as Setting
+from scipy.special import logit
 
 from tefm.base.settings import Settings
 
@@ -60,12 +62,11 @@ class Trees(Settings):
 
     def score(self, x_SF: NDArray[Any]) -> Floats:
         """The log-odds of yes."""
-        feature, left, right = (np.array(of, dtype=np.int64) for of in (self.feature, self.left, self.right))
-        threshold, value = np.array(self.threshold), np.array(self.value)
+        roots, feature, left, right, threshold, value = self._arrays
         sum_S = np.zeros(len(x_SF))
         for start in range(0, len(x_SF), CHUNK):
             part_SF = x_SF[start : start + CHUNK].astype(np.float32)  # as in scikit-learn
-            node_ST = np.tile(np.array(self.roots, dtype=np.int64), (len(part_SF), 1))
+            node_ST = np.tile(roots, (len(part_SF), 1))
             while (inner_ST := feature[node_ST] >= 0).any():
                 asked_ST = np.where(inner_ST, feature[node_ST], 0)
                 to_left_ST = np.take_along_axis(part_SF, asked_ST, axis=1) <= threshold[node_ST]
@@ -73,6 +74,12 @@ class Trees(Settings):
             sum_S[start : start + CHUNK] = value[node_ST].sum(axis=1)
         sum_S += self.bias
         return log_odds(sum_S) if self.shares else sum_S
+
+    @cached_property
+    def _arrays(self) -> tuple[NDArray[Any], ...]:
+        """What is asked again and again while an answer is explained."""
+        numbers = (np.array(of, dtype=np.int64) for of in (self.roots, self.feature, self.left, self.right))
+        return (*numbers, np.array(self.threshold), np.array(self.value))
 
     def fits(self, width: int) -> bool:
         """Whether it reads so many features, and every way through it ends."""
@@ -122,6 +129,5 @@ class Head(Settings):
 
 def log_odds(share_S: Any) -> Floats:
     """The log-odds of shares of yes."""
-    clipped_S = np.clip(share_S, LEAST, 1 - LEAST)
-    odds_S: Floats = np.log(clipped_S / (1 - clipped_S))
+    odds_S: Floats = logit(np.clip(share_S, LEAST, 1 - LEAST))
     return odds_S

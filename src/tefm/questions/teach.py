@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import logit
 
 from tefm.base.errors import InputError
 from tefm.base.progress import progress
@@ -26,7 +27,7 @@ from tefm.language.backbone import Backbone
 from tefm.language.classifier import Classifier
 from tefm.language.predict import last_states
 from tefm.questions.book import Figure
-from tefm.questions.heads import Floats, Head, Linear, Part, Reads, Trees, log_odds
+from tefm.questions.heads import Floats, Head, Linear, Part, Reads, Trees
 from tefm.questions.measure import auroc_of
 from tefm.questions.teacher import LEAST_SPREAD, history_features
 from tefm.records.sequences import Sequences
@@ -69,7 +70,7 @@ class TaughtClassifier(Classifier):
         if not reads:
             reads = ("codes", "fields", "slots") if slots.texts is None else ("codes", "fields", "slots", "state")
         found: dict[Reads, NDArray[Any]] = {}
-        records = Records(slots.x_ND, self.coder.layout, slots.with_values(np.arange(len(slots.x_ND))))
+        records = _records(slots, self.coder)
         if "fields" in reads:
             found["fields"] = history_features(records)
         if "slots" in reads:
@@ -98,13 +99,17 @@ class TaughtClassifier(Classifier):
 def feature_widths(coder: SlotCoder, backbone: Backbone) -> dict[Reads, int]:
     """How many features there are of each kind."""
     nothing = Sequences(np.zeros((1, coder.layout.width), dtype=coder.layout.dtype), np.array([0, 1]))
-    records = Records(nothing.x_ND, coder.layout, nothing.with_values(np.arange(1)))
+    records = _records(nothing, coder)
     return {
         "codes": 2 * coder.config.latent,
         "fields": history_features(records).shape[1],
         "slots": sequence_features(records, "history").x_NF.shape[1],
         "state": int(backbone.model.config.hidden_size),
     }
+
+
+def _records(slots: Sequences, coder: SlotCoder) -> Records:
+    return Records(slots.x_ND, coder.layout, slots.with_values(np.arange(len(slots.x_ND))))
 
 
 # ---- learning ---------------------------------------------------------------------------------------------------
@@ -129,7 +134,7 @@ def learn(
         Part(reads=learner.reads, share=of, model=learner.fit(features[learner.reads], yes_S, setting, seed))
         for learner, setting, of in zip(learners, blend.settings, blend.share_M.tolist(), strict=True)
     ]
-    shift = 0.0 if share is None else float(log_odds(share) - log_odds(yes_S.mean()))
+    shift = 0.0 if share is None else float(logit(share) - logit(yes_S.mean()))
     score_S = np.zeros(len(yes_S))
     for others, own in folds:
         chosen = _Blend.of([{setting: of[others] for setting, of in model.items()} for model in scores], yes_S[others])
@@ -240,6 +245,7 @@ def _boosted(x_SF: NDArray[Any], yes_S: NDArray[np.bool_], leaves: float, seed: 
     """Small trees, each of which corrects those before it; several such models, since one depends on its samples."""
     from sklearn.ensemble import GradientBoostingClassifier
 
+    x_SF, yes_S = _sample(x_SF, yes_S, seed)
     models = [
         GradientBoostingClassifier(
             n_estimators=BOOSTED,
@@ -249,13 +255,12 @@ def _boosted(x_SF: NDArray[Any], yes_S: NDArray[np.bool_], leaves: float, seed: 
             subsample=0.8,
             max_features=0.3,
             random_state=BAGS * seed + bag,
-        ).fit(*_sample(x_SF, yes_S, seed))
+        ).fit(x_SF, yes_S)
         for bag in range(BAGS)
     ]
     trees = [tree.tree_ for model in models for tree in model.estimators_[:, 0]]
-    bias = float(np.mean([model.init_.class_prior_[1] for model in models]))
     values = [models[0].learning_rate / BAGS * tree.value[:, 0, 0] for tree in trees]
-    return _trees(trees, values, shares=False, bias=float(log_odds(bias)))
+    return _trees(trees, values, shares=False, bias=float(logit(yes_S.mean())))
 
 
 def _random(x_SF: NDArray[Any], yes_S: NDArray[np.bool_], least: float, seed: int) -> Trees:

@@ -108,9 +108,11 @@ def _with_trees(
     counts_Q = np.minimum((answers_HQ == 0).sum(axis=0), (answers_HQ == 1).sum(axis=0))
     frequent = np.argsort(-counts_Q, kind="stable")[:MOST_FREQUENT]
     frequent = frequent[counts_Q[frequent] >= FREQUENT]
+    if not len(frequent):
+        return score_HQ
     by_trees_HQ = score_HQ.copy()
     unordered_F, rng = unordered(features.x_NF, features.kinds), np.random.default_rng((seed, 21))
-    with progress("learning frequent questions with trees", max(1, len(frequent) * FOLDS)) as advance:
+    with progress("learning frequent questions with trees", len(frequent) * FOLDS) as advance:
         for question in frequent.tolist():
             answer_H = answers_HQ[:, question]
             for fold in range(FOLDS):
