@@ -23,8 +23,8 @@ from tefm.codes.coder import SlotCoder
 from tefm.fitted import Fitted
 from tefm.language.vocabulary import CodeVocabulary
 from tefm.prepare import Preparation
+from tefm.questions.answering import feature_widths
 from tefm.questions.catalogue import is_known
-from tefm.questions.teach import feature_widths
 from tefm.rationale.look_alikes import LookAlikes
 
 
@@ -117,17 +117,21 @@ def _explanations(fitted: Fitted) -> list[str]:
 
 def _questions(fitted: Fitted, preparation: Preparation | None) -> list[str]:
     """The questions are about fields and values that the tokenizer knows."""
-    if fitted.book is None:
-        return []
+    book, default = fitted.book, fitted.question
+    if book is None:
+        return [] if default is None else ["it answers a question by default, and has none"]
     if fitted.coder is None or preparation is None or preparation.vectoriser is None:
         return ["there are questions, but no codes that answer them"]
-    if not fitted.book.trained and not fitted.book.taught:
+    if not book.trained and not book.taught:
         return ["no question was trained or taught"]
-    widths = feature_widths(fitted.coder, fitted.classifier.backbone) if fitted.book.taught else {}
-    for entry in fitted.book.taught:
-        if entry.head is not None and not entry.head.fits(widths):
-            return [f"what was taught for {entry.question.text!r} does not fit the model"[:200]]
-    for entry in fitted.book.entries:
+    if default is not None and (not isinstance(default, str) or book.learned(default) is None):
+        return [f"it answers {default!r} by default, which it has not learned"[:200]]
+    widths = feature_widths(fitted.coder, fitted.classifier.backbone)
+    for entry in book.entries:
+        heads = [head for head in (entry.head, entry.way.head) if head is not None]
+        if not all(head.fits(widths) for head in heads):
+            return [f"what was learned for {entry.question.text!r} does not fit the model"[:200]]
+    for entry in book.entries:
         question = entry.question
         if (
             question.kind in ("next", "within")

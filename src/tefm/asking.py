@@ -17,15 +17,14 @@ from tefm.base.errors import NotFittedError
 from tefm.explain import explain_slots, look_alikes_of
 from tefm.fitted import Fitted
 from tefm.language.asking import NO_YES
-from tefm.language.classifier import Classifier
 from tefm.prepare import Preparation
+from tefm.questions.answering import QuestionClassifier, writer_of
 from tefm.questions.answers import recorded
 from tefm.questions.book import Book, Entry, Figure, Known, checked_question
 from tefm.questions.catalogue import of_column
 from tefm.questions.config import Asked as Wanted
-from tefm.questions.heads import Head
-from tefm.questions.learn import logits_of, writer_of
-from tefm.questions.teach import TaughtClassifier, check_labels, learn
+from tefm.questions.heads import Way
+from tefm.questions.teach import check_labels, learn
 from tefm.rationale.explanation import Explanation
 from tefm.rationale.look_alikes import LookAlikes
 from tefm.rationale.reasons import Question
@@ -70,17 +69,15 @@ def ask(fitted: Fitted, preparation: Preparation, slots: Sequences, questions: S
     book, texts = book_of(fitted), [_as_trained(book_of(fitted), text) for text in questions]
     count, vectoriser = len(slots), preparation.vectoriser
     assert vectoriser is not None, "a model that answers questions reads codes"
-    logits: dict[str, NDArray[Any]] = {}
-    if of_model := [text for text in texts if book.known(text) != "taught"]:
-        history_P, question_P = np.tile(np.arange(count), len(of_model)), np.repeat(np.arange(len(of_model)), count)
-        logits_P2 = logits_of(fitted.classifier, book.prompt, fitted.read(slots), of_model, history_P, question_P)
-        logits = dict(zip(of_model, logits_P2.reshape(len(of_model), count, 2), strict=True))
+    rows = slots.with_values(np.arange(len(slots.x_ND)))
+    asker = fitted.asker(rows, slots.x_ND, texts)
+    history_P, question_P = np.tile(np.arange(count), len(texts)), np.repeat(np.arange(len(texts)), count)
+    score_QS = asker(history_P, question_P).reshape(len(texts), count)
     answers = []
-    for text in texts:
+    for text, score_S in zip(texts, score_QS, strict=True):
         entry = book.entry(text)
         before_S = np.zeros(count, dtype=bool) if entry is None else recorded(entry.question, vectoriser, slots)
-        logits_S2 = logits[text] if text in logits else taught_classifier(fitted, text).logits(slots)
-        p_S = book.scaling(text).probability(logits_S2)
+        p_S = book.scaling(text).probability(score_S)
         answers.append(Asked(text, book.known(text), book.figure(text), book.worth(text), p_S, before_S))
     return answers
 
@@ -117,7 +114,8 @@ def teach(
     labelled = np.flatnonzero([word is not None for word in words_S])
     yes_S = words_S[labelled] == learned.value
     check_labels(yes_S, file=sequences.file, column=column)
-    features = _with_head(fitted, text).features(preparation.slots(frame, sequences.select(labelled)))
+    classifier = QuestionClassifier(fitted.classifier, _book_or_empty(fitted).prompt, fitted.coder, Way(text))
+    features = classifier.features(preparation.slots(frame, sequences.select(labelled)))
     head, figure = learn(features, yes_S, share=share, seed=fitted.config.seed)
     return Entry(question=learned, trained=False, head=head, figure=figure, asked=len(yes_S), yes=int(yes_S.sum()))
 
@@ -125,20 +123,6 @@ def teach(
 def with_taught(fitted: Fitted, entry: Entry) -> Fitted:
     """The same model with one more question; one without any questions has its first."""
     return replace(fitted, book=_book_or_empty(fitted).with_taught(entry))
-
-
-def taught_classifier(fitted: Fitted, text: str) -> TaughtClassifier:
-    """The model as it answers a question that it was taught."""
-    entry = book_of(fitted).entry(text)
-    assert entry is not None, "the question was taught"
-    return _with_head(fitted, entry.question.text, entry.head)
-
-
-def _with_head(fitted: Fitted, text: str, head: Head | None = None) -> TaughtClassifier:
-    """The model with a head for a question; without one, it is yet to be taught."""
-    assert fitted.coder is not None, "only a model of codes is taught"
-    writer = writer_of(fitted.classifier, _book_or_empty(fitted).prompt).asking(text)
-    return TaughtClassifier(fitted.classifier, writer, fitted.coder, head)
 
 
 def _book_or_empty(fitted: Fitted) -> Book:
@@ -152,19 +136,8 @@ def for_question(fitted: Fitted, question: str) -> Fitted:
     """The model as it answers one question, with the classes no and yes; it is yet to learn to explain."""
     book = book_of(fitted)
     text = _as_trained(book, question)
-    taught = book.known(text) == "taught"
-    writer = writer_of(fitted.classifier, book.prompt).asking(text)
-    return replace(
-        fitted,
-        classes=NO_YES,
-        positive=1,
-        prompt=writer.prompt,
-        classifier=taught_classifier(fitted, text) if taught else Classifier(fitted.classifier.backbone, writer),
-        calibration=book.scaling(text).calibration,
-        look_alikes=None,
-        explainer=None,
-        validation=None,
-    )
+    prompt = writer_of(fitted.classifier, book.prompt).asking(text).prompt
+    return replace(fitted.answering(text), prompt=prompt, look_alikes=None, explainer=None, validation=None)
 
 
 class QuestionExplainer:

@@ -159,6 +159,7 @@ def _save_parts(bundle: Bundle, folder: Path) -> None:
         "alignment": None if alignment is None else asdict(alignment),
         "figures": dict(bundle.figures),
         "source": bundle.source,
+        "question": fitted.question,
     }
     write_json(folder / "model.json", body)
     if fitted.look_alikes is not None:
@@ -253,7 +254,7 @@ def _load(folder: Path, backbone: Backbone) -> Bundle:
         if body["alignment"] is not None:
             alignment = Alignment(**{**body["alignment"], "exact": tuple(body["alignment"]["exact"])})
         positive, figures, source, identity = (body[name] for name in ("positive", "figures", "source", "codes"))
-        shares = tuple(body["shares"])
+        shares, question = tuple(body["shares"]), body.get("question")  # earlier versions have none
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ArtefactError(
             f"the parts of this model do not belong together: {error}", file=folder, remedy="save it again"
@@ -289,8 +290,11 @@ def _load(folder: Path, backbone: Backbone) -> Bundle:
         history,
         shares=shares,
         book=Book.load(folder / QUESTIONS) if (folder / QUESTIONS).is_file() else None,
+        question=question,
     )
     check_agreement(fitted, preparation, folder)
+    if question is not None:
+        fitted = fitted.answering(question)
     reference = Reference.load(folder / REFERENCE) if (folder / REFERENCE).is_file() else None
     return Bundle(fitted, preparation, figures, source, reference)
 

@@ -5,8 +5,9 @@ Shapes: D slots, K levels, S sequences, Q classes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,15 @@ from numpy.typing import NDArray
 
 from tefm.codes.coder import SlotCoder
 from tefm.language.align import Alignment
+from tefm.language.asking import NO_YES
 from tefm.language.classifier import Classifier
 from tefm.language.prompts import Prompt
 from tefm.language.remember import RememberedLogits
 from tefm.language.train import History
+from tefm.questions.answering import Asker, QuestionClassifier, writer_of
 from tefm.questions.book import Book
+from tefm.questions.heads import Way
+from tefm.questions.words import Words, ways_of, words_of
 from tefm.rationale.look_alikes import LookAlikes
 from tefm.rationale.masked_model import MaskedModel
 from tefm.rationale.masks.extractor import Explainer
@@ -57,6 +62,8 @@ class Fitted:
     shares: tuple[float, ...] = ()
     #: the questions in words that it answers, where it does
     book: Book | None = None
+    #: the one that it answers by default, where it has no label
+    question: str | None = None
 
     @property
     def decision(self) -> Decision:
@@ -64,8 +71,14 @@ class Fitted:
         return self.config.decision_for(self.classes, self.shares)
 
     def read(self, sequences: Sequences) -> Sequences:
-        """What the model answers from: slots become codes, texts stay. A taught question is answered from slots."""
+        """What the model answers from: slots become codes, texts stay. A head reads slots."""
         return sequences if self.coder is None else sequences.with_values(self._encode(sequences.x_ND))
+
+    def codes(self, slots: Sequences, read: Sequences) -> Sequences:
+        """The codes of sequences, which the model has read already; texts have none and stay."""
+        if self.coder is None or not self.classifier.takes_slots:
+            return read
+        return slots.with_values(self.coder.encode(slots.x_ND))
 
     def _encode(self, x_ND: Slots) -> NDArray[Any]:
         assert self.coder is not None, "texts have no codes"
@@ -98,6 +111,35 @@ class Fitted:
         first, number_S = self.classifier.distinct(read)
         tokens_S = np.array([len(prompt) for prompt in self.classifier.prompts(read.select(first))])[number_S]
         return Evaluation(scores, float(tokens_S.mean()), float(np.median(tokens_S)))
+
+    # ---- questions in words -----------------------------------------------------------------------------------
+
+    def ways(self, texts: Sequence[str]) -> list[Way]:
+        """How it answers questions in words."""
+        assert self.book is not None, "the model answers questions"
+        return ways_of(self.book, self._words, texts)
+
+    @cached_property
+    def _words(self) -> Words | None:
+        assert self.book is not None, "the model answers questions"
+        return words_of(self.classifier, self.book)
+
+    def asker(self, histories: Sequences, x_ND: Slots, texts: Sequence[str]) -> Asker:
+        """Asks questions about histories, which are row numbers of `x_ND`."""
+        assert self.coder is not None and self.book is not None, "the model answers questions"
+        return Asker(self.classifier, self.coder, self.book.prompt, histories, x_ND, self.ways(texts))
+
+    def answering(self, text: str) -> Fitted:
+        """The model as it answers one question, with the classes no and yes."""
+        assert self.coder is not None and self.book is not None, "the model answers questions"
+        (way,), prompt = self.ways([text]), self.book.prompt
+        classifier = (
+            Classifier(self.classifier.backbone, writer_of(self.classifier, prompt).asking(text))
+            if way.head is None
+            else QuestionClassifier(self.classifier, prompt, self.coder, way)
+        )
+        calibration = self.book.scaling(text).calibration
+        return replace(self, classes=NO_YES, positive=1, classifier=classifier, calibration=calibration, question=text)
 
     @property
     def masked_model(self) -> MaskedModel:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -42,8 +42,9 @@ from tefm.language.train import History
 from tefm.language.tune import ToLearn, learned_together
 from tefm.language.tune import tune as tune_language_model
 from tefm.language.vocabulary import CodeVocabulary
-from tefm.questions.learn import logits_of, questions_to_learn, with_codes
-from tefm.questions.measure import book_of, score_questions
+from tefm.questions.learn import questions_to_learn, teacher_of
+from tefm.questions.measure import book_of, calibrated, score_questions
+from tefm.questions.teacher import QuestionTeacher
 from tefm.rationale.config import LookAlikeConfig
 from tefm.rationale.look_alikes import LookAlikes
 from tefm.rationale.masks.extractor import Explainer
@@ -218,8 +219,8 @@ class Begun:
     coder: SlotCoder | None = None
     aligned: History = field(default_factory=History)
     alignment: Alignment | None = None
-    #: the codes of all validation records
-    held_NK: NDArray[Any] | None = None
+    #: what the training records say about the questions; it is learned once, when it is needed
+    teacher: Callable[[], QuestionTeacher] | None = None
 
     @property
     def rows(self) -> list[int]:
@@ -260,22 +261,15 @@ def begin(
     classifier = open_classifier(data, config, backbone, coder, codes_NK, before or {})
     aligned, alignment = align(data, config, classifier, coder, codes_NK, before, checkpoint=checkpoint)
     lesson = partial(lesson_of, data, config, coder, codes_NK, own_codes=own_codes)
-    asked = None
-    if data.questions is not None:
+    asked, teacher = None, None
+    if (questions := data.questions) is not None:
         assert data.layout is not None, "codes need slots"
+        teacher = cache(partial(teacher_of, questions, data.training.slots_ND, data.layout, seed=config.seed))
         asked = partial(
-            questions_to_learn,
-            classifier,
-            data.prompt,
-            data.questions,
-            codes_NK,
-            held_NK,
-            data.training.slots_ND,
-            data.layout,
-            seed=config.seed,
+            questions_to_learn, classifier, data.prompt, questions, codes_NK, held_NK, teacher, seed=config.seed
         )
     learned = partial(_to_learn, data, classifier, lesson, validation, asked)
-    return Begun(data, config, given.shares, classifier, validation, learned, coder, aligned, alignment, held_NK)
+    return Begun(data, config, given.shares, classifier, validation, learned, coder, aligned, alignment, teacher)
 
 
 def finish(begun: Begun, tuned: History, work: Path | None = None) -> Fitted:
@@ -294,8 +288,8 @@ def finish(begun: Begun, tuned: History, work: Path | None = None) -> Fitted:
     )
     if data.labelled:
         fitted = calibrate(fitted, begun.validation, data.validation.labels_S, data.trained_shares)
-    if data.questions is not None and begun.held_NK is not None:
-        fitted = calibrate_questions(fitted, data, begun.held_NK)
+    if begun.teacher is not None:
+        fitted = calibrate_questions(fitted, data, begun.teacher())
     if coder is not None and is_first():  # only the first process saves
         fitted = learn_to_explain(data, fitted, work)
     return fitted
@@ -535,22 +529,19 @@ def _what_is_learned(data: TaskData) -> str:
     return f"{sequences} and {questions}" if data.labelled else questions
 
 
-def calibrate_questions(fitted: Fitted, data: TaskData, held_NK: NDArray[Any]) -> Fitted:
-    """Probabilities and figures of questions in words, from validation histories; `held_NK` are their codes."""
+def calibrate_questions(fitted: Fitted, data: TaskData, teacher: QuestionTeacher) -> Fitted:
+    """Who answers questions in words, probabilities and figures, from validation histories."""
     questions = data.questions
     assert questions is not None, "there are questions"
-    histories = with_codes(questions.validation.histories, held_NK)
-    ask = partial(
-        logits_of, fitted.classifier, data.prompt, histories, [question.text for question in questions.questions]
-    )
-    with stage("questions", f"calibrating the answers to {len(questions.questions):,} questions"):
-        answered = partial(ask, title="answering questions")
-        scored = score_questions(questions.validation, questions, answered, seed=fitted.config.seed)
-        book = book_of(questions, data.prompt, scored)
-    if not data.labelled:  # the first question is what the model answers by default
-        first = book.entries[int(questions.trained[0])]
-        fitted = replace(fitted, calibration=first.scaling.calibration)
-    return replace(fitted, book=book)
+    fitted = replace(fitted, book=book_of(questions, data.prompt, teacher))
+    texts, validation = [question.text for question in questions.questions], questions.validation
+    with stage("questions", f"calibrating the answers to {len(texts):,} questions"):
+        asker = fitted.asker(validation.histories, data.validation.slots_ND, texts)
+        scored = score_questions(validation, questions, asker, seed=fitted.config.seed, title="answering questions")
+        assert fitted.book is not None
+        fitted = replace(fitted, book=calibrated(fitted.book, questions, scored))
+    # without a label, the first question is what the model answers by default
+    return fitted if data.labelled else fitted.answering(texts[int(questions.trained[0])])
 
 
 def calibrate(

@@ -1,16 +1,14 @@
 """What a fitted model's answers are worth on test histories, next to one LightGBM per question.
 
-Shapes: N records, K levels, H histories.
+Shapes: N records, D slots.
 """
 
 from __future__ import annotations
 
-from functools import partial
 from importlib.util import find_spec
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from tefm.base.progress import log
 from tefm.fitted import Fitted
@@ -19,8 +17,7 @@ from tefm.questions.answers import Histories
 from tefm.questions.book import Book
 from tefm.questions.compare import lightgbm_per_question
 from tefm.questions.data import QuestionData
-from tefm.questions.learn import logits_of, with_codes
-from tefm.questions.measure import Ask, figure_in_place, measured, score_questions, stand_ins
+from tefm.questions.measure import figure_in_place, measured, score_questions, stand_ins
 from tefm.questions.prepare import histories_in
 from tefm.records.layout import Slots
 from tefm.records.readers.table import open_table
@@ -46,13 +43,14 @@ def scored_on_test(
     assert questions is not None and book is not None and coder is not None, "the model answers questions"
     tested, x_ND = test_histories(preparation, questions, frame, sequences)
     seed = fitted.config.seed
-    ask_test = asking(fitted, questions, tested, x_ND)
-    ask_shown = asking(fitted, questions, tested, x_ND, title="answering questions")
-    scored = score_questions(tested, questions, ask_shown, seed=seed)
+    texts = [question.text for question in questions.questions]
+    ask_test = fitted.asker(tested.histories, x_ND, texts)
+    scored = score_questions(tested, questions, ask_test, seed=seed, title="answering questions")
     in_place = None
     if questions.held_out_Q.any():
-        ask_validation = asking(fitted, questions, questions.validation, data.validation.slots_ND)
-        validated = score_questions(questions.validation, questions, ask_validation, seed=seed)
+        validation = questions.validation
+        ask_validation = fitted.asker(validation.histories, data.validation.slots_ND, texts)
+        validated = score_questions(validation, questions, ask_validation, seed=seed)
         chosen = stand_ins(questions, validated, ask_validation)
         in_place = figure_in_place(scored, chosen, ask_test)
     book = measured(book, scored, "test", in_place=in_place)
@@ -77,12 +75,3 @@ def test_histories(
     x_ND = preparation.vectoriser.transform(records)
     tabled = frame, sequences, x_ND
     return histories_in(asking_of(preparation), questions.questions, tabled, preparation.config.seed), x_ND
-
-
-def asking(fitted: Fitted, questions: QuestionData, part: Histories, x_ND: Slots, *, title: str | None = None) -> Ask:
-    """How the model answers pairs of a history of a part and a question; its progress is displayed under `title`."""
-    assert fitted.coder is not None and fitted.book is not None, "the model answers questions"
-    codes_NK: NDArray[np.integer] = fitted.coder.encode(x_ND)
-    texts = [question.text for question in questions.questions]
-    histories = with_codes(part.histories, codes_NK)
-    return partial(logits_of, fitted.classifier, fitted.book.prompt, histories, texts, title=title)

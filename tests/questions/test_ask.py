@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from questions.circling import QUESTIONS, SCHEMA, SETTINGS, WARDS, asked_model, 
 from tefm.base.errors import ArtefactError, InputError, NotFittedError, SettingsError
 from tefm.fit import fit_frame
 from tefm.model import TEFM
-from tefm.questions.learn import questions_to_learn
+from tefm.questions.learn import questions_to_learn, teacher_of
 from tefm.records.readers.table import open_table
 from tefm.show.terminal import outcome_tables
 from tefm.task import Split, Task
@@ -47,10 +48,12 @@ def test_the_answers_to_held_out_questions_change_nothing_that_is_learned(
     answers_HQ = questions.training.answers_HQ.copy()
     answers_HQ[:, questions.held_out_Q] = 1 - answers_HQ[:, questions.held_out_Q]
     other = replace(questions, training=replace(questions.training, answers_HQ=answers_HQ))
-    learned = [
-        questions_to_learn(model.fitted.classifier, data.prompt, of, *codes, slots_ND, data.layout, seed=0).training
-        for of in (questions, other)
-    ]
+    layout, learned, regressions = data.layout, [], []
+    for of in (questions, other):
+        teacher = cache(partial(teacher_of, of, slots_ND, layout, seed=0))
+        learned.append(questions_to_learn(model.fitted.classifier, data.prompt, of, *codes, teacher, seed=0).training)
+        regressions.append(teacher().regressions)
+    assert regressions[0] == regressions[1]
     assert (learned[0].classes_NQ == learned[1].classes_NQ).all()
     assert [ids.tolist() for ids in learned[0].prompts] == [ids.tolist() for ids in learned[1].prompts]
 
@@ -128,6 +131,10 @@ def test_it_comes_back_from_disk_and_is_sealed(model: TEFM, tmp_path: Path, expl
     [
         (lambda body: body["entries"][0]["question"].update(value="moon"), "does not know"),
         (lambda body: body["entries"][0]["scaling"].update(temperature=0), "cannot be read"),
+        (lambda body: body["entries"][0]["regression"].update(weights=[1.0]), "does not fit"),
+        (lambda body: body["entries"][0]["regression"]["weights"].__setitem__(0, float("nan")), "does not fit"),
+        (lambda body: body["entries"][0].update(share=1.5), "cannot be read"),
+        (lambda body: body["entries"][0]["question"].update(text="Another?"), "by default"),
         (lambda body: body.update(entries=[]), "no question was trained"),
         (lambda body: body.update(code="import os"), "cannot be read"),
     ],

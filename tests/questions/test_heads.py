@@ -1,16 +1,19 @@
-"""Heads of taught questions: stored as numbers, they say what the models say that they were made from."""
+"""Heads of questions: stored as numbers, they say what the models say that they were made from."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.ensemble import ExtraTreesClassifier, GradientBoostingClassifier
+from sklearn.ensemble import ExtraTreesClassifier, GradientBoostingClassifier, HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 
 from tefm.questions import teach
 from tefm.questions.heads import Head, Linear, Part, Trees, log_odds
+from tefm.questions.trees import of_boosted
 from tefm.scoring.metrics import auroc
 
 
@@ -35,6 +38,41 @@ def test_trees_answer_as_those_of_scikit_learn() -> None:
     mean_S = np.mean([model.decision_function(later_SF) for model in boosted], axis=0)
     assert np.allclose(teach._boosted(x_SF, yes_S, 4, 4).score(later_SF), mean_S, atol=1e-9)
     assert ours.fits(8) and not ours.fits(3)
+
+
+def boosted(x_SF: np.ndarray, yes_S: np.ndarray, unordered: list[bool]) -> Any:
+    model = HistGradientBoostingClassifier(max_iter=30, categorical_features=unordered, early_stopping=False)
+    return model.fit(x_SF, yes_S)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(st.booleans(), min_size=4, max_size=4), st.integers(0, 99))
+def test_boosted_trees_with_categories_answer_as_those_of_scikit_learn(unordered: list[bool], seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    x_SF = rng.integers(0, 9, (600, 4)).astype(np.float32)
+    x_SF[:, 3] += rng.random(600).astype(np.float32) * (not unordered[3])
+    yes_S = np.isin(x_SF[:, 0], (1, 4, 6)) ^ (x_SF[:, 1] > 4)
+    model = boosted(x_SF, yes_S, unordered)
+    later_SF = x_SF.copy()
+    later_SF[:, 0] = rng.integers(0, 16, 600)  # some values were not seen
+    trees = of_boosted(model, x_SF)
+    assert trees is not None and trees.fits(4) and not trees.fits(1)
+    assert np.allclose(trees.score(later_SF), model.decision_function(later_SF), atol=1e-9)
+    assert Trees.model_validate_json(trees.model_dump_json()) == trees
+
+
+def test_trees_that_answer_otherwise_are_not_taken() -> None:
+    x_SF, yes_S = planted(300, 0)
+    model = boosted(x_SF, yes_S, [True] * 8)
+    assert of_boosted(model, x_SF) is not None
+    model._baseline_prediction = model._baseline_prediction + 1e-3
+    trees = of_boosted(model, x_SF)
+    assert trees is not None  # this one is taken along
+    model._predictors[0][0].nodes["value"] += 1.0
+    model.decision_function = lambda of: np.zeros(len(of))
+    assert of_boosted(model, x_SF) is None
+    del model._predictors
+    assert of_boosted(model, x_SF) is None
 
 
 def test_a_regression_answers_as_that_of_scikit_learn() -> None:
@@ -95,4 +133,7 @@ def test_a_part_that_reads_nothing_known_does_not_fit() -> None:
     head = Head(parts=(Part(reads="state", share=1.0, model=Linear(weights=(1.0, 2.0), bias=0.0)),))
     assert head.fits({"state": 2}) and not head.fits({"state": 3}) and not head.fits({"codes": 2})
     leaf = Trees(roots=(0,), feature=(-1,), threshold=(0.0,), left=(-1,), right=(-1,), value=(0.25,), shares=True)
+    assert not leaf.model_copy(update={"among": (1, 2)}).fits(1) and not leaf.model_copy(update={"among": (-5,)}).fits(
+        1
+    )
     assert leaf.fits(1) and leaf.score(np.zeros((2, 1))) == pytest.approx(np.log(1 / 3))

@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tefm.language.prompts import Prompt
 from tefm.questions.answers import Histories
+from tefm.questions.book import Book
 from tefm.questions.catalogue import WordQuestion
 from tefm.questions.config import QuestionsConfig
 from tefm.questions.data import QuestionData, pairs_to_score, pairs_to_teach, pairs_to_validate
+from tefm.questions.heads import Linear, Way
 from tefm.questions.measure import (
+    Scored,
     auroc_of,
     book_of,
+    calibrated,
     figure_in_place,
     fit_scaling,
     mean_figure,
     score_questions,
     stand_ins,
+    with_shares,
 )
+from tefm.questions.teacher import QuestionTeacher
 from tefm.records.sequences import Sequences
 
 RNG = np.random.default_rng(0)
@@ -51,8 +58,34 @@ DATA = QuestionData(
 
 def asked(history_P: np.ndarray, question_P: np.ndarray) -> np.ndarray:
     """A model that is right but too sure of itself, and thinks that all questions are equally often yes."""
-    score = 3 * (LOGIT - LOGIT.mean(axis=0))[history_P, question_P]
-    return np.stack([np.zeros(len(score)), score], axis=1)
+    return 3 * (LOGIT - LOGIT.mean(axis=0))[history_P, question_P]
+
+
+class Planted:
+    """Answers all questions, by a language model and by heads."""
+
+    def __init__(self, model: Any = asked, heads: Any = asked) -> None:
+        self.model, self.heads = model, heads
+        self.ways = [Way(question.text) for question in DATA.questions]
+
+    def by_model(self, history_P: np.ndarray, question_P: np.ndarray, *, title: str | None = None) -> np.ndarray:
+        return self.model(history_P, question_P)
+
+    def by_heads(self, history_P: np.ndarray, question_P: np.ndarray) -> np.ndarray:
+        return self.heads(history_P, question_P)
+
+
+def noise(history_P: np.ndarray, question_P: np.ndarray) -> np.ndarray:
+    return 9 * np.random.default_rng(5).normal(size=len(history_P))
+
+
+def scored_by(model: Any = asked, heads: Any = asked) -> Scored:
+    return score_questions(PART, DATA, Planted(model, heads), seed=0)  # type: ignore[arg-type]
+
+
+def book() -> Book:
+    one = Linear(weights=(1.0,), bias=0.0)
+    return book_of(DATA, Prompt(), QuestionTeacher(np.zeros((COUNT, 3), np.float32), (one,) * 3, (None,) * 3))
 
 
 @pytest.mark.parametrize("most", [40, 400, 5_000, 100_000])
@@ -89,23 +122,45 @@ def test_rare_answers_are_measured_on_more_histories_and_weights_undo_it() -> No
 
 
 def test_calibration_finds_temperature_and_share() -> None:
-    scored = score_questions(PART, DATA, asked, seed=0)
-    book = book_of(DATA, Prompt(), scored)
+    known = calibrated(book(), DATA, scored_by())
     for number in (0, 1):
-        scaling = book.entries[number].scaling
+        scaling = known.entries[number].scaling
         assert scaling.temperature == pytest.approx(3, rel=0.3)
         assert scaling.shift == pytest.approx(0, abs=0.35)
-    rare = book.entries[3].scaling
+    rare = known.entries[3].scaling
     p = rare.probability(asked(np.arange(COUNT), np.full(COUNT, 3)))
     assert p.mean() == pytest.approx((PART.answers_HQ[:, 3] == 1).mean() / 0.9, rel=0.4)
-    assert book.scaling("A new question?") == book.common
-    assert book.common.shift == pytest.approx(-1, abs=0.5)  # that of the one held-out question
+    assert known.scaling("A new question?") == known.common
+    assert known.common.shift == pytest.approx(-1, abs=0.5)  # that of the one held-out question
+
+
+@pytest.mark.parametrize(("model", "heads", "share"), [(asked, noise, 1.0), (noise, asked, 0.0)])
+def test_who_answers_better_has_the_larger_share(model: Any, heads: Any, share: float) -> None:
+    known = calibrated(book(), DATA, scored_by(model, heads))
+    for entry in known.trained[:2]:
+        assert abs(entry.share - share) <= 0.2
+        good, bad = (entry.by_model, entry.by_fields) if share else (entry.by_fields, entry.by_model)
+        assert good is not None and bad is not None and entry.figure.auroc is not None
+        assert good > 0.8 and abs(bad - 0.5) < 0.1 and entry.figure.auroc > good - 0.02
+
+
+def test_the_share_of_a_held_out_question_is_that_of_the_others() -> None:
+    """The language model knows question 2, and the heads know the other ones: a new question cannot tell."""
+    held_out_Q = np.array([False, False, True, True])
+
+    def knows(which: tuple[int, ...]) -> Any:
+        return lambda h, q: np.where(np.isin(q, which), asked(h, q), noise(h, q))
+
+    scored, new = with_shares(scored_by(knows((2,)), knows((0, 1, 3))), held_out_Q)
+    assert scored.share_Q[:2].max() <= 0.2  # both trained questions are known to the heads
+    assert scored.share_Q[2] <= 0.3 and scored.share_Q[3] >= 0.7  # each has what is best for the other one
+    assert 0 <= new <= 1
 
 
 def test_one_answer_only_moves_the_share() -> None:
     scaling = fit_scaling(np.zeros(99), np.zeros(99, dtype=bool), np.ones(99), around=1.5)
     assert scaling.temperature == 1.5
-    assert scaling.probability(np.zeros((1, 2)))[0] == pytest.approx(0.5 / 100)
+    assert scaling.probability(np.zeros(1))[0] == pytest.approx(0.5 / 100)
 
 
 def test_figures() -> None:
@@ -120,10 +175,10 @@ def test_figures() -> None:
 
 
 def test_the_best_trained_question_stands_in_for_a_held_out_one() -> None:
-    scored = score_questions(PART, DATA, asked, seed=0)
+    scored = scored_by()
     chosen = stand_ins(DATA, scored, asked)
     assert chosen == {2: 0}
-    own, other = scored.figure(2)[0].auroc, figure_in_place(scored, chosen, asked).auroc
+    own, other = scored.entry(book().entries[2], 2).figure.auroc, figure_in_place(scored, chosen, asked).auroc
     assert own is not None and other is not None
     assert math.isclose(own, other, abs_tol=1e-9)  # both rank by the same number
-    assert stand_ins(DATA, scored, lambda h, q: np.zeros((len(h), 2)))[2] == 0
+    assert stand_ins(DATA, scored, lambda h, q: np.zeros(len(h)))[2] == 0

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from scipy.special import expit
 
 from tefm.baselines.inputs import Features, Records
 from tefm.questions.answers import UNASKED
-from tefm.questions.teacher import history_features, taught_answers
+from tefm.questions.teacher import QuestionTeacher, history_features
 from tefm.records.layout import Layout, Slot
 from tefm.records.sequences import Sequences
 from tefm.scoring.metrics import auroc
@@ -24,6 +27,11 @@ def planted(count: int = 3_000) -> tuple[np.ndarray, np.ndarray]:
     return x_HF, answers
 
 
+def taught(*given: Any, **settings: Any) -> np.ndarray:
+    """How probable yes is for each history and question."""
+    return QuestionTeacher.fit(*given, **settings).yes_HQ
+
+
 def test_features_are_the_last_record_and_the_mean_of_all() -> None:
     x_ND = np.array([[2, 5, 0], [4, 0, 1], [1, 1, 1]], dtype=np.uint8)
     features = history_features(Records(x_ND, LAYOUT, Sequences(np.array([0, 1, 2]), np.array([0, 2, 3]))))
@@ -36,7 +44,7 @@ def test_features_are_the_last_record_and_the_mean_of_all() -> None:
 
 def test_it_ranks_and_is_as_sure_as_it_should_be() -> None:
     x_HF, answers = planted()
-    yes_HQ = taught_answers(x_HF, answers, np.arange(len(x_HF)))
+    yes_HQ = taught(x_HF, answers, np.arange(len(x_HF)))
     assert ((yes_HQ > 0) & (yes_HQ < 1)).all()
     for question, least in ((0, 0.9), (1, 0.85)):
         asked = answers[:, question] != UNASKED
@@ -53,9 +61,9 @@ def test_it_never_uses_the_answers_of_the_same_entity() -> None:
     entities = np.repeat(np.arange(60), 10)
     x_HF = np.eye(60, dtype=np.float32)[entities]
     answers = RNG.integers(0, 2, 60)[entities][:, None].astype(np.int8)
-    p = taught_answers(x_HF, answers, entities)[:, 0]
+    p = taught(x_HF, answers, entities)[:, 0]
     assert auroc(p, answers[:, 0] == 1) < 0.6
-    alone = taught_answers(x_HF, answers, np.arange(600))[:, 0]
+    alone = taught(x_HF, answers, np.arange(600))[:, 0]
     assert auroc(alone, answers[:, 0] == 1) > 0.95  # with histories as their own entities, it does leak
 
 
@@ -65,11 +73,11 @@ def test_trees_find_what_decides_together_and_rare_questions_stay_with_the_regre
     either = x_HF[:, 0] != x_HF[:, 1]  # an exclusive or: nothing that is linear finds it
     answers = np.stack([either, x_HF[:, 2] == 1, np.arange(4_000) % 100 == 0], axis=1).astype(np.int8)
     entities, features = np.arange(4_000), Features(x_HF, ("flag",) * 6)
-    alone, both = (taught_answers(x_HF, answers, entities, trees=of) for of in (None, features))
+    alone, both = (taught(x_HF, answers, entities, trees=of) for of in (None, features))
     assert auroc(alone[:, 0], either) < 0.6
     assert auroc(both[:, 0], either) > 0.95
     assert (both[:, 2] == alone[:, 2]).all()
-    again = taught_answers(x_HF, answers, entities, trees=features)
+    again = taught(x_HF, answers, entities, trees=features)
     assert (again == both).all()
 
 
@@ -78,8 +86,7 @@ def test_trees_never_use_the_answers_of_the_same_entity() -> None:
     x_HF = entities[:, None].astype(np.float32)
     answers = np.random.default_rng(2).integers(0, 2, 60)[entities][:, None].astype(np.int8)
     apart, together = (
-        taught_answers(x_HF, answers, groups, trees=Features(x_HF, ("number",)))[:, 0]
-        for groups in (entities, np.arange(600))
+        taught(x_HF, answers, groups, trees=Features(x_HF, ("number",)))[:, 0] for groups in (entities, np.arange(600))
     )
     assert auroc(apart, answers[:, 0] == 1) < 0.65
     assert auroc(together, answers[:, 0] == 1) > 0.8  # with histories as their own entities, it does leak
@@ -88,5 +95,20 @@ def test_trees_never_use_the_answers_of_the_same_entity() -> None:
 def test_a_question_that_is_never_answered_with_yes_is_left_open() -> None:
     x_HF, answers = planted(200)
     answers[:, 0], answers[:, 1] = 0, UNASKED
-    yes_HQ = taught_answers(x_HF, answers, np.arange(200))
+    yes_HQ = taught(x_HF, answers, np.arange(200))
     assert np.isfinite(yes_HQ).all()
+
+
+def test_what_it_keeps_answers_as_its_cross_fitted_models_do() -> None:
+    """Regressions and trees are learned from all histories; their log-odds are on the same scale."""
+    rng = np.random.default_rng(1)
+    x_HF = rng.integers(0, 2, (4_000, 6)).astype(np.float32)
+    answers = np.stack([x_HF[:, 0] != x_HF[:, 1], x_HF[:, 2] + rng.random(4_000) > 0.8], axis=1).astype(np.int8)
+    teacher = QuestionTeacher.fit(x_HF, answers, np.arange(4_000), trees=Features(x_HF, ("flag",) * 6))
+    assert [head is not None for head in teacher.trees] == [True, False]
+    trees, regression = teacher.trees[0], teacher.regressions[1]
+    assert trees is not None
+    for question, score_H in enumerate((trees.score({"slots": x_HF}), regression.score(x_HF))):
+        p_H = teacher.yes_HQ[:, question]
+        assert np.corrcoef(score_H, np.log(p_H / (1 - p_H)))[0, 1] > 0.97
+        assert np.abs(expit(score_H) - p_H).mean() < 0.05

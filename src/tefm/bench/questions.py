@@ -95,6 +95,9 @@ class QuestionRun(Asking):
                     "text": entry.question.text,
                     "trained": entry.trained,
                     "auroc": entry.figure.auroc,
+                    "by_model": entry.by_model,
+                    "by_fields": entry.by_fields,
+                    "share": entry.share,
                     "asked": entry.asked,
                     "yes": entry.yes,
                 }

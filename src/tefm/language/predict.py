@@ -6,7 +6,7 @@ Shapes: N prompts, Q answers, B prompts of a batch, T tokens, h hidden.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -61,6 +61,26 @@ def answer_logits(
 
 def last_states(backbone: Backbone, prompts: Sequence[Ids]) -> NDArray[np.float32]:
     """What the model makes of every prompt: the hidden state that it would write the next token from."""
+    return _states(backbone, prompts, lambda states_BTh, _: states_BTh[:, -1])
+
+
+def mean_states(backbone: Backbone, prompts: Sequence[Ids]) -> NDArray[np.float32]:
+    """What the model makes of the words of every prompt: the mean of its hidden states.
+
+    The first token is left out: a language model rests its attention there, whatever it is.
+    """
+
+    def mean(states_BTh: Tensor, mask_BT: Tensor) -> Tensor:
+        counted_BT = mask_BT.bool() & ((mask_BT.cumsum(dim=1) > 1) | (mask_BT.sum(dim=1, keepdim=True) == 1))
+        return (states_BTh * counted_BT[..., None]).sum(dim=1) / counted_BT.sum(dim=1, keepdim=True)
+
+    return _states(backbone, prompts, mean)
+
+
+def _states(
+    backbone: Backbone, prompts: Sequence[Ids], pooled: Callable[[Tensor, Tensor], Tensor]
+) -> NDArray[np.float32]:
+    """One vector per prompt, from the hidden states of its tokens and where they are."""
     device, pad = backbone.device, int(backbone.tokenizer.pad_token_id)
     states_Nh = np.zeros((len(prompts), int(backbone.model.config.hidden_size)), dtype=np.float32)
     with torch.no_grad(), autocast(device):
@@ -68,7 +88,7 @@ def last_states(backbone: Backbone, prompts: Sequence[Ids]) -> NDArray[np.float3
             ids_BT, mask_BT = (tensor.to(device) for tensor in padded([prompts[row] for row in rows], pad))
             inputs = model_inputs(ids_BT, mask_BT, window=backbone.window)
             output = backbone.model(**inputs, output_hidden_states=True, use_cache=False, logits_to_keep=1)
-            states_Nh[rows] = output.hidden_states[-1][:, -1].float().cpu().numpy()
+            states_Nh[rows] = pooled(output.hidden_states[-1].float(), mask_BT).cpu().numpy()
     return states_Nh
 
 

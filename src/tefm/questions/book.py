@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 from pydantic import Field as Setting
 
 from tefm.base.errors import ArtefactError, SettingsError
@@ -17,7 +16,7 @@ from tefm.base.files import write_json
 from tefm.base.settings import Settings
 from tefm.language.prompts import Prompt
 from tefm.questions.catalogue import WordQuestion, normal
-from tefm.questions.heads import Head
+from tefm.questions.heads import Floats, Head, Linear, Way, of_regression
 from tefm.scoring.calibration import Calibration
 from tefm.scoring.decision import Rule
 
@@ -28,7 +27,7 @@ Known = Literal["trained", "held out", "taught", "new"]
 
 
 class Scaling(Settings):
-    """From the logits of yes and no to a probability: a temperature, and a shift of yes."""
+    """From the log-odds of yes to a probability: a temperature, and a shift of yes."""
 
     temperature: float = Setting(default=1.0, gt=0, allow_inf_nan=False)
     shift: float = Setting(default=0.0, allow_inf_nan=False)
@@ -38,8 +37,9 @@ class Scaling(Settings):
         rule: Rule = "accuracy"
         return Calibration(self.temperature, 0.5, 1, (0.0, self.shift), rule=rule)
 
-    def probability(self, logits_P2: NDArray[Any]) -> NDArray[np.float64]:
+    def probability(self, score_P: Floats) -> Floats:
         """The probability of yes."""
+        logits_P2 = np.stack([np.zeros(len(score_P)), score_P], axis=1)
         return self.calibration.probabilities(logits_P2)[:, 1]
 
 
@@ -64,15 +64,35 @@ class Entry(Settings):
     #: the language model was fine-tuned on it; otherwise it was taught later, or held out to measure what new
     #: questions are worth
     trained: bool
-    #: how it is answered, if it was taught
+    #: what answers it beside the language model, or in its place: of a taught question all that does, of a trained one
+    #: trees, where they are better than its regression
     head: Head | None = None
+    #: of a trained question, a regression on the fields; new questions are answered from those of all
+    regression: Linear | None = None
+    #: the share of the language model's log-odds in the answer
+    share: float = Setting(default=1.0, ge=0, le=1)
     scaling: Scaling = Scaling()
     figure: Figure = Figure()
+    #: the AUROC of the language model alone, and of the fields alone
+    by_model: float | None = None
+    by_fields: float | None = None
     #: histories that it was measured on, and those of them that answer yes
     asked: int = 0
     yes: int = 0
     #: the AUROC of a LightGBM that learned this question alone
     lightgbm: float | None = None
+
+    @property
+    def taught(self) -> bool:
+        return self.head is not None and not self.trained
+
+    @property
+    def way(self) -> Way:
+        """How it is answered, if it was trained or taught."""
+        head = self.head
+        if head is None and self.regression is not None:
+            head = of_regression(self.regression)
+        return Way(self.question.text, head, 0.0 if self.taught else self.share)
 
 
 class Book(Settings):
@@ -83,6 +103,8 @@ class Book(Settings):
     prompt: Prompt
     #: calibration of new questions, from the questions that were held out
     common: Scaling = Scaling()
+    #: the share of the language model's log-odds in the answers to them
+    share: float = Setting(default=1.0, ge=0, le=1)
     #: the mean AUROC over the held-out questions, its interval over these, and how many they are
     new: Figure = Figure()
     held_out: int = 0
@@ -97,16 +119,16 @@ class Book(Settings):
 
     @property
     def held(self) -> tuple[Entry, ...]:
-        return tuple(entry for entry in self.entries if not entry.trained and entry.head is None)
+        return tuple(entry for entry in self.entries if not entry.trained and not entry.taught)
 
     @property
     def taught(self) -> tuple[Entry, ...]:
-        return tuple(entry for entry in self.entries if entry.head is not None)
+        return tuple(entry for entry in self.entries if entry.taught)
 
     def with_taught(self, entry: Entry) -> Book:
         """The same book with a question that was taught; it replaces one that was taught with the same words."""
         before = self.entry(entry.question.text)
-        if before is not None and before.head is None:
+        if before is not None and not before.taught:
             known = "trained on" if before.trained else "held out"
             raise SettingsError(
                 f"the model has this question already: it was {known}",
@@ -121,27 +143,27 @@ class Book(Settings):
         wanted = normal(text)
         return next((entry for entry in self.entries if normal(entry.question.text) == wanted), None)
 
-    def _learned(self, text: str) -> Entry | None:
+    def learned(self, text: str) -> Entry | None:
         """The entry of a question that was trained or taught."""
         entry = self.entry(text)
-        return entry if entry is not None and (entry.trained or entry.head is not None) else None
+        return entry if entry is not None and (entry.trained or entry.taught) else None
 
     def known(self, text: str) -> Known:
         entry = self.entry(text)
         if entry is None:
             return "new"
-        if entry.head is not None:
+        if entry.taught:
             return "taught"
         return "trained" if entry.trained else "held out"
 
     def scaling(self, text: str) -> Scaling:
         """How logits become a probability: a question that was learned has its own way, new ones have a common one."""
-        entry = self._learned(text)
+        entry = self.learned(text)
         return self.common if entry is None else entry.scaling
 
     def figure(self, text: str) -> Figure:
         """How good answers to this question are: its own figure if it was learned, that of new questions otherwise."""
-        entry = self._learned(text)
+        entry = self.learned(text)
         return self.new if entry is None else entry.figure
 
     def similar(self, text: str) -> str | None:
@@ -198,13 +220,15 @@ def question_frame(book: Book) -> pl.DataFrame:
             "auroc": entry.figure.auroc,
             "auroc_low": entry.figure.low,
             "auroc_high": entry.figure.high,
+            "by_model": entry.by_model,
+            "by_fields": entry.by_fields,
             "lightgbm": entry.lightgbm,
             "asked": entry.asked,
             "yes": entry.yes,
         }
         for entry in (*book.trained, *book.taught, *book.held)
     ]
-    floats = dict.fromkeys(("auroc", "auroc_low", "auroc_high", "lightgbm"), pl.Float64)
+    floats = dict.fromkeys(("auroc", "auroc_low", "auroc_high", "by_model", "by_fields", "lightgbm"), pl.Float64)
     return pl.DataFrame(rows, schema_overrides=floats)
 
 

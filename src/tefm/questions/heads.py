@@ -1,5 +1,7 @@
-"""What answers a taught question: linear functions and trees, of a history's codes, of its fields, or of what the
-language model makes of it. Heads are stored as numbers, so that a model from elsewhere runs no code of others.
+"""What answers a question beside the language model, or in its place: linear functions and trees, of a history's codes,
+of its fields, or of what the language model makes of it.
+
+Heads are stored as numbers, so that a model from elsewhere runs no code of others.
 
 Shapes: S sequences, F features, T trees.
 """
@@ -7,6 +9,7 @@ Shapes: S sequences, F features, T trees.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
@@ -24,6 +27,8 @@ Reads = Literal["codes", "fields", "slots", "state"]
 LEAST = 1e-4
 #: Sequences whose way through the trees is followed at once.
 CHUNK = 4_096
+#: The highest number of a category that trees take as unordered.
+MOST_BITS = 62
 
 Floats = NDArray[np.float64]
 
@@ -34,10 +39,19 @@ class Linear(Settings):
     weights: tuple[float, ...]
     bias: float = Setting(allow_inf_nan=False)
 
+    @classmethod
+    def of(cls, weights_F: NDArray[Any], bias: float) -> Linear:
+        """From arrays; more digits than these say nothing."""
+        return cls(weights=tuple(float(f"{weight:.7g}") for weight in weights_F.tolist()), bias=float(f"{bias:.7g}"))
+
     def score(self, x_SF: NDArray[Any]) -> Floats:
         """The log-odds of yes."""
-        score_S: Floats = x_SF.astype(np.float64) @ np.array(self.weights) + self.bias
+        score_S: Floats = x_SF.astype(np.float64) @ self.weights_F + self.bias
         return score_S
+
+    @cached_property
+    def weights_F(self) -> Floats:
+        return np.array(self.weights)
 
     def fits(self, width: int) -> bool:
         """Whether it reads so many features."""
@@ -52,6 +66,8 @@ class Trees(Settings):
     #: of each node, the feature that it asks about, −1 for a leaf; up to `threshold`, a value goes to the left
     feature: tuple[int, ...]
     threshold: tuple[float, ...]
+    #: of each node that asks about a category, the values that go to the left, as bits; −1 for others. Empty: no such
+    among: tuple[int, ...] = ()
     left: tuple[int, ...]
     right: tuple[int, ...]
     #: what a leaf adds
@@ -62,14 +78,19 @@ class Trees(Settings):
 
     def score(self, x_SF: NDArray[Any]) -> Floats:
         """The log-odds of yes."""
-        roots, feature, left, right, threshold, value = self._arrays
+        roots, feature, left, right, among, threshold, value = self._arrays
         sum_S = np.zeros(len(x_SF))
         for start in range(0, len(x_SF), CHUNK):
             part_SF = x_SF[start : start + CHUNK].astype(np.float32)  # as in scikit-learn
             node_ST = np.tile(roots, (len(part_SF), 1))
             while (inner_ST := feature[node_ST] >= 0).any():
                 asked_ST = np.where(inner_ST, feature[node_ST], 0)
-                to_left_ST = np.take_along_axis(part_SF, asked_ST, axis=1) <= threshold[node_ST]
+                x_ST = np.take_along_axis(part_SF, asked_ST, axis=1)
+                to_left_ST = x_ST <= threshold[node_ST]
+                if self.among:
+                    bits_ST = among[node_ST]
+                    is_among_ST = (bits_ST >> np.clip(x_ST, 0, MOST_BITS).astype(np.int64)) & 1 == 1
+                    to_left_ST = np.where(bits_ST >= 0, is_among_ST, to_left_ST)
                 node_ST = np.where(inner_ST, np.where(to_left_ST, left[node_ST], right[node_ST]), node_ST)
             sum_S[start : start + CHUNK] = value[node_ST].sum(axis=1)
         sum_S += self.bias
@@ -78,13 +99,16 @@ class Trees(Settings):
     @cached_property
     def _arrays(self) -> tuple[NDArray[Any], ...]:
         """What is asked again and again while an answer is explained."""
-        numbers = (np.array(of, dtype=np.int64) for of in (self.roots, self.feature, self.left, self.right))
+        whole = self.roots, self.feature, self.left, self.right, self.among
+        numbers = (np.array(of, dtype=np.int64) for of in whole)
         return (*numbers, np.array(self.threshold), np.array(self.value))
 
     def fits(self, width: int) -> bool:
         """Whether it reads so many features, and every way through it ends."""
         count, inner = len(self.feature), np.array(self.feature, dtype=np.int64) >= 0
         if not count or any(len(of) != count for of in (self.threshold, self.left, self.right, self.value)):
+            return False
+        if self.among and (len(self.among) != count or not all(-1 <= bits < 2**MOST_BITS for bits in self.among)):
             return False
         number, numbers = np.arange(count), (np.array(self.left), np.array(self.right))
         return (
@@ -96,18 +120,18 @@ class Trees(Settings):
 
 
 class Part(Settings):
-    """One of the models that a head consists of, and its share of the answer."""
+    """One of the models that a head consists of, and how much its log-odds count."""
 
     reads: Reads
-    share: float = Setting(gt=0, le=1)
+    share: float = Setting(gt=0, allow_inf_nan=False)
     model: Linear | Trees
 
 
 class Head(Settings):
-    """How a taught question is answered: the log-odds of yes of several models, each with its share."""
+    """The log-odds of yes of several models, each with its share."""
 
     parts: tuple[Part, ...] = Setting(min_length=1)
-    #: moves probabilities to those of a population
+    #: added to the log-odds: moves probabilities to those of a population
     shift: float = Setting(default=0.0, allow_inf_nan=False)
 
     @property
@@ -125,6 +149,25 @@ class Head(Settings):
     def fits(self, widths: Mapping[Reads, int]) -> bool:
         """Whether its parts read what there is."""
         return all(part.model.fits(widths.get(part.reads, 0)) for part in self.parts)
+
+
+def of_regression(regression: Linear) -> Head:
+    """A regression on the fields as a head."""
+    return Head(parts=(Part(reads="fields", share=1.0, model=regression),))
+
+
+@dataclass(frozen=True, eq=False)
+class Way:
+    """How one question is answered: by the language model, by a head, or by both."""
+
+    text: str
+    head: Head | None = None
+    #: the share of the language model's log-odds in the answer; what is left is the head's
+    share: float = 1.0
+
+    def joined(self, model_P: Floats, head_P: Floats) -> Floats:
+        """The log-odds of the answer, from those of both."""
+        return model_P if self.head is None else self.share * model_P + (1 - self.share) * head_P
 
 
 def log_odds(share_S: Any) -> Floats:

@@ -1,11 +1,11 @@
-"""Pairs of a history and a question become prompts, for training and for answers.
+"""Pairs of a history and a question become prompts to learn from.
 
 Shapes: H histories, P pairs of a history and a question.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,22 +13,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tefm.baselines.inputs import Records, sequence_features
-from tefm.language.asking import QuestionWriter, pair_logits
+from tefm.language.asking import QuestionWriter
 from tefm.language.classifier import Classifier
 from tefm.language.prompts import Prompt
 from tefm.language.tune import Questions, ToLearn
+from tefm.questions.answering import writer_of
 from tefm.questions.data import Pairs, QuestionData, pairs_to_teach, pairs_to_validate
-from tefm.questions.teacher import history_features, taught_answers
+from tefm.questions.teacher import QuestionTeacher, history_features
 from tefm.records.layout import Layout, Slots
 from tefm.records.sequences import Sequences
 
 #: Validation pairs for early stopping, as a share of those that are learned from, and at most.
 VALIDATED, MOST_VALIDATED = 0.15, 9_000
-
-
-def writer_of(classifier: Classifier, prompt: Prompt) -> QuestionWriter:
-    """Writes histories and questions as this classifier reads them."""
-    return QuestionWriter(classifier.backbone.tokenizer, prompt, classifier.ids)
 
 
 def questions_to_learn(
@@ -37,30 +33,19 @@ def questions_to_learn(
     data: QuestionData,
     training_codes: NDArray[Any],
     validation_codes: NDArray[Any],
-    slots_ND: Slots,
-    layout: Layout,
+    teacher: Callable[[], QuestionTeacher],
     *,
     seed: int,
 ) -> ToLearn:
     """The prompts that the language model learns from, each with the teacher's answer.
 
-    Codes are given per record of a part; slots are those of the training records.
+    Codes are given per record of a part.
     """
     writer, config, training = writer_of(classifier, prompt), data.config, data.training
     few = config.model_copy(update={"pairs": min(MOST_VALIDATED, max(2, round(VALIDATED * config.pairs)))})
     learned = pairs_to_teach(training, data.trained, config, seed=seed)
     validated = pairs_to_validate(data.validation, data.trained, few, seed=seed)
-    records = Records(slots_ND, layout, training.histories)
-    _, entity_H = np.unique(training.histories.names, return_inverse=True)
-    # held-out questions have no part in the teacher either
-    yes_HT = taught_answers(
-        history_features(records),
-        training.answers_HQ[:, data.trained],
-        entity_H,
-        trees=sequence_features(records, "history"),
-        seed=seed,
-    )
-    yes_P = yes_HT[learned.history_P, np.searchsorted(data.trained, learned.question_P)]
+    yes_P = teacher().yes_HQ[learned.history_P, np.searchsorted(data.trained, learned.question_P)]
     texts = [question.text for question in data.questions]
     learning = _prompts(writer, with_codes(training.histories, training_codes), learned, texts)
     validating = _prompts(writer, with_codes(data.validation.histories, validation_codes), validated, texts)
@@ -68,6 +53,20 @@ def questions_to_learn(
         replace(learning, classes_NQ=np.stack([1 - yes_P, yes_P], axis=1)),
         writer.answers,
         [(validating, writer.answers)],
+    )
+
+
+def teacher_of(data: QuestionData, slots_ND: Slots, layout: Layout, *, seed: int) -> QuestionTeacher:
+    """What the slots of the training records say about the trained questions; held-out ones have no part in it."""
+    training = data.training
+    records = Records(slots_ND, layout, training.histories)
+    _, entity_H = np.unique(training.histories.names, return_inverse=True)
+    return QuestionTeacher.fit(
+        history_features(records),
+        training.answers_HQ[:, data.trained],
+        entity_H,
+        trees=sequence_features(records, "history"),
+        seed=seed,
     )
 
 
@@ -85,28 +84,3 @@ def _prompts(writer: QuestionWriter, histories: Sequences, pairs: Pairs, texts: 
     ]
     shared_H = np.array([len(prefix) for prefix in prefixes], dtype=np.int64)
     return Questions(prompts, pairs.answer_P, history_N=number_P, shared_N=shared_H[number_P])
-
-
-def logits_of(
-    classifier: Classifier,
-    prompt: Prompt,
-    histories: Sequences,
-    texts: Sequence[str],
-    history_P: NDArray[np.int64],
-    question_P: NDArray[np.int64],
-    *,
-    title: str | None = None,
-) -> NDArray[np.float32]:
-    """The logits of no and yes for pairs of a history (of codes) and a question; equal pairs are answered once."""
-    writer = writer_of(classifier, prompt)
-    first, number_H = histories.distinct()
-    count = max(1, len(texts))
-    keys, inverse = np.unique(number_H[history_P] * count + question_P, return_inverse=True)
-    used, history_K = np.unique(keys // count, return_inverse=True)
-    prefixes = writer.prefixes(histories.select(first[used]))
-    tails = [writer.tail(text) for text in texts]
-    logits_K2 = pair_logits(
-        classifier.backbone, prefixes, tails, history_K, keys % count, writer.first_tokens, title=title
-    )
-    logits_P2: NDArray[np.float32] = logits_K2[inverse]
-    return logits_P2

@@ -1,22 +1,24 @@
 """How good answers are: calibration and AUROC of each question, and what questions are worth that nobody trained.
 
-Shapes: P pairs of a history and a question, H histories, R resamples.
+Shapes: P pairs of a history and a question, Q questions, H histories, R resamples, W shares.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tefm.language.prompts import Prompt
+from tefm.questions.answering import Asker
 from tefm.questions.answers import Histories
 from tefm.questions.book import Book, Entry, Figure, Scaling
 from tefm.questions.data import Pairs, QuestionData, pairs_to_score
+from tefm.questions.heads import Floats
+from tefm.questions.teacher import SHRINK, QuestionTeacher
 from tefm.scoring import weighted
 from tefm.scoring.metrics import auroc
 
@@ -27,44 +29,51 @@ RESAMPLES = 300
 #: The spread of the prior of a log-temperature: with few histories it stays near the common one.
 SPREAD = 0.5
 
-Floats = NDArray[np.float64]
-#: Pairs of a history and a question (as their numbers) to the logits of no and yes.
-Ask = Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[Any]]
+#: The shares of the language model that are tried.
+SHARES = tuple(number / 10 for number in range(11))
+
+#: Pairs of a history and a question (as their numbers) to the log-odds of yes.
+Ask = Callable[[NDArray[np.int64], NDArray[np.int64]], Floats]
 
 
 @dataclass(frozen=True, eq=False)
 class Scored:
-    """Pairs with their logits, and the question that stands in for each held-out one."""
+    """Pairs with the log-odds of the language model and of the heads, and the share of the former in each question."""
 
     pairs: Pairs
-    logits_P2: NDArray[Any]
+    model_P: Floats
+    head_P: Floats
+    share_Q: Floats
 
     @property
     def score_P(self) -> Floats:
-        """How much more the model says yes than no."""
-        return score_of(self.logits_P2)
+        """The log-odds of the answers."""
+        share_P = self.share_Q[self.pairs.question_P]
+        return share_P * self.model_P + (1 - share_P) * self.head_P
 
     def has_both(self, question: int) -> bool:
         """Whether some histories answer yes to a question, and some no."""
         return len(np.unique(self.pairs.answer_P[self.pairs.of(question)])) == 2
 
-    def figure(self, question: int, seed: int = 0) -> tuple[Figure, int, int]:
-        """The AUROC of a question, the histories it was asked about, and those that answer yes."""
+    def entry(self, entry: Entry, question: int) -> Entry:
+        """The same question with figures: its AUROC, the histories it was asked about, and those that answer yes."""
         own = self.pairs.of(question)
         yes_P = self.pairs.answer_P[own] == 1
-        return auroc_of(self.score_P[own], yes_P, seed=seed), len(yes_P), int(yes_P.sum())
+        figure, by_model, by_fields = (auroc_of(of_P[own], yes_P) for of_P in (self.score_P, self.model_P, self.head_P))
+        counts = {"asked": len(yes_P), "yes": int(yes_P.sum())}
+        return entry.model_copy(
+            update={"figure": figure, "by_model": by_model.auroc, "by_fields": by_fields.auroc, **counts}
+        )
 
 
-def score_of(logits_P2: NDArray[Any]) -> Floats:
-    """How much more the model says yes than no."""
-    score_P: Floats = (logits_P2[:, 1] - logits_P2[:, 0]).astype(np.float64)
-    return score_P
-
-
-def score_questions(part: Histories, data: QuestionData, ask: Ask, *, seed: int) -> Scored:
+def score_questions(
+    part: Histories, data: QuestionData, asker: Asker, *, seed: int, title: str | None = None
+) -> Scored:
     """The model's answers to all questions, on histories of a part."""
     pairs = pairs_to_score(part, np.arange(len(data.questions)), data.config, seed=seed)
-    return Scored(pairs, ask(pairs.history_P, pairs.question_P))
+    asked = pairs.history_P, pairs.question_P
+    share_Q = np.array([1.0 if way.head is None else way.share for way in asker.ways])
+    return Scored(pairs, asker.by_model(*asked, title=title), asker.by_heads(*asked), share_Q)
 
 
 # ---- figures ----------------------------------------------------------------------------------------------------
@@ -122,11 +131,62 @@ def fit_scaling(score_P: Floats, yes_P: NDArray[np.bool_], weight_P: Floats, *, 
     return Scaling(temperature=math.exp(float(np.clip(fitted[0], -3, 3))), shift=float(np.clip(fitted[1], -20, 20)))
 
 
+# ---- shares -----------------------------------------------------------------------------------------------------
+
+
+def with_shares(scored: Scored, held_out_Q: NDArray[np.bool_]) -> tuple[Scored, float]:
+    """The language model's share in the answer to each question, and in those to new ones: what ranks best.
+
+    A trained question with few histories that answer yes has about the share of all of them. A held-out question has
+    the share that is best for the *other* held-out questions, so that its figure is that of a new question.
+    """
+    pairs = scored.pairs
+    ranked_WQ = np.full((len(SHARES), len(held_out_Q)), np.nan)
+    count_Q = np.zeros(len(held_out_Q))
+    for question in np.flatnonzero([scored.has_both(number) for number in range(len(held_out_Q))]).tolist():
+        own = pairs.of(question)
+        yes_P = pairs.answer_P[own] == 1
+        count_Q[question] = yes_P.sum()
+        for number, share in enumerate(SHARES):
+            score_P = share * scored.model_P[own] + (1 - share) * scored.head_P[own]
+            ranked_WQ[number, question] = auroc(score_P, yes_P)
+    known_Q = count_Q > 0
+    trained_Q, held_Q = known_Q & ~held_out_Q, known_Q & held_out_Q
+
+    def mean(of_Q: NDArray[np.bool_]) -> Floats:
+        mean_W: Floats = ranked_WQ[:, of_Q].mean(axis=1) if of_Q.any() else np.zeros(len(SHARES))
+        return mean_W
+
+    def best(ranked_W: Floats) -> float:
+        return SHARES[int(np.argmax(ranked_W))]
+
+    share_Q = np.full(len(held_out_Q), best(mean(trained_Q)))
+    for question in np.flatnonzero(trained_Q).tolist():
+        own = count_Q[question] / (count_Q[question] + SHRINK)
+        share_Q[question] = best(own * ranked_WQ[:, question] + (1 - own) * mean(trained_Q))
+    number_Q = np.arange(len(held_out_Q))
+    for question in np.flatnonzero(held_out_Q).tolist():
+        others_Q = held_Q & (number_Q != question)
+        share_Q[question] = best(mean(others_Q if others_Q.any() else trained_Q))
+    return replace(scored, share_Q=share_Q), best(mean(held_Q if held_Q.any() else trained_Q))
+
+
 # ---- the book ---------------------------------------------------------------------------------------------------
 
 
-def book_of(data: QuestionData, prompt: Prompt, scored: Scored) -> Book:
-    """Calibrate on validation answers: each trained question by itself, new ones as the held-out questions together."""
+def book_of(data: QuestionData, prompt: Prompt, teacher: QuestionTeacher) -> Book:
+    """The questions of a task, with what the teacher has learned about the trained ones; nothing is measured yet."""
+    learned = iter(zip(teacher.regressions, teacher.trees, strict=True))
+    entries = []
+    for question, held_out in zip(data.questions, data.held_out_Q.tolist(), strict=True):
+        regression, trees = (None, None) if held_out else next(learned)
+        entries.append(Entry(question=question, trained=not held_out, regression=regression, head=trees))
+    return Book(entries=tuple(entries), prompt=prompt)
+
+
+def calibrated(book: Book, data: QuestionData, scored: Scored) -> Book:
+    """With shares and calibration from validation answers: each trained question has its own, new ones common ones."""
+    scored, share = with_shares(scored, data.held_out_Q)
     pairs, score_P = scored.pairs, scored.score_P
     yes_P, weight_P = pairs.answer_P == 1, pairs.weight_P
     of_held_P = data.held_out_Q[pairs.question_P]
@@ -137,23 +197,20 @@ def book_of(data: QuestionData, prompt: Prompt, scored: Scored) -> Book:
     whole = pooled(~of_held_P)
     common = pooled(of_held_P) if of_held_P.any() else whole
     entries = []
-    for number, question in enumerate(data.questions):
-        trained, own = not data.held_out_Q[number], pairs.of(number)
-        scaling = common
-        if trained and own.any():
+    for number, entry in enumerate(book.entries):
+        scaling, own = common, pairs.of(number)
+        if entry.trained and own.any():
             scaling = fit_scaling(score_P[own], yes_P[own], weight_P[own], around=whole.temperature)
-        entries.append(Entry(question=question, trained=trained, scaling=scaling))
-    return measured(Book(entries=tuple(entries), prompt=prompt, common=common), scored, "validation")
+        entries.append(entry.model_copy(update={"share": float(scored.share_Q[number]), "scaling": scaling}))
+    book = book.model_copy(update={"entries": tuple(entries), "common": common, "share": share})
+    return measured(book, scored, "validation")
 
 
 def measured(book: Book, scored: Scored, part: str, *, in_place: Figure | None = None) -> Book:
     """The same book with the figures of these answers."""
-    entries = []
-    for number, entry in enumerate(book.entries):
-        figure, asked, yes = scored.figure(number)
-        entries.append(entry.model_copy(update={"figure": figure, "asked": asked, "yes": yes}))
+    entries = tuple(scored.entry(entry, number) for number, entry in enumerate(book.entries))
     new, count = mean_figure([entry.figure for entry in entries if not entry.trained])
-    update = {"entries": tuple(entries), "new": new, "held_out": count, "measured_on": part}
+    update = {"entries": entries, "new": new, "held_out": count, "measured_on": part}
     return book.model_copy(update={**update, "in_place": in_place or Figure()})
 
 
@@ -171,7 +228,7 @@ def stand_ins(data: QuestionData, scored: Scored, ask: Ask) -> dict[int, int]:
     # asked all at once, since most questions are asked about the same histories
     history_P = np.concatenate(histories)
     both = ask(np.tile(history_P, len(candidates)), np.repeat(np.array(candidates), len(history_P)))
-    score_CP = score_of(both).reshape(len(candidates), -1)
+    score_CP = both.reshape(len(candidates), -1)
     chosen, ends = {}, np.cumsum([len(own) for own in histories])
     for held, own_CP in zip(helds, np.split(score_CP, ends[:-1], axis=1), strict=True):
         yes_P = scored.pairs.answer_P[scored.pairs.of(held)] == 1
@@ -185,6 +242,6 @@ def figure_in_place(scored: Scored, chosen: dict[int, int], ask: Ask) -> Figure:
     for held, other in chosen.items():
         own = scored.pairs.of(held)
         histories = scored.pairs.history_P[own]
-        score_P = score_of(ask(histories, np.full(len(histories), other)))
+        score_P = ask(histories, np.full(len(histories), other))
         figures.append(auroc_of(score_P, scored.pairs.answer_P[own] == 1))
     return mean_figure(figures)[0]

@@ -5,14 +5,14 @@ Neither the codes nor the language model change, so the answers to all other que
 Codes hold what the tokenizer found worth keeping before it knew the question, so fields are read beside them. The state
 of the language model is read only where it has read texts: otherwise it says less than the codes that it comes from.
 
-Shapes: S sequences, F features, h hidden, d latent, M models.
+Shapes: S sequences, F features, M models.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,17 +20,11 @@ from scipy.special import logit
 
 from tefm.base.errors import InputError
 from tefm.base.progress import progress
-from tefm.baselines.inputs import Records, sequence_features
-from tefm.codes.coder import SlotCoder
-from tefm.language.asking import QuestionWriter
-from tefm.language.backbone import Backbone
-from tefm.language.classifier import Classifier
-from tefm.language.predict import last_states
 from tefm.questions.book import Figure
 from tefm.questions.heads import Floats, Head, Linear, Part, Reads, Trees
 from tefm.questions.measure import auroc_of
-from tefm.questions.teacher import LEAST_SPREAD, history_features
-from tefm.records.sequences import Sequences
+from tefm.questions.teacher import LEAST_SPREAD
+from tefm.questions.trees import joined_trees
 
 #: Labelled sequences of each answer that a question takes at least.
 LEAST_TAUGHT = 4
@@ -45,74 +39,11 @@ MOST_ROWS = 2_000
 BOOSTED, LEAVES, BAGS = 100, 4, 3
 #: Random trees, and the least sequences in a leaf of any tree.
 RANDOM, LEAST_LEAF = 100, 3
-#: Sequences whose features are held at once.
-CHUNK = 8_192
 
 #: By setting: the log-odds of yes.
 Scores = Mapping[float, Floats]
 #: Row numbers to learn from, and those that are left out; several times.
 Folds = Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]]
-
-
-class TaughtClassifier(Classifier):
-    """The model with a head in place of the language model's answers. It takes sequences of slots, not of codes."""
-
-    takes_slots: ClassVar[bool] = True
-
-    def __init__(
-        self, classifier: Classifier, writer: QuestionWriter, coder: SlotCoder, head: Head | None = None
-    ) -> None:
-        super().__init__(classifier.backbone, writer)
-        self.coder, self.head = coder, head
-
-    def features(self, slots: Sequences, reads: Collection[Reads] = ()) -> dict[Reads, NDArray[Any]]:
-        """What a head reads of each history of slots; by default, all that may be worth reading."""
-        if not reads:
-            reads = ("codes", "fields", "slots") if slots.texts is None else ("codes", "fields", "slots", "state")
-        found: dict[Reads, NDArray[Any]] = {}
-        records = _records(slots, self.coder)
-        if "fields" in reads:
-            found["fields"] = history_features(records)
-        if "slots" in reads:
-            found["slots"] = sequence_features(records, "history").x_NF
-        if "codes" in reads or "state" in reads:
-            codes = slots.with_values(self.coder.encode(slots.x_ND))
-        if "codes" in reads:
-            latent_Nd = self.coder.embed(codes.codes_NK).astype(np.float64)
-            mean_Sd = np.add.reduceat(latent_Nd, codes.starts[:-1]) / codes.lengths[:, None]
-            found["codes"] = np.concatenate([mean_Sd, latent_Nd[codes.starts[1:] - 1]], axis=1)
-        if "state" in reads:
-            found["state"] = last_states(self.backbone, self.prompts(codes)).astype(np.float64)
-        return found
-
-    def logits(self, sequences: Sequences, *, batch_tokens: int | None = None, show: bool = False) -> NDArray[Any]:
-        """The log-odds of yes as the logits of no and yes; each distinct history of slots is read once."""
-        assert self.head is not None, "it has been taught"
-        first, number_S = self.distinct(sequences)
-        parts = [sequences.select(first[start : start + CHUNK]) for start in range(0, len(first), CHUNK)]
-        score_F = np.concatenate(
-            [np.zeros(0), *(self.head.score(self.features(part, self.head.reads)) for part in parts)]
-        )
-        return np.stack([np.zeros(len(score_F)), score_F], axis=1)[number_S]
-
-
-def feature_widths(coder: SlotCoder, backbone: Backbone) -> dict[Reads, int]:
-    """How many features there are of each kind."""
-    nothing = Sequences(np.zeros((1, coder.layout.width), dtype=coder.layout.dtype), np.array([0, 1]))
-    records = _records(nothing, coder)
-    return {
-        "codes": 2 * coder.config.latent,
-        "fields": history_features(records).shape[1],
-        "slots": sequence_features(records, "history").x_NF.shape[1],
-        "state": int(backbone.model.config.hidden_size),
-    }
-
-
-def _records(slots: Sequences, coder: SlotCoder) -> Records:
-    return Records(slots.x_ND, coder.layout, slots.with_values(np.arange(len(slots.x_ND))))
-
-
-# ---- learning ---------------------------------------------------------------------------------------------------
 
 
 def learn(
@@ -260,7 +191,7 @@ def _boosted(x_SF: NDArray[Any], yes_S: NDArray[np.bool_], leaves: float, seed: 
     ]
     trees = [tree.tree_ for model in models for tree in model.estimators_[:, 0]]
     values = [models[0].learning_rate / BAGS * tree.value[:, 0, 0] for tree in trees]
-    return _trees(trees, values, shares=False, bias=float(logit(yes_S.mean())))
+    return joined_trees(trees, values, shares=False, bias=float(logit(yes_S.mean())))
 
 
 def _random(x_SF: NDArray[Any], yes_S: NDArray[np.bool_], least: float, seed: int) -> Trees:
@@ -270,32 +201,7 @@ def _random(x_SF: NDArray[Any], yes_S: NDArray[np.bool_], least: float, seed: in
     forest = ExtraTreesClassifier(RANDOM, min_samples_leaf=int(least), max_features=0.3, random_state=seed)
     trees = [tree.tree_ for tree in forest.fit(*_sample(x_SF, yes_S, seed)).estimators_]
     values = [tree.value[:, 0, 1] / tree.value[:, 0].sum(axis=1) / len(trees) for tree in trees]
-    return _trees(trees, values, shares=True)
-
-
-def _trees(trees: Sequence[Any], values: Sequence[Floats], *, shares: bool, bias: float = 0.0) -> Trees:
-    """Trees of scikit-learn, one after the other; a leaf has no children there, and here no feature."""
-    starts = np.cumsum([0, *(tree.node_count for tree in trees[:-1])])
-
-    def joined(arrays: Sequence[NDArray[Any]]) -> tuple[Any, ...]:
-        return tuple(np.concatenate(arrays).tolist())
-
-    leaf = [tree.children_left < 0 for tree in trees]
-    children = (
-        [np.where(of, -1, start + getattr(tree, side)) for tree, of, start in zip(trees, leaf, starts, strict=True)]
-        for side in ("children_left", "children_right")
-    )
-    left, right = (joined(of) for of in children)
-    return Trees(
-        roots=tuple(starts.tolist()),
-        feature=joined([np.where(of, -1, tree.feature) for tree, of in zip(trees, leaf, strict=True)]),
-        threshold=joined([np.where(of, 0.0, tree.threshold) for tree, of in zip(trees, leaf, strict=True)]),
-        left=left,
-        right=right,
-        value=joined([np.where(of, value, 0.0) for value, of in zip(values, leaf, strict=True)]),
-        shares=shares,
-        bias=bias,
-    )
+    return joined_trees(trees, values, shares=True)
 
 
 def _sample(x_SF: NDArray[Any], yes_S: NDArray[np.bool_], seed: int) -> tuple[NDArray[Any], NDArray[np.bool_]]:

@@ -2,7 +2,7 @@
 
 Most questions are rare: a few dozen histories answer yes, and a language model learns those by heart before it learns
 to read codes. So it learns from *cross-fitted* probabilities, which are known for every history and every question, and
-come from a model that never saw the history's entity.
+come from a model that never saw the history's entity. What was learned from all histories answers beside it.
 
 The regression is ridge. Each question has the strength that ranks its held-out answers best; a rare one that of all
 questions together. With rare answers the best strengths are large, and the regression beats gradient-boosted trees. A
@@ -14,7 +14,9 @@ Shapes: H histories, F features, Q questions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,10 +24,12 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 from scipy.sparse import csr_matrix
 
-from tefm.base.progress import progress
+from tefm.base.progress import log, progress
 from tefm.baselines.inputs import Features, Records
 from tefm.codes.teacher import FOLDS, boosted_trees, folds_of, learned, unordered
 from tefm.questions.answers import UNASKED
+from tefm.questions.heads import Floats, Head, Linear, Part, Trees
+from tefm.questions.trees import of_boosted
 from tefm.scoring.metrics import auroc
 
 #: The values of a category that have a column of their own, the most frequent first.
@@ -39,12 +43,12 @@ SHRINK = 50
 #: Log-odds approach this and never reach it.
 SUREST = 5.0
 #: Trees learn questions with at least so many histories of either answer, and of them the most frequent ones.
-FREQUENT, MOST_FREQUENT = 100, 40
+FREQUENT, MOST_FREQUENT = 50, 40
 #: They see at most so many histories that answer no, or so many per yes.
 MOST_NO, NO_PER_YES = 2_000, 5
 TREES, LEAVES = 60, 7
-
-Floats = NDArray[np.float64]
+#: Histories on which trees are compared with the numbers that they are stored as.
+CHECKED = 200
 
 
 def history_features(records: Records) -> NDArray[np.float32]:
@@ -71,79 +75,155 @@ def history_features(records: Records) -> NDArray[np.float32]:
     return features_HF
 
 
-def taught_answers(
-    features_HF: NDArray[Any],
-    answers_HQ: NDArray[np.int8],
-    groups_H: NDArray[np.int64],
-    *,
-    trees: Features | None = None,
-    seed: int = 0,
-) -> NDArray[np.float32]:
-    """How probable yes is for each history and question, where yes and no are equally frequent.
+@dataclass(frozen=True, eq=False)
+class QuestionTeacher:
+    """What was learned about questions. All log-odds are those of histories of which as many answer yes as no."""
 
-    Histories of one group (an entity) are held out together. A question that is not asked of a history is answered all
-    the same. `trees` are the features of the histories for trees; without them, the regression answers all questions.
-    """
-    fold_H = folds_of(groups_H, FOLDS, np.random.default_rng((seed, 19)))
-    scores: dict[float, Floats] = {strength: np.zeros(answers_HQ.shape, dtype=np.float64) for strength in STRENGTHS}
-    with progress("learning which records answer the questions", FOLDS) as advance:
-        for fold in range(FOLDS):
-            own_H = fold_H == fold
-            if own_H.any() and not own_H.all():
-                for strength, score in _ridge(features_HF, answers_HQ, ~own_H, own_H):
-                    scores[strength][own_H] = score
+    #: how probable yes is for each history and question, from models that never saw the history's group
+    yes_HQ: NDArray[np.float32]
+    #: a regression on the fields for each question, learned from all histories
+    regressions: tuple[Linear, ...]
+    #: trees, for the questions where they rank better
+    trees: tuple[Head | None, ...]
+
+    @classmethod
+    def fit(
+        cls,
+        features_HF: NDArray[Any],
+        answers_HQ: NDArray[np.int8],
+        groups_H: NDArray[np.int64],
+        *,
+        trees: Features | None = None,
+        seed: int = 0,
+    ) -> QuestionTeacher:
+        """Learn from histories; those of one group (an entity) are held out together.
+
+        A question that is not asked of a history is answered all the same. `trees` are the features of the histories
+        for trees; without them, there are regressions alone.
+        """
+        fold_H = folds_of(groups_H, FOLDS, np.random.default_rng((seed, 19)))
+        scores: dict[float, Floats] = {strength: np.zeros(answers_HQ.shape, dtype=np.float64) for strength in STRENGTHS}
+        with progress("learning which records answer the questions", FOLDS + 1) as advance:
+            for fold in range(FOLDS):
+                own_H = fold_H == fold
+                if own_H.any() and not own_H.all():
+                    for strength, weights_FQ, bias_Q in _ridge(features_HF[~own_H], answers_HQ[~own_H], STRENGTHS):
+                        scores[strength][own_H] = features_HF[own_H] @ weights_FQ + bias_Q
+                advance(1)
+            ranked_SQ = np.stack([_shrunk(_ranked(score_HQ, answers_HQ), answers_HQ) for score_HQ in scores.values()])
+            best_Q = np.array(STRENGTHS)[ranked_SQ.argmax(axis=0)]
+            score_HQ = np.stack([scores[best][:, question] for question, best in enumerate(best_Q.tolist())], axis=1)
+            weights_FQ, bias_Q = _ridge_of_all(features_HF, answers_HQ, best_Q)
             advance(1)
-    ranked_SQ = np.stack([_shrunk(_ranked(score_HQ, answers_HQ), answers_HQ) for score_HQ in scores.values()])
-    best_Q = ranked_SQ.argmax(axis=0)
-    score_HQ = np.stack([scores[STRENGTHS[best]][:, question] for question, best in enumerate(best_Q)], axis=1)
-    if trees is not None:
-        score_HQ = _with_trees(score_HQ, trees, answers_HQ, fold_H, seed=seed)
-    return _probabilities(score_HQ, answers_HQ)
+        scale_Q, shift_Q = _calibration(score_HQ, answers_HQ)
+        regressions = tuple(
+            Linear.of(weights_F * scale, float(bias * scale + shift))
+            for weights_F, bias, scale, shift in zip(weights_FQ.T, bias_Q, scale_Q, shift_Q, strict=True)
+        )
+        heads: tuple[Head | None, ...] = (None,) * len(regressions)
+        if trees is not None:
+            score_HQ, models = _with_trees(score_HQ, trees, answers_HQ, fold_H, seed=seed)
+            scale_Q, shift_Q = _calibration(score_HQ, answers_HQ)
+            heads = tuple(
+                _head(models[question], scale, shift) if question in models else None
+                for question, (scale, shift) in enumerate(zip(scale_Q.tolist(), shift_Q.tolist(), strict=True))
+            )
+        logit_HQ = score_HQ * scale_Q + shift_Q
+        yes_HQ = (1 / (1 + np.exp(-SUREST * np.tanh(logit_HQ / SUREST)))).astype(np.float32)
+        return cls(yes_HQ, regressions, heads)
+
+
+def _head(trees: Trees, scale: float, shift: float) -> Head | None:
+    """Trees as log-odds; none where they tell yes and no apart in no way."""
+    return Head(parts=(Part(reads="slots", share=scale, model=trees),), shift=shift) if scale > 0 else None
 
 
 def _with_trees(
     score_HQ: Floats, features: Features, answers_HQ: NDArray[np.int8], fold_H: NDArray[np.int64], *, seed: int
-) -> Floats:
-    """The scores of frequent questions come from trees where these rank held-out answers better."""
+) -> tuple[Floats, dict[int, Trees]]:
+    """The scores of frequent questions come from trees where these rank held-out answers better; and these trees."""
     counts_Q = np.minimum((answers_HQ == 0).sum(axis=0), (answers_HQ == 1).sum(axis=0))
     frequent = np.argsort(-counts_Q, kind="stable")[:MOST_FREQUENT]
     frequent = frequent[counts_Q[frequent] >= FREQUENT]
+    score_HQ, found = score_HQ.copy(), dict[int, Trees]()
     if not len(frequent):
-        return score_HQ
-    by_trees_HQ = score_HQ.copy()
-    unordered_F, rng = unordered(features.x_NF, features.kinds), np.random.default_rng((seed, 21))
-    with progress("learning frequent questions with trees", len(frequent) * FOLDS) as advance:
+        return score_HQ, found
+    x_HF, everyone_H = features.x_NF, np.full(len(fold_H), True)
+    unordered_F, rng = unordered(x_HF, features.kinds), np.random.default_rng((seed, 21))
+
+    def grown(answer_H: NDArray[np.int8], rows_H: NDArray[np.bool_]) -> Any:
+        yes, no = (np.flatnonzero(rows_H & (answer_H == answer)) for answer in (1, 0))
+        rows = np.concatenate([yes, rng.permutation(no)[: max(MOST_NO, NO_PER_YES * len(yes))]])
+        model = boosted_trees(TREES, seed=seed, unordered_F=unordered_F, leaves=LEAVES)
+        return learned(model, x_HF[rows], answer_H[rows])
+
+    with progress("learning frequent questions with trees", len(frequent)) as advance:
         for question in frequent.tolist():
             answer_H = answers_HQ[:, question]
-            for fold in range(FOLDS):
-                own_H = fold_H == fold
-                yes, no = (np.flatnonzero(~own_H & (answer_H == answer)) for answer in (1, 0))
-                if own_H.any() and len(yes) and len(no):
-                    rows = np.concatenate([yes, rng.permutation(no)[: max(MOST_NO, NO_PER_YES * len(yes))]])
-                    model = boosted_trees(TREES, seed=seed, unordered_F=unordered_F, leaves=LEAVES)
-                    model = learned(model, features.x_NF[rows], answer_H[rows])
-                    by_trees_HQ[own_H, question] = model.decision_function(features.x_NF[own_H])
-                advance(1)
-    better_Q = _ranked(by_trees_HQ, answers_HQ) > _ranked(score_HQ, answers_HQ)
-    return np.where(better_Q, by_trees_HQ, score_HQ)
+            by_trees_H = _held_out(partial(grown, answer_H), x_HF, score_HQ[:, question], answer_H, fold_H)
+            if by_trees_H is not None:
+                trees = of_boosted(grown(answer_H, everyone_H), x_HF[:CHECKED])
+                if trees is None:
+                    log.warning(
+                        "this version of scikit-learn keeps its trees in another form: regressions answer alone"
+                    )
+                    break
+                found[question], score_HQ[:, question] = trees, by_trees_H
+            advance(1)
+    return score_HQ, found
+
+
+def _held_out(
+    grown: Callable[[NDArray[np.bool_]], Any],
+    x_HF: NDArray[Any],
+    score_H: Floats,
+    answer_H: NDArray[np.int8],
+    fold_H: NDArray[np.int64],
+) -> Floats | None:
+    """What trees say of histories that they have not seen; None where the scores that there are rank them better.
+
+    If these do so on the first part that is held out, the others are not tried.
+    """
+    by_trees_H = score_H.copy()
+
+    def better(of_H: NDArray[np.bool_]) -> bool:
+        trees, others = (_ranked(of[of_H, None], answer_H[of_H, None])[0] for of in (by_trees_H, score_H))
+        return bool(trees > others)
+
+    for fold in range(FOLDS):
+        own_H = fold_H == fold
+        if not own_H.any() or len(np.unique(answer_H[~own_H & (answer_H != UNASKED)])) < 2:
+            return None
+        by_trees_H[own_H] = grown(~own_H).decision_function(x_HF[own_H])
+        if fold == 0 and not better(own_H):
+            return None
+    return by_trees_H if better(np.full(len(fold_H), True)) else None
 
 
 def _ridge(
-    features_HF: NDArray[Any], answers_HQ: NDArray[np.int8], fitted_H: NDArray[np.bool_], asked_H: NDArray[np.bool_]
-) -> Iterator[tuple[float, Floats]]:
-    """For each strength, the scores of some histories by a regression on others."""
-    x_HF, answers = features_HF[fitted_H], answers_HQ[fitted_H]
-    mean_F, spread_F = x_HF.mean(axis=0), np.maximum(x_HF.std(axis=0), LEAST_SPREAD)
-    x_HF, other_HF = (x_HF - mean_F) / spread_F, (features_HF[asked_H] - mean_F) / spread_F
-    asked, yes = answers != UNASKED, answers == 1
+    features_HF: NDArray[Any], answers_HQ: NDArray[np.int8], strengths: Iterable[float]
+) -> Iterator[tuple[float, Floats, Floats]]:
+    """For each strength, the weights of features and the bias for each question."""
+    mean_F, spread_F = features_HF.mean(axis=0), np.maximum(features_HF.std(axis=0), LEAST_SPREAD)
+    x_HF = (features_HF - mean_F) / spread_F
+    asked, yes = answers_HQ != UNASKED, answers_HQ == 1
     share_Q = yes.sum(axis=0) / np.maximum(asked.sum(axis=0), 1)
     # what is not asked says nothing: it counts as the mean
     centred_HQ = np.where(asked, yes - share_Q, 0.0) / np.sqrt(np.maximum(share_Q * (1 - share_Q), 1e-6))
-    centred_HQ = centred_HQ.astype(np.float32)
-    gram_FF, target_FQ = x_HF.T @ x_HF, x_HF.T @ centred_HQ
-    for strength in STRENGTHS:
+    gram_FF, target_FQ = x_HF.T @ x_HF, x_HF.T @ centred_HQ.astype(np.float32)
+    for strength in strengths:
         stronger_FF = gram_FF + strength * len(x_HF) * np.eye(len(gram_FF), dtype=np.float32)
-        yield strength, other_HF @ cho_solve(cho_factor(stronger_FF), target_FQ)
+        weights_FQ = cho_solve(cho_factor(stronger_FF), target_FQ) / spread_F[:, None]
+        yield strength, weights_FQ, -(mean_F @ weights_FQ)
+
+
+def _ridge_of_all(features_HF: NDArray[Any], answers_HQ: NDArray[np.int8], strength_Q: Floats) -> tuple[Floats, Floats]:
+    """The weights and the bias of each question, with its strength, from all histories."""
+    weights_FQ, bias_Q = np.zeros((features_HF.shape[1], len(strength_Q))), np.zeros(len(strength_Q))
+    for strength, own_FQ, own_Q in _ridge(features_HF, answers_HQ, np.unique(strength_Q).tolist()):
+        of_Q = strength_Q == strength
+        weights_FQ[:, of_Q], bias_Q[of_Q] = own_FQ[:, of_Q], own_Q[of_Q]
+    return weights_FQ, bias_Q
 
 
 def _ranked(score_HQ: Floats, answers_HQ: NDArray[np.int8]) -> Floats:
@@ -165,8 +245,11 @@ def _shrunk(of_Q: Floats, answers_HQ: NDArray[np.int8]) -> Floats:
     return shrunk_Q
 
 
-def _probabilities(score_HQ: Floats, answers_HQ: NDArray[np.int8]) -> NDArray[np.float32]:
-    """Linear discriminants: of two normal distributions with the same deviation, equally frequent."""
+def _calibration(score_HQ: Floats, answers_HQ: NDArray[np.int8]) -> tuple[Floats, Floats]:
+    """What scores are multiplied with, and what is added, to be log-odds.
+
+    They are those of linear discriminants: of two normal distributions with the same deviation, equally frequent.
+    """
     yes = answers_HQ == 1
     no = (answers_HQ != UNASKED) & ~yes
 
@@ -178,6 +261,4 @@ def _probabilities(score_HQ: Floats, answers_HQ: NDArray[np.int8]) -> NDArray[np
     spread_Q = np.sqrt(np.maximum(mean(no, (score_HQ - middle_Q) ** 2), 1e-12))
     apart_Q = np.where(yes.any(axis=0), (mean(yes, score_HQ) - middle_Q) / spread_Q, 0.0)
     apart_Q = np.maximum(_shrunk(apart_Q, answers_HQ), 0.0)
-    logit_HQ = apart_Q * ((score_HQ - middle_Q) / spread_Q - apart_Q / 2)
-    probability_HQ: NDArray[np.float32] = (1 / (1 + np.exp(-SUREST * np.tanh(logit_HQ / SUREST)))).astype(np.float32)
-    return probability_HQ
+    return apart_Q / spread_Q, -apart_Q * (middle_Q / spread_Q + apart_Q / 2)

@@ -110,8 +110,10 @@ class Served:
 
     def _together(self, tables: Sequence[Rows]) -> list[list[Answered]]:
         frame, sequences = self._sequences(tables)
-        read = self.fitted.read(self.preparation.slots(frame, sequences))
+        slots = self.preparation.slots(frame, sequences)
+        read = self.fitted.read(slots)
         p_SQ = self.fitted.calibration.probabilities(self._logits(read))
+        codes = self.fitted.codes(slots, read)
         predicted_S = self.fitted.decide(p_SQ).tolist()
         starts = np.cumsum([0, *(rows.height for rows in tables)])
         table_S = (np.searchsorted(starts, sequences.last, side="right") - 1).tolist()
@@ -126,7 +128,7 @@ class Served:
                     rows=tuple(own),
                     predicted=self.classes[predicted_S[number]],
                     probabilities=tuple(probabilities),
-                    codes=self._codes(read[number]),
+                    codes=self._codes(codes[number]),
                 )
             )
         return answered

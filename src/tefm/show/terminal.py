@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # showing a table must not wait for the import of torch
     from tefm.codes.hierarchy import PrefixDistance
     from tefm.language.align import Alignment
     from tefm.language.token_counts import TokenCount
-    from tefm.questions.book import Book
+    from tefm.questions.book import Book, Entry
     from tefm.rationale.summary import Summary
     from tefm.records.infer import Guess
     from tefm.records.schema import Schema
@@ -225,7 +225,7 @@ def outcome_tables(outcome: Outcome) -> Iterator[RenderableType]:
 
 
 def question_tables(book: Book, most: int = 200) -> Iterator[RenderableType]:
-    """The questions of a model: what its answers are worth, next to one LightGBM per question; then the new ones."""
+    """The questions of a model: what its answers are worth, next to one LightGBM per question; then means over them."""
     columns = ("question", "AUROC", "95%", "LightGBM", "asked", "yes")
     kinds = {
         "Trained questions": book.trained,
@@ -241,16 +241,28 @@ def question_tables(book: Book, most: int = 200) -> Iterator[RenderableType]:
         if rows:
             on = f" ({book.measured_on} histories)" if book.measured_on and entries != book.taught else ""
             yield table(title + on, columns, rows)
-    both = [(entry.figure.auroc, entry.lightgbm) for entry in book.trained]
-    known = [(ours, other) for ours, other in both if ours is not None and other is not None]
-    if known:
-        ours, others = (sum(values) / len(known) for values in zip(*known, strict=True))
-        yield Text(f"Trained questions: mean AUROC {ours:.3f}, one LightGBM per question {others:.3f}", style="bold")
+    ours = _mean("", [entry.figure.auroc for entry in book.trained])
+    if ours:
+        trees = _mean(", one LightGBM per question", [entry.lightgbm for entry in book.trained])
+        yield Text(f"Trained questions: mean AUROC{ours}{_alone(book.trained)}{trees}", style="bold")
     if book.new.auroc is not None:
         instead = (
             "" if book.in_place.auroc is None else f"; the best trained question in place of each: {book.in_place}"
         )
-        yield Text(f"New questions ({book.held_out} held out): mean {book.new}{instead}", style="bold")
+        new = f"New questions ({book.held_out} held out): mean {book.new}{_alone(book.held)}{instead}"
+        yield Text(new, style="bold")
+
+
+def _alone(entries: Sequence[Entry]) -> str:
+    """What each of the two that answer questions is worth without the other."""
+    by_model, by_fields = [entry.by_model for entry in entries], [entry.by_fields for entry in entries]
+    return _mean("; the language model alone", by_model) + _mean(", the fields alone", by_fields)
+
+
+def _mean(title: str, values: Sequence[float | None]) -> str:
+    """The mean of the values that are known, after its title; nothing where none is."""
+    known = [value for value in values if value is not None]
+    return f"{title} {sum(known) / len(known):.3f}" if known else ""
 
 
 def scores_table(outcome: Outcome) -> RichTable:

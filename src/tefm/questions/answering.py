@@ -1,0 +1,209 @@
+"""How questions are answered: by the language model from codes, by a head from what else is known, or by both.
+
+Shapes: N records, K levels, H histories, S sequences, P pairs of a history and a question, F features, d latent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tefm.baselines.inputs import Records, sequence_features
+from tefm.codes.coder import SlotCoder
+from tefm.language.asking import QuestionWriter, pair_logits
+from tefm.language.backbone import Backbone
+from tefm.language.classifier import Classifier
+from tefm.language.predict import last_states
+from tefm.language.prompts import Prompt
+from tefm.language.remember import RememberedLogits
+from tefm.questions.heads import Floats, Head, Reads, Way
+from tefm.questions.teacher import history_features
+from tefm.records.layout import Slots
+from tefm.records.sequences import Sequences
+
+#: Sequences whose features are held at once.
+CHUNK = 8_192
+
+Numbers = NDArray[np.int64]
+
+
+def writer_of(classifier: Classifier, prompt: Prompt) -> QuestionWriter:
+    """Writes histories and questions as this classifier reads them."""
+    return QuestionWriter(classifier.backbone.tokenizer, prompt, classifier.ids)
+
+
+# ---- one question -----------------------------------------------------------------------------------------------
+
+
+class QuestionClassifier(Classifier):
+    """The model as it answers one question, with a head beside the language model or in its place.
+
+    It takes sequences of slots, not of codes.
+    """
+
+    takes_slots: ClassVar[bool] = True
+
+    def __init__(self, classifier: Classifier, prompt: Prompt, coder: SlotCoder, way: Way) -> None:
+        writer = writer_of(classifier, prompt).asking(way.text)
+        super().__init__(classifier.backbone, writer)
+        self.coder, self.way = coder, way
+        self.reader = Classifier(classifier.backbone, writer)
+        # slots that differ may have the same codes
+        self._remembered = RememberedLogits(self.reader)
+
+    def prompts(self, sequences: Sequences) -> list[NDArray[np.int64]]:
+        """The prompt of each sequence of slots as token ids."""
+        return self.reader.prompts(_coded(sequences, self.coder))
+
+    def features(self, slots: Sequences, reads: Collection[Reads] = ()) -> dict[Reads, NDArray[Any]]:
+        """What a head reads of each history of slots; by default, all that may be worth reading."""
+        if not reads:
+            reads = ("codes", "fields", "slots") if slots.texts is None else ("codes", "fields", "slots", "state")
+        return _features(slots, self.coder, self.reader, reads)
+
+    def logits(self, sequences: Sequences, *, batch_tokens: int | None = None, show: bool = False) -> NDArray[Any]:
+        """The log-odds of yes as the logits of no and yes; each distinct history of slots is read once."""
+        first, number_S = self.distinct(sequences)
+        parts = [sequences.select(first[start : start + CHUNK]) for start in range(0, len(first), CHUNK)]
+        score_F = np.concatenate([np.zeros(0), *map(self._score, parts)])
+        return np.stack([np.zeros(len(score_F)), score_F], axis=1)[number_S]
+
+    def _score(self, slots: Sequences) -> Floats:
+        way, model_S, head_S = self.way, np.zeros(len(slots)), np.zeros(len(slots))
+        if way.head is None or way.share > 0:
+            model_S = score_of(self._remembered(_coded(slots, self.coder)))
+        if way.head is not None and way.share < 1:
+            head_S = way.head.score(self.features(slots, way.head.reads))
+        return way.joined(model_S, head_S)
+
+
+def score_of(logits_P2: NDArray[Any]) -> Floats:
+    """How much more the model says yes than no."""
+    score_P: Floats = (logits_P2[:, 1] - logits_P2[:, 0]).astype(np.float64)
+    return score_P
+
+
+def feature_widths(coder: SlotCoder, backbone: Backbone) -> dict[Reads, int]:
+    """How many features there are of each kind."""
+    nothing = Sequences(np.zeros((1, coder.layout.width), dtype=coder.layout.dtype), np.array([0, 1]))
+    records = _records(nothing, coder)
+    return {
+        "codes": 2 * coder.config.latent,
+        "fields": history_features(records).shape[1],
+        "slots": sequence_features(records, "history").x_NF.shape[1],
+        "state": int(backbone.model.config.hidden_size),
+    }
+
+
+def _features(
+    slots: Sequences, coder: SlotCoder, reader: Classifier, reads: Collection[Reads]
+) -> dict[Reads, NDArray[Any]]:
+    """What a head reads of histories of slots; `reader` is the language model with the question."""
+    found: dict[Reads, NDArray[Any]] = {}
+    records = _records(slots, coder)
+    if "fields" in reads:
+        found["fields"] = history_features(records)
+    if "slots" in reads:
+        found["slots"] = sequence_features(records, "history").x_NF
+    if "codes" in reads or "state" in reads:
+        codes = _coded(slots, coder)
+    if "codes" in reads:
+        latent_Nd = coder.embed(codes.codes_NK).astype(np.float64)
+        mean_Sd = np.add.reduceat(latent_Nd, codes.starts[:-1]) / codes.lengths[:, None]
+        found["codes"] = np.concatenate([mean_Sd, latent_Nd[codes.starts[1:] - 1]], axis=1)
+    if "state" in reads:
+        found["state"] = last_states(reader.backbone, reader.prompts(codes)).astype(np.float64)
+    return found
+
+
+def _records(slots: Sequences, coder: SlotCoder) -> Records:
+    return Records(slots.x_ND, coder.layout, slots.with_values(np.arange(len(slots.x_ND))))
+
+
+def _coded(slots: Sequences, coder: SlotCoder) -> Sequences:
+    return slots.with_values(coder.encode(slots.x_ND))
+
+
+# ---- many questions ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Asker:
+    """Puts many questions about the histories of a part; what they have in common is computed once."""
+
+    classifier: Classifier
+    coder: SlotCoder
+    prompt: Prompt
+    #: row numbers of the records
+    histories: Sequences
+    x_ND: Slots
+    ways: Sequence[Way]
+
+    def __call__(self, history_P: Numbers, question_P: Numbers, *, title: str | None = None) -> Floats:
+        """The log-odds of yes for pairs of a history and a question."""
+        by_model_Q = np.array([way.head is None or way.share > 0 for way in self.ways])
+        by_head_Q = np.array([way.head is not None and way.share < 1 for way in self.ways])
+        score_P, head_P = np.zeros(len(history_P)), np.zeros(len(history_P))
+        asked = np.flatnonzero(by_model_Q[question_P])
+        if len(asked):
+            score_P[asked] = self.by_model(history_P[asked], question_P[asked], title=title)
+        asked = np.flatnonzero(by_head_Q[question_P])
+        if len(asked):
+            head_P[asked] = self.by_heads(history_P[asked], question_P[asked])
+        for question, way in enumerate(self.ways):
+            own = question_P == question
+            score_P[own] = way.joined(score_P[own], head_P[own])
+        return score_P
+
+    def by_model(self, history_P: Numbers, question_P: Numbers, *, title: str | None = None) -> Floats:
+        """The log-odds of the language model; equal pairs are answered once."""
+        writer = writer_of(self.classifier, self.prompt)
+        histories = self.histories.with_values(self._codes_NK[self.histories.rows])
+        first, number_H = histories.distinct()
+        count = max(1, len(self.ways))
+        keys, inverse = np.unique(number_H[history_P] * count + question_P, return_inverse=True)
+        used, history_U = np.unique(keys // count, return_inverse=True)
+        prefixes = writer.prefixes(histories.select(first[used]))
+        tails = [writer.tail(way.text) for way in self.ways]
+        logits_U2 = pair_logits(
+            self.classifier.backbone, prefixes, tails, history_U, keys % count, writer.first_tokens, title=title
+        )
+        return score_of(logits_U2)[inverse]
+
+    def by_heads(self, history_P: Numbers, question_P: Numbers) -> Floats:
+        """The log-odds of the heads; 0 for a question without one."""
+        score_P = np.zeros(len(history_P))
+        used, number_P = np.unique(history_P, return_inverse=True)
+        asked = np.unique(question_P).tolist()
+        common: set[Reads] = {read for way in self._headed(asked).values() for read in way.reads} - {"state"}
+        for start in range(0, len(used), CHUNK):
+            chunk = slice(start, start + CHUNK)
+            histories = self.histories.select(used[chunk])
+            slots = histories.with_values(self.x_ND[histories.rows])
+            features = _features(slots, self.coder, self.classifier, common)
+            for question, head in self._headed(asked).items():
+                own = np.flatnonzero((question_P == question) & (number_P >= start) & (number_P < start + CHUNK))
+                rows, inverse = np.unique(number_P[own] - start, return_inverse=True)
+                if not len(rows):
+                    continue
+                read = {name: of[rows] for name, of in features.items() if name in head.reads}
+                if "state" in head.reads:  # it depends on the question
+                    reader = Classifier(
+                        self.classifier.backbone,
+                        writer_of(self.classifier, self.prompt).asking(self.ways[question].text),
+                    )
+                    read |= _features(slots.select(rows), self.coder, reader, {"state"})
+                score_P[own] = head.score(read)[inverse]
+        return score_P
+
+    def _headed(self, questions: Sequence[int]) -> dict[int, Head]:
+        return {number: head for number in questions if (head := self.ways[number].head) is not None}
+
+    @cached_property
+    def _codes_NK(self) -> NDArray[Any]:
+        return self.coder.encode(self.x_ND)
