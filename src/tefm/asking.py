@@ -193,4 +193,12 @@ def _look_alikes(fitted: Fitted, asked: Fitted) -> LookAlikes:
     update = {name: min(most, getattr(config, name)) for name, most in ON_DEMAND.items()}
     slots = parts.population.slots
     everyone = slots, np.full(len(slots), -1, dtype=np.int64)
-    return LookAlikes.fit(fitted.coder, asked.masked_model, slots, everyone, everyone, config.model_copy(update=update))
+    return LookAlikes.fit(
+        fitted.coder,
+        asked.masked_model,
+        slots,
+        everyone,
+        everyone,
+        config.model_copy(update=update),
+        language_model=asked.masked_language_model,
+    )

@@ -50,8 +50,10 @@ def expected_seconds(
     per_token = seconds_per_token(backbone, prompts, tuning)
     per_prompt = per_token * float(np.mean([len(prompt) for prompt in prompts]))
     examples = examples_of(data, config)
-    seconds = {"tune": per_prompt * tuning.batch * tuning.total_steps(examples)}
-    if (questions := data.questions) is not None:  # an example of them holds several questions about one history
+    seconds = {"tune": per_prompt * tuning.batch * tuning.total_steps(examples) if examples else 0.0}
+    if (
+        questions := data.questions
+    ) is not None and examples:  # an example of them holds several questions about one history
         texts = [question.text for question in questions.questions]
         asked = float(np.mean(token_counts(texts, backbone.tokenizer))) * min(len(questions.trained), EACH)
         seconds["tune"] *= 1 + questions.examples / examples * asked * per_token / per_prompt
@@ -70,7 +72,7 @@ def expected_seconds(
         described = tokens * min(len(words), aligning.sample or len(words))
         seconds["align"] = per_token * described * aligning.batch * aligning.total_steps(len(x_ND))
     # a forward pass is a third of a training step
-    if questions is not None:
+    if questions is not None and questions.pairs:
         scored = min(questions.config.scored + questions.config.scored_yes, len(questions.validation))
         seconds["questions"] = len(questions.questions) * scored * per_prompt / 3
     if (explaining := config.explanations_config) is not None:

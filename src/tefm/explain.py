@@ -121,7 +121,9 @@ def _explanation(
     vectoriser, schema, classes = preparation.vectoriser, preparation.schema, fitted.classes
     assert vectoriser is not None, "text has no slots to explain"
     assert fitted.coder is not None, "the model reads codes"
-    decoded_TD = fitted.coder.decode(fitted.coder.encode(sequence.x_ND))
+    # a head reads the slots themselves, so nothing is lost on the way
+    reads_slots = fitted.classifier.takes_slots
+    decoded_TD = None if reads_slots else fitted.coder.decode(fitted.coder.encode(sequence.x_ND))
     parts, x_TD, width = look_alikes_of(fitted), sequence.x_ND, sequence.x_ND.shape[1]
     labelled = bool((parts.population.labels_S >= 0).any() or parts.counts.total_Q.any())  # else nothing was counted
     in_fields = partial(finding_of, vectoriser, x_TD, references=references, decoded_TD=decoded_TD)

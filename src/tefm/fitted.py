@@ -141,8 +141,23 @@ class Fitted:
         calibration = self.book.scaling(text).calibration
         return replace(self, classes=NO_YES, positive=1, classifier=classifier, calibration=calibration, question=text)
 
+    # ---- explanations -----------------------------------------------------------------------------------------
+
     @property
     def masked_model(self) -> MaskedModel:
         """The model as it answers when only some of the slots are kept."""
         assert self.coder is not None, "text has no slots to mask"
-        return MaskedModel(self._encode, RememberedLogits(self.classifier), self.calibration)
+        head = None if self._beside is None else self._beside.by_head
+        return MaskedModel(self._encode, RememberedLogits(self.classifier), self.calibration, head)
+
+    @property
+    def masked_language_model(self) -> MaskedModel | None:
+        """The language model's part of its answers, where a cheap head answers beside it."""
+        if self.coder is None or self._beside is None:
+            return None
+        return MaskedModel(self.coder.encode, self._beside.by_model, replace(self.calibration, bias=()))
+
+    @property
+    def _beside(self) -> QuestionClassifier | None:
+        classifier = self.classifier
+        return classifier if isinstance(classifier, QuestionClassifier) and classifier.cheap else None

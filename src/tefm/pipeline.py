@@ -158,6 +158,11 @@ def _weights(backbone: Backbone) -> str:
     return identity(*(weight.detach().cpu().numpy() for weight in backbone.model.parameters()))
 
 
+#: Why the language model may learn nothing.
+UNTUNED = (
+    "(without a GPU the fields answer questions, and the language model reads the words of new ones); force it with "
+    "`pairs: 20000` under `questions:`"
+)
 #: What the domains of one language model must agree in.
 SHARED = ("backbone", "kept_layers", "tune_config", "deterministic", "inputs")
 
@@ -233,6 +238,11 @@ class Begun:
         return "" if self.classifier.ids is None else self.classifier.vocabulary.stem
 
     @property
+    def learns(self) -> bool:
+        """Whether the language model learns something of this domain."""
+        return self.data.labelled or (self.data.questions is not None and self.data.questions.pairs > 0)
+
+    @property
     def traces(self) -> object:
         """What it has left in the language model so far."""
         return None if self.coder is None else (self.coder.identity, self.aligned.loss)
@@ -265,9 +275,10 @@ def begin(
     if (questions := data.questions) is not None:
         assert data.layout is not None, "codes need slots"
         teacher = cache(partial(teacher_of, questions, data.training.slots_ND, data.layout, seed=config.seed))
-        asked = partial(
-            questions_to_learn, classifier, data.prompt, questions, codes_NK, held_NK, teacher, seed=config.seed
-        )
+        if questions.pairs:
+            asked = partial(
+                questions_to_learn, classifier, data.prompt, questions, codes_NK, held_NK, teacher, seed=config.seed
+            )
     learned = partial(_to_learn, data, classifier, lesson, validation, asked)
     return Begun(data, config, given.shares, classifier, validation, learned, coder, aligned, alignment, teacher)
 
@@ -495,6 +506,10 @@ def tune(
     With several domains it is one fine-tuning on what all of them learn. The rows of tokens below `frozen` are not
     among those of the codes.
     """
+    domains = [own for own in domains if own.learns]
+    if not domains:
+        with stage("tune", f"stage 3 of 4: no fine-tuning {UNTUNED}"):
+            return History()
     settings, classifier = config.tune_config, domains[0].classifier
     millions = backbone.model.num_parameters() / 1e6
     steps = sum(settings.total_steps(examples_of(own.data, own.config)) for own in domains)
@@ -523,7 +538,7 @@ def tune(
 
 def _what_is_learned(data: TaskData) -> str:
     sequences = f"{len(data.training.sequences):,} sequences"
-    if data.questions is None:
+    if data.questions is None or not data.questions.pairs:
         return sequences
     questions = f"{len(data.questions.trained):,} questions about {len(data.questions.training):,} histories"
     return f"{sequences} and {questions}" if data.labelled else questions
@@ -600,7 +615,15 @@ def _look_alikes(data: TaskData, fitted: Fitted, coder: SlotCoder, settings: Loo
     everyone = population = population_of(data, fitted.shares, settings.seed)
     if fitted.config.balance == "all":  # in a balanced world, those who were left out do not occur
         population = population_of(data, fitted.shares, settings.seed, others=False)
-    return LookAlikes.fit(coder, fitted.masked_model, data.training.slots, population, everyone, settings)
+    return LookAlikes.fit(
+        coder,
+        fitted.masked_model,
+        data.training.slots,
+        population,
+        everyone,
+        settings,
+        language_model=fitted.masked_language_model,
+    )
 
 
 def _once(

@@ -34,6 +34,7 @@ QUESTIONS: dict[str, Any] = {
     ],
     "hold_out": 0.2,
     "least": 10,
+    "pairs": 20_000,
 }
 SETTINGS: dict[str, Any] = {
     "codes": {"levels": 3, "entries": 16, "latent": 16, "hidden": 32, "steps": 400, "learning_rate": 5e-3},

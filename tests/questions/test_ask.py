@@ -17,6 +17,7 @@ from questions.circling import QUESTIONS, SCHEMA, SETTINGS, WARDS, asked_model, 
 from tefm.base.errors import ArtefactError, InputError, NotFittedError, SettingsError
 from tefm.fit import fit_frame
 from tefm.model import TEFM
+from tefm.questions.config import QuestionsConfig
 from tefm.questions.learn import questions_to_learn, teacher_of
 from tefm.records.readers.table import open_table
 from tefm.show.terminal import outcome_tables
@@ -254,3 +255,33 @@ def test_columns_of_answers_are_no_fields_of_an_inferred_schema(tmp_path: Path) 
     task = Task.from_yaml(text, folder=tmp_path)
     schema = task.schema_for(task.open())
     assert "tired" in schema.ignore and schema.field_reading("tired") is None
+
+
+def test_without_a_gpu_the_fields_answer(backbones: dict[str, Path], tmp_path: Path) -> None:
+    """The language model learns nothing of the questions, and has no part in the answers."""
+    untuned = asked_model(backbones["llama"], questions={**QUESTIONS, "pairs": 0}).fit(circling(400))
+    book = untuned.fitted.book
+    assert book is not None and "tune" not in untuned.fitted.history
+    assert {entry.share for entry in book.entries} == {0.0} and book.share == 0
+    assert {entry.by_model for entry in book.entries} == {None}
+    wards = [entry for entry in book.trained if entry.question.source == "ward"]
+    assert all(entry.figure.auroc is not None and entry.figure.auroc > 0.95 for entry in wards)
+    first = book.trained[0].question.text
+    np.testing.assert_allclose(untuned.predict_proba(NEW)[:, 1], untuned.ask(NEW, first)["p(yes)"], atol=1e-9)
+    again = TEFM.load(untuned.save(tmp_path / "model"), device="cpu")
+    assert again.ask(NEW, [FEVER, "New?"]).equals(untuned.ask(NEW, [FEVER, "New?"]))
+    assert np.array_equal(again.predict_proba(NEW), untuned.predict_proba(NEW))
+    # the head reads slots, and so does the search: the cough is what settles a fever
+    firsts = NEW.group_by("patient", maintain_order=True).first()
+    patients = firsts.filter(pl.col("signs") == "c")["patient"].to_list()[:4]
+    for one in again.explain(firsts, question=FEVER, entities=patients):
+        strongest = max(one.influences, key=lambda influence: influence.change).finding
+        assert strongest.field == "signs" and strongest.decoded is None
+        assert one.verified and {finding.field for finding in one.settling.findings} == {"signs"}
+
+
+@pytest.mark.parametrize(("gpu", "texts", "pairs"), [(True, False, 320_000), (False, True, 20_000), (False, False, 0)])
+def test_how_much_is_learned_depends_on_the_machine(gpu: bool, texts: bool, pairs: int) -> None:
+    config = QuestionsConfig.of(QUESTIONS["asked"])
+    assert config.pairs_for(gpu=gpu, texts=texts) == pairs
+    assert config.model_copy(update={"pairs": 77}).pairs_for(gpu=gpu, texts=texts) == 77

@@ -33,7 +33,7 @@ from tefm.records.sequences import Sequences
 
 RNG = np.random.default_rng(0)
 COUNT = 4_000
-CONFIG = QuestionsConfig.of({"asked": [{"next": "dx"}], "scored": 500, "scored_yes": 60, "pairs": 400, "stand_ins": 9})
+CONFIG = QuestionsConfig.of({"asked": [{"next": "dx"}], "scored": 500, "scored_yes": 60, "stand_ins": 9})
 
 
 def histories(seed: int = 0) -> tuple[Histories, np.ndarray]:
@@ -53,6 +53,7 @@ DATA = QuestionData(
     np.array([False, False, True, False]),
     PART,
     PART,
+    pairs=400,
 )
 
 
@@ -90,17 +91,16 @@ def book() -> Book:
 
 @pytest.mark.parametrize("most", [40, 400, 5_000, 100_000])
 def test_what_is_taught_is_what_is_asked_and_no_held_out_question(most: int) -> None:
-    config = CONFIG.model_copy(update={"pairs": most})
-    pairs = pairs_to_teach(PART, DATA.trained, config, seed=0)
+    pairs = pairs_to_teach(PART, DATA.trained, most, seed=0)
     assert 0.8 * min(most, 3 * COUNT) < len(pairs) <= most  # a tenth of the questions is not asked
     assert set(pairs.question_P.tolist()) == {0, 1, 3}
     assert (PART.answers_HQ[pairs.history_P, pairs.question_P] == pairs.answer_P).all() and pairs.answer_P.min() == 0
     assert len(np.unique(pairs.history_P * 4 + pairs.question_P)) == len(pairs)
-    assert replace(DATA, config=config).examples == len(np.unique(pairs.history_P))
+    assert replace(DATA, pairs=most).examples == len(np.unique(pairs.history_P))
 
 
 def test_as_many_yes_as_no_are_validated_and_held_out_questions_never() -> None:
-    pairs = pairs_to_validate(PART, DATA.trained, CONFIG, seed=0)
+    pairs = pairs_to_validate(PART, DATA.trained, 400, seed=0)
     assert set(pairs.question_P.tolist()) == {0, 1, 3}
     for question in (0, 1, 3):
         answers = pairs.answer_P[pairs.of(question)]

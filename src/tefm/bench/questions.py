@@ -106,7 +106,7 @@ class QuestionRun(Asking):
             "new": book.new.model_dump(),
             "in_place": book.in_place.model_dump(),
             "tokens": outcome.test.tokens_mean,
-            "steps": model.fitted.history["tune"].stopped_at,
+            "steps": tuned.stopped_at if (tuned := model.fitted.history.get("tune")) else 0,
         }
 
     def _backbone(self, bench: Bench) -> str | Path:

@@ -73,13 +73,26 @@ class QuestionClassifier(Classifier):
         score_F = np.concatenate([np.zeros(0), *map(self._score, parts)])
         return np.stack([np.zeros(len(score_F)), score_F], axis=1)[number_S]
 
+    @property
+    def cheap(self) -> bool:
+        """Whether the head is so cheap that a search may ask it thousands of times."""
+        return self.way.head is not None and "state" not in self.way.head.reads
+
     def _score(self, slots: Sequences) -> Floats:
-        way, model_S, head_S = self.way, np.zeros(len(slots)), np.zeros(len(slots))
-        if way.head is None or way.share > 0:
-            model_S = score_of(self._remembered(_coded(slots, self.coder)))
-        if way.head is not None and way.share < 1:
-            head_S = way.head.score(self.features(slots, way.head.reads))
-        return way.joined(model_S, head_S)
+        score_S = self.by_head(slots)
+        return score_S + score_of(self.by_model(_coded(slots, self.coder))) if self.way.model_share else score_S
+
+    def by_model(self, codes: Sequences) -> NDArray[Any]:
+        """The language model's part of the logits, from codes."""
+        share = self.way.model_share
+        return share * self._remembered(codes) if share else np.zeros((len(codes), 2))
+
+    def by_head(self, slots: Sequences) -> Floats:
+        """The head's part of the log-odds, from slots."""
+        head, share = self.way.head, 1 - self.way.model_share
+        if head is None or not share:
+            return np.zeros(len(slots))
+        return share * head.score(self.features(slots, head.reads))
 
 
 def score_of(logits_P2: NDArray[Any]) -> Floats:
@@ -146,18 +159,12 @@ class Asker:
 
     def __call__(self, history_P: Numbers, question_P: Numbers, *, title: str | None = None) -> Floats:
         """The log-odds of yes for pairs of a history and a question."""
-        by_model_Q = np.array([way.head is None or way.share > 0 for way in self.ways])
-        by_head_Q = np.array([way.head is not None and way.share < 1 for way in self.ways])
-        score_P, head_P = np.zeros(len(history_P)), np.zeros(len(history_P))
-        asked = np.flatnonzero(by_model_Q[question_P])
-        if len(asked):
-            score_P[asked] = self.by_model(history_P[asked], question_P[asked], title=title)
-        asked = np.flatnonzero(by_head_Q[question_P])
-        if len(asked):
-            head_P[asked] = self.by_heads(history_P[asked], question_P[asked])
-        for question, way in enumerate(self.ways):
-            own = question_P == question
-            score_P[own] = way.joined(score_P[own], head_P[own])
+        share_P = np.array([way.model_share for way in self.ways])[question_P]
+        score_P = np.zeros(len(history_P))
+        if len(asked := np.flatnonzero(share_P > 0)):
+            score_P[asked] = share_P[asked] * self.by_model(history_P[asked], question_P[asked], title=title)
+        if len(asked := np.flatnonzero(share_P < 1)):
+            score_P[asked] += (1 - share_P[asked]) * self.by_heads(history_P[asked], question_P[asked])
         return score_P
 
     def by_model(self, history_P: Numbers, question_P: Numbers, *, title: str | None = None) -> Floats:

@@ -15,6 +15,8 @@ from tefm.language.prompts import pieces
 EVERY = "*"
 #: What a template may leave open.
 PLACEHOLDERS = ("record", "title", "value", "threshold", "horizon")
+#: Pairs to learn from, unless the user says how many: with a GPU, and without one where there are texts to read.
+GPU_PAIRS, TEXT_PAIRS = 320_000, 20_000
 UNITS = {
     "second": 1,
     "minute": 60,
@@ -102,13 +104,23 @@ class QuestionsConfig(Settings):
     least: int = Setting(default=20, ge=1)
     #: histories of a part of the data, at most, drawn at random
     histories: int = Setting(default=40_000, ge=1)
-    #: pairs of a history and a question that are learned from, at most
-    pairs: int = Setting(default=20_000, ge=2)
+    #: pairs of a history and a question that the language model learns from, at most; 0: it learns none of them, and
+    #: the fields answer alone; None: see `pairs_for`
+    pairs: int | None = Setting(default=None, ge=0)
     #: histories that every question is measured on, and further ones with the answer yes, per question
     scored: int = Setting(default=300, ge=1)
     scored_yes: int = Setting(default=30, ge=1)
     #: trained questions, the most common ones, that may stand in for a held-out question, for comparison
     stand_ins: int = Setting(default=10, ge=1)
+
+    def pairs_for(self, *, gpu: bool, texts: bool) -> int:
+        """The pairs to learn from: as many as a language model needs for rare questions, where there is a GPU.
+
+        What two cores can learn in an hour is worse than what the fields say. Only texts are read by nothing else.
+        """
+        if self.pairs is not None:
+            return self.pairs
+        return GPU_PAIRS if gpu else TEXT_PAIRS if texts else 0
 
     @classmethod
     def of(cls, given: Any) -> QuestionsConfig:

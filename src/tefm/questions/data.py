@@ -52,6 +52,8 @@ class QuestionData:
     held_out_Q: NDArray[np.bool_]
     training: Histories
     validation: Histories
+    #: pairs of a history and a question that the language model learns from, at most; 0: it learns none
+    pairs: int
 
     @property
     def trained(self) -> Numbers:
@@ -60,12 +62,12 @@ class QuestionData:
     @cached_property
     def examples(self) -> int:
         """How many examples are learned from; each holds several questions about one history."""
-        return len(read_together(pairs_to_teach(self.training, self.trained, self.config, seed=0).history_P))
+        return len(read_together(pairs_to_teach(self.training, self.trained, self.pairs, seed=0).history_P))
 
 
-def pairs_to_validate(part: Histories, trained: Numbers, config: QuestionsConfig, *, seed: int) -> Pairs:
+def pairs_to_validate(part: Histories, trained: Numbers, pairs: int, *, seed: int) -> Pairs:
     """For each trained question as many histories that answer yes as no, and at most its share of all pairs."""
-    rng, most = np.random.default_rng((seed, 17)), max(1, config.pairs // (2 * max(1, len(trained))))
+    rng, most = np.random.default_rng((seed, 17)), max(1, pairs // (2 * max(1, len(trained))))
     drawn: list[tuple[int, int, Numbers]] = []
     for question in trained.tolist():
         answers_H = part.answers_HQ[:, question]
@@ -75,14 +77,14 @@ def pairs_to_validate(part: Histories, trained: Numbers, config: QuestionsConfig
     return _pairs(drawn)
 
 
-def pairs_to_teach(part: Histories, trained: Numbers, config: QuestionsConfig, *, seed: int) -> Pairs:
+def pairs_to_teach(part: Histories, trained: Numbers, pairs: int, *, seed: int) -> Pairs:
     """Trained questions about each history, drawn at random among those that are asked of it.
 
-    They are at most `config.pairs`. Histories are left out before there are fewer than `EACH` questions about each.
+    They are at most `pairs`. Histories are left out before there are fewer than `EACH` questions about each.
     """
     rng, each = np.random.default_rng((seed, 20)), min(len(trained), EACH)
-    chosen = np.sort(rng.permutation(len(part))[: max(1, config.pairs // max(1, each))])
-    each = min(len(trained), config.pairs // max(1, len(chosen)))
+    chosen = np.sort(rng.permutation(len(part))[: max(1, pairs // max(1, each))])
+    each = min(len(trained), pairs // max(1, len(chosen)))
     asked_HT = part.answers_HQ[np.ix_(chosen, trained)] != UNASKED
     order_HT = np.argsort(np.where(asked_HT, rng.random(asked_HT.shape), np.inf), axis=1)[:, :each]
     row_P, column_P = np.nonzero(np.take_along_axis(asked_HT, order_HT, axis=1))

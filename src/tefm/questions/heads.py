@@ -165,9 +165,10 @@ class Way:
     #: the share of the language model's log-odds in the answer; what is left is the head's
     share: float = 1.0
 
-    def joined(self, model_P: Floats, head_P: Floats) -> Floats:
-        """The log-odds of the answer, from those of both."""
-        return model_P if self.head is None else self.share * model_P + (1 - self.share) * head_P
+    @property
+    def model_share(self) -> float:
+        """The same; without a head, all of the answer."""
+        return 1.0 if self.head is None else self.share
 
 
 def log_odds(share_S: Any) -> Floats:

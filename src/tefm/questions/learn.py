@@ -41,9 +41,9 @@ def questions_to_learn(
 
     Codes are given per record of a part.
     """
-    writer, config, training = writer_of(classifier, prompt), data.config, data.training
-    few = config.model_copy(update={"pairs": min(MOST_VALIDATED, max(2, round(VALIDATED * config.pairs)))})
-    learned = pairs_to_teach(training, data.trained, config, seed=seed)
+    writer, training = writer_of(classifier, prompt), data.training
+    few = min(MOST_VALIDATED, max(2, round(VALIDATED * data.pairs)))
+    learned = pairs_to_teach(training, data.trained, data.pairs, seed=seed)
     validated = pairs_to_validate(data.validation, data.trained, few, seed=seed)
     yes_P = teacher().yes_HQ[learned.history_P, np.searchsorted(data.trained, learned.question_P)]
     texts = [question.text for question in data.questions]

@@ -41,13 +41,16 @@ class Scored:
     """Pairs with the log-odds of the language model and of the heads, and the share of the former in each question."""
 
     pairs: Pairs
-    model_P: Floats
+    #: None where the language model has no part in any answer
+    model_P: Floats | None
     head_P: Floats
     share_Q: Floats
 
     @property
     def score_P(self) -> Floats:
         """The log-odds of the answers."""
+        if self.model_P is None:
+            return self.head_P
         share_P = self.share_Q[self.pairs.question_P]
         return share_P * self.model_P + (1 - share_P) * self.head_P
 
@@ -59,7 +62,10 @@ class Scored:
         """The same question with figures: its AUROC, the histories it was asked about, and those that answer yes."""
         own = self.pairs.of(question)
         yes_P = self.pairs.answer_P[own] == 1
-        figure, by_model, by_fields = (auroc_of(of_P[own], yes_P) for of_P in (self.score_P, self.model_P, self.head_P))
+        figure, by_model, by_fields = (
+            Figure() if of_P is None else auroc_of(of_P[own], yes_P)
+            for of_P in (self.score_P, self.model_P, self.head_P)
+        )
         counts = {"asked": len(yes_P), "yes": int(yes_P.sum())}
         return entry.model_copy(
             update={"figure": figure, "by_model": by_model.auroc, "by_fields": by_fields.auroc, **counts}
@@ -72,8 +78,9 @@ def score_questions(
     """The model's answers to all questions, on histories of a part."""
     pairs = pairs_to_score(part, np.arange(len(data.questions)), data.config, seed=seed)
     asked = pairs.history_P, pairs.question_P
-    share_Q = np.array([1.0 if way.head is None else way.share for way in asker.ways])
-    return Scored(pairs, asker.by_model(*asked, title=title), asker.by_heads(*asked), share_Q)
+    share_Q = np.array([way.model_share for way in asker.ways])
+    model_P = asker.by_model(*asked, title=title) if share_Q.any() else None
+    return Scored(pairs, model_P, asker.by_heads(*asked), share_Q)
 
 
 # ---- figures ----------------------------------------------------------------------------------------------------
@@ -140,7 +147,9 @@ def with_shares(scored: Scored, held_out_Q: NDArray[np.bool_]) -> tuple[Scored, 
     A trained question with few histories that answer yes has about the share of all of them. A held-out question has
     the share that is best for the *other* held-out questions, so that its figure is that of a new question.
     """
-    pairs = scored.pairs
+    pairs, model_P = scored.pairs, scored.model_P
+    if model_P is None:
+        return replace(scored, share_Q=np.zeros(len(held_out_Q))), 0.0
     ranked_WQ = np.full((len(SHARES), len(held_out_Q)), np.nan)
     count_Q = np.zeros(len(held_out_Q))
     for question in np.flatnonzero([scored.has_both(number) for number in range(len(held_out_Q))]).tolist():
@@ -148,7 +157,7 @@ def with_shares(scored: Scored, held_out_Q: NDArray[np.bool_]) -> tuple[Scored, 
         yes_P = pairs.answer_P[own] == 1
         count_Q[question] = yes_P.sum()
         for number, share in enumerate(SHARES):
-            score_P = share * scored.model_P[own] + (1 - share) * scored.head_P[own]
+            score_P = share * model_P[own] + (1 - share) * scored.head_P[own]
             ranked_WQ[number, question] = auroc(score_P, yes_P)
     known_Q = count_Q > 0
     trained_Q, held_Q = known_Q & ~held_out_Q, known_Q & held_out_Q
@@ -176,12 +185,14 @@ def with_shares(scored: Scored, held_out_Q: NDArray[np.bool_]) -> tuple[Scored, 
 
 def book_of(data: QuestionData, prompt: Prompt, teacher: QuestionTeacher) -> Book:
     """The questions of a task, with what the teacher has learned about the trained ones; nothing is measured yet."""
+    share = 1.0 if data.pairs else 0.0
     learned = iter(zip(teacher.regressions, teacher.trees, strict=True))
     entries = []
     for question, held_out in zip(data.questions, data.held_out_Q.tolist(), strict=True):
         regression, trees = (None, None) if held_out else next(learned)
-        entries.append(Entry(question=question, trained=not held_out, regression=regression, head=trees))
-    return Book(entries=tuple(entries), prompt=prompt)
+        entry = Entry(question=question, trained=not held_out, regression=regression, head=trees, share=share)
+        entries.append(entry)
+    return Book(entries=tuple(entries), prompt=prompt, share=share)
 
 
 def calibrated(book: Book, data: QuestionData, scored: Scored) -> Book:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
+import torch
 
 from tefm.base.errors import InputError
 from tefm.base.progress import note
@@ -65,7 +66,9 @@ def question_data(asking: Asking, training: Tabled, validation: Tabled, seed: in
         note(f"{len(dropped):,} of {len(questions):,} questions are left out, since {few}: {rare}{more}")
     kept = tuple(questions[number] for number in enough)
     held_out_Q = held_out_of([question.entry for question in kept], settings.hold_out, seed)
-    return QuestionData(settings, kept, held_out_Q, *(part.only(enough) for part in parts))
+    pairs = settings.pairs_for(gpu=torch.cuda.is_available(), texts=bool(asking.schema.text))
+    learned, held = (part.only(enough) for part in parts)
+    return QuestionData(settings, kept, held_out_Q, learned, held, pairs)
 
 
 def histories_in(asking: Asking, questions: Sequence[WordQuestion], tabled: Tabled, seed: int) -> Histories:

@@ -48,29 +48,33 @@ class LookAlikes:
         population: tuple[Sequences, NDArray[np.int64]],
         everyone: tuple[Sequences, NDArray[np.int64]],
         config: LookAlikeConfig,
+        *,
+        language_model: MaskedModel | None = None,
     ) -> LookAlikes:
         """Learn from training sequences, whole and mixed.
 
         Look-alikes come from the first sequences of the `population`; `everyone` is counted for corroboration. Both
-        come with class numbers, −1 where there is no label.
+        come with class numbers, −1 where there is no label. The surrogate stands for the whole model, or for its
+        `language_model` where a head answers beside that.
         """
         if len(training) < 2 or not len(population[0]):
             raise InputError(
                 f"{len(training)} sequence(s) are too few to learn from", remedy="use at least 2, ideally 1,000"
             )
+        learned = language_model or model
         network, rng = frozen_network(coder), np.random.default_rng(config.seed)
         most = max(2, config.questions // (1 + config.mixtures))
         if len(training) > most:
             training = training.select(np.sort(rng.permutation(len(training))[:most]))
         with progress("predicting mixed training records", 1 + config.mixtures) as advance:
             words = training.texts is not None
-            answers = Answers.ask(network, training, model, config, words=words)
+            answers = Answers.ask(network, training, learned, config, words=words)
             advance(1)
             for _ in range(config.mixtures):
-                mixture = Answers.ask(network, mixed(training, rng, texts=words), model, config, words=words)
+                mixture = Answers.ask(network, mixed(training, rng, texts=words), learned, config, words=words)
                 answers += replace(mixture, whole_S=np.zeros(len(training), dtype=bool))
                 advance(1)
-        surrogate, agreement = fit_surrogate(answers, model, config)
+        surrogate, agreement = fit_surrogate(answers, learned, config)
         occurring, labels_S = population
         drawn = occurring.select(np.arange(min(len(occurring), config.donors)))
         p_SQ = model(drawn)

@@ -31,6 +31,8 @@ class MaskedModel:
     #: the logits of the classes for each sequence of codes
     logits: Callable[[Sequences], NDArray[Any]]
     calibration: Calibration
+    #: of a model of two classes with a head beside the language model: the head's part of the log-odds, from slots
+    head: Callable[[Sequences], Floats] | None = None
 
     def __call__(self, sequences: Sequences, keep_ND: Keep | None = None) -> Floats:
         """The probability of each class for each sequence; identical inputs are predicted once."""
@@ -39,6 +41,12 @@ class MaskedModel:
         codes = sequences.with_values(self.encode(sequences.x_ND))
         first, number_S = codes.distinct()
         return self.calibration.probabilities(self.logits(codes.select(first)))[number_S]
+
+    def beside(self, slots: Sequences) -> Floats:
+        """What is added to the language model's part of the log-odds of the second class, after calibration."""
+        assert self.head is not None, "the model has a head"
+        bias_Q = self.calibration.bias or (0.0, 0.0)
+        return self.head(slots) / self.calibration.temperature + bias_Q[1] - bias_Q[0]
 
     def decide(self, probabilities_SQ: Floats) -> NDArray[np.int64]:
         """Class numbers."""

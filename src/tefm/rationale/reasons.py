@@ -35,7 +35,7 @@ from tefm.rationale.settle import Search
 from tefm.rationale.shares import Share, exact_share
 from tefm.rationale.surrogate import Surrogate
 from tefm.rationale.text_parts import text_parts
-from tefm.rationale.trial import Trial
+from tefm.rationale.trial import Trial, TrialBeside, Tried
 from tefm.rationale.verdict import Outcome
 from tefm.rationale.words import Bags, Note, ReadTexts, notes_N_of
 from tefm.records.layout import Slots
@@ -155,7 +155,8 @@ class Reasoner:
             own, others = notes_N_of(sequence), self.population.notes(donors_B, len(x_TD))
             trial = replace(trial, texts=self._texts(own, others))
             features += [of for of in text_features(sequence) if _differs(of, own, others, x_TD.shape)]
-        return Search.of(trial, answer, features)
+        tried: Tried = trial if self.model.head is None else TrialBeside(trial, self.model.beside)
+        return Search.of(tried, answer, features)
 
     def reads_texts(self, sequence: Sequences) -> bool:
         """Whether the texts of sequences are features; the surrogate of an older model has not learned words."""

@@ -48,7 +48,7 @@ class Search:
 
     trial: Tried
     answer: int
-    #: features whose replacement moves the codes for some donor: no other one can matter
+    #: features whose replacement moves the codes (or what else the model reads) for some donor: no other can matter
     features: tuple[Feature, ...]
     #: how much the answer suffers when each of them is replaced and everything else stays
     missed_F: NDArray[np.float64]
@@ -57,7 +57,7 @@ class Search:
 
     @classmethod
     def of(cls, trial: Tried, answer: int, features: Sequence[Feature]) -> Search:
-        """A search among the features that the codes carry."""
+        """A search among the features that the model reads: those that the codes carry, and those that a head reads."""
         without_FTD = ~keeps_of([[feature] for feature in features], trial.shape)
         own_1TK = trial.codes(np.ones((1, *trial.shape), dtype=bool))[:, :1]
         moved_F = (trial.codes(without_FTD) != own_1TK).flatten(1).any(dim=1).numpy()

@@ -6,6 +6,7 @@ of records, A heads, h hidden, d latent, Q classes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
@@ -19,6 +20,8 @@ from tefm.rationale.arrays import Keep
 from tefm.rationale.surrogate import CHUNK, PLACES, Surrogate, slots_tensor
 from tefm.rationale.words import ReadTexts
 from tefm.records.layout import Slots
+from tefm.records.sequences import Sequences
+from tefm.scoring.calibration import Floats
 
 #: Slots of look-alikes that are encoded at once.
 MOST_SLOTS = 1 << 25
@@ -26,12 +29,14 @@ MOST_SLOTS = 1 << 25
 SETS = 64
 #: The logarithm of the least weight of a record, relative to the largest.
 LEAST = -60.0
+#: The least probability of a class, whose logarithm is taken.
+LEAST_P = 1e-12
 #: A record of the sequence, and which of its slots are kept.
 Key = tuple[int, bytes]
 
 
 class Tried(Protocol):
-    """What a search needs of a trial; in a benchmark, the model itself may answer."""
+    """What a search needs of a trial."""
 
     @property
     def x_TD(self) -> Slots: ...
@@ -155,3 +160,46 @@ class Trial:
     def _donors(self) -> Tensor:
         flat_ND = self.donors_BTD.reshape(-1, self.x_TD.shape[1])
         return slots_tensor(flat_ND).view(self.donors_BTD.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class TrialBeside:
+    """The same for a model with a head beside the language model: the surrogate stands for the latter alone.
+
+    The head is so cheap that it answers itself. It reads the slots, so each of them may matter, whatever codes hold.
+    """
+
+    trial: Trial
+    #: the head's part of the log-odds of the second class, for sequences of slots
+    beside: Callable[[Sequences], Floats]
+
+    @property
+    def x_TD(self) -> Slots:
+        return self.trial.x_TD
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.trial.shape
+
+    @property
+    def surrogate(self) -> Surrogate:
+        return self.trial.surrogate
+
+    def answers(self, keep_CTD: Keep) -> Tensor:
+        """The probability of each class for each look-alike, C × B × 2."""
+        log_CB2 = self.trial.answers(keep_CTD).double().clamp_min(LEAST_P).log()
+        mixed_CBTD = self._mixed(keep_CTD)
+        sets, donors, length, width = mixed_CBTD.shape
+        look_alikes = Sequences(mixed_CBTD.reshape(-1, width), length * np.arange(sets * donors + 1))
+        head_CB = torch.from_numpy(self.beside(look_alikes)).view(sets, donors)
+        yes_CB = torch.sigmoid(log_CB2[..., 1] - log_CB2[..., 0] + head_CB)
+        return torch.stack([1 - yes_CB, yes_CB], dim=2)
+
+    def codes(self, keep_CTD: Keep) -> Tensor:
+        """What the model reads of the look-alikes' records: their slots, C × B × T × D."""
+        return torch.from_numpy(self._mixed(keep_CTD).astype(np.int64))
+
+    def _mixed(self, keep_CTD: Keep) -> Slots:
+        x_TD = self.x_TD
+        mixed_CBTD: Slots = np.where(keep_CTD[:, None, :, : x_TD.shape[1]], x_TD, self.trial.donors_BTD)
+        return mixed_CBTD.astype(x_TD.dtype)

@@ -17,22 +17,29 @@ from tefm.bench.tables.common import table_of
 from tefm.language.smollm2 import NAME as SMOLLM2
 
 ABOUT = """One model answers yes or no to “Next admission: {diagnosis}?” or “Next event: activity {activity}?”, asked
-only where the value has not been recorded before. Codes are learned without labels. The language model learns the
-answers of a teacher on the slots that never saw the patient or application (a regression, or trees for frequent
-questions where they are better; with all 30 blocks the regression alone): 16 questions about each history, three
-passes. A part of the questions is *held out*: no training, and no choice, has seen them. AUROC is the mean over
-questions, on test entities; *95%* is the half width of an interval over questions. *In its place*: each held-out
-question is answered by the trained question that ranks its validation histories best. *Ahead of random* is the mean
-difference in the AUROC of held-out questions from the same language model with random weights, which reads the same
-codes and learns from the same pairs. *LightGBM* is one model per trained question, on all its training labels."""
+only where the value has not been recorded before. Codes are learned without labels. A teacher on the fields that never
+saw the patient or application (a regression, or trees for frequent questions where they are better) says how probable
+yes is; the language model learns that: 16 questions about each history, three passes. The answer is a mean of the
+log-odds of the language model and of the fields. Trained questions have the teacher's own models on the fields; a new
+one has a sum of the regressions of trained questions, weighted by how much its words mean the same to the language
+model. The shares are chosen on validation. A part of the questions is *held out*: no training has seen them, and the
+share in each is the one that is best for the others. AUROC is the mean over questions, on test entities; *95%* is the
+half width of an interval over questions. *In its place*: each held-out question is answered by the trained question
+that ranks its validation histories best. *Ahead of random* is the mean difference in the AUROC of held-out questions
+from the same language model with random weights, which reads the same codes and learns from the same pairs. *LightGBM*
+is one model per trained question, on all its training labels."""
 COLUMNS = (
     Column("questions", "held out", 0),
     Column("trained", "AUROC, trained", 3, "up"),
+    Column("trained_by_model", "language model alone, trained", 3, "up"),
+    Column("trained_by_fields", "fields alone, trained", 3, "up"),
     Column("lightgbm", "LightGBM, trained", 3, "up"),
     Column("ahead_of_trees", "ahead of LightGBM", 3, "up"),
     Column("ahead_of_trees_half_width", "95% (LightGBM)", 3, "down"),
     Column("held_out", "AUROC, held out", 3, "up"),
     Column("half_width", "95%", 3, "down"),
+    Column("held_out_by_model", "language model alone, held out", 3, "up"),
+    Column("held_out_by_fields", "fields alone, held out", 3, "up"),
     Column("in_place", "in its place", 3, "up"),
     Column("ahead", "ahead of random", 3, "up"),
     Column("ahead_half_width", "95% (random)", 3, "down"),
@@ -112,6 +119,11 @@ def summary(figures: Figures, trees: Figures | None = None, random: Figures | No
         "held_out": [aurocs[text] for text in held_out if text in aurocs],
     }
     values = {name: float(np.mean(of)) for name, of in values_of.items() if of}
+    for name, of_kind in (("trained", True), ("held_out", False)):
+        for by in ("by_model", "by_fields"):  # earlier measurements have neither
+            own = [question.get(by) for question in figures["questions"] if question["trained"] == of_kind]
+            if known := [value for value in own if value is not None]:
+                values[f"{name}_{by}"] = float(np.mean(known))
     values["questions"] = float(len(values_of["held_out"]))
     if len(values_of["held_out"]) > 1:
         values["half_width"] = half_width(values_of["held_out"])
