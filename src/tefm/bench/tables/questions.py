@@ -19,7 +19,8 @@ from tefm.language.smollm2 import NAME as SMOLLM2
 ABOUT = """One model answers yes or no to “Next admission: {diagnosis}?” or “Next event: activity {activity}?”, asked
 only where the value has not been recorded before. Codes are learned without labels. A teacher on the fields that never
 saw the patient or application (a regression, or trees for frequent questions where they are better) says how probable
-yes is; the language model learns that: 16 questions about each history, three passes. The answer is a mean of the
+yes is; the language model learns that: 16 questions about each history, three passes (*not fine-tuned*: it does not,
+which is what a machine without a GPU does by default). The answer is a mean of the
 log-odds of the language model and of the fields. Trained questions have the teacher's own models on the fields; a new
 one has a sum of the regressions of trained questions, weighted by how much its words mean the same to the language
 model. The shares are chosen on validation. A part of the questions is *held out*: no training has seen them, and the
@@ -44,22 +45,32 @@ COLUMNS = (
     Column("ahead", "ahead of random", 3, "up"),
     Column("ahead_half_width", "95% (random)", 3, "down"),
 )
-#: Blocks of SmolLM2 that are kept: those of the default, and all.
-BLOCKS: dict[str, int | None] = {"first 6 blocks": 6, "all 30 blocks": 30}
+#: What is kept of SmolLM2, the default and all of it, and whether it learns the questions.
+LINES: dict[str, tuple[int | None, bool]] = {
+    "first 6 blocks": (6, True),
+    "first 6 blocks, not fine-tuned": (6, False),
+    "all 30 blocks": (30, True),
+    "all 30 blocks, not fine-tuned": (30, False),
+}
+#: The same of another language model.
+WHOLE_LINES: dict[str, tuple[int | None, bool]] = {"whole": (None, True), "whole, not fine-tuned": (None, False)}
 #: The learning rate of the whole SmolLM2, as in the other tables.
 WHOLE_RATE = 2e-4
 QUICK_ASKED = {"pairs": 60, "scored": 60, "scored_yes": 10, "stand_ins": 2, "least": 2, "hold_out": 0.3}
 
 
-def runs_of(setup: Setup, table: str, backbone: str, layers: int | None, body: Any) -> list[QuestionRun]:
+def runs_of(
+    setup: Setup, table: str, backbone: str, layers: int | None, body: Any, *, tuned: bool = True
+) -> list[QuestionRun]:
     """One run per split."""
-    settings: dict[str, Any] = {} if layers == BLOCKS["first 6 blocks"] else {"tune": {"learning_rate": WHOLE_RATE}}
+    settings: dict[str, Any] = {"tune": {"learning_rate": WHOLE_RATE}} if tuned and layers != 6 else {}
     if setup.quick:
         settings, layers = {"tune": QUICK_STEPS, "codes": QUICK_CODES}, 1
-    return [
+    runs = [
         QuestionRun(**_asking(setup, table, seed), backbone=backbone, layers=layers, body=body, settings=settings)
         for seed in setup.splits
     ]
+    return runs if tuned else [run.model_copy(update={"asked": {**run.asked, "pairs": 0}}) for run in runs]
 
 
 def trees_of(setup: Setup, table: str) -> list[QuestionTrees]:
@@ -80,11 +91,11 @@ def table(setup: Setup, lookup: Lookup) -> Table:
     for name, of_table in QUESTION_TABLES.items():
         trees = [lookup(run) for run in trees_of(setup, name)]
         for backbone in setup.backbones:
-            blocks: dict[str, int | None] = BLOCKS if backbone == SMOLLM2 else {"whole": None}
-            for title, layers in list(blocks.items())[: 1 if setup.quick else None]:
-                random = [lookup(run) for run in runs_of(setup, name, backbone, layers, "random")]
+            lines = LINES if backbone == SMOLLM2 else WHOLE_LINES
+            for title, (layers, tuned) in list(lines.items())[: 1 if setup.quick else None]:
+                random = [lookup(run) for run in runs_of(setup, name, backbone, layers, "random", tuned=tuned)]
                 for body in ("pretrained", "random"):
-                    found = [lookup(run) for run in runs_of(setup, name, backbone, layers, body)]
+                    found = [lookup(run) for run in runs_of(setup, name, backbone, layers, body, tuned=tuned)]
                     keys = {"data": of_table.title, "language model": f"{title_of(backbone)}, {title}", "weights": body}
                     rows.append(Row(keys, _figures(found, trees, random if body == "pretrained" else [])))
     return table_of(
