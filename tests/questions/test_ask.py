@@ -19,6 +19,7 @@ from tefm.fit import fit_frame
 from tefm.model import TEFM
 from tefm.questions.config import QuestionsConfig
 from tefm.questions.learn import questions_to_learn, teacher_of
+from tefm.rationale.reasons import Donors, Reasoner
 from tefm.records.readers.table import open_table
 from tefm.show.terminal import outcome_tables
 from tefm.task import Split, Task
@@ -278,6 +279,15 @@ def test_without_a_gpu_the_fields_answer(backbones: dict[str, Path], tmp_path: P
         strongest = max(one.influences, key=lambda influence: influence.change).finding
         assert strongest.field == "signs" and strongest.decoded is None
         assert one.verified and {finding.field for finding in one.settling.findings} == {"signs"}
+    # what the search expects of look-alikes is what the model says of them
+    asked = again._question_explainer.model(FEVER)
+    parts, slots = asked.look_alikes, again.preparation.slots(*again.preparation.to_predict(open_table(firsts[:1])))
+    assert parts is not None
+    search = Reasoner(asked.masked_model, parts.network, parts.surrogate, parts.population).search(slots.x_ND, 1)
+    keep_CTD = np.random.default_rng(0).random((5, *slots.x_ND.shape)) < 0.5
+    donors_B = Donors.of(parts.population, len(slots.x_ND)).search
+    said = [asked.masked_model(parts.population.look_alikes(slots, keep_TD, donors_B)) for keep_TD in keep_CTD]
+    np.testing.assert_allclose(search.trial.answers(keep_CTD).numpy(), np.stack(said), atol=0.02)
 
 
 @pytest.mark.parametrize(("gpu", "texts", "pairs"), [(True, False, 320_000), (False, True, 20_000), (False, False, 0)])

@@ -186,30 +186,25 @@ class Asker:
         """The log-odds of the heads; 0 for a question without one."""
         score_P = np.zeros(len(history_P))
         used, number_P = np.unique(history_P, return_inverse=True)
-        asked = np.unique(question_P).tolist()
-        common: set[Reads] = {read for way in self._headed(asked).values() for read in way.reads} - {"state"}
+        heads = {question: head for question in np.unique(question_P).tolist() if (head := self.ways[question].head)}
+        common: set[Reads] = {read for head in heads.values() for read in head.reads} - {"state"}
         for start in range(0, len(used), CHUNK):
-            chunk = slice(start, start + CHUNK)
-            histories = self.histories.select(used[chunk])
+            histories = self.histories.select(used[start : start + CHUNK])
             slots = histories.with_values(self.x_ND[histories.rows])
             features = _features(slots, self.coder, self.classifier, common)
-            for question, head in self._headed(asked).items():
-                own = np.flatnonzero((question_P == question) & (number_P >= start) & (number_P < start + CHUNK))
+            here_P = (number_P >= start) & (number_P < start + CHUNK)
+            for question, head in heads.items():
+                own = np.flatnonzero(here_P & (question_P == question))
                 rows, inverse = np.unique(number_P[own] - start, return_inverse=True)
                 if not len(rows):
                     continue
                 read = {name: of[rows] for name, of in features.items() if name in head.reads}
                 if "state" in head.reads:  # it depends on the question
-                    reader = Classifier(
-                        self.classifier.backbone,
-                        writer_of(self.classifier, self.prompt).asking(self.ways[question].text),
-                    )
+                    writer = writer_of(self.classifier, self.prompt).asking(self.ways[question].text)
+                    reader = Classifier(self.classifier.backbone, writer)
                     read |= _features(slots.select(rows), self.coder, reader, {"state"})
                 score_P[own] = head.score(read)[inverse]
         return score_P
-
-    def _headed(self, questions: Sequence[int]) -> dict[int, Head]:
-        return {number: head for number in questions if (head := self.ways[number].head) is not None}
 
     @cached_property
     def _codes_NK(self) -> NDArray[Any]:
