@@ -21,7 +21,7 @@ from tefm.language.classifier import Classifier
 from tefm.language.predict import last_states
 from tefm.language.prompts import Prompt
 from tefm.language.remember import RememberedLogits
-from tefm.questions.heads import Floats, Head, Reads, Way
+from tefm.questions.heads import Floats, Reads, Way
 from tefm.questions.teacher import history_features
 from tefm.records.layout import Slots
 from tefm.records.sequences import Sequences
