@@ -11,6 +11,7 @@ from tefm.language.probe import seconds_per_token
 from tefm.language.prompts import PromptWriter
 from tefm.language.token_counts import counts as token_counts
 from tefm.questions.data import EACH
+from tefm.questions.learn import question_seconds
 from tefm.rationale.config import RationaleConfig
 from tefm.rationale.masks.extractor import CANDIDATES
 from tefm.task import ModelConfig
@@ -51,9 +52,8 @@ def expected_seconds(
     per_prompt = per_token * float(np.mean([len(prompt) for prompt in prompts]))
     examples = examples_of(data, config)
     seconds = {"tune": per_prompt * tuning.batch * tuning.total_steps(examples) if examples else 0.0}
-    if (
-        questions := data.questions
-    ) is not None and examples:  # an example of them holds several questions about one history
+    # an example of questions holds several of them about one history
+    if (questions := data.questions) is not None and examples:
         texts = [question.text for question in questions.questions]
         asked = float(np.mean(token_counts(texts, backbone.tokenizer))) * min(len(questions.trained), EACH)
         seconds["tune"] *= 1 + questions.examples / examples * asked * per_token / per_prompt
@@ -72,9 +72,13 @@ def expected_seconds(
         described = tokens * min(len(words), aligning.sample or len(words))
         seconds["align"] = per_token * described * aligning.batch * aligning.total_steps(len(x_ND))
     # a forward pass is a third of a training step
-    if questions is not None and questions.pairs:
-        scored = min(questions.config.scored + questions.config.scored_yes, len(questions.validation))
-        seconds["questions"] = len(questions.questions) * scored * per_prompt / 3
+    if questions is not None:
+        seconds["questions"] = 0.0
+        if questions.pairs:
+            scored = min(questions.config.scored + questions.config.scored_yes, len(questions.validation))
+            seconds["questions"] = len(questions.questions) * scored * per_prompt / 3
+        # where the language model learns the questions, the teacher comes before that
+        seconds["tune" if questions.pairs else "questions"] += question_seconds(questions, x_ND, data.layout)
     if (explaining := config.explanations_config) is not None:
         asked = min(explaining.questions, (1 + explaining.mixtures) * len(sequences)) + explaining.donors
         seconds["explain"] = asked * per_prompt / 3 + explaining.surrogate_steps * step

@@ -300,7 +300,7 @@ def finish(begun: Begun, tuned: History, work: Path | None = None) -> Fitted:
     if data.labelled:
         fitted = calibrate(fitted, begun.validation, data.validation.labels_S, data.trained_shares)
     if begun.teacher is not None:
-        fitted = calibrate_questions(fitted, data, begun.teacher())
+        fitted = calibrate_questions(fitted, data, begun.teacher)
     if coder is not None and is_first():  # only the first process saves
         fitted = learn_to_explain(data, fitted, work)
     return fitted
@@ -544,13 +544,14 @@ def _what_is_learned(data: TaskData) -> str:
     return f"{sequences} and {questions}" if data.labelled else questions
 
 
-def calibrate_questions(fitted: Fitted, data: TaskData, teacher: QuestionTeacher) -> Fitted:
+def calibrate_questions(fitted: Fitted, data: TaskData, teacher: Callable[[], QuestionTeacher]) -> Fitted:
     """Who answers questions in words, probabilities and figures, from validation histories."""
     questions = data.questions
     assert questions is not None, "there are questions"
-    fitted = replace(fitted, book=book_of(questions, data.prompt, teacher))
     texts, validation = [question.text for question in questions.questions], questions.validation
-    with stage("questions", f"calibrating the answers to {len(texts):,} questions"):
+    does, loops = ("calibrating", 1) if questions.pairs else ("learning", 2)
+    with stage("questions", f"{does} the answers to {len(texts):,} questions", loops=loops):
+        fitted = replace(fitted, book=book_of(questions, data.prompt, teacher()))
         asker = fitted.asker(validation.histories, data.validation.slots_ND, texts)
         scored = score_questions(validation, questions, asker, seed=fitted.config.seed, title="answering questions")
         assert fitted.book is not None

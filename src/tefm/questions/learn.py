@@ -19,10 +19,12 @@ from tefm.language.prompts import Prompt
 from tefm.language.tune import Questions, ToLearn
 from tefm.questions.answering import writer_of
 from tefm.questions.data import Pairs, QuestionData, pairs_to_teach, pairs_to_validate
-from tefm.questions.teacher import QuestionTeacher, history_features
+from tefm.questions.teacher import QuestionTeacher, history_features, trees_seconds
 from tefm.records.layout import Layout, Slots
 from tefm.records.sequences import Sequences
 
+#: Histories on which a few trees are timed.
+TIMED = 2_000
 #: Validation pairs for early stopping, as a share of those that are learned from, and at most.
 VALIDATED, MOST_VALIDATED = 0.15, 9_000
 
@@ -68,6 +70,13 @@ def teacher_of(data: QuestionData, slots_ND: Slots, layout: Layout, *, seed: int
         trees=sequence_features(records, "history"),
         seed=seed,
     )
+
+
+def question_seconds(data: QuestionData, slots_ND: Slots, layout: Layout) -> float:
+    """How long the teacher will take, from a few trees about some of the histories."""
+    some = data.training.select(np.arange(min(len(data.training), TIMED)))
+    features = sequence_features(Records(slots_ND, layout, some.histories), "history")
+    return trees_seconds(features, data.training.answers_HQ[:, data.trained])
 
 
 def with_codes(histories: Sequences, codes_NK: NDArray[Any]) -> Sequences:

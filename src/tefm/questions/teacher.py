@@ -14,6 +14,7 @@ Shapes: H histories, F features, Q questions.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -47,6 +48,8 @@ FREQUENT, MOST_FREQUENT = 50, 40
 #: They see at most so many histories that answer no, or so many per yes.
 MOST_NO, NO_PER_YES = 2_000, 5
 TREES, LEAVES = 60, 7
+#: Trees that are grown to see how long they take, and how many times all of them are: once or six times per question.
+TIMED_TREES, TIMES_GROWN = 6, 2
 #: Histories on which trees are compared with the numbers that they are stored as.
 CHECKED = 200
 
@@ -138,13 +141,30 @@ def _head(trees: Trees, scale: float, shift: float) -> Head | None:
     return Head(parts=(Part(reads="slots", share=scale, model=trees),), shift=shift) if scale > 0 else None
 
 
+def trees_seconds(features: Features, answers_HQ: NDArray[np.int8]) -> float:
+    """How long trees for frequent questions will take, from a few of them on some histories; all else is quick."""
+    frequent, rows = _frequent(answers_HQ), len(features)
+    if not len(frequent) or rows < 2:
+        return 0.0
+    few = boosted_trees(TIMED_TREES, seed=0, unordered_F=unordered(features.x_NF, features.kinds), leaves=LEAVES)
+    started = time.perf_counter()
+    learned(few, features.x_NF, np.arange(rows) % 2)
+    return (time.perf_counter() - started) * TREES / TIMED_TREES * TIMES_GROWN * len(frequent)
+
+
+def _frequent(answers_HQ: NDArray[np.int8]) -> NDArray[np.int64]:
+    """The questions that trees learn, the most frequent first."""
+    counts_Q = np.minimum((answers_HQ == 0).sum(axis=0), (answers_HQ == 1).sum(axis=0))
+    order = np.argsort(-counts_Q, kind="stable")
+    frequent: NDArray[np.int64] = order[counts_Q[order] >= FREQUENT][:MOST_FREQUENT]
+    return frequent
+
+
 def _with_trees(
     score_HQ: Floats, features: Features, answers_HQ: NDArray[np.int8], fold_H: NDArray[np.int64], *, seed: int
 ) -> tuple[Floats, dict[int, Trees]]:
     """The scores of frequent questions come from trees where these rank held-out answers better; and these trees."""
-    counts_Q = np.minimum((answers_HQ == 0).sum(axis=0), (answers_HQ == 1).sum(axis=0))
-    frequent = np.argsort(-counts_Q, kind="stable")[:MOST_FREQUENT]
-    frequent = frequent[counts_Q[frequent] >= FREQUENT]
+    frequent = _frequent(answers_HQ)
     score_HQ, found = score_HQ.copy(), dict[int, Trees]()
     if not len(frequent):
         return score_HQ, found
