@@ -9,7 +9,7 @@ from scipy.special import expit
 
 from tefm.baselines.inputs import Features, Records
 from tefm.questions.answers import UNASKED
-from tefm.questions.teacher import QuestionTeacher, history_features
+from tefm.questions.teacher import QuestionTeacher, history_features, trees_seconds
 from tefm.records.layout import Layout, Slot
 from tefm.records.sequences import Sequences
 from tefm.scoring.metrics import auroc
@@ -112,3 +112,11 @@ def test_what_it_keeps_answers_as_its_cross_fitted_models_do() -> None:
         p_H = teacher.yes_HQ[:, question]
         assert np.corrcoef(score_H, np.log(p_H / (1 - p_H)))[0, 1] > 0.97
         assert np.abs(expit(score_H) - p_H).mean() < 0.05
+
+
+def test_only_frequent_questions_take_time() -> None:
+    x_HF = np.random.default_rng(0).integers(0, 3, (400, 5)).astype(np.float32)
+    rare, often = np.zeros((400, 1), dtype=np.int8), (x_HF[:, :1] > 0).astype(np.int8)
+    features = Features(x_HF, ("category",) * 5)
+    assert trees_seconds(features, rare) == 0
+    assert 0 < trees_seconds(features, often) < trees_seconds(features, np.tile(often, 30))
