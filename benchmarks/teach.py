@@ -32,8 +32,9 @@ from tefm.datasets.diabetes130 import diabetes130
 from tefm.fit import split_parts
 from tefm.model import TEFM
 from tefm.prepare import sequences_of
-from tefm.questions.learn import writer_of
-from tefm.questions.teach import TaughtClassifier, learn
+from tefm.questions.answering import QuestionClassifier
+from tefm.questions.heads import Way
+from tefm.questions.teach import learn
 from tefm.records.schema import Schema
 from tefm.records.words import text_of
 from tefm.scoring.metrics import auroc
@@ -61,7 +62,7 @@ def fitted_model(folder: Path, steps: int) -> tuple[TEFM, pl.DataFrame, Any, NDA
     schema = Schema.model_validate(
         {**dict(dataset.schema), "fields": fields, "label": None, "ignore": tuple(sorted(ignored))}
     )
-    questions = {"asked": [{"next": "diagnoses", "values": 60}], "hold_out": 0.0}
+    questions = {"asked": [{"next": "diagnoses", "values": 60}], "hold_out": 0.0, "pairs": 20_000}
     model = TEFM(schema, questions=questions, explanations="none", tune={"steps": steps})
     sequences = sequences_of(dataset.frame, schema, model.config, labelled=False)
     parts, _ = split_parts(model.config, sequences, Split())
@@ -131,8 +132,8 @@ def measure(folder: Path, draws: int, steps: int) -> dict[str, Any]:
     for column, (value, text) in QUESTIONS.items():
         words = text_of(frame[column], ()).to_numpy()[chosen.last]
         yes_S = words == value
-        writer = writer_of(fitted.classifier, book_of(fitted).prompt).asking(text)
-        features = TaughtClassifier(fitted.classifier, writer, fitted.coder).features(slots)
+        classifier = QuestionClassifier(fitted.classifier, book_of(fitted).prompt, fitted.coder, Way(text))
+        features = classifier.features(slots)
         for k in SIZES:
             scores: dict[str, list[float]] = {}
             seconds, shares = [], []

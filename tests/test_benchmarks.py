@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import runpy
 from contextlib import nullcontext
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +19,16 @@ from records.postgres_server import binaries
 from tefm.language.backbone import open_backbone
 
 SCRIPT = Path(__file__).parents[1] / "benchmarks" / "encode.py"
+
+
+@pytest.mark.parametrize("script", sorted(SCRIPT.parent.glob("*.py")), ids=lambda script: script.stem)
+def test_what_a_benchmark_imports_is_there(script: Path) -> None:
+    """Most of them take too long to be run here."""
+    for node in ast.walk(ast.parse(script.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module is not None and node.module.startswith("tefm"):
+            module = import_module(node.module)
+            missing = [name.name for name in node.names if not hasattr(module, name.name)]
+            assert all(find_spec(f"{node.module}.{name}") for name in missing), (node.module, missing)
 
 
 @pytest.mark.slow
