@@ -25,6 +25,7 @@ from tefm.language.vocabulary import CodeVocabulary
 from tefm.prepare import Preparation
 from tefm.questions.answering import feature_widths
 from tefm.questions.catalogue import is_known
+from tefm.questions.heads import of_regression
 from tefm.rationale.look_alikes import LookAlikes
 
 
@@ -128,11 +129,10 @@ def _questions(fitted: Fitted, preparation: Preparation | None) -> list[str]:
         return [f"it answers {default!r} by default, which it has not learned"[:200]]
     widths = feature_widths(fitted.coder, fitted.classifier.backbone)
     for entry in book.entries:
-        heads = [head for head in (entry.head, entry.way.head) if head is not None]
-        if not all(head.fits(widths) for head in heads):
-            return [f"what was learned for {entry.question.text!r} does not fit the model"[:200]]
-    for entry in book.entries:
-        question = entry.question
+        question, regression = entry.question, entry.regression
+        heads = [entry.head, None if regression is None else of_regression(regression)]
+        if not all(head is None or head.fits(widths) for head in heads):
+            return [f"what was learned for {question.text!r} does not fit the model"[:200]]
         if (
             question.kind in ("next", "within")
             and question.source is not None

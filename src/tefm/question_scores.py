@@ -16,7 +16,7 @@ from tefm.prepare import Preparation, asking_of
 from tefm.questions.answers import Histories
 from tefm.questions.book import Book
 from tefm.questions.compare import lightgbm_per_question
-from tefm.questions.data import QuestionData
+from tefm.questions.data import QuestionData, pairs_to_score
 from tefm.questions.measure import figure_in_place, measured, score_questions, stand_ins
 from tefm.questions.prepare import histories_in
 from tefm.records.layout import Slots
@@ -50,8 +50,8 @@ def scored_on_test(
     if questions.held_out_Q.any():
         validation = questions.validation
         ask_validation = fitted.asker(validation.histories, data.validation.slots_ND, texts)
-        validated = score_questions(validation, questions, ask_validation, seed=seed)
-        chosen = stand_ins(questions, validated, ask_validation)
+        pairs = pairs_to_score(validation, np.arange(len(texts)), questions.config, seed=seed)
+        chosen = stand_ins(questions, pairs, ask_validation)
         in_place = figure_in_place(scored, chosen, ask_test)
     book = measured(book, scored, "test", in_place=in_place)
     if compare and find_spec("lightgbm") is None:

@@ -176,9 +176,9 @@ def test_figures() -> None:
 
 def test_the_best_trained_question_stands_in_for_a_held_out_one() -> None:
     scored = scored_by()
-    chosen = stand_ins(DATA, scored, asked)
+    chosen = stand_ins(DATA, scored.pairs, asked)
     assert chosen == {2: 0}
     own, other = scored.entry(book().entries[2], 2).figure.auroc, figure_in_place(scored, chosen, asked).auroc
     assert own is not None and other is not None
     assert math.isclose(own, other, abs_tol=1e-9)  # both rank by the same number
-    assert stand_ins(DATA, scored, lambda h, q: np.zeros(len(h)))[2] == 0
+    assert stand_ins(DATA, scored.pairs, lambda h, q: np.zeros(len(h)))[2] == 0

@@ -34,8 +34,7 @@ from tefm.rationale.masks.extractor import Explainer
 from tefm.rationale.population import Population
 from tefm.rationale.reasons import SEARCHED, Donors, Question, Reasoner, Reasons
 from tefm.rationale.settle import Search
-from tefm.rationale.surrogate import Surrogate
-from tefm.rationale.trial import Trial
+from tefm.rationale.trial import Trial, TrialOfOther
 from tefm.records.layout import Layout, Slots
 from tefm.records.sequences import Sequences
 from tefm.scoring.calibration import Floats
@@ -410,30 +409,13 @@ def ask(
 
 
 @dataclass(frozen=True, eq=False)
-class ModelTrial:
+class ModelTrial(TrialOfOther):
     """A trial in which the language model itself answers."""
 
-    trial: Trial
     model: MaskedModel
     population: Population
     sequence: Sequences
     donors_B: Numbers
-
-    @property
-    def x_TD(self) -> Slots:
-        return self.trial.x_TD
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.trial.shape
-
-    @property
-    def surrogate(self) -> Surrogate:
-        """Only for its decisions, which are those of the model."""
-        return self.trial.surrogate
-
-    def codes(self, keep_CTD: Keep) -> Tensor:
-        return self.trial.codes(keep_CTD)
 
     def answers(self, keep_CTD: Keep) -> Tensor:
         """The probability of each class for each look-alike, C × B × Q."""

@@ -41,6 +41,10 @@ class Pairs:
         is_question_P: NDArray[np.bool_] = self.question_P == question
         return is_question_P
 
+    def has_both(self, question: int) -> bool:
+        """Whether some histories answer yes to a question, and some no."""
+        return len(np.unique(self.answer_P[self.of(question)])) == 2
+
 
 @dataclass(frozen=True, eq=False)
 class QuestionData:

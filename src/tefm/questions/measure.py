@@ -54,10 +54,6 @@ class Scored:
         share_P = self.share_Q[self.pairs.question_P]
         return share_P * self.model_P + (1 - share_P) * self.head_P
 
-    def has_both(self, question: int) -> bool:
-        """Whether some histories answer yes to a question, and some no."""
-        return len(np.unique(self.pairs.answer_P[self.pairs.of(question)])) == 2
-
     def entry(self, entry: Entry, question: int) -> Entry:
         """The same question with figures: its AUROC, the histories it was asked about, and those that answer yes."""
         own = self.pairs.of(question)
@@ -152,7 +148,7 @@ def with_shares(scored: Scored, held_out_Q: NDArray[np.bool_]) -> tuple[Scored, 
         return replace(scored, share_Q=np.zeros(len(held_out_Q))), 0.0
     ranked_WQ = np.full((len(SHARES), len(held_out_Q)), np.nan)
     count_Q = np.zeros(len(held_out_Q))
-    for question in np.flatnonzero([scored.has_both(number) for number in range(len(held_out_Q))]).tolist():
+    for question in np.flatnonzero([pairs.has_both(number) for number in range(len(held_out_Q))]).tolist():
         own = pairs.of(question)
         yes_P = pairs.answer_P[own] == 1
         count_Q[question] = yes_P.sum()
@@ -228,21 +224,21 @@ def measured(book: Book, scored: Scored, part: str, *, in_place: Figure | None =
 # ---- a trained question in place of a held-out one ----------------------------------------------------------------
 
 
-def stand_ins(data: QuestionData, scored: Scored, ask: Ask) -> dict[int, int]:
+def stand_ins(data: QuestionData, pairs: Pairs, ask: Ask) -> dict[int, int]:
     """For each held-out question the trained one whose answers rank its histories best, on validation."""
     yes_Q = (data.training.answers_HQ == 1).sum(axis=0)
     candidates = sorted(data.trained.tolist(), key=lambda number: -int(yes_Q[number]))[: data.config.stand_ins]
-    helds = [held for held in np.flatnonzero(data.held_out_Q).tolist() if scored.has_both(held)]
+    helds = [held for held in np.flatnonzero(data.held_out_Q).tolist() if pairs.has_both(held)]
     if not candidates or not helds:
         return {}
-    histories = [scored.pairs.history_P[scored.pairs.of(held)] for held in helds]
+    histories = [pairs.history_P[pairs.of(held)] for held in helds]
     # asked all at once, since most questions are asked about the same histories
     history_P = np.concatenate(histories)
     both = ask(np.tile(history_P, len(candidates)), np.repeat(np.array(candidates), len(history_P)))
     score_CP = both.reshape(len(candidates), -1)
     chosen, ends = {}, np.cumsum([len(own) for own in histories])
     for held, own_CP in zip(helds, np.split(score_CP, ends[:-1], axis=1), strict=True):
-        yes_P = scored.pairs.answer_P[scored.pairs.of(held)] == 1
+        yes_P = pairs.answer_P[pairs.of(held)] == 1
         chosen[held] = candidates[int(np.argmax([auroc(score_P, yes_P) for score_P in own_CP]))]
     return chosen
 

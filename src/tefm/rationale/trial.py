@@ -163,15 +163,10 @@ class Trial:
 
 
 @dataclass(frozen=True, eq=False)
-class TrialBeside:
-    """The same for a model with a head beside the language model: the surrogate stands for the latter alone.
-
-    The head is so cheap that it answers itself. It reads the slots, so each of them may matter, whatever codes hold.
-    """
+class TrialOfOther:
+    """A trial in which not the surrogate alone answers; it stays, since its decisions are those of the model."""
 
     trial: Trial
-    #: the head's part of the log-odds of the second class, for sequences of slots
-    beside: Callable[[Sequences], Floats]
 
     @property
     def x_TD(self) -> Slots:
@@ -184,6 +179,20 @@ class TrialBeside:
     @property
     def surrogate(self) -> Surrogate:
         return self.trial.surrogate
+
+    def codes(self, keep_CTD: Keep) -> Tensor:
+        return self.trial.codes(keep_CTD)
+
+
+@dataclass(frozen=True, eq=False)
+class TrialBeside(TrialOfOther):
+    """The same for a model with a head beside the language model: the surrogate stands for the latter alone.
+
+    The head is so cheap that it answers itself. It reads the slots, so each of them may matter, whatever codes hold.
+    """
+
+    #: the head's part of the log-odds of the second class, for sequences of slots
+    beside: Callable[[Sequences], Floats]
 
     def answers(self, keep_CTD: Keep) -> Tensor:
         """The probability of each class for each look-alike, C × B × 2."""
