@@ -28,12 +28,12 @@ from numpy.typing import NDArray
 from tefm.asking import book_of
 from tefm.baselines.inputs import Records, sequence_features
 from tefm.bench.measurement import environment
+from tefm.beside.heads import Way
 from tefm.datasets.diabetes130 import diabetes130
 from tefm.fit import split_parts
 from tefm.model import TEFM
 from tefm.prepare import sequences_of
 from tefm.questions.answering import QuestionClassifier
-from tefm.questions.heads import Way
 from tefm.questions.teach import learn
 from tefm.records.schema import Schema
 from tefm.records.words import text_of

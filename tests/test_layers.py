@@ -26,6 +26,7 @@ FLOORS = (
     "language",
     "rationale",
     "baselines",
+    "beside",
     "questions",
     "task",
     "taskdata",

@@ -19,19 +19,19 @@ import numpy as np
 
 from tefm.base.errors import ArtefactError
 from tefm.base.files import refusing
+from tefm.beside.heads import of_regression
 from tefm.codes.coder import SlotCoder
 from tefm.fitted import Fitted
 from tefm.language.vocabulary import CodeVocabulary
 from tefm.prepare import Preparation
 from tefm.questions.answering import feature_widths
 from tefm.questions.catalogue import is_known
-from tefm.questions.heads import of_regression
 from tefm.rationale.look_alikes import LookAlikes
 
 
 def check_agreement(fitted: Fitted, preparation: Preparation | None, folder: Path) -> None:
     """Refuse a model whose parts contradict each other."""
-    parts = (_classes(fitted), _tokens(fitted, preparation), _codes(fitted), _explanations(fitted))
+    parts = (_classes(fitted), _tokens(fitted, preparation), _codes(fitted), _trees(fitted), _explanations(fitted))
     for problem in (*itertools.chain(*parts), *_questions(fitted, preparation)):
         raise ArtefactError(
             f"the parts of this model do not belong together: {problem}", file=folder, remedy="save it again"
@@ -104,6 +104,13 @@ def _codes(fitted: Fitted) -> list[str]:
     if coder.classes_ and not set(fitted.classes) <= set(coder.classes_):
         problems.append("the codes were learned for other classes")
     return problems
+
+
+def _trees(fitted: Fitted) -> list[str]:
+    trees, coder = fitted.trees, fitted.coder
+    if trees is None or coder is None or trees.fits(coder.layout, len(fitted.classes)):
+        return []
+    return ["the trees beside the language model are of other slots or classes"]
 
 
 def _explanations(fitted: Fitted) -> list[str]:

@@ -14,6 +14,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tefm.base.errors import NotFittedError
+from tefm.beside.heads import Way
 from tefm.explain import explain_slots, look_alikes_of
 from tefm.fitted import Fitted
 from tefm.language.asking import NO_YES
@@ -23,7 +24,6 @@ from tefm.questions.answers import recorded
 from tefm.questions.book import Book, Entry, Figure, Known, checked_question
 from tefm.questions.catalogue import of_column
 from tefm.questions.config import Asked as Wanted
-from tefm.questions.heads import Way
 from tefm.questions.teach import check_labels, learn
 from tefm.rationale.explanation import Explanation
 from tefm.rationale.look_alikes import LookAlikes

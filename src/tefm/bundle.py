@@ -6,6 +6,7 @@ tokenizer/      codes, and how tables become slots
 language/       the language model, an ordinary Hugging Face folder
 look_alikes.safetensors training sequences (slots, no names) and a surrogate, where the model explains itself
 rationale.safetensors   surrogate and extractor of the paper's masks, where they were learned
+trees.json      boosted trees that answer beside the language model, where the config asks for them
 questions.json  questions in words: their calibration and figures, where the model answers some
 reference.safetensors   counts of held-out records, which `tefm monitor` compares new ones with
 README.md       the model card
@@ -38,6 +39,7 @@ from tefm.base.files import (
 )
 from tefm.base.training import THREADS
 from tefm.base.version import __version__
+from tefm.beside.label import LabelTrees
 from tefm.codes.coder import SlotCoder
 from tefm.codes.storage import load_coder, save_coder
 from tefm.codes.tokenizer import VECTORISER, RecordTokenizer, load_vectoriser
@@ -67,7 +69,7 @@ LANGUAGE, DOMAINS, ADAPTER = "language", "domains", "adapter.safetensors"
 #: A domain is a folder, and what `--domain` names.
 NAME = re.compile(r"\w[\w .-]*")
 LOOK_ALIKES, EXPLAINER = "look_alikes.safetensors", "rationale.safetensors"
-REFERENCE, QUESTIONS = "reference.safetensors", "questions.json"
+REFERENCE, QUESTIONS, TREES = "reference.safetensors", "questions.json", "trees.json"
 
 
 @dataclass(frozen=True)
@@ -166,6 +168,8 @@ def _save_parts(bundle: Bundle, folder: Path) -> None:
         fitted.look_alikes.save(folder / LOOK_ALIKES)
     if fitted.explainer is not None:
         save_explainer(fitted.explainer, folder / EXPLAINER)
+    if fitted.trees is not None:
+        fitted.trees.save(folder / TREES)
     if fitted.book is not None:
         fitted.book.save(folder / QUESTIONS)
     if bundle.reference is not None:
@@ -292,6 +296,8 @@ def _load(folder: Path, backbone: Backbone) -> Bundle:
         book=Book.load(folder / QUESTIONS) if (folder / QUESTIONS).is_file() else None,
         question=question,
     )
+    if (folder / TREES).is_file() and coder is not None:
+        fitted = fitted.beside(LabelTrees.load(folder / TREES))
     check_agreement(fitted, preparation, folder)
     if question is not None:
         fitted = fitted.answering(question)

@@ -26,6 +26,7 @@ def expected_shares(config: ModelConfig) -> dict[str, float]:
         "codes": 0.35,
         "align": 1.2 if aligned else 0.01,
         "tune": 0.45,
+        "beside": 0.05 * (config.beside != "none"),
         "questions": 0.2 * (config.questions is not None),
         "explain": 0.2,
         "masks": 0.2 * (config.rationale_config is not None),
@@ -61,9 +62,10 @@ def expected_seconds(
         return seconds
     x_ND, settings = data.training.slots_ND, config.tokenizer_config
     step, encode = code_seconds(x_ND, data.layout, settings, backbone.device)
-    of_records, of_sequences = teaching_seconds(data, config, own_codes=coder is None)
+    of_records, of_sequences, of_trees = teaching_seconds(data, config, own_codes=coder is None)
     seconds["codes"] = 0.0 if coder is not None else settings.steps * step + of_records
     seconds["tune"] += of_sequences
+    seconds["beside"] = of_trees
     aligning = config.align_config(len(sequences), backbone.device.type)
     seconds["align"] = 0.0
     if aligning is not None:

@@ -13,6 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tefm.beside.classifier import ClassifierBeside
+from tefm.beside.heads import Way
+from tefm.beside.label import LabelClassifier, LabelTrees
 from tefm.codes.coder import SlotCoder
 from tefm.language.align import Alignment
 from tefm.language.asking import NO_YES
@@ -22,7 +25,6 @@ from tefm.language.remember import RememberedLogits
 from tefm.language.train import History
 from tefm.questions.answering import Asker, QuestionClassifier, writer_of
 from tefm.questions.book import Book
-from tefm.questions.heads import Way
 from tefm.questions.words import Words, ways_of, words_of
 from tefm.rationale.look_alikes import LookAlikes
 from tefm.rationale.masked_model import MaskedModel
@@ -112,6 +114,16 @@ class Fitted:
         tokens_S = np.array([len(prompt) for prompt in self.classifier.prompts(read.select(first))])[number_S]
         return Evaluation(scores, float(tokens_S.mean()), float(np.median(tokens_S)))
 
+    def beside(self, trees: LabelTrees) -> Fitted:
+        """The same model with trees beside its language model."""
+        assert self.coder is not None, "trees read slots"
+        return replace(self, classifier=LabelClassifier(self.classifier, self.coder, trees))
+
+    @property
+    def trees(self) -> LabelTrees | None:
+        """The trees beside its language model, where there are some."""
+        return self.classifier.trees if isinstance(self.classifier, LabelClassifier) else None
+
     # ---- questions in words -----------------------------------------------------------------------------------
 
     def ways(self, texts: Sequence[str]) -> list[Way]:
@@ -158,6 +170,6 @@ class Fitted:
         return MaskedModel(self.coder.encode, self._beside.by_model, replace(self.calibration, bias=()))
 
     @property
-    def _beside(self) -> QuestionClassifier | None:
+    def _beside(self) -> ClassifierBeside | None:
         classifier = self.classifier
-        return classifier if isinstance(classifier, QuestionClassifier) and classifier.cheap else None
+        return classifier if isinstance(classifier, ClassifierBeside) and classifier.cheap else None

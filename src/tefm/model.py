@@ -135,6 +135,9 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         each class). `auto`: the F1 where one of two classes has a share below 0.2, else accuracy.
     tune : dict, optional
         Settings of the fine-tuning (`TuneConfig`), like `{"steps": 400}`.
+    beside : {"none", "trees"}
+        `trees`: boosted trees on the fields answer the label beside the language model, which reads codes. The answer
+        is a mean of both, with the share that does best on validation sequences.
     masked_copies : int, optional
         Copies of (at most 5,000) training sequences with a random part of the slots masked, which the masks of
         `rationale` need; when left out, one with `rationale`, else none.
@@ -202,6 +205,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         positive: str | None = None,
         decision: str | Mapping[str, Any] = "auto",
         tune: Mapping[str, Any] | None = None,
+        beside: Literal["none", "trees"] = "none",
         masked_copies: int | None = None,
         inputs: Literal["codes", "text"] = "codes",
         text_limit: int | None = None,
@@ -229,6 +233,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         self.positive = positive
         self.decision = decision
         self.tune = tune
+        self.beside = beside
         self.masked_copies = masked_copies
         self.inputs = inputs
         self.text_limit = text_limit

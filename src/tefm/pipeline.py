@@ -25,9 +25,10 @@ from numpy.typing import NDArray
 from tefm.base.checkpoint import identity, stage_folder
 from tefm.base.errors import SettingsError
 from tefm.base.files import replacing_folder
-from tefm.base.progress import expect, in_part, job, stage, stage_name
+from tefm.base.progress import expect, in_part, job, note, stage, stage_name
 from tefm.base.settings import StageSettings
 from tefm.base.training import reproducible
+from tefm.beside.label import best_share
 from tefm.codes.coder import SlotCoder
 from tefm.codes.storage import load_coder, save_coder
 from tefm.estimate import expected_seconds, expected_shares
@@ -53,7 +54,7 @@ from tefm.records.sequences import Sequences
 from tefm.scoring.calibration import Calibration, prior_shift
 from tefm.task import ModelConfig
 from tefm.taskdata import TaskData
-from tefm.teaching import Lesson, examples_of, lesson_of
+from tefm.teaching import Lesson, examples_of, label_trees_of, lesson_of
 
 #: Records whose words say where new token rows start.
 WORDS_FROM = 20_000
@@ -298,7 +299,10 @@ def finish(begun: Begun, tuned: History, work: Path | None = None) -> Fitted:
         shares=begun.shares,
     )
     if data.labelled:
-        fitted = calibrate(fitted, begun.validation, data.validation.labels_S, data.trained_shares)
+        if begun.config.beside == "trees":
+            fitted = with_trees(fitted, data, begun.validation)
+        validation = data.validation.slots if fitted.classifier.takes_slots else begun.validation
+        fitted = calibrate(fitted, validation, data.validation.labels_S, data.trained_shares)
     if begun.teacher is not None:
         fitted = calibrate_questions(fitted, data, begun.teacher)
     if coder is not None and is_first():  # only the first process saves
@@ -307,7 +311,7 @@ def finish(begun: Begun, tuned: History, work: Path | None = None) -> Fitted:
 
 
 def _depends_on(data: TaskData, config: ModelConfig, coder: SlotCoder | None, device: str | None) -> dict[str, Any]:
-    """What the fine-tuned model depends on: everything but the settings of decisions and explanations."""
+    """What the fine-tuned model depends on: everything but what is settled after it."""
     arrays: list[Any] = [data.stopping]
     for part in (data.training, data.validation):
         sequences = part.sequences
@@ -321,7 +325,7 @@ def _depends_on(data: TaskData, config: ModelConfig, coder: SlotCoder | None, de
             for array in (part.histories.rows, part.histories.starts, part.answers_HQ)
         ]
     return {
-        "config": config.model_dump_json(exclude={"explanations", "rationale", "decision"}),
+        "config": config.model_dump_json(exclude={"explanations", "rationale", "decision", "beside"}),
         "copies": config.copies,  # they depend on `rationale`
         "codes": None if coder is None else coder.identity,
         "data": identity(*arrays),
@@ -560,6 +564,25 @@ def calibrate_questions(fitted: Fitted, data: TaskData, teacher: Callable[[], Qu
     return fitted if data.labelled else fitted.answering(texts[int(questions.trained[0])])
 
 
+def with_trees(fitted: Fitted, data: TaskData, validation: Sequences) -> Fitted:
+    """Trees answer beside the language model, which has read the validation sequences as codes."""
+    with stage("beside", "growing trees that answer beside the language model", loops=1):
+        trees = label_trees_of(data, fitted.config)
+        if trees is None:
+            return fitted
+        if len(validation):
+            assert data.layout is not None, "codes need slots"
+            share = best_share(
+                fitted.classifier.logits(validation),
+                trees.logits(data.validation.slots, data.layout),
+                data.validation.labels_S,
+                prior_shift(data.trained_shares, fitted.shares),
+            )
+            trees = trees.model_copy(update={"share": share})
+            note(f"the language model has a share of {share:.1f} in the answers, the trees the rest")
+    return fitted.beside(trees)
+
+
 def calibrate(
     fitted: Fitted, validation: Sequences, labels_S: NDArray[np.int64], trained_shares: tuple[float, ...]
 ) -> Fitted:
@@ -644,7 +667,11 @@ def _once(
 
 def _explained(work: Path | None, name: str, settings: StageSettings, fitted: Fitted) -> Path | None:
     """The file of a finished part of stage 4, in a checkpoint folder."""
-    depends_on = {"settings": settings.model_dump_json(), "calibration": fitted.calibration}
+    depends_on = {
+        "settings": settings.model_dump_json(),
+        "calibration": fitted.calibration,
+        "beside": fitted.config.beside,
+    }
     folder = stage_folder(work, f"explain-{name}", lambda: depends_on)
     return folder / f"{name}.safetensors" if folder else None
 

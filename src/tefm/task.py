@@ -92,6 +92,8 @@ class ModelConfig(Settings):
     #: what predictions should be good at, or `{cost: {class: cost of missing it}}`
     decision: Literal["auto", "accuracy", "f1", "balanced"] | dict[str, dict[str, float]] = "auto"
     tune: dict[str, Any] = Setting(default_factory=dict)
+    #: what answers beside the language model: `trees` on the fields, with the share that does best on validation
+    beside: Literal["none", "trees"] = "none"
     #: copies of (at most 5,000) training sequences with a random part of their slots masked; None: one with `rationale`
     masked_copies: int | None = Setting(default=None, ge=0)
     #: `text` reads the serialised records instead, with the same prompt and training: the baseline
@@ -124,6 +126,8 @@ class ModelConfig(Settings):
             self.questions_config  # noqa: B018
         except SettingsError as error:
             raise ValueError(f"{error.problem} → {error.remedy or 'see the stage settings'}") from error
+        if self.beside != "none" and self.inputs == "text":
+            raise ValueError("trees answer beside codes, and `inputs: text` has none → leave one of the two out")
         if self.questions is not None and self.inputs == "text":
             raise ValueError("questions need codes, and `inputs: text` has none → leave one of the two out")
         return self

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from tefm.baselines.inputs import Features, Kind, Records, sequence_features
 from tefm.baselines.words import ALL, sequence_texts, words_of
+from tefm.beside.label import LabelTrees, grow
 from tefm.codes.coder import SlotCoder, class_numbers, teacher_of
-from tefm.codes.teacher import Teacher, taught_by_words, teacher_seconds
+from tefm.codes.teacher import FOLDS, Teacher, taught_by_words, teacher_seconds
 from tefm.rationale.masks.masking import masked_copies
 from tefm.records.notes import record_texts
 from tefm.records.sequences import Sequences
@@ -118,17 +119,29 @@ def _of_records(
 def _features(data: TaskData, config: ModelConfig, sequences: Sequences, *, single: bool) -> Features:
     """What the teacher of sequences reads."""
     assert data.layout is not None, "codes need slots"
-    kind: Kind = "last" if single else "flat" if config.window else "history"
-    return sequence_features(Records(data.training.slots_ND, data.layout, sequences), kind)
+    return sequence_features(Records(data.training.slots_ND, data.layout, sequences), _kind(config, single=single))
 
 
-def teaching_seconds(data: TaskData, config: ModelConfig, *, own_codes: bool) -> tuple[float, float]:
-    """How long the teachers will take: that of the records, for codes, and that of the sequences, for tuning."""
+def _kind(config: ModelConfig, *, single: bool) -> Kind:
+    return "last" if single else "flat" if config.window else "history"
+
+
+def label_trees_of(data: TaskData, config: ModelConfig) -> LabelTrees | None:
+    """Trees that answer beside the language model, from all labelled sequences; None where nothing can be learned."""
+    everyone, labels_S = _everyone(data.training, config)
+    single = bool((everyone.lengths == 1).all())
+    features, kind = _features(data, config, everyone, single=single), _kind(config, single=single)
+    return grow(features, kind, labels_S, _groups(config, everyone), data.trained_shares, seed=config.seed)
+
+
+def teaching_seconds(data: TaskData, config: ModelConfig, *, own_codes: bool) -> tuple[float, float, float]:
+    """How long the teachers will take, that of the records, for codes, and that of the sequences, for tuning; and how
+    long the trees that answer beside the language model."""
     part = data.training
     if data.layout is None:
-        return 0.0, 0.0
+        return 0.0, 0.0, 0.0
     kinds = [slot.kind for slot in data.layout.slots]
-    of_records, of_sequences = 0.0, 0.0
+    of_records, of_sequences, of_trees = 0.0, 0.0, 0.0
     labels_N = part.record_labels_N
     taught = own_codes and config.task_aware and labels_N is not None
     if taught and labels_N is not None:
@@ -136,18 +149,21 @@ def teaching_seconds(data: TaskData, config: ModelConfig, *, own_codes: bool) ->
         numbers_N = numbers_N[: config.tokenizer_config.max_rows]
         of_records = teacher_seconds(lambda rows: part.slots_ND[rows], kinds, numbers_N, classes=len(classes))
     if not data.labelled:
-        return of_records, of_sequences
+        return of_records, of_sequences, of_trees
     everyone, labels_S = _everyone(part, config)
-    single = bool((everyone.lengths == 1).all())
-    if _teaches(config) and not (taught and single):
+    single, beside = bool((everyone.lengths == 1).all()), config.beside == "trees"
+    learns = _teaches(config) and not (taught and single)
+    if learns or beside:
         kinds = list(_features(data, config, everyone.select([0]), single=single).kinds)
-        of_sequences = teacher_seconds(
+        seconds = teacher_seconds(
             lambda rows: _features(data, config, everyone.select(rows), single=single).x_NF,
             kinds,
             labels_S,
             classes=len(data.classes),
         )
-    return of_records, of_sequences
+        # trees beside the language model are grown once, or twice where their number is found first
+        of_sequences, of_trees = learns * seconds, beside * 2 * seconds / FOLDS
+    return of_records, of_sequences, of_trees
 
 
 def _of_sequences(

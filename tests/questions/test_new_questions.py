@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tefm.beside.heads import Linear
 from tefm.language.backbone import open_backbone
 from tefm.language.predict import mean_states
 from tefm.language.prompts import Prompt
 from tefm.questions.book import Book, Entry
 from tefm.questions.catalogue import WordQuestion
-from tefm.questions.heads import Linear
 from tefm.questions.words import Words, ways_of
 
 

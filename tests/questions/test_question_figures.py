@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tefm.beside.heads import Linear, Way
 from tefm.language.prompts import Prompt
 from tefm.questions.answers import Histories
 from tefm.questions.book import Book
 from tefm.questions.catalogue import WordQuestion
 from tefm.questions.config import QuestionsConfig
 from tefm.questions.data import QuestionData, pairs_to_score, pairs_to_teach, pairs_to_validate
-from tefm.questions.heads import Linear, Way
 from tefm.questions.measure import (
     Scored,
     auroc_of,

@@ -81,6 +81,16 @@ def records_of(slots_ND: NDArray[Any], sequences: Sequences, layout: Layout) -> 
     return Records(slots_ND, layout, sequences)
 
 
+def records_in(slots: Sequences, layout: Layout) -> Records:
+    """The records of sequences of slots."""
+    return Records(slots.x_ND, layout, slots.with_values(np.arange(len(slots.x_ND))))
+
+
+def empty_record(layout: Layout) -> Records:
+    """A sequence of one record without any value: features of it are as many as of any other."""
+    return records_in(Sequences(np.zeros((1, layout.width), dtype=layout.dtype), np.array([0, 1])), layout)
+
+
 def sequence_features(records: Records, kind: Kind) -> Features:
     """One row per sequence.
 

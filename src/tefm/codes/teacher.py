@@ -162,19 +162,47 @@ def taught_by_words(
 
 @dataclass(frozen=True, eq=False)
 class Fold:
-    """Both models of one fold; `kept_Q` is the share of each class that they were fitted on."""
+    """The models of one fold; `kept_Q` is the share of each class that they were fitted on."""
 
     models: list[Any]
     kept_Q: NDArray[np.float64]
 
     def answers(self, x_NF: NDArray[Any]) -> NDArray[np.float64]:
         """The log-probabilities of both models, 2 × N × Q."""
-        log_2NQ = np.full((2, len(x_NF), len(self.kept_Q)), np.log(LEAST))
+        log_2NQ = np.full((len(self.models), len(x_NF), len(self.kept_Q)), np.log(LEAST))
         for log_NQ, model in zip(log_2NQ, self.models, strict=True):
             with threads_for(len(x_NF)):
                 log_NQ[:, model.classes_] = np.log(np.maximum(model.predict_proba(x_NF), LEAST))
         # a class of which only a share was kept is more frequent than the models have seen
         return log_softmax(log_2NQ - np.log(self.kept_Q))
+
+
+def grown_on_all(
+    x_NF: NDArray[Any],
+    kinds: Sequence[SlotKind],
+    labels_N: NDArray[np.int64],
+    groups_N: NDArray[np.int64],
+    *,
+    classes: int,
+    seed: int = 0,
+) -> Fold | None:
+    """The trees alone, fitted on all labelled rows, as many as do best on a fold; None where there is one class only.
+
+    The rows of a group are held out together.
+    """
+    rng = np.random.default_rng((seed, 23))
+    labelled_N = labels_N >= 0
+    rows, kept_Q = _downsampled(np.flatnonzero(labelled_N), labels_N, classes, rng)
+    if len(np.unique(labels_N[rows])) < 2:
+        return None
+    boosted = partial(boosted_trees, seed=seed, unordered_F=unordered(x_NF, kinds))
+    first_N = folds_of(groups_N, FOLDS, rng) == 0
+    with progress("growing trees beside the language model", 2) as advance:
+        trees = _tree_count(boosted, x_NF, labels_N, rows[~first_N[rows]], rows[first_N[rows]])
+        advance(1)
+        model = learned(boosted(trees), x_NF[rows], labels_N[rows])
+        advance(1)
+    return Fold([model], kept_Q)
 
 
 def teacher_seconds(

@@ -8,7 +8,8 @@ teacher     how probable each answer is, for the language model to learn
 learn       pairs of a history and a question to learn from
 measure     how good the answers are, on trained questions and on questions that were held out
 teach       a new question from a few labelled sequences
-heads       what answers such a question, as numbers
+answering   who answers: the language model, a head beside it, or both
+words       new questions, from the words of trained ones
 book        what is stored with a model
 compare     one LightGBM per question
 """

@@ -8,26 +8,23 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tefm.baselines.inputs import Records, sequence_features
+from tefm.baselines.inputs import empty_record, records_in, sequence_features
+from tefm.beside.classifier import CHUNK, ClassifierBeside
+from tefm.beside.heads import Floats, Reads, Way
 from tefm.codes.coder import SlotCoder
 from tefm.language.asking import QuestionWriter, pair_logits
 from tefm.language.backbone import Backbone
 from tefm.language.classifier import Classifier
 from tefm.language.predict import last_states
 from tefm.language.prompts import Prompt
-from tefm.language.remember import RememberedLogits
-from tefm.questions.heads import Floats, Reads, Way
 from tefm.questions.teacher import history_features
 from tefm.records.layout import Slots
 from tefm.records.sequences import Sequences
-
-#: Sequences whose features are held at once.
-CHUNK = 8_192
 
 Numbers = NDArray[np.int64]
 
@@ -40,25 +37,13 @@ def writer_of(classifier: Classifier, prompt: Prompt) -> QuestionWriter:
 # ---- one question -----------------------------------------------------------------------------------------------
 
 
-class QuestionClassifier(Classifier):
-    """The model as it answers one question, with a head beside the language model or in its place.
-
-    It takes sequences of slots, not of codes.
-    """
-
-    takes_slots: ClassVar[bool] = True
+class QuestionClassifier(ClassifierBeside):
+    """The model as it answers one question, with a head beside the language model or in its place."""
 
     def __init__(self, classifier: Classifier, prompt: Prompt, coder: SlotCoder, way: Way) -> None:
-        writer = writer_of(classifier, prompt).asking(way.text)
-        super().__init__(classifier.backbone, writer)
-        self.coder, self.way = coder, way
-        self.reader = Classifier(classifier.backbone, writer)
-        # slots that differ may have the same codes
-        self._remembered = RememberedLogits(self.reader)
-
-    def prompts(self, sequences: Sequences) -> list[NDArray[np.int64]]:
-        """The prompt of each sequence of slots as token ids."""
-        return self.reader.prompts(_coded(sequences, self.coder))
+        reader = Classifier(classifier.backbone, writer_of(classifier, prompt).asking(way.text))
+        super().__init__(reader, coder, way.model_share)
+        self.way = way
 
     def features(self, slots: Sequences, reads: Collection[Reads] = ()) -> dict[Reads, NDArray[Any]]:
         """What a head reads of each history of slots; by default, all that may be worth reading."""
@@ -66,33 +51,16 @@ class QuestionClassifier(Classifier):
             reads = ("codes", "fields", "slots") if slots.texts is None else ("codes", "fields", "slots", "state")
         return _features(slots, self.coder, self.reader, reads)
 
-    def logits(self, sequences: Sequences, *, batch_tokens: int | None = None, show: bool = False) -> NDArray[Any]:
-        """The log-odds of yes as the logits of no and yes; each distinct history of slots is read once."""
-        first, number_S = self.distinct(sequences)
-        parts = [sequences.select(first[start : start + CHUNK]) for start in range(0, len(first), CHUNK)]
-        score_F = np.concatenate([np.zeros(0), *map(self._score, parts)])
-        return np.stack([np.zeros(len(score_F)), score_F], axis=1)[number_S]
-
     @property
     def cheap(self) -> bool:
         """Whether the head is so cheap that a search may ask it thousands of times."""
         return self.way.head is not None and "state" not in self.way.head.reads
 
-    def _score(self, slots: Sequences) -> Floats:
-        score_S = self.by_head(slots)
-        return score_S + score_of(self.by_model(_coded(slots, self.coder))) if self.way.model_share else score_S
-
-    def by_model(self, codes: Sequences) -> NDArray[Any]:
-        """The language model's part of the logits, from codes."""
-        share = self.way.model_share
-        return share * self._remembered(codes) if share else np.zeros((len(codes), 2))
-
-    def by_head(self, slots: Sequences) -> Floats:
-        """The head's part of the log-odds, from slots."""
-        head, share = self.way.head, 1 - self.way.model_share
-        if head is None or not share:
-            return np.zeros(len(slots))
-        return share * head.score(self.features(slots, head.reads))
+    def head_logits(self, slots: Sequences) -> Floats:
+        """The logits of no and yes, from slots."""
+        head = self.way.head
+        score_S = np.zeros(len(slots)) if head is None else head.score(self.features(slots, head.reads))
+        return np.stack([np.zeros(len(score_S)), score_S], axis=1)
 
 
 def score_of(logits_P2: NDArray[Any]) -> Floats:
@@ -103,8 +71,7 @@ def score_of(logits_P2: NDArray[Any]) -> Floats:
 
 def feature_widths(coder: SlotCoder, backbone: Backbone) -> dict[Reads, int]:
     """How many features there are of each kind."""
-    nothing = Sequences(np.zeros((1, coder.layout.width), dtype=coder.layout.dtype), np.array([0, 1]))
-    records = _records(nothing, coder)
+    records = empty_record(coder.layout)
     return {
         "codes": 2 * coder.config.latent,
         "fields": history_features(records).shape[1],
@@ -118,7 +85,7 @@ def _features(
 ) -> dict[Reads, NDArray[Any]]:
     """What a head reads of histories of slots; `reader` is the language model with the question."""
     found: dict[Reads, NDArray[Any]] = {}
-    records = _records(slots, coder)
+    records = records_in(slots, coder.layout)
     if "fields" in reads:
         found["fields"] = history_features(records)
     if "slots" in reads:
@@ -132,10 +99,6 @@ def _features(
     if "state" in reads:
         found["state"] = last_states(reader.backbone, reader.prompts(codes)).astype(np.float64)
     return found
-
-
-def _records(slots: Sequences, coder: SlotCoder) -> Records:
-    return Records(slots.x_ND, coder.layout, slots.with_values(np.arange(len(slots.x_ND))))
 
 
 def _coded(slots: Sequences, coder: SlotCoder) -> Sequences:

@@ -14,9 +14,9 @@ from pydantic import Field as Setting
 from tefm.base.errors import ArtefactError, SettingsError
 from tefm.base.files import write_json
 from tefm.base.settings import Settings
+from tefm.beside.heads import Floats, Head, Linear, Way, of_regression
 from tefm.language.prompts import Prompt
 from tefm.questions.catalogue import WordQuestion, normal
-from tefm.questions.heads import Floats, Head, Linear, Way, of_regression
 from tefm.scoring.calibration import Calibration
 from tefm.scoring.decision import Rule
 

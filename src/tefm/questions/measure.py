@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from tefm.beside.heads import Floats
 from tefm.language.prompts import Prompt
 from tefm.questions.answering import Asker
 from tefm.questions.answers import Histories
 from tefm.questions.book import Book, Entry, Figure, Scaling
 from tefm.questions.data import Pairs, QuestionData, pairs_to_score
-from tefm.questions.heads import Floats
 from tefm.questions.teacher import SHRINK, QuestionTeacher
 from tefm.scoring import weighted
 from tefm.scoring.metrics import auroc

@@ -20,11 +20,11 @@ from scipy.special import logit
 
 from tefm.base.errors import InputError
 from tefm.base.progress import progress
+from tefm.beside.heads import Floats, Head, Linear, Part, Reads, Trees
+from tefm.beside.trees import joined_trees
 from tefm.questions.book import Figure
-from tefm.questions.heads import Floats, Head, Linear, Part, Reads, Trees
 from tefm.questions.measure import auroc_of
 from tefm.questions.teacher import LEAST_SPREAD
-from tefm.questions.trees import joined_trees
 
 #: Labelled sequences of each answer that a question takes at least.
 LEAST_TAUGHT = 4

@@ -27,10 +27,10 @@ from scipy.sparse import csr_matrix
 
 from tefm.base.progress import log, progress
 from tefm.baselines.inputs import Features, Records
+from tefm.beside.heads import Floats, Head, Linear, Part, Trees
+from tefm.beside.trees import of_boosted
 from tefm.codes.teacher import FOLDS, boosted_trees, folds_of, learned, unordered
 from tefm.questions.answers import UNASKED
-from tefm.questions.heads import Floats, Head, Linear, Part, Trees
-from tefm.questions.trees import of_boosted
 from tefm.scoring.metrics import auroc
 
 #: The values of a category that have a column of their own, the most frequent first.
@@ -186,13 +186,13 @@ def _with_trees(
             answer_H = answers_HQ[:, question]
             by_trees_H = _held_out(partial(grown, answer_H), x_HF, score_HQ[:, question], answer_H, fold_H)
             if by_trees_H is not None:
-                trees = of_boosted(grown(answer_H, everyone_H), x_HF[:CHECKED])
-                if trees is None:
+                stored = of_boosted(grown(answer_H, everyone_H), x_HF[:CHECKED])
+                if stored is None:
                     log.warning(
                         "this version of scikit-learn keeps its trees in another form: regressions answer alone"
                     )
                     break
-                found[question], score_HQ[:, question] = trees, by_trees_H
+                (found[question],), score_HQ[:, question] = stored, by_trees_H
             advance(1)
     return score_HQ, found
 

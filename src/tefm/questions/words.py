@@ -16,13 +16,13 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from tefm.beside.heads import Floats, Head, Linear, Way, of_regression
 from tefm.language.asking import QuestionWriter
 from tefm.language.backbone import Backbone
 from tefm.language.classifier import Classifier
 from tefm.language.predict import mean_states
 from tefm.questions.answering import writer_of
 from tefm.questions.book import Book
-from tefm.questions.heads import Floats, Head, Linear, Way, of_regression
 
 #: Questions whose meaning has the cosine c are alike by the exponential of this times c − 1.
 SHARPNESS = 2.0

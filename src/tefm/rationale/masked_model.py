@@ -31,7 +31,7 @@ class MaskedModel:
     #: the logits of the classes for each sequence of codes
     logits: Callable[[Sequences], NDArray[Any]]
     calibration: Calibration
-    #: of a model of two classes with a head beside the language model: the head's part of the log-odds, from slots
+    #: of a model with a head beside the language model: the head's part of the logits, from slots
     head: Callable[[Sequences], Floats] | None = None
 
     def __call__(self, sequences: Sequences, keep_ND: Keep | None = None) -> Floats:
@@ -43,10 +43,10 @@ class MaskedModel:
         return self.calibration.probabilities(self.logits(codes.select(first)))[number_S]
 
     def beside(self, slots: Sequences) -> Floats:
-        """What is added to the language model's part of the log-odds of the second class, after calibration."""
+        """What is added to the language model's part of the logits, after calibration."""
         assert self.head is not None, "the model has a head"
-        bias_Q = self.calibration.bias or (0.0, 0.0)
-        return self.head(slots) / self.calibration.temperature + bias_Q[1] - bias_Q[0]
+        logits_SQ = self.head(slots) / self.calibration.temperature
+        return logits_SQ + np.array(self.calibration.bias) if self.calibration.bias else logits_SQ
 
     def decide(self, probabilities_SQ: Floats) -> NDArray[np.int64]:
         """Class numbers."""

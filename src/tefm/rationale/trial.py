@@ -191,18 +191,16 @@ class TrialBeside(TrialOfOther):
     The head is so cheap that it answers itself. It reads the slots, so each of them may matter, whatever codes hold.
     """
 
-    #: the head's part of the log-odds of the second class, for sequences of slots
+    #: the head's part of the logits, for sequences of slots
     beside: Callable[[Sequences], Floats]
 
     def answers(self, keep_CTD: Keep) -> Tensor:
-        """The probability of each class for each look-alike, C × B × 2."""
-        log_CB2 = self.trial.answers(keep_CTD).double().clamp_min(LEAST_P).log()
+        """The probability of each class for each look-alike, C × B × Q."""
+        log_CBQ = self.trial.answers(keep_CTD).double().clamp_min(LEAST_P).log()
         mixed_CBTD = self._mixed(keep_CTD)
         sets, donors, length, width = mixed_CBTD.shape
         look_alikes = Sequences(mixed_CBTD.reshape(-1, width), length * np.arange(sets * donors + 1))
-        head_CB = torch.from_numpy(self.beside(look_alikes)).view(sets, donors)
-        yes_CB = torch.sigmoid(log_CB2[..., 1] - log_CB2[..., 0] + head_CB)
-        return torch.stack([1 - yes_CB, yes_CB], dim=2)
+        return (log_CBQ + torch.from_numpy(self.beside(look_alikes)).view(log_CBQ.shape)).softmax(dim=2)
 
     def codes(self, keep_CTD: Keep) -> Tensor:
         """What the model reads of the look-alikes' records: their slots, C × B × T × D."""

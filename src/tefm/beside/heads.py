@@ -1,5 +1,5 @@
-"""What answers a question beside the language model, or in its place: linear functions and trees, of a history's codes,
-of its fields, or of what the language model makes of it.
+"""Linear functions and trees that answer yes or no: of a history's codes, of its fields, or of what the language model
+makes of it.
 
 Heads are stored as numbers, so that a model from elsewhere runs no code of others.
 
@@ -25,6 +25,9 @@ from tefm.base.settings import Settings
 Reads = Literal["codes", "fields", "slots", "state"]
 #: Shares of yes are clipped this far from 0 and 1, which have no log-odds.
 LEAST = 1e-4
+#: Log-odds of heads that go beyond this grow as slowly as their logarithm: fields that separate all training histories
+#: are not sure of the next one.
+SURE = 5.0
 #: Sequences whose way through the trees is followed at once.
 CHUNK = 4_096
 #: The highest number of a category that trees take as unordered.
@@ -144,7 +147,7 @@ class Head(Settings):
         score_S: Floats = sum(
             (part.share * part.model.score(features[part.reads]) for part in self.parts), start=np.array(self.shift)
         )
-        return score_S
+        return bounded(score_S)
 
     def fits(self, widths: Mapping[Reads, int]) -> bool:
         """Whether its parts read what there is."""
@@ -169,6 +172,17 @@ class Way:
     def model_share(self) -> float:
         """The same; without a head, all of the answer."""
         return 1.0 if self.head is None else self.share
+
+
+def bounded(score_S: Floats) -> Floats:
+    """Log-odds in the same order, of which those beyond `SURE` grow slowly.
+
+    >>> bounded(np.array([-105.0, -5.0, 2.0])).round(2).tolist()
+    [-9.62, -5.0, 2.0]
+    """
+    beyond_S = np.maximum(np.abs(score_S) - SURE, 0.0)
+    bounded_S: Floats = np.clip(score_S, -SURE, SURE) + np.sign(score_S) * np.log1p(beyond_S)
+    return bounded_S
 
 
 def log_odds(share_S: Any) -> Floats:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tefm.questions.heads import MOST_BITS, Floats, Trees
+from tefm.beside.heads import MOST_BITS, Floats, Trees
 
 
 def joined_trees(trees: Sequence[Any], values: Sequence[Floats], *, shares: bool, bias: float = 0.0) -> Trees:
@@ -25,22 +25,24 @@ def joined_trees(trees: Sequence[Any], values: Sequence[Floats], *, shares: bool
     )
 
 
-def of_boosted(model: Any, x_SF: NDArray[Any]) -> Trees | None:
-    """A `HistGradientBoostingClassifier` of two classes; None where it does not answer as that model on `x_SF`.
+def of_boosted(model: Any, x_SF: NDArray[Any]) -> tuple[Trees, ...] | None:
+    """A `HistGradientBoostingClassifier`; None where these do not answer as that model on `x_SF`.
 
-    It reorders its features, those that are categories first, and numbers their values; scikit-learn keeps how in
-    attributes of its own, which another version may keep elsewhere.
+    They are the log-odds of the second of two classes, or of each of several. The model reorders its features, those
+    that are categories first, and numbers their values; scikit-learn keeps how in attributes of its own, which another
+    version may keep elsewhere.
     """
     try:
-        trees = _of_boosted(model)
+        trees = tuple(_of_boosted(model, number) for number in range(len(model._predictors[0])))
     except (AttributeError, KeyError, IndexError, TypeError, ValueError):
         return None
-    same = np.allclose(trees.score(x_SF), model.decision_function(x_SF), atol=1e-6)
+    score_ST = np.stack([of_class.score(x_SF) for of_class in trees], axis=1)
+    same = np.allclose(score_ST, model.decision_function(x_SF).reshape(score_ST.shape), atol=1e-6)
     return trees if same else None
 
 
-def _of_boosted(model: Any) -> Trees:
-    predictors = [of_iteration[0] for of_iteration in model._predictors]
+def _of_boosted(model: Any, number: int) -> Trees:
+    predictors = [of_iteration[number] for of_iteration in model._predictors]
     nodes = [predictor.nodes for predictor in predictors]
     feature, among = [of["feature_idx"].astype(np.int64) for of in nodes], None
     if model.is_categorical_ is not None and model.is_categorical_.any():
@@ -60,7 +62,7 @@ def _of_boosted(model: Any) -> Trees:
         [of["value"] for of in nodes],
         among=among,
         shares=False,
-        bias=float(np.ravel(model._baseline_prediction)[0]),
+        bias=float(np.ravel(model._baseline_prediction)[number]),
     )
 
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from sklearn.ensemble import ExtraTreesClassifier, GradientBoostingClassifier, HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 
+from tefm.beside.heads import Head, Linear, Part, Trees, bounded, log_odds
+from tefm.beside.trees import of_boosted
 from tefm.questions import teach
-from tefm.questions.heads import Head, Linear, Part, Trees, log_odds
-from tefm.questions.trees import of_boosted
 from tefm.scoring.metrics import auroc
 
 
@@ -55,10 +55,32 @@ def test_boosted_trees_with_categories_answer_as_those_of_scikit_learn(unordered
     model = boosted(x_SF, yes_S, unordered)
     later_SF = x_SF.copy()
     later_SF[:, 0] = rng.integers(0, 16, 600)  # some values were not seen
-    trees = of_boosted(model, x_SF)
-    assert trees is not None and trees.fits(4) and not trees.fits(1)
+    stored = of_boosted(model, x_SF)
+    assert stored is not None
+    (trees,) = stored
+    assert trees.fits(4) and not trees.fits(1)
     assert np.allclose(trees.score(later_SF), model.decision_function(later_SF), atol=1e-9)
     assert Trees.model_validate_json(trees.model_dump_json()) == trees
+
+
+def test_boosted_trees_of_several_classes_have_a_score_for_each() -> None:
+    x_SF, _ = planted(600, 0)
+    model = boosted(x_SF, 1 * (x_SF[:, 0] > 1) + (x_SF[:, 3] > 2), [True] + [False] * 7)
+    stored = of_boosted(model, x_SF)
+    assert stored is not None and len(stored) == 3
+    later_SF, _ = planted(300, 1)
+    score_S3 = np.stack([trees.score(later_SF) for trees in stored], axis=1)
+    assert np.allclose(score_S3, model.decision_function(later_SF), atol=1e-9)
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=20))
+def test_sure_answers_keep_their_order_and_ordinary_ones_their_value(scores: list[float]) -> None:
+    score_S = np.sort(np.array(scores))
+    ours_S = bounded(score_S)
+    assert (np.diff(ours_S) >= 0).all() and (np.abs(ours_S) < 20).all()
+    ordinary_S = np.abs(score_S) <= 5
+    assert np.array_equal(ours_S[ordinary_S], score_S[ordinary_S])
+    assert ((np.diff(ours_S) > 0) == (np.diff(score_S) > 0))[np.diff(score_S) > 1e-6].all()
 
 
 def test_trees_that_answer_otherwise_are_not_taken() -> None:

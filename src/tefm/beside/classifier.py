@@ -1,0 +1,74 @@
+"""A language model that reads codes, and a head that reads fields, as one classifier of slots.
+
+Shapes: S sequences, F distinct ones, Q classes.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tefm.base.progress import progress
+from tefm.codes.coder import SlotCoder
+from tefm.language.classifier import Classifier
+from tefm.language.remember import RememberedLogits
+from tefm.records.sequences import Sequences
+
+#: Sequences whose features are held at once.
+CHUNK = 8_192
+
+
+class ClassifierBeside(Classifier, ABC):
+    """The logits are a mean of both, with the language model's `share`. It takes sequences of slots, not of codes."""
+
+    takes_slots: ClassVar[bool] = True
+
+    def __init__(self, reader: Classifier, coder: SlotCoder, share: float) -> None:
+        super().__init__(reader.backbone, reader.writer)
+        self.reader, self.coder, self.share = reader, coder, share
+        # slots that differ may have the same codes
+        self._remembered = RememberedLogits(reader)
+
+    @abstractmethod
+    def head_logits(self, slots: Sequences) -> NDArray[np.float64]:
+        """What the head alone says, from slots."""
+
+    @property
+    @abstractmethod
+    def cheap(self) -> bool:
+        """Whether the head is so cheap that a search may ask it thousands of times."""
+
+    def prompts(self, sequences: Sequences) -> list[NDArray[np.int64]]:
+        """The prompt of each sequence of slots as token ids."""
+        return self.reader.prompts(self.coded(sequences))
+
+    def logits(self, sequences: Sequences, *, batch_tokens: int | None = None, show: bool = False) -> NDArray[Any]:
+        """The logits of the classes; each distinct sequence of slots is read once."""
+        first, number_S = self.distinct(sequences)
+        if not len(first):
+            return np.zeros((0, len(self.writer.first_tokens)))
+        parts = []
+        with progress("predicting", len(first), show=show) as advance:
+            for start in range(0, len(first), CHUNK):
+                part = sequences.select(first[start : start + CHUNK])
+                parts.append(self.by_model(self.coded(part)) + self.by_head(part))
+                advance(len(part))
+        return np.concatenate(parts)[number_S]
+
+    def by_model(self, codes: Sequences) -> NDArray[Any]:
+        """The language model's part of the logits, from codes."""
+        return self.share * self._remembered(codes) if self.share else self._nothing(codes)
+
+    def by_head(self, slots: Sequences) -> NDArray[np.float64]:
+        """The head's part of the logits, from slots."""
+        return (1 - self.share) * self.head_logits(slots) if self.share < 1 else self._nothing(slots)
+
+    def coded(self, slots: Sequences) -> Sequences:
+        """The same sequences as codes."""
+        return slots.with_values(self.coder.encode(slots.x_ND))
+
+    def _nothing(self, sequences: Sequences) -> NDArray[np.float64]:
+        return np.zeros((len(sequences), len(self.writer.first_tokens)))

@@ -1,0 +1,162 @@
+"""Boosted trees for the label, which answer beside the language model: `beside: trees`.
+
+They read the fields of a sequence themselves, and make other errors than a language model that reads their codes.
+
+Shapes: S sequences, F features, Q classes, W shares.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field as Setting
+
+from tefm.base.errors import ArtefactError
+from tefm.base.files import write_json
+from tefm.base.progress import log
+from tefm.base.settings import Settings
+from tefm.baselines.inputs import Features, Kind, empty_record, records_in, sequence_features
+from tefm.beside.classifier import ClassifierBeside
+from tefm.beside.heads import Trees
+from tefm.beside.trees import of_boosted
+from tefm.codes.coder import SlotCoder
+from tefm.codes.teacher import LEAST, grown_on_all
+from tefm.language.classifier import Classifier
+from tefm.records.layout import Layout
+from tefm.records.sequences import Sequences
+from tefm.scoring.calibration import Calibration, log_softmax, prior_shift
+
+#: The shares of the language model that are tried.
+SHARES = tuple(number / 10 for number in range(11))
+#: With few validation sequences the share stays near one half: it has a normal prior with this standard deviation.
+SPREAD = 0.25
+#: Sequences on which trees are compared with the numbers that they are stored as.
+CHECKED = 200
+#: A search for an explanation asks thousands of times; with more trees than this it would take minutes.
+MOST_SEARCHED = 400
+
+Floats = NDArray[np.float64]
+
+
+class LabelTrees(Settings):
+    """Trees that answer the label, at the class shares that the language model was trained on."""
+
+    #: what they read of a sequence, and how many features that is
+    kind: Kind
+    width: int = Setting(ge=1)
+    #: the trees of each class that they know, and its number; of two classes, those of the second alone
+    trees: tuple[Trees, ...] = Setting(min_length=1)
+    numbers: tuple[int, ...]
+    #: added to the log-odds of each class
+    bias: tuple[float, ...]
+    #: the share of the language model's logits in the answer; what is left is that of the trees
+    share: float = Setting(default=0.5, ge=0, le=1)
+
+    def logits(self, slots: Sequences, layout: Layout) -> Floats:
+        """The logarithm of each class's probability."""
+        x_SF = sequence_features(records_in(slots, layout), self.kind).x_NF
+        # of windows, absent records come first; one that is longer than those of training is read from its end
+        x_SF = np.pad(x_SF, ((0, 0), (max(0, self.width - x_SF.shape[1]), 0)))[:, -self.width :]
+        logits_SQ = np.tile(np.array(self.bias), (len(x_SF), 1))
+        for number, trees in zip(self.numbers, self.trees, strict=True):
+            logits_SQ[:, number] += trees.score(x_SF)
+        return log_softmax(logits_SQ)
+
+    @property
+    def count(self) -> int:
+        """How many trees there are."""
+        return sum(len(of_class.roots) for of_class in self.trees)
+
+    def fits(self, layout: Layout, classes: int) -> bool:
+        """Whether they read such records, and answer such a label."""
+        width = sequence_features(empty_record(layout), self.kind).x_NF.shape[1]
+        return (
+            (self.width % width == 0 if self.kind == "flat" else self.width == width)
+            and len(self.bias) == classes
+            and bool(np.isfinite(self.bias).all())
+            and len(self.numbers) == len(self.trees) == len(set(self.numbers))
+            and all(0 <= number < classes for number in self.numbers)
+            and all(trees.fits(self.width) for trees in self.trees)
+        )
+
+    def save(self, path: Path) -> None:
+        write_json(path, self.model_dump(mode="json"))
+
+    @classmethod
+    def load(cls, path: Path) -> LabelTrees:
+        try:
+            return cls.checked(json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError, RecursionError) as error:
+            raise ArtefactError(
+                f"the trees of this model cannot be read: {error}", file=path, remedy="save the model again"
+            ) from error
+
+
+def grow(
+    features: Features,
+    kind: Kind,
+    labels_S: NDArray[np.int64],
+    groups_S: NDArray[np.int64],
+    shares: Sequence[float],
+    *,
+    seed: int,
+) -> LabelTrees | None:
+    """Learn from all labelled sequences (−1: no label); `shares` are those that the language model was trained on.
+
+    None where there is nothing to learn, or where scikit-learn keeps its trees in a form that is not known.
+    """
+    classes = len(shares)
+    fold = grown_on_all(features.x_NF, features.kinds, labels_S, groups_S, classes=classes, seed=seed)
+    if fold is None:
+        return None
+    (model,), known = fold.models, fold.models[0].classes_.tolist()
+    trees = of_boosted(model, features.x_NF[:CHECKED])
+    if trees is None:
+        log.warning("this version of scikit-learn keeps its trees in another form: the language model answers alone")
+        return None
+    # at the shares of the labels, then at those of the language model; a class that was not seen stays improbable
+    share_Q = np.bincount(labels_S[labels_S >= 0], minlength=classes) / (labels_S >= 0).sum()
+    bias_Q = -np.log(fold.kept_Q) + np.array(prior_shift(tuple(share_Q.tolist()), tuple(shares)) or [0.0] * classes)
+    bias_Q[np.setdiff1d(np.arange(classes), known)] = np.log(LEAST)
+    numbers = known[1:] if len(trees) == 1 else known
+    return LabelTrees(
+        kind=kind, width=features.x_NF.shape[1], trees=trees, numbers=tuple(numbers), bias=tuple(bias_Q.tolist())
+    )
+
+
+def best_share(
+    model_SQ: NDArray[Any], trees_SQ: Floats, labels_S: NDArray[np.int64], shift: tuple[float, ...]
+) -> float:
+    """The language model's share in the answers with the smallest loss, after calibration, on validation sequences."""
+    if not len(labels_S):
+        return 0.5
+
+    def loss(share: float) -> float:
+        logits_SQ = share * model_SQ + (1 - share) * trees_SQ
+        p_SQ = Calibration.fit(logits_SQ, labels_S, shift=shift).probabilities(logits_SQ)
+        prior = ((share - 0.5) / SPREAD) ** 2 / 2
+        return prior - float(np.log(np.maximum(p_SQ[np.arange(len(labels_S)), labels_S], LEAST)).sum())
+
+    return min(SHARES, key=loss)
+
+
+class LabelClassifier(ClassifierBeside):
+    """The language model and the trees, which answer the label together."""
+
+    def __init__(self, reader: Classifier, coder: SlotCoder, trees: LabelTrees) -> None:
+        super().__init__(reader, coder, trees.share)
+        self.trees = trees
+
+    def head_logits(self, slots: Sequences) -> Floats:
+        """The logarithm of each class's probability, as the trees see it."""
+        return self.trees.logits(slots, self.coder.layout)
+
+    @property
+    def cheap(self) -> bool:
+        """Whether the trees are so few that a search may ask them thousands of times."""
+        return self.trees.count <= MOST_SEARCHED
