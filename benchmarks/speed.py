@@ -1,11 +1,12 @@
 """Time and memory of fitting and predicting, each next to the same work without what makes it fast, in one run.
 
-    python benchmarks/speed.py --kdd kddcup99.parquet [--parts step predict fit] [--json FILE]
+    python benchmarks/speed.py --kdd kddcup99.parquet [--parts step predict beside fit] [--json FILE]
 
 1. step: seconds per fine-tuning step of SmolLM2's first six blocks, with the tokens in use and with all 49,152.
 2. predict: rows per second and peak memory of `tefm predict` on a million single-row sequences of KDD99, from CSV to
    CSV; before, on fewer rows: every record is encoded, every prompt answered, and the table is whole in memory.
-3. fit: CPU minutes of a default fit of 1,200 patients of Diabetes130 (embedded), explanations included.
+3. beside: the same without and with trees beside the language model (`beside: trees`), which read every distinct row.
+4. fit: CPU minutes of a default fit of 1,200 patients of Diabetes130 (embedded), explanations included.
 
 "before" runs in the same process or a process of its own with the old behaviour put back by `as_before`. Parts that a
 run leaves out stay in the file as they were. All on the CPU.
@@ -48,7 +49,7 @@ from tefm.records.writers import write_frames
 from tefm.task import KEPT_LAYERS, Split
 
 RESULTS = Path("benchmarks/results/speed.json")
-PARTS = ("step", "predict", "fit")
+PARTS = ("step", "predict", "beside", "fit")
 #: Patients of the default fit, and the rows of the larger table.
 PATIENTS, MILLION = 1_200, 1_000_000
 
@@ -108,15 +109,13 @@ def _steps(steps: int) -> dict[str, float]:
     return {"seconds": history.seconds / steps, "cpu_seconds": (time.process_time() - cpu) / steps}
 
 
-# ---- 2. predictions -----------------------------------------------------------------------------------------------
+# ---- 2. and 3. predictions ----------------------------------------------------------------------------------------
 
 
 def measure_predict(kdd: Path, rows: int, rows_before: int, folder: Path) -> dict[str, Any]:
-    frame = pl.read_parquet(kdd).with_columns(pl.col("label").eq("normal").cast(pl.String))
-    model = TEFM(codes={"steps": 200}, tune={"steps": 20}, explanations="none", device="cpu")
-    model.fit(frame.sample(5_000, seed=0)).save(folder / "model")
-    repeated = pl.concat([frame.drop("label")] * -(-rows // frame.height)).head(rows)
-    shuffled = repeated.sample(fraction=1.0, shuffle=True, seed=0)
+    frame = connections(kdd)
+    few_steps(frame).save(folder / "model")
+    shuffled = repeated(frame, rows)
     figures = {}
     for name, count in (("before", rows_before), ("after", rows)):
         table = folder / f"{name}.csv"
@@ -130,11 +129,42 @@ def measure_predict(kdd: Path, rows: int, rows_before: int, folder: Path) -> dic
     return {**figures, "distinct_rows": distinct, "predictions_before_and_after_equal": same}
 
 
+def connections(kdd: Path) -> pl.DataFrame:
+    return pl.read_parquet(kdd).with_columns(pl.col("label").eq("normal").cast(pl.String))
+
+
+def few_steps(frame: pl.DataFrame, **settings: Any) -> TEFM:
+    """A model that was hardly trained: it takes as long as any other."""
+    model = TEFM(codes={"steps": 200}, tune={"steps": 20}, explanations="none", device="cpu", **settings)
+    return model.fit(frame.sample(5_000, seed=0))
+
+
+def repeated(frame: pl.DataFrame, rows: int) -> pl.DataFrame:
+    """So many rows in random order, without the label."""
+    enough = pl.concat([frame.drop("label")] * -(-rows // frame.height)).head(rows)
+    return enough.sample(fraction=1.0, shuffle=True, seed=0)
+
+
+def measure_beside(kdd: Path, rows: int, folder: Path) -> dict[str, Any]:
+    frame, table = connections(kdd), folder / "table.csv"
+    shuffled = repeated(frame, rows)
+    shuffled.write_csv(table)
+    figures: dict[str, Any] = {"rows": rows, "distinct_rows": shuffled.n_unique()}
+    for name in ("none", "trees"):
+        model = few_steps(frame, beside=name)
+        model.save(folder / name)
+        figures[name] = child("after", "predict", folder / name, table, folder / f"{name}.csv")
+        figures[name]["rows_per_second"] = rows / figures[name]["seconds"]
+    assert model.fitted.trees is not None
+    ratio = figures["trees"]["rows_per_second"] / figures["none"]["rows_per_second"]
+    return {**figures, "trees_grown": model.fitted.trees.count, "ratio": ratio}
+
+
 def predict(model: str, table: str, out: str) -> None:
     write_frames(TEFM.load(model, device="cpu").predict_batches(open_table(table)), Path(out))
 
 
-# ---- 3. a fit -----------------------------------------------------------------------------------------------------
+# ---- 4. a fit -----------------------------------------------------------------------------------------------------
 
 
 def measure_fit() -> dict[str, Any]:
@@ -184,7 +214,7 @@ def peak_mib() -> float | None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kdd", type=Path, help="kddcup99.parquet, for `predict`")
+    parser.add_argument("--kdd", type=Path, help="kddcup99.parquet, for `predict` and `beside`")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--steps", type=int, default=10, help="steps of a round")
     parser.add_argument("--rounds", type=int, default=3)
@@ -196,8 +226,8 @@ def main() -> None:
     if given.child:
         run_child(*given.child)
         return
-    if "predict" in given.parts and given.kdd is None:
-        parser.error("--kdd is needed for `predict`")
+    if {"predict", "beside"} & set(given.parts) and given.kdd is None:
+        parser.error("--kdd is needed for `predict` and `beside`")
     result = json.loads(given.json.read_text()) if given.json.is_file() else {}
     for part in given.parts:
         with tempfile.TemporaryDirectory() as folder:
@@ -205,6 +235,8 @@ def main() -> None:
                 figures = measure_step(given.steps, given.rounds)
             elif part == "predict":
                 figures = measure_predict(given.kdd, given.rows, given.rows_before, Path(folder))
+            elif part == "beside":
+                figures = measure_beside(given.kdd, given.rows, Path(folder))
             else:
                 figures = measure_fit()
         run = {"command": shlex.join(["python", *sys.argv]), "machine": environment(), "load": os.getloadavg()[0]}

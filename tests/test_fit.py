@@ -18,7 +18,9 @@ from tefm.records.grouping import by_entity
 from tefm.records.schema import Schema
 from tefm.records.sequences import Sequences
 from tefm.records.splitting import PARTS
-from tefm.remarks import open_questions, rare, repeated, thinned, unlabelled, without_unseen
+from tefm.remarks import behind, open_questions, rare, repeated, thinned, unlabelled, without_unseen
+from tefm.scoring.bootstrap import Interval
+from tefm.scoring.comparison import Verdict
 from tefm.scoring.evaluation import Evaluation
 from tefm.scoring.metrics import score
 from tefm.show.terminal import evaluation_table, outcome_tables, prediction_table
@@ -51,6 +53,19 @@ def test_a_class_without_training_sequences_is_not_judged() -> None:
     assert "(c)" in remarks[0]
     found, remarks = without_unseen(sequences.select([0, 1, 3, 4]), parts[[0, 1, 3, 4]])
     assert (found.tolist(), remarks) == (parts[[0, 1, 3, 4]].tolist(), [])
+
+
+def test_a_fit_that_is_behind_says_what_may_help() -> None:
+    def remarks(first: str, second: str, low: float, **settings: Any) -> list[str]:
+        verdict = Verdict((first, second), "AUROC", (0.9, 0.8), Interval(0.1, low, 0.2))
+        return behind(verdict, ModelConfig.checked(settings))
+
+    assert "`beside: trees`" in remarks("LightGBM", "TEFM (codes)", 0.05)[0]
+    assert not remarks("LightGBM", "TEFM (codes)", -0.05), "no difference can be told"
+    assert not remarks("TEFM (codes)", "LightGBM", 0.05)
+    assert not remarks("LightGBM", "TEFM (codes and trees)", 0.05, beside="trees"), "they answer already"
+    assert not remarks("LightGBM", "TEFM (text)", 0.05, inputs="text"), "text has no fields to read"
+    assert not behind(None, ModelConfig())
 
 
 def test_rare_classes_are_named() -> None:

@@ -37,7 +37,7 @@ from tefm.records.sequences import Sequences
 from tefm.records.serialise import FORMATS, serialise
 from tefm.records.splitting import PARTS, split
 from tefm.records.vectorise import Vectoriser
-from tefm.remarks import cut_texts, open_questions, rare, repeated, thinned, unlabelled, without_unseen
+from tefm.remarks import behind, cut_texts, open_questions, rare, repeated, thinned, unlabelled, without_unseen
 from tefm.scoring.breakdown import confusion
 from tefm.scoring.comparison import Predictions, Verdict
 from tefm.scoring.comparison import compare as compare_models
@@ -261,10 +261,11 @@ def scored(started: Started, fitted: Fitted, *, compare: bool = True) -> Outcome
     remarks += cut_texts(model, frame, used.select(part_of_used == "train"))
     remarks += [*one_class, *repeated(frame, schema, used, part_of_used), *rare(fitted.classes, tested)]
     verdict = verdict_of(fitted, Predictions(p_SQ, predicted_S), baselines, labels_S)
+    remarks += behind(verdict, config)
     if verdict is not None:
         model.figures_["test"]["verdict"] = verdict.to_dict()
     return Outcome(
-        config.inputs,
+        config.reads,
         fitted.classes,
         {part: int((part_of_used == part).sum()) for part in PARTS},
         test,
@@ -300,7 +301,7 @@ def _score_questions_alone(started: Started, *, compare: bool) -> Outcome:
     question = book.entries[first].question.text
     remark = f"without a label, these are the scores of the first question, “{question}”"
     return Outcome(
-        started.table.config.inputs,
+        started.table.config.reads,
         model.fitted.classes,
         {part: int((started.parts == part).sum()) for part in PARTS},
         test,
@@ -319,7 +320,7 @@ def verdict_of(
     metric = "auroc" if len(fitted.classes) == 2 else "accuracy"
     best = max(baselines, key=lambda name: baselines[name].figures["validation"][metric]["value"] or 0.0)
     other = Predictions(baselines[best].test_NQ, baselines[best].predicted_N)
-    models = {f"TEFM ({fitted.config.inputs})": ours, BASELINES.get(best, best): other}
+    models = {fitted.config.title: ours, BASELINES.get(best, best): other}
     return compare_models(models, labels_S, positive=fitted.positive)
 
 

@@ -110,14 +110,19 @@ class Fitted:
         scores = score(
             p_SQ, labels_S, self.classes, predicted_N=self.decide(p_SQ), positive=self.positive, resamples=resamples
         )
-        first, number_S = self.classifier.distinct(read)
-        tokens_S = np.array([len(prompt) for prompt in self.classifier.prompts(read.select(first))])[number_S]
+        tokens_S = self.tokens(read)
         return Evaluation(scores, float(tokens_S.mean()), float(np.median(tokens_S)))
 
+    def tokens(self, read: Sequences) -> NDArray[np.int64]:
+        """The length of each prompt."""
+        first, number_S = self.classifier.distinct(read)
+        return np.array([len(prompt) for prompt in self.classifier.prompts(read.select(first))])[number_S]
+
     def beside(self, trees: LabelTrees) -> Fitted:
-        """The same model with trees beside its language model."""
+        """The same language model with these trees beside it."""
         assert self.coder is not None, "trees read slots"
-        return replace(self, classifier=LabelClassifier(self.classifier, self.coder, trees))
+        reader = self.classifier.reader if isinstance(self.classifier, LabelClassifier) else self.classifier
+        return replace(self, classifier=LabelClassifier(reader, self.coder, trees))
 
     @property
     def trees(self) -> LabelTrees | None:

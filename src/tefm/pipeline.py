@@ -159,11 +159,6 @@ def _weights(backbone: Backbone) -> str:
     return identity(*(weight.detach().cpu().numpy() for weight in backbone.model.parameters()))
 
 
-#: Why the language model may learn nothing.
-UNTUNED = (
-    "(without a GPU the fields answer questions, and the language model reads the words of new ones); force it with "
-    "`pairs: 20000` under `questions:`"
-)
 #: What the domains of one language model must agree in.
 SHARED = ("backbone", "kept_layers", "tune_config", "deterministic", "inputs")
 
@@ -510,10 +505,11 @@ def tune(
     With several domains it is one fine-tuning on what all of them learn. The rows of tokens below `frozen` are not
     among those of the codes.
     """
-    domains = [own for own in domains if own.learns]
-    if not domains:
-        with stage("tune", f"stage 3 of 4: no fine-tuning {UNTUNED}"):
+    learning = [own for own in domains if own.learns]
+    if not learning:
+        with stage("tune", f"stage 3 of 4: {_not_learned(domains)}"):
             return History()
+    domains = learning
     settings, classifier = config.tune_config, domains[0].classifier
     millions = backbone.model.num_parameters() / 1e6
     steps = sum(settings.total_steps(examples_of(own.data, own.config)) for own in domains)
@@ -538,6 +534,14 @@ def tune(
         )
         classifier.keep(finished, history)
     return history
+
+
+def _not_learned(domains: Sequence[Begun]) -> str:
+    """Why there is no fine-tuning, and how to get one."""
+    asked = [questions.config.pairs for own in domains if (questions := own.data.questions) is not None]
+    why = "`pairs: 0` under `questions:`" if 0 in asked else "no GPU; force it with `pairs: 20000` under `questions:`"
+    answers = "the fields answer questions, and the language model reads the words of new ones"
+    return f"no fine-tuning ({why}): {answers}"
 
 
 def _what_is_learned(data: TaskData) -> str:

@@ -15,6 +15,7 @@ from tefm.records.readers.table import open_table
 from tefm.records.schema import Schema
 from tefm.records.sequences import Sequences
 from tefm.records.vectorise import needed_columns
+from tefm.scoring.comparison import Verdict
 from tefm.task import ModelConfig
 
 #: With fewer test sequences of a class than this, what the figures say about it is chance.
@@ -80,6 +81,14 @@ def cut_texts(model: TEFM, frame: pl.DataFrame, training: Sequences) -> list[str
         return []
     writer = fitted.classifier.writer
     return writer.shortener.cuts(texts, training.lengths.tolist()).remarks(writer.prompt.all_text_tokens)
+
+
+def behind(verdict: Verdict | None, config: ModelConfig) -> list[str]:
+    """What may help where a tabular model is better."""
+    if verdict is None or verdict.better in (None, config.title) or config.reads != "codes":
+        return []
+    trees = "trees on the fields answer beside the language model, with the share that does best on validation"
+    return [f"with `beside: trees` in the task file, {trees}: try it where a tabular model is better"]
 
 
 def rare(classes: Sequence[str], tested: Sequences) -> list[str]:

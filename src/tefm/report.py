@@ -127,7 +127,7 @@ def _measured(model: TEFM, part: _Part) -> Figures:
         facts=_facts(model, part),
         positive=fitted.classes[fitted.positive] if two else None,
         methods=(
-            Method(f"TEFM ({fitted.config.inputs})", scores, evaluation.tokens_mean),
+            Method(fitted.config.title, scores, evaluation.tokens_mean),
             *(
                 Method(BASELINES.get(name, name), baseline["test_calibrated"], 0.0)
                 for name, baseline in part.baselines.items()

@@ -133,6 +133,16 @@ class ModelConfig(Settings):
         return self
 
     @property
+    def reads(self) -> str:
+        """What answers are made from, in words: `codes`, `codes and trees`, or `text`."""
+        return self.inputs if self.beside == "none" else f"{self.inputs} and {self.beside}"
+
+    @property
+    def title(self) -> str:
+        """What the model is called beside others."""
+        return f"TEFM ({self.reads})"
+
+    @property
     def kept_layers(self) -> int | None:
         return self.layers if self.layers is not None else KEPT_LAYERS.get(self.backbone)
 

@@ -37,6 +37,12 @@ class Features:
     def __getitem__(self, which: NDArray[Any]) -> Features:
         return Features(self.x_NF[which], self.kinds, None if self.words_NV is None else self.words_NV[which])
 
+    def with_numbers(self, numbers_NM: NDArray[Any]) -> Features:
+        """The same rows with further columns."""
+        number: SlotKind = "number"
+        kinds = self.kinds + (number,) * numbers_NM.shape[1]
+        return Features(np.hstack([self.x_NF, numbers_NM], dtype=np.float32), kinds, self.words_NV)
+
     def of_kind(self, kind: SlotKind) -> list[int]:
         """The columns of one kind."""
         return [column for column, other in enumerate(self.kinds) if other == kind]

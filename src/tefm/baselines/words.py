@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tefm.baselines.inputs import Features
-from tefm.records.layout import SlotKind
 from tefm.records.sequences import Sequences
 
 #: Between the kind of the fields and the form of the text, in the name of a kind.
@@ -76,10 +75,7 @@ def with_text(
         return features
     if form.startswith(WORDS):
         return Features(features.x_NF, features.kinds, words_NV)
-    columns_NF = _columns(words_NV, form, train, labels[train].astype(str))
-    number: SlotKind = "number"
-    x_NF = np.hstack([features.x_NF, columns_NF], dtype=np.float32)
-    return Features(x_NF, features.kinds + (number,) * columns_NF.shape[1])
+    return features.with_numbers(_columns(words_NV, form, train, labels[train].astype(str)))
 
 
 def _columns(words_NV: Any, form: str, train: NDArray[np.int64], labels: NDArray[Any]) -> NDArray[np.float32]:

@@ -17,7 +17,7 @@ from tefm.bench.measurement import Figures, Measurement
 from tefm.bench.predictions import Prediction, Tune
 from tefm.bench.rationales import Cost, Rationales
 from tefm.bench.table import Figure, Row
-from tefm.bench.table_runs import MOST, BaselineRun, ModelRun
+from tefm.bench.table_runs import MOST, BaselineRun, BesideRun, ModelRun
 from tefm.bench.tokenizers import Ceiling, Codes, LabelHead, Recipe
 from tefm.language.config import Start
 from tefm.language.smollm2 import NAME as SMOLLM2
@@ -211,8 +211,14 @@ class Setup:
 
     def model_run(self, table: str, seed: int, *, sample: bool = True, **settings: Any) -> ModelRun:
         """Our model on a user table, fitted with the defaults of `tefm fit` and these settings."""
-        most = MOST if sample and not self.whole else None
-        return ModelRun(table=table, seed=seed, most=most, settings=self._fit_settings(settings))
+        return ModelRun(table=table, seed=seed, most=self._most(sample=sample), settings=self._fit_settings(settings))
+
+    def beside_run(self, table: str, seed: int) -> BesideRun:
+        """The same with trees beside the language model."""
+        return BesideRun(table=table, seed=seed, most=self._most(), settings=self._fit_settings({}))
+
+    def _most(self, *, sample: bool = True) -> int | None:
+        return MOST if sample and not self.whole else None
 
     def _fit_settings(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         backbone = self.backbones[0]
@@ -228,8 +234,7 @@ class Setup:
         return run.model_copy(update={"effort": QUICK_EFFORT}) if self.quick else run
 
     def baseline_run(self, table: str, seed: int, model: str, *, sample: bool = True) -> BaselineRun:
-        most = MOST if sample and not self.whole else None
-        return BaselineRun(table=table, seed=seed, most=most, model=model)
+        return BaselineRun(table=table, seed=seed, most=self._most(sample=sample), model=model)
 
     def baseline(self, data: str, split: int, model: str, task: str | None = None) -> Baseline:
         small = {"steps": 20} if self.quick else {}

@@ -21,14 +21,18 @@ from tefm.bench.user_data import UserData, prepared
 from tefm.bench.user_tables import ALL_TABLES
 from tefm.codes.coder import SlotCoder
 from tefm.fit import baseline_data, feature_kinds, fit_frame
+from tefm.fitted import Fitted
 from tefm.model import TEFM
-from tefm.prepare import class_numbers_of, prepare
+from tefm.pipeline import calibrate
+from tefm.pipeline import fit as fit_pipeline
+from tefm.prepare import Preparation, class_numbers_of, prepare
 from tefm.records.layout import Layout, Slot
 from tefm.records.readers.table import open_table
 from tefm.scoring.calibration import log_softmax
 from tefm.scoring.decision import ACCURACY, Decision
 from tefm.scoring.metrics import Metric, Predicted, mean_differences, score
 from tefm.task import Task
+from tefm.taskdata import TaskData
 
 if TYPE_CHECKING:
     from tefm.baselines.compare import Compared
@@ -42,6 +46,8 @@ DIGITS = 9
 COMPARED: tuple[Metric, ...] = ("auroc", "accuracy", "macro_f1")
 #: What a run stores of our own model, and of it together with another.
 OURS, CEILING, HEAD, FUSED = "tefm", "ceiling", "head", "fused"
+#: What a run with trees beside the language model stores: both together, and each alone.
+TOGETHER, LANGUAGE, TREES = "together", "language", "trees"
 #: No probability is smaller where models are fused.
 LEAST = 1e-6
 
@@ -66,6 +72,12 @@ class TableRun(Measurement):
 
     def open(self, bench: Bench) -> UserData:
         return UserData.open(bench.sources, self.table, self.task, self.most)
+
+    @staticmethod
+    def arrays_of(data: UserData) -> tuple[Preparation, TaskData]:
+        """The training and validation part as the pipeline takes them."""
+        training, validation = (open_table(data.frame[rows]) for rows in (data.training_rows, data.validation_rows))
+        return prepare(training, validation, data.schema, data.task.model)
 
 
 class ModelRun(TableRun):
@@ -118,6 +130,40 @@ class ModelRun(TableRun):
         }
 
 
+class BesideRun(TableRun):
+    """Our model with trees beside its language model (`beside: trees`), and each of them alone."""
+
+    KIND: ClassVar[str] = "table-beside"
+
+    @property
+    def task(self) -> Task:
+        task = super().task
+        return task.model_copy(update={"model": task.model.model_copy(update={"beside": "trees"})})
+
+    def measure(self, bench: Bench) -> Figures:
+        data = self.open(bench)
+        preparation, arrays = self.arrays_of(data)
+        fitted = fit_pipeline(arrays, data.task.model)
+        test = preparation.slots(data.frame, data.test)
+        methods = {}
+        for name, model in _each_alone(fitted, arrays).items():
+            p_SQ = model.probabilities(test)
+            methods[name] = p_SQ, model.decide(p_SQ)
+        assert fitted.trees is not None, "they were grown"
+        found = {"share": fitted.trees.share, "tokens": float(fitted.tokens(fitted.read(test)).mean())}
+        return {**found, **figures_on_test(data, fitted.classes, fitted.positive, methods)}
+
+
+def _each_alone(fitted: Fitted, arrays: TaskData) -> dict[str, Fitted]:
+    """The model, and its language model and its trees, each calibrated on the same validation sequences."""
+    models, validation = {TOGETHER: fitted}, arrays.validation
+    assert fitted.trees is not None, "they were grown"
+    for name, share in {LANGUAGE: 1.0, TREES: 0.0}.items():
+        alone = fitted.beside(fitted.trees.model_copy(update={"share": share}))
+        models[name] = calibrate(alone, validation.slots, validation.labels_S, arrays.trained_shares)
+    return models
+
+
 class BaselineRun(TableRun):
     """A model that reads no codes, on the same sequences; its settings are chosen on the validation part."""
 
@@ -129,8 +175,7 @@ class BaselineRun(TableRun):
         from tefm.bench.baselines.compare import fit_baselines
 
         data = self.open(bench)
-        training, validation = (open_table(data.frame[rows]) for rows in (data.training_rows, data.validation_rows))
-        preparation, arrays = prepare(training, validation, data.schema, data.task.model)
+        preparation, arrays = self.arrays_of(data)
         result = fit_baselines(
             baseline_data(preparation, data.frame, data.sequences, data.parts),
             models=(self.model,),
@@ -274,7 +319,7 @@ class Difference(Measurement):
 
     KIND: ClassVar[str] = "table-difference"
 
-    runs: tuple[ModelRun | BaselineRun | FusedRun, ...]
+    runs: tuple[ModelRun | BesideRun | BaselineRun | FusedRun, ...]
     method: str
     reference_runs: tuple[BaselineRun, ...]
     test: str = "test"

@@ -16,6 +16,7 @@ import polars as pl
 from numpy.typing import NDArray
 from pydantic import Field as Setting
 
+from tefm.bench.baselines.embeddings import EMBEDDINGS, embeddings_of, lightgbm_with
 from tefm.bench.measurement import Bench, Figures, Measurement
 from tefm.bench.table_runs import scored
 from tefm.bench.text_tables import TEXT_TABLES, parts_of
@@ -33,11 +34,26 @@ from tefm.taskdata import Part, TaskData
 
 #: What a line reads, and with which model.
 Line = Literal[
-    "codes and text", "random body", "text", "codes", "lightgbm and text", "lightgbm", "logistic and text", "tfidf"
+    "codes and text",
+    "trees beside",
+    "random body",
+    "text",
+    "codes",
+    "lightgbm and text",
+    "lightgbm and embeddings",
+    "lightgbm",
+    "logistic and text",
+    "tfidf",
 ]
-LANGUAGE: tuple[Line, ...] = ("codes and text", "random body", "text", "codes")
+LANGUAGE: tuple[Line, ...] = ("codes and text", "trees beside", "random body", "text", "codes")
 #: The tabular model of each other line.
-TABULAR = {"lightgbm and text": "lightgbm", "lightgbm": "lightgbm", "logistic and text": "logistic", "tfidf": "tfidf"}
+TABULAR = {
+    "lightgbm and text": "lightgbm",
+    "lightgbm and embeddings": EMBEDDINGS,
+    "lightgbm": "lightgbm",
+    "logistic and text": "logistic",
+    "tfidf": "tfidf",
+}
 
 
 class TextRun(Measurement):
@@ -72,8 +88,8 @@ class TextRun(Measurement):
     @property
     def config(self) -> ModelConfig:
         """The settings of `tefm fit`; nothing is explained here."""
-        inputs = {"inputs": "text"} if self.line == "text" else {}
-        return ModelConfig.checked({"explanations": "none", "seed": self.seed, **self.settings, **inputs})
+        own = {"text": {"inputs": "text"}, "trees beside": {"beside": "trees"}}.get(self.line, {})
+        return ModelConfig.checked({"explanations": "none", "seed": self.seed, **self.settings, **own})
 
     def _language_model(self, data: _Data) -> Figures:
         config = self.config
@@ -90,21 +106,31 @@ class TextRun(Measurement):
         slots = data.with_text(test, rows) if self.line == "text" else preparation.slots(test, rows)
         read = fitted.read(slots)
         labels_S = class_numbers_of(rows, fitted.classes)
-        tokens = fitted.evaluation(read, p_SQ := fitted.answer(read), labels_S, resamples=0).tokens_mean
-        return {"tokens": tokens, **_scored(p_SQ, fitted.decide(p_SQ), labels_S, fitted.classes, fitted.positive)}
+        p_SQ, tokens = fitted.answer(read), float(fitted.tokens(read).mean())
+        share = {} if fitted.trees is None else {"share": fitted.trees.share}
+        return {
+            "tokens": tokens,
+            **share,
+            **_scored(p_SQ, fitted.decide(p_SQ), labels_S, fitted.classes, fitted.positive),
+        }
 
     def _tabular(self, data: _Data) -> Figures:
-        from tefm.bench.baselines.compare import fit_baselines
+        from tefm.bench.baselines.compare import BASELINES, fit_baselines
 
         preparation, arrays = prepare(data.part("train"), data.part("validation"), data.schema, data.config)
         sequences = preparation.sequences(data.frame)
         examples = baseline_data(preparation, data.frame, sequences, data.parts)
         if self.line == "lightgbm":
             examples = replace(examples, notes=None)
-        model = TABULAR[self.line]
+        model, available = TABULAR[self.line], BASELINES
+        if model == EMBEDDINGS:
+            assert examples.notes is not None, "there is text"
+            backbone = open_backbone(data.config.backbone, layers=data.config.layers)
+            available = {EMBEDDINGS: lightgbm_with(embeddings_of(backbone, examples.notes))}
         result = fit_baselines(
             replace(examples, texts=examples.notes),
             models=(model,),
+            available=available,
             kinds=("last",),
             positive=arrays.positive,
             decision=data.config.decision_for(arrays.classes, arrays.shares),

@@ -28,8 +28,8 @@ LEAST = 1e-4
 #: Log-odds of heads that go beyond this grow as slowly as their logarithm: fields that separate all training histories
 #: are not sure of the next one.
 SURE = 5.0
-#: Sequences whose way through the trees is followed at once.
-CHUNK = 4_096
+#: Sequences and trees that are looked at together: the ways through them fit the processor's cache.
+CHUNK, TREES_AT_ONCE = 512, 64
 #: The highest number of a category that trees take as unordered.
 MOST_BITS = 62
 
@@ -61,6 +61,32 @@ class Linear(Settings):
         return len(self.weights) == width and bool(np.isfinite(self.weights).all())
 
 
+@dataclass(frozen=True, eq=False)
+class Nodes:
+    """The nodes of trees as arrays. A leaf is its own child, so that all ways take the same number of steps."""
+
+    roots: NDArray[np.int64]
+    feature: NDArray[np.int64]
+    threshold: Floats
+    among: NDArray[np.int64]
+    #: of each node, the left child and the right one
+    children: NDArray[np.int64]
+    value: Floats
+    #: the longest way from a root to a leaf
+    depth: int
+
+    @classmethod
+    def of(cls, trees: Trees) -> Nodes:
+        roots, feature, among = (np.array(of, dtype=np.int64) for of in (trees.roots, trees.feature, trees.among))
+        number, is_leaf = np.arange(len(feature)), feature < 0
+        left, right = (np.where(is_leaf, number, np.array(of, dtype=np.int64)) for of in (trees.left, trees.right))
+        children, depth, reached = np.stack([left, right], axis=1).ravel(), 0, np.unique(roots)
+        while len(reached := reached[~is_leaf[reached]]):
+            reached, depth = np.unique(np.concatenate([left[reached], right[reached]])), depth + 1
+        threshold, value = np.array(trees.threshold), np.array(trees.value)
+        return cls(roots, np.maximum(feature, 0), threshold, among, children, value, depth)
+
+
 class Trees(Settings):
     """Decision trees. Their nodes follow one another, every node before its children."""
 
@@ -81,30 +107,32 @@ class Trees(Settings):
 
     def score(self, x_SF: NDArray[Any]) -> Floats:
         """The log-odds of yes."""
-        roots, feature, left, right, among, threshold, value = self._arrays
         sum_S = np.zeros(len(x_SF))
-        for start in range(0, len(x_SF), CHUNK):
-            part_SF = x_SF[start : start + CHUNK].astype(np.float32)  # as in scikit-learn
-            node_ST = np.tile(roots, (len(part_SF), 1))
-            while (inner_ST := feature[node_ST] >= 0).any():
-                asked_ST = np.where(inner_ST, feature[node_ST], 0)
-                x_ST = np.take_along_axis(part_SF, asked_ST, axis=1)
-                to_left_ST = x_ST <= threshold[node_ST]
-                if self.among:
-                    bits_ST = among[node_ST]
-                    is_among_ST = (bits_ST >> np.clip(x_ST, 0, MOST_BITS).astype(np.int64)) & 1 == 1
-                    to_left_ST = np.where(bits_ST >= 0, is_among_ST, to_left_ST)
-                node_ST = np.where(inner_ST, np.where(to_left_ST, left[node_ST], right[node_ST]), node_ST)
-            sum_S[start : start + CHUNK] = value[node_ST].sum(axis=1)
+        x_SF, roots = x_SF.astype(np.float32), self._nodes.roots  # as in scikit-learn
+        for first in range(0, len(x_SF), CHUNK):
+            part_SF, sum_C = x_SF[first : first + CHUNK], sum_S[first : first + CHUNK]
+            for start in range(0, len(roots), TREES_AT_ONCE):
+                sum_C += self._nodes.value[self._leaves(part_SF, roots[start : start + TREES_AT_ONCE])].sum(axis=0)
         sum_S += self.bias
         return log_odds(sum_S) if self.shares else sum_S
 
+    def _leaves(self, x_SF: NDArray[np.float32], roots: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The leaf of each of these trees where every sequence ends."""
+        nodes, row_S = self._nodes, np.arange(len(x_SF)) * x_SF.shape[1]
+        node_TS = np.repeat(roots[:, None], len(x_SF), axis=1)
+        for _ in range(nodes.depth):
+            x_TS = x_SF.ravel()[nodes.feature[node_TS] + row_S]
+            to_right_TS = x_TS > nodes.threshold[node_TS]
+            if self.among:
+                bits_TS = nodes.among[node_TS]
+                is_among_TS = (bits_TS >> np.clip(x_TS, 0, MOST_BITS).astype(np.int64)) & 1 == 1
+                to_right_TS = np.where(bits_TS >= 0, ~is_among_TS, to_right_TS)
+            node_TS = nodes.children[2 * node_TS + to_right_TS]
+        return node_TS
+
     @cached_property
-    def _arrays(self) -> tuple[NDArray[Any], ...]:
-        """What is asked again and again while an answer is explained."""
-        whole = self.roots, self.feature, self.left, self.right, self.among
-        numbers = (np.array(of, dtype=np.int64) for of in whole)
-        return (*numbers, np.array(self.threshold), np.array(self.value))
+    def _nodes(self) -> Nodes:
+        return Nodes.of(self)
 
     def fits(self, width: int) -> bool:
         """Whether it reads so many features, and every way through it ends."""

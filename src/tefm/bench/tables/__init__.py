@@ -8,6 +8,7 @@ from tefm.bench.experiments import Lookup, Setup
 from tefm.bench.table import Table
 from tefm.bench.tables import (
     alignment,
+    beside,
     buckets,
     corroboration,
     crossdomain,
@@ -53,6 +54,7 @@ TABLES: dict[str, Callable[[Setup, Lookup], Table]] = {
     "starts": starts.table,
     "curve": curve.table,
     "tables": users.table,
+    "beside": beside.table,
     "heldout": heldout.table,
     "explanations": explanations.table,
     "corroboration": corroboration.table,
@@ -61,6 +63,6 @@ TABLES: dict[str, Callable[[Setup, Lookup], Table]] = {
     "domains": domains.table,
 }
 #: Tables of user tables: `--data` names their folder.
-USERS = ("tables", "heldout", "explanations", "corroboration", "questions", "text", "domains")
+USERS = ("tables", "beside", "heldout", "explanations", "corroboration", "questions", "text", "domains")
 #: Made only when named: the patients set aside are scored once, at the end; the others take a GPU.
-ON_REQUEST = ("heldout", "questions", "text", "domains")
+ON_REQUEST = ("heldout", "beside", "questions", "text", "domains")

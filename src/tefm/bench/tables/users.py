@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from tefm.bench.experiments import Lookup, Pick, Setup, joined, row, scores
 from tefm.bench.measurement import Figures
 from tefm.bench.table import Column, Figure, Row, Table
-from tefm.bench.table_runs import CEILING, FUSED, HEAD, MOST, OURS, BaselineRun, Difference, FusedRun, ModelRun
+from tefm.bench.table_runs import (
+    CEILING,
+    FUSED,
+    HEAD,
+    MOST,
+    OURS,
+    TOGETHER,
+    BaselineRun,
+    BesideRun,
+    Difference,
+    FusedRun,
+    ModelRun,
+)
 from tefm.bench.tables.common import table_of
 from tefm.bench.user_tables import USER_TABLES
 
@@ -45,6 +57,8 @@ def score_columns(ahead: str) -> Iterator[Column]:
 
 COLUMNS = (*score_columns("ahead of LightGBM"), Column("tokens", "tokens", 1, "down"))
 LIGHTGBM = "LightGBM"
+#: The methods that are our whole model.
+WHOLE = (OURS, TOGETHER)
 #: The lines of each table: the name of the method in its run, the title, and how the run is made.
 MODELS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     (OURS, "TEFM", {}),
@@ -61,11 +75,13 @@ BASELINES = {
 }
 #: The tables that have all lines in a quick run; the others have those that are fast.
 QUICK = ("nsl_kdd", "adult")
-Runs = Sequence[ModelRun | BaselineRun | FusedRun]
+Runs = Sequence[ModelRun | BesideRun | BaselineRun | FusedRun]
+#: The title of a line, the name of the method in its runs, and one run per seed.
+Line = tuple[str, str, Runs]
 
 
-def lines_of(setup: Setup, table: str, *, sample: bool = True) -> Iterator[tuple[str, str, Runs]]:
-    """Title, name of the method in its runs, and one run per seed, for every line of a table."""
+def lines_of(setup: Setup, table: str, *, sample: bool = True) -> Iterator[Line]:
+    """Every line of a table."""
     small = setup.quick and table not in QUICK
     for method, title, settings in MODELS:
         if small and settings:
@@ -94,7 +110,10 @@ def _scores(method: str, test: str) -> Pick:
     def pick(figures: Figures) -> dict[str, float | None]:
         chosen = scores(figures["methods"][method][test], "scores")
         values = {name: chosen[name] for name in METRICS}
-        return {**values, "tokens": figures["tokens"]} if method == OURS else values
+        return {
+            **values,
+            **{name: figures[name] for name in ("tokens", "share") if method in WHOLE and name in figures},
+        }
 
     return pick
 
@@ -105,13 +124,20 @@ def ahead(figures: Figures) -> dict[str, float | None]:
     return {f"{name}_{part}": figures[name][bound] for name in METRICS for part, bound in parts}
 
 
-def _rows(setup: Setup, lookup: Lookup, name: str) -> Iterator[Row]:
+def rows_of(setup: Setup, lookup: Lookup, lines_of: Callable[[Setup, str], Iterable[Line]]) -> list[Row]:
+    """The lines of every user table, and their mean difference to LightGBM over the tables."""
+    names = [name for name in USER_TABLES if not setup.only or name in setup.only]
+    rows = [line for name in names for line in _rows(setup, lookup, name, list(lines_of(setup, name)))]
+    return [*rows, *_mean_rows(rows)]
+
+
+def _rows(setup: Setup, lookup: Lookup, name: str, lines: Sequence[Line]) -> Iterator[Row]:
     """Every line of a table, on its own test and on the other one."""
     table = USER_TABLES[name]
     reference = tuple(setup.baseline_run(name, seed, "lightgbm") for seed in setup.seeds)
     tests = {"test": table.title} | ({"other": table.other_title} if table.other else {})
     for test, title in tests.items():
-        for line, method, runs in lines_of(setup, name):
+        for line, method, runs in lines:
             keys = {"table": title, "method": line}
             rows = [row(keys, runs, lookup, _scores(method, test))]
             if line != LIGHTGBM:
@@ -133,6 +159,5 @@ def _mean_rows(rows: Sequence[Row]) -> Iterator[Row]:
 
 
 def table(setup: Setup, lookup: Lookup) -> Table:
-    names = [name for name in USER_TABLES if not setup.only or name in setup.only]
-    rows = [line for name in names for line in _rows(setup, lookup, name)]
-    return table_of(setup, "tables", "User tables", ABOUT, ("table", "method"), COLUMNS, [*rows, *_mean_rows(rows)])
+    rows = rows_of(setup, lookup, lines_of)
+    return table_of(setup, "tables", "User tables", ABOUT, ("table", "method"), COLUMNS, rows)
