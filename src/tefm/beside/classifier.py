@@ -6,12 +6,14 @@ Shapes: S sequences, F distinct ones, Q classes.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sized
+from copy import copy
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tefm.base.progress import progress
 from tefm.codes.coder import SlotCoder
 from tefm.language.classifier import Classifier
 from tefm.language.remember import RememberedLogits
@@ -30,7 +32,13 @@ class ClassifierBeside(Classifier, ABC):
         super().__init__(reader.backbone, reader.writer)
         self.reader, self.coder, self.share = reader, coder, share
         # slots that differ may have the same codes
-        self._remembered = RememberedLogits(reader)
+        self._remembered, self._remembers = RememberedLogits(reader), False
+
+    def remembering(self) -> ClassifierBeside:
+        """The same, which asks its language model once about the same codes in several calls."""
+        same = copy(self)
+        same._remembers = True
+        return same
 
     @abstractmethod
     def head_logits(self, slots: Sequences) -> NDArray[np.float64]:
@@ -50,16 +58,17 @@ class ClassifierBeside(Classifier, ABC):
         first, number_S = self.distinct(sequences)
         if not len(first):
             return np.zeros((0, len(self.writer.first_tokens)))
-        parts = []
-        with progress("predicting", len(first), show=show) as advance:
-            for start in range(0, len(first), CHUNK):
-                part = sequences.select(first[start : start + CHUNK])
-                parts.append(self.by_model(self.coded(part)) + self.by_head(part))
-                advance(len(part))
-        return np.concatenate(parts)[number_S]
+        logits_FQ = self._nothing(first)
+        if self.share:
+            codes, remembered = self.coded(sequences.select(first)), self._remembered
+            read = remembered if self._remembers else partial(self.reader.logits, batch_tokens=batch_tokens, show=show)
+            logits_FQ += self.share * read(codes)
+        for start in range(0, len(first), CHUNK):
+            logits_FQ[start : start + CHUNK] += self.by_head(sequences.select(first[start : start + CHUNK]))
+        return logits_FQ[number_S]
 
     def by_model(self, codes: Sequences) -> NDArray[Any]:
-        """The language model's part of the logits, from codes."""
+        """The language model's part of the logits, from codes; for searches, which ask about the same ones often."""
         return self.share * self._remembered(codes) if self.share else self._nothing(codes)
 
     def by_head(self, slots: Sequences) -> NDArray[np.float64]:
@@ -70,5 +79,5 @@ class ClassifierBeside(Classifier, ABC):
         """The same sequences as codes."""
         return slots.with_values(self.coder.encode(slots.x_ND))
 
-    def _nothing(self, sequences: Sequences) -> NDArray[np.float64]:
+    def _nothing(self, sequences: Sized) -> NDArray[np.float64]:
         return np.zeros((len(sequences), len(self.writer.first_tokens)))

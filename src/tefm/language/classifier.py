@@ -178,6 +178,10 @@ class Classifier:
         logits_SQ: NDArray[Any] = logits_FQ[number_S]
         return logits_SQ
 
+    def remembering(self) -> Classifier:
+        """The classifier for several calls, whose answers are remembered: itself, where it asks no other."""
+        return self
+
     def distinct(self, sequences: Sequences) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The first of each group of sequences with the same prompt, and the number of each sequence's group."""
         if self.ids is None:  # the model reads the texts of the records, and not which rows they are

@@ -23,7 +23,7 @@ class RememberedLogits:
     """`Classifier.logits` with a memory, for a classifier whose weights no longer change."""
 
     def __init__(self, classifier: Classifier) -> None:
-        self.classifier = classifier
+        self.classifier = classifier.remembering()
         self._known: dict[Any, NDArray[Any]] = {}
 
     def __call__(self, sequences: Sequences) -> NDArray[Any]:
