@@ -34,6 +34,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "docs
 GENERATED = {
     **{path: ROOT / "docs" / "results" / f"{path.stem}.md" for path in sorted(RESULTS.glob("*.json"))},
     RESULTS / "fresh" / "supervision.json": ROOT / "docs" / "results" / "fresh.md",
+    RESULTS / "whole" / "beside.json": ROOT / "docs" / "results" / "whole.md",
 }
 
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
