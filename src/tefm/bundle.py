@@ -60,7 +60,7 @@ from tefm.rationale.look_alikes import LookAlikes
 from tefm.rationale.masks.storage import load_explainer, save_explainer
 from tefm.records.schema import Schema
 from tefm.scoring.calibration import Calibration
-from tefm.show.model_card import CodesFacts, ModelCardFacts, model_card
+from tefm.show.model_card import CodesFacts, ModelCardFacts, TreesFacts, model_card
 from tefm.task import ModelConfig
 from tefm.watch.reference import Reference
 
@@ -394,6 +394,7 @@ def card_facts(bundle: Bundle) -> ModelCardFacts:
         rule=calibration.rule,
         weighted=bool(calibration.weights),
         codes=codes,
+        trees=None if fitted.trees is None else TreesFacts(fitted.trees.count, fitted.trees.share),
         alignment=fitted.alignment,
         explains=look_alikes is not None,
         donors=0 if look_alikes is None else len(look_alikes.population),

@@ -12,7 +12,7 @@ from show.examples import HOSTILE, scores
 from tefm.language.align import Alignment
 from tefm.rationale.surrogate import Agreement
 from tefm.show.markdown import to_html
-from tefm.show.model_card import CodesFacts, ModelCardFacts, model_card
+from tefm.show.model_card import CodesFacts, ModelCardFacts, TreesFacts, model_card
 
 FACTS = ModelCardFacts(
     title="died from the stays of one patient",
@@ -54,6 +54,12 @@ def test_every_fact_is_in_the_card() -> None:
     ):  # fmt: skip
         assert words in card, words
     assert "auprc" not in card, "a score that is not defined has no row"
+
+
+def test_trees_beside_the_language_model_are_named_with_their_share() -> None:
+    card = model_card(replace(FACTS, trees=TreesFacts(1_200, 0.3)))
+    assert "1,200 boosted trees on the fields answer. The language model has a share of 0.3" in card
+    assert "trees" not in model_card(FACTS)
 
 
 def test_the_card_says_what_the_check_does_not_show() -> None:

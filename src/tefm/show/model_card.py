@@ -30,6 +30,14 @@ class CodesFacts:
 
 
 @dataclass(frozen=True)
+class TreesFacts:
+    """How many trees answer beside the language model, and the share of that in the answers."""
+
+    count: int
+    model_share: float
+
+
+@dataclass(frozen=True)
 class ModelCardFacts:
     """Everything that a model card says."""
 
@@ -51,6 +59,7 @@ class ModelCardFacts:
     weighted: bool = False
     #: None for a model that reads text
     codes: CodesFacts | None = None
+    trees: TreesFacts | None = None
     alignment: Alignment | None = None
     #: whether the model explains its predictions, and how often its surrogate predicts what the language model does
     explains: bool = False
