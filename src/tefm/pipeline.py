@@ -298,6 +298,8 @@ def finish(begun: Begun, tuned: History, work: Path | None = None) -> Fitted:
             fitted = with_trees(fitted, data, begun.validation)
         validation = data.validation.slots if fitted.classifier.takes_slots else begun.validation
         fitted = calibrate(fitted, validation, data.validation.labels_S, data.trained_shares)
+    elif begun.config.beside == "trees":
+        note("`beside: trees` is for the label, and there is none: questions have trees where these are better")
     if begun.teacher is not None:
         fitted = calibrate_questions(fitted, data, begun.teacher)
     if coder is not None and is_first():  # only the first process saves
