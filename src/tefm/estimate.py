@@ -49,9 +49,10 @@ def expected_seconds(
         texts = ["\n".join(writer.shortener(*of)) for of in zip(few.texts or [""] * len(few), few.lengths, strict=True)]
         lengths = question + levels * few.lengths + token_counts(texts, backbone.tokenizer)
         prompts = [np.zeros(length, dtype=np.int64) for length in lengths]
-    per_token = seconds_per_token(backbone, prompts, tuning)
+    examples, aligning = examples_of(data, config), config.align_config(len(sequences), backbone.device.type)
+    # a language model that learns nothing has no part in the answers
+    per_token = seconds_per_token(backbone, prompts, tuning) if examples or aligning is not None else 0.0
     per_prompt = per_token * float(np.mean([len(prompt) for prompt in prompts]))
-    examples = examples_of(data, config)
     seconds = {"tune": per_prompt * tuning.batch * tuning.total_steps(examples) if examples else 0.0}
     # an example of questions holds several of them about one history
     if (questions := data.questions) is not None and examples:
@@ -66,7 +67,6 @@ def expected_seconds(
     seconds["codes"] = 0.0 if coder is not None else settings.steps * step + of_records
     seconds["tune"] += of_sequences
     seconds["beside"] = of_trees
-    aligning = config.align_config(len(sequences), backbone.device.type)
     seconds["align"] = 0.0
     if aligning is not None:
         words = [f"{field.title}: {field.values[0][0]}" for field in data.phrases.fields]
