@@ -16,6 +16,7 @@ from tefm.model import TEFM
 from tefm.rationale.masks.card import Rationale
 from tefm.rationale.masks.faithfulness import predict_shuffled
 from tefm.rationale.masks.grow import until_sufficient
+from tefm.records.readers.table import open_table
 
 sys.path.append(str(Path(__file__).parent))
 from planted_visits import VISITS, Cause, visits
@@ -39,10 +40,38 @@ SETTINGS: dict[str, Any] = {
     "rationale": {"surrogate_hidden": 32, "surrogate_steps": 200, "hidden": 32, "epochs": 10},
 }
 PATIENTS = 800
+#: The share of the answers yes that may stay when one of two deciding fields is masked.
+MOST_KEPT = 0.65
 
 
 def fit(cause: Cause, backbone: Path, seed: int = 0, **settings: Any) -> TEFM:
     return quick(backbone, VISITS, seed=seed, **{**SETTINGS, **settings}).fit(visits(cause, PATIENTS, seed))
+
+
+def learned_pair(backbone: Path) -> TEFM:
+    """The first of three models, or the best, that gives up its yes where a deciding field is masked.
+
+    So small a model may go on without it, differently on every processor; masks can find no field that it ignores.
+    """
+    best: tuple[float, TEFM] | None = None
+    for seed in range(3):
+        model = fit("a pair", backbone, seed)
+        kept = max(kept_without(field, model, new("a pair")) for field in ("stage", "ward"))
+        if best is None or kept < best[0]:
+            best = kept, model
+        if kept <= MOST_KEPT:
+            break
+    assert best is not None
+    return best[1]
+
+
+def kept_without(field: str, model: TEFM, table: pl.DataFrame) -> float:
+    """The share of the answers yes that stay when a field is masked."""
+    slots = model.preparation.slots(*model.preparation.to_predict(open_table(table)))
+    keep_D = np.array([slot.field != field for slot in model.fitted.coder.layout.slots])
+    answers, yes = model.fitted.masked_model, model.fitted.classes.index("yes")
+    whole_S, without_S = answers(slots), answers(slots, np.tile(keep_D, (len(slots.x_ND), 1)))
+    return float((without_S.argmax(axis=1) == yes)[whole_S.argmax(axis=1) == yes].mean())
 
 
 def new(cause: Cause) -> pl.DataFrame:
@@ -52,14 +81,15 @@ def new(cause: Cause) -> pl.DataFrame:
 
 @pytest.fixture(scope="module")
 def planted(backbones: dict[str, Path]) -> TEFM:
-    """A model of visits where the stage alone decides."""
-    return fit("one field", backbones["llama"])
+    """A model of visits where the stage alone decides, trained until it does so on every processor that was tried."""
+    longer = {"codes": {**SETTINGS["codes"], "steps": 1_600}, "tune": {**SETTINGS["tune"], "least": 300}}
+    return fit("one field", backbones["llama"], **longer)
 
 
 @pytest.fixture(scope="module")
 def planted_pair(backbones: dict[str, Path]) -> TEFM:
     """A model of visits where stage and ward decide together."""
-    return fit("a pair", backbones["llama"])
+    return learned_pair(backbones["llama"])
 
 
 def selected_fields(rationale: Rationale) -> set[str]:
