@@ -14,11 +14,12 @@ from safetensors import safe_open
 from tefm.base.errors import ArtefactError, InputError, NotFittedError, SettingsError
 from tefm.base.files import write_manifest
 from tefm.model import TEFM
-from tefm.pipeline import _depends_on, population_of
+from tefm.pipeline import _depends_on
 from tefm.prepare import prepare
 from tefm.rationale.explanation import from_json, to_json
 from tefm.rationale.reasons import Donors, Question, Reasoner
 from tefm.records.readers.table import open_table
+from tefm.stages import population_of
 
 TABLE = stays(12, seed=1)
 

@@ -33,6 +33,7 @@ FLOORS = (
     "teaching",
     "fitted",
     "estimate",
+    "stages",
     "pipeline",
     "prepare",
     "explain",

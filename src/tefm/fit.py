@@ -265,7 +265,7 @@ def scored(started: Started, fitted: Fitted, *, compare: bool = True) -> Outcome
     if verdict is not None:
         model.figures_["test"]["verdict"] = verdict.to_dict()
     return Outcome(
-        config.reads,
+        config.title,
         fitted.classes,
         {part: int((part_of_used == part).sum()) for part in PARTS},
         test,
@@ -301,7 +301,7 @@ def _score_questions_alone(started: Started, *, compare: bool) -> Outcome:
     question = book.entries[first].question.text
     remark = f"without a label, these are the scores of the first question, “{question}”"
     return Outcome(
-        started.table.config.reads,
+        started.table.config.title,
         model.fitted.classes,
         {part: int((started.parts == part).sum()) for part in PARTS},
         test,

@@ -80,7 +80,7 @@ class Fitted:
         """The codes of sequences, which the model has read already; texts have none and stay."""
         if self.coder is None or not self.classifier.takes_slots:
             return read
-        return slots.with_values(self.coder.encode(slots.x_ND))
+        return self.coder.coded(slots)
 
     def _encode(self, x_ND: Slots) -> NDArray[Any]:
         assert self.coder is not None, "texts have no codes"

@@ -379,8 +379,8 @@ def _without_fields(schema: Schema, questions: QuestionsConfig | None) -> Schema
 class Outcome:
     """What came of a task: figures on its test part, and those of what users do today."""
 
-    #: `codes` or `text`: what the language model reads
-    inputs: str
+    #: what the model is called beside others
+    title: str
     classes: tuple[str, ...]
     #: sequences that were trained on, validated on and tested on
     sequences: Mapping[str, int]

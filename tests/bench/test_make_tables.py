@@ -18,7 +18,7 @@ from markupsafe import escape
 from sklearn.metrics import roc_auc_score
 from typer.testing import CliRunner
 
-from tefm import pipeline
+from tefm import stages
 from tefm.base.errors import InputError, SettingsError, TefmError
 from tefm.bench.data import Sources
 from tefm.bench.experiments import Setup
@@ -85,7 +85,7 @@ def remembered(function: Callable[..., Any]) -> Callable[..., Any]:
 def quick_run(folder: Path, arguments: list[str], flows: Path) -> QuickRun:
     html = folder / "page.html"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pipeline, "MEASURED", 8)  # measuring the alignment of long records is slow
+        patch.setattr(stages, "MEASURED", 8)  # measuring the alignment of long records is slow
         patch.setattr(Teacher, "fit", remembered(Teacher.fit))
         gc.freeze()  # every training ends with a garbage collection, which is slow after so many imports
         done = CliRunner().invoke(app, [*arguments, "--html", str(html), "--json"], catch_exceptions=False)

@@ -51,7 +51,9 @@ def records(count: int, seed: int) -> tuple[Sequences, np.ndarray]:
 def test_the_answer_is_the_mean_of_both_with_the_share_of_validation(beside: TEFM) -> None:
     classifier, slots = classifier_of(beside), beside.preparation.slots(*beside.preparation.to_predict(LATER))
     share = classifier.trees.share
-    both_SQ = share * classifier.reader.logits(classifier.coded(slots)) + (1 - share) * classifier.head_logits(slots)
+    both_SQ = share * classifier.reader.logits(classifier.coder.coded(slots)) + (1 - share) * classifier.head_logits(
+        slots
+    )
     assert np.allclose(classifier.logits(slots), both_SQ, atol=1e-5)
     p_SQ = beside.fitted.calibration.probabilities(both_SQ)
     assert np.allclose(beside.predict_table(LATER)["p(yes)"].to_numpy(), p_SQ[:, 1], atol=1e-5)
@@ -72,7 +74,8 @@ def test_codes_and_language_model_are_the_same_without_them(beside: TEFM, backbo
     classifier = classifier_of(beside)
     assert alone.fitted.trees is None
     assert np.allclose(
-        alone.fitted.classifier.logits(alone.fitted.read(slots)), classifier.reader.logits(classifier.coded(slots))
+        alone.fitted.classifier.logits(alone.fitted.read(slots)),
+        classifier.reader.logits(classifier.coder.coded(slots)),
     )
 
 

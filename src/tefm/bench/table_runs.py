@@ -23,7 +23,6 @@ from tefm.codes.coder import SlotCoder
 from tefm.fit import baseline_data, feature_kinds, fit_frame
 from tefm.fitted import Fitted
 from tefm.model import TEFM
-from tefm.pipeline import calibrate
 from tefm.pipeline import fit as fit_pipeline
 from tefm.prepare import Preparation, class_numbers_of, prepare
 from tefm.records.layout import Layout, Slot
@@ -31,6 +30,7 @@ from tefm.records.readers.table import open_table
 from tefm.scoring.calibration import log_softmax
 from tefm.scoring.decision import ACCURACY, Decision
 from tefm.scoring.metrics import Metric, Predicted, mean_differences, score
+from tefm.stages import calibrate
 from tefm.task import Task
 from tefm.taskdata import TaskData
 

@@ -15,8 +15,8 @@ from tefm.codes.coder import SlotCoder
 from tefm.codes.fidelity import codebook_use, collisions, measure
 from tefm.codes.hierarchy import hierarchy
 from tefm.codes.storage import load_coder, save_coder
-from tefm.pipeline import learn_codes
 from tefm.scoring import weighted
+from tefm.stages import learn_codes
 from tefm.task import ModelConfig
 
 if TYPE_CHECKING:

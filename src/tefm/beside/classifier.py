@@ -51,7 +51,7 @@ class ClassifierBeside(Classifier, ABC):
 
     def prompts(self, sequences: Sequences) -> list[NDArray[np.int64]]:
         """The prompt of each sequence of slots as token ids."""
-        return self.reader.prompts(self.coded(sequences))
+        return self.reader.prompts(self.coder.coded(sequences))
 
     def logits(self, sequences: Sequences, *, batch_tokens: int | None = None, show: bool = False) -> NDArray[Any]:
         """The logits of the classes; each distinct sequence of slots is read once."""
@@ -60,7 +60,7 @@ class ClassifierBeside(Classifier, ABC):
             return np.zeros((0, len(self.writer.first_tokens)))
         logits_FQ = self._nothing(first)
         if self.share:
-            codes, remembered = self.coded(sequences.select(first)), self._remembered
+            codes, remembered = self.coder.coded(sequences.select(first)), self._remembered
             read = remembered if self._remembers else partial(self.reader.logits, batch_tokens=batch_tokens, show=show)
             logits_FQ += self.share * read(codes)
         for start in range(0, len(first), CHUNK):
@@ -74,10 +74,6 @@ class ClassifierBeside(Classifier, ABC):
     def by_head(self, slots: Sequences) -> NDArray[np.float64]:
         """The head's part of the logits, from slots."""
         return (1 - self.share) * self.head_logits(slots) if self.share < 1 else self._nothing(slots)
-
-    def coded(self, slots: Sequences) -> Sequences:
-        """The same sequences as codes."""
-        return slots.with_values(self.coder.encode(slots.x_ND))
 
     def _nothing(self, sequences: Sized) -> NDArray[np.float64]:
         return np.zeros((len(sequences), len(self.writer.first_tokens)))

@@ -22,6 +22,7 @@ from tefm.codes.teacher import Teacher
 from tefm.codes.train import CHUNK, History, Lessons, Trainer, TrainingData
 from tefm.records.distinct import distinct_rows
 from tefm.records.layout import Layout, Slots
+from tefm.records.sequences import Sequences
 
 Codes = NDArray[np.uint16]
 
@@ -137,6 +138,10 @@ class SlotCoder:
             first, number_N = distinct_rows(part_ND)
             out_NK[start : start + AT_ONCE] = self._encode(part_ND[first], beam)[number_N]
         return out_NK
+
+    def coded(self, slots: Sequences) -> Sequences:
+        """Sequences of slots as sequences of codes."""
+        return slots.with_values(self.encode(slots.x_ND))
 
     def _encode(self, slots_ND: NDArray[Any], beam: int | None) -> Codes:
         """Codes in chunks of one size, the last one filled up.

@@ -91,7 +91,7 @@ def _features(
     if "slots" in reads:
         found["slots"] = sequence_features(records, "history").x_NF
     if "codes" in reads or "state" in reads:
-        codes = _coded(slots, coder)
+        codes = coder.coded(slots)
     if "codes" in reads:
         latent_Nd = coder.embed(codes.codes_NK).astype(np.float64)
         mean_Sd = np.add.reduceat(latent_Nd, codes.starts[:-1]) / codes.lengths[:, None]
@@ -99,10 +99,6 @@ def _features(
     if "state" in reads:
         found["state"] = last_states(reader.backbone, reader.prompts(codes)).astype(np.float64)
     return found
-
-
-def _coded(slots: Sequences, coder: SlotCoder) -> Sequences:
-    return slots.with_values(coder.encode(slots.x_ND))
 
 
 # ---- many questions ---------------------------------------------------------------------------------------------

@@ -196,7 +196,7 @@ def evaluation_table(evaluation: Evaluation) -> RichTable:
 
 def comparison_table(outcome: Outcome) -> RichTable:
     """AUROC and accuracy of the model and of tabular models on the same test sequences, with their intervals."""
-    scores = {f"TEFM ({outcome.inputs})": outcome.test.to_dict()}
+    scores = {outcome.title: outcome.test.to_dict()}
     scores |= {BASELINES.get(name, name): model["test_calibrated"] for name, model in outcome.baselines.items()}
     rows: list[tuple[str | None, ...]] = []
     for name, figures in scores.items():
@@ -267,7 +267,7 @@ def _mean(title: str, values: Sequence[float | None]) -> str:
 
 def scores_table(outcome: Outcome) -> RichTable:
     """Every score of every model, with its interval."""
-    models = {f"TEFM ({outcome.inputs})": outcome.test.to_dict()}
+    models = {outcome.title: outcome.test.to_dict()}
     models |= {BASELINES.get(name, name): model["test_calibrated"] for name, model in outcome.baselines.items()}
     rows: list[tuple[str | None, ...]] = [
         (name, *(_with_interval(scores[key]) for scores in models.values())) for key, name in FIGURES.items()
