@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from conftest import STAYS, Explained, stays
 
-from tefm.base.errors import SchemaError, SettingsError
+from tefm.base.errors import InputError, SchemaError, SettingsError
 from tefm.task import ModelConfig, Task
 
 
@@ -71,6 +71,21 @@ def test_roles_of_the_task_stand_above_those_of_the_schema(folder: Path) -> None
     schema = loaded.schema_for(loaded.table)
     assert (schema.entity, schema.time, schema.label) == ("patient", "note2", "late")
     assert schema.fields == STAYS.fields
+
+
+@pytest.mark.parametrize("schema", ["", "schema: schema.yaml, "])
+def test_columns_that_the_task_ignores_are_no_fields(folder: Path, schema: str, explained: Explained) -> None:
+    whole = task(folder, f"{{table: stays.csv, {schema}entity: patient, label: died}}")
+    fields = {field.name for field in whole.schema_for(whole.table).fields}
+    loaded = task(folder, f"{{table: stays.csv, {schema}entity: patient, label: died, ignore: [age]}}")
+    found = loaded.schema_for(loaded.table)
+    assert {field.name for field in found.fields} == fields - {"age"} != fields
+    assert "age" in found.ignore
+
+    misspelled = task(folder, f"{{table: stays.csv, {schema}entity: patient, label: died, ignore: [agee]}}")
+    explained(InputError, lambda: misspelled.schema_for(misspelled.table), "stays.csv", "agee", "'age'")
+    label = task(folder, f"{{table: stays.csv, {schema}entity: patient, label: died, ignore: [died]}}")
+    explained(SchemaError, lambda: label.schema_for(label.table), "'died' is claimed twice", "label", "ignore")
 
 
 @pytest.mark.parametrize("given", ["schema.yaml", "{fields: {age: number, ward: category}}"])

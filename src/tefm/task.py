@@ -12,7 +12,7 @@ import yaml
 from pydantic import ConfigDict, model_validator
 from pydantic import Field as Setting
 
-from tefm.base.errors import SettingsError, did_you_mean
+from tefm.base.errors import InputError, SettingsError, did_you_mean
 from tefm.base.settings import Settings, StageSettings
 from tefm.codes.config import TokenizerConfig
 from tefm.language.align import Alignment
@@ -287,6 +287,8 @@ class Task(Settings):
     label: str | None = None
     #: columns of free text, as in the schema: a list of names, or names with a budget of tokens
     text: list[str] | dict[str, Any] | None = None
+    #: columns that are left out, on top of those that the schema leaves out
+    ignore: tuple[str, ...] = ()
     #: how records are made of the events of a MEDS folder; as the schema says when left out
     meds: MedsRecords | None = None
     split: Split = Split()
@@ -314,7 +316,7 @@ class Task(Settings):
             raise SettingsError(
                 "a task file holds settings, one `name: value` per line", file=file, remedy="start with `table: PATH`"
             )
-        own = ("table", "query", "schema", "entity", "time", "label", "text", "meds", "split")
+        own = ("table", "query", "schema", "entity", "time", "label", "text", "ignore", "meds", "split")
         known = (*own, *ModelConfig.model_fields)
         # a misspelled name comes first: it explains the one that is missing
         for name in body:
@@ -350,13 +352,20 @@ class Task(Settings):
         """The schema of the task, as given or inferred."""
         from tefm.records.infer import infer_schema
 
-        schema = self._schema
+        table, schema = open_table(table), self._schema
+        for column in self.ignore:
+            if column not in table.columns:
+                remedy = did_you_mean(column, table.columns)
+                raise InputError(
+                    "the column to ignore is not in the table", file=table.name, column=column, remedy=remedy
+                )
         if schema is None:
-            inferred = infer_schema(table, entity=self.entity, time=self.time, label=self.label)
-            return _without_fields(inferred, self.model.questions_config).with_text(self.text)
-        roles = {name: value for name in ("entity", "time", "label") if (value := getattr(self, name)) is not None}
-        schema = schema.with_roles(**roles).with_text(self.text)
-        return schema.model_copy(update={"meds": table.meds}) if isinstance(table, Table) else schema
+            schema = infer_schema(table, entity=self.entity, time=self.time, label=self.label)
+            schema = schema.without(_answers(schema, self.model.questions_config))
+        else:
+            roles = {name: value for name in ("entity", "time", "label") if (value := getattr(self, name)) is not None}
+            schema = schema.with_roles(**roles).model_copy(update={"meds": table.meds})
+        return schema.with_text(self.text).without(self.ignore)
 
     @property
     def _schema(self) -> Schema | None:
@@ -365,14 +374,11 @@ class Task(Settings):
         return Schema.from_yaml(yaml.safe_dump(self.given_schema))
 
 
-def _without_fields(schema: Schema, questions: QuestionsConfig | None) -> Schema:
-    """An inferred schema without fields that hold the answer to a question."""
-    answers = {asked.column for asked in questions.asked if asked.column is not None} if questions else set()
-    answers -= {schema.label, schema.entity, schema.time, *schema.ignore}
-    if not answers:
-        return schema
-    fields = tuple(field for field in schema.fields if not answers & {field.name, *field.source})
-    return schema.model_copy(update={"fields": fields, "ignore": (*schema.ignore, *sorted(answers))})
+def _answers(schema: Schema, questions: QuestionsConfig | None) -> list[str]:
+    """The columns that hold the answer to a question, and nothing else: they are not fields."""
+    asked = questions.asked if questions else ()
+    answers = dict.fromkeys(entry.column for entry in asked if entry.column is not None)
+    return [column for column in answers if column not in (schema.label, schema.entity, schema.time)]
 
 
 @dataclass(frozen=True)

@@ -167,10 +167,10 @@ class Setup:
         layers = None if whole and not self.quick else self.layers(backbone)
         rate = TEXT_RATE if layers else WHOLE_TEXT_RATE
         settings: dict[str, Any] = {"learning_rate": rate, "accumulate": 4}
-        if backbone != self.backbones[0]:  # scaled as for codes; a wide backbone needs the memory
-            settings = {"learning_rate": WHOLE_TEXT_RATE * OTHER_RATE / WHOLE_RATE, "accumulate": 16}
-            settings["checkpointing"] = True
         long = data in FLOWS
+        if backbone != self.backbones[0]:  # scaled as for codes; long texts in a wide backbone need the memory
+            settings["learning_rate"] = WHOLE_TEXT_RATE * OTHER_RATE / WHOLE_RATE
+            settings |= {"accumulate": 16, "checkpointing": True} if long else {"accumulate": 2}
         settings |= {"epochs": 2, "least": 1, "checks": 2} if long else {}
         settings |= QUICK_STEPS if self.quick else {}
         limit = 64 if self.quick else TEXT_LIMIT if long else None

@@ -7,7 +7,7 @@ when it is read back. It has no learned values: those are in the fitted `Vectori
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -238,6 +238,24 @@ class Schema(BaseModel):
         fields = tuple(field for field in self.fields if field.side is not None or not set(field.source) & set(text))
         ignore = tuple(column for column in self.ignore if column not in text)
         return _parse(Schema, {**dict(self), "fields": fields, "ignore": ignore, "text": text, "text_budgets": ()})
+
+    def without(self, columns: Collection[str]) -> Schema:
+        """The same schema, which ignores these columns; a set keeps its others. One that has a role is refused.
+
+        >>> drugs = Field(name="drugs", kind="set", columns=("drug_1", "drug_2"))
+        >>> schema = Schema(fields=(Field(name="age", kind="number"), drugs)).without(["age", "drug_2"])
+        >>> schema.columns, schema.ignore
+        (('drug_1',), ('age', 'drug_2'))
+        """
+        fields = []
+        for field in self.fields:
+            left = tuple(column for column in field.source if column not in columns)
+            if left == field.source or field.side is not None:
+                fields.append(field)
+            elif left:
+                fields.append(field.model_copy(update={"columns": left}))
+        ignore = dict.fromkeys((*self.ignore, *columns))
+        return _parse(Schema, {**dict(self), "fields": tuple(fields), "ignore": tuple(ignore)}) if columns else self
 
     def with_buckets(self, buckets: int) -> Schema:
         """The same schema with this many buckets for every number."""
