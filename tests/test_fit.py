@@ -13,8 +13,10 @@ from rich.console import Console
 
 import tefm.fit
 from tefm.baselines import boosted, linear
-from tefm.fit import fit_frame, split_parts
+from tefm.fit import TaskTable, fit_frame, split_parts, start
+from tefm.model import TEFM
 from tefm.records.grouping import by_entity
+from tefm.records.infer import infer_schema
 from tefm.records.schema import Schema
 from tefm.records.sequences import Sequences
 from tefm.records.splitting import PARTS
@@ -66,6 +68,18 @@ def test_a_fit_that_is_behind_says_what_may_help() -> None:
     assert not remarks("LightGBM", "TEFM (codes and trees)", 0.05, beside="trees"), "they answer already"
     assert not remarks("LightGBM", "TEFM (text)", 0.05, inputs="text"), "text has no fields to read"
     assert not behind(None, ModelConfig())
+
+
+def test_fields_that_give_the_label_away_are_named_before_training(caplog: pytest.LogCaptureFixture) -> None:
+    frame = stays(80).with_columns(left=pl.when(pl.col("died") == "yes").then(pl.col("age").fill_null(50)))
+    schema = infer_schema(frame, entity="patient", time="day", label="died")
+    started = start(TaskTable(TEFM(schema), frame, Split()))
+    (remark,) = [remark for remark in started.remarks if "'left'" in remark]
+    assert "is present in 100% of the records labelled 'yes' and 0% of the others" in remark
+    assert "`ignore: [left]`" in remark
+    assert remark in caplog.messages
+    started = start(TaskTable(TEFM(schema.without(["left", "drugs"])), frame, Split()))
+    assert not [remark for remark in started.remarks if "ignore" in remark]
 
 
 def test_rare_classes_are_named() -> None:

@@ -37,7 +37,17 @@ from tefm.records.sequences import Sequences
 from tefm.records.serialise import FORMATS, serialise
 from tefm.records.splitting import PARTS, split
 from tefm.records.vectorise import Vectoriser
-from tefm.remarks import behind, cut_texts, open_questions, rare, repeated, thinned, unlabelled, without_unseen
+from tefm.remarks import (
+    behind,
+    cut_texts,
+    given_away,
+    open_questions,
+    rare,
+    repeated,
+    thinned,
+    unlabelled,
+    without_unseen,
+)
 from tefm.scoring.breakdown import confusion
 from tefm.scoring.comparison import Predictions, Verdict
 from tefm.scoring.comparison import compare as compare_models
@@ -225,11 +235,14 @@ def start(table: TaskTable) -> Started:
         parts, remarks = split_parts(config, sequences, table.split)
         remarks += open_questions(frame, schema, config, file=table.file)
         for remark in remarks:
-            warn(remark)
+            warn(remark)  # before the table is prepared, which may be refused
     rows = {part: np.sort(sequences.select(parts == part).rows) for part in PARTS}
     tables = {part: open_table(frame[rows[part]], name=table.file) for part in PARTS}
     prepared = table.model.prepare_fit(tables["train"], validation=tables["validation"])
-    return Started(table, prepared, sequences, parts, remarks)
+    leaks = given_away(prepared.given.data, schema)
+    for remark in leaks:
+        warn(remark)
+    return Started(table, prepared, sequences, parts, [*remarks, *leaks])
 
 
 def scored(started: Started, fitted: Fitted, *, compare: bool = True) -> Outcome:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from tefm.model import TEFM
 from tefm.records.ambiguity import ambiguities
+from tefm.records.leakage import check_leakage
 from tefm.records.readers.source import selected
 from tefm.records.readers.table import open_table
 from tefm.records.schema import Schema
@@ -17,11 +18,14 @@ from tefm.records.sequences import Sequences
 from tefm.records.vectorise import needed_columns
 from tefm.scoring.comparison import Verdict
 from tefm.task import ModelConfig
+from tefm.taskdata import TaskData
 
 #: With fewer test sequences of a class than this, what the figures say about it is chance.
 FEW = 20
 #: A share of test sequences that repeat training sequences is worth a word from here on.
 REPEATED = 0.1
+#: Training records that are searched for fields that give the label away, and such fields that get a remark each.
+LOOKED_AT, NAMED = 20_000, 3
 
 
 def open_questions(frame: pl.DataFrame, schema: Schema, config: ModelConfig, *, file: str | None = None) -> list[str]:
@@ -81,6 +85,23 @@ def cut_texts(model: TEFM, frame: pl.DataFrame, training: Sequences) -> list[str
         return []
     writer = fitted.classifier.writer
     return writer.shortener.cuts(texts, training.lengths.tolist()).remarks(writer.prompt.all_text_tokens)
+
+
+def given_away(data: TaskData, schema: Schema) -> list[str]:
+    """Remarks about fields that may be known only after the outcome, from a sample of the training records."""
+    training, layout = data.training, data.layout
+    if layout is None or training.record_labels_N is None:
+        return []
+    rows = np.random.default_rng(0).permutation(len(training.slots_ND))[:LOOKED_AT]
+    leaks = check_leakage(training.slots_ND[rows], layout, training.record_labels_N[rows])
+    remarks = []
+    for leak in leaks[:NAMED]:
+        field = schema.field(leak.field)
+        how = f"with `ignore: [{', '.join(field.source)}]` in the task file" if field.side is None else "of the schema"
+        remarks.append(f"field {leak.field!r} {leak.reason}: if it is known only after the outcome, leave it out {how}")
+    if (more := leaks[NAMED:]) and remarks:
+        remarks.append(f"the same holds for {len(more)} more fields: {', '.join(leak.field for leak in more)}")
+    return remarks
 
 
 def behind(verdict: Verdict | None, config: ModelConfig) -> list[str]:
