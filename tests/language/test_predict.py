@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from miniatures import FAMILIES, miniature
 from numpy.typing import NDArray
 
+from tefm.language.answer_head import answering
 from tefm.language.backbone import Backbone, open_backbone
 from tefm.language.predict import answer_logits, by_length, common_prefix
 
@@ -73,6 +74,33 @@ def test_the_longest_padding_does_not_change_a_result(backbones: dict[tuple[str,
     alone = answer_logits(backbone, [short], ANSWERS)
     padded = answer_logits(backbone, [short, long], ANSWERS, batch_tokens=10_000, share_prefix=False)
     np.testing.assert_allclose(padded[:1], alone, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_head_for_the_answers_shares_the_rest_and_leaves_the_model_as_it_is(
+    backbones: dict[tuple[str, bool], Backbone], family: str
+) -> None:
+    model = backbones[family, True].model
+    few, columns = answering(model, ANSWERS)
+    ids = torch.arange(7)[None]
+    with torch.no_grad():
+        logits, whole = few(ids).logits, model(ids).logits
+    assert logits.shape == (1, 7, 3)
+    torch.testing.assert_close(logits[..., columns], whole[..., ANSWERS])
+    assert whole.shape[-1] == model.get_output_embeddings().out_features > 3
+    own, weights = dict(few.named_parameters()), dict(model.named_parameters())
+    assert all(own[name] is weight for name, weight in weights.items() if "lm_head" not in name)
+
+
+def test_a_model_inside_another_keeps_its_head(backbones: dict[tuple[str, bool], Backbone]) -> None:
+    class Wrapped(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = backbones["llama", True].model
+            self.get_output_embeddings = self.inner.get_output_embeddings
+
+    wrapped = Wrapped()
+    assert answering(wrapped, ANSWERS) == (wrapped, ANSWERS)
 
 
 def test_equal_prompts_and_no_prompts(backbones: dict[tuple[str, bool], Backbone]) -> None:

@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from tefm.base.progress import progress
+from tefm.language.answer_head import answering
 from tefm.language.backbone import Backbone, autocast
 from tefm.language.batches import model_inputs, padded
 from tefm.language.predict import answer_logits, common_prefix, default_batch_tokens
@@ -140,7 +141,8 @@ def _after_prefix(
 
     What all tails begin with ("Next admission:") is read once with each history.
     """
-    model, device = backbone.model, backbone.device
+    device = backbone.device
+    model, columns = answering(backbone.model, answers)
     same = common_prefix(tails)
     prefixes_HT = np.hstack([prefixes_HT, np.tile(tails[0][:same], (len(prefixes_HT), 1))])
     tails = [tail[same:] for tail in tails]
@@ -153,8 +155,8 @@ def _after_prefix(
         own.batch_select_indices(torch.from_numpy(row_B[rows]).to(device))
         ids_BT, mask_BT = (tensor.to(device) for tensor in padded([tails[row] for row in rows], pad))
         inputs = model_inputs(ids_BT, mask_BT, before=before, window=backbone.window)
-        last_BV = model(**inputs, past_key_values=own, use_cache=True, logits_to_keep=1).logits[:, -1]
-        logits_B2[rows] = last_BV[:, list(answers)].float().cpu().numpy()
+        output = model(**inputs, past_key_values=own, use_cache=True, logits_to_keep=1)
+        logits_B2[rows] = output.logits[:, -1, columns].float().cpu().numpy()
     return logits_B2
 
 

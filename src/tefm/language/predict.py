@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tefm.base.progress import progress
+from tefm.language.answer_head import answering
 from tefm.language.backbone import Backbone, autocast
 from tefm.language.batches import model_inputs, padded
 
@@ -49,12 +49,20 @@ def answer_logits(
         # the cache of such a layer drops its first tokens, and padding after a shared prefix would count as distance
         shared = 0
     pad = int(backbone.tokenizer.pad_token_id) if pad is None else pad
-    columns = torch.tensor(list(answers), device=device)
+    model, columns = answering(backbone.model, answers)
     with torch.no_grad(), autocast(device), progress(title or "", len(prompts), show=title is not None) as advance:
-        cache = _cache(backbone, prompts[0][:shared]) if shared else None
+        cache = None
+        if shared:  # the keys and values of the tokens that all prompts begin with
+            ids_1T = torch.from_numpy(prompts[0][:shared])[None].to(device)
+            cache = model(input_ids=ids_1T, use_cache=True, logits_to_keep=1).past_key_values
         for rows in by_length([len(prompt) - shared for prompt in prompts], batch_tokens):
-            last_BV = _last_logits(backbone, [prompts[row][shared:] for row in rows], cache, shared, pad)
-            logits_NQ[rows] = last_BV[:, columns].float().cpu().numpy()
+            ids_BT, mask_BT = (tensor.to(device) for tensor in padded([prompts[row][shared:] for row in rows], pad))
+            own = copy.deepcopy(cache)
+            if own is not None:
+                own.batch_repeat_interleave(len(rows))
+            inputs = model_inputs(ids_BT, mask_BT, before=shared, window=backbone.window)
+            output = model(**inputs, past_key_values=own, use_cache=own is not None, logits_to_keep=1)
+            logits_NQ[rows] = output.logits[:, -1, columns].float().cpu().numpy()
             advance(len(rows))
     return logits_NQ
 
@@ -128,21 +136,3 @@ def by_length(lengths: Sequence[int], batch_tokens: int) -> Iterator[NDArray[np.
             batch = batch[:same_length]
         yield batch
         start += len(batch)
-
-
-def _cache(backbone: Backbone, prefix: Ids) -> Any:
-    """The model's keys and values of the tokens that all prompts begin with."""
-    ids = torch.from_numpy(prefix)[None].to(backbone.device)
-    return backbone.model(input_ids=ids, use_cache=True, logits_to_keep=1).past_key_values
-
-
-def _last_logits(backbone: Backbone, sequences: Sequence[Ids], cache: Any, shared: int, pad: int) -> Tensor:
-    """The logits after the last token of each sequence."""
-    ids_BT, mask_BT = (tensor.to(backbone.device) for tensor in padded(sequences, pad))
-    if cache is not None:
-        cache = copy.deepcopy(cache)
-        cache.batch_repeat_interleave(len(sequences))
-    inputs = model_inputs(ids_BT, mask_BT, before=shared, window=backbone.window)
-    output = backbone.model(**inputs, past_key_values=cache, use_cache=cache is not None, logits_to_keep=1)
-    last_BV: Tensor = output.logits[:, -1]
-    return last_BV
