@@ -464,6 +464,9 @@ def test_a_folder_holds_the_user_tables(tmp_path: Path) -> None:
     runs = [measurement for measurement in needed if isinstance(measurement, TableRun)]
     assert {(run.table, run.seed, run.most) for run in runs} == {("adult", 10, None)}
     assert len(runs) == 6, "two models with their codes, four tabular ones"
+    request = Request.of(["questions"], [str(tmp_path)], ["smollm2-135m", "models/other"], seeds="3", quick=False)
+    command = "tefm bench questions --data FOLDER --seeds 3 --backbone smollm2-135m --backbone models/other"
+    assert request.command("questions") == command
 
 
 def test_tables_share_measurements() -> None:

@@ -77,18 +77,19 @@ class Request:
     def command(self, table: str) -> str:
         """The command that makes a table, for its readers: without the paths of this machine."""
         setup = self.setup
+        quick = " --quick" if setup.quick else ""
+        several = len(setup.backbones) > 1
+        backbones = "".join(f" --backbone {name}" for name in setup.backbones) if several else ""
         if table in USERS:
             options = "".join(f" --only {name}" for name in setup.only) + (" --whole" if setup.whole else "")
             folder = " --data FOLDER" if "tables" in self.paths else ""
             folder += " --data mimic3=FOLDER" if table == "corroboration" and "mimic3" in self.paths else ""
-            return f"tefm bench {table}{folder}{options} --seeds {self._seeds}{' --quick' if setup.quick else ''}"
+            return f"tefm bench {table}{folder}{options} --seeds {self._seeds}{backbones}{quick}"
         sources = [source for source, datasets in SOURCES.items() if datasets and set(datasets) <= set(setup.data)]
         data = "".join(
             f" --data {source}" + (f"={self.paths[source].name}" if source in self.paths else "") for source in sources
         )
-        several = len(setup.backbones) > 1
-        backbones = "".join(f" --backbone {name}" for name in setup.backbones) if several else ""
-        return f"tefm bench {table}{data} --seeds {self._seeds}{backbones}{' --quick' if setup.quick else ''}"
+        return f"tefm bench {table}{data} --seeds {self._seeds}{backbones}{quick}"
 
     @property
     def _seeds(self) -> str:
