@@ -76,7 +76,7 @@ class QuestionRun(Asking):
     KIND: ClassVar[str] = "questions"
 
     backbone: str = SMOLLM2
-    #: the first blocks that are kept; None keeps all
+    #: the first blocks that are kept; None is the backbone's default, which is 6 for SmolLM2 and all for others
     layers: int | None = 6
     body: Literal["pretrained", "random"] = "pretrained"
     #: settings of the model
