@@ -5,7 +5,8 @@
     3. fine-tuning   it learns to answer the question from the codes alone
     4. explanations  a surrogate learns the model's answers, for the search for features that settle them
 
-It knows no table: `prepare.py` turns tables into these arrays, the benchmarks bring their own.
+`stages.py` has a function for each. The pipeline knows no table: `prepare.py` turns tables into these arrays, the
+benchmarks bring their own.
 
 Shapes: N records, D slots, K levels, S sequences, Q classes.
 """
