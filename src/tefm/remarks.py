@@ -9,6 +9,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tefm.model import TEFM
+from tefm.prepare import Preparation
 from tefm.records.ambiguity import ambiguities
 from tefm.records.leakage import check_leakage
 from tefm.records.readers.source import selected
@@ -16,9 +17,9 @@ from tefm.records.readers.table import open_table
 from tefm.records.schema import Schema
 from tefm.records.sequences import Sequences
 from tefm.records.vectorise import needed_columns
+from tefm.records.words import text_of
 from tefm.scoring.comparison import Verdict
 from tefm.task import ModelConfig
-from tefm.taskdata import TaskData
 
 #: With fewer test sequences of a class than this, what the figures say about it is chance.
 FEW = 20
@@ -87,19 +88,20 @@ def cut_texts(model: TEFM, frame: pl.DataFrame, training: Sequences) -> list[str
     return writer.shortener.cuts(texts, training.lengths.tolist()).remarks(writer.prompt.all_text_tokens)
 
 
-def given_away(data: TaskData, schema: Schema) -> list[str]:
+def given_away(training: pl.DataFrame, preparation: Preparation) -> list[str]:
     """Remarks about fields that may be known only after the outcome, from a sample of the training records."""
-    training, layout = data.training, data.layout
-    if layout is None or training.record_labels_N is None:
+    schema, vectoriser = preparation.schema, preparation.vectoriser
+    if schema.label is None or vectoriser is None:
         return []
-    rows = np.random.default_rng(0).permutation(len(training.slots_ND))[:LOOKED_AT]
-    leaks = check_leakage(training.slots_ND[rows], layout, training.record_labels_N[rows])
+    records = training[np.random.default_rng(0).permutation(training.height)[:LOOKED_AT]]
+    labels_N = text_of(records[schema.label], schema.missing_words).to_numpy()
+    leaks = check_leakage(vectoriser.transform(open_table(records)), vectoriser.layout, labels_N)
     remarks = []
     for leak in leaks[:NAMED]:
         field = schema.field(leak.field)
         how = f"with `ignore: [{', '.join(field.source)}]` in the task file" if field.side is None else "of the schema"
         remarks.append(f"field {leak.field!r} {leak.reason}: if it is known only after the outcome, leave it out {how}")
-    if (more := leaks[NAMED:]) and remarks:
+    if more := leaks[NAMED:]:
         remarks.append(f"the same holds for {len(more)} more fields: {', '.join(leak.field for leak in more)}")
     return remarks
 

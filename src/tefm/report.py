@@ -36,7 +36,7 @@ from tefm.records.overview import groups_of, missing_shares, tied_records
 from tefm.records.readers.table import Table, open_table
 from tefm.records.sequences import Sequences
 from tefm.records.splitting import PARTS
-from tefm.remarks import FEW, open_questions, rare, repeated
+from tefm.remarks import FEW, given_away, open_questions, rare, repeated
 from tefm.scoring.breakdown import confusion, difference_between, reliability, scores_by_class, scores_by_group
 from tefm.scoring.curves import ThresholdCounts, ranking_curves, threshold_counts
 from tefm.show.figures import Case, Codes, Cost, Explained, FieldGroups, Figures, Map, Method, Overview
@@ -218,7 +218,8 @@ def _test_part(model: TEFM, task: Task) -> _Part:
     compared, sampled = compare_with_tabular(model, frame, sequences, parts)
     baselines = {name: baseline.figures for name, baseline in compared.items()}
     schema = preparation.schema
-    remarks = [*split_remarks, *open_questions(frame, schema, config), *sampled]
+    training = frame[np.sort(sequences.select(parts == "train").rows)]
+    remarks = [*split_remarks, *open_questions(frame, schema, config), *given_away(training, preparation), *sampled]
     remarks += repeated(frame, schema, used, part_of_used)
     records = open_table(frame[np.sort(sequences.select(parts == "test").rows)], name=opened.name)
     test, labelled, _ = preparation.to_evaluate(records, model.fitted.classes)
