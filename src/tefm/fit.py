@@ -239,7 +239,7 @@ def start(table: TaskTable) -> Started:
     rows = {part: np.sort(sequences.select(parts == part).rows) for part in PARTS}
     tables = {part: open_table(frame[rows[part]], name=table.file) for part in PARTS}
     prepared = table.model.prepare_fit(tables["train"], validation=tables["validation"])
-    leaks = given_away(frame[rows["train"]], prepared.preparation)
+    leaks = given_away(tables["train"].frame(), prepared.preparation)
     for remark in leaks:
         warn(remark)
     return Started(table, prepared, sequences, parts, [*remarks, *leaks])

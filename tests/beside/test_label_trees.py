@@ -51,9 +51,8 @@ def records(count: int, seed: int) -> tuple[Sequences, np.ndarray]:
 def test_the_answer_is_the_mean_of_both_with_the_share_of_validation(beside: TEFM) -> None:
     classifier, slots = classifier_of(beside), beside.preparation.slots(*beside.preparation.to_predict(LATER))
     share = classifier.trees.share
-    both_SQ = share * classifier.reader.logits(classifier.coder.coded(slots)) + (1 - share) * classifier.head_logits(
-        slots
-    )
+    read_SQ = classifier.reader.logits(classifier.coder.coded(slots))
+    both_SQ = share * read_SQ + (1 - share) * classifier.head_logits(slots)
     assert np.allclose(classifier.logits(slots), both_SQ, atol=1e-5)
     p_SQ = beside.fitted.calibration.probabilities(both_SQ)
     assert np.allclose(beside.predict_table(LATER)["p(yes)"].to_numpy(), p_SQ[:, 1], atol=1e-5)

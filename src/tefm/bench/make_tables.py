@@ -52,10 +52,10 @@ class Request:
         """A request from the arguments of the command; names and paths that do not exist are refused."""
         for table in tables:
             if table not in TABLES:
-                raise SettingsError("there is no such table", value=table, remedy=did_you_mean(table, TABLES))
+                raise SettingsError("no such table", value=table, remedy=did_you_mean(table, TABLES))
         for name in only:
             if name not in USER_TABLES:
-                raise SettingsError("there is no such user table", value=name, remedy=did_you_mean(name, USER_TABLES))
+                raise SettingsError("no such user table", value=name, remedy=did_you_mean(name, USER_TABLES))
         datasets: dict[str, None] = {}
         paths = {}
         for argument in data:
@@ -63,11 +63,11 @@ class Request:
             if source not in SOURCES and not path and Path(source).expanduser().is_dir():
                 source, path = "tables", source
             if source not in SOURCES:
-                raise SettingsError("there is no such data set", value=source, remedy=did_you_mean(source, SOURCES))
+                raise SettingsError("no such data set", value=source, remedy=did_you_mean(source, SOURCES))
             if path:
                 paths[source] = Path(path).expanduser()
                 if not paths[source].exists():
-                    raise InputError("there is no such file or folder", file=path, remedy=f"give --data {source}=PATH")
+                    raise InputError("no such file or folder", file=path, remedy=f"give --data {source}=PATH")
             datasets |= dict.fromkeys(SOURCES[source])
         datasets = datasets or dict.fromkeys(SOURCES["diabetes130"])
         setup = Setup(tuple(datasets), _splits(seeds), tuple(backbones) or (SMOLLM2,), quick, tuple(only), whole)

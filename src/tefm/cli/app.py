@@ -102,7 +102,7 @@ def readable(
 def ray_engine(engine: str, address: str | None, workers: int | None, *, query: str | None) -> Any:
     """The Ray engine, or None for the local one."""
     if engine not in ("local", "ray"):
-        raise TefmError("there is no such engine", value=engine, remedy="--engine local or --engine ray")
+        raise TefmError("no such engine", value=engine, remedy="--engine local or --engine ray")
     if engine == "local":
         if address is not None or workers is not None:
             option = "--workers" if address is None else "--address"

@@ -247,6 +247,8 @@ class Schema(BaseModel):
         >>> schema.columns, schema.ignore
         (('drug_1',), ('age', 'drug_2'))
         """
+        if not columns:
+            return self
         fields = []
         for field in self.fields:
             left = tuple(column for column in field.source if column not in columns)
@@ -255,7 +257,7 @@ class Schema(BaseModel):
             elif left:
                 fields.append(field.model_copy(update={"columns": left}))
         ignore = dict.fromkeys((*self.ignore, *columns))
-        return _parse(Schema, {**dict(self), "fields": tuple(fields), "ignore": tuple(ignore)}) if columns else self
+        return _parse(Schema, {**dict(self), "fields": tuple(fields), "ignore": tuple(ignore)})
 
     def with_buckets(self, buckets: int) -> Schema:
         """The same schema with this many buckets for every number."""
