@@ -107,6 +107,15 @@ def test_a_setting_left_empty_is_not_given() -> None:
     assert schema == Schema(fields=(Field(name="age", kind="number"),))
 
 
+def test_a_column_that_becomes_text_leaves_its_set_and_nothing_else() -> None:
+    drugs = Field(name="drugs", kind="set", columns=("drug_1", "drug_2"))
+    side = Field(name="orders", kind="set", side=Side(table="orders.csv", key="drug_1", value="code"))
+    schema = Schema(fields=(drugs, side, Field(name="note", kind="category")))
+    changed = schema.with_text(["drug_1", "note"])
+    assert changed.fields == (drugs.model_copy(update={"columns": ("drug_2",)}), side)
+    assert changed.text == ("drug_1", "note")
+
+
 def test_lookups_and_side_tables_are_relative_to_the_schema(tmp_path: Path) -> None:
     (tmp_path / "schema.yaml").write_text(
         """

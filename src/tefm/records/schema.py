@@ -232,10 +232,10 @@ class Schema(BaseModel):
         return _parse(Schema, {**dict(self), **roles})
 
     def with_text(self, text: Sequence[str] | Mapping[str, Any] | None) -> Schema:
-        """The same schema with these columns as text, and not as fields; None changes nothing."""
+        """The same schema with these columns as text, not as fields; a set keeps its others. None changes nothing."""
         if text is None:
             return self
-        fields = tuple(field for field in self.fields if field.side is not None or not set(field.source) & set(text))
+        fields = self._fields_without(text)
         ignore = tuple(column for column in self.ignore if column not in text)
         return _parse(Schema, {**dict(self), "fields": fields, "ignore": ignore, "text": text, "text_budgets": ()})
 
@@ -249,6 +249,12 @@ class Schema(BaseModel):
         """
         if not columns:
             return self
+        ignore = dict.fromkeys((*self.ignore, *columns))
+        fields = self._fields_without(columns)
+        return _parse(Schema, {**dict(self), "fields": fields, "ignore": tuple(ignore)})
+
+    def _fields_without(self, columns: Collection[str]) -> tuple[Field, ...]:
+        """The fields without these columns: a set keeps its others, and fields of side tables stay."""
         fields = []
         for field in self.fields:
             left = tuple(column for column in field.source if column not in columns)
@@ -256,8 +262,7 @@ class Schema(BaseModel):
                 fields.append(field)
             elif left:
                 fields.append(field.model_copy(update={"columns": left}))
-        ignore = dict.fromkeys((*self.ignore, *columns))
-        return _parse(Schema, {**dict(self), "fields": tuple(fields), "ignore": tuple(ignore)})
+        return tuple(fields)
 
     def with_buckets(self, buckets: int) -> Schema:
         """The same schema with this many buckets for every number."""
