@@ -56,7 +56,7 @@ def _classes(fitted: Fitted) -> list[str]:
     if count < 2 or len(set(classes)) < count or not all(isinstance(name, str) and name for name in classes):
         problems.append(f"the classes are {list(classes)!r}"[:200])
     if not _is_number_below(fitted.positive, count) or not _is_number_below(calibration.positive, count):
-        problems.append(f"there is no class number {fitted.positive!r}")
+        problems.append(f"the class number {fitted.positive!r} is out of range")
     if len(fitted.shares) != count or not all(_is_finite(share) and share >= 0 for share in fitted.shares):
         problems.append(f"there are {count} classes and {len(fitted.shares)} shares of them")
     for name, values in (("bias", calibration.bias), ("weights", calibration.weights)):

@@ -36,7 +36,7 @@ class Domains(Mapping[str, TEFM]):
             return self._models[name]
         except KeyError:
             remedy = did_you_mean(str(name), self._models)
-            raise InputError("there is no such domain", value=name, remedy=remedy) from None
+            raise InputError("no such domain", value=name, remedy=remedy) from None
 
     def __contains__(self, name: object) -> bool:
         return name in self._models
@@ -117,7 +117,7 @@ def domain_names(paths: Sequence[Path]) -> dict[str, Path]:
             problem = f"two task files have the same name, {named[path.stem]} and {path}"
             raise SettingsError(problem, remedy="rename one: a domain is called as its task file")
         if not NAME.fullmatch(path.stem):
-            raise SettingsError("this is no name for a domain", value=path.stem, remedy="rename the task file")
+            raise SettingsError("a domain cannot have this name", value=path.stem, remedy="rename the task file")
         named[path.stem] = path
     return named
 

@@ -35,7 +35,7 @@ from tefm.records.readers.table import open_table
 from tefm.records.schema import Schema
 from tefm.records.sequences import Sequences
 from tefm.records.serialise import FORMATS, serialise
-from tefm.records.splitting import PARTS, split
+from tefm.records.splitting import PARTS, rows_of, split
 from tefm.records.vectorise import Vectoriser
 from tefm.remarks import (
     behind,
@@ -236,7 +236,7 @@ def start(table: TaskTable) -> Started:
         remarks += open_questions(frame, schema, config, file=table.file)
         for remark in remarks:
             warn(remark)  # before the table is prepared, which may be refused
-    rows = {part: np.sort(sequences.select(parts == part).rows) for part in PARTS}
+    rows = {part: rows_of(sequences, parts, part) for part in PARTS}
     tables = {part: open_table(frame[rows[part]], name=table.file) for part in PARTS}
     prepared = table.model.prepare_fit(tables["train"], validation=tables["validation"])
     leaks = given_away(tables["train"].frame(), prepared.preparation)

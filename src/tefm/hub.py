@@ -60,7 +60,7 @@ def download(name: str, *, revision: str | None = None, token: str | None = None
         raise
     except FAILURES as error:
         raise InputError(
-            f"there is no such folder, and the hub has no such model for you: {_first_line(error)}",
+            f"no such folder, and the hub has no such model for you: {_first_line(error)}",
             value=name,
             remedy="give a folder or a name like owner/model; a private model needs `hf auth login` or a token",
         ) from error

@@ -50,7 +50,7 @@ from tefm.records.readers.table import Table, open_table
 from tefm.records.references import References
 from tefm.records.schema import Schema
 from tefm.records.sequences import Sequences
-from tefm.records.splitting import split
+from tefm.records.splitting import rows_of, split
 from tefm.records.words import text_of
 from tefm.scoring.decision import one_answer
 from tefm.scoring.evaluation import Evaluation
@@ -344,7 +344,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         frame = opened.frame()
         sequences = sequences_of(frame, schema, config, file=opened.name)
         parts = split(sequences, shares=(1 - VALIDATION_SHARE, VALIDATION_SHARE, 0.0), seed=config.seed)
-        rows = [np.sort(sequences.select(parts == part).rows) for part in ("train", "validation")]
+        rows = (rows_of(sequences, parts, part) for part in ("train", "validation"))
         training, held_out = (open_table(frame[part], name=opened.name) for part in rows)
         return training, held_out
 

@@ -35,7 +35,7 @@ from tefm.records.layout import Slots
 from tefm.records.overview import groups_of, missing_shares, tied_records
 from tefm.records.readers.table import Table, open_table
 from tefm.records.sequences import Sequences
-from tefm.records.splitting import PARTS
+from tefm.records.splitting import PARTS, rows_of
 from tefm.remarks import FEW, given_away, open_questions, rare, repeated
 from tefm.scoring.breakdown import confusion, difference_between, reliability, scores_by_class, scores_by_group
 from tefm.scoring.curves import ThresholdCounts, ranking_curves, threshold_counts
@@ -218,10 +218,10 @@ def _test_part(model: TEFM, task: Task) -> _Part:
     compared, sampled = compare_with_tabular(model, frame, sequences, parts)
     baselines = {name: baseline.figures for name, baseline in compared.items()}
     schema = preparation.schema
-    training = frame[np.sort(sequences.select(parts == "train").rows)]
+    training = frame[rows_of(sequences, parts, "train")]
     remarks = [*split_remarks, *open_questions(frame, schema, config), *given_away(training, preparation), *sampled]
     remarks += repeated(frame, schema, used, part_of_used)
-    records = open_table(frame[np.sort(sequences.select(parts == "test").rows)], name=opened.name)
+    records = open_table(frame[rows_of(sequences, parts, "test")], name=opened.name)
     test, labelled, _ = preparation.to_evaluate(records, model.fitted.classes)
     about, verdict = "the test part of the task, not used in training", _verdict(model.figures_.get("test", {}))
     classes = _classes_by_part(used, part_of_used, model.fitted.classes)

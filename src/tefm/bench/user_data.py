@@ -19,6 +19,7 @@ from tefm.fit import split_parts, used_sequences
 from tefm.prepare import sequences_of
 from tefm.records.schema import Schema
 from tefm.records.sequences import Sequences
+from tefm.records.splitting import rows_of
 from tefm.remarks import without_unseen
 from tefm.task import Task
 
@@ -54,7 +55,7 @@ class UserData:
         schema = table.schema_for(task, frame.head(own), tables_folder(sources, table))
         first = sequences_of(frame.head(own), schema, task.model, file=table.title)
         parts, remarks = split_parts(task.model, first, task.split)
-        training, validation = (np.sort(first.select(parts == part).rows) for part in ("train", "validation"))
+        training, validation = (rows_of(first, parts, part) for part in ("train", "validation"))
         # the sequences of the other rows come after all others
         everything = sequences_of(frame, schema, task.model, file=table.title)
         parts, unseen = without_unseen(everything, np.append(parts, ["test"] * (len(everything) - len(first))))

@@ -26,7 +26,7 @@ Rows = NDArray[np.int64]
 class PrefixDistance:
     """Distances between records with and without a common prefix of `length` levels.
 
-    Means, deviations and the ratio are None where there is no such pair: no two records share the prefix, or all do.
+    Means, deviations and the ratio are None where no two records share the prefix, or all do.
     """
 
     length: int

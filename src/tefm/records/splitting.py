@@ -63,8 +63,8 @@ def split(
 
 
 def rows_of(sequences: Sequences, parts: NDArray[np.str_], part: Part) -> NDArray[np.int64]:
-    """The row numbers of all records in one part."""
-    return sequences.select(parts == part).rows
+    """The row numbers of all records in one part, in the order of the table."""
+    return np.sort(sequences.select(parts == part).rows)
 
 
 def check_label(labels: Texts | None, *, column: str | None = None, file: str | None = None) -> tuple[str, ...]:

@@ -238,7 +238,7 @@ def _page(app: FastAPI) -> None:
     @app.get("/page/{name}", include_in_schema=False)
     async def part(name: str) -> Response:
         if name not in contents:
-            raise RefusedError(404, "there is no such file", value=name)
+            raise RefusedError(404, "no such file", value=name)
         return Response(contents[name], media_type=PAGE[name])
 
 

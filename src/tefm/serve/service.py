@@ -87,7 +87,7 @@ class Service:
             return next(iter(self.models.values()))
         if name not in self.models:
             remedy = did_you_mean(name, self.models)
-            raise RefusedError(404, "there is no such model", value=name, remedy=remedy)
+            raise RefusedError(404, "no such model", value=name, remedy=remedy)
         return self.models[name]
 
     def count(self, served: Served, answered: Sequence[Answered]) -> None:
