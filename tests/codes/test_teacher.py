@@ -6,9 +6,11 @@ import numpy as np
 from scipy.sparse import csr_matrix
 from sklearn.metrics import roc_auc_score
 
-from tefm.codes import teacher
+from tefm.codes import coder, teacher
+from tefm.codes.config import TokenizerConfig
 from tefm.codes.teacher import LEAST, Teacher, taught_by_words
-from tefm.codes.train import Lessons
+from tefm.codes.train import Lessons, Trainer
+from tefm.records.layout import Layout, Slot
 
 
 def records(rows=1_500, seed=0):
@@ -95,6 +97,36 @@ def test_mixed_records_take_their_values_from_records_of_the_same_likely_class()
     assert ((log_MQ[:, 1] > log_MQ[:, 0]) == (mixed[:, 0] > 1)).mean() > 0.98
     again, _ = fitted.mixed(x, 500, seed=0)
     assert (again == mixed).all()
+
+
+def test_it_answers_for_records_it_has_not_seen():
+    x = records()
+    fitted = taught(x, (x[:, 0] > 1).astype(np.int64))
+    other = records(seed=1)
+    log_NQ = fitted.answers(other)
+    assert ((log_NQ[:, 1] > log_NQ[:, 0]) == (other[:, 0] > 1)).mean() > 0.98
+    nothing_learned = Teacher(np.log(np.full((4, 2), 0.5, dtype=np.float32)), (), 0.0)
+    assert np.allclose(np.exp(nothing_learned.answers(other)), 0.5)
+
+
+def test_validation_records_that_are_given_count_for_the_label_too(monkeypatch):
+    """They come without labels, so that the teacher answers for them, on the scale of the training records."""
+    seen = []
+
+    class Watched(Trainer):
+        def run(self):
+            seen.append(self.data)
+            return super().run()
+
+    monkeypatch.setattr(coder, "Trainer", Watched)
+    x, validation = records(), records(200, seed=1)
+    layout = Layout(tuple(Slot(f"f{number}", "number", 3) for number in range(x.shape[1])))
+    labels = np.where(x[:, 0] > 1, "yes", "no").astype(object)
+    config = TokenizerConfig(steps=20, hidden=16, latent=8, checks=2, settle=0)
+    coder.SlotCoder(config, device="cpu").fit(x, layout, labels_N=labels, validation_ND=validation)
+    (data,) = seen
+    assert len(data.x_ND) == len(data.lessons.training_NQ) == len(x), "nothing else is held out"
+    assert ((data.lessons.validation_NQ[:, 0].numpy() > 0) == (validation[:, 0] > 1)).mean() > 0.98
 
 
 def test_the_head_learns_standardised_odds_of_two_classes_and_probabilities_of_more():

@@ -76,7 +76,7 @@ class SlotCoder:
         """Learn codes; `labels_N` (None where unknown) makes them task-aware.
 
         `groups_N` is the group (entity) of each record: a group is held out as a whole. Early stopping uses
-        `validation_ND` (its reconstruction only, as its labels are not given) or else a tenth of the groups. With
+        `validation_ND` (whose labels are not needed: the teacher answers for them) or else a tenth of the groups. With
         `checkpoint`, an interrupted run resumes.
         """
         if len(x_ND) < 2:
@@ -87,7 +87,7 @@ class SlotCoder:
         if labels_N is not None:
             self.classes_, self.teacher_ = teacher_of(x_ND, layout, labels_N, groups_N, seed=self.config.seed)
         groups_N = _numbers_of(groups_N, len(x_ND))
-        held_out_N = np.zeros(len(x_ND), dtype=bool)
+        given, held_out_N = validation_ND is not None, np.zeros(len(x_ND), dtype=bool)
         if validation_ND is None:
             held_out_N = _held_out(groups_N, self.config.seed)
             validation_ND = x_ND[held_out_N]
@@ -95,7 +95,11 @@ class SlotCoder:
         lessons = None
         if self.teacher_ is not None:
             mixed = self.teacher_.mixed(x_ND, min(MIXED_MOST, MIXED * len(x_ND)), self.config.seed)
-            lessons = Lessons.of(self.teacher_.log_NQ, held_out_N, *mixed)
+            log_NQ, validates_N = self.teacher_.log_NQ, held_out_N
+            if given:
+                log_NQ = np.vstack([log_NQ, self.teacher_.answers(validation_ND)])
+                validates_N = np.arange(len(log_NQ)) >= len(x_ND)
+            lessons = Lessons.of(log_NQ, validates_N, *mixed)
         data = TrainingData(torch.from_numpy(x_ND[~held_out_N]), torch.from_numpy(validation_ND), lessons)
         checkpoint = Path(checkpoint) if checkpoint is not None else None
         trainer = Trainer(

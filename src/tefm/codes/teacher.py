@@ -114,12 +114,16 @@ class Teacher:
         for number in np.unique(likely_N):
             chosen_M = likely_N[rows] == number
             partners[chosen_M] = rng.choice(np.flatnonzero(likely_N == number), int(chosen_M.sum()))
-        if not self.folds:  # nothing could be learned, and nothing is known of new records
-            return x_ND[rows], self.log_NQ[rows]
         taken_MD = rng.random((count, x_ND.shape[1])) < rng.uniform(0, 0.5, (count, 1))
         mixed_MD = np.where(taken_MD, x_ND[partners], x_ND[rows])
-        log_2MQ = np.mean([fold.answers(mixed_MD) for fold in self.folds], axis=0)
-        return mixed_MD, _blend(log_2MQ, self.linear_share).astype(np.float32)
+        return mixed_MD, self.answers(mixed_MD)
+
+    def answers(self, x_ND: NDArray[Any]) -> NDArray[np.float32]:
+        """The log-probabilities of the classes of other records, as the models of all folds see them."""
+        if not self.folds:  # nothing could be learned: the shares of the classes
+            return np.repeat(self.log_NQ[:1], len(x_ND), axis=0)
+        log_2NQ = np.mean([fold.answers(x_ND) for fold in self.folds], axis=0)
+        return _blend(log_2NQ, self.linear_share).astype(np.float32)
 
 
 def taught_by_words(

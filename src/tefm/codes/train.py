@@ -264,8 +264,7 @@ class Trainer:
         """Measure the loss of validation records from their greedy codes, and keep the best state."""
         self.network.eval()
         total = 0.0
-        # validation records that the caller gave have no targets
-        lessons = self.data.lessons if self.data.lessons and len(self.data.lessons.validation_NQ) else None
+        lessons = self.data.lessons
         for rows in _chunks(len(self.data.validation_ND)):
             x_ND = self.data.validation_ND[rows]
             latent_Nd = self.network.quantiser(self.network.encode_latent(x_ND)).latent_Nd
