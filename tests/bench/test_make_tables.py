@@ -142,6 +142,13 @@ CELLS = [
         lambda s: aligned(s, "diabetes130-open", 10, "unsupervised", "default"),
         ("alignment", "exact", 2),
     ),
+    Cell(
+        "alignment",
+        ("the paper's", "the paper's whole recipe"),
+        "slot_accuracy",
+        lambda s: s.papers("diabetes130-open", 10),
+        ("alignment", "slot_accuracy"),
+    ),
     Cell("hierarchy", ("task-aware", "a"), "ratio", codes, ("hierarchy", 0, "ratio")),
     Cell(
         "hierarchy",
