@@ -39,6 +39,7 @@ from tefm.records.infer import infer_schema
 from tefm.records.readers.table import open_table
 from tefm.records.schema import Schema
 from tefm.records.sequences import Sequences
+from tefm.records.splitting import rows_of
 from tefm.scoring.metrics import auroc
 from tefm.task import Split
 from tefm.watch.answers import expected
@@ -93,8 +94,8 @@ def load(name: str, path: str | None, folder: Path) -> Data:
     sequences = sequences_of(frame, schema, model.config)
     parts, _ = split_parts(model.config, sequences, SPLIT)
     if not folder.is_dir():
-        rows = {part: np.sort(sequences.select(parts == part).rows) for part in ("train", "validation")}
-        model.fit(frame[rows["train"]], validation=frame[rows["validation"]]).save(folder)
+        training, validation = (rows_of(sequences, parts, part) for part in ("train", "validation"))
+        model.fit(frame[training], validation=frame[validation]).save(folder)
     model = TEFM.load(folder)
     test = np.random.default_rng(0).permutation(np.flatnonzero(parts == "test"))[:POOL]
     return Data(name, model, frame, sequences.select(test))

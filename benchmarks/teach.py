@@ -36,6 +36,7 @@ from tefm.prepare import sequences_of
 from tefm.questions.answering import QuestionClassifier
 from tefm.questions.teach import learn
 from tefm.records.schema import Schema
+from tefm.records.splitting import rows_of
 from tefm.records.words import text_of
 from tefm.scoring.metrics import auroc
 from tefm.task import Split
@@ -67,8 +68,8 @@ def fitted_model(folder: Path, steps: int) -> tuple[TEFM, pl.DataFrame, Any, NDA
     sequences = sequences_of(dataset.frame, schema, model.config, labelled=False)
     parts, _ = split_parts(model.config, sequences, Split())
     if not folder.is_dir():
-        rows = {part: np.sort(sequences.select(parts == part).rows) for part in ("train", "validation")}
-        model.fit(dataset.frame[rows["train"]], validation=dataset.frame[rows["validation"]]).save(folder)
+        training, validation = (rows_of(sequences, parts, part) for part in ("train", "validation"))
+        model.fit(dataset.frame[training], validation=dataset.frame[validation]).save(folder)
     return TEFM.load(folder), dataset.frame, sequences, parts
 
 

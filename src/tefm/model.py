@@ -291,7 +291,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
                 remedy="name its column in the schema, `label: COLUMN`, or give y; or ask questions, about every field "
                 "with `questions=[{'next': '*'}]`",
             )
-        if schema.label is None:  # there is no label that the codes could learn from
+        if schema.label is None:  # the codes have no label to learn from
             config = config.model_copy(update={"task_aware": False})
         tokenizer = self.tokenizer
         if tokenizer is not None and not isinstance(tokenizer, RecordTokenizer):

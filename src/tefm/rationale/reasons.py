@@ -197,7 +197,7 @@ class Reasoner:
             other = max((number for number in range(len(p_Q)) if number != answer), key=lambda number: p_Q[number])
             verdict = "settled"
             contest = search.contest(other)
-            # what nearly everyone gets is no answer that features settle, and a hopeless one is not worth questions
+            # features do not settle an answer that nearly everyone gets, and a hopeless one is not worth questions
             common = (population.answers_S == other).mean() >= asked.precision
             if not common and contest.best(asked.most, asked.precision).precision >= asked.precision - HOPELESS:
                 rival = self._settle(contest, sequence, donors, asked)

@@ -26,7 +26,7 @@ TSV_ENDINGS = (".tsv", ".tsv.gz")
 
 #: A row of a CSV must fit in one block; the reader keeps about thirty of them in memory.
 CSV_BLOCK = 2 << 20
-#: What is longer is no column name: a quote is never closed, or the delimiter is another one.
+#: Anything longer cannot be a column name: a quote is not closed, or the delimiter is another one.
 LONGEST_NAME = 10_000
 
 
