@@ -22,14 +22,14 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from tefm_bench.measurement import environment
 
-from tefm.bench.measurement import environment
-from tefm.domains import Domains
-from tefm.fit import TaskTable, fit_frame, fit_frames
 from tefm.language.smollm2 import NAME as SMOLLM2
-from tefm.model import TEFM
-from tefm.records.schema import Schema
-from tefm.task import Split
+from tefm.model.domains import Domains
+from tefm.model.estimator import TEFM
+from tefm.model.run import TaskTable, fit_frame, fit_frames
+from tefm.model.task import Split
+from tefm.tables.schema import Schema
 
 RESULTS = Path("benchmarks/results/domains.json")
 RECORDS = ("admission", "flow", "payment", "visit")
@@ -37,10 +37,10 @@ RECORDS = ("admission", "flow", "payment", "visit")
 LOADS = """
 import json, sys, time
 from pathlib import Path
-from tefm.bundle import domains_of
-from tefm.domains import Domains
-from tefm.model import TEFM
-from tefm.serve.example import example_rows
+from tefm.model.bundle import domains_of
+from tefm.model.domains import Domains
+from tefm.model.estimator import TEFM
+from tefm.serve.messages import example_rows
 import torch, transformers, tefm.language.smollm2, tefm.language.classifier
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 

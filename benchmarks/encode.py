@@ -39,7 +39,7 @@ from torch import nn
 
 from tefm import Field, RecordTokenizer, Schema, Vectoriser
 from tefm.codes.stream import encode_to_parquet
-from tefm.codes.train import CHUNK
+from tefm.codes.trainer import CHUNK
 
 RESULTS = Path("benchmarks/results/encode.json")
 LABEL = "label"

@@ -46,7 +46,7 @@ SERVER = """
 import json, os, signal, sys, time
 import accelerate, peft, sklearn.ensemble, torch, transformers
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerFast
-import tefm.cli, tefm.fit, tefm.codes.stream, tefm.baselines.compare, tefm.serve.server
+import tefm.cli, tefm.model.run, tefm.codes.stream, tefm.tabular.baselines, tefm.serve.server
 print("ready", flush=True)
 for line in sys.stdin:
     arguments, kill_after = json.loads(line)
@@ -70,7 +70,7 @@ import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from conftest import QUICK, stays
-from language.miniatures import miniature
+from support.miniatures import miniature
 import yaml
 folder = Path(sys.argv[2])
 miniature("llama", folder / "backbone")
@@ -267,7 +267,7 @@ def _whole(fault: Fault) -> bool:
 def _model(folder: Path) -> str:
     """The weights, the codes and the settings of a bundle that its manifest says is whole."""
     from tefm.base.files import read_manifest
-    from tefm.bundle import KIND
+    from tefm.model.bundle import KIND
 
     parts = read_manifest(folder, KIND)["parts"]
     return "".join(parts[name] for name in sorted(parts) if name.endswith((".safetensors", "vectoriser.json")))

@@ -27,26 +27,26 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 from scipy.stats import chi2_contingency, ks_2samp
+from tefm_bench.measurement import environment
 
-from tefm.bench.measurement import environment
 from tefm.datasets import diabetes130
-from tefm.fit import split_parts
-from tefm.language.remember import RememberedLogits
-from tefm.model import TEFM
-from tefm.prepare import sequences_of
-from tefm.rationale.shares import exact_share
-from tefm.records.infer import infer_schema
-from tefm.records.readers.table import open_table
-from tefm.records.schema import Schema
-from tefm.records.sequences import Sequences
-from tefm.records.splitting import rows_of
+from tefm.explain.counts import exact_share
+from tefm.language.answerer import Answerer
+from tefm.model.estimator import TEFM
+from tefm.model.run import split_parts
+from tefm.model.task import Split
+from tefm.monitor.causes import Cause
+from tefm.monitor.expected import expected
+from tefm.monitor.monitor import Watcher
+from tefm.monitor.observe import Arrivals, SampledRecords, SequenceAnswers, answers_to, look_at
+from tefm.monitor.reference import MonitorReference
+from tefm.pipeline.prepare import sequences_of
 from tefm.scoring.metrics import auroc
-from tefm.task import Split
-from tefm.watch.answers import expected
-from tefm.watch.causes import Cause
-from tefm.watch.observe import Answers, Asked, Records, answers_to, look_at
-from tefm.watch.reference import Reference
-from tefm.watch.watcher import Watcher
+from tefm.tables.infer import infer_schema
+from tefm.tables.readers.table import open_table
+from tefm.tables.schema import Schema
+from tefm.tables.sequences import Sequences
+from tefm.tables.splitting import rows_of
 
 RESULTS = Path("benchmarks/results/monitor.json")
 SPLIT = Split(shares=(0.2, 0.3, 0.5))
@@ -113,7 +113,7 @@ def draw(
 
 
 #: A record of each sequence, and the answers.
-Observed = tuple[Records, Answers]
+Observed = tuple[SampledRecords, SequenceAnswers]
 
 
 def part_of(observed: Observed, chosen: NDArray[Any]) -> Observed:
@@ -126,12 +126,10 @@ def unlabelled(observed: Observed) -> Observed:
     return replace(observed[0], label_S=none), replace(observed[1], label_S=none)
 
 
-def observe(
-    model: TEFM, frame: pl.DataFrame, sequences: Sequences, logits: RememberedLogits, seed: int = 0
-) -> Observed:
-    asked = Asked.whole(sequences)
-    records = look_at(model.fitted, model.preparation, frame, asked, seed)
-    return records, answers_to(model.fitted, model.preparation, frame, asked, logits)
+def observe(model: TEFM, frame: pl.DataFrame, sequences: Sequences, answerer: Answerer, seed: int = 0) -> Observed:
+    arrivals = Arrivals.whole(sequences)
+    records = look_at(model.fitted, model.preparation, frame, arrivals, seed)
+    return records, answers_to(model.fitted, model.preparation, frame, arrivals, answerer)
 
 
 # ---- planted drifts -------------------------------------------------------------------------------------------------
@@ -271,9 +269,9 @@ def measure(data: Data, batches: int, rows: int, kinds: list[str]) -> dict[str, 
     model = data.model
     fitted, preparation, stored = model.fitted, model.preparation, model.reference_
     assert stored is not None and preparation.vectoriser is not None
-    logits = RememberedLogits(fitted.classifier)
+    answerer = fitted.answerer.remembering()
     began = time.perf_counter()
-    pool = observe(model, data.frame, data.test, logits)
+    pool = observe(model, data.frame, data.test, answerer)
     print(f"{len(data.test)} test sequences answered in {time.perf_counter() - began:.0f} s", flush=True)
     positive, fields = fitted.positive, plantable(data)
     # the columns are compared with raw records, of sequences that no batch has
@@ -313,7 +311,7 @@ def measure(data: Data, batches: int, rows: int, kinds: list[str]) -> dict[str, 
             kept = order[taken:]
             old = pool[0].part(kept), pool[1].part(kept[: len(stored.whole.answers)])
             assert preparation.vectoriser is not None, "codes come from slots"
-            reference = Reference.of(*old, fitted, preparation.vectoriser, stored.scale.seen)
+            reference = MonitorReference.of(*old, fitted, preparation.vectoriser, stored.scale.seen)
             yield part_of(pool, order[:taken]), Watcher(fitted, preparation, reference, seed=number), old, nothing, None
 
     def labels(odds: float) -> Iterator[tuple[Observed, Watcher, Observed, Named, str | None]]:
@@ -332,7 +330,7 @@ def measure(data: Data, batches: int, rows: int, kinds: list[str]) -> dict[str, 
             chosen = base.select(draw(base, rows, rng))
             frame = data.frame[chosen.rows]
             changed, field, named = planted(kind, number, data, frame, fields, rng)
-            seen = observe(model, changed, chosen.with_values(np.arange(len(chosen.rows))), logits, number)
+            seen = observe(model, changed, chosen.with_values(np.arange(len(chosen.rows))), answerer, number)
             yield unlabelled(seen), Watcher(fitted, preparation, stored, seed=number), usual, named, field
 
     made: dict[str, Callable[[], Iterator[tuple[Observed, Watcher, Observed, Named, str | None]]]] = {
@@ -361,7 +359,7 @@ def measure(data: Data, batches: int, rows: int, kinds: list[str]) -> dict[str, 
     }
 
 
-def estimates(pool: Answers, data: Data, batches: int, rows: int) -> dict[str, float]:
+def estimates(pool: SequenceAnswers, data: Data, batches: int, rows: int) -> dict[str, float]:
     """How near the AUROC without labels comes to that with labels, and how often its interval holds it."""
     fitted, errors, held = data.model.fitted, [], []
     for number in range(batches):

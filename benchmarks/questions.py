@@ -1,11 +1,11 @@
-"""Questions in words: what many questions about one history cost, and a reduced run of `tefm bench questions`.
+"""Questions in words: what many questions about one history cost, and a reduced run of `tefm_bench questions`.
 
     python benchmarks/questions.py cost [--json FILE]
     python benchmarks/questions.py reduced --data FOLDER --table diabetes130 --steps 300 [--json FILE]
 
 `cost`: 50 questions about one patient after one reading of the history, against 50 separate prompts, one after another
 and in one batch. `reduced`: pretrained and random weights on the same codes and pairs, with fewer steps and histories
-than `tefm bench questions`, which needs a GPU. A part of the results is replaced by one of the same name; others stay.
+than `tefm_bench questions`, which needs a GPU. A part of the results is replaced by one of the same name; others stay.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tefm_bench.data import Sources
+from tefm_bench.measurement import Bench, environment
+from tefm_bench.questions import QuestionRun, QuestionTrees
+from tefm_bench.tables.words import summary
 
-from tefm.bench.data import Sources
-from tefm.bench.measurement import Bench, environment
-from tefm.bench.questions import QuestionRun, QuestionTrees
-from tefm.bench.tables.questions import summary
 from tefm.datasets.diabetes130 import diabetes130
 from tefm.language.asking import QuestionWriter, pair_logits
 from tefm.language.backbone import Backbone, open_backbone
-from tefm.language.predict import answer_logits, common_prefix
+from tefm.language.prediction import answer_logits, common_prefix
 from tefm.language.prompts import Prompt
 from tefm.language.smollm2 import NAME as SMOLLM2
 from tefm.language.vocabulary import CodeVocabulary, extend
-from tefm.records.sequences import Sequences
+from tefm.tables.sequences import Sequences
 
 RESULTS = Path("benchmarks/results/questions.json")
 #: Records of the history: a patient of Diabetes130 has two on average, and some have forty.

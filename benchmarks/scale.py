@@ -36,10 +36,10 @@ from tefm.base.files import write_json
 from tefm.base.progress import note, shown
 from tefm.codes.stream import encode_to_parquet, encoded
 from tefm.codes.tokenizer import RecordTokenizer
-from tefm.model import TEFM
-from tefm.records.readers.table import open_table
-from tefm.records.schema import Schema
-from tefm.records.writers import write_frames
+from tefm.model.estimator import TEFM
+from tefm.tables.chunks import write_frames
+from tefm.tables.readers.table import open_table
+from tefm.tables.schema import Schema
 
 HERE = Path(__file__).parent
 RESULT = HERE / "results" / "scale.json"
@@ -133,7 +133,7 @@ def made_here(stop: int, start: int = 0) -> pl.DataFrame:
 def memory(folder: Path, sizes: list[int], database: str | None = None) -> dict[str, Any]:
     """For each size: peak and time of encoding from the database and from Parquet, and whether the codes are equal."""
     sys.path.append(str(HERE.parent / "tests"))
-    from records.postgres_server import PASSWORD, execute, server  # the server that the tests use
+    from support.postgres_server import PASSWORD, execute, server  # the server that the tests use
 
     os.environ["PGPASSWORD"] = PASSWORD
     server = server if database is None else lambda: nullcontext(database)

@@ -53,8 +53,8 @@ def serve_plainly(folder: str) -> None:
     import uvicorn
     from fastapi import FastAPI
 
-    from tefm.model import TEFM
-    from tefm.rationale.explanation import to_json
+    from tefm.explain.explanation import to_json
+    from tefm.model.estimator import TEFM
 
     model, lock, app = TEFM.load(folder), threading.Lock(), FastAPI()
 
@@ -239,8 +239,9 @@ def bodies_of(rows: Path, entity: str | None, seed: int = 0) -> list[bytes]:
 
 
 def main(given: argparse.Namespace) -> None:
-    from tefm.bench.measurement import environment
-    from tefm.bundle import load_preparation
+    from tefm_bench.measurement import environment
+
+    from tefm.model.bundle import load_preparation
 
     bodies = bodies_of(given.rows, load_preparation(Path(given.model)).schema.entity)
     result: dict[str, Any] = {

@@ -33,20 +33,21 @@ from unittest.mock import patch
 import numpy as np
 import polars as pl
 import torch
+from tefm_bench.measurement import environment
 
-from tefm.bench.measurement import environment
 from tefm.datasets.diabetes130 import diabetes130
-from tefm.fit import fit_frame
 from tefm.language.backbone import open_backbone
 from tefm.language.config import TuneConfig
 from tefm.language.prompts import Prompt, PromptWriter
 from tefm.language.smollm2 import NAME as SMOLLM2
-from tefm.language.tune import Questions, tune
+from tefm.language.tuning import Questions, tune
 from tefm.language.vocabulary import CodeVocabulary, extend
-from tefm.model import TEFM
-from tefm.records.readers.table import open_table
-from tefm.records.writers import write_frames
-from tefm.task import KEPT_LAYERS, Split
+from tefm.model.estimator import TEFM
+from tefm.model.run import fit_frame
+from tefm.model.task import Split
+from tefm.pipeline.config import KEPT_LAYERS
+from tefm.tables.chunks import write_frames
+from tefm.tables.readers.table import open_table
 
 RESULTS = Path("benchmarks/results/speed.json")
 PARTS = ("step", "predict", "beside", "fit")
@@ -63,16 +64,18 @@ def as_before() -> Iterator[None]:
 
     whole_vocabulary = nullcontext(partial(np.asarray, dtype=np.int64))
     with ExitStack() as stack:
-        for module in ("tune", "align"):
+        for module in ("tuning", "alignment"):
             name = f"tefm.language.{module}.rows_in_use"
             stack.enter_context(patch(name, lambda backbone, tokens: whole_vocabulary))
         unfused = partial(_unfused, torch.optim.AdamW)
-        for module in ("language.train", "codes.train", "rationale.surrogate", "rationale.masks.extractor"):
+        for module in ("language.training_loop", "codes.trainer", "rationale.surrogate", "rationale.extractor"):
             stack.enter_context(patch(f"tefm.{module}.adamw", unfused))
-        stack.enter_context(patch("tefm.records.sequences.Sequences.distinct", every))
+        stack.enter_context(patch("tefm.tables.sequences.Sequences.distinct", every))
         stack.enter_context(patch("tefm.codes.coder.distinct_rows", every))
-        stack.enter_context(patch("tefm.language.remember.KEPT", 0))
-        stack.enter_context(patch("tefm.prepare.whole_sequences", lambda table, *_, **__: iter([table.frame()])))
+        stack.enter_context(patch("tefm.language.answerer.REMEMBERED_ANSWERS", 0))
+        stack.enter_context(
+            patch("tefm.pipeline.prepare.whole_sequences", lambda table, *_, **__: iter([table.frame()]))
+        )
         yield
 
 

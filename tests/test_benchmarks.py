@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 import pytest
 from conftest import ONLY_PREDICTS, STAYS, quick, stays
-from records.postgres_server import binaries
+from support.postgres_server import binaries
 
 from tefm.language.backbone import open_backbone
 

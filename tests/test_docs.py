@@ -22,8 +22,9 @@ from markdown.extensions.toc import slugify
 
 import tefm
 from tefm.cli import app
-from tefm.records.schema import Field, Schema
-from tefm.task import ModelConfig, Split, Task
+from tefm.model.task import Split, Task
+from tefm.pipeline.config import ModelConfig
+from tefm.tables.schema import Field, Schema
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
@@ -195,7 +196,7 @@ def test_python_compiles(page: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if any(block.run for block in PYTHON[page])], ids=named)
 def test_python_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backbones: dict[str, Path]) -> None:
-    from tefm.model import TEFM
+    from tefm.model.estimator import TEFM
 
     class Quick(TEFM):
         """The model of the page, with a miniature for a backbone."""

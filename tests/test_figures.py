@@ -24,8 +24,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-
-from tefm.bench.table import Figure, Table
+from tefm_bench.table import Figure, Table
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results"

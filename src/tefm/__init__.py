@@ -8,31 +8,30 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from tefm.base.version import __version__ as __version__
-
 if TYPE_CHECKING:
     from tefm.codes.config import TokenizerConfig
     from tefm.codes.tokenizer import RecordTokenizer
-    from tefm.domains import Domains
-    from tefm.model import TEFM
-    from tefm.records.infer import infer_schema
-    from tefm.records.readers.table import open_table
-    from tefm.records.schema import Field, Schema
-    from tefm.records.vectorise import Vectoriser
-    from tefm.task import Task
+    from tefm.model.domains import Domains
+    from tefm.model.estimator import TEFM
+    from tefm.model.task import Task
+    from tefm.tables.infer import infer_schema
+    from tefm.tables.readers.table import open_table
+    from tefm.tables.schema import Field, Schema
+    from tefm.tables.vectorise import Vectoriser
 
+__version__ = "0.1.0"
 #: Public names and where they live; imported on first use, so that `import tefm` is quick.
 _HOME = {
-    "Domains": "tefm.domains",
-    "Field": "tefm.records.schema",
+    "Domains": "tefm.model.domains",
+    "Field": "tefm.tables.schema",
     "RecordTokenizer": "tefm.codes.tokenizer",
-    "Schema": "tefm.records.schema",
-    "TEFM": "tefm.model",
-    "Task": "tefm.task",
+    "Schema": "tefm.tables.schema",
+    "TEFM": "tefm.model.estimator",
+    "Task": "tefm.model.task",
     "TokenizerConfig": "tefm.codes.config",
-    "Vectoriser": "tefm.records.vectorise",
-    "infer_schema": "tefm.records.infer",
-    "open_table": "tefm.records.readers.table",
+    "Vectoriser": "tefm.tables.vectorise",
+    "infer_schema": "tefm.tables.infer",
+    "open_table": "tefm.tables.readers.table",
 }
 
 __all__ = [

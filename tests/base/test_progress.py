@@ -75,11 +75,11 @@ def test_the_share_never_falls_and_ends_at_all(stages: list[tuple[float, int, li
                     with progress("a loop", total) as advance:
                         for _ in range(total):
                             advance()
-                            assert module._job is not None and module._job.done is not None
-                            seen.append(module._job.done)
-        assert module._job is not None and module._job.done == pytest.approx(1.0)
+                            assert module._work.done is not None
+                            seen.append(module._work.done)
+        assert module._work.done == pytest.approx(1.0)
     assert seen == sorted(seen)
-    assert module._job is None
+    assert module._work.whole is None and not module._work.tasks
 
 
 def test_a_loop_outside_of_a_job_is_a_job_of_its_own(lines: list[str]) -> None:
@@ -99,7 +99,7 @@ def test_a_loop_of_unknown_length_says_how_many_steps(lines: list[str]) -> None:
 def test_a_failed_job_does_not_stay(lines: list[str]) -> None:
     with pytest.raises(ValueError, match="broken"), job({"a": 1.0}), stage("a", "stage 1"), progress("x", 2):
         raise ValueError("broken")
-    assert module._job is None
+    assert module._work.whole is None and not module._work.tasks
 
 
 def test_a_silent_loop_logs_nothing(lines: list[str]) -> None:
@@ -131,8 +131,7 @@ def test_a_terminal_shows_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     with shown(), job({"a": 1.0}), stage("a", "stage 1"), progress("training", 2) as advance:
         advance()
-        assert module._bar is not None
-        module._bar[0].refresh()
+        module._work.refresh()
     text = terminal.getvalue()
     assert "stage 1" in text
     assert "50% done" in text
@@ -161,5 +160,4 @@ def test_the_rest_of_a_stage_goes_at_its_own_pace_and_later_stages_as_measured(m
         with stage("tune", "tuning"), progress("tuning", 10) as advance:
             now[0] += 20
             advance(2)
-            assert module._job is not None
-            assert module._job.seconds_left == pytest.approx(80)
+            assert module._work.seconds_left == pytest.approx(80)

@@ -14,15 +14,14 @@ import pytest
 from conftest import Explained
 
 from tefm.base.errors import InputError
-from tefm.base.files import replacing, replacing_folder, write_text
-from tefm.base.targets import check_writable, held, temporary_name
+from tefm.base.files import check_writable, held, replacing, replacing_folder, temporary_name, write_text
 
 #: Holds a target, or begins to replace a file and a folder, and waits to be killed.
 KILLED = """
 import sys, time
 from pathlib import Path
 from tefm.base.files import replacing, replacing_folder
-from tefm.base.targets import held
+from tefm.base.files import held
 folder = Path(sys.argv[1])
 with held(folder / "model"), replacing(folder / "p.csv") as file, replacing_folder(folder / "model", ours=bool) as part:
     file.write_text("half")
@@ -51,7 +50,7 @@ def test_a_full_disk_is_explained(tmp_path: Path) -> None:
     # a limit on the size of files stands for the disk
     code = (
         "import resource, signal, sys; from pathlib import Path; from tefm.base.errors import InputError\n"
-        "from tefm.base.targets import check_writable; from tefm.base.files import write_text\n"
+        "from tefm.base.files import check_writable; from tefm.base.files import write_text\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
         "for call in (lambda path: check_writable(path), lambda path: write_text(path, 'x' * 5000)):\n"
         "    try: call(Path(sys.argv[1])); print('written')\n"

@@ -11,10 +11,7 @@ import pytest
 import torch
 from conftest import Explained
 from numpy.typing import NDArray
-from torch import Tensor
-
-from tefm.base.errors import InputError, MissingExtraError
-from tefm.bench.attribution import (
+from tefm_bench.attribution import (
     Scores,
     by_attention,
     by_greedy,
@@ -25,13 +22,16 @@ from tefm.bench.attribution import (
     by_saliency,
     by_shap,
     by_tree_shap,
+    random_scores,
 )
-from tefm.bench.attribution_models import fit_attention, fit_plain
+from tefm_bench.attribution_models import fit_attention, fit_plain
+from torch import Tensor
+
+from tefm.base.errors import InputError, MissingExtraError
 from tefm.rationale.masked_model import MaskedModel
-from tefm.rationale.masks.select import random_scores
-from tefm.records.layout import Layout, Slot
-from tefm.records.sequences import Sequences
 from tefm.scoring.calibration import Calibration
+from tefm.tables.layout import Layout, Slot
+from tefm.tables.sequences import Sequences
 
 #: the value of this slot in the last record decides
 PLANTED, WIDTH = 2, 8
@@ -69,7 +69,7 @@ def logits(codes: Sequences) -> NDArray[Any]:
     return explainable(x_ND, torch.ones(x_ND.shape), codes.starts).numpy()
 
 
-MODEL = MaskedModel(lambda x_ND: x_ND, logits, Calibration())
+MODEL = MaskedModel(logits, Calibration())
 TRAINING, TEST = toy(300, seed=1), toy(40, seed=2)
 CHANCES = MODEL(TRAINING)
 LABELS = CHANCES.argmax(axis=1)
@@ -153,7 +153,7 @@ def test_shap_values_add_up_to_what_all_slots_change() -> None:
 
 def test_long_inputs_in_batches_rank_as_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = [by_saliency(explainable, TEST), by_integrated_gradients(explainable, TEST), by_shap(explainable, TEST)]
-    monkeypatch.setattr("tefm.bench.attribution.RECORDS", 7)
+    monkeypatch.setattr("tefm_bench.attribution.RECORDS", 7)
     parts = [by_saliency(explainable, TEST), by_integrated_gradients(explainable, TEST), by_shap(explainable, TEST)]
     for expected, actual in zip(whole, parts, strict=True):
         np.testing.assert_allclose(actual, expected, atol=1e-6)

@@ -8,14 +8,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from baselines.planted import check_test_labels_change_only_test_scores, visits
 from conftest import Explained
+from support.planted import check_test_labels_change_only_test_scores, visits
+from tefm_bench.baselines import set_transformer, xgboost
+from tefm_bench.baselines.compare import BASELINES, evaluate_baselines
 
 from tefm.base.errors import InputError, MissingExtraError, SettingsError
-from tefm.baselines import boosted
-from tefm.baselines.compare import TABULAR
-from tefm.bench.baselines import set_transformer, xgboost
-from tefm.bench.baselines.compare import BASELINES, evaluate_baselines
+from tefm.tabular import learners
+from tefm.tabular.baselines import TABULAR
 
 ALL = ("majority", "tfidf", "logistic", "xgboost", "lightgbm", "set-transformer")
 
@@ -24,8 +24,8 @@ ALL = ("majority", "tfidf", "logistic", "xgboost", "lightgbm", "set-transformer"
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two settings each."""
     monkeypatch.setattr(set_transformer, "DROPOUTS", (0.1,))
-    monkeypatch.setattr(boosted, "RATES", (0.1,))
-    monkeypatch.setattr(boosted, "LEAVES", (15, 7))
+    monkeypatch.setattr(learners, "RATES", (0.1,))
+    monkeypatch.setattr(learners, "LEAVES", (15, 7))
     monkeypatch.setattr(xgboost, "RATES", (0.1,))
     monkeypatch.setattr(xgboost, "DEPTHS", (4, 3))
 

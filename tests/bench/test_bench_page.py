@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from show.examples import HOSTILE
 from show.test_page import Outline
 from show.test_plots import drawn, groups, texts
-
-from tefm.bench.page import bench_page, plots_of
-from tefm.bench.table import Column, Figure, Row, Table
+from support.examples import HOSTILE
+from tefm_bench.page import bench_page, plots_of
+from tefm_bench.table import Column, Figure, Row, Table
 
 TOKENS, ACCURACY = Column("tokens", "tokens", 1, "down"), Column("accuracy", "accuracy", 3, "up")
 

@@ -1,4 +1,4 @@
-"""`tefm bench questions` in miniature: it runs, compares the same questions, and its summary says what it should."""
+"""`tefm_bench questions` in miniature: it runs, compares the same questions, and its summary says what it should."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from tefm.bench.data import Sources
-from tefm.bench.experiments import Setup
-from tefm.bench.make_tables import needed_by
-from tefm.bench.measurement import Bench
-from tefm.bench.questions import QuestionRun, QuestionTrees, question_table
-from tefm.bench.tables.questions import summary, table
+from tefm_bench.data import Sources
+from tefm_bench.experiments import Setup
+from tefm_bench.measurement import Bench
+from tefm_bench.questions import QuestionRun, QuestionTrees, question_table
+from tefm_bench.tables import TABLES
+from tefm_bench.tables.words import summary
 
 RUN = QuestionRun(
     table="diabetes130",
@@ -52,7 +51,7 @@ def test_both_bodies_answer_the_same_questions(
 
 
 def test_the_table_needs_both_bodies_and_all_blocks() -> None:
-    needed: list[Any] = needed_by("questions", Setup(splits=(10,)))
+    needed: list[Any] = TABLES["questions"].needs(Setup(splits=(10,)))
     trees, runs = ([run for run in needed if isinstance(run, of)] for of in (QuestionTrees, QuestionRun))
     assert {run.table for run in trees} == {"diabetes130", "bpic2012"}
     assert {(run.table, run.layers, run.body) for run in runs} == {
@@ -61,7 +60,7 @@ def test_the_table_needs_both_bodies_and_all_blocks() -> None:
         for layers in (6, 30)
         for body in ("pretrained", "random")
     }
-    assert table(Setup(splits=(10,)), lambda run: None).rows == ()
+    assert TABLES["questions"].table(Setup(splits=(10,)), lambda run: None).rows == ()
 
 
 def test_events_have_activities_in_english(bench: Bench) -> None:

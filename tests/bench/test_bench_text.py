@@ -1,4 +1,4 @@
-"""`tefm bench text` in miniature: every line runs on the same rows, and the splits are what they are called."""
+"""`tefm_bench text` in miniature: every line runs on the same rows, and the splits are what they are called."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from typing import Any, get_args
 
 import polars as pl
 import pytest
-
-from tefm.bench.data import Sources
-from tefm.bench.experiments import Setup
-from tefm.bench.make_tables import needed_by
-from tefm.bench.measurement import Bench
-from tefm.bench.tables.text import TITLES, table
-from tefm.bench.text_runs import LANGUAGE, Line, TextRun
-from tefm.bench.text_tables import TEXT_TABLES, parts_of
-from tefm.bench.user_data import folder_of
+from tefm_bench.data import Sources
+from tefm_bench.experiments import Setup
+from tefm_bench.measurement import Bench
+from tefm_bench.tables import TABLES
+from tefm_bench.tables.words import TITLES
+from tefm_bench.text_runs import LANGUAGE, Line, TextRun
+from tefm_bench.text_tables import TEXT_TABLES, parts_of
+from tefm_bench.user_data import folder_of
 
 SMALL: dict[str, Any] = {
     "tune": {"steps": 2, "checks": 1, "batch": 8},
@@ -58,7 +57,7 @@ def test_parts(bench: Bench) -> None:
 
 
 def test_the_table_needs_every_line() -> None:
-    needed: list[Any] = needed_by("text", Setup(splits=(10,)))
+    needed: list[Any] = TABLES["text"].needs(Setup(splits=(10,)))
     assert {(run.table, run.line) for run in needed} == {(name, line) for name in TEXT_TABLES for line in TITLES}
     assert set(TITLES) == set(get_args(Line))
-    assert table(Setup(splits=(10,)), lambda run: None).rows == ()
+    assert TABLES["text"].table(Setup(splits=(10,)), lambda run: None).rows == ()

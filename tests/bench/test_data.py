@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tefm_bench.data import DIABETES, PARTS, Sources, SplitData
 
 from tefm.base.errors import InputError
-from tefm.bench.data import DIABETES, PARTS, Sources, SplitData
 from tefm.datasets import diabetes130
 
 
@@ -57,8 +57,10 @@ def test_sequences_of_a_part(split: SplitData) -> None:
 def test_texts_belong_to_the_sequences(sources: Sources) -> None:
     texts, data = sources.texts("ddos", 0), sources.split("ddos", 0)
     assert len(texts) == len(data.tasks["ddos"].labels_S)
-    sequences, _ = data.sequences("ddos", "test", texts=texts)
-    assert sequences.texts == [texts[number] for number in data.tasks["ddos"].of("test")]
+    task = data.tasks["ddos"]
+    tested = data.texts("ddos", task.of("test"), texts)
+    assert tested.texts == [texts[number] for number in task.of("test")]
+    assert tested.counts == [10] * len(tested) and (tested.labels_S == task.labels_S[task.of("test")]).all()
 
 
 def test_the_data_of_a_fit_are_the_sequences_of_its_parts(split: SplitData) -> None:

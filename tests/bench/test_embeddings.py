@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tefm_bench.baselines.embeddings import EMBEDDINGS, LIMIT, embeddings_of, lightgbm_with
 
-from tefm.baselines.compare import BaselineData, fit_baselines
-from tefm.bench.baselines.embeddings import EMBEDDINGS, LIMIT, embeddings_of, lightgbm_with
 from tefm.language.backbone import open_backbone
-from tefm.records.layout import Layout, Slot
-from tefm.records.sequences import Sequences
+from tefm.tables.layout import Layout, Slot
+from tefm.tables.sequences import Sequences
+from tefm.tabular.baselines import BaselineData, fit_baselines
 
 pytest.importorskip("lightgbm")
 

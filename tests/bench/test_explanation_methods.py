@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from tefm.bench.anchors import anchor
-from tefm.bench.attribution import kernel_values
-from tefm.bench.corroborations import OUTCOMES, corroboration
-from tefm.bench.explanations import Judge, bootstrap, summary
-from tefm.bench.feature_lists import (
+from tefm_bench.anchors import anchor
+from tefm_bench.attribution import kernel_values
+from tefm_bench.corroborations import OUTCOMES, corroboration
+from tefm_bench.explanations import Judge, bootstrap, summary
+from tefm_bench.feature_lists import (
     ANCHORS,
     GREEDY,
     METHODS,
@@ -28,13 +27,14 @@ from tefm.bench.feature_lists import (
     log_odds,
     name_features,
 )
-from tefm.model import TEFM
-from tefm.rationale.features import Feature, features_of, keep_of, size_of
+
+from tefm.explain.population import Population
+from tefm.explain.slot_features import Feature, features_of, keep_of, size_of
+from tefm.model.estimator import TEFM
 from tefm.rationale.masked_model import MaskedModel
-from tefm.rationale.population import Population
-from tefm.records.layout import Layout, Slot
-from tefm.records.sequences import Sequences
 from tefm.scoring.calibration import Calibration
+from tefm.tables.layout import Layout, Slot
+from tefm.tables.sequences import Sequences
 
 LAYOUT = Layout(tuple(Slot(f"f{number}", "category", 4) for number in range(6)))
 
@@ -50,7 +50,7 @@ def model_of(*deciding: int) -> MaskedModel:
     def logits(slots: Sequences) -> Any:
         return np.log(np.where((slots.last[:, deciding] > 2).all(axis=1)[:, None], [0.1, 0.9], [0.9, 0.1]))
 
-    return MaskedModel(lambda x_ND: x_ND, logits, Calibration())
+    return MaskedModel(logits, Calibration())
 
 
 def population_of(model: MaskedModel, count: int = 600) -> Population:
@@ -194,7 +194,7 @@ def test_every_method_names_features_and_is_judged(subject: Subject, monkeypatch
         return real(name, *rest, **more)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    monkeypatch.setattr("tefm.bench.attribution.import_module", lambda name: without(name, fromlist=["x"]))
+    monkeypatch.setattr("tefm_bench.attribution.import_module", lambda name: without(name, fromlist=["x"]))
     named, basis, missing = name_features(subject)
     assert set(missing) == {ANCHORS} and "pip install --no-deps anchor-exp" in missing[ANCHORS]
     assert set(named) == set(METHODS) - {ANCHORS}
@@ -204,7 +204,7 @@ def test_every_method_names_features_and_is_judged(subject: Subject, monkeypatch
         for of in found:
             assert all(size_of(of.sets[size]) <= size for size in SIZES), name
     judge = Judge(
-        subject.fitted.masked_model,
+        subject.fitted.masked_model(),
         subject.parts.population.select(np.arange(5, len(subject.parts.population), 2)),
         subject.parts.population,
         subject.slots,

@@ -1,4 +1,4 @@
-"""`tefm bench --quick`: every table end to end, on a miniature backbone."""
+"""`python -m tefm_bench --quick`: every table end to end, on a miniature backbone."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import gc
 import json
 import re
 import shutil
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,27 +15,23 @@ import numpy as np
 import pytest
 from markupsafe import escape
 from sklearn.metrics import roc_auc_score
+from support.miniatures import miniature
+from tefm_bench.__main__ import app
+from tefm_bench.data import Sources
+from tefm_bench.experiments import Setup
+from tefm_bench.make_tables import Request
+from tefm_bench.measurement import Bench, Measurement
+from tefm_bench.table import Table
+from tefm_bench.table_runs import TableRun
+from tefm_bench.tables import TABLES
+from tefm_bench.tables.language import LABEL_HEAD, aligned
+from tefm_bench.tables.users import joint_run
+from tefm_bench.tables.words import run_of, runs_of
 from typer.testing import CliRunner
 
-from tefm import stages
 from tefm.base.errors import InputError, SettingsError, TefmError
-from tefm.bench.data import Sources
-from tefm.bench.experiments import Setup
-from tefm.bench.make_tables import Request, needed_by
-from tefm.bench.measurement import Bench, Measurement
-from tefm.bench.table import Table
-from tefm.bench.table_runs import TableRun
-from tefm.bench.tables import TABLES
-from tefm.bench.tables.alignment import aligned
-from tefm.bench.tables.domains import joint_run
-from tefm.bench.tables.prediction import LABEL_HEAD
-from tefm.bench.tables.questions import runs_of
-from tefm.bench.tables.text import run_of
-from tefm.cli import app
-from tefm.codes.teacher import Teacher
-
-sys.path.append(str(Path(__file__).parents[1] / "language"))
-from miniatures import miniature
+from tefm.pipeline import stages
+from tefm.tabular.teacher import Teacher
 
 CLINICAL = "Diabetes130"
 
@@ -54,7 +49,7 @@ def arguments(folder: Path, flows: Path) -> list[str]:
     """The command, with everything in one folder."""
     data = ["--data", "diabetes130", "--data", f"cicids2017={flows}"]
     paths = ["--runs", str(folder / "runs"), "--out", str(folder / "results")]
-    return ["bench", *data, "--backbone", str(folder / "mini"), "--seeds", "1", "--quick", *paths]
+    return [*data, "--backbone", str(folder / "mini"), "--seeds", "1", "--quick", *paths]
 
 
 @dataclass(frozen=True)
@@ -380,14 +375,14 @@ def values_of(table: Table) -> dict[tuple[tuple[str, ...], str], tuple[float, ..
     }
 
 
-@pytest.mark.slow
+@pytest.mark.all
 def test_every_table_is_made_and_on_the_page(quick_run: QuickRun) -> None:
     assert all(error.startswith("this baseline needs TabPFN") for error in quick_run.errors), quick_run.errors
     assert set(quick_run.tables) == set(TABLES) == {cell.table for cell in CELLS}
     for name, table in quick_run.tables.items():
         assert table.made["quick"] is True and "torch" in table.made["Versions"]
         kinds = [settings["kind"] for settings in table.measured]
-        assert kinds == [m.KIND for m in needed_by(name, quick_run.setup) if quick_run.bench.path(m).exists()]
+        assert kinds == [m.KIND for m in TABLES[name].needs(quick_run.setup) if quick_run.bench.path(m).exists()]
         assert re.search(rf"<h2[^>]*>\s*{re.escape(escape(table.title))}", quick_run.page), name
         # models of three steps may give one answer to all, and then have no rationales to measure
         empty = {
@@ -401,7 +396,7 @@ def test_every_table_is_made_and_on_the_page(quick_run: QuickRun) -> None:
         assert all(str(escape(text)) in quick_run.page for line in (header, *lines) for text in line), name
 
 
-@pytest.mark.slow
+@pytest.mark.all
 @pytest.mark.parametrize("cell", CELLS, ids=lambda cell: f"{cell.table}-{cell.column}")
 def test_a_cell_shows_its_measurement_and_no_other_cell_does(cell: Cell, quick_run: QuickRun, tmp_path: Path) -> None:
     measurement = cell.measurement(quick_run.setup)
@@ -415,10 +410,10 @@ def test_a_cell_shows_its_measurement_and_no_other_cell_does(cell: Cell, quick_r
     shutil.copytree(quick_run.bench.folder / "measurements", tmp_path / "measurements")
     changed = Bench(tmp_path, quick_run.bench.sources)
     changed.path(measurement).write_text(json.dumps(body), encoding="utf-8")
-    assert values_of(TABLES[cell.table](quick_run.setup, changed.figures)) == {**values, place: (0.123456,)}
+    assert values_of(TABLES[cell.table].table(quick_run.setup, changed.figures)) == {**values, place: (0.123456,)}
 
 
-@pytest.mark.slow
+@pytest.mark.all
 def test_the_label_head_alone(quick_run: QuickRun) -> None:
     """Its AUROC, computed again from the weights of the tokenizer: the single output is the log-odds of survival."""
     measurement = quick_run.setup.label_head(codes(quick_run.setup))
@@ -435,7 +430,7 @@ def test_the_label_head_alone(quick_run: QuickRun) -> None:
     assert figures == {"auroc": pytest.approx(roc_auc_score(died_S, -survival_S), abs=1e-9), "sequences": len(test)}
 
 
-@pytest.mark.slow
+@pytest.mark.all
 def test_nothing_is_measured_twice(quick_run: QuickRun, arguments: list[str]) -> None:
     folder = quick_run.bench.folder / "measurements"
     before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
@@ -445,6 +440,11 @@ def test_nothing_is_measured_twice(quick_run: QuickRun, arguments: list[str]) ->
         assert Table.load(Path(file)).rows == quick_run.tables[name].rows
 
 
+def test_the_command_explains_itself() -> None:
+    done = CliRunner().invoke(app, ["--help"])
+    assert done.exit_code == 0 and "python -m tefm_bench prediction" in done.stdout.replace("\n", " ")
+
+
 def test_without_measurements_only_the_published_figures_are_shown(arguments: list[str], tmp_path: Path) -> None:
     paths = ["--runs", str(tmp_path), "--out", str(tmp_path / "results"), "--markdown", str(tmp_path / "pages")]
     done = CliRunner().invoke(app, [*arguments, "prediction", *paths, "--no-measure"], catch_exceptions=False)
@@ -452,7 +452,8 @@ def test_without_measurements_only_the_published_figures_are_shown(arguments: li
     assert "majority" not in done.stdout, "neither measured nor published"
     page = (tmp_path / "pages" / "prediction.md").read_text()
     assert page.startswith("# Prediction\n") and "| Diabetes130 | Qwen3-8B on codes | – | – | 35.0 |" in page
-    assert "tefm bench prediction --data diabetes130 --data cicids2017=flows.parquet --seeds 1 --quick" in page
+    command = "python -m tefm_bench prediction --data diabetes130 --data cicids2017=flows.parquet --seeds 1 --quick"
+    assert command in page
 
 
 def test_the_patients_set_aside_are_scored_on_request_only() -> None:
@@ -466,19 +467,19 @@ def test_the_patients_set_aside_are_scored_on_request_only() -> None:
 def test_a_folder_holds_the_user_tables(tmp_path: Path) -> None:
     request = Request.of(["tables"], [str(tmp_path)], [], seeds="3", quick=False, only=["adult"], whole=True)
     assert request.paths == {"tables": tmp_path} and request.setup.seeds == (10,)
-    assert request.command("tables") == "tefm bench tables --data FOLDER --only adult --whole --seeds 3"
-    needed = needed_by("tables", request.setup)
+    assert request.command("tables") == "python -m tefm_bench tables --data FOLDER --only adult --whole --seeds 3"
+    needed = TABLES["tables"].needs(request.setup)
     runs = [measurement for measurement in needed if isinstance(measurement, TableRun)]
     assert {(run.table, run.seed, run.most) for run in runs} == {("adult", 10, None)}
     assert len(runs) == 6, "two models with their codes, four tabular ones"
     request = Request.of(["questions"], [str(tmp_path)], ["smollm2-135m", "models/other"], seeds="3", quick=False)
-    command = "tefm bench questions --data FOLDER --seeds 3 --backbone smollm2-135m --backbone models/other"
+    command = "python -m tefm_bench questions --data FOLDER --seeds 3 --backbone smollm2-135m --backbone models/other"
     assert request.command("questions") == command
 
 
 def test_tables_share_measurements() -> None:
     setup = Setup()
-    needed = {name: {measurement.key for measurement in needed_by(name, setup)} for name in TABLES}
+    needed = {name: {measurement.key for measurement in TABLES[name].needs(setup)} for name in TABLES}
     assert needed["hierarchy"] < needed["reconstruction"]
     default = {setup.prediction(setup.codes("diabetes130-open", split, "task-aware")).key for split in setup.splits}
     assert len(default) == 3 and default <= needed["prediction"] & needed["supervision"]

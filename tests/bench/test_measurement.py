@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from tefm_bench.data import Sources
+from tefm_bench.measurement import Bench, Figures, Measurement
 
 from tefm.base.errors import InputError
-from tefm.bench.data import Sources
-from tefm.bench.measurement import Bench, Figures, Measurement
 
 
 class Brick(Measurement):

@@ -9,18 +9,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from baselines import planted
-from baselines.planted import LAYOUT, Fit, features, records, wards, words
 from conftest import Explained
+from support import planted
+from support.planted import LAYOUT, Fit, features, records, wards, words
+from tefm_bench.baselines import set_transformer, xgboost
+from tefm_bench.baselines.majority import fit_majority
+from tefm_bench.baselines.set_transformer import fit_set_transformer
+from tefm_bench.baselines.tabpfn import fit_tabpfn
+from tefm_bench.baselines.tfidf import fit_tfidf
+from tefm_bench.baselines.xgboost import fit_xgboost
 
 from tefm.base.errors import InputError, MissingExtraError
-from tefm.baselines.choice import Examples, Task
-from tefm.bench.baselines import set_transformer, xgboost
-from tefm.bench.baselines.majority import fit_majority
-from tefm.bench.baselines.set_transformer import fit_set_transformer
-from tefm.bench.baselines.tabpfn import fit_tabpfn
-from tefm.bench.baselines.tfidf import fit_tfidf
-from tefm.bench.baselines.xgboost import fit_xgboost
+from tefm.tabular.learners import Examples, LearningTask
 
 MODELS = {
     "tfidf": Fit(fit_tfidf, words),
@@ -57,13 +57,13 @@ def test_categories_matter() -> None:
 
 def test_majority_gives_the_base_rate() -> None:
     train, validation = Examples([""] * 10, np.array([0] * 3 + [2] * 7)), Examples([""] * 2, np.array([0, 1]))
-    p = fit_majority(train, validation, Task(3)).predict_proba([""] * 5)
+    p = fit_majority(train, validation, LearningTask(3)).predict_proba([""] * 5)
     np.testing.assert_allclose(p, [[0.3, 0, 0.7]] * 5)
 
 
 def test_texts_without_words(explained: Explained) -> None:
     empty = Examples(np.array(["", ""], dtype=object), np.array([0, 1]))
-    explained(InputError, lambda: fit_tfidf(empty, empty, Task(2)), "no word", "2 training texts")
+    explained(InputError, lambda: fit_tfidf(empty, empty, LearningTask(2)), "no word", "2 training texts")
 
 
 # ---- the set transformer --------------------------------------------------------------------------------------------
@@ -80,7 +80,7 @@ def histories(n: int, seed: int) -> Examples[Any]:
 
 def test_the_place_of_a_record_is_chosen_where_it_matters() -> None:
     test = histories(300, 2)
-    chosen = fit_set_transformer(histories(1_500, 0), histories(300, 1), Task(2, device="cpu", steps=200))
+    chosen = fit_set_transformer(histories(1_500, 0), histories(300, 1), LearningTask(2, device="cpu", steps=200))
     assert chosen.settings["place"]
     assert (chosen.predict_proba(test.inputs).argmax(axis=1) == test.labels_N).mean() > 0.95
 
@@ -120,9 +120,9 @@ class Absent:
 
 sys.meta_path.insert(0, Absent())
 import numpy as np
-from tefm.bench.baselines.compare import BaselineData, evaluate_baselines
-from tefm.records.layout import Layout, Slot
-from tefm.records.sequences import Sequences
+from tefm_bench.baselines.compare import BaselineData, evaluate_baselines
+from tefm.tables.layout import Layout, Slot
+from tefm.tables.sequences import Sequences
 
 x = np.random.default_rng(0).integers(0, 2, size=(90, 1)).astype(np.uint8)
 data = BaselineData(
@@ -183,7 +183,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, failure: Exception | None = None, 
 def test_tabpfn_is_called_as_documented(monkeypatch: pytest.MonkeyPatch) -> None:
     classifiers = stand_in(monkeypatch)
     (x, y), (vx, vy) = wards(300), wards(700, 1)
-    chosen = fit_tabpfn(Examples(features(x), y), Examples(features(vx), vy), Task(3, device="cpu"))
+    chosen = fit_tabpfn(Examples(features(x), y), Examples(features(vx), vy), LearningTask(3, device="cpu"))
     np.testing.assert_allclose(chosen.predict_proba(features(vx)).sum(axis=1), 1)
     assert chosen.predict_proba(features(vx)).shape == (700, 3)
     assert len(chosen.tried) == 4
@@ -200,7 +200,10 @@ def test_tabpfn_without_weights(monkeypatch: pytest.MonkeyPatch, explained: Expl
     x, y = wards(50)
     examples = Examples(features(x), y)
     error = explained(
-        MissingExtraError, lambda: fit_tabpfn(examples, examples, Task(2)), "weights of TabPFN are missing", "licence"
+        MissingExtraError,
+        lambda: fit_tabpfn(examples, examples, LearningTask(2)),
+        "weights of TabPFN are missing",
+        "licence",
     )
     assert "\n" not in error.problem
 
@@ -209,4 +212,6 @@ def test_tabpfn_with_too_many_classes(monkeypatch: pytest.MonkeyPatch, explained
     stand_in(monkeypatch, classes=2)
     x, _ = wards(50)
     examples = Examples(features(x), np.arange(50) % 3)
-    explained(InputError, lambda: fit_tabpfn(examples, examples, Task(3)), "3 classes: Number of classes", "leave")
+    explained(
+        InputError, lambda: fit_tabpfn(examples, examples, LearningTask(3)), "3 classes: Number of classes", "leave"
+    )

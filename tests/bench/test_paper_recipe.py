@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from tefm_bench.experiments import Setup
+from tefm_bench.tables.published import RATIONALES, SHAPES_ALIGNED
 
-from tefm.bench.experiments import Setup
-from tefm.bench.tables.published import RATIONALES, SHAPES_ALIGNED
 from tefm.codes.config import TokenizerConfig
 from tefm.language.config import AlignConfig, TuneConfig
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tefm_bench.table import Column, Figure, Row, Table
 
 from tefm.base.errors import InputError
-from tefm.bench.table import Column, Figure, Row, Table
 
 finite = st.floats(-1e6, 1e6)
 figures = st.dictionaries(st.sampled_from(["a", "b"]), st.lists(finite, min_size=1).map(lambda v: Figure(tuple(v))))

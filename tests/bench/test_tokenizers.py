@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tefm_bench.tokenizers import label_scores
 
-from tefm.bench.tokenizers import label_scores
 from tefm.codes.coder import SlotCoder
 from tefm.codes.config import TokenizerConfig
-from tefm.records.layout import Layout, Slot
 from tefm.scoring.metrics import auroc
+from tefm.tables.layout import Layout, Slot
 
 CONFIG = TokenizerConfig(levels=2, entries=8, latent=8, hidden=32, steps=200)
 

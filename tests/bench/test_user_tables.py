@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,21 +9,20 @@ import numpy as np
 import polars as pl
 import pytest
 from sklearn.metrics import accuracy_score, roc_auc_score
+from support.miniatures import miniature
+from tefm_bench.data import Sources
+from tefm_bench.experiments import Setup
+from tefm_bench.mean_differences import mean_differences
+from tefm_bench.measurement import Bench
+from tefm_bench.table_runs import FUSED, Difference, FusedRun, predicted_of, scored
+from tefm_bench.user_data import OTHER, ROW, UserData, prepared, sampled
+from tefm_bench.user_tables import ALL_TABLES, EVENTS, HELD_OUT, OUTCOMES, USER_TABLES, write_synthetic
 
 from tefm.base.errors import InputError
-from tefm.bench.data import Sources
-from tefm.bench.experiments import Setup
-from tefm.bench.measurement import Bench
-from tefm.bench.table_runs import FUSED, Difference, FusedRun, predicted_of, scored
-from tefm.bench.user_data import OTHER, ROW, UserData, prepared, sampled
-from tefm.bench.user_tables import ALL_TABLES, EVENTS, HELD_OUT, OUTCOMES, USER_TABLES, write_synthetic
 from tefm.datasets.diabetes130 import is_set_aside
-from tefm.fit import fit_frame
-from tefm.model import TEFM
-from tefm.scoring.metrics import Predicted, mean_differences, paired_difference
-
-sys.path.append(str(Path(__file__).parents[1] / "language"))
-from miniatures import miniature
+from tefm.model.estimator import TEFM
+from tefm.model.run import fit_frame
+from tefm.scoring.metrics import Predicted, paired_difference
 
 
 @pytest.fixture(scope="module")
@@ -204,7 +202,7 @@ def test_testing_the_same_sequences_again_does_not_narrow_an_interval() -> None:
     a, b = (rng.random(200) * 0.5 + weight * labels for weight in (0.5, 0.2))
     ours, theirs = (Predicted.of(np.stack([1 - p, p], axis=1), labels) for p in (a, b))
     once = mean_differences(["auroc"], [ours], [theirs], [np.arange(200)])["auroc"]
-    alone = paired_difference("auroc", ours.probabilities_NQ, theirs.probabilities_NQ, labels)
+    alone = paired_difference("auroc", ours, theirs)
     assert once == alone
     same = mean_differences(["auroc"], [ours] * 3, [theirs] * 3, [np.arange(200)] * 3)["auroc"]
     assert (same.low, same.high) == pytest.approx((once.low, once.high))

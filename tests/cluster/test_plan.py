@@ -16,10 +16,10 @@ from polars.testing import assert_frame_equal
 from tefm.base.errors import InputError, SettingsError
 from tefm.cluster.plan import plan_rows, plan_sequences
 from tefm.cluster.workers import BUCKET, ROW, Predictor, telling, to_buckets, told
-from tefm.records.chunks import is_grouped
-from tefm.records.readers.pieces import Piece, open_pieces, pieces_of
-from tefm.records.readers.table import open_table
-from tefm.records.schema import Schema
+from tefm.tables.chunks import is_grouped
+from tefm.tables.readers.arrow import Piece, open_pieces, pieces_of
+from tefm.tables.readers.table import open_table
+from tefm.tables.schema import Schema
 
 
 def written(frame: pl.DataFrame, folder: Path, bounds: list[int]) -> Path:

@@ -25,7 +25,7 @@ from tefm.base.files import write_json
 from tefm.cluster.engine import Engine, running
 from tefm.cluster.work import encode_on_ray, explain_on_ray, predict_on_ray
 from tefm.codes.stream import encode_to_parquet
-from tefm.model import TEFM
+from tefm.model.estimator import TEFM
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.slow

@@ -6,7 +6,7 @@ import pytest
 from tefm.codes.coder import SlotCoder
 from tefm.codes.config import TokenizerConfig
 from tefm.codes.doctor import examine
-from tefm.records.layout import Layout, Slot
+from tefm.tables.layout import Layout, Slot
 
 LAYOUT = Layout(
     (*(Slot(f"n{i}", "category", 4) for i in range(4)), Slot("dx", "flag", 1, "a"), Slot("dx", "flag", 1, "b"))

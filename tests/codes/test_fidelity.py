@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tefm.base.errors import InputError
 from tefm.codes.fidelity import Fidelity, FieldFidelity, codebook_use, collisions, measure, mode_of, row_ids
-from tefm.records.layout import Layout, Slot
+from tefm.tables.layout import Layout, Slot
 
 LAYOUT = Layout(
     (

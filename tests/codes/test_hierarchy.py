@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tefm.base.errors import InputError
-from tefm.codes.hierarchy import _inter_pairs, _intra_pairs, hierarchy
-from tefm.records.layout import Layout, Slot
+from tefm.codes.fidelity import _inter_pairs, _intra_pairs, hierarchy
+from tefm.tables.layout import Layout, Slot
 
 
 def test_the_ratio_falls_on_planted_clusters() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tefm.codes.label_loss import label_losses
-from tefm.records.layout import Layout, Slot
+from tefm.codes.doctor import label_losses
+from tefm.tables.layout import Layout, Slot
 
 LAYOUT = Layout(
     (

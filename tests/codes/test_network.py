@@ -6,7 +6,7 @@ import torch
 
 from tefm.codes.config import TokenizerConfig
 from tefm.codes.network import CodeNetwork, ReconstructionLoss, SlotInput
-from tefm.records.layout import Layout, Slot
+from tefm.tables.layout import Layout, Slot
 
 LAYOUT = Layout(
     (

@@ -15,7 +15,7 @@ from tefm import Field, RecordTokenizer, Schema, TokenizerConfig
 from tefm.base.errors import ArtefactError, InputError, NotFittedError, SettingsError
 from tefm.codes.coder import SlotCoder
 from tefm.codes.stream import code_columns, encode_to_parquet, read_codes
-from tefm.records.layout import Layout, Slot
+from tefm.tables.layout import Layout, Slot
 
 TINY = {"levels": 2, "entries": 8, "latent": 8, "hidden": 32, "steps": 150}
 
@@ -163,7 +163,7 @@ def test_same_seed_same_codes(fitted):
 
 KILLED = """
 import os, signal, sys
-import tefm.codes.train as train
+import tefm.codes.trainer as train
 from test_tokenizer import SCHEMA, TINY, table
 from tefm import RecordTokenizer
 save = train.Trainer._save

@@ -12,7 +12,7 @@ import pytest
 from tefm.base.errors import InputError, SettingsError
 from tefm.datasets import cicids2017
 from tefm.datasets.cicids2017 import CORRECTED, FIELDS
-from tefm.records.vectorise import Vectoriser
+from tefm.tables.vectorise import Vectoriser
 
 DATA = Path(__file__).parents[1] / "data" / "cicids2017"
 DDOS = DATA / "Friday-WorkingHours-Afternoon-DDos.pcap_ISCX.csv"  # the official header, with its blanks

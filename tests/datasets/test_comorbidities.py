@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from tefm.datasets.references import (
+from tefm.datasets.comorbidities import (
     CHARLSON,
     DIABETES130_SPELLINGS,
     QUAN,
@@ -15,7 +15,7 @@ from tefm.datasets.references import (
     comorbidity_groups,
     comorbidity_references,
 )
-from tefm.records.references import Reference
+from tefm.tables.references import Reference
 
 DOTTED = comorbidity_references("diagnoses", dotted=True, spellings=DIABETES130_SPELLINGS)
 PLAIN = comorbidity_references("diagnoses", dotted=False)

@@ -9,9 +9,9 @@ import pytest
 
 from tefm.datasets import diabetes130
 from tefm.datasets.diabetes130 import DIED, NOT_INPUTS
-from tefm.records.leakage import check_leakage, label_copies
-from tefm.records.schema import Field, Schema
-from tefm.records.vectorise import Vectoriser
+from tefm.tables.leakage import check_leakage, label_copies
+from tefm.tables.schema import Field, Schema
+from tefm.tables.vectorise import Vectoriser
 
 
 @pytest.fixture(scope="module")

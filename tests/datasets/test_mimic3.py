@@ -12,10 +12,10 @@ import pytest
 
 from tefm.base.errors import InputError
 from tefm.datasets import mimic3
-from tefm.records.describe import describe
-from tefm.records.leakage import check_leakage, label_copies
-from tefm.records.schema import Schema
-from tefm.records.vectorise import Vectoriser
+from tefm.tables.leakage import check_leakage, label_copies
+from tefm.tables.phrases import describe
+from tefm.tables.schema import Schema
+from tefm.tables.vectorise import Vectoriser
 
 DEMO = Path(__file__).parents[1] / "data" / "mimic3"
 

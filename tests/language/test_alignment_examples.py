@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from miniatures import FAMILIES
 from numpy.typing import NDArray
+from support.miniatures import FAMILIES
 
-from tefm.language.alignment_examples import AlignmentExamples
+from tefm.language.alignment import AlignmentExamples
 from tefm.language.backbone import Backbone, open_backbone
 from tefm.language.vocabulary import BEGIN, END, CodeVocabulary, extend
-from tefm.records.phrases import FieldPhrases, Phrases
+from tefm.tables.phrases import FieldPhrases, Phrases
 
 WORDS = CodeVocabulary.of("admission", levels=2, entries=4)
 #: slots: age, ward, the count of drugs (never said), three drugs, icu

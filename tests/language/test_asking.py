@@ -6,14 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from language.miniatures import FAMILIES
+from support.miniatures import FAMILIES
 
 from tefm.language.asking import QuestionWriter, pair_logits
 from tefm.language.backbone import open_backbone
-from tefm.language.predict import answer_logits
+from tefm.language.prediction import answer_logits
 from tefm.language.prompts import Prompt
 from tefm.language.vocabulary import CodeVocabulary, extend
-from tefm.records.sequences import Sequences
+from tefm.tables.sequences import Sequences
 
 TEXTS = ["Next stay: fever?", "Next stay: cough and much more than that?", "Tired?", "Within 30 days: another stay?"]
 ALIKE = [

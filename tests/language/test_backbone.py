@@ -1,4 +1,4 @@
-"""Backbones open, are cut and drawn anew, and say clearly what is wrong with a folder or a name."""
+"""Backbones open, are cut, and say clearly what is wrong with a folder or a name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import Explained
-from miniatures import FAMILIES, miniature
+from support.miniatures import FAMILIES, miniature
 
 from tefm.base.errors import ArtefactError, InputError, SettingsError
 from tefm.base.files import write_manifest
@@ -92,25 +92,6 @@ def test_all_layers_are_the_whole_model(backbones: dict[str, Path]) -> None:
 @pytest.mark.parametrize("layers", [0, -1, 4])
 def test_layers_that_are_not_there(backbones: dict[str, Path], layers: int, explained: Explained) -> None:
     explained(SettingsError, lambda: open_backbone(backbones["llama"], layers=layers), "3 blocks", layers)
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_random_body_is_another_and_reproducible(backbones: dict[str, Path], family: str) -> None:
-    pretrained = logits(open_backbone(backbones[family], device="cpu"))
-    state = torch.random.get_rng_state()
-    first, same, other = (
-        logits(open_backbone(backbones[family], random_body=True, seed=seed, device="cpu")) for seed in (5, 5, 6)
-    )
-    assert torch.equal(torch.random.get_rng_state(), state)
-    assert torch.equal(first, same)
-    assert not torch.allclose(first, other)
-    assert not torch.allclose(first, pretrained)
-
-
-def test_a_random_body_can_be_cut(backbones: dict[str, Path]) -> None:
-    backbone = open_backbone(backbones["gemma2"], layers=2, random_body=True, device="cpu")
-    assert len(backbone.model.model.layers) == 2
-    assert backbone.model.dtype == torch.float32
 
 
 # ---- turns ----------------------------------------------------------------------------------------------------------

@@ -10,13 +10,13 @@ import torch
 from conftest import Explained
 
 from tefm.base.errors import ArtefactError
-from tefm.language.align import Alignment
+from tefm.language.alignment import Alignment
 from tefm.language.backbone import open_backbone
 from tefm.language.classifier import Classifier
 from tefm.language.prompts import Prompt
-from tefm.language.train import History
+from tefm.language.training_loop import History
 from tefm.language.vocabulary import CodeVocabulary
-from tefm.records.sequences import Sequences
+from tefm.tables.sequences import Sequences
 
 VOCABULARY = CodeVocabulary.of("stay", levels=2, entries=4)
 ALIGNMENT = Alignment(5, 0.5, 0.6, 0.9, 1.0, 0.4, (0.7, 0.3), 1.2, 1.5)

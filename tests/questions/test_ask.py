@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +11,17 @@ import numpy as np
 import polars as pl
 import pytest
 from conftest import ONLY_PREDICTS, STAYS, Explained, quick, stays
-from questions.circling import QUESTIONS, SCHEMA, SETTINGS, WARDS, asked_model, circling
+from support.circling import QUESTIONS, SCHEMA, SETTINGS, WARDS, asked_model, circling
 
 from tefm.base.errors import ArtefactError, InputError, NotFittedError, SettingsError
-from tefm.fit import fit_frame
-from tefm.model import TEFM
+from tefm.explain.reasons import Donors, Reasoner
+from tefm.model.estimator import TEFM
+from tefm.model.run import fit_frame
+from tefm.model.task import Split, Task
 from tefm.questions.config import QuestionsConfig
 from tefm.questions.learn import questions_to_learn, teacher_of
-from tefm.rationale.reasons import Donors, Reasoner
-from tefm.records.readers.table import open_table
 from tefm.show.terminal import outcome_tables
-from tefm.task import Split, Task
+from tefm.tables.readers.table import open_table
 
 NEW = circling(60, seed=1)
 FEVER, TIRED = "Next stay: fever?", "Is the patient tired?"
@@ -43,18 +42,18 @@ def auroc(p: Any, yes: Any) -> float:
 def test_the_answers_to_held_out_questions_change_nothing_that_is_learned(
     model: TEFM, backbones: dict[str, Path]
 ) -> None:
-    data = asked_model(backbones["llama"]).prepare_fit(open_table(circling(400))).given.data
+    data = asked_model(backbones["llama"]).prepared(open_table(circling(400))).given.data
     questions, coder, slots_ND = data.questions, model.fitted.coder, data.training.slots_ND
-    assert questions is not None and coder is not None and data.layout is not None and questions.held_out_Q.any()
+    assert questions is not None and questions.held_out_Q.any()
     codes = coder.encode(slots_ND), coder.encode(data.validation.slots_ND)
     answers_HQ = questions.training.answers_HQ.copy()
     answers_HQ[:, questions.held_out_Q] = 1 - answers_HQ[:, questions.held_out_Q]
     other = replace(questions, training=replace(questions.training, answers_HQ=answers_HQ))
     layout, learned, regressions = data.layout, [], []
     for of in (questions, other):
-        teacher = cache(partial(teacher_of, of, slots_ND, layout, seed=0))
+        teacher = teacher_of(of, slots_ND, layout, seed=0)
         learned.append(questions_to_learn(model.fitted.classifier, data.prompt, of, *codes, teacher, seed=0).training)
-        regressions.append(teacher().regressions)
+        regressions.append(teacher.regressions)
     assert regressions[0] == regressions[1]
     assert (learned[0].classes_NQ == learned[1].classes_NQ).all()
     assert [ids.tolist() for ids in learned[0].prompts] == [ids.tolist() for ids in learned[1].prompts]
@@ -143,7 +142,7 @@ def test_it_comes_back_from_disk_and_is_sealed(model: TEFM, tmp_path: Path, expl
 )
 def test_a_forged_book_is_refused(change: Any, words: str, model: TEFM, tmp_path: Path, explained: Explained) -> None:
     from tefm.base.files import write_manifest
-    from tefm.bundle import KIND
+    from tefm.model.bundle import KIND
 
     folder = model.save(tmp_path / "model")
     body = json.loads((folder / "questions.json").read_text())
@@ -265,7 +264,7 @@ def test_without_a_gpu_the_fields_answer(
     backbones: dict[str, Path], tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The language model learns nothing of the questions, and has no part in the answers."""
-    monkeypatch.setattr("tefm.estimate.seconds_per_token", None)  # its training is not timed either
+    monkeypatch.setattr("tefm.pipeline.forecast._token_seconds", None)  # its training is not timed either
     with caplog.at_level("INFO", logger="tefm"):
         settings = {"questions": {**QUESTIONS, "pairs": 0}, "beside": "trees"}
         untuned = asked_model(backbones["llama"], **settings).fit(circling(400))
@@ -296,10 +295,11 @@ def test_without_a_gpu_the_fields_answer(
     asked = again._question_explainer.model(FEVER)
     parts, slots = asked.look_alikes, again.preparation.slots(*again.preparation.to_predict(open_table(firsts[:1])))
     assert parts is not None
-    search = Reasoner(asked.masked_model, parts.network, parts.surrogate, parts.population).search(slots.x_ND, 1)
+    masked_model = asked.masked_model()
+    search = Reasoner(masked_model, parts.network, parts.surrogate, parts.population).search(slots, 1)
     keep_CTD = np.random.default_rng(0).random((5, *slots.x_ND.shape)) < 0.5
     donors_B = Donors.of(parts.population, len(slots.x_ND)).search
-    said = [asked.masked_model(parts.population.look_alikes(slots, keep_TD, donors_B)) for keep_TD in keep_CTD]
+    said = [masked_model(parts.population.look_alikes(slots, keep_TD, donors_B)) for keep_TD in keep_CTD]
     np.testing.assert_allclose(search.trial.answers(keep_CTD).numpy(), np.stack(said), atol=0.02)
 
 

@@ -7,16 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tefm.beside.heads import Linear
 from tefm.language.backbone import open_backbone
-from tefm.language.predict import mean_states
+from tefm.language.prediction import mean_states
 from tefm.language.prompts import Prompt
 from tefm.questions.book import Book, Entry
 from tefm.questions.catalogue import WordQuestion
-from tefm.questions.words import Words, ways_of
+from tefm.questions.new_questions import TrainedWords, ways_of
+from tefm.tabular.heads import Linear
 
 
-class Meanings(Words):
+class Meanings(TrainedWords):
     """The meaning of a question is planted: whether it is about the heart, and about what is broken."""
 
     def _meaning(self, texts: object) -> np.ndarray:

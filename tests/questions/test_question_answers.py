@@ -12,9 +12,9 @@ from tefm.base.errors import InputError
 from tefm.questions.answers import histories_of, recorded
 from tefm.questions.catalogue import catalogue
 from tefm.questions.config import QuestionsConfig
-from tefm.records.grouping import by_entity
-from tefm.records.schema import Schema
-from tefm.records.vectorise import Vectoriser
+from tefm.tables.grouping import by_entity
+from tefm.tables.schema import Schema
+from tefm.tables.vectorise import Vectoriser
 
 SCHEMA = Schema.from_yaml("""
 entity: who

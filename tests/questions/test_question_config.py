@@ -8,8 +8,9 @@ import pytest
 from conftest import Explained
 
 from tefm.base.errors import SettingsError
+from tefm.model.task import Task
+from tefm.pipeline.config import ModelConfig
 from tefm.questions.config import QuestionsConfig, seconds_of
-from tefm.task import ModelConfig, Task
 
 
 @pytest.mark.parametrize(
@@ -59,11 +60,6 @@ questions:
     assert config is not None
     assert [asked.values for asked in config.asked] == [20, None, ("heart", "lung")]
     assert (config.hold_out, config.asked[0].again, config.asked[1].above) == (0.3, True, 7.0)
-
-
-def test_questions_need_codes(explained: Explained) -> None:
-    with pytest.raises(SettingsError, match="questions need codes"):
-        ModelConfig.checked({"questions": [{"next": "ward"}], "inputs": "text"})
 
 
 def test_a_quick_fit_asks_less_unless_it_is_told_how_much() -> None:

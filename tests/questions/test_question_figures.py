@@ -9,13 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tefm.beside.heads import Linear, Way
 from tefm.language.prompts import Prompt
 from tefm.questions.answers import Histories
 from tefm.questions.book import Book
 from tefm.questions.catalogue import WordQuestion
 from tefm.questions.config import QuestionsConfig
-from tefm.questions.data import QuestionData, pairs_to_score, pairs_to_teach, pairs_to_validate
 from tefm.questions.measure import (
     Scored,
     auroc_of,
@@ -28,8 +26,10 @@ from tefm.questions.measure import (
     stand_ins,
     with_shares,
 )
-from tefm.questions.teacher import QuestionTeacher
-from tefm.records.sequences import Sequences
+from tefm.questions.question_data import QuestionData, pairs_to_score, pairs_to_teach, pairs_to_validate
+from tefm.tables.sequences import Sequences
+from tefm.tabular.heads import Linear, Way
+from tefm.tabular.question_teacher import QuestionTeacher
 
 RNG = np.random.default_rng(0)
 COUNT = 4_000

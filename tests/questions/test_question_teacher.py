@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from scipy.special import expit
 
-from tefm.baselines.inputs import Features, Records
 from tefm.questions.answers import UNASKED
-from tefm.questions.teacher import QuestionTeacher, history_features, trees_seconds
-from tefm.records.layout import Layout, Slot
-from tefm.records.sequences import Sequences
 from tefm.scoring.metrics import auroc
+from tefm.tables.layout import Layout, Slot
+from tefm.tables.sequences import Sequences
+from tefm.tabular.inputs import Features, RecordSlots
+from tefm.tabular.question_teacher import QuestionTeacher, history_features
 
 RNG = np.random.default_rng(0)
 LAYOUT = Layout((Slot("ward", "category", 4), Slot("age", "number", 5), Slot("dx", "flag", 1, "428")))
@@ -34,7 +34,7 @@ def taught(*given: Any, **settings: Any) -> np.ndarray:
 
 def test_features_are_the_last_record_and_the_mean_of_all() -> None:
     x_ND = np.array([[2, 5, 0], [4, 0, 1], [1, 1, 1]], dtype=np.uint8)
-    features = history_features(Records(x_ND, LAYOUT, Sequences(np.array([0, 1, 2]), np.array([0, 2, 3]))))
+    features = history_features(RecordSlots(x_ND, LAYOUT, Sequences(np.array([0, 1, 2]), np.array([0, 2, 3]))))
     last, mean = features[0, :7].tolist(), features[0, 7:14].tolist()
     assert last == [0, 0, 0, 1, 0, 0, 1]  # the ward by value, the bucket of an age that is missing, the flag
     assert mean == [0, 0.5, 0, 0.5, 0.5, 0.5, 0.5]
@@ -112,11 +112,3 @@ def test_what_it_keeps_answers_as_its_cross_fitted_models_do() -> None:
         p_H = teacher.yes_HQ[:, question]
         assert np.corrcoef(score_H, np.log(p_H / (1 - p_H)))[0, 1] > 0.97
         assert np.abs(expit(score_H) - p_H).mean() < 0.05
-
-
-def test_only_frequent_questions_take_time() -> None:
-    x_HF = np.random.default_rng(0).integers(0, 3, (400, 5)).astype(np.float32)
-    rare, often = np.zeros((400, 1), dtype=np.int8), (x_HF[:, :1] > 0).astype(np.int8)
-    features = Features(x_HF, ("category",) * 5)
-    assert trees_seconds(features, rare) == 0
-    assert 0 < trees_seconds(features, often) < trees_seconds(features, np.tile(often, 30))

@@ -7,13 +7,13 @@ from typing import Any
 import polars as pl
 import pytest
 from conftest import Explained
-from questions.circling import SCHEMA, circling
+from support.circling import SCHEMA, circling
 
 from tefm.base.errors import InputError, SettingsError
 from tefm.questions.catalogue import catalogue, held_out_of
 from tefm.questions.config import QuestionsConfig
-from tefm.records.schema import Schema
-from tefm.records.vectorise import Vectoriser
+from tefm.tables.schema import Schema
+from tefm.tables.vectorise import Vectoriser
 
 FRAME = circling(40)
 VECTORISER = Vectoriser.fit(FRAME, SCHEMA)

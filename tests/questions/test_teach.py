@@ -13,12 +13,12 @@ import pytest
 from commands import run
 from conftest import Explained, stays
 from numpy.typing import NDArray
-from questions.circling import asked_model, circling
+from support.circling import asked_model, circling
 
 from tefm.base.errors import ArtefactError, InputError, SettingsError
 from tefm.base.files import write_manifest
-from tefm.bundle import KIND
-from tefm.model import TEFM
+from tefm.model.bundle import KIND
+from tefm.model.estimator import TEFM
 from tefm.scoring.metrics import auroc
 
 HEART = "Is the patient with heart or lung?"
@@ -127,6 +127,18 @@ def part_of(head: dict[str, Any], reads: str) -> dict[str, Any]:
     return next(part["model"] for part in head["parts"] if part["reads"] == reads)
 
 
+def forged(model: TEFM, folder: Path, forge: Callable[[dict[str, Any]], None]) -> Path:
+    """The model with a taught question whose stored head was changed, and a manifest that is right."""
+    model.teach(labelled(60, 5), HEART, answer="heart")
+    model.save(folder)
+    book = json.loads((folder / "questions.json").read_text())
+    forge(book["entries"][-1]["head"])
+    (folder / "questions.json").write_text(json.dumps(book))
+    manifest = json.loads((folder / "manifest.json").read_text())
+    write_manifest(folder, KIND, **{name: manifest[name] for name in ("versions", "codes", "threads")})
+    return folder
+
+
 @pytest.mark.parametrize(
     "forge",
     [
@@ -136,22 +148,28 @@ def part_of(head: dict[str, Any], reads: str) -> dict[str, Any]:
         lambda head: part_of(head, "slots")["left"].__setitem__(0, 0),  # a way that never ends
         lambda head: part_of(head, "slots")["right"].__setitem__(0, 10**9),
         lambda head: part_of(head, "slots")["value"].pop(),
-        lambda head: part_of(head, "slots")["roots"].append(-(10**9)),
-        lambda head: part_of(head, "slots")["left"].__setitem__(0, 10**30),
         lambda head: part_of(head, "slots").update(roots=[], feature=[], threshold=[], left=[], right=[], value=[]),
     ],
 )
 def test_a_head_that_does_not_fit_is_refused(
     model: TEFM, tmp_path: Path, explained: Explained, forge: Callable[[dict[str, Any]], None]
 ) -> None:
-    model.teach(labelled(60, 5), HEART, answer="heart")
-    folder = model.save(tmp_path / "model")
-    book = json.loads((folder / "questions.json").read_text())
-    forge(book["entries"][-1]["head"])
-    (folder / "questions.json").write_text(json.dumps(book))
-    manifest = json.loads((folder / "manifest.json").read_text())
-    write_manifest(folder, KIND, **{name: manifest[name] for name in ("versions", "codes", "threads")})
+    folder = forged(model, tmp_path / "model", forge)
     explained(ArtefactError, lambda: TEFM.load(folder, device="cpu"), "does not fit the model")
+
+
+@pytest.mark.parametrize(
+    "forge",
+    [
+        lambda head: part_of(head, "slots")["roots"].append(-(10**9)),
+        lambda head: part_of(head, "slots")["left"].__setitem__(0, 10**30),
+    ],
+)
+def test_a_number_that_no_node_has_is_refused(
+    model: TEFM, tmp_path: Path, explained: Explained, forge: Callable[[dict[str, Any]], None]
+) -> None:
+    folder = forged(model, tmp_path / "model", forge)
+    explained(ArtefactError, lambda: TEFM.load(folder, device="cpu"), "cannot be", "entries")
 
 
 def test_what_cannot_be_taught(model: TEFM, explained: Explained) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,14 +15,13 @@ from tefm.base.errors import ArtefactError, InputError, SettingsError
 from tefm.codes.coder import SlotCoder
 from tefm.codes.config import TokenizerConfig
 from tefm.rationale.config import RationaleConfig
+from tefm.rationale.extractor import Extractor, MaskExplainer, losses, top_k_mask
+from tefm.rationale.greedy import search_greedily
 from tefm.rationale.masked_model import MaskedModel
-from tefm.rationale.masks.extractor import Explainer, Extractor
-from tefm.rationale.masks.greedy import search
-from tefm.rationale.masks.mask_loss import losses, top_k_mask
 from tefm.rationale.surrogate import Surrogate, rows_of
-from tefm.records.layout import Layout, Slot
-from tefm.records.sequences import Sequences
 from tefm.scoring.calibration import Calibration
+from tefm.tables.layout import Layout, Slot
+from tefm.tables.sequences import Sequences
 
 LAYOUT = Layout(
     (
@@ -54,7 +54,7 @@ def answer(sequences: Sequences) -> NDArray[Any]:
 
 
 #: reads the slots themselves, so its answers do not depend on what the codes preserve
-MODEL = MaskedModel(lambda x_ND: x_ND, answer, Calibration())
+MODEL = MaskedModel(answer, Calibration())
 
 
 @pytest.fixture(scope="module")
@@ -64,16 +64,25 @@ def coder() -> SlotCoder:
 
 
 @pytest.fixture(scope="module")
-def explainer(coder: SlotCoder) -> Explainer:
-    return Explainer.fit(coder, make(300), MODEL, RationaleConfig(**QUICK))
+def explainer(coder: SlotCoder) -> MaskExplainer:
+    return MaskExplainer.fit(coder, make(300), MODEL, RationaleConfig(**QUICK))
 
 
-def share_found(explainer: Explainer, sequences: Sequences) -> float:
+def share_found(explainer: MaskExplainer, sequences: Sequences) -> float:
     """The share of sequences in whose last record the deciding slot ranks first."""
-    return float((explainer.rank(sequences)[sequences.starts[1:] - 1].argmax(axis=1) == DECIDES).mean())
+    return float(
+        (explainer.rank(sequences, MODEL(sequences))[sequences.starts[1:] - 1].argmax(axis=1) == DECIDES).mean()
+    )
 
 
-def test_finds_the_field_that_decides(explainer: Explainer) -> None:
+def searched(explainer: MaskExplainer, sequences: Sequences, p_SQ: NDArray[np.float64]) -> NDArray[np.float32]:
+    """The ranking that the extractor imitates."""
+    decided_S = explainer.surrogate.decide(torch.from_numpy(p_SQ).float())
+    result = search_greedily(explainer.network, explainer.surrogate, sequences, decided_S, explainer.config)
+    return result.ranking(LAYOUT.width)
+
+
+def test_finds_the_field_that_decides(explainer: MaskExplainer) -> None:
     assert share_found(explainer, make(200, seed=1)) >= 0.95
     assert explainer.agreement_ is not None
     assert explainer.agreement_.whole_same >= 0.95
@@ -83,7 +92,7 @@ def test_finds_the_field_that_decides(explainer: Explainer) -> None:
 @pytest.mark.parametrize("changes", [{"selection": "topk", "code_weight": 0.0, "epochs": 40}, {"context": False}])
 def test_other_training_methods_find_it_too(coder: SlotCoder, changes: dict[str, Any]) -> None:
     config = RationaleConfig(**{**QUICK, "reads": "latents", "rounds": 0, **changes})
-    assert share_found(Explainer.fit(coder, make(300), MODEL, config), make(200, seed=1)) >= 0.9
+    assert share_found(MaskExplainer.fit(coder, make(300), MODEL, config), make(200, seed=1)) >= 0.9
 
 
 def test_the_preset_of_the_paper(coder: SlotCoder) -> None:
@@ -93,40 +102,42 @@ def test_the_preset_of_the_paper(coder: SlotCoder) -> None:
     first = []
     for weight in (0.0, 1.0):
         config = RationaleConfig.preset("paper", **{**QUICK, "code_weight": weight, "epochs": 20})
-        explainer = Explainer.fit(coder, make(300), MODEL, config)
+        explainer = MaskExplainer.fit(coder, make(300), MODEL, config)
         first.append(share_found(explainer, sequences))
-        scores_SD = explainer.rank(sequences)[last]
+        scores_SD = explainer.rank(sequences, MODEL(sequences))[last]
         assert scores_SD[:, DECIDES].mean() > scores_SD.sum() / (sequences.x_ND[last] > 0).sum()
     assert first[0] >= 0.5
     assert first[0] > first[1]
 
 
-def test_the_search_that_is_imitated_finds_it(explainer: Explainer) -> None:
+def test_the_search_that_is_imitated_finds_it(explainer: MaskExplainer) -> None:
     sequences = make(60, seed=1)
-    scores_ND = explainer.search(sequences, MODEL(sequences))
+    scores_ND = searched(explainer, sequences, MODEL(sequences))
     assert (scores_ND[sequences.starts[1:] - 1].argmax(axis=1) == DECIDES).mean() >= 0.95
 
 
-def test_absent_slots_come_last(explainer: Explainer) -> None:
+def test_absent_slots_come_last(explainer: MaskExplainer) -> None:
     sequences = make(50, seed=2)
-    scores_ND = explainer.rank(sequences)
+    scores_ND = explainer.rank(sequences, MODEL(sequences))
     assert scores_ND.dtype == np.float32
     assert (scores_ND[sequences.x_ND == 0] == 0).all()
     assert (scores_ND[sequences.x_ND > 0] > 0).all()
 
 
-def test_nothing_to_rank(explainer: Explainer) -> None:
+def test_nothing_to_rank(explainer: MaskExplainer) -> None:
     none = make(5).select(np.zeros(0, dtype=np.int64))
-    assert explainer.rank(none).shape == explainer.search(none, np.zeros((0, 2))).shape == (0, LAYOUT.width)
+    p_SQ = np.zeros((0, 2))
+    assert explainer.rank(none, p_SQ).shape == searched(explainer, none, p_SQ).shape == (0, LAYOUT.width)
     blank = Sequences(np.zeros((2, LAYOUT.width), dtype=np.uint8), np.array([0, 2]))
-    assert not explainer.rank(blank).any()
-    assert not explainer.search(blank, np.array([[0.5, 0.5]])).any()
+    assert not explainer.rank(blank, np.array([[0.5, 0.5]])).any()
+    assert not searched(explainer, blank, np.array([[0.5, 0.5]])).any()
 
 
 def test_a_seed_decides_everything(coder: SlotCoder) -> None:
     def ranked(seed: int) -> NDArray[np.float32]:
         config = RationaleConfig(**{**QUICK, "surrogate_steps": 20, "epochs": 2, "seed": seed})
-        return Explainer.fit(coder, make(60), MODEL, config).rank(make(50, seed=2))
+        sequences = make(50, seed=2)
+        return MaskExplainer.fit(coder, make(60), MODEL, config).rank(sequences, MODEL(sequences))
 
     first_ND = ranked(0)
     torch.manual_seed(77)  # nothing hangs on the state of the caller's generator
@@ -134,21 +145,26 @@ def test_a_seed_decides_everything(coder: SlotCoder) -> None:
     assert not np.array_equal(ranked(1), first_ND)
 
 
-def test_a_restored_explainer_ranks_the_same(coder: SlotCoder, explainer: Explainer, explained: Explained) -> None:
+def test_a_restored_explainer_ranks_the_same(
+    coder: SlotCoder, explainer: MaskExplainer, explained: Explained, tmp_path: Path
+) -> None:
     sequences = make(50, seed=2)
-    restored = Explainer.from_tensors(coder, explainer.tensors(), explainer.config)
-    assert np.array_equal(restored.rank(sequences), explainer.rank(sequences))
+    explainer.save(tmp_path / "explainer.safetensors")
+    restored = MaskExplainer.load(coder, tmp_path / "explainer.safetensors")
+    p_SQ = MODEL(sequences)
+    assert np.array_equal(restored.rank(sequences, p_SQ), explainer.rank(sequences, p_SQ))
+    assert restored.agreement_ == explainer.agreement_
     wide = RationaleConfig(**{**QUICK, "hidden": 33})
-    explained(ArtefactError, lambda: Explainer.from_tensors(coder, explainer.tensors(), wide), "settings")
-    explained(ArtefactError, lambda: Explainer.from_tensors(coder, {}, wide), "not the tensors")
+    explained(ArtefactError, lambda: MaskExplainer.from_tensors(coder, explainer.tensors(), wide), "settings")
+    explained(ArtefactError, lambda: MaskExplainer.from_tensors(coder, {}, wide), "not the tensors")
 
 
-def test_training_does_not_change_the_coder(coder: SlotCoder, explainer: Explainer) -> None:
+def test_training_does_not_change_the_coder(coder: SlotCoder, explainer: MaskExplainer) -> None:
     assert all(parameter.grad is None for parameter in explainer.network.parameters())
     assert any(parameter.requires_grad for parameter in coder.network.parameters())
 
 
-def test_the_prediction_to_explain_can_be_given(explainer: Explainer) -> None:
+def test_the_prediction_to_explain_can_be_given(explainer: MaskExplainer) -> None:
     sequences = make(50, seed=2)
     p_SQ = np.tile([0.95, 0.05], (50, 1))
     assert not np.array_equal(explainer.rank(sequences, p_SQ), explainer.rank(sequences, p_SQ[:, ::-1].copy()))
@@ -162,13 +178,13 @@ def test_the_number_of_model_predictions_is_bounded(coder: SlotCoder) -> None:
         return answer(sequences)
 
     config = RationaleConfig(**{**QUICK, "questions": 200, "versions": 3, "surrogate_steps": 20, "epochs": 2})
-    Explainer.fit(coder, make(300), MaskedModel(lambda x_ND: x_ND, counted, Calibration()), config)
+    MaskExplainer.fit(coder, make(300), MaskedModel(counted, Calibration()), config)
     assert len(calls) == 5
     assert sum(calls) <= 200
 
 
 def test_too_few_sequences(coder: SlotCoder, explained: Explained) -> None:
-    explained(InputError, lambda: Explainer.fit(coder, make(1), MODEL), "too few")
+    explained(InputError, lambda: MaskExplainer.fit(coder, make(1), MODEL, RationaleConfig()), "too few")
 
 
 def test_settings(explained: Explained) -> None:
@@ -220,12 +236,12 @@ def test_the_top_k_are_hard_and_have_a_gradient() -> None:
     assert top_k_mask(logits_ND, present_ND, torch.tensor([7])).tolist() == [[1, 1, 1, 0]]
 
 
-def test_the_search_gives_each_record_its_slots_one_by_one(coder: SlotCoder, explainer: Explainer) -> None:
+def test_the_search_gives_each_record_its_slots_one_by_one(coder: SlotCoder, explainer: MaskExplainer) -> None:
     sequences = make(20, seed=4)
     depth = 6
     config = RationaleConfig(**QUICK, depth=depth)
     predicted_S = torch.from_numpy(MODEL.decide(MODEL(sequences)))
-    result = search(explainer.network, explainer.surrogate, sequences, predicted_S, config)
+    result = search_greedily(explainer.network, explainer.surrogate, sequences, predicted_S, config)
     present_N = (sequences.x_ND > 0).sum(axis=1)
     open_NG = (result.value_NGP > -torch.inf).sum(dim=2).numpy()
     assert np.array_equal(open_NG, np.clip(present_N[:, None] - np.arange(depth), 0, None))

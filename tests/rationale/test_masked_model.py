@@ -10,8 +10,8 @@ import pytest
 from numpy.typing import NDArray
 
 from tefm.rationale.masked_model import MaskedModel
-from tefm.records.sequences import Sequences
 from tefm.scoring.calibration import Calibration
+from tefm.tables.sequences import Sequences
 
 X_ND = np.array([[1, 2, 0], [3, 0, 1], [1, 2, 0], [0, 0, 0]], dtype=np.uint8)
 
@@ -40,7 +40,7 @@ def recorder() -> Recorder:
 
 @pytest.fixture
 def model(recorder: Recorder) -> MaskedModel:
-    return MaskedModel(lambda x_ND: x_ND, recorder, Calibration())
+    return MaskedModel(recorder, Calibration())
 
 
 def test_sequences_know_their_records() -> None:
@@ -71,16 +71,11 @@ def test_masked_slots_are_absent() -> None:
     assert whole.x_ND.tolist() == X_ND.tolist()
 
 
-def test_the_masked_record_is_encoded(recorder: Recorder) -> None:
-    coded: list[NDArray[Any]] = []
-
-    def encode(x_ND: NDArray[Any]) -> NDArray[Any]:
-        coded.append(x_ND)
-        return x_ND
-
+def test_the_masked_record_is_answered(model: MaskedModel, recorder: Recorder) -> None:
     keep_ND = np.tile([False, True, True], (4, 1))
-    p_SQ = MaskedModel(encode, recorder, Calibration())(sequences(), keep_ND)
-    assert coded[0].tolist() == [[0, 2, 0], [0, 0, 1], [0, 2, 0], [0, 0, 0]]
+    p_SQ = model(sequences(), keep_ND)
+    (asked,) = recorder.calls
+    assert sorted(asked.x_ND.tolist()) == [[0, 0, 0], [0, 0, 1], [0, 2, 0], [0, 2, 0]]
     np.testing.assert_allclose(p_SQ[:, 1], 1 / (1 + np.exp(-np.array([3.0, 2.0, 0.0]))))
 
 
@@ -105,7 +100,7 @@ def test_equal_records_in_other_sequences_are_another_input(model: MaskedModel, 
 
 
 def test_the_calibration_decides(recorder: Recorder) -> None:
-    model = MaskedModel(lambda x_ND: x_ND, recorder, Calibration(temperature=2.0, threshold=0.9))
+    model = MaskedModel(recorder, Calibration(temperature=2.0, threshold=0.9))
     p_SQ = model(sequences())
     np.testing.assert_allclose(p_SQ[:, 1], 1 / (1 + np.exp(-np.array([3.5, 1.5, 0.0]))))
     assert model.decide(p_SQ).tolist() == [1, 0, 0]

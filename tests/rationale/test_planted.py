@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,15 +10,13 @@ import numpy as np
 import polars as pl
 import pytest
 from conftest import quick
+from support.planted_visits import VISITS, Cause, visits
+from tefm_bench.faithfulness import predict_shuffled
 
-from tefm.model import TEFM
-from tefm.rationale.masks.card import Rationale
-from tefm.rationale.masks.faithfulness import predict_shuffled
-from tefm.rationale.masks.grow import until_sufficient
-from tefm.records.readers.table import open_table
-
-sys.path.append(str(Path(__file__).parent))
-from planted_visits import VISITS, Cause, visits
+from tefm.explain.rationale_card import Rationale
+from tefm.model.estimator import TEFM
+from tefm.rationale.grow import until_sufficient
+from tefm.tables.readers.table import open_table
 
 pytestmark = pytest.mark.slow
 
@@ -69,7 +66,7 @@ def kept_without(field: str, model: TEFM, table: pl.DataFrame) -> float:
     """The share of the answers yes that stay when a field is masked."""
     slots = model.preparation.slots(*model.preparation.to_predict(open_table(table)))
     keep_D = np.array([slot.field != field for slot in model.fitted.coder.layout.slots])
-    answers, yes = model.fitted.masked_model, model.fitted.classes.index("yes")
+    answers, yes = model.fitted.masked_model(), model.fitted.classes.index("yes")
     whole_S, without_S = answers(slots), answers(slots, np.tile(keep_D, (len(slots.x_ND), 1)))
     return float((without_S.argmax(axis=1) == yes)[whole_S.argmax(axis=1) == yes].mean())
 
@@ -153,7 +150,7 @@ def test_a_mask_does_not_encode_the_label(planted: TEFM) -> None:
     has a standard error of 0.003.
     """
     table = new("one field")
-    slots, model = planted.preparation.slots(*planted.preparation.to_predict(table)), planted.fitted.masked_model
+    slots, model = planted.preparation.slots(*planted.preparation.to_predict(table)), planted.fitted.masked_model()
     keep_ND = until_sufficient(model, planted.fitted.explainer.rank(slots, model(slots)), slots)
     died_S = np.array([planted.fitted.classes.index(died) for died in table["died"]])
     assert (model.decide(model(slots, keep_ND)) == died_S).mean() >= 0.95

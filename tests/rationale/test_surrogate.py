@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from tefm.rationale.masks.masking import random_keep
+from tefm.rationale.masks import random_keep
 from tefm.rationale.surrogate import PLACES, Surrogate, held_out, rows_of, trimmed
-from tefm.records.sequences import Sequences
 from tefm.scoring.calibration import Calibration
+from tefm.tables.sequences import Sequences
 
 
 def test_a_sequence_is_read_alone_and_in_order() -> None:

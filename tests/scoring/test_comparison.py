@@ -10,21 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tefm.scoring.breakdown import confusion
-from tefm.scoring.comparison import Predictions, compare
+from tefm.scoring.metrics import Predicted, compare
 
 
-def predictions(labels: np.ndarray, noise: float, seed: int, classes: int = 2) -> Predictions:
+def predictions(labels: np.ndarray, noise: float, seed: int, classes: int = 2, positive: int = 1) -> Predicted:
     """Probabilities around the true class, the blurrier the more noise."""
     logits = 2 * np.eye(classes)[labels] + noise * np.random.default_rng(seed).normal(size=(len(labels), classes))
     p = np.exp(logits)
-    return Predictions(p / p.sum(axis=1, keepdims=True), logits.argmax(axis=1))
+    return Predicted.of(p / p.sum(axis=1, keepdims=True), labels, logits.argmax(axis=1), positive)
 
 
 @pytest.mark.parametrize(("classes", "metric"), [(2, "AUROC"), (4, "accuracy")])
 def test_the_better_model_is_named(classes: int, metric: str) -> None:
     labels = np.arange(400) % classes
     sharp, blurred = (predictions(labels, noise, seed, classes) for seed, noise in enumerate((1.0, 3.0)))
-    verdict = compare({"blurred": blurred, "sharp": sharp}, labels)
+    verdict = compare({"blurred": blurred, "sharp": sharp})
     assert verdict is not None
     assert (verdict.better, verdict.models, verdict.metric) == ("sharp", ("sharp", "blurred"), metric)
     assert verdict.values[0] - verdict.values[1] == pytest.approx(verdict.difference.value)
@@ -38,24 +38,27 @@ def test_chance_is_no_difference() -> None:
     told = 0
     for seed in range(30):
         first, second = (predictions(labels, 3.0, number) for number in (2 * seed, 2 * seed + 1))
-        verdict = compare({"first": first, "second": second}, labels, resamples=200)
+        verdict = compare({"first": first, "second": second}, resamples=200)
         assert verdict is not None
         told += verdict.better is not None
     assert told <= 6
-    same = compare({"first": first, "second": first}, labels)
+    same = compare({"first": first, "second": first})
     assert same is not None and same.better is None
-    assert same.sentence.startswith("No difference can be told here: AUROC")
+    assert same.sentence.startswith("No significant difference in AUROC:")
 
 
 def test_the_positive_class_makes_no_difference_to_who_is_better() -> None:
     labels = np.arange(300) % 2
-    models = {"a": predictions(labels, 2.0, 0), "b": predictions(labels, 4.0, 1)}
-    assert compare(models, labels, positive=0) == compare(models, labels, positive=1)
+    verdicts = [
+        compare({"a": predictions(labels, 2.0, 0, 2, positive), "b": predictions(labels, 4.0, 1, 2, positive)})
+        for positive in (0, 1)
+    ]
+    assert verdicts[0] == verdicts[1]
 
 
 def test_one_class_cannot_be_compared() -> None:
     labels = np.zeros(30, dtype=np.int64)
-    assert compare({"a": predictions(labels, 1.0, 0), "b": predictions(labels, 1.0, 1)}, labels) is None
+    assert compare({"a": predictions(labels, 1.0, 0), "b": predictions(labels, 1.0, 1)}) is None
 
 
 @given(st.integers(2, 20), st.integers(1, 60), st.integers(1, 14), st.integers(0, 2**32 - 1))

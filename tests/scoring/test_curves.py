@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import auc, precision_recall_curve, precision_score, recall_score, roc_curve
 
-from tefm.scoring.curves import CURVES, MACRO, POINTS, class_curve, ranking_curves, threshold_counts
+from tefm.scoring.breakdown import CURVES, MACRO, POINTS, class_curve, ranking_curves, threshold_counts
 from tefm.scoring.metrics import score
 
 #: The example of scikit-learn's documentation.

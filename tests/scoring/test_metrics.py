@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from sklearn.metrics import accuracy_score, average_precision_score, brier_score_loss, f1_score, roc_auc_score
 
 from tefm.base.errors import InputError, SettingsError
-from tefm.scoring import bootstrap, metrics
-from tefm.scoring.metrics import auroc, average_precision, f1_per_class, macro_f1, paired_difference, score
+from tefm.scoring import bootstrap, metrics, weighted
+from tefm.scoring.metrics import Predicted, auroc, average_precision, paired_difference, score
 
 
 def draw(classes: int, seed: int, n: int = 40) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -58,16 +58,20 @@ def test_ranking_metrics_are_scikit_learns(rows: list[tuple[float, bool, int]]) 
 def test_f1_is_scikit_learns(rows: list[tuple[int, int, int]]) -> None:
     labels, predicted, weights = (np.array(column) for column in zip(*rows, strict=True))
     expected = f1_score(labels, predicted, average=None, labels=range(5), sample_weight=weights, zero_division=0)
-    np.testing.assert_allclose(f1_per_class(labels, predicted, 5, weights), expected)
+    np.testing.assert_allclose(weighted.f1_per_class(labels, predicted, 5, weights[None])[0][0], expected)
     expected = f1_score(labels, predicted, average="macro", sample_weight=weights)
-    assert macro_f1(labels, predicted, 5, weights) == pytest.approx(expected)
-    assert macro_f1(labels, predicted, 5) == pytest.approx(f1_score(labels, predicted, average="macro"))
+    assert weighted.macro_f1(labels, predicted, 5, weights[None])[0] == pytest.approx(expected)
+    ones_1N = np.ones((1, len(labels)))
+    assert weighted.macro_f1(labels, predicted, 5, ones_1N)[0] == pytest.approx(
+        f1_score(labels, predicted, average="macro")
+    )
 
 
 def test_weights_below_one() -> None:
     labels, predicted, scores = np.array([0, 1, 1]), np.array([1, 1, 0]), np.array([0.5, 0.7, 0.2])
     weights = np.array([0.2, 0.5, 0.1])
-    assert macro_f1(labels, predicted, 2, weights) == pytest.approx(macro_f1(labels, predicted, 2, 10 * weights))
+    f1_R = weighted.macro_f1(labels, predicted, 2, np.stack([weights, 10 * weights]))
+    assert f1_R[0] == pytest.approx(f1_R[1])
     expected = average_precision_score(labels, scores, sample_weight=weights)
     assert average_precision(scores, labels, weights) == pytest.approx(expected)
 
@@ -97,7 +101,7 @@ def test_a_resample_is_scored_as_if_it_were_the_data(classes: int, seed: int) ->
     p, labels = draw(classes, seed, n=12)
     rows = np.random.default_rng(seed).integers(0, len(labels), len(labels))
     counts = np.bincount(rows, minlength=len(labels))[None].astype(float)
-    weighted, repeated = (metrics._checked(p[pick], labels[pick], None, 1) for pick in (slice(None), rows))
+    weighted, repeated = (Predicted.of(p[pick], labels[pick], None, 1) for pick in (slice(None), rows))
     ones = np.ones((1, len(rows)))
     for name, measure in metrics.METRICS.items():
         expected, got = measure(repeated, ones)[0], measure(weighted, counts)[0]
@@ -202,23 +206,24 @@ def test_a_paired_difference_is_narrower_than_two_intervals() -> None:
     shared = rng.normal(size=600) + labels
     a, b = (1 / (1 + np.exp(-shared - worse * rng.normal(size=600))) for worse in (0.0, 0.5))
     a, b = (np.stack([1 - p, p], axis=1) for p in (a, b))
-    difference = paired_difference("auroc", a, b, labels, seed=1)
+    difference = paired_difference("auroc", Predicted.of(a, labels), Predicted.of(b, labels), seed=1)
     of_a, of_b = (score(p, labels, names(2)).auroc for p in (a, b))
     assert difference.value == pytest.approx(of_a.value - of_b.value)
     assert difference.low > 0  # a is better, and that shows
     assert of_a.low < of_b.high  # although the single intervals overlap
-    back = paired_difference("auroc", b, a, labels, seed=1)
+    back = paired_difference("auroc", Predicted.of(b, labels), Predicted.of(a, labels), seed=1)
     assert (back.value, back.low) == (pytest.approx(-difference.value), pytest.approx(-difference.high))
 
 
 def test_a_model_does_not_differ_from_itself(explained: Explained) -> None:
     p, labels = draw(3, 0)
+    model = Predicted.of(p, labels)
     for name in metrics.METRICS:
-        same = paired_difference(name, p, p, labels, resamples=10)
+        same = paired_difference(name, model, model, resamples=10)
         assert (same.value, same.low, same.high) == (0, 0, 0)
-    changed = paired_difference("accuracy", p, p, labels, a_predicted_N=labels, resamples=10)
+    changed = paired_difference("accuracy", Predicted.of(p, labels, labels), model, resamples=10)
     assert changed.value == pytest.approx(1 - (p.argmax(axis=1) == labels).mean())
-    explained(SettingsError, lambda: paired_difference("auc", p, p, labels), "'auc'", "auroc")  # type: ignore[arg-type]
+    explained(SettingsError, lambda: paired_difference("auc", model, model), "'auc'", "auroc")  # type: ignore[arg-type]
 
 
 # ---- what is refused ------------------------------------------------------------------------------------------------

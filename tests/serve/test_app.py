@@ -11,10 +11,10 @@ import polars as pl
 import pytest
 from conftest import ONLY_PREDICTS, quick, stays
 from fastapi.testclient import TestClient
-from serve.serving import client_of, rows_of
+from support.serving import client_of, rows_of
 
-from tefm.model import TEFM
-from tefm.rationale.explanation import from_json
+from tefm.explain.explanation import from_json
+from tefm.model.estimator import TEFM
 from tefm.serve.served import Served
 
 

@@ -13,17 +13,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from serve.serving import client_of, listening, rows_of, until
+from support.serving import client_of, listening, rows_of, until
 
-from tefm.model import TEFM
-from tefm.rationale.reasons import Question
-from tefm.records.sequences import Sequences
+from tefm.explain.reasons import Question
+from tefm.model.estimator import TEFM
 from tefm.serve import worker as worker_module
-from tefm.serve.metrics import Metrics
+from tefm.serve.limits import Metrics, ServeSettings
 from tefm.serve.rows import Rows
-from tefm.serve.served import Outcome, Served
-from tefm.serve.settings import ServeSettings
+from tefm.serve.served import AnswersOrError, Served
 from tefm.serve.worker import FILLED, FIRST_PACE, BusyError, Worker
+from tefm.tables.sequences import Sequences
 
 TIMEOUT = 100.0
 #: Explanations that fit into the timeout as long as none was measured.
@@ -189,7 +188,7 @@ def test_predictions_without_end_do_not_keep_an_explanation_waiting(
     """Whenever predictions are answered, the next one waits already."""
     explanation, batches = submit(worker, served, "p0"), 0
 
-    def predict(tables: Any) -> list[Outcome]:
+    def predict(tables: Any) -> list[AnswersOrError]:
         nonlocal batches
         batches += 1
         if batches < 50:

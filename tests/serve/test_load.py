@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 from conftest import stays
-from serve.serving import listening
+from support.serving import listening
 
-from tefm.model import TEFM
+from tefm.model.estimator import TEFM
 from tefm.serve.served import Served
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "serve.py"

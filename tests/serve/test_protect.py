@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from commands import refused
 from conftest import Explained
-from serve.serving import client_of, rows_of
+from support.serving import client_of, rows_of
 
 from tefm.base.errors import InputError, SettingsError
 from tefm.base.progress import log
-from tefm.model import TEFM
+from tefm.model.estimator import TEFM
 from tefm.serve.protect import Keys, check_host
 
 KEY, OTHER = "0123456789abcdef", "fedcba9876543210"

@@ -10,10 +10,10 @@ import pytest
 from conftest import DRUGS, Explained
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from serve.serving import rows_of
+from support.serving import rows_of
 
 from tefm.base.errors import InputError, TefmError
-from tefm.model import TEFM
+from tefm.model.estimator import TEFM
 from tefm.serve.rows import RowReader
 from tefm.serve.served import Served
 
@@ -128,7 +128,7 @@ def test_codes_are_those_of_the_tokenizer(served: Served) -> None:
 
 def test_windows_do_not_reach_across_requests(fitted: TEFM) -> None:
     model = TEFM(fitted.preparation.schema)
-    model._set(fitted.bundle)
+    model.adopt(fitted.bundle)
     config = fitted.preparation.config.model_copy(update={"window": 2})
     model.preparation_ = type(fitted.preparation)(fitted.preparation.schema, config, fitted.preparation.vectoriser)
     served = Served("windows", model)

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from conftest import QUICK, STAYS, quick, stays
-from serve.serving import client_of, rows_of
+from support.serving import client_of, rows_of
 
-from tefm.model import TEFM
+from tefm.model.estimator import TEFM
 
 QUESTION = "Next stay: statin?"
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 from conftest import stays
-from serve.serving import rows_of
+from support.serving import rows_of
 
-from tefm.model import TEFM
-from tefm.serve.app import create_app
+from tefm.model.estimator import TEFM
 from tefm.serve.protect import Keys
+from tefm.serve.routes import create_app
 from tefm.serve.served import Served
 
 pytest.importorskip("selenium", reason="the page is tested with selenium, which is not installed")

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 from commands import refused
-from serve.serving import Process, process_of, rows_of, saved
+from support.serving import Process, process_of, rows_of, saved
 
 from tefm.base.files import read_manifest
-from tefm.bundle import KIND
-from tefm.model import TEFM
+from tefm.model.bundle import KIND
+from tefm.model.estimator import TEFM
 
 pytestmark = pytest.mark.slow
 

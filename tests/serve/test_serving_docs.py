@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 import typer
 from conftest import stays
-from serve.serving import listening
+from support.serving import listening
 
 from tefm.cli import app as commands
-from tefm.model import TEFM
+from tefm.model.estimator import TEFM
 from tefm.serve.served import Served
 
 ROOT = Path(__file__).parents[2]

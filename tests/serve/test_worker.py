@@ -9,15 +9,14 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
-from serve.serving import client_of, rows_of, until
+from support.serving import client_of, rows_of, until
 
 from tefm.base.progress import log
-from tefm.model import TEFM
-from tefm.rationale.reasons import Question
-from tefm.serve.metrics import Metrics
+from tefm.explain.reasons import Question
+from tefm.model.estimator import TEFM
+from tefm.serve.limits import Metrics, ServeSettings
 from tefm.serve.rows import Rows
-from tefm.serve.served import Outcome, Served
-from tefm.serve.settings import ServeSettings
+from tefm.serve.served import AnswersOrError, Served
 from tefm.serve.worker import BusyError, Worker
 
 
@@ -31,7 +30,7 @@ class Watched(Served):
         self.let_go.set()
         self.reached = threading.Event()
 
-    def predict(self, tables: Sequence[Rows]) -> list[Outcome]:
+    def predict(self, tables: Sequence[Rows]) -> list[AnswersOrError]:
         self.reached.set()
         assert self.let_go.wait(30)
         self.batches.append(len(tables))

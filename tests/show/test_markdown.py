@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from markupsafe import Markup
 
-from tefm.show.markdown import inline, to_html
+from tefm.show.html import inline, to_html
 
 
 def test_blocks() -> None:
     html = to_html("One\nline, **bold**.\n\n- a `b*c*`\n  goes on\n- d")
     assert html.startswith("<p>One\nline, <strong>bold</strong>.</p>\n<ul>")
     assert "<li>a <code>b*c*</code>\ngoes on</li>" in html and "<li>d</li>" in html
-    assert to_html("```\ntefm bench <all>\n```") == "<pre><code>tefm bench &lt;all&gt;\n</code></pre>\n"
+    assert (
+        to_html("```\npython -m tefm_bench <all>\n```")
+        == "<pre><code>python -m tefm_bench &lt;all&gt;\n</code></pre>\n"
+    )
 
 
 def test_lines() -> None:

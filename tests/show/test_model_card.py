@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import yaml
-from show.examples import HOSTILE, scores
+from support.examples import HOSTILE, scores
 
-from tefm.language.align import Alignment
+from tefm.language.alignment import Alignment
 from tefm.rationale.surrogate import Agreement
-from tefm.show.markdown import to_html
+from tefm.show.html import to_html
 from tefm.show.model_card import CodesFacts, ModelCardFacts, TreesFacts, model_card
 
 FACTS = ModelCardFacts(
@@ -68,12 +68,10 @@ def test_the_card_says_what_the_check_does_not_show() -> None:
     assert "This does not show that the features cause the outcome." in card
 
 
-def test_a_model_without_codes_alignment_and_explanations() -> None:
-    card = model_card(
-        replace(FACTS, codes=None, alignment=None, explains=False, agreement=None, scores={}, threshold=None)
-    )
-    assert "records as text, not codes" in card and "most probable class" in card
-    assert not any(words in card for words in ("Codes:", "Alignment", "Explanations", "## ", "model.explain(", "None"))
+def test_a_model_without_alignment_and_explanations() -> None:
+    card = model_card(replace(FACTS, alignment=None, explains=False, agreement=None, scores={}, threshold=None))
+    assert "458 slots become 3 numbers" in card and "most probable class" in card
+    assert not any(words in card for words in ("Alignment", "Explanations", "## ", "model.explain(", "None"))
     assert "unsupervised" in model_card(replace(FACTS, codes=CodesFacts(458, 3, 128, False)))
 
 

@@ -14,15 +14,14 @@ from html.parser import HTMLParser
 
 import pytest
 from markupsafe import escape
-from rationale.explanations import ASPIRIN, contested, explanation
-from show.examples import HOSTILE, codes, curve, explained, figures, scores
+from support.examples import HOSTILE, codes, curve, explained, figures, scores
+from support.explanations import ASPIRIN, contested, explanation
 
-from tefm.rationale.explanation import from_json
-from tefm.rationale.summary import FIELDS, RULES, Summary
-from tefm.scoring.breakdown import ClassScores, Confusion
-from tefm.scoring.curves import MACRO
+from tefm.explain.explanation import from_json
+from tefm.explain.summary import FIELDS, RULES, Summary
+from tefm.scoring.breakdown import MACRO, ClassScores, Confusion
 from tefm.show.figures import Case, Figures, Method
-from tefm.show.page import report_page
+from tefm.show.report_page import report_page
 
 EMPTY = {"meta", "br", "hr", "img", "input", "link"}
 

@@ -11,10 +11,11 @@ from itertools import pairwise
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from show.examples import HOSTILE
+from support.examples import HOSTILE
+from tefm_bench.heat import heat
 
 from tefm.show import plots
-from tefm.show.plots import Axis, Bar, Level, Plot, Series, bars, columns, curves, heat
+from tefm.show.plots import Axis, Bar, Level, Plot, Series, bars, columns, curves
 
 numbers = st.floats(-1e6, 1e6, allow_nan=False).map(lambda x: round(x, 6))
 LOG, ACCURACY = Axis("tokens", log=True), Axis("accuracy", share=True)

@@ -1,8 +1,8 @@
 """How far the work is. The library logs under `tefm`; the command line shows that log, and a live bar on a terminal.
 
 A *job* (a whole fit) is made of *stages* with an expected share of the time each; a stage runs one loop or several.
-`expect` replaces the expected shares by measured times.
-Loops report their steps here, so that at any time the share done and the time left are those of the whole job.
+`expect` replaces the expected shares by measured times. Stages and loops are nested tasks of rich's progress, so that
+at any time the share done and the time left are those of the whole job.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.progress import BarColumn, Progress, Task, TextColumn
 
 log = logging.getLogger("tefm")
 #: Results go to stdout, everything about the work itself to stderr.
@@ -30,74 +30,106 @@ LOG_EVERY = 60.0
 PACE_KNOWN = 0.05
 
 
-def note(text: str) -> None:
-    """One line about the work."""
-    log.info(stage_name(text, _part))
+class Work(Progress):
+    """What is under way: a task per stage of the job, as long as its time, and one per running loop inside of it.
 
+    A task for the whole is the only visible one, and that on a terminal only.
+    """
 
-def warn(text: str) -> None:
-    """One line about what is odd."""
-    log.warning(stage_name(text, _part))
+    def __init__(self, console: Console | None = None) -> None:
+        columns = (BarColumn(bar_width=24), TextColumn("{task.description}"))
+        super().__init__(
+            *columns, console=console, transient=True, disable=console is None, get_time=lambda: time.monotonic()
+        )
+        self.part = ""
+        self.clear()
 
+    def clear(self) -> None:
+        """Nothing is under way."""
+        for task in self.tasks:
+            self.remove_task(task.id)
+        self.whole: Task | None = None
+        self.stages: dict[str, Task] = {}
+        self.stage: Task | None = None
+        #: the running loops, each inside of the one before
+        self.loops: list[Task] = []
+        #: whether the lengths of the stages are measured seconds
+        self.measured = False
+        self.logged = time.monotonic()
 
-# ---- the whole job ----------------------------------------------------------------------------------------------
+    def add(self, title: str, total: float | None, **fields: Any) -> Task:
+        self.add_task(title, total=total, visible=False, **fields)
+        return self.tasks[-1]
 
-
-@dataclass
-class _Job:
-    """What is known about the progress of everything that is under way."""
-
-    #: expected share of the time of each stage, 1 in all; empty when nobody has said what the whole job is
-    shares: Mapping[str, float] = field(default_factory=dict)
-    started: float = field(default_factory=time.monotonic)
-    logged: float = field(default_factory=time.monotonic)
-    #: how long all stages will take, where that was measured
-    seconds: float | None = None
-    #: shares of the stages that have ended
-    ended: float = 0.0
-    stage: str | None = None
-    stage_started: float = 0.0
-    #: loops that the current stage is expected to run, and those that have ended
-    loops: int = 1
-    loops_ended: int = 0
-    #: the running loop: what it does, its share done, words about it
-    title: str = ""
-    loop: float | None = None
-    detail: str = ""
-    highest: float = 0.0
-
-    @property
-    def done(self) -> float | None:
-        """The share of the job that is done; it never falls. None where the job has no known end."""
-        if self.stage is None and not self.shares:
-            return self.loop
-        share = self.shares.get(self.stage or "", 0.0)
-        self.highest = max(self.highest, min(1.0, self.ended + share * self.inside))
-        return self.highest
+    def begin(self, shares: Mapping[str, float | None]) -> None:
+        """A job of these stages; one of None has no known end."""
+        self.clear()
+        self.whole = self.add("", 1.0)
+        self.stages = {name: self.add(name, share, loops=1, loops_ended=0) for name, share in shares.items()}
 
     @property
     def inside(self) -> float:
         """The share of the current stage that is done."""
-        loops = max(self.loops, self.loops_ended + (self.loop is not None))
-        return min(1.0, (self.loops_ended + (self.loop or 0.0)) / loops)
+        if self.stage is None:
+            return 0.0
+        running = [min(1.0, task.completed / max(task.total, 1)) for task in self.loops if task.total is not None][:1]
+        ended: int = self.stage.fields["loops_ended"]
+        expected: int = self.stage.fields["loops"]
+        return min(1.0, (ended + sum(running)) / max(expected, ended + len(running)))
+
+    @property
+    def done(self) -> float | None:
+        """The share of the job that is done; it never falls. None where the job has no known end."""
+        totals = [task.total for task in self.stages.values()]
+        if self.whole is None or None in totals:
+            return None
+        running = 0.0 if self.stage is None else (self.stage.total or 0.0) * self.inside
+        share = (sum(task.completed for task in self.stages.values()) + running) / sum(filter(None, totals))
+        self.whole.completed = max(self.whole.completed, min(1.0, share))
+        return self.whole.completed
 
     @property
     def seconds_left(self) -> float | None:
         """The rest of this stage at its own pace, and the later ones as measured; before that, at the job's pace."""
-        now, done = time.monotonic(), self.done
-        if self.seconds is not None and self.stage is not None and self.inside >= PACE_KNOWN:
-            later = max(0.0, 1 - self.ended - self.shares[self.stage])
-            return (now - self.stage_started) * (1 - self.inside) / self.inside + later * self.seconds
-        return (now - self.started) * (1 - done) / done if done else None
+        done = self.done
+        if not done or self.whole is None:
+            return None
+        if self.measured and self.stage is not None and self.inside >= PACE_KNOWN:
+            later = sum(task.remaining or 0.0 for task in self.stages.values() if task is not self.stage)
+            return (self.stage.elapsed or 0.0) * (1 - self.inside) / self.inside + later
+        return (self.whole.elapsed or 0.0) * (1 - done) / done
 
     @property
     def text(self) -> str:
         """How far it is, in words."""
         done, seconds = self.done, self.seconds_left
-        far = "" if done is None else f"{done:.0%} done"
         left = "" if seconds is None else f", about {duration(seconds)} left"
-        what = f"{self.title}, {self.detail}" if self.detail else self.title
-        return f"{far}{left}: {what}" if far else what
+        current = self.loops[-1] if self.loops else self.stage
+        what = "" if current is None else current.description
+        return what if done is None else f"{done:.0%} done{left}: {what}"
+
+    def show(self) -> None:
+        """Move the bar; where there is none, log a line every minute."""
+        if self.whole is None:
+            return
+        if not self.disable:
+            self.update(self.whole.id, visible=True, description=self.text)
+        elif time.monotonic() - self.logged >= LOG_EVERY:
+            self.logged = time.monotonic()
+            log.info(self.text)
+
+
+_work = Work()
+
+
+def note(text: str) -> None:
+    """One line about the work."""
+    log.info(stage_name(text, _work.part))
+
+
+def warn(text: str) -> None:
+    """One line about what is odd."""
+    log.warning(stage_name(text, _work.part))
 
 
 def duration(seconds: float) -> str:
@@ -111,24 +143,20 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
 
 
-_job: _Job | None = None
-_part = ""
-_bar: tuple[Progress, TaskID] | None = None
+# ---- jobs, stages and loops -----------------------------------------------------------------------------------------
 
 
 @contextmanager
 def job(shares: Mapping[str, float]) -> Iterator[None]:
     """Everything inside is one job of these stages; a job inside of another is a part of that."""
-    global _job
-    if _job is not None:
+    if _work.whole is not None:
         yield
         return
-    total = sum(shares.values())
-    _job = _Job({name: share / total for name, share in shares.items()})
+    _work.begin(shares)
     try:
         yield
     finally:
-        _job = None
+        _work.clear()
 
 
 def expect(seconds: Mapping[str, float]) -> None:
@@ -136,27 +164,28 @@ def expect(seconds: Mapping[str, float]) -> None:
 
     Logs the time of the whole job. Stages that were not measured keep their share relative to those that were.
     """
-    measured = sum(seconds.values())
-    if _job is None or not measured:
+    measured, stages = sum(seconds.values()), _work.stages
+    if not stages or not measured:
         return
-    shares = {**_job.shares}
-    known = sum(share for name, share in shares.items() if name in seconds) or 1.0
-    total = measured * sum(shares.values()) / known
-    _job.shares = {name: seconds.get(name, share * measured / known) / total for name, share in shares.items()}
+    shares = {name: task.total or 0.0 for name, task in stages.items()}
+    known = sum(share for name, share in shares.items() if name in seconds) or sum(shares.values())
+    for name, task in stages.items():
+        task.total = seconds.get(name, shares[name] * measured / known)
+        task.completed = task.total if task.completed else 0.0
+    _work.measured = True
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    _job.seconds = total
-    log.info(f"about {duration(total)} on {cores} core{'s' if cores > 1 else ''}, from a few timed steps")
+    total = duration(sum(task.total or 0.0 for task in stages.values()))
+    log.info(f"about {total} on {cores} core{'s' if cores > 1 else ''}, from a few timed steps")
 
 
 @contextmanager
 def in_part(name: str) -> Iterator[None]:
     """The stages inside belong to a part of the job, like a domain: their titles begin with its name."""
-    global _part
-    before, _part = _part, name
+    before, _work.part = _work.part, name
     try:
         yield
     finally:
-        _part = before
+        _work.part = before
 
 
 def stage_name(stage: str, of_part: str) -> str:
@@ -167,17 +196,16 @@ def stage_name(stage: str, of_part: str) -> str:
 @contextmanager
 def stage(name: str, title: str, *, loops: int = 1) -> Iterator[None]:
     """A stage of the job: logs its title, and counts its share as done when it ends."""
-    name, title = stage_name(name, _part), stage_name(title, _part)
+    title = stage_name(title, _work.part)
     log.info(title)
-    current = _job
-    if current is None or name not in current.shares:
+    task = _work.stages.get(stage_name(name, _work.part))
+    if task is None:
         yield
         return
-    current.stage, current.loops, current.loops_ended, current.title = name, loops, 0, title
-    current.stage_started = time.monotonic()
+    _work.reset(task.id, description=title, loops=loops, loops_ended=0)
+    _work.stage = task
     yield
-    current.ended += current.shares[name]
-    current.stage = None
+    task.completed, _work.stage = task.total or 0.0, None
 
 
 @contextmanager
@@ -187,53 +215,39 @@ def progress(what: str, total: int | None, *, done: int = 0, show: bool = True) 
     >>> with progress("counting", 3, show=False) as advance:
     ...     advance(1, note="loss 0.5")
     """
-    global _job
     if not show:
         yield lambda steps=1, note=None: None
         return
-    outermost = _job is None
-    current = _job = _job or _Job()
-    outer = current.title, current.loop, current.detail
-    current.title, current.detail, steps_done = what, "", done
-    current.loop = None if total is None else done / max(total, 1)
+    outermost = _work.whole is None
+    if outermost:
+        _work.begin({what: None if total is None else 1.0})
+        _work.stage = _work.stages[what]
+    loop = _work.add(what, total)
+    loop.completed = done
+    _work.loops.append(loop)
 
     def advance(steps: int = 1, note: str | None = None) -> None:
-        nonlocal steps_done
-        steps_done += steps
-        current.loop = None if total is None else min(1.0, steps_done / max(total, 1))
-        count = f"{steps_done:,} of {total:,}" if total is not None else f"{steps_done:,}"
-        current.detail = f"{count}, {note}" if note else count
-        _refresh(current)
+        loop.completed += steps
+        count = f"{loop.completed:,}" if total is None else f"{loop.completed:,} of {total:,}"
+        loop.description = ", ".join(filter(None, (what, count, note)))
+        _work.show()
 
-    _refresh(current)
+    _work.show()
     try:
         yield advance
     finally:
-        current.title, current.loop, current.detail = outer
-        if outer[1] is None:  # a loop inside of another does not end it
-            current.loops_ended += 1
+        _work.loops.remove(loop)
+        _work.remove_task(loop.id)
+        if _work.stage is not None and not _work.loops:  # a loop inside of another does not end it
+            _work.stage.fields["loops_ended"] += 1
         if outermost:
-            _job = None
-        _refresh(_job, between_loops=True)
+            _work.clear()
 
 
-def _refresh(current: _Job | None, *, between_loops: bool = False) -> None:
-    """Move the bar; where there is none, log a line every minute."""
-    if _bar is not None:
-        bar, task = _bar
-        if current is None:
-            bar.update(task, visible=False)
-        else:
-            bar.update(task, visible=True, completed=current.done or 0.0, description=current.text)
-    elif current is not None and not between_loops and time.monotonic() - current.logged >= LOG_EVERY:
-        current.logged = time.monotonic()
-        log.info(current.text)
+# ---- the command line -----------------------------------------------------------------------------------------------
 
 
-# ---- the command line -------------------------------------------------------------------------------------------
-
-
-class _Lines(logging.Handler):
+class LogLines(logging.Handler):
     """Log records as plain lines on a console, with the time of day off a terminal."""
 
     def __init__(self, console: Console) -> None:
@@ -254,21 +268,15 @@ def shown(*, on_stdout: bool = False) -> Iterator[None]:
 
     `on_stdout` is for commands whose output is a log for people: redirected to a file, it holds the progress too.
     """
-    global _bar
-    to_file = on_stdout and not sys.stdout.isatty()
-    handler = _Lines(out if to_file else err)
-    before = log.level
+    global _work
+    handler = LogLines(out if on_stdout and not sys.stdout.isatty() else err)
+    before, level = _work, log.level
     log.addHandler(handler)
     log.setLevel(logging.INFO)
-    columns = (BarColumn(bar_width=24), TextColumn("{task.description}"))
     try:
-        if not err.is_terminal:
-            yield
-            return
-        with Progress(*columns, console=err, transient=True) as bar:
-            _bar = bar, bar.add_task("", total=1.0, visible=False)
+        with Work(err if err.is_terminal else None) as _work:
             yield
     finally:
-        _bar = None
+        _work = before
         log.removeHandler(handler)
-        log.setLevel(before)
+        log.setLevel(level)

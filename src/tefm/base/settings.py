@@ -19,6 +19,13 @@ class Settings(BaseModel):
     """The base of every config."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+    #: settings of earlier versions, which a stored config may still hold
+    RETIRED: ClassVar[frozenset[str]] = frozenset()
+
+    @classmethod
+    def stored(cls, settings: dict[str, Any]) -> Self:
+        """A config from what an earlier version may have stored."""
+        return cls.checked({name: value for name, value in settings.items() if name not in cls.RETIRED})
 
     @classmethod
     def checked(cls, settings: dict[str, Any]) -> Self:

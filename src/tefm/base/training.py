@@ -1,19 +1,30 @@
-"""What training loops share: the best state so far, and a checkpoint that belongs to one run."""
+"""What long computations share: threads, items made ahead, the best state so far, and what a later run resumes from.
+
+A fit keeps its stages in folders, each named after everything it depends on. With other settings, the stages that do
+not depend on them are found again and the others start afresh: nothing is in the way, and nothing has to be deleted.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from tefm.base.errors import ArtefactError, SettingsError
 from tefm.base.files import replacing
+from tefm.base.progress import note
+
+Item = TypeVar("Item")
 
 #: Threads of a fit that must not depend on the machine.
 THREADS = 1
@@ -60,6 +71,20 @@ def threads_for(rows: int) -> Iterator[None]:
         yield
 
 
+def ahead(items: Iterable[Item]) -> Iterator[Item]:
+    """Items in their order, each made in a second thread while the one before is in use.
+
+    >>> list(ahead(range(3)))
+    [0, 1, 2]
+    """
+    iterator, end = iter(items), object()
+    with ThreadPoolExecutor(max_workers=1) as worker:
+        upcoming = worker.submit(next, iterator, end)
+        while (item := upcoming.result()) is not end:
+            upcoming = worker.submit(next, iterator, end)
+            yield item  # type: ignore[misc]  # not the end
+
+
 @dataclass
 class KeepBest:
     """The state with the lowest validation loss so far.
@@ -91,6 +116,38 @@ class KeepBest:
 def adamw(parameters: Any, *, device: torch.device, **settings: Any) -> torch.optim.AdamW:
     """AdamW, in one pass over the weights instead of a dozen where torch can on this device."""
     return torch.optim.AdamW(parameters, fused=device.type in ("cpu", "cuda"), **settings)
+
+
+# ---- resuming -------------------------------------------------------------------------------------------------------
+
+
+def stage_folder(work: Path | None, stage: str, depends_on: Callable[[], Mapping[str, Any]]) -> Path | None:
+    """The folder of a stage that depends on these values; None when nothing is to be kept, and nothing is hashed."""
+    if work is None:
+        return None
+    values = {name: str(value) for name, value in depends_on().items()}
+    digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+    folder = work / f"{stage}-{digest[:12]}"
+    if folder.is_dir():
+        note(f"resuming from {folder}")
+    return folder
+
+
+def identity(*values: Any) -> str:
+    """A hash of arrays, texts and lists of texts.
+
+    >>> identity(np.arange(3), None) == identity(np.arange(3), None) != identity(np.arange(3), ["a"])
+    True
+    """
+    digest = hashlib.sha256()
+    for value in values:
+        if isinstance(value, np.ndarray) and value.dtype != object:
+            digest.update(f"{value.dtype}{value.shape}".encode())
+            digest.update(np.ascontiguousarray(value).tobytes())
+        else:
+            texts = list(value) if isinstance(value, (np.ndarray, list, tuple)) else [value]
+            digest.update(json.dumps([None if text is None else str(text) for text in texts]).encode())
+    return digest.hexdigest()
 
 
 def save_checkpoint(path: Path, fingerprint: str, body: Mapping[str, Any]) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import RenderableType
+from rich.markup import escape
+from rich.rule import Rule
 
 from tefm.base.errors import TefmError
-from tefm.base.progress import err, out, shown
-from tefm.base.targets import check_writable
+from tefm.base.progress import err, shown
 from tefm.cli.app import (
     AbsentOption,
     AddressOption,
@@ -20,28 +22,31 @@ from tefm.cli.app import (
     JsonOption,
     ModelArg,
     QueryOption,
+    SideOption,
     TableArg,
     WorkersOption,
     app,
-    escaped,
-    print_json,
+    check_target,
+    page_written,
+    present,
     ray_engine,
     readable,
+    with_model,
 )
 
 if TYPE_CHECKING:
-    from tefm.task import Outcome
+    from tefm.show.figures import Outcome
 
 
 @app.command(epilog="Example: tefm fit task.yaml --out model")
 def fit(
     tasks: Annotated[
-        list[Path], typer.Argument(help="task YAML: table, entity, time, label, any settings; several share one model")
+        list[Path],
+        typer.Argument(help="task YAML: table, entity, time, label, any settings; several become domains of one model"),
     ],
     folder: Annotated[Path, typer.Option("--out", help="folder for the model")],
     backbone: Annotated[str | None, typer.Option(help="smollm2-135m, a folder, or a hub id")] = None,
     layers: Annotated[int | None, typer.Option(help="use only the first N transformer blocks of the backbone")] = None,
-    inputs: Annotated[str | None, typer.Option(help="codes, or text for the raw-text baseline")] = None,
     align: Annotated[str | None, typer.Option(help="auto, none, default, paper")] = None,
     unsupervised: Annotated[bool, typer.Option("--unsupervised", help="codes that do not use the label")] = False,
     compare: Annotated[bool, typer.Option(help="fit LightGBM and logistic regression on the same split")] = True,
@@ -52,14 +57,15 @@ def fit(
 ) -> None:
     """Fit a task file: codes, alignment, fine-tuning, explanations; score the test part; save one folder.
 
-    Several task files become the domains of one language model, each called as its file.
+    Several task files become the domains of one language model, each named after its file.
     Resumes if interrupted. Redirected to a file, the output is a log: a line per stage and per minute.
     """
-    from tefm.domains import domain_names
-    from tefm.fit import fit_task, fit_tasks
-    from tefm.task import ModelConfig, Task
+    from tefm.model.domains import domain_names
+    from tefm.model.run import fit_task, fit_tasks
+    from tefm.model.task import Task
+    from tefm.pipeline.config import ModelConfig
 
-    given = {"backbone": backbone, "layers": layers, "inputs": inputs, "align": align, "seed": seed}
+    given = {"backbone": backbone, "layers": layers, "align": align, "seed": seed}
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if unsupervised:
         changes["task_aware"] = False
@@ -81,16 +87,16 @@ def fit(
 @app.command(epilog="Example: tefm extend model flows.yaml --out model2")
 def extend(
     model: ModelArg,
-    task: Annotated[Path, typer.Argument(help="task YAML of the new domain, which is called as this file")],
-    folder: Annotated[Path | None, typer.Option("--out", help="folder to write; the model itself by default")] = None,
+    task: Annotated[Path, typer.Argument(help="task YAML of the new domain, which is named after this file")],
+    folder: Annotated[Path | None, typer.Option("--out", help="folder to write (default: the model itself)")] = None,
     compare: Annotated[bool, typer.Option(help="fit LightGBM and logistic regression on the same split")] = True,
     device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Add a domain to a model: new codes and an adapter. What the other domains answer stays the same, to the bit."""
-    from tefm.domains import Domains, domain_names
-    from tefm.fit import extend_task
-    from tefm.task import Task
+    """Add a domain to a model: new codes and an adapter. Predictions of the other domains stay bit-identical."""
+    from tefm.model.domains import Domains, domain_names
+    from tefm.model.run import extend_task
+    from tefm.model.task import Task
 
     ((name, path),) = domain_names([task]).items()
     loaded, target = Task.load(path), folder or model
@@ -101,28 +107,29 @@ def extend(
 
 
 def print_outcomes(outcomes: Mapping[str, Outcome], folder: Path, *, as_json: bool) -> None:
-    """What came of a fit, domain by domain; a single one has no name."""
+    """The results of a fit, domain by domain; a single one has no name."""
     from tefm.show.terminal import outcome_tables
 
-    if as_json:
-        body = {name: outcome.to_dict() for name, outcome in outcomes.items()}
-        print_json({"folder": str(folder), **body.get("", {"domains": body})})
-        return
-    for name, outcome in outcomes.items():
-        if name:
-            out.rule(f"domain {escaped(name)}")
-        for part in outcome_tables(outcome):
-            out.print(part)
-    out.print(f"saved to {folder}. Next: tefm predict {folder} TABLE", highlight=False)
+    bodies = {name: outcome.to_dict() for name, outcome in outcomes.items()}
+
+    def parts() -> Iterator[RenderableType]:
+        for name, outcome in outcomes.items():
+            if name:
+                yield Rule(f"domain {escape(name)}")
+            yield from outcome_tables(outcome)
+        yield f"saved to {folder}. Next: tefm predict {folder} TABLE"
+
+    present({"folder": str(folder), **bodies.get("", {"domains": bodies})}, parts(), as_json=as_json)
 
 
 @app.command(epilog="Example: tefm predict model admissions.csv --out predictions.csv")
 def predict(
     model: ModelArg,
     table: TableArg,
-    target: Annotated[Path | None, typer.Option("--out", help="CSV or Parquet file; printed when left out")] = None,
+    target: Annotated[Path | None, typer.Option("--out", help="CSV or Parquet file (default: print)")] = None,
     query: QueryOption = None,
     absent: AbsentOption = False,
+    side: SideOption = None,
     domain: DomainOption = None,
     engine: EngineOption = "local",
     address: AddressOption = None,
@@ -133,32 +140,23 @@ def predict(
     """Predict every sequence of a table: its class and the probability of each class."""
     import polars as pl
 
-    from tefm.model import TEFM
-    from tefm.records.writers import write_frames
     from tefm.show.terminal import prediction_table
+    from tefm.tables.chunks import write_frames
 
-    if target is not None and target.suffix not in (".csv", ".parquet"):
-        raise TefmError("predictions are written as CSV or Parquet", value=target.name, remedy="--out predictions.csv")
-    if target is not None:
-        check_writable(target)
+    check_target(target, "predictions are written as CSV or Parquet", "--out predictions.csv", ".csv", ".parquet")
     with shown():
-        if (cluster := ray_engine(engine, address, workers, query=query)) is not None:
+        if (cluster := ray_engine(engine, address, workers, query=query, sides=side)) is not None:
             from tefm.cluster.work import predict_on_ray
 
             batches = predict_on_ray(cluster, model, table, domain=domain, absent=absent, device=device)
         else:
-            opened, domain = readable(model, table, query, absent, domain)
-            batches = TEFM.load(model, device=device, domain=domain).predict_batches(opened)
+            loaded, opened = with_model(model, table, query, absent, side, domain, device=device)
+            batches = loaded.predict_batches(opened)
         if target is not None:
-            written = write_frames(batches, target)
-        else:
-            predictions = pl.concat(batches)
-    if target is not None:
-        err.print(f"{written:,} predictions written to {target}")
-    elif as_json:
-        print_json(predictions.to_dicts())
-    else:
-        out.print(prediction_table(predictions))
+            err.print(f"{write_frames(batches, target):,} predictions written to {target}")
+            return
+        predictions = pl.concat(batches)
+    present(predictions.to_dicts() if as_json else None, [prediction_table(predictions)], as_json=as_json)
 
 
 @app.command(epilog="Example: tefm evaluate model labelled.csv")
@@ -167,85 +165,76 @@ def evaluate(
     table: TableArg,
     query: QueryOption = None,
     absent: AbsentOption = False,
+    side: SideOption = None,
     domain: DomainOption = None,
     device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Score a model on labelled sequences that it has not seen, with bootstrap intervals."""
-    from tefm.model import TEFM
-    from tefm.records.readers.postgresql import shown_location
     from tefm.show.terminal import evaluation_table
+    from tefm.tables.readers.databases import shown_location
 
     with shown():
-        opened, domain = readable(model, table, query, absent, domain, labelled=True)
-        loaded = TEFM.load(model, device=device, domain=domain)
+        loaded, opened = with_model(model, table, query, absent, side, domain, device=device, labelled=True)
         evaluation = loaded.evaluate(opened)
     if loaded.source_ is not None and loaded.source_["table"] == shown_location(table):
         err.print("! the model was fitted on this table: most of these sequences are training data", style="yellow")
-    if as_json:
-        print_json(evaluation.to_dict())
-    else:
-        out.print(evaluation_table(evaluation))
+    present(evaluation.to_dict(), [evaluation_table(evaluation)], as_json=as_json)
 
 
-@app.command(epilog="Example: tefm report model --out report.html")
+@app.command(epilog="Example: tefm report model --table admissions.csv --out report.html")
 def report(
     model: ModelArg,
     table: Annotated[
-        str | None, typer.Argument(help="labelled table; by default the test part of the table the model was fitted on")
+        str | None, typer.Argument(help="labelled table, used whole; or a task file, whose test part is used")
+    ] = None,
+    fitted_on: Annotated[
+        str | None, typer.Option("--table", help="table that the model was fitted on; its test part is used")
     ] = None,
     target: Annotated[Path, typer.Option("--out", help="HTML file")] = Path("report.html"),
     query: QueryOption = None,
     absent: AbsentOption = False,
+    side: SideOption = None,
     domain: DomainOption = None,
     device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Write one HTML page about a model: decisions, scores, curves, groups, data, explanations, tokens, codes."""
-    from tefm.base.files import write_text
-    from tefm.model import TEFM
-    from tefm.report import figures_of, source_of
-    from tefm.show.page import report_page
+    from tefm.model.estimator import TEFM
+    from tefm.model.report import figures_of, source_of, split_of
+    from tefm.show.report_page import report_page
 
-    if target.suffix != ".html":
-        raise TefmError("a report is written as HTML", value=target.name, remedy="--out report.html")
-    check_writable(target)
+    if table is not None and fitted_on is not None:
+        raise TefmError("a report is about one table", value=table, remedy="leave it out, or leave --table out")
+    check_target(target, "a report is written as HTML", "--out report.html", ".html")
     with shown():
-        is_table = table is not None and not table.endswith((".yaml", ".yml"))
+        name = table if fitted_on is None else fitted_on
         opened = None
-        if is_table:
-            opened, domain = readable(model, str(table), query, absent, domain, labelled=True)
+        if name is not None and not name.endswith((".yaml", ".yml")):
+            opened, domain = readable(model, name, query, absent, side, domain, labelled=True)
         loaded = TEFM.load(model, device=device, domain=domain)
-        figures = figures_of(loaded, opened or source_of(loaded, table, query=query))
-    write_text(target, report_page(figures))
+        split = None if fitted_on is None else split_of(loaded)
+        figures = figures_of(loaded, opened or source_of(loaded, table, query=query), split=split)
     if as_json:
-        print_json(figures.to_dict())
-    err.print(f"report written to {target}", highlight=False)
+        present(figures.to_dict(), [], as_json=True)
+    page_written("report", target, report_page(figures))
 
 
-@app.command(epilog="Example: tefm tokens model admissions.csv --families")
+@app.command(epilog="Example: tefm tokens model admissions.csv")
 def tokens(
     model: ModelArg,
     table: TableArg,
     query: QueryOption = None,
-    families: Annotated[
-        bool, typer.Option("--families", help="also count as Qwen3, Gemma-2 and Phi-4-mini do")
-    ] = False,
     absent: AbsentOption = False,
+    side: SideOption = None,
     domain: DomainOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Count the tokens the model reads per sequence, and those of the same records as text."""
-    from tefm.fit import count_tokens
-    from tefm.language.token_counts import families as family_tokenizers
-    from tefm.model import TEFM
+    from tefm.model.run import count_tokens
     from tefm.show.terminal import token_table
 
-    opened, domain = readable(model, table, query, absent, domain)
-    loaded = TEFM.load(model, device="cpu", domain=domain)
+    loaded, opened = with_model(model, table, query, absent, side, domain, device="cpu")
     frame, sequences = loaded.preparation.to_predict(opened)
-    counts = count_tokens(loaded, frame, sequences, family_tokenizers() if families else {})
-    if as_json:
-        print_json([vars(count) for count in counts])
-    else:
-        out.print(token_table(counts))
+    counts = count_tokens(loaded, frame, sequences)
+    present([vars(count) for count in counts], [token_table(counts)], as_json=as_json)

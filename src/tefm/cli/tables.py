@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 
 from tefm.base.errors import TefmError
 from tefm.base.progress import err, note, out, shown
@@ -20,14 +21,15 @@ from tefm.cli.app import (
     LabelOption,
     QueryOption,
     SchemaOption,
+    SideOption,
     TableArg,
     TimeOption,
     TokenizerArg,
     WorkersOption,
     app,
-    escaped,
-    print_json,
+    present,
     ray_engine,
+    side_tables,
 )
 
 
@@ -45,11 +47,11 @@ def inspect(
     as_json: JsonOption = False,
 ) -> None:
     """Look at a table: the probable kind of each column, and columns that leak the label."""
-    from tefm.records.infer import schema_of
-    from tefm.records.meds_settings import MedsRecords
-    from tefm.records.readers.postgresql import is_postgresql
-    from tefm.records.readers.table import open_table
     from tefm.show.terminal import schema_table
+    from tefm.tables.infer import schema_of
+    from tefm.tables.readers.databases import is_postgresql
+    from tefm.tables.readers.table import open_table
+    from tefm.tables.schema import MedsRecords
 
     settings = MedsRecords.checked(_pairs(meds, option="--meds", example="window=7d")) if meds else None
     opened = open_table(table, query=query, meds=settings)
@@ -58,19 +60,18 @@ def inspect(
     if schema_out is not None:
         schema.save(schema_out)
     if as_json:
-        print_json(
-            {
-                "table": opened.name,
-                "schema": schema.model_dump(mode="json", exclude_defaults=True),
-                "columns": [{"column": g.column, "kind": g.kind, "why": g.why, "missing": g.missing} for g in guesses],
-                "leaks": [vars(leak) for leak in leaks],
-                "remarks": remarks,
-            }
-        )
+        body = {
+            "table": opened.name,
+            "schema": schema.model_dump(mode="json", exclude_defaults=True),
+            "columns": [{"column": g.column, "kind": g.kind, "why": g.why, "missing": g.missing} for g in guesses],
+            "leaks": [vars(leak) for leak in leaks],
+            "remarks": remarks,
+        }
+        present(body, [], as_json=True)
         return
     out.print(schema_table(opened.name, schema, guesses))
     for remark in (*leaks, *remarks):
-        out.print(f"[yellow]![/] {escaped(str(remark))}", highlight=False)
+        out.print(f"[yellow]![/] {escape(str(remark))}", highlight=False)
     if schema_out is not None:
         out.print(f"schema written to {schema_out}; edit it, then:", highlight=False)
         source = opened.name if is_postgresql(table) else table  # never a password
@@ -102,8 +103,7 @@ def tokenize(
     as_json: JsonOption = False,
 ) -> None:
     """Fit a tokenizer: learn slots and codes from a table. Resumes if interrupted."""
-    from tefm.base.files import check_replaceable
-    from tefm.base.targets import check_writable, held
+    from tefm.base.files import check_replaceable, check_writable, held
     from tefm.codes.tokenizer import RecordTokenizer
 
     opened, table_schema = _table_and_schema(table, query, schema, entity, time, label)
@@ -131,12 +131,9 @@ def tokenize(
         "resumed_from": history.resumed_from,
         "identity": coder.identity,
     }
-    if as_json:
-        print_json(facts)
-        return
     kind = f"task-aware codes for {table_schema.label!r}" if coder.classes_ else "unsupervised codes"
-    out.print(f"{kind}: {coder.layout.width} slots become {coder.config.levels} × {coder.config.entries}")
-    out.print(f"saved to {folder}. Next: tefm doctor {folder} {opened.name}")
+    sizes = f"{kind}: {coder.layout.width} slots become {coder.config.levels} × {coder.config.entries}"
+    present(facts, [sizes, f"saved to {folder}. Next: tefm doctor {folder} {opened.name}"], as_json=as_json)
 
 
 @app.command(epilog="Example: tefm encode tokenizer admissions.parquet --out codes.parquet")
@@ -146,6 +143,7 @@ def encode(
     target: Annotated[Path, typer.Option("--out", help="Parquet file; a folder when the table is a folder")],
     query: QueryOption = None,
     absent: AbsentOption = False,
+    side: SideOption = None,
     engine: EngineOption = "local",
     address: AddressOption = None,
     workers: WorkersOption = None,
@@ -157,17 +155,15 @@ def encode(
     from tefm.codes.tokenizer import RecordTokenizer
 
     with shown():
-        if (cluster := ray_engine(engine, address, workers, query=query)) is not None:
+        if (cluster := ray_engine(engine, address, workers, query=query, sides=side)) is not None:
             from tefm.cluster.work import encode_on_ray
 
             records = encode_on_ray(cluster, tokenizer, table, target, absent=absent, device=device)
         else:
             loaded = RecordTokenizer.load(tokenizer, device=device)
-            records = encode_to_parquet(loaded, table, target, query=query, absent=absent)
-    if as_json:
-        print_json({"records": records, "out": str(target)})
-    else:
-        out.print(f"{records:,} records encoded to {target}")
+            sides = side_tables(side)
+            records = encode_to_parquet(loaded, table, target, query=query, absent=absent, sides=sides)
+    present({"records": records, "out": str(target)}, [f"{records:,} records encoded to {target}"], as_json=as_json)
 
 
 @app.command(epilog="Example: tefm decode tokenizer codes.parquet --out records.parquet")
@@ -184,7 +180,7 @@ def decode(
     from tefm.codes.stream import read_codes
     from tefm.codes.tokenizer import RecordTokenizer
     from tefm.language.vocabulary import CodeVocabulary
-    from tefm.records.describe import describe
+    from tefm.tables.phrases import describe
 
     loaded = RecordTokenizer.load(tokenizer)
     codes_NK = read_codes(codes, loaded.config.levels)
@@ -194,12 +190,12 @@ def decode(
         err.print(f"{len(codes_NK):,} records decoded to {target}")
     first = loaded.coder.decode(codes_NK[:rows])
     if as_json:
-        print_json(loaded.vectoriser.inverse(first).to_dicts())
+        present(loaded.vectoriser.inverse(first).to_dicts(), [], as_json=True)
     elif words or target is None:
         record, config = loaded.vectoriser.table_schema.record, loaded.config
         tokens = CodeVocabulary.of(record, levels=config.levels, entries=config.entries)
         for code, slots in zip(codes_NK[:rows], first, strict=True):
-            out.print(f"[bold]{tokens.text(code)}[/]  {escaped(describe(loaded.vectoriser, slots))}", highlight=False)
+            out.print(f"[bold]{tokens.text(code)}[/]  {escape(describe(loaded.vectoriser, slots))}", highlight=False)
 
 
 @app.command(epilog="Example: tefm doctor tokenizer admissions.csv")
@@ -207,6 +203,7 @@ def doctor(
     tokenizer: TokenizerArg,
     table: TableArg,
     query: QueryOption = None,
+    side: SideOption = None,
     seed: Annotated[int, typer.Option(help="seed of the split that the ceiling is measured on")] = 0,
     device: DeviceOption = None,
     as_json: JsonOption = False,
@@ -217,25 +214,23 @@ def doctor(
     """
     from tefm.codes.doctor import examine_table
     from tefm.codes.tokenizer import RecordTokenizer
-    from tefm.records.readers.table import open_table
     from tefm.show.terminal import examination_tables
+    from tefm.tables.columns import with_sides
+    from tefm.tables.readers.table import open_table
 
     with shown():
         loaded = RecordTokenizer.load(tokenizer, device=device)
-        examination = examine_table(loaded, open_table(table, query=query, meds=loaded.schema.meds), seed=seed)
-    if as_json:
-        print_json(examination.to_dict())
-        return
-    for part in examination_tables(examination):
-        out.print(part)
+        opened = open_table(table, query=query, meds=loaded.schema.meds)
+        examination = examine_table(loaded, with_sides(opened, loaded.schema, side_tables(side)), seed=seed)
+    present(examination.to_dict(), examination_tables(examination), as_json=as_json)
 
 
 def _table_and_schema(
     table: str, query: str | None, schema: Path | None, entity: str | None, time: str | None, label: str | None
 ) -> tuple[Any, Any]:
-    from tefm.records.infer import infer_schema
-    from tefm.records.readers.table import open_table
-    from tefm.records.schema import Schema
+    from tefm.tables.infer import infer_schema
+    from tefm.tables.readers.table import open_table
+    from tefm.tables.schema import Schema
 
     given = None if schema is None else Schema.load(schema)
     opened = open_table(table, query=query, meds=None if given is None else given.meds)
@@ -252,11 +247,11 @@ def _table_and_schema(
 
 def _leaks(opened: Any, schema: Any) -> list[Any]:
     """Fields of the first rows that give the label away."""
-    from tefm.records.infer import sample_of
-    from tefm.records.leakage import check_leakage, label_copies
-    from tefm.records.roles import role_column
-    from tefm.records.vectorise import Vectoriser
-    from tefm.records.words import text_of
+    from tefm.tables.grouping import role_column
+    from tefm.tables.infer import sample_of
+    from tefm.tables.leakage import check_leakage, label_copies
+    from tefm.tables.vectorise import Vectoriser
+    from tefm.tables.words import text_of
 
     if schema.label is None:
         return []
@@ -272,7 +267,7 @@ def _leaks(opened: Any, schema: Any) -> list[Any]:
 
 def _ambiguities(opened: Any, schema: Any) -> list[str]:
     """What the records of an entity leave open; what a fit would refuse about them is said here already."""
-    from tefm.records.ambiguity import ambiguities
+    from tefm.tables.overview import ambiguities
 
     roles = [name for name in (schema.entity, schema.time, schema.label) if name is not None]
     try:

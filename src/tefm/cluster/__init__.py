@@ -1,1 +1,1 @@
-"""The same work on a cluster: encode, predict and explain a folder of Parquet files with Ray."""
+"""Encode, predict and explain a folder of Parquet files on a Ray cluster."""

@@ -16,17 +16,16 @@ import numpy as np
 import polars as pl
 
 from tefm.base.errors import InputError, SettingsError
-from tefm.records import roles
-from tefm.records.chunks import is_grouped, whole_sequences
-from tefm.records.readers.parquet import ENDINGS
-from tefm.records.readers.pieces import Piece, pieces_of, rows_in
-from tefm.records.readers.source import Source
-from tefm.records.readers.table import Table, open_table, table_files
-from tefm.records.schema import Schema
+from tefm.tables.chunks import is_grouped, whole_sequences
+from tefm.tables.grouping import times_of
+from tefm.tables.readers.arrow import PARQUET_ENDINGS, Piece, pieces_of, rows_in
+from tefm.tables.readers.source import Source
+from tefm.tables.readers.table import Table, open_table, table_files
+from tefm.tables.schema import Schema
 
 
 @dataclass(frozen=True)
-class Part:
+class TablePart:
     """Rows that one worker reads."""
 
     #: the row of the whole table that it begins with
@@ -39,7 +38,7 @@ class Plan:
     """All parts of a table."""
 
     table: Table
-    parts: tuple[Part, ...]
+    parts: tuple[TablePart, ...]
     rows: int
     #: how many buckets the rows go to, where entities are scattered; 0 otherwise
     buckets: int = 0
@@ -48,7 +47,7 @@ class Plan:
 def parquet_table(source: str | Path) -> tuple[Table, list[tuple[str, int]]]:
     """A Parquet file, folder or glob, and its files with their numbers of rows; nothing else can be cut into parts."""
     files = table_files(source)
-    if not all(path.name.lower().endswith(ENDINGS) for path in files):
+    if not all(path.name.lower().endswith(PARQUET_ENDINGS) for path in files):
         raise SettingsError(
             "the Ray engine reads Parquet: a file, a folder or a glob",
             value=str(source),
@@ -64,7 +63,7 @@ def plan_rows(source: str | Path, rows: int) -> Plan:
     parts, before = [], 0
     for file, count in counts:
         starts = range(0, count, rows)
-        parts += [Part(before + start, (Piece(file, start, min(start + rows, count)),)) for start in starts]
+        parts += [TablePart(before + start, (Piece(file, start, min(start + rows, count)),)) for start in starts]
         before += count
     return Plan(table, tuple(parts), before)
 
@@ -89,8 +88,8 @@ def plan_sequences(source: str | Path, schema: Schema, *, window: int | None, ro
     return Plan(table, _parts(counts, [0, *ends.tolist()]), total)
 
 
-def _parts(counts: list[tuple[str, int]], bounds: list[int]) -> tuple[Part, ...]:
-    return tuple(Part(start, pieces_of(counts, start, stop)) for start, stop in pairwise(bounds))
+def _parts(counts: list[tuple[str, int]], bounds: list[int]) -> tuple[TablePart, ...]:
+    return tuple(TablePart(start, pieces_of(counts, start, stop)) for start, stop in pairwise(bounds))
 
 
 def _column(table: Table, name: str) -> Table:
@@ -107,7 +106,7 @@ def _refuse_disorder(table: Table, schema: Schema) -> None:
     assert schema.time is not None
     before: pl.Series | None = None
     for frame in table.batches([schema.time]):
-        times = roles.times(frame, schema.time, schema, table.name)[0]
+        times = times_of(frame, schema.time, schema, table.name)[0]
         joined = times if before is None else pl.concat([before, times])
         if not joined.is_sorted():
             raise InputError(

@@ -20,16 +20,16 @@ from tefm.base.progress import log
 from tefm.cluster.engine import Engine, run
 from tefm.cluster.plan import Plan, plan_rows, plan_sequences
 from tefm.cluster.workers import EXPLANATION, Encoder, Explainer, Predictor
-from tefm.codes.storage import load_coder
+from tefm.codes.coder import load_coder
 from tefm.codes.stream import check_targets, code_columns, kept_roles, write_codes
 from tefm.codes.tokenizer import KIND, load_vectoriser
-from tefm.domains import find_domain
-from tefm.model import MANY, answer_column
-from tefm.prepare import Preparation
-from tefm.rationale.explanation import Explanation
-from tefm.rationale.reasons import Question
-from tefm.records.chunks import ROWS
-from tefm.records.references import References
+from tefm.explain.explanation import Explanation
+from tefm.explain.reasons import Question
+from tefm.model.domains import find_domain
+from tefm.model.estimator import MANY, answer_column
+from tefm.pipeline.prepare import Preparation
+from tefm.tables.chunks import ROWS
+from tefm.tables.references import References
 
 #: Rows of a part that is encoded: a whole number of the batches that one machine encodes.
 ENCODED_ROWS = 1 << 17

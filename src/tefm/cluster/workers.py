@@ -20,16 +20,16 @@ import polars as pl
 import pyarrow as pa
 
 from tefm.base.errors import TefmError
-from tefm.cluster.plan import Part
+from tefm.cluster.plan import TablePart
 from tefm.codes.stream import encoded
 from tefm.codes.tokenizer import RecordTokenizer
-from tefm.explain import explain
-from tefm.model import TEFM
-from tefm.rationale.reasons import Question
-from tefm.records.readers.pieces import open_pieces
-from tefm.records.readers.table import Table, open_table
-from tefm.records.references import References
-from tefm.records.words import text_of
+from tefm.explain.reasons import Question
+from tefm.model.estimator import TEFM
+from tefm.model.explainer import explain
+from tefm.tables.readers.arrow import open_pieces
+from tefm.tables.readers.table import Table, open_table
+from tefm.tables.references import References
+from tefm.tables.words import text_of
 
 #: Columns beside those of the result: the part that a row is from, the sequence's first row, and the process.
 PART, FIRST, REPLACEMENT = "__part", "__first", "__worker"
@@ -45,7 +45,7 @@ class Encoder:
     def __init__(self, folder: Path, absent: bool, device: str | None) -> None:
         self.tokenizer, self.absent = RecordTokenizer.load(folder, device=device), absent
 
-    def __call__(self, part: Part, table: Table) -> pl.DataFrame:
+    def __call__(self, part: TablePart, table: Table) -> pl.DataFrame:
         return pl.concat(encoded(self.tokenizer, self.tokenizer.vectoriser.readable(table, absent=self.absent)))
 
 
@@ -55,7 +55,7 @@ class Predictor:
     def __init__(self, folder: Path, domain: str | None, absent: bool, device: str | None) -> None:
         self.model, self.absent = TEFM.load(folder, device=device, domain=domain), absent
 
-    def __call__(self, part: Part, table: Table) -> pl.DataFrame:
+    def __call__(self, part: TablePart, table: Table) -> pl.DataFrame:
         preceding = part.start // (self.model.preparation.config.window or 1)
         return pl.concat(self.model.predicted(table, absent=self.absent, before=preceding))
 
@@ -76,7 +76,7 @@ class Explainer:
         self.model, self.absent = TEFM.load(folder, device=device, domain=domain), absent
         self.question, self.references, self.only = question, references, only
 
-    def __call__(self, part: Part, table: Table) -> pl.DataFrame:
+    def __call__(self, part: TablePart, table: Table) -> pl.DataFrame:
         fitted, preparation = self.model.fitted, self.model.preparation
         frame, sequences = preparation.to_predict(table, absent=self.absent)
         if preparation.schema.entity is None or preparation.config.window:  # sequences are numbered
@@ -100,7 +100,7 @@ class OnParts:
 
     def __call__(self, batch: dict[str, Any]) -> pa.Table:
         (content,), (number,) = batch["part"], batch["number"]
-        part: Part = pickle.loads(content)
+        part: TablePart = pickle.loads(content)
         with telling():
             return marked(self.work(part, open_pieces(part.pieces, self.like)), int(number))
 
@@ -116,14 +116,14 @@ class OnBuckets:
         # sequences are in the order of their first rows
         first = frame[ROW].filter(text_of(frame[self.entity], ()).is_first_distinct())
         with telling():
-            result = self.work(Part(0, ()), open_table(frame.drop(ROW, BUCKET)))
+            result = self.work(TablePart(0, ()), open_table(frame.drop(ROW, BUCKET)))
         numbers = result[SEQUENCE] if SEQUENCE in result.columns else pl.int_range(result.height, eager=True)
         return marked(result.with_columns(first.gather(numbers).alias(FIRST)), int(frame[BUCKET][0]))
 
 
 def to_buckets(batch: dict[str, Any], *, like: pl.DataFrame, entity: str, buckets: int) -> pa.Table:
     """The rows of a part, each with the bucket that it goes to."""
-    part: Part = pickle.loads(batch["part"][0])
+    part: TablePart = pickle.loads(batch["part"][0])
     frame = open_pieces(part.pieces, like).frame()
     rows = pl.int_range(part.start, part.start + frame.height, dtype=pl.Int64, eager=True)
     bucket = (text_of(frame[entity], ()).hash() % buckets).cast(pl.Int64)

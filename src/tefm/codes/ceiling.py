@@ -1,7 +1,8 @@
 """The code ceiling: how well could anything predict from the codes, before a language model is trained?
 
-The same LightGBM is fitted on each representation of the same records (raw slots, quantised vectors, codes)
-and scored on the same test rows. A language model cannot recover what is lost from raw slots to codes.
+LightGBM with the same untuned settings is fitted on each representation of the same records (raw slots, quantised
+vectors, codes) and scored on the same test rows: only their differences matter. A language model cannot recover what is
+lost from raw slots to codes.
 
 Shapes: N records, F features of one representation, C classes.
 """
@@ -14,30 +15,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.metrics import f1_score
 
 from tefm.base.errors import InputError, MissingExtraError
 from tefm.base.training import threads_for
 from tefm.scoring import weighted
 from tefm.scoring.bootstrap import bootstrap, stratified_counts
-from tefm.scoring.metrics import macro_f1
-
-#: For a few hundred to tens of thousands of rows of many sparse slots: small trees, slow learning, and sampled rows
-#: and columns, so that raw slots do not suffer from over-fitting. All representations share one setting without tuning:
-#: only their differences matter. Deterministic, so that results can be reproduced.
-LIGHTGBM: Mapping[str, Any] = {
-    "n_estimators": 200,
-    "learning_rate": 0.04,
-    "num_leaves": 15,
-    "min_child_samples": 20,
-    "subsample": 0.8,
-    "subsample_freq": 1,
-    "colsample_bytree": 0.5,
-    "deterministic": True,
-    "force_row_wise": True,
-    "verbosity": -1,
-    # as many threads as OpenMP allows: on shared cores, more threads mostly wait for each other
-    "n_jobs": 0,
-}
+from tefm.tabular.learners import LIGHTGBM
 
 #: Enough to know the standard error to about 5% (1 / √(2 × 200)).
 RESAMPLES = 200
@@ -90,7 +74,7 @@ def ceiling(
             auroc=auroc,
             auroc_se=auroc_se,
             accuracy=float((predicted_N == test_labels).mean()),
-            macro_f1=macro_f1(test_labels, predicted_N, len(classes)),
+            macro_f1=float(f1_score(test_labels, predicted_N, average="macro", zero_division=0)),
             train_records=len(train_labels),
             test_records=len(test_labels),
         )

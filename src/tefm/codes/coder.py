@@ -1,4 +1,4 @@
-"""`SlotCoder`: slots in, codes out, and back. Works with arrays only, without a table.
+"""`SlotCoder`: slots in, codes out, and back; and how it is stored. Works with arrays only, without a table.
 
 Shapes: N records, D slots, d latent, K levels.
 """
@@ -6,6 +6,9 @@ Shapes: N records, D slots, d latent, K levels.
 from __future__ import annotations
 
 import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +16,22 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tefm.base.checkpoint import identity
-from tefm.base.errors import InputError, NotFittedError
+from tefm.base.errors import ArtefactError, InputError, NotFittedError
+from tefm.base.files import write_json
+from tefm.base.training import identity
 from tefm.codes.config import TokenizerConfig
 from tefm.codes.fidelity import mode_of
 from tefm.codes.network import CodeNetwork
-from tefm.codes.teacher import Teacher
-from tefm.codes.train import CHUNK, History, Lessons, Trainer, TrainingData
-from tefm.records.distinct import distinct_rows
-from tefm.records.layout import Layout, Slots
-from tefm.records.sequences import Sequences
+from tefm.codes.trainer import CHUNK, Lessons, Trainer, TrainingData, TrainingHistory
+from tefm.tables.layout import Layout, Slots
+from tefm.tables.sequences import Sequences, class_numbers, distinct_rows
+from tefm.tabular.teacher import Teacher
 
 Codes = NDArray[np.uint16]
 
 #: Records that are searched for equal ones at once.
 AT_ONCE = 1 << 17
-#: Records that are encoded at once on a CPU, whether there are so many or not.
+#: Records that are encoded at once on a CPU; a smaller batch is filled up to this size.
 SAME_SHAPE = 512
 #: Share of the groups (or rows) held out for early stopping when no validation records are given.
 VALIDATION_SHARE = 0.1
@@ -41,7 +44,7 @@ class SlotCoder:
 
     >>> import numpy as np
     >>> from tefm.codes.config import TokenizerConfig
-    >>> from tefm.records.layout import Layout, Slot
+    >>> from tefm.tables.layout import Layout, Slot
     >>> layout = Layout(tuple(Slot(f"bit {i}", "flag", 1) for i in range(4)))
     >>> x = np.array([[0, 0, 0, 0], [0, 0, 1, 1], [1, 1, 0, 0], [1, 1, 1, 1]] * 16, dtype=np.uint8)
     >>> config = TokenizerConfig(levels=2, entries=2, latent=8, hidden=32, steps=600)
@@ -55,7 +58,7 @@ class SlotCoder:
         self.config = config
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self.network_: CodeNetwork | None = None
-        self.history_ = History()
+        self.history_ = TrainingHistory()
         #: the most common value of each slot on the training records
         self.mode_D_: Slots = np.zeros(0, dtype=np.uint8)
         #: the classes whose scores the label head learned; empty for unsupervised codes
@@ -234,19 +237,6 @@ def _numbers_of(groups_N: NDArray[Any] | None, rows: int) -> NDArray[np.int64]:
     return np.arange(rows) // 10 if groups_N is None else np.unique(groups_N, return_inverse=True)[1]
 
 
-def class_numbers(labels_N: NDArray[Any]) -> tuple[tuple[str, ...], NDArray[np.int64]]:
-    """The classes in alphabetical order, and each record's class number (−1 where unknown)."""
-    classes = tuple(sorted({str(label) for label in labels_N if label is not None}))
-    if len(classes) < 2:
-        raise InputError(
-            "the label is empty" if not classes else "the label has only one class, but a task needs two",
-            value=classes[0] if classes else None,
-            remedy="give records of both classes, or learn codes without the label (task_aware=False, --unsupervised)",
-        )
-    index = {label: number for number, label in enumerate(classes)}
-    return classes, np.array([-1 if label is None else index[str(label)] for label in labels_N], dtype=np.int64)
-
-
 def _held_out(groups_N: NDArray[np.int64], seed: int) -> NDArray[np.bool_]:
     """A tenth of the groups, at least one and never all."""
     groups = int(groups_N.max()) + 1
@@ -255,3 +245,61 @@ def _held_out(groups_N: NDArray[np.int64], seed: int) -> NDArray[np.bool_]:
     held_out = np.zeros(groups, dtype=bool)
     held_out[np.random.default_rng(seed).permutation(groups)[: max(1, round(VALIDATION_SHARE * groups))]] = True
     return held_out[groups_N]
+
+
+# ---- on disk ---------------------------------------------------------------------------------------------------------
+
+
+def save_coder(coder: SlotCoder, folder: Path) -> None:
+    """Write the settings, the layout, what was learned and the weights into a folder, which the caller seals."""
+    from safetensors.torch import save_file
+
+    write_json(folder / "config.json", coder.config.model_dump(mode="json"))
+    write_json(folder / "layout.json", coder.layout.to_json())
+    learned = {"mode": coder.mode_D_.tolist(), "classes": coder.classes_, "history": asdict(coder.history_)}
+    write_json(folder / "learned.json", learned)
+    state = {name: value.detach().cpu().contiguous() for name, value in coder.network.state_dict().items()}
+    save_file(state, str(folder / "network.safetensors"))
+
+
+def load_coder(folder: Path, *, device: str | None = None) -> SlotCoder:
+    """Read what `save_coder` wrote; parts that contradict each other are refused."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        config = TokenizerConfig.checked(json.loads((folder / "config.json").read_text(encoding="utf-8")))
+        layout = Layout.from_json(json.loads((folder / "layout.json").read_text(encoding="utf-8")))
+        learned = json.loads((folder / "learned.json").read_text(encoding="utf-8"))
+        state = load_file(str(folder / "network.safetensors"))
+        _check_shapes(state, layout, config)
+        network = CodeNetwork(layout, config, targets=len(state.get("head.bias", ())))
+        network.load_state_dict(state)
+        history = TrainingHistory(**learned["history"])
+        mode_D = np.array(learned["mode"], dtype=layout.dtype)
+        classes = tuple(learned["classes"])
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
+        raise ArtefactError(
+            f"the parts of this tokenizer do not belong together: {error}", file=folder, remedy="save it again"
+        ) from error
+    coder = SlotCoder(config, device=device)
+    coder.network_, coder.history_ = network.to(coder.device).eval(), history
+    coder.mode_D_, coder.classes_ = mode_D, classes
+    return coder
+
+
+def _check_shapes(state: Mapping[str, Any], layout: Layout, config: TokenizerConfig) -> None:
+    """Refuse settings that promise other weights than there are, before memory is taken for them."""
+    sizes = layout.sizes_D
+    if not layout.width or sizes.min() < 1 or sizes.max() > np.iinfo(np.uint16).max:
+        raise ValueError("a slot has from 1 to 65,535 values")
+    columns = layout.width if config.inputs == "scaled" else int(sizes.sum())
+    shapes = {
+        "encoder.0.weight": (config.hidden, columns),
+        "quantiser.codebooks_KCd": (config.levels, config.entries, config.latent),
+    }
+    for name, shape in shapes.items():
+        if tuple(state[name].shape) != shape:
+            raise ValueError(f"{name} has the shape {tuple(state[name].shape)}, not {shape}")
+    if config.blocks > len(state):
+        raise ValueError(f"there are no weights of {config.blocks:,} blocks")

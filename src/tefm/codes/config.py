@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 from pydantic import Field as Setting
 
 from tefm.base.settings import Presets, StageSettings
-from tefm.records.layout import Layout
+from tefm.tables.layout import Layout
 
 
 class TokenizerConfig(StageSettings):
@@ -97,7 +97,7 @@ class TokenizerConfig(StageSettings):
     }
 
     def resolved(self, *, rows: int, layout: Layout, classes: int = 0) -> TokenizerConfig:
-        """The same settings with everything that depends on the data filled in."""
+        """These settings with everything that depends on the data filled in."""
         only_numbers = bool(layout.number_D.all())
         return self.model_copy(
             update={

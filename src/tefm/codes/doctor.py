@@ -1,6 +1,7 @@
 """The doctor: everything that can be measured about codes before a language model is trained on them.
 
-`examine` measures a tokenizer on a table; `findings` says in words what is wrong and how to fix it.
+`examine` measures a tokenizer on a table; `findings` says in words what is wrong and how to fix it; `label_losses`
+names the fields that say something about the label and that the codes do not reproduce.
 
 Shapes: N records, D slots, d latent, K levels.
 """
@@ -18,14 +19,24 @@ from numpy.typing import NDArray
 from tefm.base.errors import InputError
 from tefm.codes.ceiling import Score, ceiling
 from tefm.codes.coder import SlotCoder
-from tefm.codes.fidelity import Collisions, Fidelity, LevelUse, codebook_use, collisions, measure, row_ids
-from tefm.codes.hierarchy import PrefixDistance, hierarchy
+from tefm.codes.fidelity import (
+    Collisions,
+    Fidelity,
+    LevelUse,
+    PrefixDistance,
+    codebook_use,
+    collisions,
+    hierarchy,
+    measure,
+    row_ids,
+)
 from tefm.codes.tokenizer import RecordTokenizer
-from tefm.records.grouping import by_entity
-from tefm.records.layout import Slots
-from tefm.records.readers.table import Table
-from tefm.records.splitting import balance, check_label, split
-from tefm.records.vectorise import needed_columns
+from tefm.tables.grouping import by_entity
+from tefm.tables.layout import Layout, Slots
+from tefm.tables.readers.table import Table
+from tefm.tables.sequences import check_label
+from tefm.tables.splitting import balance, split
+from tefm.tables.vectorise import needed_columns
 
 #: Names of representations that the ceiling compares.
 RAW, CODES = "raw slots", "codes"
@@ -38,10 +49,14 @@ COLLAPSED = 0.25
 CEILING_LOSS = 0.02
 #: How many of the records may share their code with a record of another label before there is a warning.
 CONFLICTS = 0.05
+#: A slot says something about the label if chance alone would be this unlikely, over all slots together (Bonferroni).
+CHANCE = 0.01
+#: It is lost if its decoded value says less than this share of what the recorded one says.
+KEPT = 0.5
 
 
 @dataclass(frozen=True)
-class Finding:
+class CodeFinding:
     """One problem, and how to fix it."""
 
     level: str  # "warning" or "note"
@@ -60,7 +75,7 @@ class Examination:
     #: scores of LightGBM on raw slots, latents and codes; None without labels
     ceiling: dict[str, Score] | None
     task_aware: bool
-    findings: list[Finding]
+    findings: list[CodeFinding]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types."""
@@ -115,7 +130,7 @@ def examine_table(tokenizer: RecordTokenizer, table: Table, *, seed: int = 0) ->
     """Measure a tokenizer on a table; if it has the label, sequences are split by entity for the ceiling."""
     schema = tokenizer.schema
     roles = [name for name in (schema.entity, schema.time, schema.label) if name is not None and name in table.columns]
-    frame = table.frame(list(dict.fromkeys([*needed_columns(table, schema), *roles])))
+    frame = table.frame(list(dict.fromkeys([*needed_columns(table.columns, schema, table.name), *roles])))
     if frame.height < 2:
         raise InputError(f"{frame.height} record(s) are too few to examine", file=table.name, remedy="give at least 2")
     x_ND = tokenizer.vectoriser.transform(frame)
@@ -162,7 +177,7 @@ def findings(
     shared: Collisions,
     prefixes: list[PrefixDistance],
     scores: dict[str, Score] | None,
-) -> list[Finding]:
+) -> list[CodeFinding]:
     """The problems in words, worst first."""
     return [
         *_codebook_findings(coder, use),
@@ -172,40 +187,40 @@ def findings(
     ]
 
 
-def _codebook_findings(coder: SlotCoder, use: DistinctUse) -> Iterator[Finding]:
+def _codebook_findings(coder: SlotCoder, use: DistinctUse) -> Iterator[CodeFinding]:
     for level in use.levels:
         if level.perplexity <= COLLAPSED * min(level.entries, use.records):
-            yield Finding(
+            yield CodeFinding(
                 "warning",
                 f"level {level.level} has collapsed: {use.records:,} distinct records use its {level.entries} entries "
                 f"as if there were {level.perplexity:.0f}",
                 f"use fewer entries (--entries {max(2, coder.config.entries // 2)}), or more training steps",
             )
         elif level.utilisation < FULL_USE and use.records >= level.entries:  # fewer records cannot use them all
-            yield Finding(
+            yield CodeFinding(
                 "warning",
                 f"level {level.level}: {level.dead} of {level.entries} entries are never used",
                 "expected on a table of few records; otherwise set replace_dead and settle, or use fewer entries",
             )
 
 
-def _fidelity_findings(coder: SlotCoder, fidelity: Fidelity) -> Iterator[Finding]:
+def _fidelity_findings(coder: SlotCoder, fidelity: Fidelity) -> Iterator[CodeFinding]:
     config, lost = coder.config, fidelity.lost
     if lost:
         names = ", ".join(lost[:6]) + (" …" if len(lost) > 6 else "")
-        yield Finding(
+        yield CodeFinding(
             "warning",
             f"{len(lost)} field(s) are lost ({names}): decoding is no better than guessing their most common value",
             f"add a level (--levels {config.levels + 1}), or put fields you do not need under `ignore:`",
         )
     if fidelity.recall is not None and fidelity.recall < 0.5:
-        yield Finding(
+        yield CodeFinding(
             "warning",
             f"only {fidelity.recall:.0%} of the members present in sets are decoded",
             f"raise member_weight (now {config.member_weight:g}), or add a level",
         )
     if fidelity.slot_accuracy <= fidelity.mode_slot_accuracy:
-        yield Finding(
+        yield CodeFinding(
             "warning",
             f"slot accuracy {fidelity.slot_accuracy:.3f} is no better than always guessing the most common value "
             f"({fidelity.mode_slot_accuracy:.3f})",
@@ -213,23 +228,90 @@ def _fidelity_findings(coder: SlotCoder, fidelity: Fidelity) -> Iterator[Finding
         )
 
 
-def _label_findings(coder: SlotCoder, shared: Collisions, scores: dict[str, Score] | None) -> Iterator[Finding]:
+def _label_findings(coder: SlotCoder, shared: Collisions, scores: dict[str, Score] | None) -> Iterator[CodeFinding]:
     if scores is not None and scores[CODES].auroc < scores[RAW].auroc - CEILING_LOSS:
-        yield Finding(
+        yield CodeFinding(
             "warning",
             f"the codes can predict at AUROC {scores[CODES].auroc:.3f} at best, the raw slots at "
             f"{scores[RAW].auroc:.3f}",
             "add levels or entries" if coder.classes_ else "learn task-aware codes (leave out --unsupervised)",
         )
     if shared.conflicting is not None and shared.conflicting > CONFLICTS * shared.records:
-        yield Finding(
+        yield CodeFinding(
             "warning",
             f"{shared.conflicting / shared.records:.0%} of the records share their code with a record of another label",
             "add entries or levels to separate them",
         )
 
 
-def _hierarchy_findings(prefixes: list[PrefixDistance]) -> Iterator[Finding]:
+def _hierarchy_findings(prefixes: list[PrefixDistance]) -> Iterator[CodeFinding]:
     ratios = [prefix.ratio for prefix in prefixes if prefix.ratio is not None]
     if any(later >= earlier for earlier, later in pairwise(ratios)):
-        yield Finding("note", "records with a longer prefix in common are not more similar", "train longer (--steps)")
+        yield CodeFinding(
+            "note", "records with a longer prefix in common are not more similar", "train longer (--steps)"
+        )
+
+
+# ---- fields that say less about the label ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LabelLoss:
+    """A field whose decoded value says less about the label than the recorded one; of a set, its worst value."""
+
+    field: str
+    #: the value of a set; None for other fields
+    member: str | None
+    #: shares of the label's entropy
+    recorded: float
+    decoded: float
+
+    @property
+    def name(self) -> str:
+        return self.field if self.member is None else f"{self.field}: {self.member}"
+
+
+def label_losses(x_ND: Slots, back_ND: Slots, layout: Layout, labels_N: NDArray[Any]) -> tuple[LabelLoss, ...]:
+    """The fields that lose what they say about the label, the largest loss first: where accuracy can be lost.
+
+    Each slot is compared with the label on its own, which is cheap and needs no model. What a slot says is its mutual
+    information with the label, less what chance would give, as a share of the label's entropy.
+
+    >>> from tefm.tables.layout import Slot
+    >>> layout = Layout((Slot("a", "category", 2), Slot("b", "category", 2)))
+    >>> x_ND = np.tile(np.array([[1, 1], [2, 2]], np.uint8), (50, 1))
+    >>> decoded_ND = np.where([True, False], x_ND, 1).astype(np.uint8)  # the first field is kept, the second is not
+    >>> label_losses(x_ND, decoded_ND, layout, x_ND[:, 0])
+    (LabelLoss(field='b', member=None, recorded=0.993, decoded=0.0),)
+    """
+    labels_N = np.unique(labels_N, return_inverse=True)[1]
+    worst: dict[str, LabelLoss] = {}
+    for number, slot in enumerate(layout.slots):
+        recorded, chance = _information(x_ND[:, number], labels_N)
+        if chance * layout.width >= CHANCE:
+            continue
+        decoded, _ = _information(back_ND[:, number], labels_N)
+        loss = LabelLoss(slot.field, slot.member, round(recorded, 3), round(decoded, 3))
+        so_far = worst.get(slot.field)
+        if decoded < KEPT * recorded and (so_far is None or _size(loss) > _size(so_far)):
+            worst[slot.field] = loss
+    return tuple(sorted(worst.values(), key=_size, reverse=True))
+
+
+def _size(loss: LabelLoss) -> float:
+    return loss.recorded - loss.decoded
+
+
+def _information(x_N: Slots, labels_N: NDArray[np.int64]) -> tuple[float, float]:
+    """What a slot says about the label, and how likely chance alone would say as much (the G-test)."""
+    from scipy.stats import chi2
+    from sklearn.metrics import mutual_info_score
+
+    freedom = (len(np.unique(x_N)) - 1) * int(labels_N.max())
+    if not freedom:
+        return 0.0, 1.0
+    shares = np.bincount(labels_N) / len(labels_N)
+    entropy = -float((shares * np.log(shares)).sum())
+    information = float(mutual_info_score(labels_N, x_N))
+    by_chance = freedom / (2 * len(labels_N))
+    return max(0.0, information - by_chance) / entropy, float(chi2.sf(2 * len(labels_N) * information, freedom))

@@ -1,14 +1,15 @@
-"""How much of the records the codes preserve: reconstruction, codebook use, collisions.
+"""How much of the records the codes preserve: reconstruction, codebook use, collisions, hierarchy.
 
 Slot accuracy alone flatters: on sparse records, guessing the most common value everywhere already scores high.
 So `measure` compares every metric with that of this all-mode baseline, and scores the flags of sets by recall and
 precision.
 
-Shapes: N records, D slots, K levels.
+Shapes: N records, D slots, K levels, P pairs.
 """
 
 from __future__ import annotations
 
+import string
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -16,7 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tefm.base.errors import InputError
-from tefm.records.layout import Layout, Slots
+from tefm.tables.layout import Layout, Slots
+
+Rows = NDArray[np.int64]
 
 #: Rows × slots per block: its temporary floats take about 32 MB, however large the table.
 _BLOCK = 1 << 22
@@ -132,7 +135,7 @@ class Collisions:
 def mode_of(x_ND: Slots, layout: Layout) -> Slots:
     """The most common value of each slot (the smallest of several): the all-mode baseline.
 
-    >>> from tefm.records.layout import Slot
+    >>> from tefm.tables.layout import Slot
     >>> mode_of(np.array([[1, 0], [2, 0], [2, 1]], np.uint8), Layout((Slot("a", "number", 2), Slot("b", "flag", 1))))
     array([2, 0], dtype=uint8)
     """
@@ -318,3 +321,118 @@ def _distinct_within(group_N: NDArray[np.int64], value_N: NDArray[np.int64]) -> 
     values = int(value_N.max()) + 1
     pairs = np.unique(group_N * values + value_N)
     return np.bincount(pairs // values)[group_N]
+
+
+# ---- hierarchy -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PrefixDistance:
+    """Distances between records with and without a common prefix of `length` levels.
+
+    Means, deviations and the ratio are None where no two records share the prefix, or all do.
+    """
+
+    length: int
+    #: distinct prefixes
+    groups: int
+    #: share of records that have the prefix in common with another: those that intra pairs are drawn from
+    partnered: float
+    intra_mean: float | None
+    intra_std: float | None
+    inter_mean: float | None
+    inter_std: float | None
+    #: intra / inter: lower means clearer groups
+    ratio: float | None
+
+    @property
+    def name(self) -> str:
+        """The prefix as the paper writes it: a, a+b, a+b+c."""
+        return "+".join(string.ascii_lowercase[: self.length])
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"prefix": self.name} | asdict(self)
+
+
+def hierarchy(
+    x_ND: Slots, codes_NK: NDArray[np.integer[Any]], layout: Layout, *, pairs: int = 5000, seed: int = 0
+) -> list[PrefixDistance]:
+    """Do records that share more of their code resemble each other more? The paper's hierarchy table.
+
+    For each prefix length 1…K, `pairs` pairs of records that share the prefix (intra) are compared with as many that do
+    not (inter). If the ratio of the two mean distances falls with each level, every level refines the one before.
+    """
+    if not len(x_ND) or len(codes_NK) != len(x_ND):
+        raise InputError(f"{len(x_ND)} records and {len(codes_NK)} codes: give one code per record")
+    return [
+        _prefix_distance(x_ND, codes_NK[:, :length], layout, pairs, np.random.default_rng([seed, length]))
+        for length in range(1, codes_NK.shape[1] + 1)
+    ]
+
+
+def _prefix_distance(
+    x_ND: Slots, prefix_Nk: NDArray[np.integer[Any]], layout: Layout, pairs: int, rng: np.random.Generator
+) -> PrefixDistance:
+    group_N = row_ids(prefix_Nk)
+    size_N = np.bincount(group_N)[group_N]
+    intra_mean, intra_std = _spread(_distances(x_ND, _intra_pairs(group_N, pairs, rng), layout))
+    inter_mean, inter_std = _spread(_distances(x_ND, _inter_pairs(group_N, pairs, rng), layout))
+    return PrefixDistance(
+        length=prefix_Nk.shape[1],
+        groups=int(group_N.max()) + 1,
+        partnered=float((size_N > 1).mean()),
+        intra_mean=intra_mean,
+        intra_std=intra_std,
+        inter_mean=inter_mean,
+        inter_std=inter_std,
+        ratio=intra_mean / inter_mean if intra_mean is not None and inter_mean else None,
+    )
+
+
+# Both samplers draw a record uniformly among those that have a partner, then its partner uniformly. With the
+# records sorted by group, a record's own group is contiguous, so a partner is a random position inside
+# or outside of it: no draw is ever rejected, however rare such pairs are.
+
+
+def _intra_pairs(group_N: Rows, pairs: int, rng: np.random.Generator) -> tuple[Rows, Rows]:
+    order, start, size, position = _sorted_groups(group_N)
+    candidates = np.flatnonzero(size > 1)
+    if not len(candidates):
+        return candidates, candidates
+    left = rng.choice(candidates, pairs)
+    right = start[left] + rng.integers(size[left] - 1)
+    right += right >= position[left]  # skip the record itself
+    return left, order[right]
+
+
+def _inter_pairs(group_N: Rows, pairs: int, rng: np.random.Generator) -> tuple[Rows, Rows]:
+    order, start, size, _ = _sorted_groups(group_N)
+    candidates = np.flatnonzero(size < len(group_N))
+    if not len(candidates):
+        return candidates, candidates
+    left = rng.choice(candidates, pairs)
+    right = rng.integers(len(group_N) - size[left])
+    right += size[left] * (right >= start[left])  # skip its whole group
+    return left, order[right]
+
+
+def _sorted_groups(group_N: Rows) -> tuple[Rows, Rows, Rows, Rows]:
+    """The records sorted by group, and for each record: where its group starts, the group's size, its own position."""
+    order = np.argsort(group_N, kind="stable")
+    sizes = np.bincount(group_N)
+    starts = np.cumsum(sizes) - sizes
+    position = np.empty_like(order)
+    position[order] = np.arange(len(order))
+    return order, starts[group_N], sizes[group_N], position
+
+
+def _distances(x_ND: Slots, pairs: tuple[Rows, Rows], layout: Layout) -> NDArray[np.float64]:
+    left, right = pairs
+    distances_P: NDArray[np.float64] = np.sqrt(squared_error(x_ND[left], x_ND[right], layout).sum(axis=1))
+    return distances_P
+
+
+def _spread(distances_P: NDArray[np.float64]) -> tuple[float | None, float | None]:
+    if not len(distances_P):
+        return None, None
+    return float(distances_P.mean()), float(distances_P.std())

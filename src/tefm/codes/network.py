@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from tefm.codes.config import TokenizerConfig
 from tefm.codes.quantiser import ResidualQuantiser
-from tefm.records.layout import Layout
+from tefm.tables.layout import Layout
 
 
 class SlotInput(nn.Module):

@@ -6,7 +6,7 @@ Every file is written under a temporary name and renamed when it is complete.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -15,15 +15,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tefm.base.errors import InputError
-from tefm.base.files import replacing
+from tefm.base.files import check_writable, replacing
 from tefm.base.progress import Advance, progress
-from tefm.base.targets import check_writable
 from tefm.codes.coder import Codes
 from tefm.codes.tokenizer import RecordTokenizer
-from tefm.records.readers.meds import is_meds
-from tefm.records.readers.postgresql import is_postgresql
-from tefm.records.readers.table import Table, open_table, parquet_files, table_files
-from tefm.records.schema import Schema
+from tefm.tables.columns import with_sides
+from tefm.tables.readers.databases import is_postgresql
+from tefm.tables.readers.meds import is_meds
+from tefm.tables.readers.table import Table, open_table, parquet_files, table_files
+from tefm.tables.schema import Schema
 
 
 def code_columns(levels: int) -> list[str]:
@@ -32,20 +32,28 @@ def code_columns(levels: int) -> list[str]:
 
 
 def encode_to_parquet(
-    tokenizer: RecordTokenizer, source: str | Path, out: str | Path, *, query: str | None = None, absent: bool = False
+    tokenizer: RecordTokenizer,
+    source: str | Path,
+    out: str | Path,
+    *,
+    query: str | None = None,
+    absent: bool = False,
+    sides: Mapping[str, str] | None = None,
 ) -> int:
     """Write the codes of a table, with its entity, time and label columns; returns the number of records.
 
-    With `absent`, fields whose columns are missing are absent.
+    With `absent`, fields whose columns are missing are absent. `sides` are side tables, by field.
     """
+    sides = sides or {}
     out = Path(out)
     check_writable(out)
     if is_postgresql(source) or not Path(source).is_dir() or is_meds(Path(source)):
         opened = open_table(source, query=query, meds=tokenizer.schema.meds)
-        return _encode_file(tokenizer, opened, out, absent)
+        return _encode_file(tokenizer, opened, out, absent, sides)
     open_table(source)  # checks that the files belong together
     return sum(
-        _encode_file(tokenizer, open_table(path), target, absent) for path, target in check_targets(source, out).items()
+        _encode_file(tokenizer, open_table(path), target, absent, sides)
+        for path, target in check_targets(source, out).items()
     )
 
 
@@ -67,11 +75,11 @@ def read_codes(source: str | Path, levels: int) -> Codes:
     return table.frame(code_columns(levels)).to_numpy().astype(np.int64).astype(np.uint16)
 
 
-def _encode_file(tokenizer: RecordTokenizer, table: Table, out: Path, absent: bool) -> int:
+def _encode_file(tokenizer: RecordTokenizer, table: Table, out: Path, absent: bool, sides: Mapping[str, str]) -> int:
     if out.is_dir():
         remedy = f"try {out / 'codes.parquet'}"
         raise InputError("the codes of a file need a file, not a folder", file=out, remedy=remedy)
-    table = tokenizer.vectoriser.readable(table, absent=absent)
+    table = tokenizer.vectoriser.readable(with_sides(table, tokenizer.schema, sides), absent=absent)
     with progress(f"encoding {table.name}", None) as advance:
         return write_codes(encoded(tokenizer, table), no_codes(tokenizer, table), out, advance)
 

@@ -13,22 +13,21 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from tefm.base.ahead import ahead
+from tefm import __version__
 from tefm.base.errors import ArtefactError, InputError, NotFittedError, SettingsError, did_you_mean
 from tefm.base.files import is_whole, read_manifest, refusing, replacing_folder, write_json, write_manifest
 from tefm.base.settings import Preset
-from tefm.base.version import __version__
-from tefm.codes.coder import Codes, SlotCoder
+from tefm.base.training import ahead
+from tefm.codes.coder import Codes, SlotCoder, load_coder, save_coder
 from tefm.codes.config import TokenizerConfig
-from tefm.codes.storage import load_coder, save_coder
-from tefm.records.infer import infer_schema
-from tefm.records.layout import Slots
-from tefm.records.readers.table import Table, open_table
-from tefm.records.roles import role_column
-from tefm.records.schema import Schema
-from tefm.records.splitting import check_label
-from tefm.records.vectorise import Vectoriser
-from tefm.records.words import text_of
+from tefm.tables.grouping import role_column
+from tefm.tables.infer import infer_schema
+from tefm.tables.layout import Slots
+from tefm.tables.readers.table import Table, open_table
+from tefm.tables.schema import Schema
+from tefm.tables.sequences import check_label
+from tefm.tables.vectorise import Vectoriser
+from tefm.tables.words import text_of
 
 KIND = "tefm record tokenizer"
 VECTORISER = "vectoriser.json"
@@ -183,7 +182,7 @@ class RecordTokenizer:
 def load_vectoriser(folder: Path) -> Vectoriser:
     """How the tables of a saved tokenizer become slots, without its weights."""
     try:
-        return Vectoriser.model_validate_json((folder / VECTORISER).read_text(encoding="utf-8"))
+        return Vectoriser.model_validate_json((folder / VECTORISER).read_text(encoding="utf-8")).closed()
     except (OSError, ValueError) as error:
         raise ArtefactError(
             f"the vectoriser of this tokenizer cannot be read: {error}", file=folder, remedy="save it again"

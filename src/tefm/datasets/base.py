@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from tefm.records.schema import Schema
-from tefm.records.sequences import Sequences
+from tefm.tables.schema import Schema
+from tefm.tables.sequences import Sequences
 
 
 @dataclass(frozen=True)

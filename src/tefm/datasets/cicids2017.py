@@ -18,11 +18,11 @@ import polars as pl
 
 from tefm.base.errors import InputError, SettingsError
 from tefm.datasets.base import Dataset
-from tefm.records.grouping import by_window
-from tefm.records.readers.source import explaining, open_bytes
-from tefm.records.readers.table import Table, open_table
-from tefm.records.schema import MISSING_WORDS, Field, Schema
-from tefm.records.words import numbers_of
+from tefm.tables.grouping import by_window
+from tefm.tables.readers.source import explaining, open_bytes
+from tefm.tables.readers.table import Table, open_table
+from tefm.tables.schema import MISSING_WORDS, Field, Schema
+from tefm.tables.words import numbers_of
 
 SOURCE = (
     "Sharafaldin, Lashkari, Ghorbani: Toward Generating a New Intrusion Detection Dataset, ICISSP 2018; "

@@ -13,9 +13,9 @@ from typing import Literal
 import polars as pl
 
 from tefm.datasets.base import Dataset
-from tefm.records.grouping import by_entity
-from tefm.records.schema import Field, Schema
-from tefm.records.splitting import balance
+from tefm.tables.grouping import by_entity
+from tefm.tables.schema import Field, Schema
+from tefm.tables.splitting import balance
 
 SOURCE = (
     "Clore, Cios, DeShazo, Strack: Diabetes 130-US hospitals for years 1999-2008, UCI Machine Learning Repository, "

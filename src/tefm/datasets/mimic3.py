@@ -14,11 +14,11 @@ import polars as pl
 
 from tefm.base.errors import InputError, did_you_mean
 from tefm.datasets.base import Dataset
-from tefm.records.grouping import by_entity
-from tefm.records.mappers import most_frequent
-from tefm.records.readers.table import open_table
-from tefm.records.schema import Field, Schema
-from tefm.records.splitting import balance
+from tefm.tables.grouping import by_entity
+from tefm.tables.mappers import most_frequent
+from tefm.tables.readers.table import open_table
+from tefm.tables.schema import Field, Schema
+from tefm.tables.splitting import balance
 
 SOURCE = (
     "Johnson, Pollard, Mark: MIMIC-III Clinical Database, PhysioNet, 2016 (credentialed; the demo is under ODbL 1.0); "

@@ -17,14 +17,12 @@ import torch
 from numpy.typing import NDArray
 
 from tefm.base.progress import progress
-from tefm.language.answer_head import answering
 from tefm.language.backbone import Backbone, autocast
 from tefm.language.batches import model_inputs, padded
-from tefm.language.predict import answer_logits, common_prefix, default_batch_tokens
+from tefm.language.prediction import answer_logits, answering, common_prefix, default_batch_tokens
 from tefm.language.prompts import Ids, Prompt, PromptWriter
 from tefm.language.vocabulary import TokenIds
-from tefm.records.notes import Text
-from tefm.records.sequences import Sequences
+from tefm.tables.sequences import Sequences, Text
 
 #: The two answers to a question in words, as classes.
 NO_YES = ("no", "yes")
@@ -49,7 +47,7 @@ class QuestionWriter(PromptWriter):
         self.question = question
 
     def asking(self, question: str) -> QuestionWriter:
-        """The same writer with another question, which its prompts end with."""
+        """The writer with another question at the end of its prompts."""
         writer = copy.copy(self)
         writer.question = question
         return writer

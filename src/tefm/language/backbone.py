@@ -18,6 +18,11 @@ from tefm.language.smollm2 import quietly, smollm2_folder
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
+
+import json
+
+from tefm.base.errors import ArtefactError
+
 #: A hub id is a name, or an owner and a name.
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 #: What to do about a folder that cannot be opened.
@@ -57,19 +62,16 @@ def open_backbone(
     name: str | Path,
     *,
     layers: int | None = None,
-    random_body: bool = False,
-    seed: int = 0,
     device: str | torch.device | None = None,
     sealed: bool = False,
 ) -> Backbone:
     """Load a backbone by name (`smollm2-135m`, the built-in one), by folder, or by hub id.
 
-    `layers` keeps only the first blocks, below the same final norm and head. `random_body` keeps the architecture and
-    the tokenizer but draws all weights from `seed`, which shows how much pretraining contributes. `sealed` is for the
-    folder of a bundle, which must hold exactly the weights that the model has. Code of a model is never run.
+    `layers` keeps only the first blocks, below the same final norm and head. `sealed` is for the folder of a bundle,
+    which must hold exactly the weights that the model has. Code of a model is never run.
     """
     try:
-        from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+        from transformers import AutoConfig, AutoTokenizer
     except ImportError as error:
         raise MissingExtraError(
             "a language model needs the package transformers, which is not installed",
@@ -84,12 +86,7 @@ def open_backbone(
             config = _with_layers(config, layers)
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
         _check_tokenizer(tokenizer, source)
-        if random_body:
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(seed)
-                model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, trust_remote_code=False)
-        else:
-            model = _pretrained(source, config, sealed)
+        model = _pretrained(source, config, sealed)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     return Backbone(str(name), model.eval().to(device), tokenizer)
 
@@ -197,7 +194,7 @@ def _check_tokenizer(tokenizer: PreTrainedTokenizerBase, source: str) -> None:
 
 
 def _with_layers(config: PretrainedConfig, layers: int) -> PretrainedConfig:
-    """The same architecture with only its first blocks; the other blocks are never loaded."""
+    """The architecture with only its first blocks; the other blocks are never loaded."""
     blocks = int(config.num_hidden_layers)
     if not 1 <= layers <= blocks:
         raise SettingsError(
@@ -248,3 +245,84 @@ def autocast(device: torch.device) -> AbstractContextManager[None]:
     """bfloat16 on GPUs that support it; float32 on a CPU, where bfloat16 is very slow."""
     supported = device.type == "cuda" and torch.cuda.is_bf16_supported()
     return torch.autocast("cuda", dtype=torch.bfloat16) if supported else nullcontext()
+
+
+# ---- the language model of a bundle ---------------------------------------------------------------------------------
+
+
+#: The files that `save_pretrained` writes for a model and a tokenizer.
+ALLOWED = re.compile(
+    r"(config|generation_config|tokenizer|tokenizer_config|special_tokens_map|added_tokens|vocab)\.json"
+    r"|chat_template\.(jinja|json)|additional_chat_templates/[\w-]+\.jinja"
+    r"|model(-\d{5}-of-\d{5})?\.safetensors|model\.safetensors\.index\.json|merges\.txt|vocab\.txt|tokenizer\.model"
+)
+#: Settings that make `transformers` load something from elsewhere.
+FOREIGN = (
+    "auto_map", "custom_pipelines", "quantization_config", "attn_implementation", "_attn_implementation",
+    "adapter_name_or_path", "base_model_name_or_path", "vocab_file", "merges_file", "tokenizer_file", "custom_generate",
+)  # fmt: skip
+
+
+def check_sealed(folder: Path) -> None:
+    """Refuse the language model of a bundle that could run code or read files of another place."""
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if not path.is_dir() and not path.name.startswith(".") and not ALLOWED.fullmatch(name):
+            raise ArtefactError(
+                "the language model of a bundle has no such file: only safetensors weights, settings and a tokenizer",
+                file=path,
+                remedy="use a bundle that `tefm fit` or `save` wrote",
+            )
+    for name in ("config.json", "tokenizer_config.json", "generation_config.json"):
+        if (folder / name).is_file():
+            _check_settings(folder / name)
+
+
+def _check_settings(path: Path) -> None:
+    body = _settings(path)
+    found = next((name for name in FOREIGN if body.get(name) is not None), None)
+    if found is not None:
+        raise ArtefactError(
+            f"the setting {found!r} would load code or files from elsewhere",
+            file=path,
+            remedy="use a bundle that `tefm fit` or `save` wrote",
+        )
+    if path.name == "config.json":
+        _check_shapes(path, body)
+
+
+def _check_shapes(path: Path, config: dict[str, Any]) -> None:
+    """Refuse settings that promise other weights than there are, before memory is taken for them."""
+    from safetensors import safe_open
+
+    blocks, rows = set(), {}
+    for weights in sorted(path.parent.glob("*.safetensors")):
+        with safe_open(weights, framework="np") as file:
+            for name in file.keys():  # noqa: SIM118  # not a mapping
+                if block := re.search(r"\.(?:layers|h|blocks)\.(\d+)\.", name):
+                    blocks.add(int(block[1]))
+                elif len(shape := file.get_slice(name).get_shape()) == 2:
+                    rows[name] = shape
+    layers = config.get("num_hidden_layers", config.get("n_layer"))
+    if not isinstance(layers, int) or isinstance(layers, bool) or not 1 <= layers == len(blocks) == max(blocks) + 1:
+        raise ArtefactError(
+            f"the settings promise {layers!r} layers, the weights have {len(blocks)}", file=path, remedy="save it again"
+        )
+    vocabulary, width = config.get("vocab_size"), config.get("hidden_size", config.get("n_embd"))
+    if not any(shape == [vocabulary, width] for shape in rows.values()):
+        raise ArtefactError(
+            f"the settings promise {vocabulary!r} tokens of {width!r} numbers, the weights have {list(rows.values())}",
+            file=path,
+            remedy="save it again",
+        )
+
+
+def _settings(path: Path) -> dict[str, Any]:
+    """A JSON file of settings."""
+    try:
+        body = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ArtefactError(f"not a readable JSON file: {error}", file=path, remedy="save the model again") from error
+    if not isinstance(body, dict):
+        raise ArtefactError("not a JSON object", file=path, remedy="save the model again")
+    return body

@@ -10,24 +10,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tefm.base.training import load_checkpoint, save_checkpoint
-from tefm.language.align import Alignment, align, measure_alignment
-from tefm.language.alignment_examples import AlignmentExamples
+from tefm.language.alignment import Alignment, AlignmentExamples, align, measure_alignment
 from tefm.language.backbone import Backbone
 from tefm.language.config import AlignConfig, Start
-from tefm.language.distributed import is_first
-from tefm.language.predict import answer_logits
+from tefm.language.prediction import answer_logits
 from tefm.language.prompts import Prompt, PromptWriter
-from tefm.language.train import History
-from tefm.language.tune import Questions, ToLearn
+from tefm.language.training_loop import History, is_first
+from tefm.language.tuning import Questions, ToLearn
 from tefm.language.vocabulary import CodeVocabulary, TokenIds, extend, start_rows, word_vectors
-from tefm.records.phrases import Phrases
-from tefm.records.sequences import Sequences
+from tefm.tables.phrases import Phrases
+from tefm.tables.sequences import Sequences
 
 #: The fingerprint of a finished stage's file; what it belongs to is in the name of its folder.
 FINISHED = "finished"
@@ -36,12 +34,9 @@ FINISHED = "finished"
 class Classifier:
     """A backbone that classifies sequences: `align` and `tune` train it, `logits` predicts."""
 
-    #: whether it takes the slots of records and not their codes
-    takes_slots: ClassVar[bool] = False
-
     def __init__(self, backbone: Backbone, writer: PromptWriter, *, text_limit: int | None = None) -> None:
         self.backbone, self.writer = backbone, writer
-        #: keep only the last so many tokens of each text
+        #: the maximum number of tokens of a text, of which the last ones are kept
         self.text_limit = text_limit
 
     @property
@@ -72,7 +67,7 @@ class Classifier:
     ) -> Classifier:
         """A classifier of codes, untrained: adds the code tokens to the backbone and initialises their rows.
 
-        `start` says how: see `Start`. Only `start="words"` needs `words` (phrases, slots and codes of records).
+        `start` chooses how (see `Start`). Only `start="words"` needs `words` (phrases, slots and codes of records).
         `share_markers`: the backbone has the markers already, from another domain.
         """
         ids = extend(backbone, vocabulary, share_markers=share_markers)
@@ -177,10 +172,6 @@ class Classifier:
         )
         logits_SQ: NDArray[Any] = logits_FQ[number_S]
         return logits_SQ
-
-    def remembering(self) -> Classifier:
-        """The classifier for several calls, whose answers are remembered: itself, where it asks no other."""
-        return self
 
     def distinct(self, sequences: Sequences) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The first of each group of sequences with the same prompt, and the number of each sequence's group."""

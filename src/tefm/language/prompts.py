@@ -19,10 +19,9 @@ from pydantic import model_validator
 from tefm.base.errors import SettingsError, did_you_mean
 from tefm.base.settings import Settings
 from tefm.language.backbone import turns
-from tefm.language.plain import PlainText
-from tefm.language.shorten import Shortener
+from tefm.language.free_text import PlainText, Shortener
 from tefm.language.vocabulary import BEGIN, END, TokenIds
-from tefm.records.notes import Text
+from tefm.tables.sequences import Text
 
 Style = Literal["full", "compact"]
 Ids = NDArray[np.int64]
@@ -227,7 +226,7 @@ class PromptWriter:
         return prompts
 
     def of_texts(self, records: Sequence[str], counts: Sequence[int], *, limit: int | None = None) -> list[Ids]:
-        """The same question about records as text; `limit` keeps only the last tokens of the records."""
+        """The question about records as text; `limit` keeps only the last tokens of the records."""
         prompts = []
         for text, count in zip(records, counts, strict=True):
             head, tail = self._around(int(count), "")

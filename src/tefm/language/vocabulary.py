@@ -1,13 +1,17 @@
 """The new tokens: K×C codes and two markers, their names, their ids, and the initial values of their rows.
 
-Shapes: N records, K levels, C entries, P = K×C codes, V width of a code's vector, H width of the language model.
+Training uses a compact vocabulary: a few hundred rows of the embedding instead of all of them.
+
+Shapes: N records, K levels, C entries, P = K×C codes, v width of a code's vector, V tokens of the vocabulary, R tokens
+in use, H width of the language model.
 """
 
 from __future__ import annotations
 
 import re
 import string
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
@@ -15,8 +19,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor, nn
 
 from tefm.base.errors import SettingsError
 from tefm.language.backbone import Backbone
@@ -137,12 +141,12 @@ def extend(backbone: Backbone, vocabulary: CodeVocabulary, *, share_markers: boo
     return TokenIds(first, vocabulary.levels, vocabulary.entries, markers)
 
 
-def start_rows(backbone: Backbone, ids: TokenIds, vectors_PV: NDArray[np.floating], *, seed: int = 0) -> None:
+def start_rows(backbone: Backbone, ids: TokenIds, vectors_Pv: NDArray[np.floating], *, seed: int = 0) -> None:
     """Initialise the rows of the codes from one vector per code (level after level), at the scale of existing rows.
 
     Vectors whose width differs from the model's go through a fixed random projection, which preserves their angles.
     """
-    vectors = torch.from_numpy(np.asarray(vectors_PV, dtype=np.float32))
+    vectors = torch.from_numpy(np.asarray(vectors_Pv, dtype=np.float32))
     assert len(vectors) == ids.levels * ids.entries, "one vector per code"
     width = backbone.hidden_size
     if vectors.shape[1] != width:
@@ -179,3 +183,58 @@ def _tables(backbone: Backbone) -> list[Tensor]:
     if not backbone.tied:
         modules.append(backbone.model.get_output_embeddings())
     return [module.weight for module in modules]
+
+
+# ---- tokens in use --------------------------------------------------------------------------------------------------
+
+
+Ids = NDArray[np.int64]
+#: Token ids → their numbers among the tokens in use.
+ToLocal = Callable[[ArrayLike], Ids]
+
+
+def tokens_of(backbone: Backbone, codes: Sequence[int], sequences: Iterable[ArrayLike]) -> Ids:
+    """All tokens of these sequences in order, with those of the codes and the one that pads."""
+    seen = np.zeros(len(_embedding(backbone).weight), dtype=bool)
+    for ids in ([backbone.tokenizer.pad_token_id], codes, *sequences):
+        seen[np.asarray(ids, dtype=np.int64)] = True
+    return np.flatnonzero(seen)
+
+
+@contextmanager
+def rows_in_use(backbone: Backbone, tokens_R: Ids) -> Iterator[ToLocal]:
+    """Inside, the model has these tokens only, with new ids: 0 for the first of `tokens_R`, 1 for the next, …
+
+    The given function turns token ids into the new ones. At the end the trained rows are written back into the whole
+    vocabulary; rows out of use are what they were before, to the bit. The softmax is over the tokens in use.
+    """
+    embedding, head = _embedding(backbone), backbone.model.get_output_embeddings()
+    number_V = np.full(len(embedding.weight), -1, dtype=np.int64)
+    number_V[tokens_R] = np.arange(len(tokens_R))
+
+    def to_local(ids: ArrayLike) -> Ids:
+        numbers = number_V[np.asarray(ids, dtype=np.int64)]
+        assert (numbers >= 0).all(), "a token that is not in use"
+        return numbers
+
+    rows = torch.from_numpy(tokens_R).to(backbone.device)
+    whole = [(module, name, weight) for module in (embedding, head) for name, weight in module.named_parameters()]
+    # a head that shares the embedding's rows still shares them
+    compact = {id(weight): nn.Parameter(weight.detach()[rows]) for _, _, weight in whole}
+    padding = embedding.padding_idx
+    for module, name, weight in whole:
+        setattr(module, name, compact[id(weight)])
+    if padding is not None:  # the row that gets no gradient
+        embedding.padding_idx = int(number_V[padding]) if number_V[padding] >= 0 else None
+    try:
+        yield to_local
+    finally:
+        embedding.padding_idx = padding
+        with torch.no_grad():
+            for module, name, weight in whole:
+                weight[rows] = getattr(module, name).detach()
+                setattr(module, name, weight)
+
+
+def _embedding(backbone: Backbone) -> Any:
+    return backbone.model.get_input_embeddings()

@@ -13,18 +13,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tefm.baselines.inputs import empty_record, records_in, sequence_features
-from tefm.beside.classifier import CHUNK, ClassifierBeside
-from tefm.beside.heads import Floats, Reads, Way
 from tefm.codes.coder import SlotCoder
+from tefm.language.answerer import CHUNK, Answerer
 from tefm.language.asking import QuestionWriter, pair_logits
 from tefm.language.backbone import Backbone
 from tefm.language.classifier import Classifier
-from tefm.language.predict import last_states
+from tefm.language.prediction import last_states
 from tefm.language.prompts import Prompt
-from tefm.questions.teacher import history_features
-from tefm.records.layout import Slots
-from tefm.records.sequences import Sequences
+from tefm.tables.layout import Slots
+from tefm.tables.sequences import Sequences
+from tefm.tabular.heads import Floats, Head, Reads, Way
+from tefm.tabular.inputs import RecordSlots, empty_record, sequence_features
+from tefm.tabular.question_teacher import history_features
 
 Numbers = NDArray[np.int64]
 
@@ -37,29 +37,35 @@ def writer_of(classifier: Classifier, prompt: Prompt) -> QuestionWriter:
 # ---- one question -----------------------------------------------------------------------------------------------
 
 
-class QuestionClassifier(ClassifierBeside):
+def asking(classifier: Classifier, prompt: Prompt, text: str) -> Classifier:
+    """The language model with a question in words, which it answers with no or yes."""
+    return Classifier(classifier.backbone, writer_of(classifier, prompt).asking(text))
+
+
+def answerer_of(classifier: Classifier, prompt: Prompt, coder: SlotCoder, way: Way) -> Answerer:
     """The model as it answers one question, with a head beside the language model or in its place."""
+    reader = asking(classifier, prompt, way.text)
+    beside = None if way.head is None else QuestionHead(way.head, coder, reader)
+    return Answerer(reader, coder, beside, way.model_share)
 
-    def __init__(self, classifier: Classifier, prompt: Prompt, coder: SlotCoder, way: Way) -> None:
-        reader = Classifier(classifier.backbone, writer_of(classifier, prompt).asking(way.text))
-        super().__init__(reader, coder, way.model_share)
-        self.way = way
 
-    def features(self, slots: Sequences, reads: Collection[Reads] = ()) -> dict[Reads, NDArray[Any]]:
-        """What a head reads of each history of slots; by default, all that may be worth reading."""
-        if not reads:
-            reads = ("codes", "fields", "slots") if slots.texts is None else ("codes", "fields", "slots", "state")
-        return _features(slots, self.coder, self.reader, reads)
+@dataclass(frozen=True, eq=False)
+class QuestionHead:
+    """A head as it answers one question from slots."""
+
+    head: Head
+    coder: SlotCoder
+    #: the language model with the question
+    reader: Classifier
 
     @property
     def cheap(self) -> bool:
-        """Whether the head is so cheap that a search may ask it thousands of times."""
-        return self.way.head is not None and "state" not in self.way.head.reads
+        """Whether a search may ask the head thousands of times."""
+        return "state" not in self.head.reads
 
-    def head_logits(self, slots: Sequences) -> Floats:
-        """The logits of no and yes, from slots."""
-        head = self.way.head
-        score_S = np.zeros(len(slots)) if head is None else head.score(self.features(slots, head.reads))
+    def logits(self, slots: Sequences) -> Floats:
+        """The logits of no and yes."""
+        score_S = self.head.score(features_of(slots, self.coder, self.reader, self.head.reads))
         return np.stack([np.zeros(len(score_S)), score_S], axis=1)
 
 
@@ -80,12 +86,17 @@ def feature_widths(coder: SlotCoder, backbone: Backbone) -> dict[Reads, int]:
     }
 
 
-def _features(
-    slots: Sequences, coder: SlotCoder, reader: Classifier, reads: Collection[Reads]
+def features_of(
+    slots: Sequences, coder: SlotCoder, reader: Classifier, reads: Collection[Reads] = ()
 ) -> dict[Reads, NDArray[Any]]:
-    """What a head reads of histories of slots; `reader` is the language model with the question."""
+    """What a head reads of each history of slots; by default, all that may be worth reading.
+
+    `reader` is the language model with the question.
+    """
+    if not reads:
+        reads = ("codes", "fields", "slots") if slots.texts is None else ("codes", "fields", "slots", "state")
     found: dict[Reads, NDArray[Any]] = {}
-    records = records_in(slots, coder.layout)
+    records = RecordSlots.of(slots, coder.layout)
     if "fields" in reads:
         found["fields"] = history_features(records)
     if "slots" in reads:
@@ -150,7 +161,7 @@ class Asker:
         for start in range(0, len(used), CHUNK):
             histories = self.histories.select(used[start : start + CHUNK])
             slots = histories.with_values(self.x_ND[histories.rows])
-            features = _features(slots, self.coder, self.classifier, common)
+            features = features_of(slots, self.coder, self.classifier, common)
             here_P = (number_P >= start) & (number_P < start + CHUNK)
             for question, head in heads.items():
                 own = np.flatnonzero(here_P & (question_P == question))
@@ -159,9 +170,8 @@ class Asker:
                     continue
                 read = {name: of[rows] for name, of in features.items() if name in head.reads}
                 if "state" in head.reads:  # it depends on the question
-                    writer = writer_of(self.classifier, self.prompt).asking(self.ways[question].text)
-                    reader = Classifier(self.classifier.backbone, writer)
-                    read |= _features(slots.select(rows), self.coder, reader, {"state"})
+                    reader = asking(self.classifier, self.prompt, self.ways[question].text)
+                    read |= features_of(slots.select(rows), self.coder, reader, {"state"})
                 score_P[own] = head.score(read)[inverse]
         return score_P
 

@@ -17,14 +17,13 @@ from numpy.typing import NDArray
 
 from tefm.base.errors import InputError
 from tefm.questions.catalogue import WordQuestion, slot_of
-from tefm.records.columns import columns_of
-from tefm.records.layout import Slots
-from tefm.records.readers.table import open_table
-from tefm.records.roles import role_column, times
-from tefm.records.schema import Schema
-from tefm.records.sequences import Sequences
-from tefm.records.vectorise import Vectoriser
-from tefm.records.words import text_of
+from tefm.tables.columns import Columns
+from tefm.tables.grouping import role_column, times_of
+from tefm.tables.layout import Slots
+from tefm.tables.schema import Schema
+from tefm.tables.sequences import Sequences
+from tefm.tables.vectorise import Vectoriser
+from tefm.tables.words import text_of
 
 #: The answer where a question cannot be asked: it is unknown, or the value was recorded before.
 UNASKED = -1
@@ -61,7 +60,7 @@ def histories_of(
     most: int,
     seed: int,
 ) -> Histories:
-    """Every history of the sequences (at most so many, drawn at random) with its answers.
+    """Every history of the sequences (at most `most` of them, drawn at random) with its answers.
 
     `sequences` are row numbers of the frame and `x_ND` the slots of the same records, in their order.
     """
@@ -181,14 +180,13 @@ class _Records:
 
     def _numbers(self, name: str) -> NDArray[np.float64]:
         field = self.vectoriser.table_schema.field(name)
-        table = open_table(self.frame[self.sequences.rows], name=self.sequences.file)
-        parts = [columns.numbers(field) for columns in columns_of(table, self.vectoriser.table_schema)]
-        return np.concatenate(parts)
+        records = self.frame[self.sequences.rows]
+        return Columns.of(records, self.vectoriser.table_schema, self.sequences.file).numbers(field)
 
     def _times(self) -> tuple[NDArray[np.float64], float]:
         """The time of each record in seconds, and the last one of the table."""
         schema, file = self.schema, self.sequences.file
-        column, unit = times(self.frame, str(schema.time), schema, file)
+        column, unit = times_of(self.frame, str(schema.time), schema, file)
         if unit is None:
             raise InputError(
                 "an event within a time needs dates, but this column contains plain numbers",

@@ -14,11 +14,11 @@ from pydantic import Field as Setting
 from tefm.base.errors import ArtefactError, SettingsError
 from tefm.base.files import write_json
 from tefm.base.settings import Settings
-from tefm.beside.heads import Floats, Head, Linear, Way, of_regression
 from tefm.language.prompts import Prompt
 from tefm.questions.catalogue import WordQuestion, normal
 from tefm.scoring.calibration import Calibration
 from tefm.scoring.decision import Rule
+from tefm.tabular.heads import Floats, Head, Linear, Way, of_regression
 
 #: The longest question in characters: longer ones are no questions, and take time for nothing.
 LONGEST = 500
@@ -126,7 +126,7 @@ class Book(Settings):
         return tuple(entry for entry in self.entries if entry.taught)
 
     def with_taught(self, entry: Entry) -> Book:
-        """The same book with a question that was taught; it replaces one that was taught with the same words."""
+        """This book with a question that was taught; it replaces one that was taught with the same words."""
         before = self.entry(entry.question.text)
         if before is not None and not before.taught:
             known = "trained on" if before.trained else "held out"

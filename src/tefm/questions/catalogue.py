@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from tefm.base.errors import InputError, SettingsError, did_you_mean
 from tefm.base.settings import Settings
 from tefm.language.prompts import pieces
-from tefm.questions.config import EVERY, PLACEHOLDERS, Asked, QuestionsConfig, seconds_of
-from tefm.records.mappers import CategoryMapper, FlagMapper, Mapper, NumberMapper, SetMapper
-from tefm.records.schema import FALSE_WORDS, TRUE_WORDS, Schema
-from tefm.records.vectorise import Vectoriser
-from tefm.records.words import text_of
+from tefm.questions.config import EVERY, PLACEHOLDERS, QuestionsConfig, QuestionSettings, seconds_of
+from tefm.tables.mappers import CategoryMapper, FlagMapper, Mapper, NumberMapper, SetMapper
+from tefm.tables.schema import FALSE_WORDS, TRUE_WORDS, Schema
+from tefm.tables.vectorise import Vectoriser
+from tefm.tables.words import text_of
 
 #: Values of a field that are asked about when `values` is left out.
 MOST_VALUES = 50
@@ -25,7 +25,7 @@ MOST_VALUES = 50
 FEW_VALUES = 5
 #: Values of a column, which are classes: more than this are no classes.
 MOST_CLASSES = 50
-#: An entry with so many questions has some of them held out.
+#: An entry with at least this many questions has some of them held out.
 SEVERAL = 5
 
 Kind = Literal["column", "next", "threshold", "within"]
@@ -48,11 +48,6 @@ class WordQuestion(Settings):
     horizon: float | None = None
     #: the entry of `questions:` that it comes from
     entry: int = 0
-
-    @property
-    def of_next(self) -> bool:
-        """Whether the answer lies after the history."""
-        return self.kind != "column"
 
 
 def catalogue(
@@ -85,7 +80,7 @@ def normal(text: str) -> str:
 
 
 def _questions(
-    asked: Asked, vectoriser: Vectoriser, schema: Schema, frame: pl.DataFrame, *, file: str | None
+    asked: QuestionSettings, vectoriser: Vectoriser, schema: Schema, frame: pl.DataFrame, *, file: str | None
 ) -> list[WordQuestion]:
     if asked.column is not None:
         return of_column(asked, schema, frame, file=file)
@@ -142,26 +137,28 @@ def _questions(
     ]
 
 
-def _about(asked: Asked, mapper: Mapper, mappers: Sequence[Mapper]) -> Asked | None:
+def _about(asked: QuestionSettings, mapper: Mapper, mappers: Sequence[Mapper]) -> QuestionSettings | None:
     """The entry about every field, for one of them; None for a number that is always the same.
 
     A number is compared with its median. A category has few values that come and go, so it is asked about always; a
     value of a set only where it is new, unless `again` is given.
     """
     if isinstance(mapper, NumberMapper):
+        if len(mapper.middle) < 2:
+            return None
         median = mapper.middle[(len(mapper.middle) - 1) // 2]
-        return Asked(next=mapper.field, above=median, template=asked.template) if len(mapper.middle) > 1 else None
+        return QuestionSettings(next=mapper.field, above=median, template=asked.template)
     if not isinstance(mapper, SetMapper):
         values: int | tuple[str, ...] | None = asked.values or FEW_VALUES
         if isinstance(mapper, CategoryMapper) and len(mapper.values) == 2:
             values = mapper.values[1:]  # the other one is its opposite
-        return Asked(next=mapper.field, values=values, again=True, template=asked.template)
+        return QuestionSettings(next=mapper.field, values=values, again=True, template=asked.template)
     several = sum(isinstance(other, SetMapper) for other in mappers) > 1
     template = asked.template or ("Next {record}: {title} {value}?" if several else None)
-    return Asked(next=mapper.field, values=asked.values, again=asked.again, template=template)
+    return QuestionSettings(next=mapper.field, values=asked.values, again=asked.again, template=template)
 
 
-def of_column(asked: Asked, schema: Schema, frame: pl.DataFrame, *, file: str | None) -> list[WordQuestion]:
+def of_column(asked: QuestionSettings, schema: Schema, frame: pl.DataFrame, *, file: str | None) -> list[WordQuestion]:
     """One question per class of a column; of two classes that mean yes and no, one."""
     name = str(asked.column)
     if name not in frame.columns:
@@ -238,7 +235,7 @@ def _mapper(vectoriser: Vectoriser, name: str) -> Mapper:
     )
 
 
-def _values(asked: Asked, mapper: Mapper, name: str) -> tuple[str, ...]:
+def _values(asked: QuestionSettings, mapper: Mapper, name: str) -> tuple[str, ...]:
     """The values of a field that are asked about: those named, or the most common ones."""
     if isinstance(mapper, FlagMapper):
         return (mapper.on,)
@@ -262,7 +259,7 @@ def _names(mapper: Mapper, values: Sequence[str]) -> dict[str, str]:
     return {value: f"{name} ({value})" if often[normal(name)] > 1 else name for value, name in words.items()}
 
 
-def _refuse_one_sentence(asked: Asked, count: int) -> None:
+def _refuse_one_sentence(asked: QuestionSettings, count: int) -> None:
     if asked.ask is not None and count != 1:
         raise SettingsError(
             f"`ask` is one question, but the entry has {count} values",
@@ -271,7 +268,7 @@ def _refuse_one_sentence(asked: Asked, count: int) -> None:
         )
 
 
-def _worded(asked: Asked, template: str, words: dict[str, str]) -> str:
+def _worded(asked: QuestionSettings, template: str, words: dict[str, str]) -> str:
     if asked.ask is not None:
         return asked.ask.strip()
     text = "".join(
@@ -290,15 +287,13 @@ def is_known(vectoriser: Vectoriser, question: WordQuestion) -> bool:
 
 def slot_of(vectoriser: Vectoriser, question: WordQuestion) -> tuple[int, int]:
     """The slot of a question's value, and the slot's value that means yes."""
-    start = 0
-    for mapper in vectoriser.mappers:
+    for _, mapper, own in vectoriser.parts:
         if mapper.field == question.source:
             if isinstance(mapper, SetMapper):
-                return start + (mapper.count is not None) + mapper.values.index(str(question.value)), 1
+                return own.start + (mapper.count is not None) + mapper.values.index(str(question.value)), 1
             if isinstance(mapper, CategoryMapper):
-                return start, 1 + mapper.values.index(str(question.value))
-            return start, 1
-        start += len(mapper.slots)
+                return own.start, 1 + mapper.values.index(str(question.value))
+            return own.start, 1
     raise AssertionError("questions are about fields of the schema")
 
 

@@ -28,7 +28,7 @@ UNITS = {
 }
 
 
-class Asked(Settings):
+class QuestionSettings(Settings):
     """One entry of `questions:`; with several values it is as many questions.
 
     Exactly one of `column` (of the last record), `next` (a field of the next record) and `within` (a time) is given;
@@ -43,7 +43,7 @@ class Asked(Settings):
     within: str | None = None
     #: with `within`: the field whose values are the events; None: any further record is one
     event: str | None = None
-    #: so many of the most common values, or which ones; None: all of a column, the most common 50 of a field
+    #: the number of the most common values, or which ones; None: all of a column, the most common 50 of a field
     values: int | tuple[str, ...] | None = None
     #: for a number: yes where it is above, or below, this
     above: float | None = None
@@ -56,7 +56,7 @@ class Asked(Settings):
     template: str | None = Setting(default=None, min_length=1)
 
     @model_validator(mode="after")
-    def _consistent(self) -> Asked:
+    def _consistent(self) -> QuestionSettings:
         if sum(given is not None for given in (self.column, self.next, self.within)) != 1:
             raise ValueError(
                 "a question is about one of `column`, `next` and `within` → write for example `next: diagnoses`"
@@ -97,7 +97,7 @@ class QuestionsConfig(Settings):
     20
     """
 
-    asked: tuple[Asked, ...] = Setting(min_length=1)
+    asked: tuple[QuestionSettings, ...] = Setting(min_length=1)
     #: the share of the questions that training never sees: on them it is measured what new questions are worth
     hold_out: float = Setting(default=0.2, ge=0, lt=1)
     #: questions with fewer training histories that answer yes (or no) than this are left out

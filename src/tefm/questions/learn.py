@@ -5,26 +5,24 @@ Shapes: H histories, P pairs of a history and a question.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tefm.baselines.inputs import Records, sequence_features
 from tefm.language.asking import QuestionWriter
 from tefm.language.classifier import Classifier
 from tefm.language.prompts import Prompt
-from tefm.language.tune import Questions, ToLearn
+from tefm.language.tuning import Questions, ToLearn
 from tefm.questions.answering import writer_of
-from tefm.questions.data import Pairs, QuestionData, pairs_to_teach, pairs_to_validate
-from tefm.questions.teacher import QuestionTeacher, history_features, trees_seconds
-from tefm.records.layout import Layout, Slots
-from tefm.records.sequences import Sequences
+from tefm.questions.question_data import Pairs, QuestionData, pairs_to_teach, pairs_to_validate
+from tefm.tables.layout import Layout, Slots
+from tefm.tables.sequences import Sequences
+from tefm.tabular.inputs import RecordSlots, sequence_features
+from tefm.tabular.question_teacher import QuestionTeacher, history_features
 
-#: Histories on which a few trees are timed.
-TIMED = 2_000
 #: Validation pairs for early stopping, as a share of those that are learned from, and at most.
 VALIDATED, MOST_VALIDATED = 0.15, 9_000
 
@@ -35,7 +33,7 @@ def questions_to_learn(
     data: QuestionData,
     training_codes: NDArray[Any],
     validation_codes: NDArray[Any],
-    teacher: Callable[[], QuestionTeacher],
+    teacher: QuestionTeacher,
     *,
     seed: int,
 ) -> ToLearn:
@@ -47,7 +45,7 @@ def questions_to_learn(
     few = min(MOST_VALIDATED, max(2, round(VALIDATED * data.pairs)))
     learned = pairs_to_teach(training, data.trained, data.pairs, seed=seed)
     validated = pairs_to_validate(data.validation, data.trained, few, seed=seed)
-    yes_P = teacher().yes_HQ[learned.history_P, np.searchsorted(data.trained, learned.question_P)]
+    yes_P = teacher.yes_HQ[learned.history_P, np.searchsorted(data.trained, learned.question_P)]
     texts = [question.text for question in data.questions]
     learning = _prompts(writer, with_codes(training.histories, training_codes), learned, texts)
     validating = _prompts(writer, with_codes(data.validation.histories, validation_codes), validated, texts)
@@ -61,7 +59,7 @@ def questions_to_learn(
 def teacher_of(data: QuestionData, slots_ND: Slots, layout: Layout, *, seed: int) -> QuestionTeacher:
     """What the slots of the training records say about the trained questions; held-out ones have no part in it."""
     training = data.training
-    records = Records(slots_ND, layout, training.histories)
+    records = RecordSlots(slots_ND, layout, training.histories)
     _, entity_H = np.unique(training.histories.names, return_inverse=True)
     return QuestionTeacher.fit(
         history_features(records),
@@ -70,13 +68,6 @@ def teacher_of(data: QuestionData, slots_ND: Slots, layout: Layout, *, seed: int
         trees=sequence_features(records, "history"),
         seed=seed,
     )
-
-
-def question_seconds(data: QuestionData, slots_ND: Slots, layout: Layout) -> float:
-    """How long the teacher will take, from a few trees about some of the histories."""
-    some = data.training.select(np.arange(min(len(data.training), TIMED)))
-    features = sequence_features(Records(slots_ND, layout, some.histories), "history")
-    return trees_seconds(features, data.training.answers_HQ[:, data.trained])
 
 
 def with_codes(histories: Sequences, codes_NK: NDArray[Any]) -> Sequences:

@@ -1,6 +1,6 @@
 """How good answers are: calibration and AUROC of each question, and what questions are worth that nobody trained.
 
-Shapes: P pairs of a history and a question, Q questions, H histories, R resamples, W shares.
+Shapes: P pairs of a history and a question, Q questions, H histories, R resamples, W shares, N records, D slots.
 """
 
 from __future__ import annotations
@@ -12,15 +12,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tefm.beside.heads import Floats
+from tefm.base.progress import progress
 from tefm.language.prompts import Prompt
 from tefm.questions.answering import Asker
 from tefm.questions.answers import Histories
 from tefm.questions.book import Book, Entry, Figure, Scaling
-from tefm.questions.data import Pairs, QuestionData, pairs_to_score
-from tefm.questions.teacher import SHRINK, QuestionTeacher
+from tefm.questions.question_data import Pairs, QuestionData, pairs_to_score
 from tefm.scoring import weighted
 from tefm.scoring.metrics import auroc
+from tefm.tables.layout import Layout, Slots
+from tefm.tabular.heads import Floats
+from tefm.tabular.inputs import Features, RecordSlots, sequence_features
+from tefm.tabular.learners import Examples, LearningTask, fit_lightgbm
+from tefm.tabular.question_teacher import SHRINK, QuestionTeacher
 
 #: With fewer histories of an answer than this, a question has no AUROC.
 LEAST_SCORED = 5
@@ -55,7 +59,7 @@ class Scored:
         return share_P * self.model_P + (1 - share_P) * self.head_P
 
     def entry(self, entry: Entry, question: int) -> Entry:
-        """The same question with figures: its AUROC, the histories it was asked about, and those that answer yes."""
+        """A question with figures: its AUROC, the histories it was asked about, and those that answer yes."""
         own = self.pairs.of(question)
         yes_P = self.pairs.answer_P[own] == 1
         figure, by_model, by_fields = (
@@ -214,7 +218,7 @@ def calibrated(book: Book, data: QuestionData, scored: Scored) -> Book:
 
 
 def measured(book: Book, scored: Scored, part: str, *, in_place: Figure | None = None) -> Book:
-    """The same book with the figures of these answers."""
+    """The book with the figures of these answers."""
     entries = tuple(scored.entry(entry, number) for number, entry in enumerate(book.entries))
     new, count = mean_figure([entry.figure for entry in entries if not entry.trained])
     update = {"entries": entries, "new": new, "held_out": count, "measured_on": part}
@@ -252,3 +256,48 @@ def figure_in_place(scored: Scored, chosen: dict[int, int], ask: Ask) -> Figure:
         score_P = ask(histories, np.full(len(histories), other))
         figures.append(auroc_of(score_P, scored.pairs.answer_P[own] == 1))
     return mean_figure(figures)[0]
+
+
+# ---- one LightGBM per question, for comparison ----
+
+
+def lightgbm_per_question(
+    data: QuestionData,
+    layout: Layout,
+    slots: tuple[Slots, Slots, Slots],
+    tested: Histories,
+    pairs: Pairs,
+    *,
+    seed: int = 0,
+) -> dict[int, float]:
+    """The test AUROC of a LightGBM for each trained question, by its number; it sees every training label of it.
+
+    That is what a user would fit who knows the questions beforehand.
+
+    `slots` are those of the training, validation and test records; `pairs` are the test pairs that our model answers.
+    """
+    features = [
+        sequence_features(RecordSlots(x_ND, layout, part.histories), "history")
+        for x_ND, part in zip(slots, (data.training, data.validation, tested), strict=True)
+    ]
+    figures = {}
+    with progress("fitting one LightGBM per question", len(data.trained)) as advance:
+        for question in data.trained.tolist():
+            train, validation = (
+                _examples(part, of_part, question)
+                for part, of_part in zip((data.training, data.validation), features, strict=False)
+            )
+            own = pairs.of(question)
+            yes_P = pairs.answer_P[own] == 1
+            if len(np.unique(train.labels_N)) == 2 and len(np.unique(validation.labels_N)) == 2:
+                chosen = fit_lightgbm(train, validation, LearningTask(2, seed=seed, tries=1))
+                p_P2 = chosen.predict_proba(features[2][pairs.history_P[own]])
+                if (value := auroc_of(p_P2[:, 1], yes_P).auroc) is not None:
+                    figures[question] = value
+            advance(1)
+    return figures
+
+
+def _examples(part: Histories, features: Features, question: int) -> Examples[Features]:
+    asked = np.flatnonzero(part.answers_HQ[:, question] >= 0)
+    return Examples(features[asked], part.answers_HQ[asked, question].astype(np.int64))

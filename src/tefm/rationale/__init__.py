@@ -1,7 +1,5 @@
-"""Stage 4: which features an answer depends on, checked with the model itself.
+"""Stage 4 as in the paper (`tefm rationale`): the slots that a prediction depends on, selected by a learned mask.
 
-By look-alikes (`tefm explain`):
-features → population → trial (on the surrogate) → settle → check, evidence → reasons → explanation → render
-
-By masks, as in the paper (`tefm rationale`): `masks/`.
+masked_model (the frozen model, for some of the slots) → surrogate (imitates it) → greedy (searches on the surrogate) →
+extractor (imitates the search in one pass) → masks, grow (from its ranking to a mask) → verify (is it sufficient?)
 """

@@ -25,11 +25,12 @@ class SurrogateConfig(StageSettings):
 
 
 class LookAlikeConfig(SurrogateConfig):
-    """How answers are explained by look-alikes."""
+    """How answers are explained by look-alikes (perturbed samples)."""
 
     #: versions of each training sequence, mixed with another one, that the surrogate learns in addition to the whole
     mixtures: int = Setting(default=3, ge=1)
-    #: training sequences that are stored with the model, at most: look-alikes take their other features from them
+    #: at most this many training sequences are stored with the model (background sample): look-alikes take their other
+    #: features from them
     donors: int = Setting(default=2_000, ge=20)
 
 

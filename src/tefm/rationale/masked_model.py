@@ -15,32 +15,33 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tefm.rationale.arrays import Keep
-from tefm.records.layout import Slots
-from tefm.records.sequences import Sequences
 from tefm.scoring.calibration import Calibration, Floats
+from tefm.tables.sequences import Sequences
 
-Encode = Callable[[Slots], NDArray[np.integer[Any]]]
+#: Which slots are kept.
+Keep = NDArray[np.bool_]
+#: Positions, or class numbers.
+Numbers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class MaskedModel:
     """Slots in, probabilities out."""
 
-    encode: Encode
-    #: the logits of the classes for each sequence of codes
+    #: the logits of the classes for each sequence of slots
     logits: Callable[[Sequences], NDArray[Any]]
     calibration: Calibration
     #: of a model with a head beside the language model: the head's part of the logits, from slots
     head: Callable[[Sequences], Floats] | None = None
+    #: of such a model, the language model's part of its answers
+    language_model: MaskedModel | None = None
 
     def __call__(self, sequences: Sequences, keep_ND: Keep | None = None) -> Floats:
         """The probability of each class for each sequence; identical inputs are predicted once."""
         if keep_ND is not None:
             sequences = sequences.masked(keep_ND)
-        codes = sequences.with_values(self.encode(sequences.x_ND))
-        first, number_S = codes.distinct()
-        return self.calibration.probabilities(self.logits(codes.select(first)))[number_S]
+        first, number_S = sequences.distinct()
+        return self.calibration.probabilities(self.logits(sequences.select(first)))[number_S]
 
     def beside(self, slots: Sequences) -> Floats:
         """What is added to the language model's part of the logits, after calibration."""

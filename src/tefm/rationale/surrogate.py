@@ -1,8 +1,8 @@
 """The surrogate: a small, differentiable network that imitates the language model.
 
 It reads one latent per record, the vector that the codes stand for, and the words of its text, where the model reads
-text beside the codes. It learns the model's probabilities for whole
-sequences and for masked ones, since the selection of slots compares masked sequences.
+text beside the codes. It learns the model's probabilities for whole sequences and for masked ones, since the selection
+of slots compares masked sequences (knowledge distillation).
 
 Shapes: S sequences, T records of the longest of them, N records of all of them, D slots, d latent, h hidden, Q classes.
 """
@@ -24,13 +24,12 @@ from tefm.base.training import KeepBest, adamw
 from tefm.codes.coder import SlotCoder
 from tefm.codes.network import Block, CodeNetwork
 from tefm.codes.quantiser import straight_through
-from tefm.rationale.arrays import Keep
+from tefm.rationale.bag_of_words import BUCKETS, Bags, notes_N_of
 from tefm.rationale.config import SurrogateConfig
-from tefm.rationale.masked_model import MaskedModel
-from tefm.rationale.words import BUCKETS, Bags, notes_N_of
-from tefm.records.layout import Slots
-from tefm.records.sequences import Sequences
+from tefm.rationale.masked_model import Keep, MaskedModel
 from tefm.scoring.calibration import Calibration, Floats
+from tefm.tables.layout import Slots
+from tefm.tables.sequences import Sequences
 
 #: Records are distinguished by their position counted from the last one, up to this many.
 PLACES = 16
@@ -147,7 +146,7 @@ def latents(network: CodeNetwork, x_ND: Slots, reads: str) -> tuple[Tensor, Tens
 
 
 @dataclass(frozen=True)
-class Answers:
+class SurrogateData:
     """The model's predictions for some sequences, and the latents that the surrogate reads."""
 
     latent_Nd: Tensor
@@ -169,7 +168,7 @@ class Answers:
         keep_ND: Keep | None = None,
         *,
         words: bool = False,
-    ) -> Answers:
+    ) -> SurrogateData:
         """Let the model predict these sequences, with a mask or whole; with `words`, their texts are read too."""
         masked = sequences if keep_ND is None else sequences.masked(keep_ND)
         return cls(
@@ -181,10 +180,10 @@ class Answers:
             Bags.of(notes_N_of(sequences)) if words else None,
         )
 
-    def __add__(self, other: Answers) -> Answers:
+    def __add__(self, other: SurrogateData) -> SurrogateData:
         """The answers of both, which are about the same training sequences."""
         rows_ST = torch.where(other.rows_ST < 0, -1, other.rows_ST + len(self.latent_Nd))
-        return Answers(
+        return SurrogateData(
             torch.cat([self.latent_Nd, other.latent_Nd]),
             torch.cat([self.rows_ST, rows_ST]),
             np.concatenate([self.p_SQ, other.p_SQ]),
@@ -201,7 +200,7 @@ class Agreement:
     #: share of sequences with the same label, and mean difference of the probability of each class
     whole_same: float
     whole_distance: float
-    #: the same for versions that are masked or mixed
+    #: both figures for versions that are masked or mixed
     version_same: float
     version_distance: float
     #: held-out sequences
@@ -209,29 +208,29 @@ class Agreement:
 
 
 def fit_surrogate(
-    answers: Answers, masked_model: MaskedModel, config: SurrogateConfig, title: str = "fitting the surrogate"
+    data: SurrogateData, masked_model: MaskedModel, config: SurrogateConfig, title: str = "fitting the surrogate"
 ) -> tuple[Surrogate, Agreement]:
     """Learn the model's answers, with early stopping on a tenth of the training sequences in all their versions."""
-    held_S = held_out(answers.origin_S, config.seed)
+    held_S = held_out(data.origin_S, config.seed)
     assert held_S.any() and not held_S.all(), "at least two training sequences"
-    p_SQ = torch.from_numpy(answers.p_SQ)
+    p_SQ = torch.from_numpy(data.p_SQ)
     if config.targets == "labels":
-        p_SQ = F.one_hot(torch.from_numpy(masked_model.decide(answers.p_SQ)), answers.p_SQ.shape[1])
+        p_SQ = F.one_hot(torch.from_numpy(masked_model.decide(data.p_SQ)), data.p_SQ.shape[1])
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
-        latent, classes = answers.latent_Nd.shape[1], p_SQ.shape[1]
-        surrogate = Surrogate(latent, classes, config.surrogate_hidden, words=answers.bags is not None)
+        latent, classes = data.latent_Nd.shape[1], p_SQ.shape[1]
+        surrogate = Surrogate(latent, classes, config.surrogate_hidden, words=data.bags is not None)
     surrogate.decide_like(masked_model.calibration)
-    surrogate.mean_d.copy_(answers.latent_Nd.mean(dim=0))
-    surrogate.scale.copy_(answers.latent_Nd.std(dim=0).square().mean().sqrt().clamp_min(1e-6))
-    _train(surrogate, answers, p_SQ.float(), held_S, config, title)
+    surrogate.mean_d.copy_(data.latent_Nd.mean(dim=0))
+    surrogate.scale.copy_(data.latent_Nd.std(dim=0).square().mean().sqrt().clamp_min(1e-6))
+    _train(surrogate, data, p_SQ.float(), held_S, config, title)
     surrogate.requires_grad_(False)
-    return surrogate, _agreement(surrogate, answers, np.flatnonzero(held_S), masked_model)
+    return surrogate, _agreement(surrogate, data, np.flatnonzero(held_S), masked_model)
 
 
 def _train(
     surrogate: Surrogate,
-    answers: Answers,
+    data: SurrogateData,
     p_SQ: Tensor,
     held_S: NDArray[np.bool_],
     config: SurrogateConfig,
@@ -247,8 +246,8 @@ def _train(
     with progress(title, steps) as advance:
         for step in range(1, steps + 1):
             chosen = training[torch.randint(len(training), (BATCH,), generator=draw).numpy()]
-            rows_ST = trimmed(answers.rows_ST[chosen])
-            loss = F.cross_entropy(_logits(surrogate, answers, rows_ST), p_SQ[chosen])
+            rows_ST = trimmed(data.rows_ST[chosen])
+            loss = F.cross_entropy(_logits(surrogate, data, rows_ST), p_SQ[chosen])
             optimiser.zero_grad(set_to_none=True)
             loss.backward()
             optimiser.step()
@@ -257,7 +256,7 @@ def _train(
             if step % -(-steps // CHECKS) == 0 or step == steps:
                 checks += 1
                 with torch.no_grad():
-                    logits_SQ = surrogate(answers.latent_Nd, answers.rows_ST[held], answers.bags)
+                    logits_SQ = surrogate(data.latent_Nd, data.rows_ST[held], data.bags)
                     held_loss = float(F.cross_entropy(logits_SQ, p_SQ[held]))
                 best.offer(checks, held_loss, surrogate.state_dict())
                 advance(0, note=f"held-out loss {held_loss:.3f}")
@@ -286,20 +285,22 @@ def trimmed(rows_ST: Tensor) -> Tensor:
     return rows_ST[:, rows_ST.shape[1] - longest :]
 
 
-def _logits(surrogate: Surrogate, answers: Answers, rows_ST: Tensor) -> Tensor:
+def _logits(surrogate: Surrogate, data: SurrogateData, rows_ST: Tensor) -> Tensor:
     """The logits of some sequences, computed from their own records only."""
     used, place = rows_ST.clamp_min(0).unique(return_inverse=True)
-    bags = None if answers.bags is None else answers.bags.select(used.numpy())
-    logits_SQ: Tensor = surrogate(answers.latent_Nd[used], torch.where(rows_ST < 0, -1, place), bags)
+    bags = None if data.bags is None else data.bags.select(used.numpy())
+    logits_SQ: Tensor = surrogate(data.latent_Nd[used], torch.where(rows_ST < 0, -1, place), bags)
     return logits_SQ
 
 
 @torch.no_grad()
-def _agreement(surrogate: Surrogate, answers: Answers, held: NDArray[np.int64], masked_model: MaskedModel) -> Agreement:
-    p_SQ = surrogate(answers.latent_Nd, answers.rows_ST[held], answers.bags).softmax(dim=1).double().numpy()
-    same_S = masked_model.decide(p_SQ) == masked_model.decide(answers.p_SQ[held])
-    distance_S = np.abs(p_SQ - answers.p_SQ[held]).mean(axis=1)
-    whole_S = answers.whole_S[held]
+def _agreement(
+    surrogate: Surrogate, data: SurrogateData, held: NDArray[np.int64], masked_model: MaskedModel
+) -> Agreement:
+    p_SQ = surrogate(data.latent_Nd, data.rows_ST[held], data.bags).softmax(dim=1).double().numpy()
+    same_S = masked_model.decide(p_SQ) == masked_model.decide(data.p_SQ[held])
+    distance_S = np.abs(p_SQ - data.p_SQ[held]).mean(axis=1)
+    whole_S = data.whole_S[held]
 
     def mean(value_S: NDArray[Any], where_S: NDArray[np.bool_]) -> float:
         return float(value_S[where_S].mean()) if where_S.any() else float("nan")

@@ -69,7 +69,7 @@ def resample_counts(n: int, resamples: int, seed: int) -> Iterator[Floats]:
 
 
 def stratified_counts(labels_N: NDArray[Any], resamples: int, seed: int) -> Iterator[Floats]:
-    """The same, drawn within each class, so that every resample has as many sequences of a class as the sample."""
+    """Counts drawn within each class, so that every resample has as many sequences of a class as the sample."""
     members = [np.flatnonzero(labels_N == label) for label in np.unique(labels_N)]
 
     def draw(rng: np.random.Generator, rows: int) -> NDArray[np.int64]:

@@ -1,18 +1,41 @@
-"""Scores by class, by group and by predicted probability, for a page or a table."""
+"""Predictions in detail: by class, by group, by predicted probability, and at every threshold (ROC, precision–recall).
+
+The results are plain numbers for a page, JSON or a plot.
+
+Shapes: S sequences, Q classes, G groups.
+"""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import binomtest
+from sklearn.metrics import (
+    confusion_matrix,
+    precision_recall_curve,
+    precision_recall_fscore_support,
+    roc_curve,
+)
 
 from tefm.scoring import weighted
 from tefm.scoring.bootstrap import Interval, bootstrap, resample_counts
+from tefm.scoring.metrics import auroc, average_precision
 
+Floats = NDArray[np.float64]
+Points = tuple[float, ...]
+
+#: A curve has at most this many points: more cannot be seen at the width of a plot.
+POINTS = 200
+#: Of several classes, this many of the most frequent ones have a curve of their own.
+CURVES = 6
+#: Thresholds from 0 to 1 at which predictions are counted.
+THRESHOLDS = 101
+#: The name of the mean over the classes.
+MACRO = "mean of all classes"
 #: Ranges of probability for calibration.
 BINS = 10
 #: Classes of a confusion matrix, at most.
@@ -68,19 +91,13 @@ def scores_by_class(
     c 0 None None None
     """
 
-    def scores(number: int, name: str) -> ClassScores:
-        is_class_S, is_predicted_S = labels_S == number, predicted_S == number
-        actual, predicted = int(is_class_S.sum()), int(is_predicted_S.sum())
-        correct = int((is_class_S & is_predicted_S).sum())
-        return ClassScores(
-            name,
-            actual,
-            correct / actual if actual else None,
-            correct / predicted if predicted else None,
-            2 * correct / (actual + predicted) if actual + predicted else None,
-        )
-
-    return tuple(sorted((scores(*named) for named in enumerate(classes)), key=lambda scores: -scores.sequences))
+    measured = precision_recall_fscore_support(
+        labels_S, predicted_S, labels=np.arange(len(classes)), zero_division=np.nan
+    )
+    precision_Q, recall_Q, f1_Q = ([None if np.isnan(x) else x for x in row.tolist()] for row in measured[:3])
+    counts_Q = measured[3].tolist()
+    scores = map(ClassScores, classes, counts_Q, recall_Q, precision_Q, f1_Q)
+    return tuple(sorted(scores, key=lambda scores: -scores.sequences))
 
 
 @dataclass(frozen=True)
@@ -105,17 +122,14 @@ def confusion(
     >>> print(confusion(np.array([2, 2, 1, 0]), np.array([2, 1, 1, 2]), ("a", "b", "c"), most=1))
     Confusion(classes=('c', 'others'), counts=((1, 1), (1, 1)))
     """
-    counts_QQ = np.zeros((len(classes), len(classes)), dtype=np.int64)
-    np.add.at(counts_QQ, (labels_S, predicted_S), 1)
-    names = tuple(classes)
+    group_Q, names = np.arange(len(classes)), tuple(classes)
     if len(classes) > most:
-        kept = np.sort(np.argsort(-counts_QQ.sum(axis=1), kind="stable")[:most])
+        kept = np.sort(np.argsort(-np.bincount(labels_S, minlength=len(classes)), kind="stable")[:most])
         group_Q = np.full(len(classes), most)
         group_Q[kept] = np.arange(most)
-        grouped = np.zeros((most + 1, most + 1), dtype=np.int64)
-        np.add.at(grouped, (group_Q[:, None], group_Q[None, :]), counts_QQ)
-        counts_QQ, names = grouped, (*(classes[number] for number in kept), "others")
-    return Confusion(names, tuple(tuple(row) for row in counts_QQ.tolist()))
+        names = (*(classes[number] for number in kept), "others")
+    counts = confusion_matrix(group_Q[labels_S], group_Q[predicted_S], labels=np.arange(len(names)))
+    return Confusion(names, tuple(tuple(row) for row in counts.tolist()))
 
 
 def scores_by_group(
@@ -188,12 +202,144 @@ def reliability(p_S: NDArray[Any], observed_S: NDArray[Any], bins: int = BINS) -
     return tuple(result)
 
 
-def wilson(share: float, n: int, z: float = 1.96) -> Interval:
+def wilson(share: float, n: int) -> Interval:
     """A share of n with its 95% Wilson interval, which stays within 0 and 1 and is never empty.
 
     >>> print(wilson(0.5, 100))
     0.500 [0.404, 0.596]
     """
-    middle = (share + z * z / (2 * n)) / (1 + z * z / n)
-    half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    return Interval(share, max(0.0, middle - half), min(1.0, middle + half))
+    low, high = binomtest(round(share * n), n).proportion_ci(method="wilson")
+    return Interval(share, float(low), float(high))
+
+
+# ---- rankings and thresholds ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Operating:
+    """Where the decisions of the model are on both curves; None where a rate is not defined."""
+
+    false_positive_rate: float | None
+    recall: float | None
+    precision: float | None
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The ROC and precision–recall curves of one class against the rest, from the strictest threshold on."""
+
+    name: str
+    #: sequences of this class
+    sequences: int
+    false_positive_rate: Points
+    true_positive_rate: Points
+    recall: Points
+    precision: Points
+    auroc: float
+    average_precision: float
+    #: None for a mean over classes
+    operating: Operating | None = None
+
+
+@dataclass(frozen=True)
+class ThresholdCounts:
+    """The predictions at each of many thresholds, of sequences with `positives` and `negatives`.
+
+    >>> counts = threshold_counts(np.array([0.9, 0.6, 0.2]), np.array([True, False, False]), 0.5)
+    >>> at = counts.thresholds.index(0.5)
+    >>> counts.true_positives[at], counts.false_positives[at], counts.own
+    (1, 1, 50)
+    """
+
+    thresholds: Points
+    true_positives: tuple[int, ...]
+    false_positives: tuple[int, ...]
+    positives: int
+    negatives: int
+    #: the position of the model's own threshold
+    own: int
+
+
+def ranking_curves(
+    p_SQ: Floats, labels_S: NDArray[Any], predicted_S: NDArray[Any], classes: Sequence[str], *, positive: int = 1
+) -> tuple[Curve, ...]:
+    """The curves of the positive class; of several classes, those of the most frequent ones and their mean.
+
+    A class that no sequence has, or that all have, has no curve. The mean is over all classes that have one.
+    """
+    counts_Q = np.bincount(labels_S, minlength=len(classes))
+    defined = [number for number in range(len(classes)) if 0 < counts_Q[number] < len(labels_S)]
+    if len(classes) == 2:
+        defined = [positive] if positive in defined else []
+    frequent = sorted(defined, key=lambda number: -counts_Q[number])
+
+    def curve(number: int) -> Curve:
+        return class_curve(p_SQ[:, number], labels_S == number, predicted_S == number, classes[number])
+
+    shown = tuple(curve(number) for number in frequent[:CURVES])
+    if len(classes) == 2 or not shown:
+        return shown
+    return (*shown, _mean([*shown, *(curve(number) for number in frequent[CURVES:])]))
+
+
+def class_curve(p_S: Floats, positive_S: NDArray[np.bool_], predicted_S: NDArray[np.bool_], name: str) -> Curve:
+    """One class against the rest; `predicted_S` are the decisions of the model, for the operating point."""
+    false_positive_rate, true_positive_rate, _ = roc_curve(positive_S, p_S)
+    precision, recall, _ = precision_recall_curve(positive_S, p_S, drop_intermediate=True)
+    hits, called, positives = (int(which_S.sum()) for which_S in (positive_S & predicted_S, predicted_S, positive_S))
+    roc, ranked = _few(false_positive_rate, true_positive_rate), _few(recall[::-1], precision[::-1])
+    return Curve(
+        name,
+        positives,
+        *roc,
+        *ranked,
+        auroc=auroc(p_S, positive_S),
+        average_precision=average_precision(p_S, positive_S),
+        operating=Operating(_ratio(called - hits, len(p_S) - positives), _ratio(hits, positives), _ratio(hits, called)),
+    )
+
+
+def _mean(curves: Sequence[Curve]) -> Curve:
+    """The mean of curves at the same false positive rates, and at the same recalls."""
+    grid = np.linspace(0, 1, THRESHOLDS)
+    true_positive_rate = np.mean([np.interp(grid, c.false_positive_rate, c.true_positive_rate) for c in curves], axis=0)
+    # precision at the first threshold that reaches a recall, as average precision counts it
+    precision = np.mean([np.asarray(c.precision)[np.searchsorted(c.recall, grid)] for c in curves], axis=0)
+    places = tuple(grid.tolist())
+    return Curve(
+        MACRO,
+        sum(curve.sequences for curve in curves),
+        places,
+        tuple(true_positive_rate.tolist()),
+        places,
+        tuple(precision.tolist()),
+        auroc=float(np.mean([curve.auroc for curve in curves])),
+        average_precision=float(np.mean([curve.average_precision for curve in curves])),
+    )
+
+
+def threshold_counts(p_S: Floats, positive_S: NDArray[np.bool_], own: float) -> ThresholdCounts:
+    """True and false positives when the class is predicted from each threshold on; `own` is the model's threshold."""
+    thresholds = np.unique([*np.round(np.linspace(0, 1, THRESHOLDS), 2), own])
+
+    def at_least(values: Floats) -> tuple[int, ...]:
+        return tuple((len(values) - np.searchsorted(np.sort(values), thresholds)).tolist())
+
+    return ThresholdCounts(
+        tuple(thresholds.tolist()),
+        at_least(p_S[positive_S]),
+        at_least(p_S[~positive_S]),
+        int(positive_S.sum()),
+        int((~positive_S).sum()),
+        int(np.searchsorted(thresholds, own)),
+    )
+
+
+def _few(x: Floats, y: Floats) -> tuple[Points, Points]:
+    """At most `POINTS` points of a curve, both ends among them."""
+    chosen = np.unique(np.linspace(0, len(x) - 1, min(POINTS, len(x))).round().astype(np.int64))
+    return tuple(x[chosen].tolist()), tuple(y[chosen].tolist())
+
+
+def _ratio(part: int, whole: int) -> float | None:
+    return part / whole if whole else None

@@ -1,14 +1,15 @@
 """How good predictions are: ranking, decisions and calibration, each with its uncertainty.
 
-`auroc`, `average_precision`, `f1_per_class` and `macro_f1` are single numbers. `score` gives every metric of a model
-with a 95% percentile bootstrap over sequences, and `paired_difference` compares two models.
+`auroc` and `average_precision` are single numbers. `score` gives every metric of a model with a 95% percentile
+bootstrap over sequences, and `compare` says which of two models is better on the same sequences.
 
-Shapes: N sequences, Q classes, R resamples (rows of counts), E sequences of all parts, each once.
+Shapes: N sequences, Q classes, R resamples (rows of counts).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -18,21 +19,6 @@ from numpy.typing import NDArray
 from tefm.base.errors import InputError, SettingsError
 from tefm.scoring import weighted
 from tefm.scoring.bootstrap import Interval, bootstrap, resample_counts
-
-__all__ = [
-    "METRICS",
-    "Interval",
-    "Metric",
-    "Predicted",
-    "Scores",
-    "auroc",
-    "average_precision",
-    "f1_per_class",
-    "macro_f1",
-    "mean_differences",
-    "paired_difference",
-    "score",
-]
 
 Floats = NDArray[np.float64]
 Numbers = NDArray[np.int64]
@@ -66,162 +52,11 @@ def average_precision(scores_N: NDArray[Any], positive_N: NDArray[Any], weights_
     return float(weighted.average_precision(scores_N, positive_N, _weights(weights_N, len(scores_N)))[0])
 
 
-def f1_per_class(
-    labels_N: NDArray[Any], predicted_N: NDArray[Any], classes: int, weights_N: NDArray[Any] | None = None
-) -> Floats:
-    """The F1 of each class number; 0 for a class that occurs in neither labels nor predictions.
-
-    >>> f1_per_class(np.array([0, 0, 1]), np.array([0, 1, 1]), classes=3).round(3).tolist()
-    [0.667, 0.667, 0.0]
-    """
-    f1_RQ, _ = weighted.f1_per_class(labels_N, predicted_N, classes, _weights(weights_N, len(labels_N)))
-    f1_Q: Floats = f1_RQ[0]
-    return f1_Q
-
-
-def macro_f1(
-    labels_N: NDArray[Any], predicted_N: NDArray[Any], classes: int, weights_N: NDArray[Any] | None = None
-) -> float:
-    """The mean F1 over the classes that occur in labels or predictions.
-
-    >>> round(macro_f1(np.array([0, 0, 1]), np.array([0, 1, 1]), classes=3), 3)
-    0.667
-    """
-    return float(weighted.macro_f1(labels_N, predicted_N, classes, _weights(weights_N, len(labels_N)))[0])
-
-
 def _weights(weights_N: NDArray[Any] | None, n: int) -> Floats:
     return np.ones((1, n)) if weights_N is None else np.asarray(weights_N, dtype=np.float64)[None]
 
 
-# ---- every metric of a model, and two models compared ---------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Scores:
-    """Every metric of one model on one set of sequences.
-
-    AUROC and AUPRC (average precision) are those of the positive class; with several classes, the mean of one against
-    the rest over the classes that occur. Macro F1 is the mean over the classes that occur in the labels or the
-    predictions. Brier is the squared error of the positive class's probability; with several classes, its sum over
-    them. ECE compares the probability of the predicted class with how often it is right, in 15 bins.
-    """
-
-    n: int
-    classes: tuple[str, ...]
-    auroc: Interval
-    auprc: Interval
-    accuracy: Interval
-    macro_f1: Interval
-    brier: Interval
-    ece: Interval
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "n": self.n,
-            "classes": list(self.classes),
-            "auroc": self.auroc.to_dict(),
-            "auprc": self.auprc.to_dict(),
-            "accuracy": self.accuracy.to_dict(),
-            "macro_f1": self.macro_f1.to_dict(),
-            "brier": self.brier.to_dict(),
-            "ece": self.ece.to_dict(),
-        }
-
-
-def score(
-    probabilities_NQ: NDArray[Any],
-    labels_N: NDArray[Any],
-    classes: tuple[str, ...],
-    *,
-    predicted_N: NDArray[Any] | None = None,
-    positive: int = 1,
-    resamples: int = 1000,
-    seed: int = 0,
-) -> Scores:
-    """Every metric of these predictions; `labels_N` and `predicted_N` are class numbers.
-
-    The prediction is the most probable class unless `predicted_N` is given. With two classes, `positive` is the one
-    that AUROC, AUPRC and Brier are computed for.
-
-    >>> scores = score(np.array([[0.9, 0.1], [0.4, 0.6], [0.2, 0.8]]), np.array([0, 0, 1]), ("no", "yes"))
-    >>> scores.auroc.value, round(scores.accuracy.value, 3), round(scores.brier.value, 3)
-    (1.0, 0.667, 0.137)
-    """
-    sample = _checked(probabilities_NQ, labels_N, predicted_N, positive)
-    columns = sample.probabilities_NQ.shape[1]
-    if len(classes) != columns:
-        raise InputError(
-            f"there are {columns} probabilities per sequence, but {len(classes)} classes",
-            remedy="give one name per column of the probabilities, in their order",
-        )
-    chunks = [
-        {name: metric(sample, counts_RN) for name, metric in METRICS.items()}
-        for counts_RN in resample_counts(len(sample.labels_N), resamples, seed)
-    ]
-    intervals = {name: Interval.of(np.concatenate([chunk[name] for chunk in chunks])) for name in METRICS}
-    return Scores(len(sample.labels_N), tuple(classes), **intervals)
-
-
-def paired_difference(
-    metric: Metric,
-    a_probabilities_NQ: NDArray[Any],
-    b_probabilities_NQ: NDArray[Any],
-    labels_N: NDArray[Any],
-    *,
-    a_predicted_N: NDArray[Any] | None = None,
-    b_predicted_N: NDArray[Any] | None = None,
-    positive: int = 1,
-    resamples: int = 1000,
-    seed: int = 0,
-) -> Interval:
-    """How much higher a metric is for model a than for model b on the same sequences.
-
-    Both are resampled together, so sequences that are hard for both do not widen the interval.
-    """
-    if metric not in METRICS:
-        raise SettingsError("not a valid metric", value=metric, remedy=f"choose one of {', '.join(METRICS)}")
-    a = _checked(a_probabilities_NQ, labels_N, a_predicted_N, positive)
-    b = _checked(b_probabilities_NQ, labels_N, b_predicted_N, positive)
-    compute = METRICS[metric]
-    counts = resample_counts(len(labels_N), resamples, seed)
-    return Interval.of(bootstrap(lambda counts_RN: compute(a, counts_RN) - compute(b, counts_RN), counts))
-
-
-def mean_differences(
-    metrics: Sequence[Metric],
-    a: Sequence[Predicted],
-    b: Sequence[Predicted],
-    ids: Sequence[NDArray[Any]],
-    *,
-    resamples: int = 1000,
-    seed: int = 0,
-) -> dict[Metric, Interval]:
-    """How much higher each metric is for a than for b, on average over several test parts, each with its own models.
-
-    `ids` name the sequences of each part. A sequence that is in several parts is drawn for all of them together, so
-    testing the same sequences again does not narrow the interval.
-
-    >>> p_NQ = np.array([[0.9, 0.1], [0.4, 0.6]])
-    >>> right, wrong = Predicted.of(p_NQ, np.array([0, 1])), Predicted.of(p_NQ[::-1], np.array([0, 1]))
-    >>> print(mean_differences(["accuracy"], [right], [wrong], [np.array([7, 8])])["accuracy"])
-    1.000 [1.000, 1.000]
-    """
-    everyone, places = np.unique(np.concatenate(ids), return_inverse=True)
-    places_of = np.split(places, np.cumsum([len(part) for part in ids])[:-1])
-    chunks: dict[Metric, list[Floats]] = {metric: [] for metric in metrics}
-    for counts_RE in resample_counts(len(everyone), resamples, seed):
-        for metric in metrics:
-            compute = METRICS[metric]
-            gains = [
-                compute(ours, counts_RE[:, of_part]) - compute(theirs, counts_RE[:, of_part])
-                for ours, theirs, of_part in zip(a, b, places_of, strict=True)
-            ]
-            chunks[metric].append(np.mean(gains, axis=0))
-    return {metric: Interval.of(np.concatenate(values)) for metric, values in chunks.items()}
-
-
-# ---- checking the input ----------------------------------------------------------------------------------------------
+# ---- what a model predicts ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,36 +77,32 @@ class Predicted:
         positive: int = 1,
     ) -> Predicted:
         """Checked: probabilities that add up to 1, and class numbers; the most probable class unless one is given."""
-        return _checked(probabilities_NQ, labels_N, predicted_N, positive)
-
-
-def _checked(
-    probabilities_NQ: NDArray[Any], labels_N: NDArray[Any], predicted_N: NDArray[Any] | None, positive: int
-) -> Predicted:
-    p_NQ = np.asarray(probabilities_NQ, dtype=np.float64)
-    if p_NQ.ndim != 2 or p_NQ.shape[1] < 2 or not len(p_NQ):
-        raise InputError(
-            f"probabilities of the shape {p_NQ.shape} cannot be scored",
-            remedy="give one row per sequence (at least one) and one column per class (at least two)",
-        )
-    wrong_N = ~np.isfinite(p_NQ).all(axis=1) | (p_NQ < 0).any(axis=1) | (np.abs(p_NQ.sum(axis=1) - 1) > TOLERANCE)
-    if wrong_N.any():
-        first = int(wrong_N.argmax())
-        raise InputError(
-            f"{wrong_N.sum()} of {len(p_NQ)} rows (the first is row {first + 1}) are not valid probabilities: "
-            "they are nan, below 0, or do not add up to 1",
-            value=p_NQ[first].tolist(),
-            remedy="turn logits into probabilities (Calibration.probabilities); nan means that training diverged",
-        )
-    labels = _class_numbers(labels_N, p_NQ.shape, "labels")
-    predicted = p_NQ.argmax(axis=1) if predicted_N is None else _class_numbers(predicted_N, p_NQ.shape, "predictions")
-    if positive not in range(p_NQ.shape[1]):
-        raise SettingsError(
-            "the positive class is not one of the classes",
-            value=positive,
-            remedy=f"choose a number from 0 to {p_NQ.shape[1] - 1}",
-        )
-    return Predicted(p_NQ, labels, predicted, positive)
+        p_NQ = np.asarray(probabilities_NQ, dtype=np.float64)
+        if p_NQ.ndim != 2 or p_NQ.shape[1] < 2 or not len(p_NQ):
+            raise InputError(
+                f"probabilities of the shape {p_NQ.shape} cannot be scored",
+                remedy="give one row per sequence (at least one) and one column per class (at least two)",
+            )
+        wrong_N = ~np.isfinite(p_NQ).all(axis=1) | (p_NQ < 0).any(axis=1) | (np.abs(p_NQ.sum(axis=1) - 1) > TOLERANCE)
+        if wrong_N.any():
+            first = int(wrong_N.argmax())
+            raise InputError(
+                f"{wrong_N.sum()} of {len(p_NQ)} rows (the first is row {first + 1}) are not valid probabilities: "
+                "they are nan, below 0, or do not add up to 1",
+                value=p_NQ[first].tolist(),
+                remedy="turn logits into probabilities (Calibration.probabilities); nan means that training diverged",
+            )
+        labels = _class_numbers(labels_N, p_NQ.shape, "labels")
+        predicted = p_NQ.argmax(axis=1)
+        if predicted_N is not None:
+            predicted = _class_numbers(predicted_N, p_NQ.shape, "predictions")
+        if positive not in range(p_NQ.shape[1]):
+            raise SettingsError(
+                "the positive class is not one of the classes",
+                value=positive,
+                remedy=f"choose a number from 0 to {p_NQ.shape[1] - 1}",
+            )
+        return cls(p_NQ, labels, predicted, positive)
 
 
 def _class_numbers(numbers_N: NDArray[Any], shape: tuple[int, ...], name: str) -> Numbers:
@@ -308,3 +139,163 @@ METRICS: Mapping[Metric, Callable[[Predicted, Floats], Floats]] = {
         sample.probabilities_NQ, sample.labels_N, sample.predicted_N, counts_RN
     ),
 }
+
+
+# ---- every metric of a model ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Every metric of one model on one set of sequences.
+
+    AUROC and AUPRC (average precision) are those of the positive class; with several classes, the mean of one against
+    the rest over the classes that occur. Macro F1 is the mean over the classes that occur in the labels or the
+    predictions. Brier is the squared error of the positive class's probability; with several classes, its sum over
+    them. ECE compares the probability of the predicted class with how often it is right, in 15 bins.
+    """
+
+    n: int
+    classes: tuple[str, ...]
+    auroc: Interval
+    auprc: Interval
+    accuracy: Interval
+    macro_f1: Interval
+    brier: Interval
+    ece: Interval
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "n": self.n,
+            "classes": list(self.classes),
+            "auroc": self.auroc.to_dict(),
+            "auprc": self.auprc.to_dict(),
+            "accuracy": self.accuracy.to_dict(),
+            "macro_f1": self.macro_f1.to_dict(),
+            "brier": self.brier.to_dict(),
+            "ece": self.ece.to_dict(),
+        }
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How well a model does on labelled sequences, and how many tokens it reads for it."""
+
+    scores: Scores
+    #: tokens per sequence that the language model reads
+    tokens_mean: float
+    tokens_median: float
+    #: sequences without a label, which are not scored
+    unlabelled: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**self.scores.to_dict(), **{name: value for name, value in vars(self).items() if name != "scores"}}
+
+
+def score(
+    probabilities_NQ: NDArray[Any],
+    labels_N: NDArray[Any],
+    classes: tuple[str, ...],
+    *,
+    predicted_N: NDArray[Any] | None = None,
+    positive: int = 1,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> Scores:
+    """Every metric of these predictions; `labels_N` and `predicted_N` are class numbers.
+
+    The prediction is the most probable class unless `predicted_N` is given. With two classes, `positive` is the one
+    that AUROC, AUPRC and Brier are computed for.
+
+    >>> scores = score(np.array([[0.9, 0.1], [0.4, 0.6], [0.2, 0.8]]), np.array([0, 0, 1]), ("no", "yes"))
+    >>> scores.auroc.value, round(scores.accuracy.value, 3), round(scores.brier.value, 3)
+    (1.0, 0.667, 0.137)
+    """
+    sample = Predicted.of(probabilities_NQ, labels_N, predicted_N, positive)
+    columns = sample.probabilities_NQ.shape[1]
+    if len(classes) != columns:
+        raise InputError(
+            f"there are {columns} probabilities per sequence, but {len(classes)} classes",
+            remedy="give one name per column of the probabilities, in their order",
+        )
+    chunks = [
+        {name: metric(sample, counts_RN) for name, metric in METRICS.items()}
+        for counts_RN in resample_counts(len(sample.labels_N), resamples, seed)
+    ]
+    intervals = {name: Interval.of(np.concatenate([chunk[name] for chunk in chunks])) for name in METRICS}
+    return Scores(len(sample.labels_N), tuple(classes), **intervals)
+
+
+# ---- two models on the same sequences --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Two models compared, the one with the higher score first.
+
+    >>> print(Verdict(("LightGBM", "TEFM"), "AUROC", (0.885, 0.875), Interval(0.010, 0.002, 0.019)).sentence)
+    LightGBM is better here: AUROC 0.885 against 0.875 of TEFM, difference 0.010 [0.002, 0.019]
+    >>> print(Verdict(("LightGBM", "TEFM"), "AUROC", (0.885, 0.875), Interval(0.010, -0.004, 0.024)).sentence)
+    No significant difference in AUROC: LightGBM 0.885, TEFM 0.875, difference 0.010 [-0.004, 0.024]
+    """
+
+    models: tuple[str, str]
+    #: AUROC with two classes, accuracy with more
+    metric: str
+    values: tuple[float, float]
+    #: the first minus the second, with its 95% interval
+    difference: Interval
+
+    @property
+    def better(self) -> str | None:
+        """The better model; None where the interval of the difference includes 0."""
+        return self.models[0] if self.difference.low > 0 else None
+
+    @property
+    def sentence(self) -> str:
+        (first, second), (high, low) = self.models, self.values
+        if self.better is not None:
+            return (
+                f"{first} is better here: {self.metric} {high:.3f} against {low:.3f} of {second}, "
+                f"difference {self.difference}"
+            )
+        return (
+            f"No significant difference in {self.metric}: {first} {high:.3f}, {second} {low:.3f}, "
+            f"difference {self.difference}"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "models": list(self.models),
+            "metric": self.metric,
+            "values": list(self.values),
+            "difference": self.difference.to_dict(),
+            "better": self.better,
+            "sentence": self.sentence,
+        }
+
+
+def paired_difference(metric: Metric, a: Predicted, b: Predicted, *, resamples: int = 1000, seed: int = 0) -> Interval:
+    """How much higher a metric is for model a than for model b on the same sequences.
+
+    Both are resampled together, so sequences that are hard for both do not widen the interval.
+    """
+    if metric not in METRICS:
+        raise SettingsError("not a valid metric", value=metric, remedy=f"choose one of {', '.join(METRICS)}")
+    compute = METRICS[metric]
+    counts = resample_counts(len(a.labels_N), resamples, seed)
+    return Interval.of(bootstrap(lambda counts_RN: compute(a, counts_RN) - compute(b, counts_RN), counts))
+
+
+def compare(models: Mapping[str, Predicted], *, resamples: int = 1000) -> Verdict | None:
+    """Two models on the same labelled sequences, by a paired bootstrap; None where the metric is not defined."""
+    classes = next(iter(models.values())).probabilities_NQ.shape[1]
+    metric: Metric = "auroc" if classes == 2 else "accuracy"
+    values = {
+        name: float(METRICS[metric](model, np.ones((1, len(model.labels_N))))[0]) for name, model in models.items()
+    }
+    if any(map(math.isnan, values.values())):
+        return None
+    first, second = sorted(values, key=lambda name: -values[name])
+    difference = paired_difference(metric, models[first], models[second], resamples=resamples)
+    title = "AUROC" if metric == "auroc" else metric
+    return Verdict((first, second), title, (values[first], values[second]), difference)

@@ -4,7 +4,8 @@ rows.py      the records of a request, as text
 served.py    a model that answers the records of several requests at once
 worker.py    the thread, its queue and its batches
 messages.py  what requests and replies look like
-app.py       the routes; `compatible.py` those that other servers' clients know
+routes.py    the routes, also those that other servers' clients know
+limits.py    what a server accepts, and what it counts
 protect.py   keys, limits, headers, the access log
 server.py    the process: models in, signals, exit
 page/        the page at /

@@ -17,9 +17,9 @@ from typing import Any
 import polars as pl
 
 from tefm.base.errors import InputError, TefmError, listed
-from tefm.prepare import Preparation
-from tefm.records.readers.delimited import open_csv
-from tefm.records.readers.table import Table, open_table
+from tefm.pipeline.prepare import Preparation
+from tefm.tables.readers.table import Table, open_table
+from tefm.tables.readers.text_files import open_csv
 
 #: What error messages call the table of a request.
 REQUEST = "the request"
@@ -64,8 +64,7 @@ class RowReader:
 
     def __init__(self, preparation: Preparation) -> None:
         self.preparation = preparation
-        schema, vectoriser = preparation.schema, preparation.vectoriser
-        fields = (schema if vectoriser is None else vectoriser.table_schema).fields
+        schema, fields = preparation.schema, preparation.vectoriser.table_schema.fields
         entity = None if preparation.config.window else schema.entity
         roles = [name for name in (entity, schema.time) if name is not None]
         #: the columns that a request needs, in an order that is the same for all

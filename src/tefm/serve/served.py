@@ -7,25 +7,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from tefm.asking import Asked, QuestionExplainer, ask, book_of
 from tefm.base.errors import InputError, TefmError
-from tefm.explain import explain_slots, look_alikes_of
-from tefm.fitted import Fitted
-from tefm.language.remember import RememberedLogits
-from tefm.language.vocabulary import CodeVocabulary
-from tefm.model import TEFM
-from tefm.rationale.explanation import Explanation
-from tefm.rationale.masked_model import MaskedModel
-from tefm.rationale.reasons import Question
-from tefm.records.sequences import Sequences
+from tefm.explain.explanation import Explanation
+from tefm.explain.reasons import Question
+from tefm.language.answerer import Answerer
+from tefm.model.ask import AnsweredQuestion, QuestionExplainer, ask, book_of
+from tefm.model.estimator import TEFM
+from tefm.model.explainer import explain_slots, look_alikes_of
+from tefm.pipeline.fitted import Fitted
 from tefm.serve.rows import REQUEST, RowReader, Rows, stacked
+from tefm.tables.sequences import Sequences
 
 #: Between the request's number and the entity's name: no CSV or JSON text contains it by accident.
 APART = "\x1f"
@@ -41,8 +39,8 @@ class Answered:
     rows: tuple[int, ...]
     predicted: str
     probabilities: tuple[float, ...]
-    #: the code of each record, a token per level; None for a model that reads text
-    codes: tuple[tuple[str, ...], ...] | None
+    #: the code of each record, a token per level
+    codes: tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -50,10 +48,10 @@ class AskedAbout:
     """A question in words, and the sequences that its answers are about."""
 
     names: list[Any]
-    asked: Asked
+    asked: AnsweredQuestion
 
 
-Outcome = list[Answered] | TefmError
+AnswersOrError = list[Answered] | TefmError
 
 
 class Served:
@@ -64,12 +62,9 @@ class Served:
         self.name, self.model = name, model
         self.fitted, self.preparation = model.fitted, model.preparation
         self.reader = RowReader(self.preparation)
-        classifier = self.fitted.classifier
-        self._logits: Callable[[Sequences], NDArray[Any]] = (
-            RememberedLogits(classifier) if remember else classifier.logits
-        )
+        self._answerer = self.fitted.answerer.remembering() if remember else self.fitted.answerer
         self._explainer: QuestionExplainer | None = None
-        self._vocabulary: CodeVocabulary | None = None if self.fitted.coder is None else classifier.vocabulary
+        self._vocabulary = self.fitted.classifier.vocabulary
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -88,9 +83,9 @@ class Served:
 
     # ---- predicting -------------------------------------------------------------------------------------------
 
-    def predict(self, tables: Sequence[Rows]) -> list[Outcome]:
+    def predict(self, tables: Sequence[Rows]) -> list[AnswersOrError]:
         """The answers to the rows of each request; where one of them is wrong, the others do not notice."""
-        outcomes: list[Outcome] = [[] for _ in tables]
+        outcomes: list[AnswersOrError] = [[] for _ in tables]
         kinds: dict[Any, list[int]] = {}
         for number, rows in enumerate(tables):
             kinds.setdefault(rows.kind, []).append(number)
@@ -99,8 +94,8 @@ class Served:
                 outcomes[number] = outcome
         return outcomes
 
-    def _alike(self, tables: Sequence[Rows]) -> Sequence[Outcome]:
-        """The same for requests with the same columns."""
+    def _alike(self, tables: Sequence[Rows]) -> Sequence[AnswersOrError]:
+        """The outcomes of requests with the same columns."""
         try:
             return self._together(tables)
         except TefmError as error:
@@ -111,9 +106,8 @@ class Served:
     def _together(self, tables: Sequence[Rows]) -> list[list[Answered]]:
         frame, sequences = self._sequences(tables)
         slots = self.preparation.slots(frame, sequences)
-        read = self.fitted.read(slots)
-        p_SQ = self.fitted.calibration.probabilities(self._logits(read))
-        codes = self.fitted.codes(slots, read)
+        codes = self._answerer.codes(slots)
+        p_SQ = self.fitted.calibration.probabilities(self._answerer.logits(slots, codes))
         predicted_S = self.fitted.decide(p_SQ).tolist()
         starts = np.cumsum([0, *(rows.height for rows in tables)])
         table_S = (np.searchsorted(starts, sequences.last, side="right") - 1).tolist()
@@ -159,9 +153,7 @@ class Served:
             )
         return frame, preparation.sequences(frame, labelled=False, whole=False, file=REQUEST)
 
-    def _codes(self, codes_TK: NDArray[Any]) -> tuple[tuple[str, ...], ...] | None:
-        if self._vocabulary is None:
-            return None
+    def _codes(self, codes_TK: NDArray[Any]) -> tuple[tuple[str, ...], ...]:
         names, entries = self._vocabulary.names, self._vocabulary.entries
         return tuple(
             tuple(names[level * entries + entry] for level, entry in enumerate(code)) for code in codes_TK.tolist()
@@ -219,37 +211,30 @@ class Served:
         With `text`, of the answer to this question in words.
         """
         if text is None:
-            paused = _pausing(self.fitted, self._logits, pause)
+            paused = _pausing(self.fitted, self._answerer, pause)
             (explanation,) = explain_slots(paused, self.preparation, slots, question)
             return explanation
         if self._explainer is None:
             self._explainer = QuestionExplainer(self.fitted)
 
         def wrap(fitted: Fitted) -> Fitted:
-            return _pausing(fitted, RememberedLogits(fitted.classifier), pause)
+            return _pausing(fitted, fitted.answerer.remembering(), pause)
 
         (explanation,) = self._explainer.explain(self.preparation, slots, text, question, wrap=wrap)
         return explanation
 
 
-def _pausing(fitted: Fitted, logits: Callable[[Sequences], NDArray[Any]], pause: Callable[[], None]) -> Fitted:
+def _pausing(fitted: Fitted, answerer: Answerer, pause: Callable[[], None]) -> Fitted:
     """The model with a pause before each question to it."""
-
-    def ask_after_pause(codes: Sequences) -> NDArray[Any]:
-        pause()
-        return logits(codes)
-
-    given = {field.name: getattr(fitted, field.name) for field in fields(Fitted)}
-    return _Pausing(**given, ask=ask_after_pause)
+    return replace(fitted, answerer=_PausingAnswerer(**vars(answerer), pause=pause))
 
 
-@dataclass(frozen=True)
-class _Pausing(Fitted):
-    """A fitted model whose questions for explanations go through `ask`."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _PausingAnswerer(Answerer):
+    """An answerer that pauses before it answers, for requests that are more urgent than an explanation."""
 
-    ask: Callable[[Sequences], NDArray[Any]] | None = None
+    pause: Callable[[], None]
 
-    @property
-    def masked_model(self) -> MaskedModel:
-        assert self.ask is not None
-        return replace(super().masked_model, logits=self.ask)
+    def logits(self, slots: Sequences, codes: Sequences | None = None, *, show: bool = False) -> NDArray[Any]:
+        self.pause()
+        return super().logits(slots, codes, show=show)

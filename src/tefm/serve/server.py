@@ -20,15 +20,15 @@ import uvicorn
 
 from tefm.base.errors import SettingsError
 from tefm.base.progress import log
-from tefm.bundle import domains_of
-from tefm.domains import Domains
-from tefm.model import TEFM
-from tefm.serve.app import create_app
-from tefm.serve.example import example_rows
+from tefm.model.bundle import domains_of
+from tefm.model.domains import Domains
+from tefm.model.estimator import TEFM
+from tefm.serve.limits import ServeSettings
+from tefm.serve.messages import example_rows
 from tefm.serve.protect import Keys, check_host
+from tefm.serve.routes import create_app
 from tefm.serve.served import Served
 from tefm.serve.service import Service
-from tefm.serve.settings import ServeSettings
 
 
 def load_models(given: Sequence[str], *, remember: bool = True, device: str | None = None) -> list[Served]:

@@ -12,11 +12,10 @@ from pydantic import BaseModel, ValidationError
 
 from tefm.base.errors import TefmError, did_you_mean
 from tefm.base.settings import first_error
+from tefm.serve.limits import Metrics, ServeSettings
 from tefm.serve.messages import AskRequest, ErrorBody, ErrorReply, ExplainRequest, Options, PredictRequest
-from tefm.serve.metrics import Metrics
 from tefm.serve.rows import Rows
 from tefm.serve.served import Answered, Served
-from tefm.serve.settings import ServeSettings
 from tefm.serve.worker import BusyError, Worker
 
 Model = TypeVar("Model", bound=BaseModel)

@@ -20,12 +20,11 @@ from typing import Any, Literal
 
 from tefm.base.errors import TefmError
 from tefm.base.progress import log
-from tefm.rationale.explanation import Explanation
-from tefm.rationale.reasons import Question
-from tefm.serve.metrics import Metrics
+from tefm.explain.explanation import Explanation
+from tefm.explain.reasons import Question
+from tefm.serve.limits import Metrics, ServeSettings
 from tefm.serve.rows import Rows
 from tefm.serve.served import Answered, AskedAbout, Served
-from tefm.serve.settings import ServeSettings
 
 Lane = Literal["predict", "explain"]
 #: The part of the timeout that explanations are expected to fill, at most: their times vary (those of the demo's model

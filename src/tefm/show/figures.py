@@ -1,20 +1,23 @@
-"""What a report shows of a model, as plain data; `tefm.report` measures it."""
+"""What is shown of a fit and of a model, as plain data; `tefm.model.run` and `tefm.model.report` measure it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from tefm.codes.doctor import Finding
-from tefm.codes.fidelity import Collisions, Fidelity, LevelUse
-from tefm.codes.hierarchy import PrefixDistance
-from tefm.codes.label_loss import LabelLoss
+from tefm.codes.doctor import CodeFinding, LabelLoss
+from tefm.codes.fidelity import Collisions, Fidelity, LevelUse, PrefixDistance
+from tefm.explain.explanation import Explanation, to_json
+from tefm.explain.summary import Summary
+from tefm.language.alignment import Alignment
 from tefm.language.token_counts import TokenCount
-from tefm.rationale.explanation import Explanation, to_json
-from tefm.rationale.summary import Summary
-from tefm.scoring.breakdown import Bin, ClassScores, Confusion, GroupScores
-from tefm.scoring.curves import Curve, ThresholdCounts
+from tefm.questions.book import Book
+from tefm.scoring.breakdown import Bin, ClassScores, Confusion, Curve, GroupScores, ThresholdCounts
+from tefm.scoring.metrics import Evaluation, Verdict
+
+#: A bootstrap over fewer sequences than this gives intervals that are too narrow.
+FEW_FOR_INTERVALS = 50
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,7 @@ class Map:
 
 
 @dataclass(frozen=True)
-class Codes:
+class CodesFigures:
     """How the codes are used, and what they preserve of the records."""
 
     records: int
@@ -51,7 +54,7 @@ class Codes:
     collisions: Collisions
     hierarchy: tuple[PrefixDistance, ...]
     map: Map
-    findings: tuple[Finding, ...]
+    findings: tuple[CodeFinding, ...]
     #: fields that say something about the label and that the codes do not reproduce; None without labels
     label_losses: tuple[LabelLoss, ...] | None = None
 
@@ -89,7 +92,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Explained:
+class ExplainedExamples:
     """What explanations of some sequences have in common, and examples."""
 
     summary: Summary
@@ -139,8 +142,8 @@ class Figures:
     more_groups: int = 0
     #: the classes, the most frequent first; empty for two classes, which the scores cover
     by_class: tuple[ClassScores, ...] = ()
-    codes: Codes | None = None
-    explained: Explained | None = None
+    codes: CodesFigures | None = None
+    explained: ExplainedExamples | None = None
     warnings: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
@@ -159,3 +162,41 @@ class Figures:
                 "wrong": explained.wrong,
             }
         return body
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a task: figures on its test part, and those of what users do today."""
+
+    #: what the model is called beside others
+    title: str
+    classes: tuple[str, ...]
+    #: sequences that were trained on, validated on and tested on
+    sequences: Mapping[str, int]
+    test: Evaluation
+    #: figures of tabular models on the same sequences; empty when LightGBM is not installed
+    baselines: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    tokens: tuple[TokenCount, ...] = ()
+    #: what a reader of the figures has to know
+    remarks: tuple[str, ...] = ()
+    #: how well codes and words were aligned, where they were
+    alignment: Alignment | None = None
+    #: the model and the tabular model that did best on validation; None without a comparison
+    verdict: Verdict | None = None
+    #: what was predicted for the test sequences of each class
+    confusion: Confusion | None = None
+    #: how good the answers to questions in words are, where there are some
+    questions: Book | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "classes": list(self.classes),
+            "sequences": dict(self.sequences),
+            "test": self.test.to_dict(),
+            "baselines": {name: figures["test_calibrated"] for name, figures in self.baselines.items()},
+            "tokens": [vars(count) for count in self.tokens],
+            "remarks": list(self.remarks),
+            "verdict": None if self.verdict is None else self.verdict.to_dict(),
+            "confusion": None if self.confusion is None else self.confusion.to_dict(),
+            **({} if self.questions is None else {"questions": self.questions.model_dump(mode="json")}),
+        }

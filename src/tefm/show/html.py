@@ -1,7 +1,11 @@
-"""Pages from templates: one HTML file each, which loads nothing from the network and runs no script but its own."""
+"""Pages from templates: one HTML file each, which loads nothing from the network and runs no script but its own.
+
+Markdown in introductions and findings becomes HTML; text of tables is escaped for Markdown.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -9,9 +13,10 @@ from html import escape
 from typing import Any
 
 from jinja2 import Environment
+from markdown_it import MarkdownIt
+from markupsafe import Markup
 
 from tefm.base.templates import environment
-from tefm.show.markdown import inline, markdown_words, to_html
 
 
 class Page(str):
@@ -48,17 +53,55 @@ class HtmlTable:
 
 
 def render(template: str, **values: Any) -> str:
-    """Fill in a template; in HTML, values are escaped unless they are `Markup`."""
-    return _environment().get_template(f"show/{template}").render(values)
+    """Fill in a template such as `show/report.html`; in HTML, values are escaped unless they are `Markup`."""
+    return page_environment().get_template(template).render(values)
 
 
 @cache
-def _environment() -> Environment:
-    templates = environment("show", "rationale")  # a page shows cards of rationales, in their own style
+def page_environment() -> Environment:
+    """The templates of all rooms, with the filters that pages use."""
+    templates = environment()
     templates.filters["words"] = markdown_words
     templates.filters["markdown"] = to_html
     templates.filters["markdown_inline"] = inline
     return templates
+
+
+# ---- Markdown -------------------------------------------------------------------------------------------------------
+
+
+def to_html(text: str) -> Markup:
+    """Paragraphs, lists, code and links; raw HTML and images are shown as text.
+
+    >>> print(to_html("**Ours** is `a < b`, <b>not</b> bold."))
+    <p><strong>Ours</strong> is <code>a &lt; b</code>, &lt;b&gt;not&lt;/b&gt; bold.</p>
+    <BLANKLINE>
+    """
+    return Markup(_converter().render(text))
+
+
+def inline(text: str) -> Markup:
+    """One line, without a paragraph around it.
+
+    >>> print(inline("*slot accuracy*, [docs](https://example.org), 2 * 3 * 4"))
+    <em>slot accuracy</em>, <a href="https://example.org">docs</a>, 2 * 3 * 4
+    """
+    return Markup(_converter().renderInline(text))
+
+
+def markdown_words(text: str) -> str:
+    r"""Text from a table that Markdown shows as it is, on one line.
+
+    >>> print(markdown_words("a*b\n<i>|"))
+    a\*b \<i>\|
+    """
+    return re.sub(r"([\\`*<\[|])", r"\\\1", " ".join(text.split()))
+
+
+@cache
+def _converter() -> MarkdownIt:
+    # an image would be fetched from the network, and a heading has no place within a section
+    return MarkdownIt("commonmark", {"html": False}).disable(["image", "heading", "lheading"])
 
 
 # ---- numbers in words -------------------------------------------------------------------------------------------

@@ -8,11 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tefm.show.html import render
-from tefm.show.markdown import markdown_words
+from tefm.show.html import markdown_words, render
 
 if TYPE_CHECKING:
-    from tefm.language.align import Alignment
+    from tefm.language.alignment import Alignment
     from tefm.rationale.surrogate import Agreement
 
 METRICS = ("auroc", "auprc", "accuracy", "macro_f1", "brier", "ece")
@@ -50,6 +49,7 @@ class ModelCardFacts:
     blocks: int
     parameters: int
     temperature: float
+    codes: CodesFacts
     #: probability from which the positive class is predicted; None: the most probable class is predicted
     threshold: float | None = None
     #: the class that the threshold is about
@@ -57,8 +57,6 @@ class ModelCardFacts:
     #: what the decision is for, and with more than two classes whether weights decide
     rule: str = "accuracy"
     weighted: bool = False
-    #: None for a model that reads text
-    codes: CodesFacts | None = None
     trees: TreesFacts | None = None
     alignment: Alignment | None = None
     #: whether the model explains its predictions, and how often its surrogate predicts what the language model does
@@ -97,9 +95,9 @@ class ModelCardFacts:
 
 def model_html(facts: ModelCardFacts) -> str:
     """A model in a notebook: what it predicts, how it was made, and its figures."""
-    return render("model.html", facts=facts, METRICS=METRICS)
+    return render("show/model.html", facts=facts, METRICS=METRICS)
 
 
 def model_card(facts: ModelCardFacts) -> str:
     """The card as Markdown, with the header that the Hugging Face hub reads."""
-    return render("model_card.md", facts=facts, METRICS=METRICS)
+    return render("show/model_card.md", facts=facts, METRICS=METRICS)

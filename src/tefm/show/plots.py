@@ -9,15 +9,15 @@ Without matplotlib a plot has no drawing, and its description is shown instead.
 
 from __future__ import annotations
 
+import re
 import warnings
-from collections.abc import Callable, Sequence
+import xml.etree.ElementTree as ET
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import StringIO
 from typing import Any
 
 from markupsafe import Markup
-
-from tefm.show.embed import inline_svg, printable
 
 WIDTH = 380
 #: Height of one line of text.
@@ -48,6 +48,8 @@ SETTINGS: dict[Any, Any] = {
     "axes.edgecolor": TEXT,
     "axes.labelcolor": COLOURS[8],
 }
+SVG = "http://www.w3.org/2000/svg"
+_REFERENCE = re.compile(r"url\(#([^)]+)\)|^#(.+)$")
 #: Markers and dashes differ too, so that series can be distinguished without colours.
 MARKERS = ("o", "o", "s", "^", "D", "v", "P", "X", "o")
 
@@ -169,7 +171,7 @@ def curves(
 
     lines = -(-len(named) // _legend_columns([one.name for one in named]))
     extra = (len(marks) * LINE + 24 if marks else 0) + lines * (LINE + 2)
-    return _plot(anchor, title, description, note, height + 66 + extra, draw)
+    return drawn(anchor, title, description, note, height + 66 + extra, draw)
 
 
 def bars(
@@ -197,7 +199,7 @@ def bars(
         axes.tick_params(length=0)
         _legend(figure, [(drawn, names[0]), (ticks, names[1])])
 
-    return _plot(anchor, title, description, note, len(rows) * (LINE + 3) + 56, draw)
+    return drawn(anchor, title, description, note, len(rows) * (LINE + 3) + 56, draw)
 
 
 def columns(
@@ -213,42 +215,7 @@ def columns(
         _style(axes, Axis("", low=-0.6, high=len(values) - 0.4), y)
         axes.set_xticks([])
 
-    return _plot(anchor, title, description, note, 130, draw)
-
-
-def heat(
-    anchor: str,
-    title: str,
-    description: str,
-    rows: Sequence[str],
-    across: Sequence[str],
-    values: Sequence[Sequence[float | None]],
-    *,
-    note: str = "",
-) -> Plot:
-    """A grid of figures: the higher, the darker. Each cell holds its figure; a cell without one stays empty."""
-    numbers = [value for row in values for value in row if value is not None]
-    low, spread = min(numbers), (max(numbers) - min(numbers)) or 1.0
-
-    def draw(figure: Any) -> None:
-        axes = figure.subplots()
-        for place, row in enumerate(values):
-            for column, value in enumerate(row):
-                if value is None:
-                    continue
-                shade = 0.08 + 0.5 * (value - low) / spread
-                (cell,) = axes.bar(column, 0.94, bottom=place - 0.47, width=0.97, color=(COLOURS[1], shade))
-                cell.set_gid("plot-cell")
-                axes.text(column, place, f"{value:.3f}", ha="center", va="center", color=COLOURS[8])
-        axes.set_xticks(range(len(across)), [shortened(name, _fitting(len(across))) for name in across])
-        axes.set_yticks(range(len(rows)), [shortened(name, LABEL) for name in rows])
-        axes.set_xlim(-0.5, len(across) - 0.5)
-        axes.set_ylim(len(rows) - 0.5, -0.5)
-        axes.xaxis.tick_top()
-        axes.spines[:].set_visible(False)
-        axes.tick_params(length=0)
-
-    return _plot(anchor, title, description, note, len(rows) * 28 + 30, draw)
+    return drawn(anchor, title, description, note, 130, draw)
 
 
 # ---- parts ------------------------------------------------------------------------------------------------------
@@ -310,7 +277,7 @@ def _scale(
     from matplotlib import ticker
 
     if about.names:
-        letters = _fitting(len(about.names)) if axis.axis_name == "x" else LABEL
+        letters = fitting(len(about.names)) if axis.axis_name == "x" else LABEL
         axis.set_ticks(range(len(about.names)), [shortened(name, letters) for name in about.names])
         if axis.axis_name == "x":
             set_limits(-0.4, len(about.names) - 0.6)
@@ -361,7 +328,7 @@ def _legend_columns(labels: Sequence[str]) -> int:
     return 2 if len(labels) > 2 and max(map(len, labels)) <= LABEL + 2 else 1
 
 
-def _fitting(names: int) -> int:
+def fitting(names: int) -> int:
     """How many characters each of some names may have, side by side."""
     return max(1, int((WIDTH - 60) / names / 7))
 
@@ -379,7 +346,7 @@ def shortened(words: str, letters: int) -> str:
 # ---- drawing ----------------------------------------------------------------------------------------------------
 
 
-def _plot(anchor: str, title: str, description: str, note: str, height: float, draw: Callable[[Any], None]) -> Plot:
+def drawn(anchor: str, title: str, description: str, note: str, height: float, draw: Callable[[Any], None]) -> Plot:
     """Draw on a new figure; `anchor` makes the ids in the drawing different from those of other plots of the page."""
     if not available():
         return Plot(title, description, note)
@@ -393,4 +360,93 @@ def _plot(anchor: str, title: str, description: str, note: str, height: float, d
         draw(figure)
         file = StringIO()
         figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
-    return Plot(title, description, note, inline_svg(file.getvalue(), anchor, title, description, CSS_COLOURS))
+    return Plot(title, description, note, inline_svg(file.getvalue(), anchor, title, description))
+
+
+# ---- matplotlib's SVG as part of a page -----------------------------------------------------------------------------
+
+
+def inline_svg(svg: str, anchor: str, title: str, description: str) -> Markup:
+    """Prepare a drawing for the body of an HTML page.
+
+    Metadata and the style sheet go, since a style sheet in a drawing applies to the whole page. Groups whose id
+    begins with `plot-` get that name as their class; ids that are referred to begin with `anchor`; others go.
+    """
+    root = ET.fromstring(svg)
+    for parent in list(root.iter()):
+        for child in list(parent):
+            if _local(child.tag) in ("metadata", "style"):
+                parent.remove(child)
+    ids = _referenced(root)
+    renamed = {name: f"{anchor}-{number}" for number, name in enumerate(ids, start=1)}
+    for element in root.iter():
+        element.tag = _local(element.tag)
+        element.tail = None  # indentation
+        if not (element.text or "").strip():
+            element.text = None
+        element.attrib = _attributes(element.attrib, renamed)
+    root.attrib = {
+        "xmlns": SVG,
+        "viewBox": root.attrib["viewBox"],
+        "class": "plot",
+        "role": "img",
+        "aria-labelledby": f"{anchor}-title {anchor}-desc",
+    }
+    for name, text in (("desc", description), ("title", title)):
+        element = ET.Element(name, {"id": f"{anchor}-{name}"})
+        element.text = printable(text)
+        root.insert(0, element)
+    return Markup(ET.tostring(root, encoding="unicode"))
+
+
+def printable(text: str) -> str:
+    """Text without control characters, most of which XML does not allow.
+
+    >>> printable("a\\x00b")
+    'a b'
+    """
+    return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
+def _local(tag: str) -> str:
+    return tag.rpartition("}")[2]
+
+
+def _referenced(root: ET.Element) -> list[str]:
+    """The ids that something in the drawing refers to, in the order of the drawing."""
+    used = {
+        match[1] or match[2]
+        for element in root.iter()
+        for value in element.attrib.values()
+        for match in _REFERENCE.finditer(value)
+    }
+    return [element.attrib["id"] for element in root.iter() if element.attrib.get("id") in used]
+
+
+def _attributes(attributes: Mapping[str, str], renamed: Mapping[str, str]) -> dict[str, str]:
+    result = {}
+    for key, value in attributes.items():
+        key = _local(key)
+        if key == "id" and value.startswith("plot-"):
+            key, value = "class", value.removeprefix("plot-")
+        elif key == "id":
+            if value not in renamed:
+                continue
+            value = renamed[value]
+        elif key == "style":
+            value = _style_of_page(value)
+        elif (match := _REFERENCE.search(value)) is not None:
+            name = match[1] or match[2]
+            value = value.replace(f"#{name}", f"#{renamed[name]}")
+        elif key == "transform" and value.startswith("rotate(-0 "):
+            continue
+        else:
+            value = re.sub(r"\d+\.\d{3,}", lambda match: f"{float(match[0]):.2f}", value)
+        result[key] = value
+    return result
+
+
+def _style_of_page(style: str) -> str:
+    """The colours of the page instead of those of the drawing; the font is the page's, its size the drawing's."""
+    style = re.sub(r"#[0-9a-f]{6}", lambda match: CSS_COLOURS.get(match[0], match[0]), style)
+    return re.sub(r"font-family: [^;]*; ", "", style)

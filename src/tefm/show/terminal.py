@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from tefm.rationale.parts import printable
+from tefm.explain.cards import printable
 
 if TYPE_CHECKING:  # showing a table must not wait for the import of torch
     import polars as pl
@@ -18,17 +18,16 @@ if TYPE_CHECKING:  # showing a table must not wait for the import of torch
     from tefm.codes.ceiling import Score
     from tefm.codes.doctor import Examination
     from tefm.codes.fidelity import Collisions, Fidelity, LevelUse
-    from tefm.codes.hierarchy import PrefixDistance
-    from tefm.language.align import Alignment
+    from tefm.explain.summary import Summary
+    from tefm.language.alignment import Alignment
     from tefm.language.token_counts import TokenCount
     from tefm.questions.book import Book, Entry
-    from tefm.rationale.summary import Summary
-    from tefm.records.infer import Guess
-    from tefm.records.schema import Schema
     from tefm.scoring.breakdown import Confusion
-    from tefm.scoring.evaluation import Evaluation
-    from tefm.show.figures import Codes
-    from tefm.task import Outcome
+    from tefm.scoring.metrics import Evaluation
+    from tefm.show.figures import CodesFigures, Outcome
+    from tefm.show.html import HtmlTable
+    from tefm.tables.infer import Guess
+    from tefm.tables.schema import Schema
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], *, left: int = 1) -> RichTable:
@@ -39,6 +38,11 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], 
     for row in rows:
         result.add_row(*(escape(figure(value)) for value in row))
     return result
+
+
+def of_page(title: str, page: HtmlTable) -> RichTable:
+    """A table of a page, for a terminal."""
+    return table(f"{title} ({page.caption})", page.header, page.rows, left=page.words)
 
 
 def figure(value: object) -> str:
@@ -77,27 +81,15 @@ def examination_tables(examination: Examination) -> Iterator[RenderableType]:
         yield text.append(f"  → {finding.remedy}", style="default")
 
 
-def codes_tables(measured: Examination | Codes) -> Iterator[RenderableType]:
+def codes_tables(measured: Examination | CodesFigures) -> Iterator[RenderableType]:
     """How the codes are used, and what they preserve."""
-    yield fidelity_table(measured.fidelity)
+    from tefm.show.report_page import fidelity_table, hierarchy_table
+
+    yield of_page("Reconstruction", fidelity_table(measured.fidelity))
     yield field_table(measured.fidelity)
     yield use_table(measured.use)
     yield collision_table(measured.collisions)
-    yield hierarchy_table(measured.hierarchy)
-
-
-def fidelity_table(f: Fidelity) -> RichTable:
-    rows: list[tuple[object, ...]] = [
-        ("slot accuracy", f.slot_accuracy, f.mode_slot_accuracy),
-        ("slot accuracy ±1", f.close_accuracy, f.mode_close_accuracy),
-        ("normalised squared error", f.nmse, f.mode_nmse),
-        ("field accuracy", f.field_accuracy, f.mode_field_accuracy),
-        ("recall of values in a set", f.recall, None if f.recall is None else 0.0),
-        ("precision of values in a set", f.precision, None),
-    ]
-    measured = [row for row in rows if row[1] is not None]
-    title = f"Reconstruction ({f.records:,} records, {f.slots} slots)"
-    return table(title, ("", "codes", "most common value"), measured)
+    yield of_page("Hierarchy", hierarchy_table(measured.hierarchy))
 
 
 def field_table(f: Fidelity, most: int = 60) -> RichTable:
@@ -136,19 +128,6 @@ def collision_table(c: Collisions) -> RichTable:
     return table(f"Collisions ({c.records:,} records)", ("", "records", "share"), rows)
 
 
-def hierarchy_table(prefixes: Sequence[PrefixDistance]) -> RichTable:
-    def spread(mean: float | None, std: float | None) -> str | None:
-        return None if mean is None else f"{mean:.3f} ± {std:.3f}"
-
-    rows = [
-        (p.name, p.groups, spread(p.intra_mean, p.intra_std), spread(p.inter_mean, p.inter_std), p.ratio)
-        for p in prefixes
-    ]
-    return table(
-        "Hierarchy (distances of 5,000 pairs)", ("prefix", "groups", "same prefix", "other prefix", "ratio"), rows
-    )
-
-
 def ceiling_table(scores: dict[str, Score], *, task_aware: bool) -> RichTable:
     rows = [(name, f"{s.auroc:.4f} ± {s.auroc_se:.4f}", s.accuracy, s.macro_f1) for name, s in scores.items()]
     score = next(iter(scores.values()))
@@ -163,8 +142,6 @@ def ceiling_table(scores: dict[str, Score], *, task_aware: bool) -> RichTable:
 
 #: How the models that a fit is compared with are called.
 BASELINES = {"lightgbm": "LightGBM", "logistic": "logistic regression"}
-#: A bootstrap over fewer sequences than this gives intervals that are too narrow.
-FEW_FOR_INTERVALS = 50
 FIGURES = {
     "auroc": "AUROC",
     "accuracy": "accuracy",
@@ -181,6 +158,8 @@ MEANS = "AUROC, AUPRC and macro F1 are means over the classes that occur; rare c
 
 def evaluation_table(evaluation: Evaluation) -> RichTable:
     """Every score with its interval."""
+    from tefm.show.figures import FEW_FOR_INTERVALS
+
     scores = evaluation.to_dict()
     rows: list[tuple[str | None, ...]] = [(name, *_interval(scores[key])) for key, name in FIGURES.items()]
     rows.append(("tokens per sequence", f"{evaluation.tokens_mean:.1f}", None))
@@ -331,7 +310,7 @@ def answer_table(answers: pl.DataFrame, most: int = 20) -> RichTable:
 
 def summary_tables(summary: Summary) -> Iterator[RenderableType]:
     """What many explanations have in common: verdicts, rules, fields."""
-    from tefm.rationale.summary import FIELD_COLUMNS, FIELDS, RULE_COLUMNS, RULES
+    from tefm.explain.summary import FIELD_COLUMNS, FIELDS, RULE_COLUMNS, RULES
 
     yield Text(summary.sentence)
     for title, columns, listed in ((RULES, RULE_COLUMNS, summary.rules), (FIELDS, FIELD_COLUMNS, summary.fields)):

@@ -1,0 +1,57 @@
+"""All baselines by name, and what each of them is given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from tefm.base.errors import InputError
+from tefm.tabular.baselines import TABULAR, Baseline, BaselineData
+from tefm.tabular.baselines import fit_baselines as fit_available
+from tefm.tabular.inputs import Features, RecordSlots
+from tefm_bench.baselines.majority import fit_majority
+from tefm_bench.baselines.set_transformer import fit_set_transformer
+from tefm_bench.baselines.tabpfn import fit_tabpfn
+from tefm_bench.baselines.tfidf import fit_tfidf
+from tefm_bench.baselines.xgboost import fit_xgboost
+
+__all__ = ["BASELINES", "BaselineData", "evaluate_baselines", "fit_baselines"]
+
+
+def _nothing(data: BaselineData, _: Sequence[str]) -> list[tuple[str, Any]]:
+    return [("nothing", Features(np.zeros((len(data.labels), 0)), ()))]
+
+
+def _records(data: BaselineData, _: Sequence[str]) -> list[tuple[str, Any]]:
+    return [("records", RecordSlots(data.slots_ND, data.layout, data.sequences))]
+
+
+def _texts(data: BaselineData, _: Sequence[str]) -> list[tuple[str, Any]]:
+    if data.texts is None:
+        raise InputError(
+            "there are no texts to learn from", value="tfidf", remedy="give one text per sequence, or leave tfidf out"
+        )
+    return [("text", np.array(data.texts, dtype=object))]
+
+
+BASELINES: Mapping[str, Baseline] = {
+    "majority": Baseline(fit_majority, _nothing),
+    "tfidf": Baseline(fit_tfidf, _texts),
+    "logistic": TABULAR["logistic"],
+    "xgboost": replace(TABULAR["lightgbm"], fit=fit_xgboost),
+    "lightgbm": TABULAR["lightgbm"],
+    "set-transformer": Baseline(fit_set_transformer, _records),
+    "tabpfn": Baseline(fit_tabpfn),
+}
+
+#: `tefm.tabular.baselines.fit_baselines` with all of them to choose from.
+fit_baselines = partial(fit_available, models=tuple(BASELINES), available=BASELINES)
+
+
+def evaluate_baselines(data: BaselineData, **settings: Any) -> dict[str, dict[str, Any]]:
+    """The figures of `fit_baselines`, by name."""
+    return {name: compared.figures for name, compared in fit_baselines(data, **settings).items()}

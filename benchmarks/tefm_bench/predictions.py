@@ -1,0 +1,189 @@
+"""What a language model predicts from codes, or from the same records as text."""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field as Setting
+
+from tefm.base.settings import Preset, Settings
+from tefm.language.backbone import Backbone
+from tefm.language.config import Start
+from tefm.language.prompts import Style
+from tefm.language.smollm2 import NAME as SMOLLM2
+from tefm.language.training_loop import History
+from tefm.model.bundle import Bundle, is_saved
+from tefm.model.bundle import load as load_bundle
+from tefm.model.bundle import save as save_bundle
+from tefm.pipeline.config import ModelConfig
+from tefm.pipeline.data import Given
+from tefm.pipeline.fit import fit as fit_pipeline
+from tefm.pipeline.fitted import Fitted
+from tefm.scoring.metrics import Evaluation
+from tefm_bench.backbones import opened
+from tefm_bench.data import DATA, SplitData
+from tefm_bench.measurement import Bench, Figures, Measurement
+from tefm_bench.text_model import TextModel
+from tefm_bench.tokenizers import Codes
+
+
+class Tune(Settings):
+    """One fine-tuning; several may start from the same (aligned) model."""
+
+    #: None is the first task of the data set
+    task: str | None = None
+    style: Style = "compact"
+    #: training sequences, drawn from all of them; None takes all
+    sequences: int | None = None
+    #: draws the sequences and the order of the steps; None is the number of the split
+    seed: int | None = None
+    masked_copies: int = 1
+    preset: Preset = "default"
+    #: changes to the settings of fine-tuning
+    settings: dict[str, Any] = Setting(default_factory=dict)
+
+
+class Prediction(Measurement):
+    """A language model, fine-tuned on the training sequences as `tefm fit` does it and scored once on the test part.
+
+    Temperature, threshold and the number of steps are chosen on the validation sequences.
+    """
+
+    KIND: ClassVar[str] = "prediction"
+
+    #: None reads the records as text
+    codes: Codes | None = None
+    #: for text: the data set and the split
+    data: str = ""
+    split: int = 0
+    #: for text: at most so many tokens, the last ones
+    limit: int | None = None
+
+    backbone: str = SMOLLM2
+    layers: int | None = None
+    random_body: bool = False
+    start: Start = "codebook"
+    align: Literal["none", "default", "paper"] = "none"
+    align_settings: dict[str, Any] = Setting(default_factory=dict)
+    tunes: tuple[Tune, ...] = (Tune(),)
+    #: save the first fine-tuned model, for measurements of its rationales
+    keep: bool = False
+
+    def needs(self) -> tuple[Measurement, ...]:
+        return (self.codes,) if self.codes else ()
+
+    @property
+    def source(self) -> tuple[str, int]:
+        """The data set and the split."""
+        return (self.codes.data, self.codes.split) if self.codes else (self.data, self.split)
+
+    def split_data(self, bench: Bench) -> SplitData:
+        return self.codes.split_data(bench) if self.codes else bench.sources.split(*self.source)
+
+    def prepare(self, bench: Bench) -> None:
+        self.split_data(bench)
+        if not self.codes:
+            bench.sources.texts(*self.source)
+
+    def measure(self, bench: Bench) -> Figures:
+        return self._measure_codes(bench, self.codes) if self.codes else self._measure_texts(bench)
+
+    def _measure_codes(self, bench: Bench, codes: Codes) -> Figures:
+        data, coder = codes.split_data(bench), codes.open(bench)[1]
+        figures: Figures = {"tunes": []}
+        # several fine-tunings share one alignment: the first leaves the aligned model in the checkpoint
+        shared = len(self.tunes) > 1 and self.align != "none"
+        with tempfile.TemporaryDirectory(dir=bench.folder) if shared else nullcontext() as folder:
+            for number, tune in enumerate(self.tunes):
+                task = self._task(tune)
+                arrays = data.task_data(task, tune.style, training=self._training(data, tune))
+                fitted = fit_pipeline(
+                    Given(arrays, self.config(tune), coder),
+                    backbone=self._backbone(),
+                    checkpoint=Path(folder) if folder else None,
+                )
+                test = fitted.evaluate(*data.sequences(task, "test"))
+                figures["tunes"].append(
+                    _figures_of(tune, fitted.config, fitted.history["tune"], fitted.validation, test)
+                )
+                if number == 0 and fitted.alignment is not None:
+                    history = fitted.history["align"]
+                    figures["alignment"] = {
+                        "steps": history.steps,
+                        "seconds": history.seconds,
+                        **fitted.alignment.to_dict(),
+                    }
+                if number == 0 and self.keep:
+                    save_bundle(Bundle(fitted), bench.artefacts(self))
+        return figures
+
+    def _measure_texts(self, bench: Bench) -> Figures:
+        data, texts = self.split_data(bench), bench.sources.texts(*self.source)
+        figures: Figures = {"tunes": []}
+        for tune in self.tunes:
+            task, config = self._task(tune), self.config(tune)
+            text_task = data.text_task(task, tune.style, texts, self._training(data, tune))
+            model = TextModel.fit(text_task, config, self._backbone(), limit=self.limit)
+            test = model.evaluate(data.texts(task, data.tasks[task].of("test"), texts))
+            figures["tunes"].append(_figures_of(tune, config, model.history, model.validation, test))
+        return figures
+
+    def _backbone(self) -> Backbone:
+        seed = self.source[1]
+        return opened(self.backbone, layers=self.layers, random_body=self.random_body, seed=seed)
+
+    def config(self, tune: Tune) -> ModelConfig:
+        """The settings of the fit, as `tefm fit` takes them; rationales are separate measurements."""
+        align = self.align if self.align == "none" else {"preset": self.align, **self.align_settings}
+        settings = {"preset": tune.preset, **({} if tune.seed is None else {"seed": tune.seed}), **tune.settings}
+        return ModelConfig(
+            backbone=self.backbone,
+            layers=self.layers,
+            start=self.start,
+            align=align,
+            tune=settings,
+            masked_copies=tune.masked_copies,
+            explanations="none",
+            seed=self.source[1],
+        )
+
+    def _task(self, tune: Tune) -> str:
+        return tune.task or DATA[self.source[0]][0]
+
+    def _training(self, data: SplitData, tune: Tune) -> NDArray[np.int64]:
+        """The indices of the training sequences."""
+        training = data.tasks[self._task(tune)].of("train")
+        if tune.sequences is None:
+            return training
+        rng = np.random.default_rng((self.source[1] if tune.seed is None else tune.seed, 5))
+        return np.sort(rng.permutation(training)[: tune.sequences])
+
+    # ---- the saved model, for measurements of its rationales -----------------------------------------------------
+
+    def has_artefacts(self, bench: Bench) -> bool:
+        return not self.keep or is_saved(bench.artefacts(self))
+
+    def fitted(self, bench: Bench) -> Fitted:
+        """The saved model."""
+        assert self.codes is not None and self.keep, "only a model of codes with `keep` is saved"
+        return load_bundle(bench.artefacts(self)).fitted
+
+
+def _figures_of(
+    tune: Tune, config: ModelConfig, history: History, validation: Evaluation | None, test: Evaluation
+) -> Figures:
+    """What is stored of one fine-tuning."""
+    return {
+        "tune": tune.model_dump(mode="json"),
+        "config": config.tune_config.model_dump(),
+        "steps": [history.best_step, history.steps],
+        "seconds": history.seconds,
+        "tokens": test.tokens_mean,
+        "validation": None if validation is None else validation.to_dict(),
+        "test": test.to_dict(),
+    }

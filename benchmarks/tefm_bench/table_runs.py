@@ -1,0 +1,359 @@
+"""User tables, measured through the code of `tefm fit`: our model, what its codes know, and tabular models.
+
+Every run stores the probabilities of all test sequences, so that intervals can be computed again.
+
+Shapes: N records, S sequences, Q classes, R resamples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field as Setting
+
+from tefm.codes.coder import SlotCoder
+from tefm.model.estimator import TEFM
+from tefm.model.run import baseline_data, feature_kinds, fit_frame
+from tefm.model.task import Task
+from tefm.pipeline.data import Given, TaskData
+from tefm.pipeline.fit import fit as fit_pipeline
+from tefm.pipeline.fitted import Fitted
+from tefm.pipeline.prepare import Preparation, class_numbers_of, prepare
+from tefm.pipeline.stages import calibrate
+from tefm.scoring.calibration import log_softmax
+from tefm.scoring.decision import ACCURACY, Decision
+from tefm.scoring.metrics import Metric, Predicted, score
+from tefm.tables.layout import Layout, Slot
+from tefm.tables.readers.table import open_table
+from tefm_bench.mean_differences import mean_differences
+from tefm_bench.measurement import Bench, Figures, Measurement
+from tefm_bench.tokenizers import label_scores
+from tefm_bench.user_data import UserData, prepared
+from tefm_bench.user_tables import ALL_TABLES
+
+if TYPE_CHECKING:
+    from tefm.tabular.baselines import Compared
+
+#: Sequences of a table that a seed is measured on, at most.
+MOST = 40_000
+#: Significant digits of the stored probabilities: scores computed from them are those of the exact ones. (Decimals are
+#: not enough: probabilities of a rare class that differ beyond the sixth one would be ties.)
+DIGITS = 9
+#: What methods are compared by.
+COMPARED: tuple[Metric, ...] = ("auroc", "accuracy", "macro_f1")
+#: What a run stores of our own model, and of it together with another.
+OURS, CEILING, HEAD, FUSED = "tefm", "ceiling", "head", "fused"
+#: What a run with trees beside the language model stores: both together, and each alone.
+TOGETHER, LANGUAGE, TREES = "together", "language", "trees"
+#: No probability is smaller where models are fused.
+LEAST = 1e-6
+
+
+class TableRun(Measurement):
+    """A user table with one seed, which is that of the sample, the split and the model."""
+
+    table: str
+    seed: int
+    #: sequences that are drawn from a larger table; None takes all
+    most: int | None = MOST
+    #: settings on top of the task file, for a quick run or another backbone
+    settings: dict[str, Any] = Setting(default_factory=dict)
+
+    @property
+    def task(self) -> Task:
+        """The task file of the table; explanations are left out, because nothing here is explained."""
+        return ALL_TABLES[self.table].task_for(self.seed, explanations="none", **self.settings)
+
+    def prepare(self, bench: Bench) -> None:
+        prepared(bench.sources, self.table, self.task, self.most)
+
+    def open(self, bench: Bench) -> UserData:
+        return UserData.open(bench.sources, self.table, self.task, self.most)
+
+    @staticmethod
+    def arrays_of(data: UserData) -> tuple[Preparation, TaskData]:
+        """The training and validation part as the pipeline takes them."""
+        training, validation = (open_table(data.frame[rows]) for rows in (data.training_rows, data.validation_rows))
+        prepared = prepare(training, data.schema, data.task.model, validation=validation)
+        return prepared.preparation, prepared.given.data
+
+
+class ModelRun(TableRun):
+    """Our model, LightGBM on its codes, and the label head of its tokenizer."""
+
+    KIND: ClassVar[str] = "table-model"
+
+    def measure(self, bench: Bench) -> Figures:
+        data = self.open(bench)
+        model = TEFM(data.schema, **dict(data.task.model))
+        outcome = fit_frame(model, data.own_frame, data.task.split, compare=False, file=data.task.table)
+        return {"tokens": outcome.test.tokens_mean, **self.figures_of(model, data)}
+
+    def figures_of(self, model: TEFM, data: UserData) -> Figures:
+        """What a fitted model is worth, with and without its language model."""
+        fitted, coder = model.fitted, model.fitted.coder
+        assert coder is not None, "the task reads codes"
+        p_SQ = fitted.probabilities(model.preparation.slots(data.frame, data.test))
+        methods = {OURS: (p_SQ, fitted.decide(p_SQ))}
+        methods |= self._without_language_model(model, data, coder)
+        return figures_on_test(data, fitted.classes, fitted.positive, methods)
+
+    def _without_language_model(self, model: TEFM, data: UserData, coder: SlotCoder) -> dict[str, Any]:
+        """LightGBM on the quantised latents, and the head's outputs made probabilities by a logistic regression."""
+        from tefm.tabular.baselines import fit_baselines
+
+        config, fitted = model.config, model.fitted
+        slots = replace(baseline_data(model.preparation, data.frame, data.sequences, data.parts), raw=None)
+        codes_NK = coder.encode(slots.slots_ND)
+        latent_Nd = coder.embed(codes_NK)
+        numbers = replace(slots, slots_ND=latent_Nd, layout=_numbers(latent_Nd.shape[1]))
+        runs = {CEILING: ("lightgbm", numbers, feature_kinds(config, data.sequences))}
+        if coder.network.head is not None:
+            head_NQ = label_scores(coder, codes_NK, fitted.classes)
+            runs[HEAD] = ("logistic", replace(slots, slots_ND=head_NQ, layout=_numbers(head_NQ.shape[1])), ("last",))
+        return {
+            name: _predictions(
+                fit_baselines(
+                    examples,
+                    models=(baseline,),
+                    kinds=kinds,
+                    positive=fitted.positive,
+                    decision=fitted.decision,
+                    shares=fitted.shares,
+                    seed=config.seed,
+                    resamples=0,
+                )[baseline]
+            )
+            for name, (baseline, examples, kinds) in runs.items()
+        }
+
+
+class BesideRun(TableRun):
+    """Our model with trees beside its language model (`beside: trees`), and each of them alone."""
+
+    KIND: ClassVar[str] = "table-beside"
+
+    @property
+    def task(self) -> Task:
+        task = super().task
+        return task.model_copy(update={"model": task.model.model_copy(update={"beside": "trees"})})
+
+    def measure(self, bench: Bench) -> Figures:
+        data = self.open(bench)
+        preparation, arrays = self.arrays_of(data)
+        fitted = fit_pipeline(Given(arrays, data.task.model))
+        test = preparation.slots(data.frame, data.test)
+        methods = {}
+        for name, model in _each_alone(fitted, arrays).items():
+            p_SQ = model.probabilities(test)
+            methods[name] = p_SQ, model.decide(p_SQ)
+        assert fitted.trees is not None, "they were grown"
+        found = {"share": fitted.trees.share, "tokens": float(fitted.tokens(fitted.codes(test)).mean())}
+        return {**found, **figures_on_test(data, fitted.classes, fitted.positive, methods)}
+
+
+def _each_alone(fitted: Fitted, arrays: TaskData) -> dict[str, Fitted]:
+    """The model, and its language model and its trees, each calibrated on the same validation sequences."""
+    models, slots = {TOGETHER: fitted}, arrays.validation.slots
+    codes, labels_S = fitted.codes(slots), arrays.validation.labels_S
+    assert fitted.trees is not None, "they were grown"
+    for name, share in {LANGUAGE: 1.0, TREES: 0.0}.items():
+        alone = fitted.with_trees(fitted.trees.model_copy(update={"share": share}))
+        models[name] = calibrate(alone, slots, codes, labels_S, arrays.trained_shares)
+    return models
+
+
+class BaselineRun(TableRun):
+    """A model that reads no codes, on the same sequences; its settings are chosen on the validation part."""
+
+    KIND: ClassVar[str] = "table-baseline"
+
+    model: str
+
+    def measure(self, bench: Bench) -> Figures:
+        from tefm_bench.baselines.compare import fit_baselines
+
+        data = self.open(bench)
+        preparation, arrays = self.arrays_of(data)
+        result = fit_baselines(
+            baseline_data(preparation, data.frame, data.sequences, data.parts),
+            models=(self.model,),
+            kinds=feature_kinds(data.task.model, data.sequences),
+            positive=arrays.positive,
+            decision=self._decision(arrays.classes, arrays.shares),
+            shares=arrays.shares,
+            seed=self.seed,
+            resamples=0,
+        )[self.model]
+        methods = {self.model: _predictions(result)}
+        chosen = {name: result.figures[name] for name in ("kind", "settings", "train", "seconds")}
+        return {"chosen": chosen, **figures_on_test(data, arrays.classes, arrays.positive, methods)}
+
+    def _decision(self, classes: tuple[str, ...], shares: tuple[float, ...]) -> Decision:
+        """That of our model; the majority class is the most frequent one, whatever predictions should be good at."""
+        return ACCURACY if self.model == "majority" else self.task.model.decision_for(classes, shares)
+
+
+def _numbers(width: int) -> Layout:
+    """A layout of numbers that are not buckets."""
+    return Layout(tuple(Slot(f"{column}", "number", 1) for column in range(width)))
+
+
+def _predictions(compared: Compared) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    return compared.test_NQ, compared.predicted_N
+
+
+def figures_on_test(
+    data: UserData,
+    classes: tuple[str, ...],
+    positive: int,
+    methods: Mapping[str, tuple[NDArray[np.float64], NDArray[np.int64]]],
+) -> Figures:
+    """The test sequences of each test, and what every method predicts for them."""
+    labels_S = class_numbers_of(data.test, classes)
+    tests = {"test": ~data.is_other} | ({"other": data.is_other} if data.is_other.any() else {})
+    return {
+        "classes": list(classes),
+        "positive": positive,
+        "sequences": {part: int((data.parts == part).sum()) for part in ("train", "validation", "test")},
+        "remarks": list(data.remarks),
+        "tests": {
+            test: {"rows": data.test_rows[in_test].tolist(), "labels": labels_S[in_test].tolist()}
+            for test, in_test in tests.items()
+        },
+        "methods": {
+            name: {
+                test: scored(p_SQ[in_test], predicted_S[in_test], labels_S[in_test], classes, positive)
+                for test, in_test in tests.items()
+            }
+            for name, (p_SQ, predicted_S) in methods.items()
+        },
+    }
+
+
+def scored(
+    p_SQ: NDArray[np.float64],
+    predicted_S: NDArray[np.int64],
+    labels_S: NDArray[np.int64],
+    classes: tuple[str, ...],
+    positive: int,
+    *,
+    resamples: int = 0,
+) -> Figures:
+    """The scores of a method, and what they are computed from."""
+    scores = score(p_SQ, labels_S, classes, predicted_N=predicted_S, positive=positive, resamples=resamples)
+    return {
+        "scores": scores.to_dict(),
+        "probabilities": [[float(f"{p:.{DIGITS}g}") for p in p_Q] for p_Q in p_SQ.tolist()],
+        "predicted": predicted_S.tolist(),
+    }
+
+
+def predicted_of(figures: Figures, method: str, test: str = "test") -> Predicted:
+    """What a method predicted for the sequences of a test."""
+    stored, sequences = figures["methods"][method][test], figures["tests"][test]
+    return Predicted.of(
+        np.array(stored["probabilities"]),
+        np.array(sequences["labels"]),
+        np.array(stored["predicted"]),
+        figures["positive"],
+    )
+
+
+class FusedRun(Measurement):
+    """Two models as one, without further training: the normalised geometric mean of their probabilities."""
+
+    KIND: ClassVar[str] = "table-fused"
+
+    runs: tuple[ModelRun | BaselineRun, ModelRun | BaselineRun]
+
+    @property
+    def description(self) -> str:
+        return f"{self.KIND}, {self.runs[0].table}, seed {self.runs[0].seed}"
+
+    def needs(self) -> tuple[Measurement, ...]:
+        return self.runs
+
+    def measure(self, bench: Bench) -> Figures:
+        measured = [figures for run in self.runs if (figures := bench.figures(run)) is not None]
+        assert len(measured) == len(self.runs), "they were measured before"
+        first = measured[0]
+        tests = {}
+        for test, sequences in first["tests"].items():
+            found = [
+                predicted_of(figures, OURS if isinstance(run, ModelRun) else run.model, test)
+                for run, figures in zip(self.runs, measured, strict=True)
+            ]
+            p_SQ, predicted_S = _fused(found)
+            labels_S = np.array(sequences["labels"])
+            tests[test] = scored(p_SQ, predicted_S, labels_S, tuple(first["classes"]), first["positive"])
+        return {**{name: first[name] for name in ("classes", "positive", "tests")}, "methods": {FUSED: tests}}
+
+
+def _fused(models: Sequence[Predicted]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """The probabilities and decisions of several models as one."""
+    log_SQ = np.mean([np.log(np.maximum(model.probabilities_NQ, LEAST)) for model in models], axis=0)
+    p_SQ = np.exp(log_softmax(log_SQ))
+    if p_SQ.shape[1] > 2:
+        return p_SQ, p_SQ.argmax(axis=1)
+    # the threshold is the mean of the models' log-odds at their thresholds
+    positive = models[0].positive
+    threshold = np.mean([_odds(_threshold(model)) for model in models])
+    # 1e-9: a sequence at the thresholds of both is not lost by rounding
+    return p_SQ, np.where(_odds(p_SQ[:, positive]) >= threshold - 1e-9, positive, 1 - positive)
+
+
+def _threshold(model: Predicted) -> float:
+    """The probability from which a model predicts the positive class: the lowest for which it does."""
+    p_S, predicted_S = model.probabilities_NQ[:, model.positive], model.predicted_N == model.positive
+    return float(p_S[predicted_S].min() if predicted_S.any() else p_S.max() + LEAST)
+
+
+def _odds(p: Any) -> Any:
+    return np.log(np.clip(p, LEAST, 1 - LEAST)) - np.log(np.clip(1 - p, LEAST, 1 - LEAST))
+
+
+class Difference(Measurement):
+    """How far a method is ahead of another on the same test sequences, with a 95% interval; a pair of runs per seed."""
+
+    KIND: ClassVar[str] = "table-difference"
+
+    runs: tuple[ModelRun | BesideRun | BaselineRun | FusedRun, ...]
+    method: str
+    reference_runs: tuple[BaselineRun, ...]
+    test: str = "test"
+    resamples: int = 1_000
+
+    @property
+    def description(self) -> str:
+        reference = self.reference_runs[0]
+        return f"{self.KIND} of {self.method}, {reference.table}, {len(self.runs)} seeds from {reference.seed}"
+
+    def needs(self) -> tuple[Measurement, ...]:
+        return (*self.runs, *self.reference_runs)
+
+    def measure(self, bench: Bench) -> Figures:
+        pairs = []
+        for run, reference in zip(self.runs, self.reference_runs, strict=True):
+            figures, other = bench.figures(run), bench.figures(reference)
+            assert figures is not None and other is not None, "they were measured before"
+            pairs.append(((figures, self.method), (other, reference.model)))
+        return differences(pairs, self.test, resamples=self.resamples)
+
+
+def differences(
+    pairs: Iterable[tuple[tuple[Figures, str], tuple[Figures, str]]], test: str = "test", *, resamples: int
+) -> Figures:
+    """How far a method is ahead of another, on average over pairs of both, each as the figures of a run and a name."""
+    ours, theirs, rows = [], [], []
+    for (figures, method), (other, reference) in pairs:
+        assert figures["tests"] == other["tests"], "the test sequences are the same"
+        ours.append(predicted_of(figures, method, test))
+        theirs.append(predicted_of(other, reference, test))
+        rows.append(np.array(figures["tests"][test]["rows"]))
+    intervals = mean_differences(COMPARED, ours, theirs, rows, resamples=resamples)
+    return {name: interval.to_dict() for name, interval in intervals.items()}

@@ -1,0 +1,38 @@
+"""The tables: each is a `TableSpec`, and `spec.py` lays all of them out."""
+
+from __future__ import annotations
+
+from tefm_bench.tables import codes, explained, extractor, language, users, words
+from tefm_bench.tables.spec import TableSpec
+
+#: The paper's tables first, then our own.
+TABLES: dict[str, TableSpec] = {
+    spec.name: spec
+    for spec in (
+        codes.RECONSTRUCTED,
+        language.ALIGNED,
+        codes.HIERARCHICAL,
+        language.PREDICTED,
+        language.ACROSS,
+        extractor.KEPT,
+        language.PRETRAINED,
+        codes.SHAPED,
+        codes.COUNTED,
+        extractor.SMALLEST,
+        extractor.PARTS,
+        language.SUPERVISED,
+        codes.LEVELLED,
+        codes.BUCKETED,
+        language.PROMPTED,
+        language.STARTED,
+        language.CURVED,
+        users.USERS,
+        users.BESIDE,
+        users.ASIDE,
+        explained.EXPLANATIONS,
+        explained.CORROBORATION,
+        words.QUESTIONS,
+        words.TEXT,
+        users.ACROSS_DOMAINS,
+    )
+}

@@ -1,0 +1,147 @@
+"""Tables about explanations: how precise the named features are, and whether evidence outside the model agrees."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from tefm_bench import corroborations, explanations
+from tefm_bench.experiments import Setup
+from tefm_bench.explanations import Ahead
+from tefm_bench.feature_lists import METHODS, OURS, RANDOM, SHAP, SIZES, Effort
+from tefm_bench.measurement import Figures
+from tefm_bench.table import Column
+from tefm_bench.tables.spec import RECIPES, Line, Lookup, Pick, TableSpec
+from tefm_bench.tokenizers import Recipe
+from tefm_bench.user_tables import ALL_TABLES, MIMIC3
+
+MORTALITY = "diabetes130_mortality"
+#: The tables that are measured; a quick run takes those with several records per sequence.
+EXPLAINED = (MORTALITY, "unsw_nb15", "bpic2012")
+QUICK = (MORTALITY, "bpic2012")
+COMPARED = SIZES[1:]
+EFFORT = Effort()
+
+
+def _recipes(setup: Setup) -> Iterable[Recipe]:
+    return RECIPES[:1] if setup.quick else RECIPES
+
+
+def _of(summary: Callable[[Figures, str], Mapping[str, float | None]], method: str) -> Pick:
+    """What a summary says of one method."""
+    return lambda figures: summary(figures, method)
+
+
+def _ahead(figures: Figures) -> dict[str, float | None]:
+    parts = (("ahead", "value"), ("low", "low"), ("high", "high"))
+    return {f"{name}_{size}": figures[f"{size}"][of] for size in COMPARED for name, of in parts} if figures else {}
+
+
+def _explanations(setup: Setup, _: Lookup) -> Iterator[Line]:
+    for name in (name for name in (QUICK if setup.quick else EXPLAINED) if not setup.only or name in setup.only):
+        for recipe in _recipes(setup):
+            runs = tuple(setup.explanation_run(name, seed, recipe) for seed in setup.seeds)
+            for method in METHODS:
+                ahead = () if method == OURS else (((Ahead(runs=runs, method=method),), _ahead),)
+                shows = ((runs, _of(explanations.summary, method)), *ahead)
+                yield Line((ALL_TABLES[name].title, recipe, method), shows)
+
+
+EXPLANATIONS = TableSpec(
+    name="explanations",
+    title="Explanations",
+    keys=("table", "codes", "method"),
+    columns=(
+        Column("sequences", "sequences", 0),
+        *(Column(f"precision_{size}", f"precision at {size}", 3, "up") for size in SIZES),
+        Column("verified", "verified", 2, "up"),
+        Column("size", "size", 1, "down"),
+        Column("coverage", "coverage", 4),
+        *(Column(f"flips_{size}", f"flips at {size}", 2, "up") for size in COMPARED),
+        Column("settled", "settled by tefm explain", 2, "up"),
+        Column("opposite", "opposite verified", 2, "down"),
+        Column("default", "default answers", 2),
+        Column("questions", "questions", 0, "down"),
+        Column("seconds", "seconds", 2, "down"),
+        *(
+            column
+            for size in COMPARED
+            for column in (
+                Column(f"ahead_{size}", f"ours ahead at {size}", 3),
+                Column(f"low_{size}", "from", 3),
+                Column(f"high_{size}", "to", 3),
+            )
+        ),
+    ),
+    lines=_explanations,
+    of_users=True,
+    about=f"""\
+A model fitted by the code of `tefm fit` with its defaults answers {EFFORT.sequences} test sequences of each
+seed, drawn at random among those whose answer is not a default one (an answer that nearly everyone gets needs no
+features; *default answers* is their share of the test sequences). Every method names features of the same sequences, as
+sets that count as at most 1, 3, 5 and 10 features; the whole value of a set counts as many as it has members.
+*Precision* is the share of {EFFORT.donors} look-alikes with the same answer: they share the features, have everything
+else from another training sequence, and the language model answers. Their donors are the half of the stored training
+sequences that no method uses. *Verified* means that one of the four sets has a precision of at least 0.9, by an exact
+interval whose level accounts for the four sets; *size* and *coverage* (the share of the stored training sequences that
+have the features) are medians over the smallest set that passes. *Flips* is how often the answer changes when only the
+features are replaced. *Settled by tefm explain* is the product's own verdict, and *opposite verified* how often the
+features of a sequence verify the next most probable answer by the same check. *Questions* are look-alikes that the
+language model answers for one explanation (ours: to find and check a set; the effects on the card take more); *seconds*
+are the median for one explanation, for ours with the whole card. What a method learns beforehand is not counted.
+
+*Ours ahead* is the precision of our set minus that of the method's, on the same sequences of all seeds, with a 95%
+interval from a bootstrap over sequences.
+
+Methods that rank slots name their first features. *SHAP* and *integrated gradients* explain the surrogate that the
+paper's extractor learns with, where a slot that is left out is absent; *dual fidelity* and *prediction fidelity* are
+that extractor, learned from {EFFORT.masks["questions"] // 3:,} training sequences of a model that was fitted without
+masked copies, as is the default. The *log-odds table* knows only how often training sequences with a value have the
+answer as their label. *Anchors* is the beam search of its authors, over our look-alikes; it stops at a set that it
+finds precise enough, however small, and after {EFFORT.anchor_questions:,} questions takes the best so far. *KernelSHAP*
+replaces features by the values of {EFFORT.kernel_donors} donors, {EFFORT.kernel_samples} times. The *search on the
+language model* is ours with the model in place of the surrogate, on {EFFORT.greedy_donors} donors: an upper reference.
+These three explain at most {EFFORT.queried} sequences per seed, and begin no further one after {EFFORT.patience:.0f}
+seconds; *sequences* says how many there were. A method whose library is missing has 0.""",
+)
+
+
+def _corroboration(setup: Setup, _: Lookup) -> Iterator[Line]:
+    names = [MORTALITY] if not setup.only or MORTALITY in setup.only else []
+    for name in (*names, *([MIMIC3] if "mimic3" in setup.data else [])):
+        for recipe in _recipes(setup):
+            for method in (OURS, SHAP, RANDOM):
+                runs = [setup.explanation_run(name, seed, recipe) for seed in setup.seeds]
+                shows = ((runs, _of(corroborations.summary, method)),)
+                yield Line((ALL_TABLES[name].title, recipe, method), shows)
+
+
+CORROBORATION = TableSpec(
+    name="corroboration",
+    title="Corroboration",
+    keys=("data", "codes", "method"),
+    columns=(
+        Column("cited", "cited", 0),
+        Column("supported", "supported", 2, "up"),
+        Column("contradicted", "contradicted", 2, "down"),
+        Column("unclear", "unclear", 2),
+        Column("too few", "too few", 2),
+        Column("weighted", "weighted diagnoses", 0),
+        Column("agrees", "agrees with the weights", 2, "up"),
+        Column("agrees_certain", "where certain", 2, "up"),
+    ),
+    lines=_corroboration,
+    of_users=True,
+    about="""\
+The explanations of the table *Explanations*, on data with published references. *Cited* are the features
+whose effect a card measures; SHAP cites as many of each sequence, those with the largest values, and chance draws as
+many, with random signs. *Supported*: among all training sequences, the answer was observed more often with the feature
+than without it where the method says that the feature raises its probability, or less often where it says the opposite
+(the 95% interval of the relative risk excludes 1); *contradicted*: the other way round; *unclear*: the interval
+includes 1; *too few*: fewer than 20 sequences with it or without it. These are raw counts, so a contradiction can be
+confounding.
+
+*Agrees with the weights* is about all recorded diagnoses of the same sequences that have a weight in van Walraven's
+score for death in hospital: whether the sign of their effect on the probability of death (for SHAP, of its value) is
+that of the weight. An effect of zero does not agree. *Where certain* leaves out those whose effect, as we measure it,
+has an interval that includes zero; it is the same selection for all methods.""",
+)

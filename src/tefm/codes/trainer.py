@@ -1,0 +1,386 @@
+"""Training the tokenizer's network: warm up, quantise, settle.
+
+1. Warm-up: encoder and decoder learn without the quantiser.
+2. Quantised: k-means initialises the codebooks; dead entries are replaced as they appear.
+3. Settle: Lloyd iterations leave no entry unused, and the decoder is fitted to the final codes.
+
+Every random draw depends only on the seed and the step, so a run that is interrupted and resumed
+from its checkpoint ends with the same weights as one that is not.
+
+Shapes: N records, D slots, d latent, K levels, Q label targets.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tefm.base.errors import SettingsError
+from tefm.base.progress import progress
+from tefm.base.training import KeepBest, adamw, load_checkpoint, save_checkpoint
+from tefm.codes.config import TokenizerConfig
+from tefm.codes.network import CodeNetwork, ReconstructionLoss
+from tefm.codes.quantiser import straight_through
+from tefm.tables.layout import Layout, Slots
+
+#: Dead entries are replaced every `DEAD_EVERY` steps, up to this share of all: in the rest, the codebooks settle.
+DEAD_EVERY = 100
+DEAD_UNTIL = 0.85
+#: The most records whose latents initialise and settle the codebooks.
+LATENTS = 50_000
+#: Records per forward pass outside of training.
+CHUNK = 8_192
+#: To see how long training takes: records that the codebooks start from, and steps that are timed.
+PROBED, TIMED_STEPS = 2_000, 5
+
+
+@dataclass(frozen=True)
+class Lessons:
+    """The targets of the label head: of the training and the validation records, and of mixed records.
+
+    With two classes the target is the standardised log-odds, whose spread does not depend on how rare a class is: among
+    the many records of a small probability the order counts too. With more classes it is the log-probabilities: an
+    error in the odds of a class counts as much as the class is probable.
+    """
+
+    training_NQ: Tensor
+    validation_NQ: Tensor
+    mixed_MD: Tensor
+    mixed_MQ: Tensor
+
+    @classmethod
+    def of(
+        cls,
+        log_NQ: NDArray[np.float32],
+        held_out_N: NDArray[np.bool_],
+        mixed_MD: NDArray[Any],
+        mixed_log_MQ: NDArray[np.float32],
+    ) -> Lessons:
+        targets_NQ, mixed_MQ = log_NQ, mixed_log_MQ
+        if log_NQ.shape[1] == 2:
+            odds_N1, mixed_M1 = (log[:, 1:] - log[:, :1] for log in (log_NQ, mixed_log_MQ))
+            mean, spread = odds_N1.mean(), odds_N1.std() + 1e-9
+            targets_NQ, mixed_MQ = (odds_N1 - mean) / spread, (mixed_M1 - mean) / spread
+        return cls(
+            *map(torch.from_numpy, (targets_NQ[~held_out_N], targets_NQ[held_out_N], mixed_MD, mixed_MQ)),
+        )
+
+    @property
+    def targets(self) -> int:
+        return self.training_NQ.shape[1]
+
+    def to(self, device: torch.device) -> Lessons:
+        return Lessons(*(part.to(device) for part in vars(self).values()))
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """Slots to learn from and to validate on, and what the label head learns."""
+
+    x_ND: Tensor
+    validation_ND: Tensor
+    lessons: Lessons | None = None
+
+    def to(self, device: torch.device) -> TrainingData:
+        lessons = None if self.lessons is None else self.lessons.to(device)
+        return TrainingData(self.x_ND.to(device), self.validation_ND.to(device), lessons)
+
+
+@dataclass
+class TrainingHistory:
+    """What happened during training."""
+
+    validation: list[tuple[int, float]] = field(default_factory=list)
+    replaced: int = 0
+    stopped_at: int = 0
+    best_step: int = 0
+    resumed_from: int = 0
+
+
+class Trainer:
+    """One training run. `run` returns the trained network."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        config: TokenizerConfig,
+        data: TrainingData,
+        *,
+        device: torch.device,
+        checkpoint: Path | None = None,
+        fingerprint: str = "",
+    ) -> None:
+        self.config, self.checkpoint, self.device = config, checkpoint, device
+        self.fingerprint = fingerprint
+        self.data = data.to(device)
+        torch.manual_seed(config.seed)
+        self.network = CodeNetwork(layout, config, targets=data.lessons.targets if data.lessons else 0).to(device)
+        self.network.start_at_frequencies(self.data.x_ND[self._sample()])
+        self.loss = ReconstructionLoss(layout, config, self.data.x_ND)
+        trained = [p for p in self.network.parameters() if p.requires_grad]
+        self.optimiser = adamw(trained, device=device, lr=config.learning_rate, weight_decay=config.weight_decay)
+        self.warm_steps = int(config.warm_share * config.steps)
+        self.history = TrainingHistory()
+        self.best = KeepBest()
+        self.step = 0
+        #: the order of the rows in the current pass
+        self.order_N: tuple[int, Tensor] | None = None
+
+    # ---- the run ----------------------------------------------------------------------------------------------
+
+    def run(self) -> CodeNetwork:
+        self._resume()
+        check_every = max(1, self.config.steps // self.config.checks)
+        patience = self.config.patience * check_every
+        self.network.train()
+        with progress("training the tokenizer", self.config.steps, done=self.step) as advance:
+            while self.step < self.config.steps and not self.best.exhausted(self.step, patience=patience):
+                loss = self.update()
+                advance(1)
+                checked = self.step % check_every == 0 or self.step == self.config.steps
+                if checked and self.step > self.warm_steps:
+                    self._validate()
+                if checked:
+                    self._save()
+                    advance(0, note=f"loss {float(loss):.3f}")
+        self.history.stopped_at = self.step
+        if self.best.state:
+            self.network.load_state_dict(self.best.state)
+        self.network.eval()
+        if self.config.settle:
+            self._settle()
+        self._choose_threshold()
+        return self.network
+
+    def update(self) -> Tensor:
+        """One training step; returns its loss."""
+        config, network = self.config, self.network
+        if self.step == self.warm_steps:
+            self._initialise_codebooks()
+        generator = self._generator("step", self.step)
+        rows = self._rows()
+        x_ND = self.data.x_ND[rows]
+        latent_Nd = network.encode_latent(x_ND, self._mask(x_ND, generator))
+        quantised = None
+        decoded_Nd, codebook_loss = latent_Nd, latent_Nd.new_zeros(())
+        if self.step >= self.warm_steps:
+            quantised = network.quantiser(latent_Nd)
+            decoded_Nd = straight_through(latent_Nd, quantised.latent_Nd, config.straight_through)
+            codebook_loss = config.commitment * quantised.commitment
+            if config.codebook == "gradient":
+                codebook_loss = codebook_loss + quantised.codebook
+        lessons = self.data.lessons
+        targets_NQ = None if lessons is None else lessons.training_NQ[rows]
+        loss = self._record_loss(decoded_Nd, x_ND, targets_NQ).mean() + codebook_loss
+        if lessons is not None:
+            loss = loss + self._mixed_loss(lessons, len(rows), generator)
+        self.optimiser.param_groups[0]["lr"] = config.learning_rate * self._schedule(self.step, config.steps)
+        self.optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        nn.utils.clip_grad_norm_(network.parameters(), 5.0)
+        self.optimiser.step()
+        if quantised is not None:
+            network.quantiser.follow(quantised)
+            if config.replace_dead and (self.step + 1) % DEAD_EVERY == 0 and self.step < DEAD_UNTIL * config.steps:
+                self.history.replaced += network.quantiser.replace_dead(quantised, self._generator("dead", self.step))
+        self.step += 1
+        return loss.detach()
+
+    def _record_loss(self, latent_Nd: Tensor, x_ND: Tensor, targets_NQ: Tensor | None) -> Tensor:
+        """Reconstruction from a latent, plus the error of the label head."""
+        loss_N: Tensor = self.loss(self.network, latent_Nd, x_ND)
+        return loss_N if targets_NQ is None else loss_N + self._label_loss(latent_Nd, targets_NQ)
+
+    def _label_loss(self, latent_Nd: Tensor, targets_NQ: Tensor) -> Tensor:
+        """The squared error of the log-odds of two classes; of more, how far the probabilities are from the targets."""
+        assert self.network.head is not None and self.config.label_weight is not None
+        out_NQ: Tensor = self.network.head(latent_Nd)
+        if targets_NQ.shape[1] == 1:
+            error_N = (out_NQ - targets_NQ).square().mean(dim=1)
+        else:
+            error_N = F.kl_div(out_NQ.log_softmax(dim=1), targets_NQ, reduction="none", log_target=True).sum(dim=1)
+        return self.config.label_weight * error_N
+
+    def _mixed_loss(self, lessons: Lessons, count: int, generator: torch.Generator) -> Tensor:
+        """The error of the label head on mixed records. Codes are not made for them: they are no real records."""
+        rows = torch.randint(len(lessons.mixed_MD), (count,), generator=generator, device=self.device)
+        return self._label_loss(self.network.encode_latent(lessons.mixed_MD[rows]), lessons.mixed_MQ[rows]).mean()
+
+    def _mask(self, x_ND: Tensor, generator: torch.Generator) -> Tensor | None:
+        """Which slots the encoder sees: a share of the records lose a random part of theirs."""
+        if not self.config.mask_share:
+            return None
+        masked_N1 = torch.rand(len(x_ND), 1, generator=generator, device=self.device) < self.config.mask_share
+        retention_N1 = 0.05 + 0.95 * torch.rand(len(x_ND), 1, generator=generator, device=self.device)
+        keep_ND = torch.rand(x_ND.shape, generator=generator, device=self.device) < retention_N1
+        return keep_ND | ~masked_N1
+
+    def _initialise_codebooks(self) -> None:
+        self.network.quantiser.initialise(self._latents(), self._generator("k-means"))
+
+    @torch.no_grad()
+    def _latents(self) -> Tensor:
+        """Latents of (a sample of) the training records."""
+        chunks = self.data.x_ND[self._sample()].split(CHUNK)
+        return torch.cat([self.network.encode_latent(chunk) for chunk in chunks])
+
+    # ---- randomness and schedule: functions of seed and step --------------------------------------------------
+
+    def _generator(self, purpose: str, number: int = 0) -> torch.Generator:
+        purposes = ("step", "epoch", "dead", "k-means", "sample", "settle")
+        seed = (self.config.seed * len(purposes) + purposes.index(purpose)) * 1_000_003 + number
+        on_device = purpose in ("step", "settle")  # the others are drawn on the CPU, whatever the device
+        return torch.Generator(device=self.device if on_device else "cpu").manual_seed(seed)
+
+    def _sample(self) -> Tensor:
+        """A sample of the training rows, for what would take too long on all of them."""
+        return torch.randperm(len(self.data.x_ND), generator=self._generator("sample"))[:LATENTS].to(self.device)
+
+    def _rows(self) -> Tensor:
+        """The training rows of this step: every pass over all rows has its own order."""
+        assert self.config.batch is not None
+        rows, batch = len(self.data.x_ND), min(self.config.batch, len(self.data.x_ND))
+        epoch, position = divmod(self.step, rows // batch)
+        if self.order_N is None or self.order_N[0] != epoch:
+            self.order_N = epoch, torch.randperm(rows, generator=self._generator("epoch", epoch)).to(self.device)
+        return self.order_N[1][position * batch : (position + 1) * batch]
+
+    @staticmethod
+    def _schedule(step: int, steps: int, warm: int = 100) -> float:
+        """Linear warm-up, then a cosine down to 2%."""
+        return min(1.0, (step + 1) / warm) * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * step / steps)))
+
+    # ---- validation and stopping ------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def _validate(self) -> None:
+        """Measure the loss of validation records from their greedy codes, and keep the best state."""
+        self.network.eval()
+        total = 0.0
+        lessons = self.data.lessons
+        for rows in _chunks(len(self.data.validation_ND)):
+            x_ND = self.data.validation_ND[rows]
+            latent_Nd = self.network.quantiser(self.network.encode_latent(x_ND)).latent_Nd
+            loss_N = self._record_loss(latent_Nd, x_ND, None if lessons is None else lessons.validation_NQ[rows])
+            total += float(loss_N.sum())
+        self.network.train()
+        loss = total / len(self.data.validation_ND)
+        if not math.isfinite(loss):
+            raise SettingsError(
+                f"training diverged at step {self.step}: the loss is {loss}",
+                value=self.config.learning_rate,
+                remedy=f"lower the learning rate (--set learning_rate={self.config.learning_rate / 10:g})",
+            )
+        self.history.validation.append((self.step, loss))
+        self.best.offer(self.step, loss, self.network.state_dict())
+        self.history.best_step = self.best.step
+
+    # ---- after the last step ----------------------------------------------------------------------------------
+
+    def _settle(self) -> None:
+        """Fit the codebooks to the final latents, then the decoder and the head to the final codes."""
+        network, config = self.network, self.config
+        network.quantiser.settle(self._latents(), config.settle)
+        sample = self._sample()
+        x_ND = self.data.x_ND[sample]
+        targets_NQ = None if self.data.lessons is None else self.data.lessons.training_NQ[sample]
+        with torch.no_grad():
+            codes_NK = torch.cat([network.encode(chunk) for chunk in x_ND.split(CHUNK)])
+        parts = [network.decoder, *([network.head] if network.head is not None else [])]
+        weights = [p for part in parts for p in part.parameters()]
+        optimiser = adamw(weights, device=self.device, lr=config.learning_rate / 2)
+        generator = self._generator("settle")
+        steps = max(1, config.steps // 10)
+        for step in range(steps):
+            batch = min(config.batch or 1, len(x_ND))
+            rows = torch.randint(len(x_ND), (batch,), generator=generator, device=self.device)
+            latent_Nd = network.quantiser.embed(codes_NK[rows]).detach()
+            targets_BQ = None if targets_NQ is None else targets_NQ[rows]
+            loss = self._record_loss(latent_Nd, x_ND[rows], targets_BQ).mean()
+            optimiser.param_groups[0]["lr"] = config.learning_rate / 2 * self._schedule(step, steps, warm=10)
+            optimiser.zero_grad(set_to_none=True)
+            loss.backward()
+            optimiser.step()
+
+    @torch.no_grad()
+    def _choose_threshold(self) -> None:
+        """Choose the probability above which a member counts as present: the best F1 on validation records."""
+        member_D = self.network.member_D
+        if not bool(member_D.any()):
+            return
+        thresholds = torch.arange(0.05, 0.96, 0.05, device=self.device)
+        hits, predicted, present = torch.zeros_like(thresholds), torch.zeros_like(thresholds), 0.0
+        for rows in _chunks(len(self.data.validation_ND)):
+            x_ND = self.data.validation_ND[rows]
+            score = self.network.member_scores(self.network.quantiser.embed(self.network.encode(x_ND)))
+            truth = x_ND[:, member_D] > 0
+            present += float(truth.sum())
+            for i, threshold in enumerate(thresholds):
+                prediction = score > threshold
+                hits[i] += (prediction & truth).sum()
+                predicted[i] += prediction.sum()
+        f1 = 2 * hits / (predicted + present).clamp_min(1)
+        self.network.threshold.copy_(thresholds[f1.argmax()])
+
+    # ---- checkpoints ------------------------------------------------------------------------------------------
+
+    def _save(self) -> None:
+        if self.checkpoint is None:
+            return
+        body = {
+            "step": self.step,
+            "network": self.network.state_dict(),
+            "optimiser": self.optimiser.state_dict(),
+            "best_loss": self.best.loss,
+            "best_state": self.best.state,
+            "best_step": self.best.step,
+            "validation": self.history.validation,
+            "replaced": self.history.replaced,
+        }
+        save_checkpoint(self.checkpoint, self.fingerprint, body)
+
+    def _resume(self) -> None:
+        if self.checkpoint is None or not self.checkpoint.exists():
+            return
+        body = load_checkpoint(self.checkpoint, self.fingerprint, device=self.device)
+        self.step = int(body["step"])
+        self.network.load_state_dict(body["network"])
+        self.optimiser.load_state_dict(body["optimiser"])
+        self.best = KeepBest(float(body["best_loss"]), int(body["best_step"]), body["best_state"])
+        self.history = TrainingHistory(
+            validation=[(int(step), float(loss)) for step, loss in body["validation"]],
+            replaced=int(body["replaced"]),
+            best_step=self.best.step,
+            resumed_from=self.step,
+        )
+
+
+def _chunks(rows: int) -> Iterator[slice]:
+    return (slice(start, start + CHUNK) for start in range(0, rows, CHUNK))
+
+
+def code_seconds(x_ND: Slots, layout: Layout, config: TokenizerConfig, device: torch.device) -> tuple[float, float]:
+    """The time of one training step, and of encoding one record, from a few timed steps on this machine."""
+    config = config.resolved(rows=len(x_ND), layout=layout).model_copy(update={"warm_share": 0.0})
+    sample_ND = torch.from_numpy(x_ND[:PROBED])
+    with torch.random.fork_rng(devices=[]):
+        trainer = Trainer(layout, config, TrainingData(sample_ND, sample_ND[:1]), device=device)
+    trainer.update()  # the codebooks start
+    started = time.perf_counter()
+    for _ in range(TIMED_STEPS):
+        trainer.update()
+    step = (time.perf_counter() - started) / TIMED_STEPS
+    started = time.perf_counter()
+    with torch.inference_mode():
+        trainer.network.eval().encode(sample_ND.to(device))
+    return step, (time.perf_counter() - started) / len(sample_ND)

@@ -1,0 +1,127 @@
+"""`LookAlikes`: what a fitted model needs to explain its answers, learned once and stored with it.
+
+Shapes: S sequences, N records, D slots, Q classes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tefm.base.errors import InputError
+from tefm.base.files import read_tensors, refusing, write_tensors
+from tefm.base.progress import progress
+from tefm.codes.coder import SlotCoder
+from tefm.codes.network import CodeNetwork
+from tefm.explain.counts import Counts
+from tefm.explain.population import Population, mixed
+from tefm.rationale.config import LookAlikeConfig
+from tefm.rationale.masked_model import MaskedModel
+from tefm.rationale.surrogate import Agreement, Surrogate, SurrogateData, fit_surrogate, frozen_network
+from tefm.tables.sequences import Sequences, stored
+
+
+@dataclass(frozen=True, eq=False)
+class LookAlikes:
+    """The population that look-alikes come from, and the surrogate that the search asks before the model."""
+
+    config: LookAlikeConfig
+    network: CodeNetwork
+    surrogate: Surrogate
+    population: Population
+    #: of all training sequences, for corroboration
+    counts: Counts
+    agreement: Agreement
+
+    @classmethod
+    def fit(
+        cls,
+        coder: SlotCoder,
+        model: MaskedModel,
+        training: Sequences,
+        population: tuple[Sequences, NDArray[np.int64]],
+        everyone: tuple[Sequences, NDArray[np.int64]],
+        config: LookAlikeConfig,
+    ) -> LookAlikes:
+        """Learn from training sequences, whole and mixed.
+
+        Look-alikes come from the first sequences of the `population`; `everyone` is counted for corroboration. Both
+        come with class numbers, −1 where there is no label. The surrogate stands for the whole model, or for its
+        language model where a head answers beside that.
+        """
+        if len(training) < 2 or not len(population[0]):
+            raise InputError(
+                f"{len(training)} sequence(s) are too few to learn from", remedy="use at least 2, ideally 1,000"
+            )
+        learned = model.language_model or model
+        network, rng = frozen_network(coder), np.random.default_rng(config.seed)
+        most = max(2, config.questions // (1 + config.mixtures))
+        if len(training) > most:
+            training = training.select(np.sort(rng.permutation(len(training))[:most]))
+        with progress("predicting mixed training records", 1 + config.mixtures) as advance:
+            words = training.texts is not None
+            answers = SurrogateData.ask(network, training, learned, config, words=words)
+            advance(1)
+            for _ in range(config.mixtures):
+                mixture = SurrogateData.ask(network, mixed(training, rng, texts=words), learned, config, words=words)
+                answers += replace(mixture, whole_S=np.zeros(len(training), dtype=bool))
+                advance(1)
+        surrogate, agreement = fit_surrogate(answers, learned, config)
+        occurring, labels_S = population
+        drawn = occurring.select(np.arange(min(len(occurring), config.donors)))
+        p_SQ = model(drawn)
+        donors = Population(drawn, p_SQ, model.decide(p_SQ), labels_S[: len(drawn)])
+        counts = Counts.of(*everyone, network.layout, p_SQ.shape[1])
+        return cls(config, network, surrogate, donors, counts, agreement)
+
+    # ---- on disk ----------------------------------------------------------------------------------------------
+
+    def save(self, path: Path) -> None:
+        """Write one safetensors file in one step."""
+        population, slots = self.population, self.population.slots
+        tensors = {f"surrogate.{name}": value.contiguous() for name, value in self.surrogate.state_dict().items()}
+        arrays = {
+            "x_ND": slots.x_ND.astype(np.int32),
+            "starts": slots.starts,
+            "p_SQ": population.p_SQ,
+            "answers_S": population.answers_S,
+            "labels_S": population.labels_S,
+        }
+        arrays = {f"population.{name}": of for name, of in arrays.items()}
+        arrays |= {f"counts.{field.name}": getattr(self.counts, field.name) for field in fields(Counts)}
+        tensors |= {name: torch.from_numpy(np.ascontiguousarray(of)) for name, of in arrays.items()}
+        write_tensors(
+            path,
+            tensors,
+            config=self.config.model_dump(),
+            agreement=asdict(self.agreement),
+            texts=None if slots.texts is None else list(slots.texts),
+            gaps=None if slots.gaps is None else list(slots.gaps),
+        )
+
+    @classmethod
+    def load(cls, coder: SlotCoder, path: Path) -> LookAlikes:
+        """Read what `save` wrote; `coder` is the one that it was learned with."""
+        network = frozen_network(coder)
+        with refusing(path, "part of the model that explains"):
+            tensors, facts = read_tensors(path)
+            config = LookAlikeConfig.checked(facts["config"])
+            classes = tensors["population.p_SQ"].shape[1]
+            prefix, latent = "surrogate.", network.config.latent
+            words = f"{prefix}words.weight" in tensors
+            surrogate = Surrogate(latent, classes, config.surrogate_hidden, words=words)
+            surrogate.load_state_dict(
+                {name.removeprefix(prefix): of for name, of in tensors.items() if name.startswith(prefix)}
+            )
+            x_ND, starts, p_SQ, answers_S, labels_S = (
+                tensors[f"population.{name}"].numpy() for name in ("x_ND", "starts", "p_SQ", "answers_S", "labels_S")
+            )
+            slots = Sequences(x_ND.astype(coder.layout.dtype), starts, texts=stored(facts["texts"]), gaps=facts["gaps"])
+            population = Population(slots, p_SQ, answers_S, labels_S)
+            counts = Counts(**{field.name: tensors[f"counts.{field.name}"].numpy() for field in fields(Counts)})
+            agreement = Agreement(**facts["agreement"])
+        return cls(config, network, surrogate.requires_grad_(False), population, counts, agreement)

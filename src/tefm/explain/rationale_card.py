@@ -1,0 +1,315 @@
+"""`Rationale`: the features selected for one prediction, in words, with the model's answers with and without them.
+
+Statements, decoded values and the text contain selected slots only. Bars show the ranking, which includes slots that
+were not selected; these are marked as such. A stored rationale is shown without torch and the libraries that read
+tables.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from tefm.explain.cards import Answer, from_stored, printable, quoted, ranges, rendered
+from tefm.rationale.verify import MARGIN, Verdict
+
+
+@dataclass(frozen=True)
+class Retention:
+    """How many slots were selected, how many have a value, and how many there are."""
+
+    kept: int
+    present: int
+    slots: int
+
+    @property
+    def of_slots(self) -> float:
+        """The selected share of all slots."""
+        return self.kept / max(self.slots, 1)
+
+    @property
+    def of_present(self) -> float:
+        """The selected share of the slots that have a value."""
+        return self.kept / max(self.present, 1)
+
+
+@dataclass(frozen=True)
+class KeptStatement:
+    """The selected slots of one field in words, with the largest of their weights."""
+
+    field: str
+    group: str | None
+    words: str
+    slots: tuple[int, ...]
+    weight: float
+
+    @property
+    def within(self) -> str:
+        """The words as they appear under the heading of their group, without repeating the group's name."""
+        return self.words.removeprefix(f"{self.group}: ") if self.group else self.words
+
+
+@dataclass(frozen=True)
+class SlotBar:
+    """A slot with a value, and its weight in the ranking: 1 for the highest of the sequence."""
+
+    #: field and value; for a set, one of its members
+    words: str
+    weight: float
+    kept: bool
+
+
+@dataclass(frozen=True)
+class RationaleRecord:
+    """What was selected from one record."""
+
+    #: starts at 1
+    number: int
+    #: its time or name
+    label: str | None
+    #: the codes of the whole record, as tokens
+    codes: str
+    statements: tuple[KeptStatement, ...]
+    #: the slots of each statement as decoded from those codes; empty where none of them come back
+    decoded: tuple[str, ...]
+    bars: tuple[SlotBar, ...]
+
+    @property
+    def groups(self) -> dict[str | None, list[KeptStatement]]:
+        """The statements by group, in the order of the schema."""
+        groups: dict[str | None, list[KeptStatement]] = {}
+        for statement in self.statements:
+            groups.setdefault(statement.group, []).append(statement)
+        return groups
+
+    @property
+    def text(self) -> str:
+        """One sentence per group."""
+        sentences = [
+            (f"{group}: " if group else "") + "; ".join(statement.within for statement in statements) + "."
+            for group, statements in self.groups.items()
+        ]
+        return " ".join(sentences) or "No features selected."
+
+    @property
+    def decoded_text(self) -> str:
+        """The selected slots as decoded from the codes; differences from the record are in brackets."""
+        texts = []
+        for statement, decoded in zip(self.statements, self.decoded, strict=True):
+            if decoded == statement.words:
+                texts.append(decoded)
+            elif decoded:
+                value = statement.words.partition(": ")[2]  # both begin with the name of the field
+                texts.append(f"{decoded} [recorded: {value}]")
+            else:
+                texts.append(f"[lost: {statement.words}]")
+        return "; ".join(texts)
+
+    @property
+    def lossless(self) -> bool:
+        """Whether the codes preserve every selected slot."""
+        return all(decoded == statement.words for statement, decoded in zip(self.statements, self.decoded, strict=True))
+
+    @property
+    def unshown(self) -> int:
+        """The number of selected slots without a bar."""
+        return sum(len(statement.slots) for statement in self.statements) - sum(bar.kept for bar in self.bars)
+
+
+@dataclass(frozen=True, repr=False)
+class Rationale:
+    """The few features that give the same prediction on their own, and the model's answers with and without them.
+
+    Notebooks show it as a card; `print` gives it as text.
+    """
+
+    #: what the sequences are called (a patient, a host), and which one this is
+    entity: str
+    sequence: str
+    #: what one record is called
+    record: str
+    classes: tuple[str, ...]
+    #: the model's answer to all features, to the selected ones only, to all others, and to no features
+    full: Answer
+    alone: Answer
+    without: Answer
+    nothing: Answer
+    verdict: Verdict
+    passed: bool
+    sufficiency: float
+    comprehensiveness: float
+    retention: Retention
+    records: tuple[RationaleRecord, ...]
+    #: the column that holds the classes
+    label: str | None = None
+
+    # ---- in words ---------------------------------------------------------------------------------------------
+
+    @property
+    def predicted(self) -> str:
+        """The class predicted from all features."""
+        return self.full.says
+
+    @property
+    def title(self) -> str:
+        """The sequence and its prediction."""
+        return f"{self.entity} {self.sequence}: {self.named(self.predicted)} (p = {self.full.p:.2f})"
+
+    def named(self, name: str) -> str:
+        """A class with its column: a bare 0 or yes says little."""
+        return f"{self.label} = {name}" if self.label else name
+
+    @property
+    def kept(self) -> str:
+        """How many features were selected, in words."""
+        counts = self.retention
+        return (
+            f"{counts.kept:,} of {counts.present:,} recorded features ({counts.of_present:.1%}), "
+            f"out of {counts.slots:,} possible ({counts.of_slots:.1%})"
+        )
+
+    @property
+    def telling(self) -> tuple[RationaleRecord, ...]:
+        """The records with selected features."""
+        return tuple(record for record in self.records if record.statements)
+
+    @property
+    def silent(self) -> str:
+        """The records without selected features, in words; empty if there are none."""
+        numbers = [record.number for record in self.records if not record.statements]
+        if not numbers:
+            return ""
+        return f"No features selected from {self.record}{'s' if len(numbers) > 1 else ''} {ranges(numbers)}."
+
+    @property
+    def text(self) -> str:
+        """All selected features in words."""
+        sentences = [f"{self.heading(record)}: {record.text}" for record in self.telling]
+        return " ".join([*sentences, self.silent]).strip()
+
+    def heading(self, record: RationaleRecord) -> str:
+        """The heading of a record."""
+        name = f"{self.record.capitalize()} {record.number} of {len(self.records)}"
+        return f"{name} ({record.label})" if record.label else name
+
+    @property
+    def on_losses(self) -> str:
+        """A remark for the reader where the codes do not preserve a selected feature; empty where they do."""
+        if all(record.lossless for record in self.records):
+            return ""
+        return (
+            f"In brackets: values of the {self.record} that its codes do not preserve. The model reads codes, not "
+            "features, so its answer to the full input comes from what the codes preserve; for the check, the selected "
+            "features are encoded again on their own."
+        )
+
+    # ---- the check --------------------------------------------------------------------------------------------
+
+    @property
+    def answers(self) -> list[tuple[str, Answer]]:
+        """What the model was given, and what it answered."""
+        return [
+            ("all features", self.full),
+            ("only the selected features", self.alone),
+            ("all other features", self.without),
+            ("no features", self.nothing),
+        ]
+
+    @property
+    def check(self) -> str:
+        """The result of the check in a few words."""
+        results = {
+            "sufficient": "the selected features are sufficient",
+            "default": "default answer",
+            "insufficient": "the selected features are not sufficient",
+        }
+        return f"check {'passed' if self.passed else 'not passed'}: {results[self.verdict]}"
+
+    @property
+    def conclusion(self) -> str:
+        """The result of the check in full sentences, which claim no more than the check shows."""
+        predicted, nothing = quoted(self.predicted), self.nothing.probabilities[self.predicted]
+        if self.verdict == "default":
+            return (
+                f"Default answer: the model also predicts {predicted} with no features (p = {nothing:.2f}, with all "
+                f"features {self.full.p:.2f}), so no features can be shown to support it."
+            )
+        if not self.retention.kept:
+            return (
+                "No features were selected; with no features the model predicts "
+                f"{quoted(self.nothing.says)} (p = {self.nothing.p:.2f})."
+            )
+        features = "this feature" if self.retention.kept == 1 else f"these {self.retention.kept:,} features"
+        if self.alone.says != self.predicted:
+            return (
+                f"With only {features} the model predicts {quoted(self.alone.says)} (p = {self.alone.p:.2f}), "
+                f"not {predicted} as with all features (p = {self.full.p:.2f})."
+            )
+        return f"With only {features} the model gives the same answer, {predicted} (p = {self.alone.p:.2f})" + (
+            self._too_little(nothing) if self.verdict == "insufficient" else self._needed()
+        )
+
+    def _too_little(self, nothing: float) -> str:
+        """Why the same answer does not pass the check; `nothing` is the probability without features."""
+        if self.full.p - nothing < MARGIN:
+            return (
+                f", but all features together raise p by less than {MARGIN}: it is {nothing:.2f} with no features "
+                f"and {self.full.p:.2f} with all."
+            )
+        return (
+            f", but less surely: p is {nothing:.2f} with no features and {self.full.p:.2f} with all, and the "
+            "selected features give less than half of that increase."
+        )
+
+    def _needed(self) -> str:
+        """What the model answers without sufficient features."""
+        them, are = ("it", "it is") if self.retention.kept == 1 else ("them", "they are")
+        answer = f"{quoted(self.without.says)} (p = {self.without.p:.2f})"
+        if self.without.says != self.predicted:
+            return f"; without {them} the model predicts {answer}."
+        return f". Without {them} the model still predicts {answer}: {are} sufficient for this answer, but not needed."
+
+    @property
+    def measures(self) -> str:
+        """The two usual measures, with what they mean."""
+        return (
+            f"Sufficiency {self.sufficiency:z.3f}, comprehensiveness {self.comprehensiveness:z.3f}: how much p falls "
+            "with only the selected features, and without them."
+        )
+
+    # ---- on its own -------------------------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        counts = self.retention
+        selected = f"{counts.kept:,} of {counts.present:,} features selected"
+        return printable(f"<Rationale {self.title}, {selected}, {self.verdict}>")
+
+    def __str__(self) -> str:
+        lines = (self.title, f"Selected: {self.kept}.", self.text, self.conclusion)
+        return "\n".join(printable(line) for line in lines)
+
+    def _repr_html_(self) -> str:
+        """The card for a notebook: no scripts, no network, and styles that touch nothing else."""
+        return rendered("notebook.html", card="explain/card.html", rationale=self)
+
+
+# ---- JSON -------------------------------------------------------------------------------------------------------
+
+
+def to_json(rationale: Rationale) -> dict[str, Any]:
+    """Plain types for `from_json`, with the text and the conclusion added for readers."""
+    body: dict[str, Any] = _adapter().dump_python(rationale, mode="json")
+    return body | {"text": rationale.text, "conclusion": rationale.conclusion}
+
+
+def from_json(body: Any) -> Rationale:
+    """The rationale that `to_json` wrote."""
+    return from_stored(_adapter(), body, "rationale")
+
+
+@cache
+def _adapter() -> TypeAdapter[Rationale]:
+    return TypeAdapter(Rationale)

@@ -1,0 +1,137 @@
+"""Many explanations at once: how many answers are settled, the rules that settle them, and the fields that matter."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from tefm.explain.counts import Share
+from tefm.explain.explanation import Explanation, Finding
+
+#: At most this many rules and fields are listed.
+LISTED = 10
+RULES = "The features that settle the most answers. Precision: the share of look-alikes with the same answer."
+RULE_COLUMNS = ("features", "answer", "precision", "share of the population", "explained sequences")
+FIELDS = "How much a field raises or lowers p, compared with others' values in its place: means over the explained ones"
+FIELD_COLUMNS = ("class", "field", "raises p by", "lowers p by")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Features that settle an answer, for everyone who has them."""
+
+    answer: str
+    features: tuple[str, ...]
+    #: of its look-alikes, those that get the answer; of the population, those that have the features
+    precision: Share
+    coverage: Share
+    #: explained sequences with this rule
+    sequences: int
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """The cells of `RULE_COLUMNS`."""
+        precision = f"{self.precision.value:.1%} [{self.precision.low:.1%}, {self.precision.high:.1%}]"
+        return "; ".join(self.features), self.answer, precision, f"{self.coverage.value:.1%}", f"{self.sequences:,}"
+
+
+@dataclass(frozen=True)
+class FieldEffect:
+    """How much the values of a field move the probability of a class, on average over the explained sequences."""
+
+    field: str
+    of_class: str
+    #: mean change, of those that raise it and of those that lower it, over all sequences
+    raised: float
+    lowered: float
+
+    @property
+    def total(self) -> float:
+        return self.raised - self.lowered
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """The cells of `FIELD_COLUMNS`."""
+        return self.of_class, self.field, f"{self.raised:.3f}", f"{abs(self.lowered):.3f}"
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What many explanations have in common."""
+
+    explained: int
+    #: how many have each verdict
+    verdicts: dict[str, int]
+    #: features of the settled and contested ones
+    median_features: float | None
+    #: the most common ones first
+    rules: tuple[Rule, ...]
+    #: the strongest fields of each class first
+    fields: tuple[FieldEffect, ...]
+
+    @property
+    def sentence(self) -> str:
+        """The verdicts in words."""
+        counts = [f"{count:,} {verdict}" for verdict, count in self.verdicts.items()]
+        median_size = self.median_features
+        size = "" if median_size is None else f"; median number of settling features: {median_size:g}"
+        return f"{self.explained:,} answer{'' if self.explained == 1 else 's'} explained: {', '.join(counts)}{size}."
+
+
+def summarise(explanations: Sequence[Explanation]) -> Summary:
+    """Rules and fields of these explanations."""
+    verified = [one for one in explanations if one.verified]
+    sizes = [one.settling.size for one in verified]
+    # a single record is the last one where others have several
+    words = _rule_words if any(one.records > 1 for one in explanations) else _words
+    by_rule: dict[tuple[str, tuple[str, ...]], list[Explanation]] = defaultdict(list)
+    for one in verified:
+        by_rule[one.answer.says, tuple(sorted(words(one, finding) for finding in one.settling.findings))].append(one)
+    rules = [
+        Rule(answer, features, same[0].settling.precision, same[0].coverage, len(same))
+        for (answer, features), same in by_rule.items()
+    ]
+    rules.sort(key=lambda rule: (-rule.sequences, -rule.coverage.value, rule.features))
+    return Summary(
+        len(explanations),
+        dict(Counter(one.verdict for one in explanations).most_common()),
+        float(median(sizes)) if sizes else None,
+        tuple(rules[:LISTED]),
+        _fields(explanations),
+    )
+
+
+def _rule_words(explanation: Explanation, finding: Finding) -> str:
+    """A feature with its place counted from the last record, which is what others can share."""
+    before, record = explanation.records - finding.record, explanation.record
+    if not before:
+        return f"{finding.words} (last {record})"
+    return f"{finding.words} ({before} {record}{'s' if before > 1 else ''} before the last)"
+
+
+def _words(_: Explanation, finding: Finding) -> str:
+    return finding.words
+
+
+def _fields(explanations: Sequence[Explanation]) -> tuple[FieldEffect, ...]:
+    raised: dict[tuple[str, str], float] = defaultdict(float)
+    lowered: dict[tuple[str, str], float] = defaultdict(float)
+    sequences = Counter(one.of_class for one in explanations)
+    for one in explanations:
+        for influence in one.influences:
+            (raised if influence.change > 0 else lowered)[one.of_class, influence.finding.field] += influence.change
+    effects = [
+        FieldEffect(
+            field,
+            of_class,
+            raised[of_class, field] / sequences[of_class],
+            lowered[of_class, field] / sequences[of_class],
+        )
+        for of_class, field in sorted({*raised, *lowered})
+    ]
+    by_class: dict[str, list[FieldEffect]] = defaultdict(list)
+    for effect in sorted(effects, key=lambda effect: -effect.total):
+        by_class[effect.of_class].append(effect)
+    return tuple(effect for of_class in sorted(by_class) for effect in by_class[of_class][:LISTED])

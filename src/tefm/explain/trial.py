@@ -1,0 +1,164 @@
+"""What the surrogate expects of look-alikes: thousands of them in a fraction of a second.
+
+Shapes: C sets of kept features, B donors, T records of the explained sequence, D slots, U records to encode, V versions
+of records, A heads, h hidden, d latent, Q classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tefm.codes.network import CodeNetwork
+from tefm.rationale.bag_of_words import ReadTexts
+from tefm.rationale.masked_model import Keep
+from tefm.rationale.surrogate import CHUNK, PLACES, Surrogate, slots_tensor
+from tefm.scoring.calibration import Floats
+from tefm.tables.layout import Slots
+from tefm.tables.sequences import Sequences
+
+#: At most this many slots of look-alikes are encoded at once.
+MOST_SLOTS = 1 << 25
+#: Sets of features that the surrogate answers at once.
+SETS = 64
+#: The logarithm of the least weight of a record, relative to the largest.
+LEAST = -60.0
+#: The least probability of a class, whose logarithm is taken.
+LEAST_P = 1e-12
+#: A record of the sequence, and which of its slots are kept.
+Key = tuple[int, bytes]
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """One sequence, its donors, and the surrogate's answers to its look-alikes; records are encoded once."""
+
+    network: CodeNetwork
+    surrogate: Surrogate
+    x_TD: Slots
+    #: the donors' records, B × T × D
+    donors_BTD: Slots
+    #: what the surrogate makes of their texts, where it reads them
+    texts: ReadTexts | None = None
+    #: of a model with a head beside the language model: the head's part of the logits, for sequences of slots. The
+    #: surrogate then stands for the language model alone
+    head: Callable[[Sequences], Floats] | None = None
+    #: of each record with each of its masks, one row per donor: the codes, and what the surrogate makes of them
+    _codes: dict[Key, Tensor] = field(default_factory=dict)
+    _reads: dict[Key, tuple[Tensor, Tensor]] = field(default_factory=dict)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The shape of a mask: records, and slots with the columns of text after them."""
+        return len(self.x_TD), self.x_TD.shape[1] + (0 if self.texts is None else self.texts.columns)
+
+    @torch.inference_mode()
+    def answers(self, keep_CTD: Keep) -> Tensor:
+        """The probability of each class for each look-alike, C × B × Q."""
+        keys = self._encoded(keep_CTD)
+        if self.texts is not None:  # the codes of a record do not depend on which of its texts are kept
+            self._with_texts(keep_CTD, keys)
+        self._read(keys)
+        p_CBQ = torch.cat([self._answers(keys[start : start + SETS]) for start in range(0, len(keys), SETS)])
+        return p_CBQ if self.head is None else self._with_head(p_CBQ, keep_CTD)
+
+    def codes(self, keep_CTD: Keep) -> Tensor:
+        """What the model reads of the look-alikes' records: their codes (C × B × T × K), or their slots for a head."""
+        if self.head is not None:  # each slot may matter, whatever codes hold
+            return torch.from_numpy(self._mixed(keep_CTD).astype(np.int64))
+        keys = self._encoded(keep_CTD)
+        return torch.stack([torch.stack([self._codes[key] for key in of_set], dim=1) for of_set in keys])
+
+    def _answers(self, keys: list[list[Key]]) -> Tensor:
+        """The surrogate's answers; most sets have most records in common, and each record is weighed once.
+
+        Attention is a sum over records, divided by the sum of their weights: both are one product with the 0 and 1 that
+        say which of the V versions of records each set has.
+        """
+        place = {key: number for number, key in enumerate(dict.fromkeys(key for of_set in keys for key in of_set))}
+        reads = [self._reads[key] for key in place]
+        read_VBh, score_VBA = (torch.stack(part) for part in zip(*reads, strict=True))
+        has_CV = torch.zeros(len(keys), len(place))
+        for number, of_set in enumerate(keys):
+            has_CV[number, [place[key] for key in of_set]] = 1
+        # relative to the largest, so that nothing overflows; bounded, so that no sum of weights is zero
+        weight_VBA = (score_VBA - score_VBA.amax(dim=0)).clamp_min(LEAST).exp()
+        weighted_VBAh = weight_VBA[..., None] * read_VBh[:, :, None]
+        sets, (donors, heads, hidden) = len(keys), weighted_VBAh.shape[1:]
+        sum_CBAh = (has_CV @ weighted_VBAh.flatten(1)).view(sets * donors, heads, hidden)
+        total_CBA = (has_CV @ weight_VBA.flatten(1)).view(sets * donors, heads, 1)
+        p_SQ: Tensor = self.surrogate.conclude(sum_CBAh / total_CBA).softmax(dim=1)
+        return p_SQ.view(sets, donors, -1)
+
+    def _read(self, keys: list[list[Key]]) -> None:
+        """Let the surrogate read the records that it has not read before."""
+        new = list(dict.fromkeys(key for of_set in keys for key in of_set if key not in self._reads))
+        donors = len(self.donors_BTD)
+        for some in (new[start : start + SETS] for start in range(0, len(new), SETS)):
+            codes_NK = torch.cat([self._codes[key] for key in some])
+            place_V = torch.tensor([len(self.x_TD) - 1 - record for record, _ in some]).clamp_max(PLACES - 1)
+            latent_Nd = self.network.quantiser.embed(codes_NK)
+            words_Nh = None
+            if self.texts is not None:
+                kept = [np.frombuffer(mask, dtype=bool)[self.x_TD.shape[1] :] for _, mask in some]
+                of_V = zip((record for record, _ in some), kept, strict=True)
+                words_Nh = torch.cat([self.texts.of(record, keep_M) for record, keep_M in of_V])
+            read_Nh, score_NA = self.surrogate.read(latent_Nd, place_V.repeat_interleave(donors), words_Nh)
+            self._reads.update(zip(some, zip(read_Nh.split(donors), score_NA.split(donors), strict=True), strict=True))
+
+    def _encoded(self, keep_CTD: Keep) -> list[list[Key]]:
+        """The records of each set, by their masks, after encoding those that have not been encoded before."""
+        length, keep_CTD = len(self.x_TD), np.ascontiguousarray(keep_CTD[:, :, : self.x_TD.shape[1]])
+        keys = [[(record, keep_TD[record].tobytes()) for record in range(length)] for keep_TD in keep_CTD]
+        new = list(
+            {key: number for number, of_set in enumerate(keys) for key in of_set if key not in self._codes}.items()
+        )
+        # in parts whose slots fit into memory, also of a table with thousands of columns
+        at_once = max(1, MOST_SLOTS // self.donors_BTD[:, 0].size)
+        for some in (new[start : start + at_once] for start in range(0, len(new), at_once)):
+            record_U = torch.tensor([record for (record, _), _ in some])
+            keep_UD = torch.from_numpy(np.stack([keep_CTD[number, record] for (record, _), number in some]))
+            own_U1D = self._x[record_U][:, None]
+            mixed_UBD = torch.where(keep_UD[:, None], own_U1D, self._donors[:, record_U].transpose(0, 1))
+            with torch.inference_mode():
+                parts = [self.network.encode(part) for part in mixed_UBD.flatten(0, 1).split(CHUNK)]
+            codes_UBK = torch.cat(parts).view(len(some), len(self.donors_BTD), -1)
+            self._codes.update(zip((key for key, _ in some), codes_UBK, strict=True))
+        return keys
+
+    def _with_texts(self, keep_CTD: Keep, keys: list[list[Key]]) -> None:
+        """Keys whose masks have the texts too, in place of those of the slots alone."""
+        for of_set, keep_TD in zip(keys, keep_CTD, strict=True):
+            for record, key in enumerate(of_set):
+                of_set[record] = (record, keep_TD[record].tobytes())
+                self._codes[of_set[record]] = self._codes[key]
+
+    @cached_property
+    def _x(self) -> Tensor:
+        return slots_tensor(self.x_TD)
+
+    @cached_property
+    def _donors(self) -> Tensor:
+        flat_ND = self.donors_BTD.reshape(-1, self.x_TD.shape[1])
+        return slots_tensor(flat_ND).view(self.donors_BTD.shape)
+
+    # ---- a head beside the language model ---------------------------------------------------------------------
+
+    def _with_head(self, p_CBQ: Tensor, keep_CTD: Keep) -> Tensor:
+        """The answers of surrogate and head together; the head is so cheap that it answers itself."""
+        assert self.head is not None, "the model has a head"
+        log_CBQ = p_CBQ.double().clamp_min(LEAST_P).log()
+        mixed_CBTD = self._mixed(keep_CTD)
+        sets, donors, length, width = mixed_CBTD.shape
+        look_alikes = Sequences(mixed_CBTD.reshape(-1, width), length * np.arange(sets * donors + 1))
+        return (log_CBQ + torch.from_numpy(self.head(look_alikes)).view(log_CBQ.shape)).softmax(dim=2)
+
+    def _mixed(self, keep_CTD: Keep) -> Slots:
+        x_TD = self.x_TD
+        mixed_CBTD: Slots = np.where(keep_CTD[:, None, :, : x_TD.shape[1]], x_TD, self.donors_BTD)
+        return mixed_CBTD.astype(x_TD.dtype)

@@ -1,0 +1,142 @@
+"""The free text of a sequence, as it goes into the prompt: plain, and within its budgets.
+
+A tokenizer turns some strings into one token each, wherever they occur: `<|im_end|>`, `<adm_a_3>`. In the text of a
+record these would pass for the end of a turn, or for codes. Here a blank splits them, so that they are read as letters.
+
+Every text keeps its first tokens, up to its budget. Where the texts of a sequence are too long together, the oldest are
+cut first: from the last record backwards, texts are kept until the budget of the sequence is spent.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from tefm.tables.sequences import Text, notes_of
+
+
+class PlainText:
+    """Splits the tokenizer's added tokens in texts; any other text stays as it is."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        special = set(tokenizer.all_special_tokens)
+        special |= {token.content for token in tokenizer.added_tokens_decoder.values() if token.special}
+        # other tokens of one character, or with blanks, occur in ordinary text and are allowed there
+        added = {token for token in tokenizer.get_added_vocab() if len(token) > 1 and not re.search(r"\s", token)}
+        self._special = re.compile("|".join(map(re.escape, sorted(special | added))) or r"(?!)")
+
+    def __call__(self, text: str) -> str:
+        """The text with every special token split by a blank."""
+        while (split := self._special.sub(_split, text)) != text:
+            text = split
+        return text
+
+
+def _split(match: re.Match[str]) -> str:
+    token = match[0]
+    return f"{token[0]} {token[1:]}" if len(token) > 1 else " "  # one character cannot be split
+
+
+#: The maximum number of shortened texts in memory; beyond it, the memory is emptied.
+REMEMBERED_TEXTS = 100_000
+
+
+class Shortened(NamedTuple):
+    """The beginning of a text, its tokens, and whether it was longer."""
+
+    text: str
+    tokens: int
+    is_cut: bool
+
+
+@dataclass(frozen=True)
+class Cuts:
+    """How many texts of some sequences there are, and what was cut."""
+
+    texts: int
+    #: longer than their own budget
+    shortened: int
+    #: older texts that are left out, or cut further, because their sequence has too many tokens of text
+    old: int
+
+    def remarks(self, most: int) -> list[str]:
+        """What a user should know, in words."""
+        of = f"of {self.texts:,} texts of the training part"
+        remarks = []
+        if self.shortened:
+            remarks.append(
+                f"{self.shortened:,} {of} are longer than their budget and are cut; raise `tokens` in `text:`,"
+                " or `text_tokens` in `prompt:`"
+            )
+        if self.old:
+            remarks.append(
+                f"{self.old:,} {of} are left out or cut, the oldest first, since a prompt has at most {most:,} tokens"
+                " of text; raise `all_text_tokens` in `prompt:`, or lower the budgets"
+            )
+        return remarks
+
+
+class Shortener:
+    """Shortens texts: `budgets` for each column of notes, `alone` for a text without columns, `most` for all."""
+
+    def __init__(self, tokenizer: Any, budgets: Sequence[int], *, alone: int, most: int) -> None:
+        self.tokenizer, self.plain = tokenizer, PlainText(tokenizer)
+        self.budgets, self.alone, self.most = tuple(budgets), alone, most
+        self._known: dict[tuple[str, int], Shortened] = {}
+
+    def __call__(self, text: Text, records: int) -> list[str]:
+        """The text of each record, empty where there is none."""
+        return ["\n".join(part.text for part in parts if part.text) for parts, _ in self._parts(text, records)]
+
+    def cuts(self, texts: Sequence[Text], records: Sequence[int]) -> Cuts:
+        """How many texts there are in these sequences, and how many are cut."""
+        count = shortened = old = 0
+        for text, length in zip(texts, records, strict=True):
+            written = self._parts(text, length)
+            for note, (parts, is_old) in zip(notes_of(text, length), written, strict=True):
+                count += sum(map(bool, note))
+                shortened += 0 if is_old else sum(part.is_cut for part in parts)
+                old += sum(map(bool, note)) if is_old else 0
+        return Cuts(count, shortened, old)
+
+    def _parts(self, text: Text, records: int) -> list[tuple[list[Shortened], bool]]:
+        """The shortened texts of each record, and whether they were cut for all texts to fit."""
+        if isinstance(text, str):
+            alone = self._shortened(text, self.alone)
+            return [([], False)] * (records - 1) + [([alone], False)]
+        written, left = [], self.most
+        for note in reversed(notes_of(text, records)):
+            budgets = self.budgets or (self.alone,) * len(note)
+            parts = [self._shortened(part, budget) for part, budget in zip(note, budgets, strict=True)]
+            is_old = sum(part.tokens for part in parts) > left
+            if is_old:
+                parts = self._within(parts, left)
+            left -= sum(part.tokens for part in parts)
+            written.append((parts, is_old))
+        return written[::-1]
+
+    def _within(self, parts: Sequence[Shortened], left: int) -> list[Shortened]:
+        kept = []
+        for part in parts:
+            kept.append(self._shortened(part.text, left))
+            left -= kept[-1].tokens
+        return kept
+
+    def _shortened(self, text: str, budget: int) -> Shortened:
+        """The first tokens of a text."""
+        if not text or budget < 1:
+            return Shortened("", 0, bool(text))
+        if (known := self._known.get((text, budget))) is not None:
+            return known
+        if len(self._known) >= REMEMBERED_TEXTS:
+            self._known = {}
+        plain = self.plain(text)
+        ids = self.tokenizer(plain, add_special_tokens=False)["input_ids"]
+        short = Shortened(plain, len(ids), False)
+        if len(ids) > budget:
+            # decoding may drop blanks
+            short = Shortened(self.plain(self.tokenizer.decode(ids[:budget])), budget, True)
+        self._known[text, budget] = short
+        return short

@@ -1,0 +1,418 @@
+"""The training loop of the language stages: runs in one process or several, and resumes if interrupted.
+
+The batch of a step depends only on the seed and the step. Every process builds the whole batch and takes its share, so
+the number of processes and of accumulation parts changes the result by rounding only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from tefm.base.errors import SettingsError
+from tefm.base.progress import progress, warn
+from tefm.base.training import KeepBest, adamw, load_checkpoint, save_checkpoint
+from tefm.language.backbone import Backbone, autocast
+from tefm.language.batches import NOTHING, Batch
+from tefm.language.config import TrainConfig
+
+#: Steps between two additions to the average of the weights: each reads and writes all of them.
+AVERAGE_EVERY = 4
+#: The maximum number of tokens that are computed at once: a larger batch is computed in parts.
+PART_TOKENS = 16_384
+#: How often the learning rate is halved where the loss is not a finite number, before the run stops with an error.
+MOST_SLOWED = 4
+
+
+@dataclass
+class History:
+    """A record of one training run: its steps, losses and time."""
+
+    #: steps that were planned
+    steps: int = 0
+    #: the last step that was made: fewer than planned when training stopped early
+    stopped_at: int = 0
+    #: the step with the lowest validation loss
+    best_step: int = 0
+    #: the step that an interrupted run resumed from; 0 for a run in one go
+    resumed_from: int = 0
+    #: how often the learning rate was halved, because the loss was not a finite number
+    slowed: int = 0
+    #: (step, training loss per target token)
+    loss: list[tuple[int, float]] = field(default_factory=list)
+    #: (step, validation loss)
+    validation: list[tuple[int, float]] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def train(
+    backbone: Backbone,
+    codes: Sequence[int],
+    batch_of: Callable[[int], Batch],
+    steps: int,
+    config: TrainConfig,
+    *,
+    title: str,
+    first_tokens: Sequence[int] = (),
+    validate: Callable[[], float] | None = None,
+    checkpoint: Path | None = None,
+    fingerprint: str = "",
+) -> History:
+    """Train the backbone's model in place; it ends with the weights of the lowest validation loss.
+
+    `codes` are the tokens whose rows are trained where not all weights are. `batch_of(step)` returns the whole batch of
+    a step, `validate()` the validation loss, and `title` names the run in the progress display. `first_tokens` are
+    those of the classes' answers, for batches that know how probable each class is. `fingerprint` identifies the data:
+    a checkpoint of other data is refused.
+    """
+    run = _Run(backbone, codes, steps, config, checkpoint, _fingerprint(config, steps, fingerprint), first_tokens)
+    run.resume()
+    check_every = max(1, steps // config.checks) if validate else max(1, steps // 20)
+    started, saved = time.perf_counter(), time.perf_counter()
+    with ThreadPoolExecutor(max_workers=1) as worker, progress(title, steps, done=run.step, show=run.main) as advance:
+        next_batch = worker.submit(batch_of, run.step)
+        while run.step < steps and not run.out_of_patience(check_every):
+            batch = next_batch.result()
+            if run.step + 1 < steps:  # made while this step is computed
+                next_batch = worker.submit(batch_of, run.step + 1)
+            run.update(batch)
+            advance(1)
+            if run.step % check_every == 0 or run.step == steps:
+                advance(0, note=run.check(run.step % check_every or check_every, validate))
+            if time.perf_counter() - saved >= config.save_every and run.step < steps:
+                run.save()
+                saved = time.perf_counter()
+    run.history.seconds += time.perf_counter() - started
+    run.history.steps, run.history.stopped_at = steps, run.step
+    run.finish()
+    return run.history
+
+
+def target_loss(model: nn.Module, batch: Batch, first_tokens: Sequence[int] = ()) -> Tensor:
+    """The summed loss of the targets; logits are computed only where targets are, at the right edge.
+
+    Where a batch knows the probability of each class, the first token of an answer is all of `first_tokens`, each with
+    the probability of its class.
+    """
+    keep = batch.labels_BL.shape[1] + 1
+    logits_BLV = model(**batch.inputs, logits_to_keep=keep, use_cache=False).logits[:, :-1]
+    target_BL = batch.labels_BL != NOTHING
+    if batch.classes_BAQ is None:
+        return nn.functional.cross_entropy(logits_BLV[target_BL].float(), batch.labels_BL[target_BL], reduction="sum")
+    first_BL = target_BL & ~nn.functional.pad(target_BL, (1, -1))
+    rest_BL = target_BL & ~first_BL
+    rest = nn.functional.cross_entropy(logits_BLV[rest_BL].float(), batch.labels_BL[rest_BL], reduction="sum")
+    log_XQ = logits_BLV[first_BL].float().log_softmax(dim=1)[:, list(first_tokens)]
+    row_X, answer_X = first_BL.nonzero()[:, 0], (first_BL.cumsum(dim=1) - 1)[first_BL]
+    first: Tensor = -(batch.classes_BAQ[row_X, answer_X] * log_XQ).sum()
+    return first + rest
+
+
+class _Run:
+    """The state of one training run."""
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        codes: Sequence[int],
+        steps: int,
+        config: TrainConfig,
+        checkpoint: Path | None,
+        fingerprint: str,
+        first_tokens: Sequence[int] = (),
+    ) -> None:
+        from accelerate import Accelerator
+
+        device = backbone.device
+        self.accelerator = Accelerator(cpu=device.type == "cpu")
+        self.backbone, self.config, self.steps, self.first_tokens = backbone, config, steps, first_tokens
+        self.checkpoint, self.fingerprint = checkpoint, fingerprint
+        self.device, self.main = self.accelerator.device, self.accelerator.is_main_process
+        if config.checkpointing:
+            backbone.model.gradient_checkpointing_enable()
+        model = trainable_model(backbone, codes, config)
+        model.train()
+        self.names = [name for name, weight in model.named_parameters() if weight.requires_grad]
+        optimiser = adamw(_groups(model, config), device=device, lr=config.learning_rate)
+        self.trainable = model
+        self.model, self.optimiser = self.accelerator.prepare(model, optimiser)
+        self.warmup = config.warmup_steps(steps)
+        self.step = 0
+        #: the sum of the losses since the last check, of this process's share of the batches
+        self.running = torch.zeros((), device=self.device)
+        #: the moving average of the weights, where there is one
+        self.average = {name: weight.clone() for name, weight in self._weights().items()} if config.average else {}
+        self.best = KeepBest()
+        #: the weights to go back to: those at the start, then the best ones
+        self.safe = {name: weight.to("cpu", copy=True) for name, weight in self._weights().items()}
+        self.history = History()
+
+    # ---- a step -----------------------------------------------------------------------------------------------
+
+    def update(self, batch: Batch) -> None:
+        """One step on a whole batch."""
+        rate = self._rate(self.step)
+        for group in self.optimiser.param_groups:
+            group["lr"] = self.config.learning_rate * rate
+        world, rank = self.accelerator.num_processes, self.accelerator.process_index
+        per_target = world / max(1, batch.targets)
+        parts = max(self.config.accumulate, math.ceil(batch.ids_BT.numel() / (world * PART_TOKENS)))
+        for number in range(parts):
+            share = batch.part(slice(rank * parts + number, None, world * parts)).to(self.device)
+            last = number == parts - 1
+            with nullcontext() if last else self.accelerator.no_sync(self.model):
+                loss = self._loss(share) * per_target
+                self.accelerator.backward(loss)
+            self.running += loss.detach()
+        self.accelerator.clip_grad_norm_(self.model.parameters(), self.config.clip)
+        self.optimiser.step()
+        self.optimiser.zero_grad(set_to_none=True)
+        self.step += 1
+        if self.average and (self.step < AVERAGE_EVERY or self.step % AVERAGE_EVERY == 0):
+            self._add_to_average()
+
+    def _add_to_average(self) -> None:
+        """The mean of all steps so far, and once there are enough of them a moving average."""
+        part = min(1.0, AVERAGE_EVERY / min(self.step, self.config.average * self.steps))
+        for name, weight in self._weights().items():
+            self.average[name].lerp_(weight, part)
+
+    def _loss(self, batch: Batch) -> Tensor:
+        """The summed loss over the targets of a batch."""
+        with autocast(self.device):
+            return target_loss(self.model, batch, self.first_tokens)
+
+    def _rate(self, step: int) -> float:
+        """The share of the learning rate at a step: warm-up, then the schedule; less of it where it was too high."""
+        return self._schedule(step) * 0.5**self.history.slowed
+
+    def _schedule(self, step: int) -> float:
+        if step < self.warmup:
+            return (step + 1) / self.warmup
+        done = (step - self.warmup) / max(1, self.steps - self.warmup)
+        match self.config.schedule:
+            case "cosine":
+                return 0.5 * (1 + math.cos(math.pi * done))
+            case "linear":
+                return 1 - done
+        return 1.0
+
+    # ---- validation -------------------------------------------------------------------------------------------
+
+    def check(self, since: int, validate: Callable[[], float] | None) -> str:
+        """Record the losses, `since` steps after the last check; returns them as text for the progress display."""
+        # that of all processes: they must go back together
+        loss = float(self.accelerator.reduce(self.running, "mean")) / since
+        self.running.zero_()
+        if not math.isfinite(loss):
+            return self._go_back()
+        self.history.loss.append((self.step, loss))
+        if validate is None:
+            return f"loss {loss:.3f}"
+        validated = self._validated(validate)
+        if not math.isfinite(validated):
+            return self._go_back()
+        self.history.validation.append((self.step, validated))
+        return f"loss {loss:.3f}, validation {validated:.4f}"
+
+    def _validated(self, validate: Callable[[], float]) -> float:
+        """The validation loss; the weights are kept if it is the lowest so far."""
+        from accelerate.utils import broadcast_object_list
+
+        self.trainable.eval()
+        with torch.no_grad(), self._averaged():
+            # all processes use the loss of the first one: they must stop at the same step
+            loss: float = broadcast_object_list([validate()])[0]
+            if self.best.offer(self.step, loss, self._weights()):
+                self.safe = self.best.state
+        self.trainable.train()
+        self.history.best_step = self.best.step
+        return loss
+
+    def _go_back(self) -> str:
+        """Resume from the last good weights with half the learning rate."""
+        if self.history.slowed == MOST_SLOWED:
+            raise SettingsError(f"the loss is not a finite number at step {self.step}", remedy="lower learning_rate")
+        self.history.slowed += 1
+        self._load(self.safe)
+        for name, weight in self.safe.items():
+            if name in self.average:
+                self.average[name].copy_(weight)
+        self.optimiser.state.clear()
+        warn(
+            f"the loss is not a finite number at step {self.step}: resuming from the weights of step {self.best.step} "
+            f"and 1/{2**self.history.slowed} of the learning rate"
+        )
+        return "loss not finite"
+
+    @contextmanager
+    def _averaged(self) -> Iterator[None]:
+        """The average of the weights in their place, where there is one."""
+        own = {name: weight.clone() for name, weight in self._weights().items()} if self.average else {}
+        self._load(self.average)
+        try:
+            yield
+        finally:
+            self._load(own)
+
+    def out_of_patience(self, check_every: int) -> bool:
+        return self.best.exhausted(self.step, patience=self.config.patience * check_every)
+
+    def finish(self) -> None:
+        """Load the best weights into the backbone, merge its adapters, and delete the checkpoint."""
+        self._load(self.best.state or self.average)
+        self.accelerator.wait_for_everyone()
+        if self.config.trains != "full":
+            self.backbone.model = self.trainable.merge_and_unload()
+        if self.config.checkpointing:
+            self.backbone.model.gradient_checkpointing_disable()
+        self.backbone.model.requires_grad_(True).eval()
+        self.accelerator.free_memory()
+        if self.main and self.checkpoint is not None:
+            self.checkpoint.unlink(missing_ok=True)
+
+    # ---- checkpoints ------------------------------------------------------------------------------------------
+
+    def _weights(self) -> dict[str, Tensor]:
+        """The weights that are trained."""
+        parameters = dict(self.trainable.named_parameters())
+        return {name: parameters[name].detach() for name in self.names}
+
+    def _load(self, weights: dict[str, Tensor]) -> None:
+        with torch.no_grad():
+            own = self._weights()
+            for name, weight in weights.items():
+                own[name].copy_(weight)
+
+    def save(self) -> None:
+        """Write all that a resumed run needs; only the first process writes."""
+        if self.checkpoint is None or not self.main:
+            return
+        body = {
+            "step": self.step,
+            "running": self.running,
+            "weights": self._weights(),
+            "average": self.average,
+            "optimiser": self.optimiser.state_dict(),
+            "best": vars(self.best),
+            "history": asdict(self.history),
+        }
+        save_checkpoint(self.checkpoint, self.fingerprint, body)
+
+    def resume(self) -> None:
+        """Continue from the checkpoint of an interrupted run, if there is one."""
+        if self.checkpoint is None or not self.checkpoint.is_file():
+            return
+        body = load_checkpoint(self.checkpoint, self.fingerprint)
+        self._load(body["weights"])
+        for name, weight in body["average"].items():
+            self.average[name].copy_(weight)
+        self.optimiser.load_state_dict(body["optimiser"])
+        self.step, self.best = body["step"], KeepBest(**body["best"])
+        self.safe = self.best.state or self.safe
+        self.running.copy_(body["running"])
+        self.history = History(**{**body["history"], "resumed_from": self.step})
+
+
+# ---- which weights are trained ----------------------------------------------------------------------------------
+
+
+def trainable_model(backbone: Backbone, codes: Sequence[int], config: TrainConfig) -> Any:
+    """The model with the right weights trainable: all, adapters and the rows of `codes`, or these rows alone."""
+    model = backbone.model
+    if config.trains == "full":
+        return model.requires_grad_(True)
+    rows = list(codes)
+    if config.trains == "rows" and not rows:
+        raise SettingsError(
+            "`trains: rows` trains the code tokens, and this model has none",
+            remedy="set `trains: full` or `trains: lora`",
+        )
+    from peft import LoraConfig, TrainableTokensConfig, get_peft_model
+
+    names = None  # the embedding, and with it the head that shares its rows
+    if not backbone.tied:
+        # a separate head has rows for the new tokens too; unless they are trained, the model cannot write codes
+        tables = (model.get_input_embeddings(), model.get_output_embeddings())
+        names = [name for name, module in model.named_modules() if any(module is table for table in tables)]
+    torch.manual_seed(config.seed)
+    if config.trains == "rows":
+        return get_peft_model(model, TrainableTokensConfig(token_indices=rows, target_modules=names))
+    adapters = LoraConfig(
+        r=config.rank,
+        lora_alpha=2 * config.rank,
+        target_modules="all-linear",
+        trainable_token_indices=(dict.fromkeys(names, rows) if names else rows) if rows else None,
+    )
+    return get_peft_model(model, adapters)
+
+
+def _groups(model: nn.Module, config: TrainConfig) -> list[dict[str, Any]]:
+    """Parameter groups: matrices decay; norms, biases and embeddings do not, since decay would erase rare words."""
+    embeddings = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
+    decayed: list[nn.Parameter] = []
+    undecayed: list[nn.Parameter] = []
+    for name, weight in model.named_parameters():
+        if weight.requires_grad:
+            is_embedding = id(weight) in embeddings or "trainable_tokens" in name
+            (undecayed if is_embedding or weight.ndim < 2 else decayed).append(weight)
+    groups = [(decayed, config.weight_decay), (undecayed, 0.0)]
+    return [{"params": weights, "weight_decay": decay} for weights, decay in groups if weights]
+
+
+def _fingerprint(config: TrainConfig, steps: int, data: str) -> str:
+    return hashlib.sha256(f"{config.model_dump_json()}\0{steps}\0{data}".encode()).hexdigest()
+
+
+# ---- several processes ----------------------------------------------------------------------------------------------
+
+
+Made = TypeVar("Made")
+
+
+def is_first() -> bool:
+    """Whether this process is the one that saves and logs."""
+    return int(os.environ.get("RANK", "0")) == 0
+
+
+def first_process_makes(
+    make: Callable[[], Made],
+    folder: Path | None,
+    *,
+    is_made: Callable[[Path], bool],
+    save: Callable[[Made, Path], None],
+    load: Callable[[Path], Made],
+    cpu: bool = False,
+) -> Made:
+    """Load something from `folder`; where it is missing, the first process makes and saves it for all of them."""
+    several = int(os.environ.get("WORLD_SIZE", "1")) > 1
+    if folder is None:
+        if several:
+            raise SettingsError(
+                "several processes need a checkpoint folder to share what the first one learns",
+                remedy="give all of them the same one: fit(table, checkpoint=FOLDER)",
+            )
+        return make()
+    if is_first() and not is_made(folder):
+        save(make(), folder)
+    if several:
+        from accelerate import PartialState
+
+        # the others wait for as long as the first one works
+        PartialState(cpu=cpu, timeout=timedelta(days=7)).wait_for_everyone()
+    return load(folder)

@@ -1,0 +1,1 @@
+"""`TEFM` and what surrounds it: task files, bundles, reports."""

@@ -1,0 +1,183 @@
+"""Whether the parts of a bundle agree: classes, levels, entries, vocabulary, slots, explanations.
+
+The manifest shows that nothing changed since it was written. It does not show who wrote it: a bundle may come from
+anywhere, and one whose parts contradict each other would answer wrongly, or fail in the middle of a table.
+
+Shapes: S sequences, N records, D slots, Q classes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tefm.base.errors import ArtefactError
+from tefm.base.files import refusing
+from tefm.codes.coder import SlotCoder
+from tefm.explain.look_alikes import LookAlikes
+from tefm.language.vocabulary import CodeVocabulary
+from tefm.pipeline.fitted import Fitted
+from tefm.pipeline.prepare import Preparation
+from tefm.questions.answering import feature_widths
+from tefm.questions.catalogue import is_known
+from tefm.tabular.heads import of_regression
+
+
+def check_agreement(fitted: Fitted, preparation: Preparation | None, folder: Path) -> None:
+    """Refuse a model whose parts contradict each other."""
+    parts = (_classes(fitted), _tokens(fitted, preparation), _codes(fitted), _trees(fitted), _explanations(fitted))
+    for problem in (*itertools.chain(*parts), *_questions(fitted, preparation)):
+        raise ArtefactError(
+            f"the parts of this model do not belong together: {problem}", file=folder, remedy="save it again"
+        )
+
+
+def check_width(path: Path) -> None:
+    """Refuse a surrogate whose settings promise another width than its weights have, before memory is taken for it."""
+    from safetensors import safe_open
+
+    with refusing(path, "part of the model"), safe_open(path, framework="np") as file:
+        width = file.get_slice("surrogate.outer.1.weight").get_shape()[1]
+        promised = json.loads(file.metadata()["facts"])["config"]["surrogate_hidden"]
+    if width != promised:
+        raise ArtefactError(f"the weights have the width {width}, not {promised}", file=path, remedy="save it again")
+
+
+def _classes(fitted: Fitted) -> list[str]:
+    classes, calibration = fitted.classes, fitted.calibration
+    count = len(classes)
+    problems = []
+    if count < 2 or len(set(classes)) < count or not all(isinstance(name, str) and name for name in classes):
+        problems.append(f"the classes are {list(classes)!r}"[:200])
+    if not _is_number_below(fitted.positive, count) or not _is_number_below(calibration.positive, count):
+        problems.append(f"the class number {fitted.positive!r} is out of range")
+    if len(fitted.shares) != count or not all(_is_finite(share) and share >= 0 for share in fitted.shares):
+        problems.append(f"there are {count} classes and {len(fitted.shares)} shares of them")
+    for name, values in (("bias", calibration.bias), ("weights", calibration.weights)):
+        if len(values) not in (0, count) or not all(map(_is_finite, values)):
+            problems.append(f"the calibration has {len(values)} values of {name} for {count} classes")
+    if calibration.threshold is not None and count != 2:
+        problems.append(f"a threshold is for two classes, not {count}")
+    return problems
+
+
+def _tokens(fitted: Fitted, preparation: Preparation | None) -> list[str]:
+    """The code tokens that the language model reads are those of the tokenizer, and both know them."""
+    classifier = fitted.classifier
+    ids, coder, backbone = classifier.ids, fitted.coder, classifier.backbone
+    embedding: Any = backbone.model.get_input_embeddings()
+    rows = int(embedding.num_embeddings)
+    if len(backbone.tokenizer) > rows:
+        return [f"the tokenizer has {len(backbone.tokenizer):,} tokens, the language model {rows:,}"]
+    if ids is None:
+        return ["there are codes without tokens"]
+    if (ids.levels, ids.entries) != (coder.config.levels, coder.config.entries):
+        known = f"{coder.config.levels} × {coder.config.entries}"
+        return [f"the tokenizer has {known} codes, the language model {ids.levels} × {ids.entries}"]
+    if not isinstance(ids.first, int) or ids.first < 0 or max(ids.all) >= len(backbone.tokenizer):
+        return [f"the code tokens begin at {ids.first!r}, outside the vocabulary"]
+    if preparation is not None:
+        vocabulary, stem = classifier.vocabulary, CodeVocabulary.of(preparation.schema.record, levels=1, entries=1).stem
+        named = re.fullmatch(rf"{stem}\d*", vocabulary.stem)  # of several domains, stems may be numbered
+        if named is None or backbone.tokenizer.convert_tokens_to_ids(list(vocabulary.tokens)) != ids.all:
+            return [f"the vocabulary does not have the code tokens of the record {preparation.schema.record!r}"]
+    return []
+
+
+def _codes(fitted: Fitted) -> list[str]:
+    coder = fitted.coder
+    problems = []
+    if coder.mode_D_.shape != (coder.layout.width,) or (coder.mode_D_ > coder.layout.sizes_D).any():
+        problems.append("the most common values of the slots are of other slots")
+    if not all(bool(values.isfinite().all()) for values in coder.network.state_dict().values()):
+        problems.append("the weights of the tokenizer are not all finite")
+    if coder.classes_ and not set(fitted.classes) <= set(coder.classes_):
+        problems.append("the codes were learned for other classes")
+    return problems
+
+
+def _trees(fitted: Fitted) -> list[str]:
+    trees, coder = fitted.trees, fitted.coder
+    if trees is None or trees.fits(coder.layout, len(fitted.classes)):
+        return []
+    return ["the trees beside the language model are of other slots or classes"]
+
+
+def _explanations(fitted: Fitted) -> list[str]:
+    problems = []
+    if fitted.look_alikes is not None:
+        problems += _look_alikes(fitted.look_alikes, fitted.coder, len(fitted.classes))
+    explainer = fitted.explainer
+    if explainer is not None and len(explainer.surrogate.cut_Q) != len(fitted.classes):
+        problems.append(f"the masks were learned for {len(explainer.surrogate.cut_Q)} classes")
+    return problems
+
+
+def _questions(fitted: Fitted, preparation: Preparation | None) -> list[str]:
+    """The questions are about fields and values that the tokenizer knows."""
+    book, default = fitted.book, fitted.question
+    if book is None:
+        return [] if default is None else ["it answers a question by default, and has none"]
+    if preparation is None:
+        return ["there are questions, but no fields that answer them"]
+    if not book.trained and not book.taught:
+        return ["no question was trained or taught"]
+    if default is not None and (not isinstance(default, str) or book.learned(default) is None):
+        return [f"it answers {default!r} by default, which it has not learned"[:200]]
+    widths = feature_widths(fitted.coder, fitted.classifier.backbone)
+    for entry in book.entries:
+        question, regression = entry.question, entry.regression
+        heads = [entry.head, None if regression is None else of_regression(regression)]
+        if not all(head is None or head.fits(widths) for head in heads):
+            return [f"what was learned for {question.text!r} does not fit the model"[:200]]
+        if (
+            question.kind in ("next", "within")
+            and question.source is not None
+            and not is_known(preparation.vectoriser, question)
+        ):
+            return [f"the tokenizer does not know what {question.text!r} is about"[:200]]
+    return []
+
+
+def _look_alikes(look_alikes: LookAlikes, coder: SlotCoder, classes: int) -> list[str]:
+    population, counts, layout = look_alikes.population, look_alikes.counts, coder.layout
+    slots, count = population.slots, len(population.slots.starts) - 1
+    values = int((layout.sizes_D + 1).sum())
+    start_D = np.concatenate([[0], np.cumsum(layout.sizes_D + 1)])
+    sound = (
+        slots.x_ND.ndim == 2
+        and slots.x_ND.shape[1] == layout.width
+        and bool((slots.x_ND <= layout.sizes_D).all())
+        and count > 0
+        and slots.starts[0] == 0
+        and slots.starts[-1] == len(slots.x_ND)
+        and bool((np.diff(slots.starts) > 0).all())
+        and population.p_SQ.shape == (count, classes)
+        and bool(np.isfinite(population.p_SQ).all())
+        and population.answers_S.shape == population.labels_S.shape == (count,)
+        and bool(((population.answers_S >= 0) & (population.answers_S < classes)).all())
+        and bool(((population.labels_S >= -1) & (population.labels_S < classes)).all())
+        and (slots.texts is None or len(slots.texts) == count)
+        and (slots.gaps is None or len(slots.gaps) == len(slots.x_ND))
+    )
+    counted = (
+        counts.last_VQ.shape == counts.earlier_VQ.shape == (values, classes)
+        and counts.total_Q.shape == counts.longer_Q.shape == (classes,)
+        and np.array_equal(counts.start_D, start_D)
+    )
+    problems = [] if sound else ["the population of the explanations is of other slots or classes"]
+    return problems if counted else [*problems, "the counts of the explanations are of other slots or classes"]
+
+
+def _is_number_below(number: object, count: int) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool) and 0 <= number < count
+
+
+def _is_finite(value: object) -> bool:
+    return isinstance(value, (int, float)) and math.isfinite(value)

@@ -1,0 +1,268 @@
+"""A model asked in words: answers with what they are worth, explanations of answers, and the figures of a test.
+
+Shapes: S sequences, Q questions, N records, D slots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from tefm.base.errors import NotFittedError
+from tefm.base.progress import log
+from tefm.explain.explanation import Explanation
+from tefm.explain.look_alikes import LookAlikes
+from tefm.explain.reasons import Question
+from tefm.language.asking import NO_YES
+from tefm.model.explainer import explain_slots, look_alikes_of
+from tefm.pipeline.data import TaskData
+from tefm.pipeline.fitted import Fitted
+from tefm.pipeline.prepare import Preparation, asking_of
+from tefm.questions.answering import asking, features_of, writer_of
+from tefm.questions.answers import Histories, recorded
+from tefm.questions.book import Book, Entry, Figure, Known, checked_question
+from tefm.questions.catalogue import of_column
+from tefm.questions.config import QuestionSettings
+from tefm.questions.measure import (
+    auroc_of,
+    figure_in_place,
+    lightgbm_per_question,
+    measured,
+    score_questions,
+    stand_ins,
+)
+from tefm.questions.question_data import QuestionData, histories_in, pairs_to_score
+from tefm.tables.grouping import role_column
+from tefm.tables.layout import Slots
+from tefm.tables.readers.table import open_table
+from tefm.tables.references import References
+from tefm.tables.sequences import Sequences
+from tefm.tables.words import text_of
+from tefm.tabular.few_labels import check_labels, learn
+
+#: The surrogate of a question is learned when it is first explained, from less than that of the label: in seconds.
+ON_DEMAND: dict[str, int] = {"questions": 1_200, "surrogate_steps": 400, "donors": 600}
+#: What is said of a sequence where the value of a question is recorded already.
+RECORDED = "recorded before: the question was learned where it is not"
+
+
+def book_of(fitted: Fitted) -> Book:
+    """The questions of a model; one that was fitted without any cannot be asked."""
+    if fitted.book is None:
+        raise NotFittedError(
+            "this model answers no questions: it was fitted on a label alone",
+            remedy="teach it one with `tefm teach`, or add `questions:` to the task file and fit it again",
+        )
+    return fitted.book
+
+
+@dataclass(frozen=True, eq=False)
+class AnsweredQuestion:
+    """A question that was put to a model, and the answers for all sequences."""
+
+    text: str
+    known: Known
+    #: what the answers are worth, in figures and in words
+    figure: Figure
+    worth: str
+    #: the probability of yes
+    p_S: NDArray[np.float64]
+    #: where the value was recorded before, so that the question is not one that was learned
+    recorded_S: NDArray[np.bool_]
+
+
+def ask(fitted: Fitted, preparation: Preparation, slots: Sequences, questions: Sequence[str]) -> list[AnsweredQuestion]:
+    """The answers to questions about sequences of slots; the records of a sequence are read once for all of them."""
+    book, texts = book_of(fitted), [_as_trained(book_of(fitted), text) for text in questions]
+    count, vectoriser = len(slots), preparation.vectoriser
+    rows = slots.with_values(np.arange(len(slots.x_ND)))
+    asker = fitted.asker(rows, slots.x_ND, texts)
+    history_P, question_P = np.tile(np.arange(count), len(texts)), np.repeat(np.arange(len(texts)), count)
+    score_QS = asker(history_P, question_P).reshape(len(texts), count)
+    answers = []
+    for text, score_S in zip(texts, score_QS, strict=True):
+        entry = book.entry(text)
+        before_S = np.zeros(count, dtype=bool) if entry is None else recorded(entry.question, vectoriser, slots)
+        p_S = book.scaling(text).probability(score_S)
+        answers.append(AnsweredQuestion(text, book.known(text), book.figure(text), book.worth(text), p_S, before_S))
+    return answers
+
+
+def _as_trained(book: Book, text: str) -> str:
+    """A question with the words that it was trained with, where only case or blanks differ."""
+    text = checked_question(text)
+    entry = book.entry(text)
+    return text if entry is None else entry.question.text
+
+
+# ---- new questions ----------------------------------------------------------------------------------------------
+
+
+def teach(
+    fitted: Fitted,
+    preparation: Preparation,
+    frame: pl.DataFrame,
+    sequences: Sequences,
+    question: str,
+    column: str,
+    *,
+    yes: str | None = None,
+    share: float | None = None,
+) -> Entry:
+    """Learn a question from labelled sequences (row numbers of a frame); sequences without a label are left out."""
+    text = checked_question(question)
+    wanted = QuestionSettings(column=column, values=None if yes is None else (yes,), ask=text)
+    (learned,) = of_column(wanted, preparation.schema, frame, file=sequences.file)
+    words = text_of(role_column(frame, column, "answer", sequences.file), preparation.schema.missing_words)
+    words_S = np.array(words.to_list(), dtype=object)[sequences.last]
+    labelled = np.flatnonzero([word is not None for word in words_S])
+    yes_S = words_S[labelled] == learned.value
+    check_labels(yes_S, file=sequences.file, column=column)
+    reader = asking(fitted.classifier, _book_or_empty(fitted).prompt, text)
+    features = features_of(preparation.slots(frame, sequences.select(labelled)), fitted.coder, reader)
+    head, score_S = learn(features, yes_S, share=share, seed=fitted.config.seed)
+    figure = auroc_of(score_S, yes_S, seed=fitted.config.seed)
+    return Entry(question=learned, trained=False, head=head, figure=figure, asked=len(yes_S), yes=int(yes_S.sum()))
+
+
+def with_taught(fitted: Fitted, entry: Entry) -> Fitted:
+    """The model with one more question; one without any questions has its first."""
+    return replace(fitted, book=_book_or_empty(fitted).with_taught(entry))
+
+
+def _book_or_empty(fitted: Fitted) -> Book:
+    return fitted.book or Book(entries=(), prompt=fitted.prompt)
+
+
+# ---- explanations -----------------------------------------------------------------------------------------------
+
+
+def for_question(fitted: Fitted, question: str) -> Fitted:
+    """The model as it answers one question, with the classes no and yes; it is yet to learn to explain."""
+    book = book_of(fitted)
+    text = _as_trained(book, question)
+    prompt = writer_of(fitted.classifier, book.prompt).asking(text).prompt
+    return replace(fitted.answering(text), prompt=prompt, look_alikes=None, explainer=None, validation=None)
+
+
+class QuestionExplainer:
+    """Explains answers to questions; what a question needs is learned when it is first asked about, and kept."""
+
+    #: questions that are kept at most
+    KEPT = 32
+
+    def __init__(self, fitted: Fitted) -> None:
+        look_alikes_of(fitted)  # refuses a model without explanations
+        book_of(fitted)
+        self.fitted = fitted
+        self._known: dict[str, LookAlikes] = {}
+
+    def model(self, question: str, wrap: Callable[[Fitted], Fitted] | None = None) -> Fitted:
+        """The model for one question, with what explanations need."""
+        text = _as_trained(book_of(self.fitted), question)
+        fitted = for_question(self.fitted, text)
+        fitted = fitted if wrap is None else wrap(fitted)
+        if text not in self._known:
+            if len(self._known) >= self.KEPT:
+                self._known.pop(next(iter(self._known)))
+            self._known[text] = _look_alikes(self.fitted, fitted)
+        return replace(fitted, look_alikes=self._known[text])
+
+    def explain(
+        self,
+        preparation: Preparation,
+        slots: Sequences,
+        text: str,
+        question: Question,
+        references: References | None = None,
+        *,
+        wrap: Callable[[Fitted], Fitted] | None = None,
+    ) -> list[Explanation]:
+        """Why the model answers a question as it does, for each sequence; the evidence is about yes by default.
+
+        `wrap` may change how the model for the question is asked.
+        """
+        fitted = self.model(text, wrap)
+        if question.of_class is None:
+            question = question.model_copy(update={"of_class": NO_YES[1]})
+        # a card names the column that holds the classes; here these are the answers to the question
+        schema = preparation.schema.model_copy(update={"label": _as_trained(book_of(self.fitted), text)})
+        return explain_slots(fitted, replace(preparation, schema=schema), slots, question, references)
+
+
+def _look_alikes(fitted: Fitted, asked: Fitted) -> LookAlikes:
+    """What explanations of a question need, from the training sequences that the model keeps; none has a label."""
+    parts = look_alikes_of(fitted)
+    config: Any = parts.config
+    update = {name: min(most, getattr(config, name)) for name, most in ON_DEMAND.items()}
+    slots = parts.population.slots
+    everyone = slots, np.full(len(slots), -1, dtype=np.int64)
+    return LookAlikes.fit(
+        fitted.coder,
+        asked.masked_model(),
+        slots,
+        everyone,
+        everyone,
+        config.model_copy(update=update),
+    )
+
+
+# ---- figures of the test part ----
+
+
+def scored_on_test(
+    fitted: Fitted,
+    preparation: Preparation,
+    data: TaskData,
+    frame: pl.DataFrame,
+    sequences: Sequences,
+    *,
+    compare: bool = True,
+) -> Book:
+    """The model's questions with figures of the test part; `sequences` are row numbers of the frame.
+
+    Held-out questions are compared with the trained question that stands in for each best on validation; with
+    `compare`, trained ones with a LightGBM each, where that is installed.
+    """
+    questions, book, coder = data.questions, fitted.book, fitted.coder
+    assert questions is not None and book is not None and coder is not None, "the model answers questions"
+    tested, x_ND = test_histories(preparation, questions, frame, sequences)
+    seed = fitted.config.seed
+    texts = [question.text for question in questions.questions]
+    ask_test = fitted.asker(tested.histories, x_ND, texts)
+    scored = score_questions(tested, questions, ask_test, seed=seed, title="answering questions")
+    in_place = None
+    if questions.held_out_Q.any():
+        validation = questions.validation
+        ask_validation = fitted.asker(validation.histories, data.validation.slots_ND, texts)
+        pairs = pairs_to_score(validation, np.arange(len(texts)), questions.config, seed=seed)
+        chosen = stand_ins(questions, pairs, ask_validation)
+        in_place = figure_in_place(scored, chosen, ask_test)
+    book = measured(book, scored, "test", in_place=in_place)
+    if compare and find_spec("lightgbm") is None:
+        log.warning("not compared with LightGBM: pip install 'tefm[doctor]'")
+    elif compare:
+        slots = (data.training.slots_ND, data.validation.slots_ND, x_ND)
+        figures = lightgbm_per_question(questions, coder.layout, slots, tested, scored.pairs, seed=seed)
+        entries = [
+            entry.model_copy(update={"lightgbm": figures.get(number)}) for number, entry in enumerate(book.entries)
+        ]
+        book = book.model_copy(update={"entries": tuple(entries)})
+    return book
+
+
+def test_histories(
+    preparation: Preparation, questions: QuestionData, frame: pl.DataFrame, sequences: Sequences
+) -> tuple[Histories, Slots]:
+    """The histories of the test part as row numbers into its slots, and these slots."""
+    assert preparation.vectoriser is not None, "questions need codes"
+    records = open_table(frame[np.sort(sequences.rows)], name=sequences.file)
+    x_ND = preparation.vectoriser.transform(records)
+    tabled = frame, sequences, x_ND
+    return histories_in(asking_of(preparation), questions.questions, tabled, preparation.config.seed), x_ND

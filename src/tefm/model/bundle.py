@@ -1,0 +1,411 @@
+"""The bundle: a fitted model as one folder, and back.
+
+manifest.json   hashes of all parts, versions
+model.json      settings, classes, prompt, calibration, figures
+tokenizer/      codes, and how tables become slots
+language/       the language model, an ordinary Hugging Face folder
+look_alikes.safetensors training sequences (slots, no names) and a surrogate, where the model explains itself
+rationale.safetensors   surrogate and extractor of the paper's masks, where they were learned
+trees.json      boosted trees that answer beside the language model, where the config asks for them
+questions.json  questions in words: their calibration and figures, where the model answers some
+reference.safetensors   counts of held-out records, which `tefm monitor` compares new ones with
+README.md       the model card
+
+Several domains of one language model are one folder too: `manifest.json`, `language/`, and for each domain all the
+other parts in `domains/NAME/`, with `adapter.safetensors` if it was added later.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from tefm import __version__
+from tefm.base.errors import ArtefactError, InputError, did_you_mean
+from tefm.base.files import (
+    MANIFEST,
+    is_whole,
+    read_manifest,
+    refusing,
+    replacing_folder,
+    write_json,
+    write_manifest,
+    write_text,
+)
+from tefm.base.training import THREADS
+from tefm.codes.coder import SlotCoder, load_coder, save_coder
+from tefm.codes.tokenizer import VECTORISER, RecordTokenizer, load_vectoriser
+from tefm.explain.look_alikes import LookAlikes
+from tefm.language.adapter import AdaptedBackbone, Adapter, shared_backbone
+from tefm.language.alignment import Alignment
+from tefm.language.answerer import Answerer
+from tefm.language.backbone import Backbone, check_sealed, open_backbone
+from tefm.language.classifier import Classifier
+from tefm.language.prompts import Prompt, PromptWriter
+from tefm.language.smollm2 import quietly
+from tefm.language.training_loop import History, is_first
+from tefm.language.vocabulary import TokenIds
+from tefm.model.agreement import check_agreement, check_width
+from tefm.monitor.reference import MonitorReference, reference_at_fit
+from tefm.pipeline.config import ModelConfig
+from tefm.pipeline.fitted import Fitted
+from tefm.pipeline.prepare import Preparation, Prepared
+from tefm.questions.book import Book
+from tefm.rationale.extractor import MaskExplainer
+from tefm.scoring.calibration import Calibration
+from tefm.show.model_card import CodesFacts, ModelCardFacts, TreesFacts, model_card
+from tefm.tables.schema import Schema
+from tefm.tabular.label_trees import LabelTrees
+
+KIND, KIND_DOMAINS = "tefm model", "tefm model with domains"
+LANGUAGE, DOMAINS, ADAPTER = "language", "domains", "adapter.safetensors"
+#: A domain is a folder, and what `--domain` names.
+NAME = re.compile(r"\w[\w .-]*")
+LOOK_ALIKES, EXPLAINER = "look_alikes.safetensors", "rationale.safetensors"
+REFERENCE, QUESTIONS, TREES = "reference.safetensors", "questions.json", "trees.json"
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """All that is saved of a model."""
+
+    fitted: Fitted
+    #: how tables become its input; None for a model of arrays, as the benchmarks make them
+    preparation: Preparation | None = None
+    #: what was measured: name of the part → figures
+    figures: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    #: the table it was fitted on and how that was split, where a task said so
+    source: Mapping[str, Any] | None = None
+    #: what new records are compared with; None for a model of arrays, or of an older version
+    reference: MonitorReference | None = None
+
+    @classmethod
+    def of_fit(cls, prepared: Prepared, fitted: Fitted) -> Bundle:
+        """The bundle of a model that was just fitted."""
+        figures = {} if fitted.validation is None else {"validation": fitted.validation.to_dict()}
+        reference = reference_at_fit(fitted, prepared.preparation, prepared.training, prepared.held_out)
+        return cls(fitted, prepared.preparation, figures, reference=reference)
+
+
+def is_saved(folder: Path) -> bool:
+    """Whether `folder` holds a whole bundle, of one domain or of several."""
+    return is_whole(folder, KIND) or is_whole(folder, KIND_DOMAINS)
+
+
+def save(bundle: Bundle, folder: Path) -> Path:
+    """Write a bundle; of several processes, the first one does."""
+    if not is_first():
+        return folder
+    with replacing_folder(folder, ours=is_saved) as temporary:
+        _save_parts(bundle, temporary)
+        _save_language(bundle.fitted.classifier.backbone, temporary)
+        write_manifest(temporary, KIND, codes=bundle.fitted.coder.identity, **_made(bundle))
+    return folder
+
+
+def save_domains(bundles: Mapping[str, Bundle], folder: Path) -> Path:
+    """Write several domains of one language model; of several processes, the first one does."""
+    if not is_first():
+        return folder
+    backbones = {name: bundle.fitted.classifier.backbone for name, bundle in bundles.items()}
+    with replacing_folder(folder, ours=is_saved) as temporary:
+        for name, bundle in bundles.items():
+            place = temporary / DOMAINS / name
+            place.mkdir(parents=True)
+            _save_parts(bundle, place)
+            backbone = backbones[name]
+            if isinstance(backbone, AdaptedBackbone):
+                backbone.adapter.save(place / ADAPTER)
+        _save_language(shared_backbone(backbones.values()), temporary)
+        write_manifest(temporary, KIND_DOMAINS, domains=list(bundles), **_made(next(iter(bundles.values()))))
+    return folder
+
+
+def _made(bundle: Bundle) -> dict[str, Any]:
+    """What the manifest says about how the model was made."""
+    import torch
+    import transformers
+
+    versions = {
+        "tefm": __version__,
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "python": platform.python_version(),
+    }
+    threads = THREADS if bundle.fitted.config.deterministic else torch.get_num_threads()
+    return {"versions": versions, "threads": threads}
+
+
+def _save_language(backbone: Backbone, folder: Path) -> None:
+    with quietly():
+        backbone.model.save_pretrained(folder / LANGUAGE)
+        backbone.tokenizer.save_pretrained(folder / LANGUAGE)
+
+
+def _save_parts(bundle: Bundle, folder: Path) -> None:
+    """Everything but the language model."""
+    fitted, preparation = bundle.fitted, bundle.preparation
+    ids, alignment = fitted.classifier.ids, fitted.alignment
+    body: dict[str, Any] = {
+        "config": fitted.config.model_dump(mode="json"),
+        "schema": None if preparation is None else preparation.schema.model_dump(mode="json"),
+        "classes": fitted.classes,
+        "positive": fitted.positive,
+        "shares": fitted.shares,
+        "prompt": fitted.prompt.model_dump(mode="json"),
+        "calibration": fitted.calibration.to_dict(),
+        "codes": fitted.coder.identity,
+        "ids": None if ids is None else asdict(ids),
+        "history": {stage: history.to_dict() for stage, history in fitted.history.items()},
+        "alignment": None if alignment is None else asdict(alignment),
+        "figures": dict(bundle.figures),
+        "source": bundle.source,
+        "question": fitted.question,
+    }
+    write_json(folder / "model.json", body)
+    if fitted.look_alikes is not None:
+        fitted.look_alikes.save(folder / LOOK_ALIKES)
+    if fitted.explainer is not None:
+        fitted.explainer.save(folder / EXPLAINER)
+    if fitted.trees is not None:
+        fitted.trees.save(folder / TREES)
+    if fitted.book is not None:
+        fitted.book.save(folder / QUESTIONS)
+    if bundle.reference is not None:
+        bundle.reference.save(folder / REFERENCE)
+    _save_codes(fitted.coder, preparation, folder / "tokenizer")
+    if preparation is not None:
+        write_text(folder / "README.md", model_card(card_facts(bundle)))
+
+
+def _save_codes(coder: SlotCoder, preparation: Preparation | None, folder: Path) -> None:
+    if preparation is not None:
+        preparation.tokenizer(coder).save(folder)
+    else:
+        folder.mkdir()
+        save_coder(coder, folder)
+
+
+def load(folder: Path, *, device: str | None = None, domain: str | None = None) -> Bundle:
+    """Read a bundle; parts that do not belong together are refused, and nothing in it is run.
+
+    Of several domains, one is named.
+    """
+    place = _place(folder, domain)
+    if domain is None:
+        read_manifest(folder, KIND)
+    else:  # nothing of the other domains is read
+        listed = read_manifest(folder, KIND_DOMAINS, only=())["parts"]
+        own = (f"{LANGUAGE}/", f"{place.relative_to(folder).as_posix()}/")
+        read_manifest(folder, KIND_DOMAINS, only=[name for name in listed if name.startswith(own)])
+    with refusing(folder, "model"):
+        return _load(place, _load_language(folder, device))
+
+
+def load_domains(folder: Path, *, device: str | None = None) -> dict[str, Bundle]:
+    """Read all domains of a bundle; they share one language model."""
+    read_manifest(folder, KIND_DOMAINS)
+    with refusing(folder, "model"):
+        backbone = _load_language(folder, device)
+        return {name: _load(_place(folder, name), backbone) for name in domains_of(folder) or ()}
+
+
+def domains_of(folder: Path) -> tuple[str, ...] | None:
+    """The names of the domains of a saved model; None for a model of one domain, which has no name."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        names = tuple(manifest["domains"]) if manifest["kind"] == KIND_DOMAINS else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None  # what is wrong with it is said where it is read
+    if names is not None and not (names and all(isinstance(name, str) and NAME.fullmatch(name) for name in names)):
+        raise ArtefactError("these are no names of domains", file=folder / MANIFEST, remedy="save it again")
+    return names
+
+
+def _place(folder: Path, domain: str | None) -> Path:
+    """The folder with the parts of a domain."""
+    names = domains_of(folder)
+    if names is None and domain is None:
+        return folder
+    if names is None:
+        raise InputError("this model has a single domain, without a name", file=folder, remedy="leave `domain` out")
+    if domain is None:
+        listed = ", ".join(names)
+        raise InputError(f"this model has several domains: {listed}", file=folder, remedy="name one, --domain NAME")
+    if domain not in names:
+        raise InputError("this model has no such domain", file=folder, value=domain, remedy=did_you_mean(domain, names))
+    return folder / DOMAINS / domain
+
+
+def _load_language(folder: Path, device: str | None) -> Backbone:
+    check_sealed(folder / LANGUAGE)
+    return open_backbone(folder / LANGUAGE, device=device, sealed=True)
+
+
+def _load(folder: Path, backbone: Backbone) -> Bundle:
+    device = str(backbone.device)
+    try:
+        body = json.loads((folder / "model.json").read_text(encoding="utf-8"))
+        config = _config(body, folder)
+        schema = None if body["schema"] is None else Schema.model_validate(body["schema"])
+        classes, prompt = tuple(body["classes"]), Prompt.checked(body["prompt"])
+        calibration = Calibration.from_dict(body["calibration"])
+        history = {stage: History(**steps) for stage, steps in body["history"].items()}
+        ids = None if body["ids"] is None else TokenIds(**body["ids"])
+        alignment = None
+        if body["alignment"] is not None:
+            alignment = Alignment(**{**body["alignment"], "exact": tuple(body["alignment"]["exact"])})
+        positive, figures, source, identity = (body[name] for name in ("positive", "figures", "source", "codes"))
+        shares, question = tuple(body["shares"]), body.get("question")  # earlier versions have none
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ArtefactError(
+            f"the parts of this model do not belong together: {error}", file=folder, remedy="save it again"
+        ) from error
+    coder, preparation = _load_codes(folder / "tokenizer", schema, config, prompt, identity, device)
+    look_alikes, explainer = None, None
+    # the manifest knows whether they should be there
+    if (folder / LOOK_ALIKES).is_file():
+        check_width(folder / LOOK_ALIKES)
+        look_alikes = LookAlikes.load(coder, folder / LOOK_ALIKES)
+    if (folder / EXPLAINER).is_file():
+        check_width(folder / EXPLAINER)
+        explainer = MaskExplainer.load(coder, folder / EXPLAINER)
+    backbone = replace(backbone, name=config.backbone)
+    if (folder / ADAPTER).is_file():
+        backbone = Adapter.load(folder / ADAPTER).applied(backbone)
+    writer = PromptWriter(backbone.tokenizer, prompt, classes, ids)
+    fitted = Fitted(
+        config,
+        classes,
+        positive,
+        prompt,
+        Answerer(Classifier(backbone, writer), coder),
+        calibration,
+        look_alikes,
+        explainer,
+        alignment,
+        history,
+        shares=shares,
+        book=Book.load(folder / QUESTIONS) if (folder / QUESTIONS).is_file() else None,
+        question=question,
+    )
+    if (folder / TREES).is_file():
+        fitted = fitted.with_trees(LabelTrees.load(folder / TREES))
+    check_agreement(fitted, preparation, folder)
+    if question is not None:
+        fitted = fitted.answering(question)
+    reference = MonitorReference.load(folder / REFERENCE) if (folder / REFERENCE).is_file() else None
+    return Bundle(fitted, preparation, figures, source, reference)
+
+
+def load_preparation(folder: Path, domain: str | None = None) -> Preparation:
+    """How a saved model sees tables, without loading its weights: a table can be checked before that."""
+    place = _checked(folder, domain, "model.json", f"tokenizer/{VECTORISER}")
+    with refusing(folder, "model"):
+        preparation = _load_preparation(place)
+    if preparation is None:
+        raise InputError(
+            "this model was fitted on arrays and does not read tables", file=folder, remedy="fit it on a table"
+        )
+    return preparation
+
+
+def load_book(folder: Path, domain: str | None = None) -> Book:
+    """The questions of a saved model, without loading its weights."""
+    place = _checked(folder, domain, "model.json", QUESTIONS)
+    if not (place / QUESTIONS).is_file():
+        raise InputError(
+            "this model answers no questions: it was fitted on a label alone",
+            file=folder,
+            remedy="add `questions:` to the task file and fit it again",
+        )
+    return Book.load(place / QUESTIONS)
+
+
+def _checked(folder: Path, domain: str | None, *files: str) -> Path:
+    """The folder with the parts of a domain, of which these files are those that were saved."""
+    place = _place(folder, domain)
+    below = place.relative_to(folder)
+    only = [(below / name).as_posix() for name in files]
+    read_manifest(folder, KIND if domain is None else KIND_DOMAINS, only=only)
+    return place
+
+
+def _load_preparation(folder: Path) -> Preparation | None:
+    try:
+        body = json.loads((folder / "model.json").read_text(encoding="utf-8"))
+        schema, config, gaps = body["schema"], _config(body, folder), Prompt.checked(body["prompt"]).gaps
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ArtefactError(
+            f"the settings of this model cannot be read: {error}", file=folder, remedy="save it again"
+        ) from error
+    if schema is None:
+        return None
+    vectoriser = load_vectoriser(folder / "tokenizer")
+    return Preparation(Schema.model_validate(schema).closed(vectoriser.value_names), config, vectoriser, gaps)
+
+
+def _config(body: dict[str, Any], folder: Path) -> ModelConfig:
+    """The settings of a stored model; `inputs: text` was the baseline of earlier versions."""
+    if body["codes"] is None:
+        raise ArtefactError(
+            "this model reads text in place of codes, which this version does not",
+            file=folder,
+            remedy="fit it again, or load it with the version that made it",
+        )
+    return ModelConfig.stored(body["config"])
+
+
+def _load_codes(
+    folder: Path, schema: Schema | None, config: ModelConfig, prompt: Prompt, identity: str, device: str | None
+) -> tuple[SlotCoder, Preparation | None]:
+    """The codes of a bundle, and how tables become slots where it says so."""
+    preparation = None
+    if schema is None:
+        coder = load_coder(folder, device=device)
+    else:
+        tokenizer = RecordTokenizer.load(folder, device=device)
+        closed = schema.closed(tokenizer.vectoriser.value_names)
+        coder, preparation = tokenizer.coder, Preparation(closed, config, tokenizer.vectoriser, prompt.gaps)
+    if coder.identity != identity:
+        raise ArtefactError(
+            "the tokenizer is not the one that this language model was trained with",
+            file=folder,
+            value=coder.identity,
+            remedy="put back the tokenizer that the bundle was saved with",
+        )
+    return coder, preparation
+
+
+def card_facts(bundle: Bundle) -> ModelCardFacts:
+    """What the model card and a notebook say about a model."""
+    fitted, preparation = bundle.fitted, bundle.preparation
+    assert preparation is not None, "a model of arrays has no card"
+    coder, calibration, look_alikes = fitted.coder, fitted.calibration, fitted.look_alikes
+    codes = CodesFacts(coder.layout.width, coder.config.levels, coder.config.entries, bool(coder.classes_))
+    return ModelCardFacts(
+        title=preparation.title,
+        base_model=fitted.config.backbone,
+        classes=fitted.classes,
+        one_sequence=preparation.one_sequence,
+        blocks=fitted.classifier.backbone.model.config.num_hidden_layers,
+        parameters=fitted.classifier.backbone.model.num_parameters(),
+        temperature=calibration.temperature,
+        threshold=calibration.threshold,
+        positive=fitted.classes[calibration.positive],
+        rule=calibration.rule,
+        weighted=bool(calibration.weights),
+        codes=codes,
+        trees=None if fitted.trees is None else TreesFacts(fitted.trees.count, fitted.trees.share),
+        alignment=fitted.alignment,
+        explains=look_alikes is not None,
+        donors=0 if look_alikes is None else len(look_alikes.population),
+        agreement=None if look_alikes is None else look_alikes.agreement,
+        scores=bundle.figures,
+        quick=fitted.config.quick,
+    )

@@ -1,0 +1,686 @@
+"""`TEFM`: the whole thing as a scikit-learn classifier of tables. fit, predict, explain, evaluate, save, load.
+
+`prepare.py` turns a table into arrays, `pipeline.py` fits the four stages on them, `bundle.py` saves the result.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from html import escape
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import NotFittedError as SklearnNotFittedError
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import column_or_1d
+
+from tefm.base.errors import InputError, NotFittedError, SettingsError
+from tefm.base.progress import log, progress
+from tefm.base.training import ahead
+from tefm.codes.tokenizer import RecordTokenizer
+from tefm.explain.explanation import Explanation
+from tefm.explain.rationale_card import Rationale
+from tefm.explain.reasons import Question
+from tefm.explain.summary import Summary, summarise
+from tefm.language.config import Start
+from tefm.language.prompts import Style
+from tefm.language.smollm2 import NAME as SMOLLM2
+from tefm.model.ask import (
+    RECORDED,
+    AnsweredQuestion,
+    QuestionExplainer,
+    ask,
+    book_of,
+    teach,
+    with_taught,
+)
+from tefm.model.bundle import Bundle, card_facts
+from tefm.model.bundle import load as load_bundle
+from tefm.model.bundle import save as save_bundle
+from tefm.model.explainer import Choice, explain, explain_masked, named_sequences
+from tefm.monitor.differences import LEVEL
+from tefm.monitor.findings import Monitoring
+from tefm.monitor.monitor import monitor
+from tefm.pipeline.config import ModelConfig
+from tefm.pipeline.fit import fit as fit_pipeline
+from tefm.pipeline.fitted import Fitted
+from tefm.pipeline.prepare import Preparation, Prepared, class_numbers_of, prepare
+from tefm.questions.book import question_frame
+from tefm.scoring.decision import one_answer
+from tefm.scoring.metrics import Evaluation
+from tefm.show.model_card import model_html
+from tefm.tables.infer import infer_schema
+from tefm.tables.readers.memory import as_table
+from tefm.tables.readers.table import Table, open_table
+from tefm.tables.references import References
+from tefm.tables.schema import Schema
+from tefm.tables.sequences import Sequences
+from tefm.tables.words import text_of
+
+#: From so many sequences on, it is odd that all have the same prediction.
+MANY = 50
+#: The column that labels given apart from the table are put into, when the schema names none.
+LABEL = "label"
+
+
+class _NotFittedYetError(NotFittedError, SklearnNotFittedError):  # type: ignore[misc]  # scikit-learn is untyped
+    """What both kinds of callers catch."""
+
+
+class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn is untyped
+    """Predict a class for each sequence of records with a language model that reads codes.
+
+    A *sequence* is all the records of one entity (the schema's `entity` column), `window` consecutive rows, or, with
+    neither, a single row. `predict`, `predict_proba` and `explain` return one result per sequence, in the order of
+    the sequences' first rows; `predict_table` returns them with the identifiers.
+
+    Tables are paths (CSV, Parquet, Arrow, JSON lines, DuckDB), polars or pandas frames, pyarrow tables, NumPy arrays,
+    one record as a dict, or a list of dicts.
+
+    Parameters
+    ----------
+    schema : Schema, optional
+        What the columns mean: entity, time, label, fields. Inferred from the training table when left out.
+    tokenizer : RecordTokenizer or path, optional
+        A fitted tokenizer whose codes are used; learned by `fit` when left out. One that has the label among its
+        fields is refused.
+    device : str, optional
+        `cpu` or `cuda`; the GPU when there is one.
+    window : int, optional
+        Consecutive rows that make a sequence; the records of an entity when left out.
+    background : str, optional
+        The label of nothing special, e.g. BENIGN: a sequence has its first label that is a different one.
+    balance : {"none", "train", "all"}
+        Keep as many sequences of every class as the rarest has: for training, or for training and evaluation.
+    codes : dict, optional
+        Settings of the tokenizer (`TokenizerConfig`), like `{"levels": 3, "entries": 128}`.
+    task_aware : bool
+        Whether the codes learn from the training labels too. They then carry a part of the answer.
+    backbone : str
+        The causal language model: `smollm2-135m`, a folder, or a Hugging Face hub id.
+    layers : int, optional
+        First transformer blocks of the backbone that are kept; 6 of SmolLM2's 30, all of any other.
+    start : {"codebook", "words", "mean"}
+        Where the embeddings of the new tokens start.
+    align : {"auto", "none", "default", "paper"} or dict
+        Alignment of codes and words before fine-tuning; `auto` aligns with few labels and a GPU.
+    prompt : str or dict
+        The question: the name of a preset (`generic`, `mortality`, `intrusion`), or settings of a `Prompt`.
+    style : {"compact", "full"}
+        The wording of a preset's prompt.
+    positive : str, optional
+        Of two classes, the one that AUROC and the decision threshold are about; when left out, one with a typical
+        name (yes, died, attack …), else the rarer one.
+    decision : {"auto", "accuracy", "f1", "balanced"} or dict
+        What predictions should be good at: accuracy, the F1 of the positive class (of more than two classes, macro F1),
+        the mean recall of the classes, or the lowest cost, `{"cost": {"died": 20, "survived": 1}}` (the cost of missing
+        each class). `auto`: the F1 where one of two classes has a share below 0.2, else accuracy.
+    tune : dict, optional
+        Settings of the fine-tuning (`TuneConfig`), like `{"steps": 400}`.
+    beside : {"none", "trees"}
+        `trees`: boosted trees on the fields answer the label beside the language model, which reads codes. The answer
+        is a mean of both, with the share that does best on validation sequences.
+    masked_copies : int, optional
+        Copies of (at most 5,000) training sequences with a random part of the slots masked, which the masks of
+        `rationale` need; when left out, one with `rationale`, else none.
+    explanations : {"default", "none"} or dict
+        Settings of the explanations (`LookAlikeConfig`); `none` for a model that only predicts. A model that explains
+        stores training sequences, without names.
+    rationale : {"none", "default", "paper"} or dict
+        Also learn the paper's masks (`RationaleConfig`), for `explain_masked`.
+    questions : list of dict or dict, optional
+        Questions in words, beside the label or instead of it: entries (`QuestionSettings`), or settings with the
+        entries under `asked` (`QuestionsConfig`).
+    quick : bool
+        A first look in about a minute: fewer training steps, a sample of the training sequences, and no explanations
+        unless `explanations` is set.
+    deterministic : bool
+        The same model on any number of cores: `fit` uses one thread and algorithms whose results do not vary.
+    seed : int
+        Everything random depends on it.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        The classes, in alphabetical order; of the type of `y` where `y` was given to `fit`.
+    fitted_ : Fitted
+        The four stages: coder, classifier, calibration, explainer.
+    preparation_ : Preparation
+        How tables become their input.
+    n_features_in_ : int
+        The columns of the training table.
+    figures_ : dict
+        What was measured, by part of the data (`validation`, `test`).
+    source_ : dict or None
+        The table that a task file named and how it was split.
+    reference_ : MonitorReference or None
+        Counts of held-out records, which `monitor` compares new ones with.
+
+    Examples
+    --------
+    >>> from tefm import TEFM
+    >>> TEFM(prompt="mortality", layers=2)
+    TEFM(layers=2, prompt='mortality')
+    """
+
+    def __init__(
+        self,
+        schema: Schema | None = None,
+        *,
+        tokenizer: RecordTokenizer | str | Path | None = None,
+        device: str | None = None,
+        window: int | None = None,
+        background: str | None = None,
+        balance: Literal["none", "train", "all"] = "none",
+        codes: Mapping[str, Any] | None = None,
+        task_aware: bool = True,
+        backbone: str = SMOLLM2,
+        layers: int | None = None,
+        start: Start = "codebook",
+        align: str | Mapping[str, Any] = "auto",
+        prompt: str | Mapping[str, Any] = "generic",
+        style: Style = "compact",
+        positive: str | None = None,
+        decision: str | Mapping[str, Any] = "auto",
+        tune: Mapping[str, Any] | None = None,
+        beside: Literal["none", "trees"] = "none",
+        masked_copies: int | None = None,
+        explanations: str | Mapping[str, Any] = "default",
+        rationale: str | Mapping[str, Any] = "none",
+        questions: Sequence[Mapping[str, Any]] | Mapping[str, Any] | None = None,
+        quick: bool = False,
+        deterministic: bool = False,
+        seed: int = 0,
+    ) -> None:
+        self.schema = schema
+        self.tokenizer = tokenizer
+        self.device = device
+        self.window = window
+        self.background = background
+        self.balance = balance
+        self.codes = codes
+        self.task_aware = task_aware
+        self.backbone = backbone
+        self.layers = layers
+        self.start = start
+        self.align = align
+        self.prompt = prompt
+        self.style = style
+        self.positive = positive
+        self.decision = decision
+        self.tune = tune
+        self.beside = beside
+        self.masked_copies = masked_copies
+        self.explanations = explanations
+        self.rationale = rationale
+        self.questions = questions
+        self.quick = quick
+        self.deterministic = deterministic
+        self.seed = seed
+
+    @property
+    def config(self) -> ModelConfig:
+        """The parameters, checked; an error names the one that is wrong."""
+        given = {name: getattr(self, name) for name in ModelConfig.model_fields}
+        return ModelConfig.checked({name: value for name, value in given.items() if value is not None})
+
+    # ---- learning ---------------------------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any = None, *, validation: Any = None, checkpoint: str | Path | None = None) -> TEFM:
+        """Learn from the labelled sequences of a table.
+
+        Parameters
+        ----------
+        X : table
+            The training records, one per row.
+        y : array-like, optional
+            One label per row, in place of the schema's label column.
+        validation : table, optional
+            Other sequences, for early stopping and calibration; a tenth of the sequences when left out.
+        checkpoint : path, optional
+            A folder: an interrupted fit resumes from there when it is called again. Several processes need one.
+        """
+        prepared = self.prepared(X, y, validation=validation)
+        place = None if checkpoint is None else Path(checkpoint)
+        fitted = fit_pipeline(prepared.given, device=self.device, checkpoint=place)
+        self.adopt(Bundle.of_fit(prepared, fitted))
+        if y is not None:
+            self.classes_ = _typed(fitted.classes, y)
+        self.n_features_in_ = len(prepared.training.columns) - (y is not None)
+        return self
+
+    def prepared(self, X: Any, y: Any = None, *, validation: Any = None) -> Prepared:
+        """What `fit` learns from; nothing is learned yet."""
+        opened = _opened(X, y, self.schema)
+        schema = self.schema or infer_schema(opened, label=LABEL if y is not None else None)
+        # validated again, also without a change: `model_copy` would let a label through that is also a field
+        schema = schema.with_roles(**({"label": LABEL} if y is not None and schema.label is None else {}))
+        tokenizer = self.tokenizer
+        if tokenizer is not None and not isinstance(tokenizer, RecordTokenizer):
+            tokenizer = RecordTokenizer.load(tokenizer, device=self.device)
+        held_out = None if validation is None else open_table(validation, meds=schema.meds)
+        return prepare(opened, schema, self.config, validation=held_out, tokenizer=tokenizer)
+
+    #: explanations of questions, once one was asked for
+    _explainer: QuestionExplainer | None = None
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = tags.input_tags.string = tags.input_tags.categorical = True
+        return tags
+
+    def adopt(self, bundle: Bundle) -> None:
+        """Become the model of a bundle."""
+        assert bundle.preparation is not None, "a model of tables knows how to prepare them"
+        self.fitted_ = bundle.fitted
+        self.preparation_ = bundle.preparation
+        self.classes_ = np.array(bundle.fitted.classes, dtype=object)
+        self.figures_ = dict(bundle.figures)
+        self.source_ = bundle.source
+        self.reference_ = bundle.reference
+
+    @property
+    def bundle(self) -> Bundle:
+        """All that is saved."""
+        return Bundle(self.fitted, self.preparation, self.figures_, self.source_, self.reference_)
+
+    def _repr_html_(self) -> str:
+        """A fitted model in a notebook: what it predicts, and its figures."""
+        return (
+            model_html(card_facts(self.bundle)) if self.__sklearn_is_fitted__() else f"<pre>{escape(repr(self))}</pre>"
+        )
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "fitted_")
+
+    @property
+    def fitted(self) -> Fitted:
+        """The fitted stages; an error says so where there are none yet."""
+        if not self.__sklearn_is_fitted__():
+            raise _NotFittedYetError(
+                "this model has not been fitted yet", remedy="call fit(table) or TEFM.load(folder)"
+            )
+        return self.fitted_
+
+    @property
+    def preparation(self) -> Preparation:
+        """How tables become the model's input; an error says so before `fit`."""
+        self.fitted  # noqa: B018
+        return self.preparation_
+
+    @property
+    def tokenizer_(self) -> RecordTokenizer:
+        """The first stage as a tokenizer of tables."""
+        return self.preparation.tokenizer(self.fitted.coder)
+
+    # ---- predicting -------------------------------------------------------------------------------------------
+
+    def predict_proba(self, X: Any, *, absent: bool = False) -> NDArray[np.float64]:
+        """The probability of each of `classes_`, one row per sequence of the table.
+
+        With `absent`, here and below, fields whose columns are missing count as absent; otherwise that is an error.
+        """
+        frame, sequences = self.preparation.to_predict(as_table(X), absent=absent)
+        return self.fitted.probabilities(self.preparation.slots(frame, sequences))
+
+    def predict(self, X: Any, *, absent: bool = False) -> NDArray[Any]:
+        """The class of each sequence of the table: one per sequence, not one per row."""
+        predicted_S = self.fitted.decide(self.predict_proba(X, absent=absent))
+        self._warn_of_one_answer(np.bincount(predicted_S, minlength=len(self.fitted.classes)))
+        return np.asarray(self.classes_)[predicted_S]
+
+    def predict_table(self, X: Any, *, absent: bool = False) -> Any:
+        """One row per sequence: its identifier, its number of records, the class, and the probability of each class.
+
+        The identifier keeps its column name and type. The result is a pandas frame when a pandas frame was given, and
+        a polars frame otherwise.
+        """
+        table = pl.concat(self.predict_batches(X, absent=absent))
+        return table.to_pandas() if _is_pandas(X) else table
+
+    def predict_batches(self, X: Any, *, absent: bool = False) -> Iterator[pl.DataFrame]:
+        """What `predict_table` returns, part by part: a table larger than memory is never whole in memory.
+
+        Where the records of an entity lie anywhere in it, they are brought together on disk first.
+        """
+        answers: Counter[str] = Counter()
+        with progress("predicting", None) as advance:
+            for predictions in self.predicted(X, absent=absent):
+                yield predictions
+                answers.update(predictions[answer_column(self.preparation.sequence_noun)].to_list())
+                advance(predictions.height)
+        self._warn_of_one_answer(np.array([answers[name] for name in self.fitted.classes]))
+
+    def predicted(self, X: Any, *, absent: bool = False, before: int = 0) -> Iterator[pl.DataFrame]:
+        """The same for a part of a table, in which `before` sequences precede it."""
+        preparation = self.preparation
+        answerer = self.fitted.answerer.remembering()
+        for frame, sequences, slots in ahead(preparation.batches(as_table(X), absent=absent)):
+            p_SQ = self.fitted.calibration.probabilities(answerer.logits(slots))
+            yield self._predictions(frame, sequences, p_SQ, self.fitted.decide(p_SQ), before=before)
+            before += len(sequences)
+
+    def _predictions(
+        self,
+        frame: pl.DataFrame,
+        sequences: Sequences,
+        p_SQ: NDArray[np.float64],
+        predicted_S: NDArray[np.int64],
+        *,
+        before: int,
+    ) -> pl.DataFrame:
+        """The predictions of the sequences of a frame; `before` sequences precede them in the table."""
+        noun, identifiers = self.preparation.sequence_noun, self._identifiers(frame, sequences, before)
+        classes = pl.Series(self.fitted.classes)
+        columns = {
+            "records": pl.Series(sequences.lengths),
+            "predicted": classes.gather(predicted_S),
+            **{f"p({name})": pl.Series(p_SQ[:, number]) for number, name in enumerate(self.fitted.classes)},
+        }
+        for name in [name for name in columns if name == noun]:
+            columns[f"{name}_"] = columns.pop(name)  # the identifier keeps its name, see `answer_column`
+        return pl.DataFrame({noun: identifiers, **columns})
+
+    def _identifiers(self, frame: pl.DataFrame, sequences: Sequences, before: int) -> pl.Series:
+        """The entity of each sequence, or its number in the table."""
+        preparation = self.preparation
+        noun, entity = preparation.sequence_noun, preparation.schema.entity
+        if entity is None or preparation.config.window:
+            return pl.Series(noun, np.arange(before, before + len(sequences)))
+        return frame[entity][sequences.last].alias(noun)
+
+    def _warn_of_one_answer(self, answers_Q: NDArray[np.int64]) -> None:
+        """Warn where all of many sequences get the same answer."""
+        if answers_Q.sum() >= MANY:
+            for warning in one_answer(answers_Q, self.fitted.classes, self.fitted.calibration.rule):
+                log.warning(warning)
+
+    def evaluate(self, X: Any, *, resamples: int = 1_000, absent: bool = False) -> Evaluation:
+        """Every figure on the labelled sequences of a table, with bootstrap intervals."""
+        frame, sequences, unlabelled = self.preparation.to_evaluate(as_table(X), self.fitted.classes, absent=absent)
+        labels_S = class_numbers_of(sequences, self.fitted.classes)
+        figures = self.fitted.evaluate(self.preparation.slots(frame, sequences), labels_S, resamples=resamples)
+        return replace(figures, unlabelled=unlabelled)
+
+    def score(self, X: Any, y: Any = None, sample_weight: None = None) -> float:
+        """Accuracy over the labelled sequences of a table; `y` gives one label per row, where the table has none."""
+        opened = _opened(X, y, self.preparation.schema)
+        return self.evaluate(opened, resamples=0).scores.accuracy.value
+
+    # ---- questions in words -----------------------------------------------------------------------------------
+
+    @property
+    def questions_(self) -> pl.DataFrame:
+        """The questions of the model: whether each was trained or held out, its AUROC and that of a LightGBM."""
+        return question_frame(book_of(self.fitted))
+
+    def ask(self, X: Any, question: str | Sequence[str], *, absent: bool = False) -> Any:
+        """The probability of yes for each sequence of a table, with what it is worth beside it.
+
+        One row per sequence and question. `known` says whether the question was trained, held out of training, or is
+        new; `auroc` is the figure of a trained question, and for others the mean over held-out questions.
+        """
+        texts = [question] if isinstance(question, str) else list(question)
+        table = pl.concat(self.ask_batches(X, texts, absent=absent))
+        return table.to_pandas() if _is_pandas(X) else table
+
+    def ask_batches(self, X: Any, questions: Sequence[str], *, absent: bool = False) -> Iterator[pl.DataFrame]:
+        """What `ask` returns, part by part of the table."""
+        book_of(self.fitted)
+        before = 0
+        for frame, sequences, slots in ahead(self.preparation.batches(as_table(X), absent=absent)):
+            answers = ask(self.fitted, self.preparation, slots, questions)
+            yield self._answers(frame, sequences, answers, before=before)
+            before += len(sequences)
+
+    def _answers(
+        self, frame: pl.DataFrame, sequences: Sequences, answers: Sequence[AnsweredQuestion], *, before: int
+    ) -> pl.DataFrame:
+        noun, identifiers = self.preparation.sequence_noun, self._identifiers(frame, sequences, before)
+        tables = []
+        for asked in answers:
+            columns = {
+                "question": pl.Series([asked.text] * len(sequences), dtype=pl.String),
+                "p(yes)": pl.Series(asked.p_S),
+                "known": pl.Series([asked.known] * len(sequences), dtype=pl.String),
+                "auroc": pl.Series([asked.figure.auroc] * len(sequences), dtype=pl.Float64),
+                "auroc_low": pl.Series([asked.figure.low] * len(sequences), dtype=pl.Float64),
+                "auroc_high": pl.Series([asked.figure.high] * len(sequences), dtype=pl.Float64),
+                "remark": pl.Series(
+                    [RECORDED if is_recorded else None for is_recorded in asked.recorded_S], dtype=pl.String
+                ),
+            }
+            named = {f"{name}_" if name == noun else name: column for name, column in columns.items()}
+            tables.append(pl.DataFrame({noun: identifiers, **named}))
+        return pl.concat(tables)
+
+    def teach(
+        self,
+        X: Any,
+        question: str,
+        *,
+        answer: str,
+        yes: str | None = None,
+        share: float | None = None,
+        absent: bool = False,
+    ) -> str:
+        """Learn a new question from a few labelled sequences, in seconds; returns what its answers are worth.
+
+        The column `answer` holds the answers, at the last record of each sequence; `yes` is the value that means yes.
+        Nothing but the new question changes. `share` is the share of yes in the population, where the labelled
+        sequences have another one.
+        """
+        if share is not None and not 0 < share < 1:
+            raise SettingsError("a share is between 0 and 1", value=str(share), remedy="give for example 0.1")
+        frame, sequences = self.preparation.to_predict(as_table(X), absent=absent)
+        entry = teach(self.fitted, self.preparation, frame, sequences, question, answer, yes=yes, share=share)
+        self.fitted_ = with_taught(self.fitted, entry)
+        return book_of(self.fitted).worth(entry.question.text)
+
+    # ---- monitoring -------------------------------------------------------------------------------------------
+
+    def monitor(
+        self,
+        X: Any,
+        *,
+        reference: Any = None,
+        by: str | None = None,
+        absent: bool = False,
+        level: float = LEVEL,
+        seed: int = 0,
+    ) -> Monitoring:
+        """Whether the records of a table differ from those at fit time, why, and how good the answers should be.
+
+        `reference` is a table of usual records to compare with, in place of the held-out records of the fit. `by`
+        (`day`, `week` or `month`) cuts the table into batches by the schema's time column; otherwise it is one batch.
+        `level` is the share of batches without drift that raise an alarm.
+        """
+        return monitor(
+            self.fitted,
+            self.preparation,
+            self.reference_,
+            as_table(X),
+            reference=None if reference is None else as_table(reference),
+            by=by,
+            absent=absent,
+            level=level,
+            seed=seed,
+        )
+
+    # ---- explaining -------------------------------------------------------------------------------------------
+
+    def explain(
+        self,
+        X: Any,
+        *,
+        question: str | None = None,
+        entities: Sequence[str] | None = None,
+        absent: bool = False,
+        of_class: str | None = None,
+        precision: float = 0.9,
+        most: int = 10,
+        references: References | str | Path | None = None,
+    ) -> list[Explanation]:
+        """Why the model answers as it does: features that settle the answer, and what speaks for and against a class.
+
+        Features settle an answer if sequences that share them, and have everything else from other training sequences,
+        get the same answer; the model itself is asked. `of_class` names the class that the evidence is about (the
+        answer), `precision` the share of look-alikes that must agree (0.9), `most` the number of features (10).
+        `entities` explains only some sequences. `references`, a table with the columns field, value, statement and
+        source, are cited beside the features that they are about. `question` explains the answer to a question in
+        words instead of the class; the first time, it takes some seconds longer.
+        """
+        asked = Question.checked({"of_class": of_class, "precision": precision, "most": most})
+        if references is not None and not isinstance(references, References):
+            references = References.read(references)
+        if question is not None:
+            explainer = self._question_explainer
+            frame, sequences = self._to_explain(X, entities, absent)
+            slots = self.preparation.slots(frame, sequences)
+            return explainer.explain(self.preparation, slots, question, asked, references)
+        frame, sequences = self._to_explain(X, entities, absent)
+        return explain(self.fitted, self.preparation, frame, sequences, asked, references)
+
+    @property
+    def _question_explainer(self) -> QuestionExplainer:
+        """What it has learned about explaining questions; a model that was fitted again starts afresh."""
+        if self._explainer is None or self._explainer.fitted is not self.fitted:
+            self._explainer = QuestionExplainer(self.fitted)
+        return self._explainer
+
+    def explain_population(
+        self,
+        X: Any,
+        *,
+        sequences: int = 200,
+        absent: bool = False,
+        of_class: str | None = None,
+        precision: float = 0.9,
+        most: int = 10,
+    ) -> Summary:
+        """What explanations of a table have in common: the rules that settle the most answers, the fields that matter.
+
+        At most so many `sequences`, drawn at random, are explained. `of_class` is the class that effects are about: of
+        two classes the positive one, otherwise the answer to each sequence.
+        """
+        if sequences < 1:
+            raise SettingsError("at least one sequence is explained", value=sequences, remedy="give 1 or more")
+        if of_class is None and len(self.fitted.classes) == 2:
+            of_class = self.fitted.classes[self.fitted.positive]
+        asked = Question.checked({"of_class": of_class, "precision": precision, "most": most})
+        frame, everyone = self._to_explain(X, None, absent)
+        drawn = np.sort(np.random.default_rng(self.seed).permutation(len(everyone))[:sequences])
+        return summarise(explain(self.fitted, self.preparation, frame, everyone.select(drawn), asked))
+
+    def explain_masked(
+        self, X: Any, *, entities: Sequence[str] | None = None, absent: bool = False, **choice: Any
+    ) -> list[Rationale]:
+        """The paper's procedure, masked sufficiency: slots with which alone, all others masked, the answer is the same.
+
+        Each rationale is the smallest one found. With `keep`, a share of all slots (`of="present"`: of those that a
+        record has) is kept instead, `over` the sequence or each record. The model must have learned masks
+        (`rationale="default"` or `"paper"`). This check passes for most answers, and for random slots too.
+        """
+        checked = Choice.checked(choice)
+        frame, sequences = self._to_explain(X, entities, absent)
+        return explain_masked(self.fitted, self.preparation, frame, sequences, checked)
+
+    def _to_explain(self, X: Any, entities: Sequence[str] | None, absent: bool) -> tuple[pl.DataFrame, Sequences]:
+        frame, sequences = self.preparation.to_predict(as_table(X), absent=absent)
+        if entities is not None:
+            sequences = named_sequences(sequences, entities, self.preparation.sequence_noun)
+        return frame, sequences
+
+    # ---- on disk ----------------------------------------------------------------------------------------------
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the model as one folder (`tefm.model.bundle`)."""
+        return save_bundle(self.bundle, Path(folder))
+
+    @classmethod
+    def load(cls, folder: str | Path, *, device: str | None = None, domain: str | None = None) -> TEFM:
+        """Read a saved model; a folder whose parts do not belong together is refused.
+
+        `domain` names one of several (`tefm.Domains` reads all of them).
+        """
+        return cls.of(load_bundle(Path(folder), device=device, domain=domain), device=device, file=str(folder))
+
+    @classmethod
+    def of(cls, bundle: Bundle, *, device: str | None = None, file: str | None = None) -> TEFM:
+        """The model of a bundle."""
+        if bundle.preparation is None:
+            raise InputError(
+                "this model was fitted on arrays and does not read tables", file=file, remedy="fit it on a table"
+            )
+        settings = bundle.fitted.config.model_dump()
+        model = cls(bundle.preparation.schema, device=device, **settings)
+        model.adopt(bundle)
+        return model
+
+    @classmethod
+    def from_pretrained(
+        cls, name: str | Path, *, revision: str | None = None, token: str | None = None, device: str | None = None
+    ) -> TEFM:
+        """A saved model from a folder, or from the Hugging Face hub by its name (owner/model)."""
+        from tefm.model.hub import download
+
+        return cls.load(download(str(name), revision=revision, token=token), device=device)
+
+    def push_to_hub(self, name: str, *, private: bool = True, token: str | None = None) -> str:
+        """Upload the model to the Hugging Face hub as owner/model; returns the address of the commit.
+
+        A model that explains contains training sequences (without names): make it public only if these may be.
+        """
+        from tefm.model.hub import upload
+
+        with tempfile.TemporaryDirectory() as folder:
+            return upload(self.save(Path(folder) / "model"), name, private=private, token=token)
+
+
+def answer_column(noun: str) -> str:
+    """The column of a table of predictions that holds the class; `noun` is what a sequence is called."""
+    return "predicted_" if noun == "predicted" else "predicted"
+
+
+# ---- labels apart from the table ---------------------------------------------------------------------------------
+
+
+def _opened(X: Any, y: Any, schema: Schema | None) -> Table:
+    """The table, with the labels that were given apart from it."""
+    opened = open_table(as_table(X), meds=None if schema is None else schema.meds)
+    if y is None:
+        return opened
+    column = schema.label if schema is not None and schema.label is not None else LABEL
+    try:
+        check_classification_targets(y)
+        labels = pl.Series(column_or_1d(y, warn=True))
+    except ValueError as error:
+        raise InputError(
+            f"y does not hold classes: {error}", remedy="give one class per row; cut a number into classes first"
+        ) from error
+    frame = opened.frame()
+    if len(labels) != frame.height:
+        raise InputError(
+            f"y has {len(labels)} labels, but the table has {frame.height} rows",
+            file=opened.name,
+            remedy="give one label per row",
+        )
+    return open_table(frame.with_columns(labels.alias(column)), name=opened.name)
+
+
+def _typed(classes: tuple[str, ...], y: Any) -> NDArray[Any]:
+    """The classes as the values of `y` that they stand for."""
+    values = np.unique(np.asarray(y).ravel())
+    by_text = dict(zip(text_of(pl.Series(values), ()).to_list(), values, strict=True))
+    return np.array([by_text[name] for name in classes])
+
+
+def _is_pandas(table: Any) -> bool:
+    return type(table).__module__.split(".")[0] == "pandas"

@@ -1,0 +1,243 @@
+"""From sequences of a table to explanations in words: by look-alikes, or by the paper's masks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import polars as pl
+from pydantic import model_validator
+
+from tefm.base.errors import InputError, NotFittedError, did_you_mean
+from tefm.base.progress import progress
+from tefm.base.settings import Settings
+from tefm.explain.cards import Answer
+from tefm.explain.check import Effect
+from tefm.explain.explanation import Explanation, Finding, Influence, Settling
+from tefm.explain.in_words import describe_rationale, finding_of, text_finding
+from tefm.explain.look_alikes import LookAlikes
+from tefm.explain.rationale_card import Rationale
+from tefm.explain.reasons import Question, Reasoner, Reasons
+from tefm.explain.slot_features import Feature, keep_of, mask_shape
+from tefm.pipeline.fitted import Fitted
+from tefm.pipeline.prepare import Preparation
+from tefm.rationale.bag_of_words import notes_N_of
+from tefm.rationale.extractor import MaskExplainer
+from tefm.rationale.grow import until_sufficient
+from tefm.rationale.masks import By, Of, Over, top_k
+from tefm.rationale.verify import verify
+from tefm.tables.references import References
+from tefm.tables.sequences import Sequences
+
+#: Sequences that are explained at once.
+BATCH = 256
+
+
+class Choice(Settings):
+    """Which slots of a sequence a mask keeps."""
+
+    #: a share of the slots; None: the smallest rationale that is sufficient
+    keep: float | None = None
+    #: what `keep` is a share of: all slots, or those that a record has
+    of: Of = "all"
+    #: whether each record keeps that share, or the sequence as a whole, where the scores are highest
+    over: Over = "sequence"
+    #: whether every slot counts, or fields: a set counts as many as the values it has
+    by: By = "slot"
+
+    @model_validator(mode="after")
+    def _is_share(self) -> Choice:
+        if self.keep is not None and not 0 < self.keep <= 1:
+            raise ValueError(f"keep is a share, not {self.keep} → give a number above 0, up to 1, like 0.05")
+        return self
+
+
+# ---- by look-alikes ---------------------------------------------------------------------------------------------
+
+
+def look_alikes_of(fitted: Fitted) -> LookAlikes:
+    """What explanations need; a model that was fitted without it cannot explain."""
+    if fitted.look_alikes is None:
+        raise NotFittedError(
+            "this model cannot explain: it was fitted without explanations",
+            remedy="fit it with explanations: default",
+        )
+    return fitted.look_alikes
+
+
+def explain(
+    fitted: Fitted,
+    preparation: Preparation,
+    frame: pl.DataFrame,
+    sequences: Sequences,
+    question: Question,
+    references: References | None = None,
+) -> list[Explanation]:
+    """Why the model answers as it does, for each sequence; `references` are cited beside the features."""
+    look_alikes_of(fitted)  # before anything is vectorised
+    _class_number(fitted, question.of_class)
+    return explain_slots(fitted, preparation, preparation.slots(frame, sequences), question, references)
+
+
+def explain_slots(
+    fitted: Fitted,
+    preparation: Preparation,
+    slots: Sequences,
+    question: Question,
+    references: References | None = None,
+) -> list[Explanation]:
+    """Why the model answers as it does for sequences of slots, which need no table."""
+    parts, model, of_class = look_alikes_of(fitted), fitted.masked_model(), _class_number(fitted, question.of_class)
+    reasoner = Reasoner(model, parts.network, parts.surrogate, parts.population)
+    explanations = []
+    with progress("explaining", len(slots)) as advance:
+        for number, p_Q in enumerate(model(slots).tolist()):
+            sequence = slots.select([number])
+            reasons = reasoner.reasons(sequence, p_Q, of_class, question)
+            explanations.append(_explanation(fitted, preparation, sequence, reasons, question, references))
+            advance(1)
+    return explanations
+
+
+def _class_number(fitted: Fitted, name: str | None) -> int | None:
+    if name is not None and name not in fitted.classes:
+        remedy = did_you_mean(name, fitted.classes)
+        raise InputError("the model does not know this class", value=name, remedy=remedy)
+    return None if name is None else fitted.classes.index(name)
+
+
+def _explanation(
+    fitted: Fitted,
+    preparation: Preparation,
+    sequence: Sequences,
+    reasons: Reasons,
+    question: Question,
+    references: References | None,
+) -> Explanation:
+    """Reasons in the words of the schema."""
+    vectoriser, schema, classes = preparation.vectoriser, preparation.schema, fitted.classes
+    # what answers beside the language model reads the slots themselves, so nothing is lost on the way
+    reads_slots = fitted.answerer.beside is not None
+    decoded_TD = None if reads_slots else fitted.coder.decode(fitted.coder.encode(sequence.x_ND))
+    parts, x_TD, width = look_alikes_of(fitted), sequence.x_ND, sequence.x_ND.shape[1]
+    labelled = bool((parts.population.labels_S >= 0).any() or parts.counts.total_Q.any())  # else nothing was counted
+    in_fields = partial(finding_of, vectoriser, x_TD, references=references, decoded_TD=decoded_TD)
+    notes = None if sequence.texts is None else notes_N_of(sequence)
+
+    def describe(feature: Feature) -> Finding:
+        column = feature.slots[0] - width
+        if notes is None or column < 0:
+            return in_fields(feature)
+        # without budgets, all columns are one text
+        name = schema.text[column] if schema.text_budgets else ", ".join(schema.text)
+        return text_finding(name, notes[feature.record][column], feature)
+
+    def influence(effect: Effect) -> Influence:
+        feature = effect.feature
+        observed = None
+        # texts hardly ever repeat
+        if len(feature.slots) == 1 and feature.slots[0] < width and labelled:
+            (slot,), last = feature.slots, feature.record == len(x_TD) - 1
+            value = int(x_TD[feature.record, slot])
+            observed = parts.counts.observed(slot, value, reasons.of_class, last=last)
+        return Influence(describe(feature), effect.value, effect.low, effect.high, observed, effect.words)
+
+    rival = None
+    if reasons.other is not None and reasons.other_precision is not None:
+        findings = tuple(describe(feature) for feature in reasons.other_features)
+        rival = Settling(classes[reasons.other], findings, reasons.other_precision)
+    answer = Answer(classes[reasons.answer], dict(zip(classes, reasons.p_Q, strict=True)))
+    return Explanation(
+        entity=preparation.sequence_noun,
+        sequence=str(sequence.names[0]),
+        record=schema.record,
+        records=len(sequence.x_ND),
+        classes=classes,
+        label=schema.label,
+        answer=answer,
+        verdict=reasons.verdict,
+        distinct=reasons.distinct,
+        least=question.precision,
+        most=question.most,
+        settling=Settling(
+            answer.says,
+            tuple(describe(feature) for feature in reasons.features),
+            reasons.precision,
+            parts.population.observed(x_TD, keep_of(reasons.features, mask_shape(sequence)), reasons.answer, notes)
+            if labelled
+            else None,
+        ),
+        coverage=reasons.coverage,
+        base=reasons.base,
+        flips=reasons.flips,
+        rival=rival,
+        of_class=classes[reasons.of_class],
+        mean_p=reasons.mean_p,
+        influences=tuple(map(influence, reasons.effects)),
+        questions=reasons.questions,
+    )
+
+
+# ---- by masks ---------------------------------------------------------------------------------------------------
+
+
+def explain_masked(
+    fitted: Fitted, preparation: Preparation, frame: pl.DataFrame, sequences: Sequences, choice: Choice
+) -> list[Rationale]:
+    """The rationale of each sequence, with the answers to masked records that check it."""
+    if fitted.explainer is None:  # before anything is vectorised
+        raise NotFittedError(
+            "this model has not learned the paper's masks",
+            remedy="fit it with rationale: default or rationale: paper",
+        )
+    rationales = []
+    with progress("explaining", len(sequences)) as advance:
+        for start in range(0, len(sequences), BATCH):
+            batch = sequences.select(np.arange(start, min(start + BATCH, len(sequences))))
+            rationales += _rationales(fitted, fitted.explainer, preparation, preparation.slots(frame, batch), choice)
+            advance(len(batch))
+    return rationales
+
+
+def _rationales(
+    fitted: Fitted, explainer: MaskExplainer, preparation: Preparation, slots: Sequences, choice: Choice
+) -> list[Rationale]:
+    """The rationales of sequences of slots in the words of the schema."""
+    coder, vectoriser, model = fitted.coder, preparation.vectoriser, fitted.masked_model()
+    scores_ND = explainer.rank(slots, model(slots))
+    if choice.keep is None:
+        keep_ND = until_sufficient(model, scores_ND, slots, over=choice.over)
+    else:
+        layout = explainer.network.layout
+        keep_ND = top_k(scores_ND, slots, choice.keep, of=choice.of, over=choice.over, by=choice.by, layout=layout)
+    codes_NK = coder.encode(slots.x_ND)
+    decoded_ND = coder.decode(codes_NK)
+    vocabulary = fitted.classifier.vocabulary
+    rationales = []
+    for number, verification in enumerate(verify(model, slots, keep_ND)):
+        rows = slice(int(slots.starts[number]), int(slots.starts[number + 1]))
+        rationale = describe_rationale(
+            vectoriser,
+            slots.x_ND[rows],
+            keep_ND[rows],
+            scores_ND[rows],
+            verification,
+            sequence=str(slots.names[number]),
+            classes=fitted.classes,
+            codes=[vocabulary.text(code) for code in codes_NK[rows]],
+            decoded_ND=decoded_ND[rows],
+        )
+        rationales.append(replace(rationale, entity=preparation.sequence_noun))
+    return rationales
+
+
+def named_sequences(sequences: Sequences, names: Sequence[str], noun: str) -> Sequences:
+    """The sequences with these names; a name that is not in the table is refused."""
+    numbers = {str(name): number for number, name in enumerate(sequences.names)}
+    for name in names:
+        if name not in numbers:
+            remedy = did_you_mean(name, numbers)
+            raise InputError(f"there is no such {noun} in this table", file=sequences.file, value=name, remedy=remedy)
+    return sequences.select(np.array([numbers[name] for name in names], dtype=np.int64))

@@ -1,0 +1,120 @@
+"""What a reader of the figures of a fit has to know: remarks about its sequences and texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from tefm.model.estimator import TEFM
+from tefm.pipeline.config import ModelConfig
+from tefm.pipeline.prepare import Preparation
+from tefm.scoring.metrics import Verdict
+from tefm.tables.leakage import check_leakage
+from tefm.tables.overview import ambiguities
+from tefm.tables.readers.source import selected
+from tefm.tables.schema import Schema
+from tefm.tables.sequences import Sequences
+from tefm.tables.vectorise import needed_columns
+from tefm.tables.words import text_of
+
+#: With fewer test sequences of a class than this, what the figures say about it is chance.
+FEW = 20
+#: A share of test sequences that repeat training sequences is worth a word from here on.
+REPEATED = 0.1
+#: Training records that are searched for fields that give the label away, and such fields that get a remark each.
+LOOKED_AT, NAMED = 20_000, 3
+
+
+def open_questions(frame: pl.DataFrame, schema: Schema, config: ModelConfig, *, file: str | None = None) -> list[str]:
+    """Remarks about entities with records at the same time or with different labels; windows know no entities."""
+    return [] if config.window else ambiguities(frame, schema, background=config.background, file=file)
+
+
+def unlabelled(sequences: Sequences) -> list[str]:
+    """A remark about the sequences without a label."""
+    count = int((~sequences.labelled).sum())
+    remark = f"{count:,} of {len(sequences):,} sequences have no label: they are neither trained on nor scored"
+    return [remark] if count else []
+
+
+def thinned(config: ModelConfig, training: Sequences) -> list[str]:
+    """A remark about a balance that leaves next to nothing of a class, because another one is rare."""
+    if config.balance == "none":
+        return []
+    names, counts = np.unique(np.asarray(training.labels)[training.labelled].astype(str), return_counts=True)
+    if not len(counts) or counts.min() >= FEW:
+        return []
+    name, count = names[counts.argmin()], counts.min()
+    left = f"{count * len(counts):,} of {counts.sum():,} training sequences"
+    return [f"balance keeps as many of each class as the rarest has ({name}, {count}): {left} are used"]
+
+
+def repeated(frame: pl.DataFrame, schema: Schema, sequences: Sequences, parts: NDArray[np.str_]) -> list[str]:
+    """A remark about test sequences that equal a training sequence in all fields."""
+    columns = selected(frame, needed_columns(frame.columns, schema))
+    row_hashes = columns.hash_rows(seed=0).to_numpy()[sequences.rows]
+    hashes = np.array([hash(rows.tobytes()) for rows in np.split(row_hashes, sequences.starts[1:-1])])
+    test_hashes = hashes[parts == "test"]
+    count = int(np.isin(test_hashes, hashes[parts == "train"]).sum())
+    if count < REPEATED * max(1, len(test_hashes)):
+        return []
+    same = f"{count:,} of {len(test_hashes):,} test sequences are equal to a training sequence in all fields"
+    return [f"{same}: the figures say less about new sequences"]
+
+
+def without_unseen(sequences: Sequences, parts: NDArray[np.str_]) -> tuple[NDArray[np.str_], list[str]]:
+    """Parts without the sequences whose class is not in the training part, and a remark about them."""
+    labels = sequences.labels if sequences.labels is not None else np.full(len(sequences), None)
+    known = {None, *labels[parts == "train"]}
+    unseen = np.array([label not in known for label in labels])
+    if not unseen.any():
+        return parts, []
+    names = ", ".join(sorted(set(labels[unseen])))
+    remark = f"{unseen.sum():,} sequences are not scored: no training sequence has their class ({names})"
+    return np.where(unseen, "", parts), [remark]
+
+
+def cut_texts(model: TEFM, frame: pl.DataFrame, training: Sequences) -> list[str]:
+    """Remarks about texts that are too long for the prompt."""
+    fitted = model.fitted
+    texts = model.preparation.context(frame, training).texts
+    if texts is None:
+        return []
+    writer = fitted.classifier.writer
+    return writer.shortener.cuts(texts, training.lengths.tolist()).remarks(writer.prompt.all_text_tokens)
+
+
+def given_away(training: pl.DataFrame, preparation: Preparation) -> list[str]:
+    """Remarks about fields that may be known only after the outcome, from a sample of the training records."""
+    schema, vectoriser = preparation.schema, preparation.vectoriser
+    if schema.label is None:
+        return []
+    records = training[np.random.default_rng(0).permutation(training.height)[:LOOKED_AT]]
+    labels_N = text_of(records[schema.label], schema.missing_words).to_numpy()
+    leaks = check_leakage(vectoriser.transform(records), vectoriser.layout, labels_N)
+    remarks = []
+    for leak in leaks[:NAMED]:
+        field = schema.field(leak.field)
+        how = f"with `ignore: [{', '.join(field.source)}]` in the task file" if field.side is None else "of the schema"
+        remarks.append(f"field {leak.field!r} {leak.reason}: if it is known only after the outcome, leave it out {how}")
+    if more := leaks[NAMED:]:
+        remarks.append(f"the same holds for {len(more)} more fields: {', '.join(leak.field for leak in more)}")
+    return remarks
+
+
+def behind(verdict: Verdict | None, config: ModelConfig) -> list[str]:
+    """What may help where a tabular model is better."""
+    if verdict is None or verdict.better in (None, config.title) or config.reads != "codes":
+        return []
+    trees = "trees on the fields answer beside the language model, with the share that does best on validation"
+    return [f"with `beside: trees` in the task file, {trees}: try it where a tabular model is better"]
+
+
+def rare(classes: Sequence[str], tested: Sequences) -> list[str]:
+    """A remark about the classes that are too rare in the test part."""
+    counts = {name: int((np.asarray(tested.labels) == name).sum()) for name in classes}
+    few = [f"{name} ({count})" for name, count in counts.items() if count < FEW]
+    return [f"too few test sequences to say anything about: {', '.join(few)}"] if few else []

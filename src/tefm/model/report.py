@@ -1,0 +1,466 @@
+"""Measure what a report shows: a fitted model on labelled sequences.
+
+Shapes: N records, S sequences, Q classes, K levels.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import PureWindowsPath
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from tefm.base.errors import InputError
+from tefm.base.progress import note
+from tefm.codes.coder import SlotCoder
+from tefm.codes.doctor import findings, label_losses, use_of_distinct
+from tefm.codes.fidelity import codebook_use, collisions, hierarchy, measure
+from tefm.explain.cards import quoted
+from tefm.explain.reasons import Question
+from tefm.explain.summary import summarise
+from tefm.model.explainer import explain_slots
+from tefm.model.remarks import FEW, given_away, open_questions, rare, repeated
+from tefm.model.run import COUNTED, compare_with_tabular, count_tokens, split_parts, used_sequences
+from tefm.model.task import Split, Task
+from tefm.pipeline.prepare import class_numbers_of
+from tefm.scoring.breakdown import (
+    ThresholdCounts,
+    confusion,
+    difference_between,
+    ranking_curves,
+    reliability,
+    scores_by_class,
+    scores_by_group,
+    threshold_counts,
+)
+from tefm.show.figures import (
+    Case,
+    CodesFigures,
+    Cost,
+    ExplainedExamples,
+    FieldGroups,
+    Figures,
+    Map,
+    Method,
+    Outcome,
+    Overview,
+)
+from tefm.show.terminal import BASELINES
+from tefm.tables.layout import Slots
+from tefm.tables.overview import groups_of, missing_shares, tied_records
+from tefm.tables.readers.table import Table, open_table
+from tefm.tables.sequences import Sequences
+from tefm.tables.splitting import PARTS, rows_of
+
+if TYPE_CHECKING:
+    from tefm.model.estimator import TEFM
+    from tefm.pipeline.fitted import Fitted
+
+#: Records on the map: more would hide each other.
+MAPPED = 2_000
+#: Sequences that are explained one by one: each asks the model many times.
+EXPLAINED = 40
+#: Fields whose groups are scored.
+GROUPED = 20
+#: Classes that are counted in the head of the page.
+CLASSES_COUNTED = 25
+
+
+def source_of(model: TEFM, name: str | None, *, query: str | None = None) -> Table | Task:
+    """What to report on: the task or the table with this file name.
+
+    What a model says about its table is only shown: a model may come from a stranger, so it opens nothing by itself.
+    """
+    if name is None:
+        told = model.source_ or {}
+        known = f"; the model says that it was fitted on {told['table']!r}" if "table" in told else ""
+        known += f" with the query {told['query']!r}" if told.get("query") else ""
+        raise InputError(
+            f"name the table to report on{known}",
+            remedy="--table TABLE for the test part of the table it was fitted on, a task file for its test part, "
+            "or a table with labelled sequences",
+        )
+    return (
+        Task.load(name)
+        if name.endswith((".yaml", ".yml"))
+        else open_table(name, query=query, meds=model.preparation.schema.meds)
+    )
+
+
+def split_of(model: TEFM) -> Split:
+    """How the table that a model was fitted on was split, as its bundle says."""
+    if model.source_ is None or "split" not in model.source_:
+        problem = "this model does not know how its table was split"
+        raise InputError(problem, remedy="name the task file, or a table with labelled sequences")
+    return Split.checked(model.source_["split"])
+
+
+def figures_of(model: TEFM, source: Any, *, split: Split | None = None) -> Figures:
+    """Measure a model on the labelled sequences of a table, or on the test part of a `Task` or of a table and a split.
+
+    Where there is a training part, tabular models are trained on it, for comparison.
+    """
+    if isinstance(source, Task):
+        opened = open_table(source.table, query=source.query, meds=model.preparation.schema.meds)
+        return _measured(model, _test_part(model, opened, source.split))
+    return _measured(model, _whole_table(model, source) if split is None else _test_part(model, source, split))
+
+
+def figures_of_fit(
+    model: TEFM, frame: pl.DataFrame, used: Sequences, part_of_used: NDArray[np.str_], outcome: Outcome
+) -> Figures:
+    """Measure a model right after its fit, on the test sequences of the table that it was fitted on.
+
+    `used` are the sequences of all parts, as `used_sequences` gives them.
+    """
+    test, classes = used.select(part_of_used == "test"), _classes_by_part(used, part_of_used, model.fitted.classes)
+    rows = np.sort(test.rows)
+    sequences = test.with_values(np.searchsorted(rows, test.rows))
+    about, warnings = "the test part, not used in training", tuple(map(_sentence, outcome.remarks))
+    verdict = _verdict(outcome.to_dict())
+    file = test.file or "the table"
+    part = _Part(frame[rows], sequences, file, about, True, classes, outcome.baselines, warnings, verdict)
+    return _measured(model, part)
+
+
+def _measured(model: TEFM, part: _Part) -> Figures:
+    fitted = model.fitted
+    frame, sequences = part.frame, part.sequences
+    labels_S = class_numbers_of(sequences, fitted.classes)
+    note(f"report: predicting {len(sequences):,} sequences")
+    started = time.perf_counter()
+    x_ND = part.slots(model)
+    vectorised = time.perf_counter()
+    slots = model.preparation.slots(frame, sequences, x_ND)
+    codes = fitted.codes(slots)
+    p_SQ = fitted.probabilities(slots, codes)
+    # of vectorising, only the records of these sequences count
+    seconds = time.perf_counter() - vectorised + (vectorised - started) * len(sequences.rows) / frame.height
+    predicted_S = fitted.decide(p_SQ)
+    evaluation = fitted.evaluation(codes, p_SQ, labels_S)
+    scores = evaluation.scores.to_dict()
+    two = len(fitted.classes) == 2
+    groups, more_groups = _groups(model, part, p_SQ, labels_S)
+    explained, to_explain = None, None
+    if fitted.look_alikes is not None:
+        wrong = np.flatnonzero(labels_S != predicted_S)
+        surest = wrong[np.argsort(-p_SQ[wrong, predicted_S[wrong]], kind="stable")]
+        explained, to_explain = _explained(model, slots, labels_S, surest)
+    return Figures(
+        title=model.preparation.title,
+        label=str(model.preparation.schema.label),
+        facts=_facts(model, part),
+        positive=fitted.classes[fitted.positive] if two else None,
+        methods=(
+            Method(fitted.config.title, scores, evaluation.tokens_mean),
+            *(
+                Method(BASELINES.get(name, name), baseline["test_calibrated"], 0.0)
+                for name, baseline in part.baselines.items()
+            ),
+        ),
+        confusion=confusion(labels_S, predicted_S, fitted.classes),
+        verdict=part.verdict,
+        curves=ranking_curves(p_SQ, labels_S, predicted_S, fitted.classes, positive=fitted.positive),
+        thresholds=_thresholds(fitted, p_SQ, labels_S) if two else None,
+        overview=_overview(model, part),
+        groups=groups,
+        more_groups=more_groups,
+        tokens=tuple(
+            replace(count, tokenizer=file_name(count.tokenizer))
+            for count in count_tokens(model, frame, sequences, codes=codes)
+        ),
+        calibration=reliability(
+            p_SQ[:, fitted.positive] if two else p_SQ[np.arange(len(p_SQ)), predicted_S],
+            labels_S == (fitted.positive if two else predicted_S),
+        ),
+        cost=Cost(len(sequences) / seconds, to_explain, _machine(model)),
+        tokens_counted=min(COUNTED, len(sequences)),
+        few=FEW,
+        by_class=() if two else scores_by_class(labels_S, predicted_S, fitted.classes),
+        codes=codes_of(fitted.coder, x_ND, labelled=(sequences.last, labels_S)),
+        explained=explained,
+        warnings=(
+            *part.warnings,
+            *_differs_from_fit(model, scores, part),
+            *map(_sentence, rare(fitted.classes, sequences)),
+        ),
+    )
+
+
+def _thresholds(fitted: Fitted, p_SQ: NDArray[np.float64], labels_S: NDArray[np.int64]) -> ThresholdCounts:
+    """What each threshold would predict; without one of its own, the model predicts the more probable class."""
+    own = 0.5 if fitted.calibration.threshold is None else fitted.calibration.threshold
+    return threshold_counts(p_SQ[:, fitted.positive], labels_S == fitted.positive, own)
+
+
+# ---- the sequences ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The records of a report, and what was found out about them."""
+
+    frame: pl.DataFrame
+    #: only labelled ones
+    sequences: Sequences
+    file: str
+    about: str
+    is_test: bool
+    #: part → class → sequences, for the parts that are known
+    classes: Mapping[str, Mapping[str, int]]
+    baselines: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    #: which model is better on these sequences, where the fit says so
+    verdict: str | None = None
+
+    def slots(self, model: TEFM) -> Slots:
+        """The slots of all records, labelled or not."""
+        return model.preparation.vectoriser.transform(self.frame, name=self.file)
+
+
+def _whole_table(model: TEFM, table: Any) -> _Part:
+    file = open_table(table).name
+    frame, sequences, _ = model.preparation.to_evaluate(table, model.fitted.classes)
+    warning = (
+        "A saved model does not know which sequences it was trained on. If it was trained on some of these, every "
+        "score on this page is too good. Report on the task file instead of a table to use the test part."
+    )
+    classes = {"this table": _class_counts(sequences, model.fitted.classes)}
+    return _Part(frame, sequences, file, "all labelled sequences of the table", False, classes, warnings=(warning,))
+
+
+def _test_part(model: TEFM, opened: Table, split: Split) -> _Part:
+    """The test part of `tefm fit`, and tabular models on the same split."""
+    frame = opened.frame()
+    preparation, config = model.preparation, model.fitted.config
+    sequences = preparation.sequences(frame, file=opened.name)
+    parts, split_remarks = split_parts(config, sequences, split)
+    used, part_of_used = used_sequences(config, sequences, parts)
+    compared, sampled = compare_with_tabular(model, frame, sequences, parts)
+    baselines = {name: baseline.figures for name, baseline in compared.items()}
+    schema = preparation.schema
+    training = frame[rows_of(sequences, parts, "train")]
+    remarks = [*split_remarks, *open_questions(frame, schema, config), *given_away(training, preparation), *sampled]
+    remarks += repeated(frame, schema, used, part_of_used)
+    records = open_table(frame[rows_of(sequences, parts, "test")], name=opened.name)
+    test, labelled, _ = preparation.to_evaluate(records, model.fitted.classes)
+    about, verdict = "the test part of the task, not used in training", _verdict(model.figures_.get("test", {}))
+    classes = _classes_by_part(used, part_of_used, model.fitted.classes)
+    return _Part(test, labelled, opened.name, about, True, classes, baselines, tuple(map(_sentence, remarks)), verdict)
+
+
+def _classes_by_part(
+    used: Sequences, part_of_used: NDArray[np.str_], classes: Sequence[str]
+) -> dict[str, dict[str, int]]:
+    return {part: _class_counts(used.select(part_of_used == part), classes) for part in PARTS}
+
+
+def _class_counts(sequences: Sequences, classes: Sequence[str]) -> dict[str, int]:
+    """How many sequences each class has, the most frequent first."""
+    counts = Counter(dict.fromkeys(classes, 0))
+    counts.update(np.asarray(sequences.labels).astype(str).tolist())
+    return dict(counts.most_common())
+
+
+def _verdict(figures: Mapping[str, Any]) -> str | None:
+    """The sentence on which model is better, where the figures of a fit have one."""
+    verdict = figures.get("verdict")
+    return None if verdict is None else f"{verdict['sentence']}."
+
+
+def _differs_from_fit(model: TEFM, scores: Mapping[str, Any], part: _Part) -> tuple[str, ...]:
+    """A warning if the test part has other scores than those that were stored when the model was fitted."""
+    stored = model.figures_.get("test")
+    if not part.is_test or stored is None:
+        return ()
+    if (stored["n"], stored["accuracy"]["value"]) == (scores["n"], scores["accuracy"]["value"]):
+        return ()
+    return (
+        f"When the model was fitted, its test part had other scores ({stored['n']:,} sequences, accuracy "
+        f"{stored['accuracy']['value']:.3f}). The table or the task file have changed since, so the model may "
+        "have been trained on some of these sequences.",
+    )
+
+
+def file_name(path: str) -> str:
+    """The last part of a path: a page that is shared tells nothing about the folders of a machine.
+
+    >>> file_name("/home/me/stays.csv"), file_name("smollm2-135m"), file_name("C:\\\\data\\\\stays.csv")
+    ('stays.csv', 'smollm2-135m', 'stays.csv')
+    """
+    return PureWindowsPath(path).name or path  # splits at both kinds of slashes
+
+
+def _sentence(remark: str) -> str:
+    return f"{remark[0].upper()}{remark[1:]}."
+
+
+def _facts(model: TEFM, part: _Part) -> dict[str, str]:
+    """Name and value of what the head of the page says."""
+    fitted, preparation, sequences = model.fitted, model.preparation, part.sequences
+    schema = preparation.schema
+    counts = Counter(np.asarray(sequences.labels).astype(str).tolist()).most_common()
+    counted = [f"{count:,} × {quoted(name)}" for name, count in counts[:CLASSES_COUNTED]]
+    counted += [f"{len(counts) - CLASSES_COUNTED:,} more classes"] if len(counts) > CLASSES_COUNTED else []
+    several = fitted.config.window or schema.entity
+    records = f" with {len(sequences.rows):,} {schema.record}s" if several else ""
+    backbone = fitted.classifier.backbone.model
+    facts = {
+        "Task": f"{schema.label}: {', '.join(map(quoted, fitted.classes))}",
+        "One sequence": preparation.one_sequence,
+        "Data": f"{file_name(part.file)}, {part.about}",
+        "Sequences": f"{len(sequences):,}{records}; {schema.label}: {', '.join(counted)}",
+        "Language model": f"{file_name(fitted.config.backbone)}, {backbone.config.num_hidden_layers} blocks, "
+        f"{backbone.num_parameters() / 1e6:,.1f} million parameters",
+    }
+    coder = fitted.coder
+    supervision = "trained with the labels of the training records" if coder.classes_ else "trained without labels"
+    facts["Codes"] = (
+        f"{coder.layout.width:,} slots become {coder.config.levels} numbers with {coder.config.entries} values "
+        f"each (K{coder.config.levels}-C{coder.config.entries}), {supervision}"
+    )
+    calibration = fitted.calibration
+    weighted = f"the class with the largest weighted probability, for {calibration.rule}"
+    decision = weighted if calibration.weights else "the most probable class"
+    if calibration.threshold is not None:
+        positive = fitted.classes[calibration.positive]
+        decision = f"{schema.label} = {positive} if its probability is at least {calibration.threshold:.3f}"
+    facts["Decision"] = f"{decision}, temperature {calibration.temperature:.3f}"
+    return facts
+
+
+# ---- groups and data ------------------------------------------------------------------------------------------------
+
+
+def _groups(
+    model: TEFM, part: _Part, p_SQ: NDArray[np.float64], labels_S: NDArray[np.int64]
+) -> tuple[tuple[FieldGroups, ...], int]:
+    """The scores by groups of the fields that make the largest difference, and how many more fields there are."""
+    fitted = model.fitted
+    correct_S = fitted.decide(p_SQ) == labels_S
+    fields = groups_of(part.frame[part.sequences.last], model.preparation.schema, part.file)
+    fields.sort(key=lambda groups: -difference_between(groups.group_N, correct_S))
+    positive: dict[str, Any] = {}
+    if len(fitted.classes) == 2:
+        positive = {"p_S": p_SQ[:, fitted.positive], "positive_S": labels_S == fitted.positive}
+    return tuple(
+        FieldGroups(groups.field, scores_by_group(groups.group_N, groups.names, correct_S, **positive, least=FEW))
+        for groups in fields[:GROUPED]
+    ), len(fields[GROUPED:])
+
+
+def _overview(model: TEFM, part: _Part) -> Overview:
+    schema, lengths = model.preparation.schema, part.sequences.lengths
+    return Overview(
+        part.classes,
+        part.frame.height,
+        missing_shares(part.frame, schema, part.file),
+        len(schema.fields),
+        (float(lengths.min()), float(np.median(lengths)), float(lengths.mean()), float(lengths.max())),
+        tied_records(part.frame, schema, part.sequences),
+    )
+
+
+def _machine(model: TEFM) -> str:
+    import torch
+
+    device = model.fitted.classifier.backbone.device
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{platform.machine()} CPU, {torch.get_num_threads()} of {os.cpu_count()} cores"
+
+
+# ---- codes and explanations ---------------------------------------------------------------------------------------
+
+
+def codes_of(
+    coder: SlotCoder,
+    x_ND: Slots,
+    *,
+    labelled: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None,
+    seed: int = 0,
+) -> CodesFigures:
+    """What `tefm doctor` measures, with the counts and the map for the page; records are encoded once.
+
+    `labelled` are the numbers of the records that have a label, and their labels.
+    """
+    from sklearn.decomposition import PCA
+
+    note(f"report: examining the codes of {len(x_ND):,} records")
+    codes_NK = coder.encode(x_ND)
+    back_ND = coder.decode(codes_NK)
+    fidelity = measure(x_ND, back_ND, coder.layout, coder.mode_D_)
+    losses = None
+    if labelled is not None:
+        rows, labels = labelled
+        losses = label_losses(x_ND[rows], back_ND[rows], coder.layout, labels)
+    use, shared = codebook_use(codes_NK, coder.config.entries), collisions(x_ND, codes_NK)
+    prefixes = hierarchy(x_ND, codes_NK, coder.layout, seed=seed)
+    mapped = np.sort(np.random.default_rng(seed).permutation(len(x_ND))[:MAPPED])
+    flat_N2, variance = np.zeros((len(mapped), 2)), 1.0
+    if len(np.unique(codes_NK[mapped], axis=0)) > 2:  # up to two points lie on a line, whatever the space
+        pca = PCA(2, random_state=seed)
+        flat_N2 = pca.fit_transform(coder.embed(codes_NK[mapped]))
+        variance = float(pca.explained_variance_ratio_.sum())
+    counts_KC = [np.bincount(codes_N, minlength=coder.config.entries) for codes_N in codes_NK.T]
+    return CodesFigures(
+        records=len(x_ND),
+        task_aware=bool(coder.classes_),
+        use=tuple(use),
+        counts=tuple(tuple(sorted(counts_C.tolist(), reverse=True)) for counts_C in counts_KC),
+        fidelity=fidelity,
+        collisions=shared,
+        hierarchy=tuple(prefixes),
+        map=Map(
+            tuple(flat_N2[:, 0].tolist()),
+            tuple(flat_N2[:, 1].tolist()),
+            tuple(codes_NK[mapped, 0].tolist()),
+            variance,
+        ),
+        findings=tuple(
+            findings(
+                coder, fidelity, use_of_distinct(x_ND, codes_NK, coder.config.entries), shared, prefixes, scores=None
+            )
+        ),
+        label_losses=losses,
+    )
+
+
+def _explained(
+    model: TEFM, slots: Sequences, labels_S: NDArray[np.int64], wrong: NDArray[np.int64]
+) -> tuple[ExplainedExamples, float]:
+    """Explanations of some sequences, drawn at random, and the seconds that one of them took.
+
+    `wrong` are the numbers of all sequences with a wrong prediction, the most confident first.
+    """
+    fitted = model.fitted
+    two = len(fitted.classes) == 2
+    question = Question(of_class=fitted.classes[fitted.positive] if two else None)
+
+    def explained(numbers: NDArray[np.int64]) -> list[Case]:
+        explanations = explain_slots(fitted, model.preparation, slots.select(numbers), question)
+        labels = [fitted.classes[label] for label in labels_S[numbers]]
+        return [Case(explanation, label) for explanation, label in zip(explanations, labels, strict=True)]
+
+    started = time.perf_counter()
+    cases = explained(np.random.default_rng(fitted.config.seed).permutation(len(slots))[:EXPLAINED])
+    seconds = (time.perf_counter() - started) / len(cases)
+    summary = summarise([case.explanation for case in cases])
+    return ExplainedExamples(summary, (*_examples(cases), *explained(wrong[:1])), len(wrong)), seconds
+
+
+def _examples(cases: list[Case]) -> list[Case]:
+    """The first correct prediction of up to two classes, a settled one where there is one."""
+    correct = [case for case in cases if case.label == case.explanation.answer.says]
+    by_class: dict[str, Case] = {}
+    for case in sorted(correct, key=lambda case: case.explanation.verdict != "settled"):
+        by_class.setdefault(case.label, case)
+    return list(by_class.values())[:2]

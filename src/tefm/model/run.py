@@ -1,0 +1,475 @@
+"""A task from table to bundle: split, fit, score the test part once, compare with LightGBM, save."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from tefm.base.errors import SettingsError
+from tefm.base.files import check_replaceable, check_writable, held
+from tefm.base.progress import in_part, job, log, stage, warn
+from tefm.language.token_counts import TokenCount, count_forms
+from tefm.language.training_loop import is_first
+from tefm.model.ask import scored_on_test, test_histories
+from tefm.model.bundle import Bundle, is_saved
+from tefm.model.domains import Domains
+from tefm.model.estimator import TEFM
+from tefm.model.remarks import (
+    behind,
+    cut_texts,
+    given_away,
+    open_questions,
+    rare,
+    repeated,
+    thinned,
+    unlabelled,
+    without_unseen,
+)
+from tefm.model.task import Split, Task
+from tefm.pipeline.config import QUICK_REMARK, QUICK_SEQUENCES, ModelConfig
+from tefm.pipeline.fit import extend, fit_domains, job_shares, language_config
+from tefm.pipeline.fitted import Fitted
+from tefm.pipeline.forecast import expected_shares
+from tefm.pipeline.prepare import Preparation, Prepared, chosen, class_numbers_of, sequences_of
+from tefm.questions.book import Book
+from tefm.questions.config import EVERY
+from tefm.scoring.breakdown import confusion
+from tefm.scoring.decision import one_answer
+from tefm.scoring.metrics import Predicted, Verdict
+from tefm.scoring.metrics import compare as compare_models
+from tefm.show.figures import Outcome
+from tefm.show.terminal import BASELINES
+from tefm.tables.readers.databases import shown_location
+from tefm.tables.readers.table import open_table
+from tefm.tables.schema import Schema
+from tefm.tables.sequences import Sequences, record_texts
+from tefm.tables.serialise import FORMATS, serialise
+from tefm.tables.splitting import PARTS, rows_of, split
+
+if TYPE_CHECKING:
+    from tefm.tabular.baselines import BaselineData, Compared
+    from tefm.tabular.inputs import Kind
+
+#: Sequences whose texts are counted: counting a long text takes longer than predicting from its codes.
+COUNTED = 200
+#: Training sequences that LightGBM and logistic regression learn from, at most.
+MOST_COMPARED = 200_000
+
+
+def fit_task(task: Task, folder: Path, *, device: str | None = None, compare: bool = True) -> tuple[TEFM, Outcome]:
+    """Fit a task and save its bundle; an interrupted run resumes when it is called again."""
+    models, outcomes = _fit_tasks({"": task}, folder, device=device, compare=compare)
+    return models[""], outcomes[""]
+
+
+def fit_tasks(
+    tasks: Mapping[str, Task], folder: Path, *, device: str | None = None, compare: bool = True
+) -> tuple[Domains, dict[str, Outcome]]:
+    """Fit several tasks as the domains of one language model, and save one bundle; resumes if interrupted."""
+    models, outcomes = _fit_tasks(tasks, folder, device=device, compare=compare)
+    return Domains(models), outcomes
+
+
+def _fit_tasks(
+    tasks: Mapping[str, Task], folder: Path, *, device: str | None, compare: bool
+) -> tuple[dict[str, TEFM], dict[str, Outcome]]:
+    with held(folder) if is_first() else nullcontext():
+        check_replaceable(folder, is_saved)
+        check_writable(folder)
+        language_config({name: task.model for name, task in tasks.items()})  # before tables are read
+        checkpoint = folder.with_name(f"{folder.name}.checkpoint")
+        tables = {name: TaskTable.of(task, device) for name, task in tasks.items()}
+        outcomes = fit_frames(tables, checkpoint=checkpoint, compare=compare)
+        models = {name: table.model for name, table in tables.items()}
+        for name, task in tasks.items():
+            models[name].source_ = source_of(task)
+        if "" in models:
+            models[""].save(folder)
+        else:
+            Domains(models).save(folder)
+        if is_first():
+            shutil.rmtree(checkpoint, ignore_errors=True)
+    return models, outcomes
+
+
+def source_of(task: Task) -> dict[str, Any]:
+    """What a bundle says about where its model comes from."""
+    return {"table": shown_location(task.table), "query": task.query, "split": task.split.model_dump()}
+
+
+@dataclass(frozen=True)
+class TaskTable:
+    """A model to be fitted, and the table to fit it on and to score it on."""
+
+    model: TEFM
+    frame: pl.DataFrame
+    split: Split
+    file: str | None = None
+
+    @classmethod
+    def of(cls, task: Task, device: str | None = None) -> TaskTable:
+        opened = task.open()
+        schema, config = task.schema_for(opened), task.model
+        nothing_asked = schema.label is None and config.questions is None
+        if nothing_asked and schema.entity is not None:
+            warn(
+                "there is no label: the model learns what comes next in every field, and can be taught questions later"
+            )
+            config = config.model_copy(update={"questions": [{"next": EVERY}]})
+        return cls(TEFM(schema, device=device, **dict(config)), opened.frame(), task.split, opened.name)
+
+    @property
+    def config(self) -> ModelConfig:
+        return self.model.config
+
+    @property
+    def schema(self) -> Schema:
+        assert self.model.schema is not None, "the schema is known"
+        return self.model.schema
+
+
+def fit_frame(
+    model: TEFM,
+    frame: pl.DataFrame,
+    shares: Split,
+    *,
+    checkpoint: Path | None = None,
+    compare: bool = True,
+    file: str | None = None,
+) -> Outcome:
+    """Fit a model on the training part of a table, and score it on the test part, once."""
+    return fit_frames({"": TaskTable(model, frame, shares, file)}, checkpoint=checkpoint, compare=compare)[""]
+
+
+def extend_task(
+    domains: Domains, name: str, task: Task, folder: Path, *, device: str | None = None, compare: bool = True
+) -> tuple[Domains, Outcome]:
+    """Add a task to a model as one more domain, and save all of it; the others answer as before. Resumes too."""
+    if name in domains:
+        remedy = "rename the task file: a domain is called as its task file"
+        raise SettingsError("this model has a domain of this name", value=name, remedy=remedy)
+    with held(folder) if is_first() else nullcontext():
+        check_replaceable(folder, is_saved)
+        check_writable(folder)
+        task = task.model_copy(update={"model": domains.extension(task.model)})
+        checkpoint = folder.with_name(f"{folder.name}.checkpoint")
+        table = TaskTable.of(task, device)
+        extended, outcome = extend_frame(domains, name, table, checkpoint=checkpoint, compare=compare)
+        table.model.source_ = source_of(task)
+        extended.save(folder)
+        if is_first():
+            shutil.rmtree(checkpoint, ignore_errors=True)
+    return extended, outcome
+
+
+def extend_frame(
+    domains: Domains, name: str, table: TaskTable, *, checkpoint: Path | None = None, compare: bool = True
+) -> tuple[Domains, Outcome]:
+    """Fit a table as one more domain of a model; `domains.extension` makes the settings of such a domain."""
+    started = _started({"": table})
+    with job(job_shares(started, task_shares)):
+        given, device = started[""].prepared.given, table.model.device
+        fitted = extend(given, domains.backbone, domains.stems, device=device, checkpoint=checkpoint)
+        outcomes = _scored(started, {"": fitted}, compare=compare)
+    return Domains({**domains, name: table.model}), outcomes[""]
+
+
+def fit_frames(
+    tables: Mapping[str, TaskTable], *, checkpoint: Path | None = None, compare: bool = True
+) -> dict[str, Outcome]:
+    """Fit several tables, by name, whose models share one language model.
+
+    A table that cannot be fitted is refused before anything is learned.
+    """
+    started = _started(tables)
+    with job(job_shares(started, task_shares)):
+        device = next(iter(tables.values())).model.device
+        given = {name: begun.prepared.given for name, begun in started.items()}
+        return _scored(started, fit_domains(given, device=device, checkpoint=checkpoint), compare=compare)
+
+
+def _started(tables: Mapping[str, TaskTable]) -> dict[str, Started]:
+    started = {}
+    for name, table in tables.items():
+        with in_part(name):
+            started[name] = start(table)
+    return started
+
+
+def _scored(started: Mapping[str, Started], fitted: Mapping[str, Fitted], *, compare: bool) -> dict[str, Outcome]:
+    outcomes = {}
+    for name, begun in started.items():
+        with in_part(name):
+            outcomes[name] = scored(begun, fitted[name], compare=compare)
+    return outcomes
+
+
+@dataclass(frozen=True)
+class Started:
+    """A table that is split and prepared."""
+
+    table: TaskTable
+    prepared: Prepared
+    sequences: Sequences
+    #: the part of each sequence
+    parts: NDArray[np.str_]
+    remarks: list[str]
+
+    @property
+    def config(self) -> ModelConfig:
+        return self.table.config
+
+    @property
+    def tested(self) -> Sequences:
+        return self.sequences.select(self.parts == "test")
+
+
+def start(table: TaskTable) -> Started:
+    """Split a table and prepare its model; what is odd about it is said now, not only after hours of training."""
+    frame, schema, config = table.frame, table.schema, table.config
+    sequences = sequences_of(frame, schema, config, file=table.file)
+    if schema.label is None:
+        parts = split(sequences, shares=table.split.shares, by=table.split.by, seed=table.split.seed)
+        remarks = [QUICK_REMARK] if config.quick else []
+    else:
+        parts, remarks = split_parts(config, sequences, table.split)
+        remarks += open_questions(frame, schema, config, file=table.file)
+        for remark in remarks:
+            warn(remark)  # before the table is prepared, which may be refused
+    rows = {part: rows_of(sequences, parts, part) for part in PARTS}
+    tables = {part: open_table(frame[rows[part]], name=table.file) for part in PARTS}
+    prepared = table.model.prepared(tables["train"], validation=tables["validation"])
+    leaks = given_away(tables["train"].frame(), prepared.preparation)
+    for remark in leaks:
+        warn(remark)
+    return Started(table, prepared, sequences, parts, [*remarks, *leaks])
+
+
+def scored(started: Started, fitted: Fitted, *, compare: bool = True) -> Outcome:
+    """The model of a table, with its figures on the test part."""
+    started.table.model.adopt(Bundle.of_fit(started.prepared, fitted))
+    if started.table.schema.label is None:
+        return _score_questions_alone(started, compare=compare)
+    model, frame, schema, config = (getattr(started.table, name) for name in ("model", "frame", "schema", "config"))
+    sequences, parts, remarks = started.sequences, started.parts, list(started.remarks)
+    used, part_of_used = used_sequences(config, sequences, parts)
+    tested = used.select(part_of_used == "test")
+    labels_S = class_numbers_of(tested, fitted.classes)
+    with stage("test", "scoring the test part"):
+        slots = model.preparation.slots(frame, tested)
+        codes = fitted.codes(slots)
+        p_SQ = fitted.probabilities(slots, codes)
+        unlabelled_count = int((~started.tested.labelled).sum())
+        test = replace(fitted.evaluation(codes, p_SQ, labels_S), unlabelled=unlabelled_count)
+    model.figures_["test"] = test.to_dict()
+    predicted_S = fitted.decide(p_SQ)
+    book = _score_questions(started, compare=compare) if config.questions is not None else None
+    baselines: dict[str, Compared] = {}
+    if compare:
+        baselines, sampled = compare_with_tabular(model, frame, sequences, parts)
+        remarks += sampled
+    answers_Q = np.bincount(predicted_S, minlength=len(fitted.classes))
+    one_class = one_answer(answers_Q, fitted.classes, fitted.calibration.rule)
+    for remark in one_class:
+        warn(remark)
+    remarks += cut_texts(model, frame, used.select(part_of_used == "train"))
+    remarks += [*one_class, *repeated(frame, schema, used, part_of_used), *rare(fitted.classes, tested)]
+    verdict = verdict_of(fitted, Predicted.of(p_SQ, labels_S, predicted_S, fitted.positive), baselines)
+    remarks += behind(verdict, config)
+    if verdict is not None:
+        model.figures_["test"]["verdict"] = verdict.to_dict()
+    return Outcome(
+        config.title,
+        fitted.classes,
+        {part: int((part_of_used == part).sum()) for part in PARTS},
+        test,
+        {name: compared.figures for name, compared in baselines.items()},
+        tuple(count_tokens(model, frame, tested, codes=codes)),
+        tuple(remarks),
+        fitted.alignment,
+        verdict,
+        confusion(labels_S, predicted_S, fitted.classes),
+        book,
+    )
+
+
+def _score_questions(started: Started, *, compare: bool) -> Book:
+    """Measure the answers to questions in words on the test part."""
+    model, data, frame = started.table.model, started.prepared.given.data, started.table.frame
+    with stage("questions of the test part", "answering questions about the test part", loops=2 if compare else 1):
+        book = scored_on_test(model.fitted, model.preparation, data, frame, started.tested, compare=compare)
+    model.fitted_ = replace(model.fitted, book=book)
+    return book
+
+
+def _score_questions_alone(started: Started, *, compare: bool) -> Outcome:
+    """Score a task of questions without a label: the first question is the one that is scored in detail."""
+    model, frame, data = started.table.model, started.table.frame, started.prepared.given.data
+    assert data.questions is not None, "there are questions"
+    first = int(data.questions.trained[0])
+    histories, x_ND = test_histories(model.preparation, data.questions, frame, started.tested)
+    asked = np.flatnonzero(histories.answers_HQ[:, first] >= 0)
+    labels_S = histories.answers_HQ[asked, first].astype(np.int64)
+    with stage("test", "scoring the test part"):
+        rows = histories.histories.select(asked)
+        test = model.fitted.evaluate(rows.with_values(x_ND[rows.rows]), labels_S)
+    book = _score_questions(started, compare=compare)
+    model.figures_["test"] = test.to_dict()
+    question = book.entries[first].question.text
+    remark = f"without a label, these are the scores of the first question, “{question}”"
+    return Outcome(
+        started.table.config.title,
+        model.fitted.classes,
+        {part: int((started.parts == part).sum()) for part in PARTS},
+        test,
+        tokens=tuple(count_tokens(model, frame, started.tested)),
+        remarks=(*started.remarks, remark),
+        questions=book,
+    )
+
+
+def verdict_of(fitted: Fitted, ours: Predicted, baselines: Mapping[str, Compared]) -> Verdict | None:
+    """The model compared with the tabular model that did best on validation."""
+    if not baselines:
+        return None
+    metric = "auroc" if len(fitted.classes) == 2 else "accuracy"
+    best = max(baselines, key=lambda name: baselines[name].figures["validation"][metric]["value"] or 0.0)
+    other = Predicted.of(baselines[best].test_NQ, ours.labels_N, baselines[best].predicted_N, fitted.positive)
+    models = {fitted.config.title: ours, BASELINES.get(best, best): other}
+    return compare_models(models)
+
+
+def task_shares(config: ModelConfig) -> dict[str, float]:
+    """How the time of a task is divided: the stages, scoring the test part, fitting tabular models to compare with."""
+    questions = 0.2 * (config.questions is not None)
+    return {**expected_shares(config), "test": 0.02, "questions of the test part": questions, "compare": 0.05}
+
+
+def split_parts(config: ModelConfig, sequences: Sequences, shares: Split) -> tuple[NDArray[np.str_], list[str]]:
+    """The part of each sequence, and remarks about those that are not trained on."""
+    parts = split(sequences, shares=shares.shares, by=shares.by, seed=shares.seed)
+    parts, unseen = without_unseen(sequences, parts)
+    quick = [QUICK_REMARK] if config.quick else []
+    return parts, [*quick, *unlabelled(sequences), *unseen, *thinned(config, sequences.select(parts == "train"))]
+
+
+def used_sequences(
+    config: ModelConfig, sequences: Sequences, parts: NDArray[np.str_], *, whole_training: bool = False
+) -> tuple[Sequences, NDArray[np.str_]]:
+    """The sequences that the model is trained and scored on, with their parts.
+
+    With `whole_training`, all labelled sequences of the training part, also where the model's training is balanced.
+    """
+    numbers = []
+    for part in PARTS:
+        members = np.flatnonzero(parts == part)
+        settings = config.model_copy(update={"balance": "none"}) if whole_training and part == "train" else config
+        most = {"train": QUICK_SEQUENCES, "validation": QUICK_SEQUENCES // 4, "test": None}[part]
+        numbers.append(members[chosen(sequences.select(members), settings, evaluated=part != "train", most=most)])
+    used = np.concatenate(numbers)
+    return sequences.select(used), parts[used]
+
+
+def compare_with_tabular(
+    model: TEFM, frame: pl.DataFrame, sequences: Sequences, parts: NDArray[np.str_]
+) -> tuple[dict[str, Compared], list[str]]:
+    """LightGBM and logistic regression with the same labels, and a remark if they are fitted on a sample.
+
+    They learn from all labelled training sequences, as a user would fit them, and as the codes do; `balance` applies to
+    validation and test as for our model, and so do calibration and decision. Nothing when LightGBM is not installed.
+    """
+    from importlib.util import find_spec
+
+    from tefm.tabular.baselines import fit_baselines, stratified_sample
+
+    if find_spec("lightgbm") is None:
+        log.warning("no comparison with LightGBM: pip install 'tefm[doctor]'")
+        return {}, []
+    preparation, fitted = model.preparation, model.fitted
+    sequences, parts = used_sequences(preparation.config, sequences, parts, whole_training=True)
+    remarks, training = [], np.flatnonzero(parts == "train")
+    if len(training) > MOST_COMPARED:
+        count = f"{MOST_COMPARED:,} of {len(training):,} training sequences"
+        remarks.append(f"LightGBM and logistic regression learn from {count}, drawn at random")
+        log.warning(remarks[0])
+        labels = np.asarray(sequences.labels)[training].astype(str)
+        drawn = training[stratified_sample(labels, MOST_COMPARED, preparation.config.seed)]
+        used = np.concatenate([drawn, np.flatnonzero(parts != "train")])
+        sequences, parts = sequences.select(used), parts[used]
+    with stage("compare", "fitting LightGBM and logistic regression on the same sequences, for comparison"):
+        baselines = fit_baselines(
+            baseline_data(preparation, frame, sequences, parts),
+            kinds=feature_kinds(preparation.config, sequences),
+            positive=fitted.positive,
+            decision=fitted.decision,
+            shares=fitted.shares,
+            seed=preparation.config.seed,
+        )
+    return baselines, remarks
+
+
+def feature_kinds(config: ModelConfig, sequences: Sequences) -> tuple[Kind, ...]:
+    """What a tabular model may be given of a sequence; validation chooses. Of one record, all kinds are the same."""
+    if sequences.lengths.max() == 1:
+        return ("last",)
+    return ("last", "flat") if config.window else ("last", "history")
+
+
+def baseline_data(
+    preparation: Preparation, frame: pl.DataFrame, sequences: Sequences, parts: NDArray[np.str_]
+) -> BaselineData:
+    """What tabular models are given: the slots, raw values and texts of the sequences, with labels and parts."""
+    from tefm.tabular.baselines import BaselineData
+    from tefm.tabular.raw_values import raw_values
+
+    records = frame[sequences.rows]
+    train_N = np.repeat(parts == "train", sequences.lengths)
+    vectoriser = preparation.vectoriser
+    slots_ND = vectoriser.transform(records, name=sequences.file)
+    return BaselineData(
+        slots_ND,
+        vectoriser.layout,
+        sequences.with_values(np.arange(len(sequences.rows))),
+        np.asarray(sequences.labels),
+        parts,
+        raw=raw_values(records, vectoriser, slots_ND, train_N),
+        notes=record_texts(preparation.context(frame, sequences)),
+    )
+
+
+def count_tokens(
+    model: TEFM,
+    frame: pl.DataFrame,
+    sequences: Sequences,
+    *,
+    codes: Sequences | None = None,
+) -> list[TokenCount]:
+    """How many tokens the model reads per sequence, and how many the same records take as text.
+
+    `codes` are those of the sequences, where they are known.
+    """
+    fitted, preparation = model.fitted, model.preparation
+    counted = np.arange(min(COUNTED, len(sequences)))
+    few = sequences.select(counted)
+    texts: dict[str, list[str]] = {name: serialise(frame, preparation.schema, few, name) for name in FORMATS}
+    few_codes = fitted.codes(preparation.slots(frame, few)) if codes is None else codes.select(counted)
+    lengths = np.array([len(prompt) for prompt in fitted.classifier.prompts(few_codes)])
+    form = "codes"
+    if few_codes.texts is not None:  # every form has the text that the prompt has
+        write = fitted.classifier.writer.shortener
+        notes = ["\n".join(filter(None, write(*of))) for of in zip(few_codes.texts, few.lengths, strict=True)]
+        texts = {name: [f"{text}\n{note}" for text, note in zip(of, notes, strict=True)] for name, of in texts.items()}
+        form = "codes and text"
+    own = {fitted.config.backbone: fitted.classifier.backbone.tokenizer}
+    forms = count_forms(texts, own, lengths={f"{form}, with the question": lengths})
+    if form == "codes and text":
+        forms = [replace(of, format=f"{of.format} and text") if of.format in texts else of for of in forms]
+    return forms

@@ -1,0 +1,373 @@
+"""From differences to causes: which field changed and how, or which classes became more frequent.
+
+A change of one field moves codes and answers too. These are named as consequences, not as causes. A change of the
+class shares moves many fields a little, each towards the records of the class that became more frequent. That is
+tested: with the reference weighted to the estimated class shares, no tally at all may differ any more.
+
+Shapes: J cells (of a number: buckets), M values, Q classes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tefm.monitor.differences import EXPECTED, Comparison, Difference, Pair, grouped, pooled_effect
+from tefm.monitor.expected import shares_of
+from tefm.monitor.reference import Measured
+from tefm.monitor.tally import OF_FIELDS, Kind, Tally
+from tefm.pipeline.fitted import Fitted
+from tefm.tables.mappers import FlagMapper, Mapper, NumberMapper, SetMapper
+from tefm.tables.vectorise import Vectoriser
+
+CauseKind = Literal["unit", "new", "missing", "shift", "size", "labels", "relation", "combination", "coding", "answers"]
+#: Tallies that a change of the class shares moves first.
+OF_CLASSES: frozenset[Kind] = frozenset({"label", "confidence", "predicted", "shares"})
+#: One cause explains an alarm. A second one is named if it is clearer still: at this share of the level.
+SECOND = 0.2
+#: Class shares that moved by fewer standard errors explain no alarm.
+SURE = 2.0
+#: The class shares are themselves estimated, so what they should explain may differ a little more than chance allows:
+#: this share of the p-value that is an alarm.
+LENIENT = 0.05
+#: A batch with fewer sequences says nothing about its classes, and a class with fewer nothing about its records.
+FEWEST = 20
+#: Factors between usual units, the most usual ones first: powers of ten and of 1,024, time, length, weight, temperature
+#: spans, and the clinical ones (mg/dL and mmol/L of glucose, cholesterol, creatinine).
+FACTORS = (
+    10.0, 100.0, 1e3, 1e4, 1e5, 1e6, 1e9, 60.0, 24.0, 3600.0, 86400.0, 12.0, 7.0, 365.25, 30.4375,
+    2.20462, 2.54, 1.60934, 3.28084, 1.8, 18.0182, 38.67, 88.42, 1024.0, 1024.0**2, 8.0,
+)  # fmt: skip
+#: A factor nearer to 1 is a shift, not a unit.
+NEAREST = 1.5
+#: A factor is believed if the batch then differs from the reference with no smaller p-value, and much less than before.
+FITS, BETTER = 1e-3, 0.1
+#: A difference of X² that one factor would make by chance (95%).
+AS_WELL = 3.84
+#: Values in the right unit are within the range of training, but for this share.
+OUTSIDE = 0.02
+
+
+@dataclass(frozen=True)
+class Cause:
+    """What changed, in words, and the tallies that show it."""
+
+    kind: CauseKind
+    #: the field, where it is one
+    field: str | None
+    sentence: str
+    #: how often a batch without drift has anything as unlikely
+    p: float
+    evidence: tuple[tuple[str, Kind], ...] = ()
+    #: what the values were multiplied by, for a broken unit
+    factor: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "field": self.field,
+            "sentence": self.sentence,
+            "p": self.p,
+            "factor": self.factor,
+            "evidence": [list(name) for name in self.evidence],
+        }
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """The causes of a batch's alarm, and what else moved because of them."""
+
+    causes: tuple[Cause, ...] = ()
+    consequences: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Diagnostician:
+    """All that is known about a batch and its reference."""
+
+    batch: Measured
+    reference: Measured
+    comparison: Comparison
+    vectoriser: Vectoriser
+    fitted: Fitted
+
+    def diagnose(self) -> Diagnosis:
+        alarms = self.comparison.alarms
+        if not alarms:
+            return Diagnosis()
+        if (labels := self._labels(alarms)) is not None:
+            rest = [one for one in alarms if one.kind not in OF_CLASSES]
+            return Diagnosis((labels,), tuple(self._moved(rest)))
+        causes = [
+            cause
+            for field in dict.fromkeys(one.subject for one in alarms if one.kind in OF_FIELDS)
+            for cause in self._of_field(
+                field, {one.kind: one for one in alarms if one.subject == field and one.kind in OF_FIELDS}
+            )
+        ]
+        others = [one for one in alarms if one.kind not in OF_FIELDS]
+        if causes:
+            first = min(causes, key=self._p_of)
+            clear = [c for c in causes if c.field == first.field or c.p <= SECOND * self.comparison.level]
+            return Diagnosis(tuple(sorted(clear, key=self._p_of)), tuple(self._moved(others)))
+        only = self._without_field(others)
+        return Diagnosis((only,), tuple(self._moved([one for one in others if one.name not in only.evidence])))
+
+    # ---- one field --------------------------------------------------------------------------------------------
+
+    def _of_field(self, field: str, alarms: dict[Kind, Difference]) -> Iterator[Cause]:
+        title = self.vectoriser.table_schema.field(field).display_name
+        if "missing" in alarms:
+            was, now = (share_of(of, field, "missing") for of in (self.reference, self.batch))
+            yield self._cause("missing", field, f"{title}: {now:.1%} missing, was {was:.1%}", [alarms["missing"]])
+        shown = [alarms[kind] for kind in ("new", "values") if kind in alarms]
+        if shown and (factor := self._unit(field)) is not None:
+            words = f"{title}: values look multiplied by {factor:.4g}; check the unit"
+            yield self._cause("unit", field, words, shown, factor)
+            return
+        if "new" in alarms:
+            yield self._new(field, title, alarms["new"])
+        if "values" in alarms:
+            yield self._cause("shift", field, f"{title}: {self._shift(field)}", [alarms["values"]])
+        if "size" in alarms:
+            yield self._cause("size", field, f"{title}: the number of values per record changed", [alarms["size"]])
+
+    def _p_of(self, cause: Cause) -> float:
+        """The smallest p-value of a cause, which tells causes apart whose adjusted ones are equal."""
+        return min(one.p for one in self.comparison.differences if one.name in cause.evidence)
+
+    def _cause(
+        self,
+        kind: CauseKind,
+        field: str | None,
+        sentence: str,
+        shown: Sequence[Difference],
+        factor: float | None = None,
+    ) -> Cause:
+        evidence = tuple(one.name for one in shown)
+        return Cause(kind, field, sentence, min(one.adjusted for one in shown), evidence, factor)
+
+    def _unit(self, field: str) -> float | None:
+        mapper, numbers = self._mapper(field), self.batch.raw.numbers.get(field)
+        if not isinstance(mapper, NumberMapper) or numbers is None or not len(numbers):
+            return None
+        batch, reference = (tally_of(of, field, "values") for of in (self.batch, self.reference))
+        return broken_unit(numbers, mapper, batch, reference)
+
+    def _new(self, field: str, title: str, difference: Difference) -> Cause:
+        was, now = (share_of(of, field, "new") for of in (self.reference, self.batch))
+        mapper = self._mapper(field)
+        if isinstance(mapper, NumberMapper):
+            low, high = mapper.low[0], mapper.high[-1]
+            what = f"of the values are outside the range of training ({low:.6g} to {high:.6g})"
+        else:
+            words = ", ".join(repr(word) for word in self.batch.raw.words.get(field, ()))
+            what = f"of the values are not in the training table ({words})"
+        return self._cause("new", field, f"{title}: {now:.1%} {what}, was {was:.1%}", [difference])
+
+    def _shift(self, field: str) -> str:
+        """Where a field moved: up or down for a number, otherwise the value that gained or lost most."""
+        batch, reference = (tally_of(of, field, "values") for of in (self.batch, self.reference))
+        gain_J = batch.shares_J - reference.shares_J
+        mapper = self._mapper(field)
+        if isinstance(mapper, NumberMapper):
+            was, now = (_median(of.shares_J, mapper) for of in (reference, batch))
+            if now != was:
+                return f"the values {'rose' if now > was else 'fell'}, median {now:.6g}, was {was:.6g}"
+            rose = float(gain_J @ np.arange(len(gain_J))) > 0
+            return f"the values {'rose' if rose else 'fell'} (median still {was:.6g})"
+        cell = int(np.abs(gain_J).argmax())
+        name = self._value(field, cell)
+        return f"{name} has a share of {batch.shares_J[cell]:.1%}, was {reference.shares_J[cell]:.1%}"
+
+    def _value(self, field: str, cell: int) -> str:
+        """A cell of a field in words."""
+        mapper = self._mapper(field)
+        match mapper:
+            case FlagMapper():
+                return "yes" if cell else "no"
+            case SetMapper():
+                return mapper.member_in_words(mapper.values[cell]) if cell < len(mapper.values) else "other"
+            case _:
+                return mapper.in_words(cell + 1)
+
+    def _mapper(self, field: str) -> Mapper:
+        return next(mapper for mapper in self.vectoriser.mappers if mapper.field == field)
+
+    # ---- the class shares -------------------------------------------------------------------------------------
+
+    def _labels(self, alarms: Sequence[Difference]) -> Cause | None:
+        """A change of the class shares that explains everything, or None."""
+        if len(self.batch.answers) < FEWEST:
+            return None
+        was, now = shares_of((self.reference.answers, self.batch.answers), self.fitted.shares)
+        errors = np.hypot(was.errors, now.errors)
+        moved_Q = np.array(now.shares) - np.array(was.shares)
+        if not (np.abs(moved_Q) > SURE * errors).any():
+            return None
+        weight_Q = np.array(now.shares) / np.array(was.shares)
+        if not all(p > self.comparison.threshold * LENIENT for p in self._weighted(weight_Q)):
+            return None
+        top = int(np.abs(moved_Q).argmax()) if len(moved_Q) > 2 else self.fitted.positive
+        sentence = (
+            f"class shares changed: {self.fitted.classes[top]} about {now.shares[top]:.1%} "
+            f"(± {2 * now.errors[top]:.1%}), was {was.shares[top]:.1%}; the records of each class look as before"
+        )
+        shown = [one for one in alarms if one.kind in OF_CLASSES] or list(alarms)
+        return self._cause("labels", None, sentence, shown)
+
+    def _weighted(self, weight_Q: NDArray[np.float64]) -> Iterator[float]:
+        """The p-value of every tally against the reference with other class shares; 0 where that is not known."""
+        known = {tally.name: tally for tally in self.reference.tallies}
+        for tally in self.batch.tallies:
+            if tally.kind in ("label", "right") or tally.name not in known:
+                continue
+            reference = known[tally.name]
+            by_class_QJ = reference.counts_GJ[:-1].astype(np.float64)
+            of_class_Q = by_class_QJ.sum(axis=1)
+            if (of_class_Q < FEWEST).any():
+                if reference.total and tally.total and tally.kind in ("confidence", "predicted"):
+                    yield 0.0
+                    return
+                continue
+            if (p := _weighted_p(tally, by_class_QJ, weight_Q, reference.effect)) is not None:
+                yield p
+
+    # ---- no field ---------------------------------------------------------------------------------------------
+
+    def _without_field(self, alarms: Sequence[Difference]) -> Cause:
+        """The cause of an alarm that no single field shows."""
+        by_kind: dict[str, list[Difference]] = {}
+        for one in alarms:
+            by_kind.setdefault(one.kind, []).append(one)
+        if "codes" in by_kind:
+            levels = " and ".join(one.subject for one in by_kind["codes"])
+            words = f"fields occur in other combinations: no field changed by itself, but codes of level {levels} did"
+            return self._cause("combination", None, words, by_kind["codes"])
+        coding = by_kind.get("reconstruction", []) + by_kind.get("quantisation", [])
+        if coding:
+            return self._cause("coding", None, "records are coded with other errors than before", coding)
+        answers = [one for kind in ("confidence", "predicted", "shares") for one in by_kind.get(kind, [])]
+        if answers:
+            return self._cause("answers", None, "the model gives other answers, though no field changed", answers)
+        return self._cause(
+            "relation", None, "labels changed, but records and answers did not: the relation is another", alarms
+        )
+
+    def _moved(self, alarms: Sequence[Difference]) -> Iterator[str]:
+        """Other tallies that moved, in words."""
+        words = {
+            "codes": "use of codes", "reconstruction": "reconstruction error", "quantisation": "quantisation error",
+            "confidence": "confidence", "predicted": "predicted classes",
+            "shares": "mean probabilities", "label": "labels", "right": "share of right answers",
+        }  # fmt: skip
+        yield from dict.fromkeys(words.get(one.kind, f"field {one.subject}") for one in alarms)
+
+
+def _weighted_p(
+    tally: Tally, by_class_QJ: NDArray[np.float64], weight_Q: NDArray[np.float64], effect: float
+) -> float | None:
+    """The p-value of a tally against the counts of each class, weighted; None where there is too little to compare.
+
+    Each cell has its own variance: one that is filled by a few sequences with a large weight is known badly.
+    """
+    from scipy.stats import chi2
+
+    a_J, weighted_QJ = tally.counts_J.astype(np.float64), by_class_QJ * weight_Q[:, None]
+    n, whole = a_J.sum(), weighted_QJ.sum()
+    if not n or not whole:
+        return None
+    expected_J = (a_J / n + weighted_QJ.sum(axis=0) / whole) / 2 * n / tally.effect
+    if len(a_J) == 2:
+        if expected_J.min() < EXPECTED:
+            worth = whole**2 / float((weighted_QJ * weight_Q[:, None]).sum())  # as many as are equally weighted
+            pair = Pair.merged(a_J, weighted_QJ.sum(axis=0) * worth / whole, tally.effect, ordered=False)
+            return None if pair is None else pair.approximate_p()
+        group_J = np.arange(2)
+    else:
+        group_J = grouped(expected_J, ordered=tally.ordered)
+    if group_J.max() == 0:
+        return None
+    now_J = np.bincount(group_J, weights=a_J) / n
+    was_J = np.bincount(group_J, weights=weighted_QJ.sum(axis=0)) / whole
+    squares_J = np.bincount(group_J, weights=(weighted_QJ * weight_Q[:, None]).sum(axis=0))
+    variance_J = (now_J + was_J) / 2 / n * tally.effect + squares_J / whole**2 * effect
+    return float(chi2.sf(float(((now_J - was_J) ** 2 / variance_J).sum()), group_J.max()))
+
+
+def tally_of(measured: Measured, subject: str, kind: Kind) -> Tally:
+    return next(tally for tally in measured.tallies if tally.name == (subject, kind))
+
+
+def share_of(measured: Measured, field: str, kind: Kind) -> float:
+    """The share of the second of two cells: what is missing, or new."""
+    return float(tally_of(measured, field, kind).shares_J[1])
+
+
+def _median(shares_J: NDArray[np.float64], mapper: NumberMapper) -> float:
+    return mapper.middle[min(len(shares_J) - 1, int(np.searchsorted(np.cumsum(shares_J), 0.5)))]
+
+
+# ---- is a number in another unit? ----
+
+
+def broken_unit(values_M: NDArray[np.float64], mapper: NumberMapper, batch: Tally, reference: Tally) -> float | None:
+    """What the values were multiplied by, or None; `reference` are the known values of the same field.
+
+    A batch of which only some records changed their unit is not found here: its values are new or shifted.
+    """
+    b_J = reference.counts_J.astype(np.float64)
+    effect = pooled_effect(max(batch.effect, 1.0), len(values_M), reference.effect, b_J.sum())
+    before, _ = _difference(values_M, 1.0, mapper, b_J, effect)
+    for factors in ([*FACTORS, *(1 / factor for factor in FACTORS)], _by_medians(values_M, mapper, b_J)):
+        tried = [(*_difference(values_M, factor, mapper, b_J, effect), factor) for factor in factors]
+        fitting = [one for one in tried if one[1] >= FITS and one[0] < BETTER * before]
+        if _is_whole(np.array(mapper.middle)):  # buckets of counts are wide: 0.6 of something would be one of it
+            fitting = [one for one in fitting if _is_whole(values_M / one[2])] or fitting
+        if fitting:  # the most usual of those that fit about as well
+            return next(factor for statistic, _, factor in fitting if statistic <= min(fitting)[0] + AS_WELL)
+    return None
+
+
+def _is_whole(values: NDArray[np.float64]) -> bool:
+    """Whether nearly all of some numbers are whole."""
+    return bool((np.abs(values - values.round()) <= 1e-3 * np.maximum(1, np.abs(values))).mean() > 1 - OUTSIDE)
+
+
+def _by_medians(values_M: NDArray[np.float64], mapper: NumberMapper, b_J: NDArray[np.float64]) -> list[float]:
+    """The factor that brings the medians together, zeros left out, unless it is near 1."""
+    middle_J = np.abs(mapper.middle)
+    other = middle_J != 0
+    if not values_M.any() or not b_J[other].sum():
+        return []
+    order = np.argsort(middle_J[other])
+    below = np.cumsum(b_J[other][order])
+    usual = middle_J[other][order][np.searchsorted(below, below[-1] / 2)]
+    factor = float(np.median(np.abs(values_M[values_M != 0])) / usual)
+    return [factor] if abs(math.log(factor)) >= math.log(NEAREST) else []
+
+
+def _difference(
+    values_M: NDArray[np.float64], factor: float, mapper: NumberMapper, b_J: NDArray[np.float64], effect: float
+) -> tuple[float, float]:
+    """X² of the values divided by a factor, and its p-value."""
+    from scipy.stats import chi2
+
+    scaled_M = values_M / factor
+    # a factor such as 1/3 does not bring 0.1 back exactly
+    slack = 1e-9 * max(abs(mapper.low[0]), abs(mapper.high[-1]), 1e-9)
+    outside_M = (scaled_M < mapper.low[0] - slack) | (scaled_M > mapper.high[-1] + slack)
+    edges = np.array(mapper.edges)
+    bucket_M = np.searchsorted(edges + 1e-9 * np.abs(edges), scaled_M, side="left")
+    if outside_M.mean() > OUTSIDE:
+        return math.inf, 0.0
+    a_J = np.bincount(bucket_M[~outside_M], minlength=len(b_J)).astype(np.float64)
+    pair = Pair.merged(a_J, b_J, effect, ordered=True)
+    if pair is None:
+        return 0.0, 1.0
+    return pair.statistic, float(chi2.sf(pair.statistic, len(pair.a_J) - 1))

@@ -1,0 +1,124 @@
+"""What monitoring finds: a report per batch, and all of them together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tefm.monitor.causes import Diagnosis
+from tefm.monitor.differences import Comparison
+from tefm.monitor.expected import ClassShares, Expected
+from tefm.scoring.metrics import Scores
+
+
+@dataclass(frozen=True)
+class FieldWatch:
+    """One field of a batch and of the reference."""
+
+    field: str
+    title: str
+    missing: tuple[float, float] | None
+    new: tuple[float, float] | None
+    #: share of the values that would have to move
+    distance: float
+    #: of its tallies, the smallest adjusted p-value
+    p: float
+
+
+@dataclass(frozen=True, eq=False)
+class AnswerFigures:
+    """What is known about the answers to a batch, or to the reference."""
+
+    sequences: int
+    expected: Expected
+    shares: ClassShares
+    predicted: tuple[float, ...]
+    confidence: float
+    #: with labels
+    scores: Scores | None = None
+    lightgbm: Scores | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "sequences": self.sequences,
+            "expected": self.expected.to_dict(),
+            "class_shares": self.shares.to_dict(),
+            "predicted_shares": list(self.predicted),
+            "mean_confidence": self.confidence,
+            "scores": None if self.scores is None else self.scores.to_dict(),
+            "lightgbm": None if self.lightgbm is None else self.lightgbm.to_dict(),
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class BatchReport:
+    """One batch compared with the reference."""
+
+    name: str
+    records: int
+    answered: AnswerFigures
+    comparison: Comparison
+    diagnosis: Diagnosis
+    fields: tuple[FieldWatch, ...]
+    #: mean error of reconstruction and of quantisation
+    errors: tuple[float, float]
+
+    @property
+    def alarm(self) -> bool:
+        return bool(self.diagnosis.causes)
+
+    @property
+    def sentence(self) -> str:
+        return "; ".join(cause.sentence for cause in self.diagnosis.causes) or "no drift"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "batch": self.name,
+            "records": self.records,
+            "alarm": self.alarm,
+            "causes": [cause.to_dict() for cause in self.diagnosis.causes],
+            "consequences": list(self.diagnosis.consequences),
+            "reconstruction_error": self.errors[0],
+            "quantisation_error": self.errors[1],
+            "answers": self.answered.to_dict(),
+            "fields": [vars(watched) for watched in self.fields],
+            "tests": [vars(difference) for difference in self.comparison.differences],
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Monitoring:
+    """All batches of a table."""
+
+    title: str
+    classes: tuple[str, ...]
+    positive: int
+    #: the reference: what it is called, its records, its answers, its errors
+    reference: str
+    records: int
+    answered: AnswerFigures
+    errors: tuple[float, float]
+    batches: tuple[BatchReport, ...]
+    level: float
+    by: str | None = None
+
+    @property
+    def alarm(self) -> bool:
+        """Whether any batch has drifted."""
+        return any(batch.alarm for batch in self.batches)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "alarm": self.alarm,
+            "level": self.level,
+            "by": self.by,
+            "classes": list(self.classes),
+            "reference": {
+                "name": self.reference,
+                "records": self.records,
+                "reconstruction_error": self.errors[0],
+                "quantisation_error": self.errors[1],
+                "answers": self.answered.to_dict(),
+            },
+            "batches": [batch.to_dict() for batch in self.batches],
+        }

@@ -1,0 +1,301 @@
+"""Monitor a model: a table in, in batches; out comes what changed in each, and how good the answers should be.
+
+Given a reference table with labels, LightGBM is fitted on it and scored on the same batches. A bundle has no LightGBM;
+one that is fitted on recent records answers what someone who monitors a model asks: would refitting something simple do
+better by now?
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from tefm.base.errors import InputError, SettingsError
+from tefm.base.progress import log, progress
+from tefm.language.answerer import Answerer
+from tefm.monitor.causes import Diagnosis, Diagnostician
+from tefm.monitor.differences import DRAWS, LEVEL, Comparison, Means, compare
+from tefm.monitor.expected import ClassShares, expected, reweighted, shares_of
+from tefm.monitor.fields import Seen
+from tefm.monitor.findings import AnswerFigures, BatchReport, FieldWatch, Monitoring
+from tefm.monitor.observe import (
+    Batches,
+    SampledRecords,
+    SequenceAnswers,
+    answers_to,
+    by_period,
+    label_numbers,
+    look_at,
+    one_batch,
+)
+from tefm.monitor.reference import Measured, MonitorReference
+from tefm.monitor.tally import OF_FIELDS, Kind, unit_effect
+from tefm.pipeline.fitted import Fitted
+from tefm.pipeline.prepare import Preparation
+from tefm.scoring.metrics import Scores, score
+from tefm.scoring.weighted import ranked_classes
+from tefm.tables.sequences import Sequences
+from tefm.tables.vectorise import Vectoriser
+
+#: Resamples for the intervals of figures with labels.
+RESAMPLES = 500
+#: Of the sequences that LightGBM is fitted on, the share that settings and calibration are chosen on, and the fewest of
+#: a class.
+HELD_OUT, FEWEST = 0.2, 10
+#: Probabilities and predictions of another model.
+Beside = tuple[NDArray[np.float64], NDArray[np.int64]]
+
+
+def monitor(
+    fitted: Fitted,
+    preparation: Preparation,
+    stored: MonitorReference | None,
+    table: Any,
+    *,
+    reference: Any = None,
+    by: str | None = None,
+    absent: bool = False,
+    level: float = LEVEL,
+    seed: int = 0,
+) -> Monitoring:
+    """Compare a table, batch by batch, with the stored reference or with a reference table."""
+    if not 0 < level < 1:
+        raise SettingsError("a level is a share of false alarms", value=level, remedy="0.05 is usual")
+    if stored is None and reference is None:
+        raise InputError(
+            "this model has no reference to compare with: an older version saved it, or it had no validation records",
+            remedy="give a table of usual records with --reference (in Python `reference=`), or fit the model again",
+        )
+    vectoriser = preparation.vectoriser
+    new = _Opened.of(preparation, table, by, absent)
+    answerer, beside = fitted.answerer.remembering(), None
+    with progress("reading the tables", 2) as advance:
+        if reference is not None:
+            old = _Opened.of(preparation, reference, by, absent)
+            observed = old.observed(fitted, preparation, answerer)
+            seen = None if stored is None else stored.scale.seen
+            stored = MonitorReference.of(*observed, fitted, vectoriser, seen, name=Path(old.file).name)
+            if seen is None:  # words of the reference table are not new in the batch
+                stored = replace(stored, scale=replace(stored.scale, seen=Seen.of(old.frame, vectoriser)))
+            if new.sequences.labelled.any():
+                beside = lightgbm_beside(fitted, preparation, (old.frame, old.sequences), (new.frame, new.sequences))
+        assert stored is not None, "checked above"
+        advance(1)
+        records, answers = new.observed(fitted, preparation, answerer)
+        advance(1)
+    watcher = Watcher(fitted, preparation, stored, level=level, seed=seed)
+    known = stored.measured(growing=by is not None)
+    reports = []
+    with progress("comparing batches", None) as advance:
+        for name, chosen in new.batches:
+            other = None if beside is None else (beside[0][chosen], beside[1][chosen])
+            size = int(new.batches.arrivals.sizes_S[chosen].sum())
+            reports.append(watcher.report(name, size, records.part(chosen), answers.part(chosen), known, other))
+            advance(1)
+    (shares,) = shares_of((known.answers,), fitted.shares)
+    return Monitoring(
+        preparation.title,
+        fitted.classes,
+        fitted.positive,
+        stored.name,
+        known.records,
+        watcher.answered(known.answers, shares, prior=shares),
+        known.errors,
+        tuple(reports),
+        level,
+        by,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Opened:
+    """A table as it is monitored."""
+
+    frame: pl.DataFrame
+    batches: Batches
+    file: str
+
+    @classmethod
+    def of(cls, preparation: Preparation, table: Any, by: str | None, absent: bool) -> _Opened:
+        opened = preparation.readable(table, absent=absent)
+        frame = opened.frame()
+        if not frame.height:
+            raise InputError("the table has no rows", file=opened.name, remedy="give a table with records")
+        labelled = preparation.schema.label in opened.columns
+        sequences = preparation.sequences(frame, labelled=labelled, whole=False, file=opened.name)
+        if by is not None:
+            return cls(frame, by_period(preparation, frame, sequences, by), opened.name)
+        return cls(frame, one_batch(sequences, Path(opened.name).name), opened.name)
+
+    @property
+    def sequences(self) -> Sequences:
+        return self.batches.arrivals.sequences
+
+    def observed(
+        self, fitted: Fitted, preparation: Preparation, answerer: Answerer
+    ) -> tuple[SampledRecords, SequenceAnswers]:
+        arrivals = self.batches.arrivals
+        return (
+            look_at(fitted, preparation, self.frame, arrivals),
+            answers_to(fitted, preparation, self.frame, arrivals, answerer),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Watcher:
+    """A model with its reference: compares one batch, names the causes, and says how good the answers are."""
+
+    fitted: Fitted
+    preparation: Preparation
+    reference: MonitorReference
+    level: float = LEVEL
+    draws: int = DRAWS
+    seed: int = 0
+
+    @property
+    def vectoriser(self) -> Vectoriser:
+        return self.preparation.vectoriser
+
+    def diagnosed(
+        self, records: SampledRecords, answers: SequenceAnswers, known: Measured
+    ) -> tuple[Measured, Comparison, Diagnosis]:
+        """Whether a batch has drifted, and why."""
+        measured = Measured.of(records, answers, self.fitted, self.vectoriser, self.reference.scale)
+        comparison = compare(
+            measured.tallies,
+            known.tallies,
+            list(self._probabilities(measured.answers, known.answers)),
+            level=self.level,
+            draws=self.draws,
+            seed=self.seed,
+        )
+        diagnosis = Diagnostician(measured, known, comparison, self.vectoriser, self.fitted).diagnose()
+        return measured, comparison, diagnosis
+
+    def _probabilities(self, batch: SequenceAnswers, known: SequenceAnswers) -> Iterator[Means]:
+        """The probability of each class, of two classes that of the positive one."""
+        for q in ranked_classes(len(self.fitted.classes), self.fitted.positive):
+            yield Means(self.fitted.classes[q], batch.p_SQ[:, q], known.p_SQ[:, q], unit_effect(known.unit_S))
+
+    def report(
+        self,
+        name: str,
+        size: int,
+        records: SampledRecords,
+        answers: SequenceAnswers,
+        known: Measured,
+        beside: Beside | None = None,
+    ) -> BatchReport:
+        """All about one batch; `size` are all its records, `records` those that are counted."""
+        measured, comparison, diagnosis = self.diagnosed(records, answers, known)
+        shares = shares_of((known.answers, measured.answers), self.fitted.shares)
+        moved = any(cause.kind == "labels" for cause in diagnosis.causes)
+        return BatchReport(
+            name,
+            size,
+            self.answered(measured.answers, shares[1], prior=shares[1 if moved else 0], beside=beside),
+            comparison,
+            diagnosis,
+            tuple(self._fields(measured, known, comparison)),
+            measured.errors,
+        )
+
+    def answered(
+        self, answers: SequenceAnswers, shares: ClassShares, *, prior: ClassShares, beside: Beside | None = None
+    ) -> AnswerFigures:
+        """The answers in figures; `prior` are the class shares that probabilities should be about."""
+        fitted = self.fitted
+        predicted_S = fitted.decide(answers.p_SQ)
+        p_SQ = reweighted(answers.p_SQ, np.array(prior.shares) / np.maximum(fitted.shares, 1e-6))
+        labelled = np.flatnonzero(answers.label_S >= 0)
+
+        def scored(p_SQ: NDArray[np.float64], predicted_S: NDArray[np.int64]) -> Scores:
+            return score(
+                p_SQ[labelled],
+                answers.label_S[labelled],
+                fitted.classes,
+                predicted_N=predicted_S[labelled],
+                positive=fitted.positive,
+                resamples=RESAMPLES,
+            )
+
+        return AnswerFigures(
+            len(answers),
+            expected(p_SQ, predicted_S, positive=fitted.positive, seed=self.seed),
+            shares,
+            tuple((np.bincount(predicted_S, minlength=len(fitted.classes)) / len(answers)).tolist()),
+            float(answers.p_SQ.max(axis=1).mean()),
+            scored(answers.p_SQ, predicted_S) if len(labelled) else None,
+            scored(*beside) if len(labelled) and beside is not None else None,
+        )
+
+    def _fields(self, batch: Measured, known: Measured, comparison: Comparison) -> Iterator[FieldWatch]:
+        p_of = {difference.name: difference for difference in comparison.differences}
+        shares = {
+            (tally.name, which): tally.shares_J
+            for which, of in (("was", known), ("now", batch))
+            for tally in of.tallies
+        }
+        for f in self.vectoriser.table_schema.fields:
+            own = [difference for name, difference in p_of.items() if name[0] == f.name and name[1] in OF_FIELDS]
+
+            def second(kind: Kind, name: str = f.name) -> tuple[float, float] | None:
+                if ((name, kind), "was") not in shares:
+                    return None
+                return float(shares[(name, kind), "was"][1]), float(shares[(name, kind), "now"][1])
+
+            values = next(one for one in own if one.kind == "values")
+            yield FieldWatch(
+                f.name, f.display_name, second("missing"), second("new"), values.distance, min(o.adjusted for o in own)
+            )
+
+
+def lightgbm_beside(
+    fitted: Fitted, preparation: Preparation, old: tuple[pl.DataFrame, Sequences], new: tuple[pl.DataFrame, Sequences]
+) -> Beside | None:
+    """Probabilities and predictions for new sequences of a LightGBM fitted on the labelled ones of a reference table.
+
+    None where that is not possible, with a log line that says why.
+    """
+    label_S = label_numbers(old[1], fitted.classes)
+    counts = np.bincount(label_S[label_S >= 0], minlength=len(fitted.classes))
+    if counts.min() < FEWEST:
+        rarest = fitted.classes[int(counts.argmin())]
+        log.warning(f"not compared with LightGBM: the reference table has {counts.min()} sequences of {rarest}")
+        return None
+    if find_spec("lightgbm") is None:
+        log.warning("not compared with LightGBM: pip install 'tefm[doctor]'")
+        return None
+    from tefm.tabular.baselines import BaselineData, fit_baselines
+
+    labelled = old[1].select(np.flatnonzero(label_S >= 0))
+    slots = [preparation.slots(frame, sequences) for frame, sequences in ((old[0], labelled), new)]
+    both = replace(slots[0], labels=None).followed_by(slots[1])
+    part_S = np.where(np.random.default_rng(0).random(len(labelled)) < HELD_OUT, "validation", "train")
+    new_labels = label_numbers(new[1], fitted.classes)
+    names = np.array(fitted.classes, dtype=object)
+    data = BaselineData(
+        both.x_ND,
+        fitted.coder.layout,
+        both.with_values(np.arange(len(both.values))),
+        # the test part is only answered: any class will do where there is no label
+        np.concatenate([names[label_S[label_S >= 0]], names[np.maximum(new_labels, 0)]]),
+        np.concatenate([part_S, np.full(len(new[1]), "test")]),
+    )
+    lengths = both.lengths.max()
+    compared = fit_baselines(
+        data,
+        models=("lightgbm",),
+        kinds=("last",) if lengths == 1 else ("last", "flat" if preparation.config.window else "history"),
+        positive=fitted.positive,
+        decision=fitted.decision,
+        resamples=0,
+    )["lightgbm"]
+    return compared.test_NQ, compared.predicted_N

@@ -1,0 +1,224 @@
+"""What a model sees of a table: its batches, one record of each sequence with its codes and errors, and the answers.
+
+One record per sequence, drawn at random: the records of a patient are alike, and a test that took them for independent
+would raise false alarms whenever a patient has many. So in a batch, every record that is counted is of another entity.
+
+Shapes: S sequences, D slots, K levels, Q classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from tefm.base.errors import InputError, SettingsError
+from tefm.codes.coder import SlotCoder
+from tefm.codes.fidelity import squared_error
+from tefm.language.answerer import Answerer
+from tefm.pipeline.fitted import Fitted
+from tefm.pipeline.prepare import Preparation
+from tefm.tables.grouping import times_of, up_to
+from tefm.tables.layout import Slots
+from tefm.tables.sequences import Sequences
+
+#: Records whose errors are computed at once.
+AT_ONCE = 1 << 15
+#: How a table is cut into batches by time, and what polars calls that.
+PERIODS = {"day": "1d", "week": "1w", "month": "1mo"}
+
+
+@dataclass(frozen=True, eq=False)
+class Arrivals:
+    """Sequences to answer, and the records that each of them brings: those that are new since it was last answered."""
+
+    sequences: Sequences
+    #: the rows that each sequence brings, one sequence after another, and where each starts
+    own_rows: NDArray[np.int64]
+    own_starts: NDArray[np.int64]
+    #: the entity that each sequence is of
+    unit_S: NDArray[np.int64]
+
+    @classmethod
+    def whole(cls, sequences: Sequences) -> Arrivals:
+        """Sequences that are asked once, with all of their records."""
+        return cls(sequences, sequences.rows, sequences.starts, np.arange(len(sequences)))
+
+    def __len__(self) -> int:
+        return len(self.sequences)
+
+    @property
+    def sizes_S(self) -> NDArray[np.int64]:
+        """How many records each sequence brings."""
+        return np.diff(self.own_starts)
+
+    def one_record_each(self, rng: np.random.Generator) -> NDArray[np.int64]:
+        """A row of each sequence, at random among those that it brings."""
+        rows: NDArray[np.int64] = self.own_rows[self.own_starts[:-1] + rng.integers(self.sizes_S)]
+        return rows
+
+    @classmethod
+    def after_each_record(cls, preparation: Preparation, frame: pl.DataFrame, sequences: Sequences) -> Arrivals:
+        """Sequences that are asked after each of their records."""
+        ends = np.arange(len(sequences.rows))
+        grown = up_to(frame, preparation.schema, sequences, ends, background=preparation.config.background)
+        return cls(grown, sequences.rows, np.arange(len(ends) + 1), sequences.sequence_N)
+
+    def select(self, chosen: NDArray[np.int64]) -> Arrivals:
+        """Some of the sequences."""
+        own = Sequences(self.own_rows, self.own_starts).select(chosen)
+        return Arrivals(self.sequences.select(chosen), own.values, own.starts, self.unit_S[chosen])
+
+
+class _Parts:
+    """Arrays and a table with one entry per sequence."""
+
+    def part(self, chosen: NDArray[np.integer[Any]]) -> Self:
+        """Some of the entries."""
+        return type(self)(*(getattr(self, one.name)[chosen] for one in fields(self)))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, eq=False)
+class SampledRecords(_Parts):
+    """One record per sequence, and the class number of its label (−1 without one)."""
+
+    frame: pl.DataFrame
+    x_SD: Slots
+    codes_SK: NDArray[Any]
+    #: how much of a record is lost: the mean squared error over its slots, and the distance from its code
+    reconstruction_S: NDArray[np.float64]
+    quantisation_S: NDArray[np.float64]
+    label_S: NDArray[np.int64]
+    #: the entity that it is of
+    unit_S: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.x_SD)
+
+
+@dataclass(frozen=True, eq=False)
+class SequenceAnswers(_Parts):
+    """The calibrated probabilities of sequences, and the class numbers of their labels (−1 without one)."""
+
+    p_SQ: NDArray[np.float64]
+    label_S: NDArray[np.int64]
+    #: the entity that each is of
+    unit_S: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.p_SQ)
+
+    @property
+    def labelled(self) -> float:
+        """The share of sequences with a label."""
+        return float((self.label_S >= 0).mean()) if len(self) else 0.0
+
+
+def look_at(
+    fitted: Fitted, preparation: Preparation, frame: pl.DataFrame, arrivals: Arrivals, seed: int = 0
+) -> SampledRecords:
+    """A record of each sequence, coded."""
+    coder, vectoriser = fitted.coder, preparation.vectoriser
+    rows = frame[arrivals.one_record_each(np.random.default_rng((seed, 17)))]
+    x_SD: Slots = vectoriser.transform(rows, name=arrivals.sequences.file)
+    codes_SK = coder.encode(x_SD)
+    errors = errors_of(coder, x_SD, codes_SK)
+    return SampledRecords(
+        rows, x_SD, codes_SK, *errors, label_numbers(arrivals.sequences, fitted.classes), arrivals.unit_S
+    )
+
+
+def answers_to(
+    fitted: Fitted, preparation: Preparation, frame: pl.DataFrame, arrivals: Arrivals, answerer: Answerer
+) -> SequenceAnswers:
+    """The model's answers."""
+    p_SQ = fitted.calibration.probabilities(answerer.logits(preparation.slots(frame, arrivals.sequences)))
+    return SequenceAnswers(p_SQ, label_numbers(arrivals.sequences, fitted.classes), arrivals.unit_S)
+
+
+def label_numbers(sequences: Sequences, classes: Sequence[str]) -> NDArray[np.int64]:
+    """The class number of each sequence; −1 without a label, or with one that the model does not know."""
+    number = {name: number for number, name in enumerate(classes)}
+    if sequences.labels is None:
+        return np.full(len(sequences), -1, dtype=np.int64)
+    return np.array([number.get(label, -1) for label in sequences.labels], dtype=np.int64)
+
+
+def errors_of(coder: SlotCoder, x_ND: Slots, codes_NK: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """How much of each record is lost: the mean squared error over its slots, and the distance from its code."""
+    reconstruction_N, quantisation_N = np.zeros(len(x_ND)), np.zeros(len(x_ND))
+    for start in range(0, len(x_ND), AT_ONCE):
+        part = slice(start, start + AT_ONCE)
+        x, codes = x_ND[part], codes_NK[part]
+        reconstruction_N[part] = squared_error(x, coder.decode(codes), coder.layout).mean(axis=1)
+        quantisation_N[part] = np.square(coder.latent(x) - coder.embed(codes)).sum(axis=1)
+    return reconstruction_N, quantisation_N
+
+
+# ---- batches ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Batches:
+    """Sequences in batches, each with its name."""
+
+    names: tuple[str, ...]
+    arrivals: Arrivals
+    #: the batch that each sequence is in
+    batch_S: NDArray[np.int64]
+
+    def __iter__(self) -> Iterator[tuple[str, NDArray[np.int64]]]:
+        """The name and the sequences of each batch that has any."""
+        for number, name in enumerate(self.names):
+            if len(chosen := np.flatnonzero(self.batch_S == number)):
+                yield name, chosen
+
+
+def one_batch(sequences: Sequences, name: str) -> Batches:
+    """All sequences of a table in one batch."""
+    return Batches((name,), Arrivals.whole(sequences), np.zeros(len(sequences), dtype=np.int64))
+
+
+def by_period(preparation: Preparation, frame: pl.DataFrame, sequences: Sequences, by: str) -> Batches:
+    """The sequences of a table as they were at the end of each of its days, weeks or months.
+
+    An entity whose records lie in several periods is in the batch of each of them, with its records up to then: that is
+    what the model would have been asked. A record is counted in its own period only.
+    """
+    if by not in PERIODS:
+        raise SettingsError("not a valid period", value=by, remedy=f"choose one of {', '.join(PERIODS)}")
+    names_N = _period_names(preparation, frame, by, sequences.file)
+    names, number_N = np.unique(names_N, return_inverse=True)
+    period_N, unit_N = number_N[sequences.rows], sequences.sequence_N
+    if preparation.config.window is not None:  # a window belongs to the period of its last record
+        return Batches(tuple(names.tolist()), Arrivals.whole(sequences), period_N[sequences.starts[1:] - 1])
+    ends = np.flatnonzero(np.append((np.diff(period_N) != 0) | (np.diff(unit_N) != 0), True))
+    grown = up_to(frame, preparation.schema, sequences, ends, background=preparation.config.background)
+    arrivals = Arrivals(grown, sequences.rows, np.append(0, ends + 1), unit_N[ends])
+    return Batches(tuple(names.tolist()), arrivals, period_N[ends])
+
+
+def _period_names(preparation: Preparation, frame: pl.DataFrame, by: str, file: str | None) -> NDArray[np.str_]:
+    """The day, the Monday of the week, or the month of each row."""
+    schema = preparation.schema
+    if schema.time is None:
+        raise InputError(
+            f"batches by {by} need a time, but the model was fitted without one",
+            file=file,
+            remedy="fit it with `time: COLUMN`, or leave --by out and give one table per batch",
+        )
+    column, seconds = times_of(frame, schema.time, schema, file)
+    if seconds is None:
+        raise InputError(
+            f"batches by {by} need dates, but this column contains plain numbers",
+            file=file,
+            column=schema.time,
+            remedy="give a column of dates, or leave --by out and give one table per batch",
+        )
+    moments = (column.cast(pl.Float64) * seconds * 1e3).round().cast(pl.Int64).cast(pl.Datetime("ms"))
+    names = moments.dt.truncate(PERIODS[by]).dt.strftime("%Y-%m" if by == "month" else "%Y-%m-%d")
+    return names.to_numpy().astype(str)

@@ -1,0 +1,1 @@
+"""The whole fit on arrays, stage by stage."""

@@ -1,0 +1,160 @@
+"""A fitted model: all that predictions and explanations need, without any table.
+
+Shapes: D slots, K levels, S sequences, Q classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tefm.codes.coder import SlotCoder
+from tefm.explain.look_alikes import LookAlikes
+from tefm.language.alignment import Alignment
+from tefm.language.answerer import Answerer
+from tefm.language.asking import NO_YES
+from tefm.language.classifier import Classifier
+from tefm.language.prompts import Prompt
+from tefm.language.training_loop import History
+from tefm.pipeline.config import ModelConfig
+from tefm.questions.answering import Asker, answerer_of
+from tefm.questions.book import Book
+from tefm.questions.new_questions import TrainedWords, ways_of, words_of
+from tefm.rationale.extractor import MaskExplainer
+from tefm.rationale.masked_model import MaskedModel
+from tefm.scoring.calibration import Calibration
+from tefm.scoring.decision import Decision
+from tefm.scoring.metrics import Evaluation, score
+from tefm.tables.layout import Slots
+from tefm.tables.sequences import Sequences
+from tefm.tabular.heads import Way
+from tefm.tabular.label_trees import LabelTrees, LabelTreesBeside
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A fitted model. It takes sequences of slots; it knows no table."""
+
+    config: ModelConfig
+    classes: tuple[str, ...]
+    positive: int
+    prompt: Prompt
+    answerer: Answerer
+    calibration: Calibration = field(default_factory=Calibration)
+    #: what explanations need; None where the config leaves them out
+    look_alikes: LookAlikes | None = None
+    #: the paper's masks, where the config asks for them
+    explainer: MaskExplainer | None = None
+    #: how well codes and words were aligned, where they were
+    alignment: Alignment | None = None
+    #: losses of the language stages, by name: `align`, `tune`
+    history: Mapping[str, History] = field(default_factory=dict)
+    #: figures on the validation sequences
+    validation: Evaluation | None = None
+    #: the share of each class in the population that probabilities are about
+    shares: tuple[float, ...] = ()
+    #: the questions in words that it answers, where it does
+    book: Book | None = None
+    #: the one that it answers by default, where it has no label
+    question: str | None = None
+
+    @property
+    def decision(self) -> Decision:
+        """What its predictions should be good at."""
+        return self.config.decision_for(self.classes, self.shares)
+
+    @property
+    def classifier(self) -> Classifier:
+        """Its language model, as it answers from codes alone."""
+        return self.answerer.classifier
+
+    @property
+    def coder(self) -> SlotCoder:
+        """What makes codes of slots."""
+        return self.answerer.coder
+
+    def codes(self, slots: Sequences) -> Sequences:
+        """What the language model reads."""
+        return self.answerer.codes(slots)
+
+    def probabilities(self, slots: Sequences, codes: Sequences | None = None) -> NDArray[np.float64]:
+        """The calibrated probability of each class, for every sequence; give its `codes` where they are known."""
+        return self.calibration.probabilities(self.answerer.logits(slots, codes, show=True))
+
+    def decide(self, p_SQ: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Class numbers from probabilities."""
+        return self.calibration.predict(p_SQ)
+
+    def evaluate(self, slots: Sequences, labels_S: NDArray[np.int64], *, resamples: int = 1_000) -> Evaluation:
+        """Every figure on labelled sequences, with bootstrap intervals."""
+        codes = self.codes(slots)
+        return self.evaluation(codes, self.probabilities(slots, codes), labels_S, resamples=resamples)
+
+    def evaluation(
+        self, codes: Sequences, p_SQ: NDArray[np.float64], labels_S: NDArray[np.int64], *, resamples: int = 1_000
+    ) -> Evaluation:
+        """Every figure, from the codes of labelled sequences and the probabilities of their classes."""
+        scores = score(
+            p_SQ, labels_S, self.classes, predicted_N=self.decide(p_SQ), positive=self.positive, resamples=resamples
+        )
+        tokens_S = self.tokens(codes)
+        return Evaluation(scores, float(tokens_S.mean()), float(np.median(tokens_S)))
+
+    def tokens(self, codes: Sequences) -> NDArray[np.int64]:
+        """The length of each prompt."""
+        first, number_S = self.classifier.distinct(codes)
+        return np.array([len(prompt) for prompt in self.classifier.prompts(codes.select(first))])[number_S]
+
+    def with_trees(self, trees: LabelTrees) -> Fitted:
+        """The model with these trees beside its language model."""
+        beside = LabelTreesBeside(trees, self.coder.layout)
+        return replace(self, answerer=replace(self.answerer, beside=beside, share=trees.share))
+
+    @property
+    def trees(self) -> LabelTrees | None:
+        """The trees beside its language model, where there are some."""
+        beside = self.answerer.beside
+        return beside.trees if isinstance(beside, LabelTreesBeside) else None
+
+    # ---- questions in words -----------------------------------------------------------------------------------
+
+    def ways(self, texts: Sequence[str]) -> list[Way]:
+        """How it answers questions in words."""
+        assert self.book is not None, "the model answers questions"
+        return ways_of(self.book, self._words, texts)
+
+    @cached_property
+    def _words(self) -> TrainedWords | None:
+        assert self.book is not None, "the model answers questions"
+        return words_of(self.classifier, self.book)
+
+    def asker(self, histories: Sequences, x_ND: Slots, texts: Sequence[str]) -> Asker:
+        """Asks questions about histories, which are row numbers of `x_ND`."""
+        assert self.book is not None, "the model answers questions"
+        return Asker(self.classifier, self.coder, self.book.prompt, histories, x_ND, self.ways(texts))
+
+    def answering(self, text: str) -> Fitted:
+        """The model as it answers one question, with the classes no and yes."""
+        assert self.book is not None, "the model answers questions"
+        (way,) = self.ways([text])
+        answerer = answerer_of(self.classifier, self.book.prompt, self.coder, way)
+        calibration = self.book.scaling(text).calibration
+        return replace(self, classes=NO_YES, positive=1, answerer=answerer, calibration=calibration, question=text)
+
+    # ---- explanations -----------------------------------------------------------------------------------------
+
+    def masked_model(self) -> MaskedModel:
+        """The model as it answers when only some of the slots are kept.
+
+        It remembers what the language model answered, so one is made for everything that is asked in one call. With
+        a memory that outlives the call, the last digits of an answer would depend on what was asked before.
+        """
+        answerer, beside = self.answerer.remembering(), self.answerer.beside
+        if beside is None or not beside.cheap:
+            return MaskedModel(answerer.logits, self.calibration)
+        language_model = MaskedModel(answerer.by_model, replace(self.calibration, bias=()))
+        return MaskedModel(answerer.logits, self.calibration, answerer.by_fields, language_model)

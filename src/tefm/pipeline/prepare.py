@@ -1,0 +1,419 @@
+"""Tables become the arrays that `pipeline.py` takes: `Preparation` is learned once and saved with the model.
+
+Shapes: N records, D slots, S sequences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from tefm.base.errors import InputError
+from tefm.base.progress import note
+from tefm.codes.coder import SlotCoder
+from tefm.codes.tokenizer import RecordTokenizer
+from tefm.language.asking import NO_YES, question_prompt
+from tefm.language.prompts import escaped
+from tefm.pipeline.config import QUICK_SEQUENCES, ModelConfig
+from tefm.pipeline.data import Given, Part, TaskData, shares_of
+from tefm.questions.answers import Histories
+from tefm.questions.question_data import Asking, QuestionData, question_data
+from tefm.tables.chunks import whole_sequences
+from tefm.tables.columns import completed
+from tefm.tables.grouping import by_entity, by_window, gap_words, texts_of
+from tefm.tables.layout import Slots
+from tefm.tables.phrases import phrases_of
+from tefm.tables.readers.table import Table, open_table
+from tefm.tables.schema import Schema
+from tefm.tables.sequences import Sequences, check_label, class_numbers
+from tefm.tables.splitting import balance, rows_of, split
+from tefm.tables.vectorise import Vectoriser
+from tefm.tables.words import text_of
+
+#: The share of sequences that is held out for validation where no table is given for it.
+VALIDATION_SHARE = 0.1
+#: The rows of a table, and the sequences among them.
+Grouped = tuple[pl.DataFrame, Sequences]
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """How a model sees tables: which rows make a sequence, and what each record becomes."""
+
+    schema: Schema
+    config: ModelConfig
+    vectoriser: Vectoriser
+    #: whether the prompt says how much time passed between two records
+    gaps: bool = False
+
+    # ---- sequences --------------------------------------------------------------------------------------------
+
+    def sequences(
+        self, frame: pl.DataFrame, *, labelled: bool = True, whole: bool = True, file: str | None = None
+    ) -> Sequences:
+        """The sequences of a table; `whole` leaves out a last window that is too short."""
+        return sequences_of(frame, self.schema, self.config, labelled=labelled, whole=whole, file=file)
+
+    def readable(self, table: Any, *, labelled: bool = False, absent: bool = False) -> Table:
+        """The open table; an error lists all columns that it lacks, the label among them where it is needed.
+
+        With `absent`, missing columns of fields and texts count as absent; the entity and the time are always needed.
+        """
+        schema, vectoriser = self.schema, self.vectoriser
+        roles = (None if self.config.window else schema.entity, schema.time, schema.label if labelled else None)
+        return completed(
+            open_table(table, meds=schema.meds),
+            vectoriser.table_schema,
+            roles=[name for name in roles if name is not None],
+            texts=schema.text,
+            absent=absent,
+        )
+
+    def to_predict(self, table: Any, *, absent: bool = False) -> tuple[pl.DataFrame, Sequences]:
+        """A table and its sequences; labels are neither needed nor read."""
+        opened = self.readable(table, absent=absent)
+        frame = opened.frame()
+        if not frame.height:
+            raise InputError("the table has no rows", file=opened.name, remedy="give a table with records")
+        return frame, self.sequences(frame, labelled=False, whole=False, file=opened.name)
+
+    def batches(self, table: Any, *, absent: bool = False) -> Iterator[tuple[pl.DataFrame, Sequences, Sequences]]:
+        """A table part by part: its rows, their sequences as row numbers, and the same as slots."""
+        opened, empty = self.readable(table, absent=absent), True
+        for frame in whole_sequences(opened, self.schema, window=self.config.window):
+            empty = False
+            sequences = self.sequences(frame, labelled=False, whole=False, file=opened.name)
+            yield frame, sequences, self.slots(frame, sequences)
+        if empty:
+            raise InputError("the table has no rows", file=opened.name, remedy="give a table with records")
+
+    def to_evaluate(
+        self, table: Any, classes: Sequence[str], *, absent: bool = False
+    ) -> tuple[pl.DataFrame, Sequences, int]:
+        """A table, its labelled sequences, and how many have no label; a class that `classes` lacks is refused."""
+        opened = self.readable(table, labelled=True, absent=absent)
+        frame = opened.frame()
+        everything = self.sequences(frame, file=opened.name)
+        sequences = everything.select(chosen(everything, self.config, evaluated=True))
+        unknown = sorted({str(label) for label in np.asarray(sequences.labels) if label not in classes})
+        if unknown:
+            raise InputError(
+                "the table has a class that the model does not know",
+                file=opened.name,
+                column=self.schema.label,
+                value=unknown[0],
+                remedy=f"the model knows {', '.join(classes)}: leave these records out, or fit on all classes",
+            )
+        if not len(sequences):
+            raise InputError(
+                "no sequence of this table has a label",
+                file=opened.name,
+                column=self.schema.label,
+                remedy="fill it in, or predict without it",
+            )
+        return frame, sequences, int((~everything.labelled).sum())
+
+    # ---- what a model reads -----------------------------------------------------------------------------------
+
+    def slots(self, frame: pl.DataFrame, sequences: Sequences, x_ND: Slots | None = None) -> Sequences:
+        """Sequences with the slots of their records and the texts of their prompts.
+
+        `x_ND` are the slots of all rows of the frame, where they are known already.
+        """
+        if x_ND is not None:
+            return self.context(frame, sequences).with_values(x_ND[sequences.rows])
+        x_ND = self.vectoriser.transform(frame[sequences.rows], name=sequences.file)
+        return self.context(frame, sequences).with_values(x_ND)
+
+    def context(self, frame: pl.DataFrame, sequences: Sequences) -> Sequences:
+        """Sequences of rows with the texts that go into their prompts."""
+        gaps = gap_words(frame, self.schema, sequences) if self.gaps else None
+        return replace(sequences, texts=texts_of(frame, self.schema, sequences), gaps=gaps)
+
+    def tokenizer(self, coder: SlotCoder) -> RecordTokenizer:
+        """The first stage as a tokenizer of tables."""
+        return RecordTokenizer.of(self.vectoriser, coder)
+
+    # ---- in words ---------------------------------------------------------------------------------------------
+
+    @property
+    def sequence_noun(self) -> str:
+        """What a sequence is called."""
+        return "segment" if self.config.window else self.schema.entity or self.schema.record
+
+    @property
+    def one_sequence(self) -> str:
+        """What a sequence is made of."""
+        schema, window = self.schema, self.config.window
+        if window:
+            return f"{window} consecutive {schema.record}s"
+        return f"the {schema.record}s of one {schema.entity}" if schema.entity else f"one {schema.record}"
+
+    @property
+    def title(self) -> str:
+        """What is predicted from what."""
+        return f"{self.schema.label or 'questions'} from {self.one_sequence}"
+
+
+def sequences_of(
+    frame: pl.DataFrame,
+    schema: Schema,
+    config: ModelConfig,
+    *,
+    labelled: bool = True,
+    whole: bool = True,
+    file: str | None = None,
+) -> Sequences:
+    """The sequences of a table: windows, or the records of each entity."""
+    schema = schema if labelled else schema.model_copy(update={"label": None})
+    if config.window is not None:
+        return by_window(frame, schema, config.window, drop_last=whole, background=config.background, file=file)
+    return by_entity(frame, schema, background=config.background, file=file)
+
+
+def chosen(
+    sequences: Sequences, config: ModelConfig, *, evaluated: bool = False, most: int | None = None
+) -> NDArray[np.int64]:
+    """Which sequences of a part are used to train or to evaluate: the labelled ones, balanced as the config says.
+
+    `quick` takes a sample of at most `most`.
+    """
+    used = np.flatnonzero(sequences.labelled)
+    if config.balance == "all" or (config.balance == "train" and not evaluated):
+        used = used[balance(sequences.select(used), seed=config.seed)]
+    if config.quick and most is not None and len(used) > most:
+        used = np.sort(np.random.default_rng(config.seed).permutation(used)[:most])
+    return used
+
+
+def class_numbers_of(sequences: Sequences, classes: Sequence[str]) -> NDArray[np.int64]:
+    """The class numbers of labelled sequences."""
+    numbers = {name: number for number, name in enumerate(classes)}
+    return np.array([numbers[label] for label in np.asarray(sequences.labels)], dtype=np.int64)
+
+
+# ---- from a table to the data of a fit ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A table that is ready to be fitted."""
+
+    given: Given
+    preparation: Preparation
+    training: Table
+    held_out: Table
+
+
+def prepare(
+    training: Table,
+    schema: Schema,
+    config: ModelConfig,
+    *,
+    validation: Table | None = None,
+    tokenizer: RecordTokenizer | None = None,
+) -> Prepared:
+    """Vectorise a table, once, and find the labelled sequences in it, and the answers to questions in words.
+
+    Without a validation table, a tenth of the sequences is held out. `tokenizer` is one that was learned before.
+    Without a label, the first question takes its place.
+    """
+    if schema.label is None and config.questions is None:
+        raise InputError(
+            "there is no label to learn: TEFM requires y to be passed, but the target y is None",
+            file=training.name,
+            remedy="name its column in the schema, `label: COLUMN`, or give y; or ask questions, about every field "
+            "with `questions=[{'next': '*'}]`",
+        )
+    if schema.label is None:  # the codes have no label to learn from
+        config = config.model_copy(update={"task_aware": False})
+    if validation is None:
+        training, validation = _held_out(training, schema, config)
+    tables = _grouped(training, schema, config), _grouped(validation, schema, config)
+    (frame, everything), _ = tables
+    if schema.label is not None:
+        check_label(everything.labels, column=schema.label, file=training.name)
+    if tokenizer is None:
+        records = frame[np.sort(everything.rows)]
+        vectoriser = Vectoriser.fit(records, schema, seed=config.tokenizer_config.seed, name=training.name)
+    else:
+        vectoriser = tokenizer.vectoriser
+        refuse_label_in_codes(vectoriser.table_schema, schema, file=training.name)
+    data_of = _questions_alone if schema.label is None else _labelled
+    preparation, data = data_of(tables, schema, config, vectoriser)
+    _say_what_is_learned(data)
+    given = Given(data, config, None if tokenizer is None else tokenizer.coder)
+    return Prepared(given, preparation, training, validation)
+
+
+def _held_out(opened: Table, schema: Schema, config: ModelConfig) -> tuple[Table, Table]:
+    """The table to train on, and a tenth of its sequences to validate on."""
+    frame, sequences = _grouped(opened, schema, config)
+    parts = split(sequences, shares=(1 - VALIDATION_SHARE, VALIDATION_SHARE, 0.0), seed=config.seed)
+    rows = (rows_of(sequences, parts, part) for part in ("train", "validation"))
+    training, held_out = (open_table(frame[part], name=opened.name) for part in rows)
+    return training, held_out
+
+
+def _grouped(table: Table, schema: Schema, config: ModelConfig) -> Grouped:
+    frame = table.frame()
+    return frame, sequences_of(frame, schema, config, file=table.name)
+
+
+def _say_what_is_learned(data: TaskData) -> None:
+    if data.labelled:
+        counts = np.bincount(data.training.labels_S, minlength=len(data.classes))
+        by_class = ", ".join(f"{count:,} {name}" for name, count in zip(data.classes, counts, strict=True))
+        trained, validated = len(data.training.sequences), len(data.validation.sequences)
+        note(f"{trained:,} sequences to train on ({by_class}), {validated:,} to validate on")
+    if (asked := data.questions) is not None:
+        note(
+            f"{len(asked.trained):,} questions to train on, {int(asked.held_out_Q.sum()):,} held out, about "
+            f"{len(asked.training):,} histories ({len(asked.validation):,} to validate on)"
+        )
+
+
+def _labelled(
+    tables: tuple[Grouped, Grouped], schema: Schema, config: ModelConfig, vectoriser: Vectoriser
+) -> tuple[Preparation, TaskData]:
+    """The data of a fit on a label."""
+    (frame, everything), (other, held_out) = tables
+    classes, natural_S = class_numbers(np.asarray(everything.labels)[everything.labelled])
+    numbers = chosen(everything, config, most=QUICK_SEQUENCES)
+    used = everything.select(numbers)
+    labels_S = class_numbers_of(used, classes)
+    validated = held_out.select(chosen(held_out, config, evaluated=True, most=QUICK_SEQUENCES // 4))
+    validated = validated.select(np.isin(np.asarray(validated.labels), classes))  # others cannot be predicted
+    # counted before balancing, where a tie would be decided by the order of the names
+    positive = config.positive_number(classes, np.bincount(natural_S, minlength=len(classes)).tolist())
+    prompt = config.prompt_for(classes, positive, schema)
+    preparation = Preparation(schema, config, vectoriser, prompt.gaps)
+    learned = _part(preparation, frame, everything, used, labels_S)
+    if not config.quick:
+        learned = _with_others(learned, preparation, frame, everything, numbers, classes)
+    validating = _part(preparation, other, held_out, validated, class_numbers_of(validated, classes))
+    return preparation, TaskData(
+        learned,
+        validating,
+        classes,
+        positive,
+        prompt,
+        vectoriser.layout,
+        phrases_of(vectoriser),
+        shares=shares_of(labels_S if config.balance == "all" else natural_S, len(classes)),
+        # probabilities are calibrated on the population, while early stopping is balanced like the training
+        stopping=chosen(validated, config) if config.balance == "train" else None,
+        questions=None if config.questions is None else _question_data(preparation, tables, (learned, validating)),
+    )
+
+
+def _questions_alone(
+    tables: tuple[Grouped, Grouped], schema: Schema, config: ModelConfig, vectoriser: Vectoriser
+) -> tuple[Preparation, TaskData]:
+    """The data of a fit without a label: the first trained question is what the model answers by default."""
+    prompt = config.prompt_for(NO_YES, 1, schema)
+    preparation = Preparation(schema, config, vectoriser, prompt.gaps)
+    none = np.zeros(0, dtype=np.int64)
+    training, validation = (_part(preparation, frame, every, every.select(none), none) for frame, every in tables)
+    asked = _question_data(preparation, tables, (training, validation))
+    first = int(asked.trained[0])
+    training, validation = (
+        _answering(part, histories, first)
+        for part, histories in ((training, asked.training), (validation, asked.validation))
+    )
+    default = {"message": f"{{records}} {escaped(asked.questions[first].text)}"}
+    return preparation, TaskData(
+        training,
+        validation,
+        NO_YES,
+        1,
+        question_prompt(prompt).model_copy(update=default),
+        vectoriser.layout,
+        phrases_of(vectoriser),
+        shares=shares_of(training.labels_S, 2),
+        questions=asked,
+        labelled=False,
+    )
+
+
+def _answering(part: Part, histories: Histories, question: int) -> Part:
+    """The part with the histories that answer a question in place of labelled sequences."""
+    known = np.flatnonzero(histories.answers_HQ[:, question] >= 0)
+    labels_S = histories.answers_HQ[known, question].astype(np.int64)
+    return replace(part, sequences=histories.histories.select(known), labels_S=labels_S)
+
+
+def _question_data(preparation: Preparation, tables: tuple[Grouped, Grouped], parts: tuple[Part, Part]) -> QuestionData:
+    """The questions of a task, and the histories that answer them."""
+    training, validation = ((*table, part.slots_ND) for table, part in zip(tables, parts, strict=True))
+    return question_data(asking_of(preparation), training, validation, preparation.config.seed)
+
+
+def asking_of(preparation: Preparation) -> Asking:
+    """What questions need to know of how tables are seen."""
+    settings = preparation.config.questions_config
+    assert settings is not None, "questions need settings"
+    return Asking(settings, preparation.vectoriser, preparation.schema, preparation.context)
+
+
+def _with_others(
+    part: Part,
+    preparation: Preparation,
+    frame: pl.DataFrame,
+    everything: Sequences,
+    used: NDArray[np.int64],
+    classes: Sequence[str],
+) -> Part:
+    """The part with the sequences that are not used: they have no label, or are left out for the balance."""
+    others = everything.select(np.setdiff1d(np.arange(len(everything)), used))
+    number = {name: number for number, name in enumerate(classes)}
+    return replace(
+        part,
+        others=preparation.context(frame, others).with_values(np.searchsorted(np.sort(everything.rows), others.rows)),
+        other_labels_S=np.array([number.get(label, -1) for label in np.asarray(others.labels)], dtype=np.int64),
+    )
+
+
+def refuse_label_in_codes(tokenized: Schema, schema: Schema, *, file: str | None = None) -> None:
+    """Refuse codes that hold the label: they would give the answer away."""
+    field = None if schema.label is None else tokenized.field_reading(schema.label)
+    if field is not None:
+        raise InputError(
+            f"the tokenizer encodes the label as its field {field.name!r}: the codes would give the answer away",
+            file=file,
+            column=schema.label,
+            remedy="fit a tokenizer without this field (its schema needs `label:` or `ignore:` for the column), "
+            "or leave `tokenizer` out",
+        )
+
+
+def _part(
+    preparation: Preparation,
+    frame: pl.DataFrame,
+    everything: Sequences,
+    used: Sequences,
+    labels_S: NDArray[np.int64],
+) -> Part:
+    """All records of a part as slots, in the order of the table, and the used sequences among them."""
+    sequences = preparation.context(frame, used)
+    schema = preparation.schema
+    rows = np.sort(everything.rows)
+    records = frame[rows]
+    x_ND: Slots = preparation.vectoriser.transform(records, name=everything.file)
+    groups_N = None
+    if schema.entity is not None:
+        groups_N = text_of(records[schema.entity], schema.missing_words).to_numpy().astype(str)
+    return Part(
+        sequences.with_values(np.searchsorted(rows, used.rows)),
+        labels_S,
+        x_ND,
+        record_labels_N=None
+        if schema.label is None
+        else text_of(records[schema.label], schema.missing_words).to_numpy(),
+        groups_N=groups_N,
+    )

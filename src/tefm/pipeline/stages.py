@@ -1,0 +1,475 @@
+"""The four stages of a fit, each as one function, and what follows the fine-tuning: probabilities and decisions.
+
+`pipeline.py` says in which order they run.
+
+Shapes: N records, D slots, K levels, S sequences, Q classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial, reduce
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tefm.base.files import replacing_folder
+from tefm.base.progress import note, stage
+from tefm.base.settings import StageSettings
+from tefm.base.training import identity, stage_folder
+from tefm.codes.coder import Codes, SlotCoder, load_coder, save_coder
+from tefm.explain.look_alikes import LookAlikes
+from tefm.language.alignment import Alignment
+from tefm.language.backbone import Backbone
+from tefm.language.classifier import Classifier
+from tefm.language.training_loop import History, first_process_makes
+from tefm.language.tuning import ToLearn, learned_together
+from tefm.language.tuning import tune as tune_language_model
+from tefm.language.vocabulary import CodeVocabulary
+from tefm.pipeline.config import ModelConfig
+from tefm.pipeline.data import Given, TaskData
+from tefm.pipeline.fitted import Fitted
+from tefm.pipeline.lessons import examples_of, label_trees_of, lesson_of
+from tefm.questions.learn import questions_to_learn, teacher_of
+from tefm.questions.measure import book_of, calibrated, score_questions
+from tefm.rationale.config import LookAlikeConfig
+from tefm.rationale.extractor import MaskExplainer
+from tefm.scoring.calibration import Calibration, prior_shift
+from tefm.tables.sequences import Sequences
+from tefm.tabular.label_trees import best_share
+from tefm.tabular.question_teacher import QuestionTeacher
+
+#: Records whose words say where new token rows start.
+WORDS_FROM = 20_000
+#: Records that the alignment is measured on, at most, and the beams of the search for their codes.
+MEASURED, BEAMS = 1_000, 4
+
+Learned = TypeVar("Learned")
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A domain before the fine-tuning: its codes are learned, and the language model has tokens for them."""
+
+    given: Given
+    coder: SlotCoder
+    #: the codes of all records, of training and of validation
+    codes_NK: Codes
+    held_NK: Codes
+    classifier: Classifier
+    aligned: History
+    alignment: Alignment | None
+
+    @property
+    def data(self) -> TaskData:
+        return self.given.data
+
+    @property
+    def config(self) -> ModelConfig:
+        return self.given.config
+
+    @property
+    def validation(self) -> Sequences:
+        """The validation sequences as the language model reads them."""
+        return self.data.validation.with_values(self.held_NK)
+
+    @cached_property
+    def question_teacher(self) -> QuestionTeacher:
+        """What the training records say about the questions; learned when it is first needed."""
+        data = self.data
+        assert data.questions is not None, "there are questions"
+        return teacher_of(data.questions, data.training.slots_ND, data.layout, seed=self.config.seed)
+
+    @property
+    def tokens(self) -> list[int]:
+        """The ids of the code tokens."""
+        ids = self.classifier.ids
+        assert ids is not None, "the language model has tokens for the codes"
+        return ids.all
+
+    @property
+    def stem(self) -> str:
+        """What the names of these tokens begin with."""
+        return self.classifier.vocabulary.stem
+
+    @property
+    def learns(self) -> bool:
+        """Whether the language model learns something of this domain."""
+        return self.data.labelled or (self.data.questions is not None and self.data.questions.pairs > 0)
+
+    @property
+    def traces(self) -> object:
+        """What it has left in the language model so far."""
+        return self.coder.identity, self.aligned.loss
+
+
+# ---- stage 1 ----------------------------------------------------------------------------------------------------
+
+
+def learn_codes(
+    data: TaskData, config: ModelConfig, *, device: str | None = None, checkpoint: Path | None = None
+) -> SlotCoder:
+    """Stage 1: learn codes from all training records; the several processes of one job share what the first learns."""
+    settings, training = config.tokenizer_config, data.training
+    rows = _sample(len(training.slots_ND), settings.max_rows, settings.seed)
+    x_ND, groups_N, labels_N = training.slots_ND, training.groups_N, training.record_labels_N
+    if rows is not None:
+        x_ND = x_ND[rows]
+        groups_N, labels_N = (None if of_N is None else of_N[rows] for of_N in (groups_N, labels_N))
+    # task-aware codes stop on what they say about the label, which is measured on a part that the coder holds out
+    validation_ND = None if config.task_aware else data.validation.slots_ND
+    layout = data.layout
+    work = stage_folder(
+        checkpoint,
+        "codes",
+        lambda: {
+            "data": identity(x_ND, groups_N, labels_N, validation_ND),
+            "slots": layout.slots,
+            "settings": settings.model_dump_json(),
+            "task_aware": config.task_aware,
+            "device": device,
+        },
+    )
+    kind = "task-aware codes" if config.task_aware else "codes"
+    what = f"stage 1 of 4: learning {kind} of {len(x_ND):,} records: {data.layout.width} slots become "
+
+    def make() -> SlotCoder:
+        return SlotCoder(settings, device=device).fit(
+            x_ND,
+            layout,
+            labels_N=labels_N if config.task_aware else None,
+            groups_N=groups_N,
+            validation_ND=validation_ND,
+            checkpoint=work / "tokenizer.checkpoint" if work else None,
+        )
+
+    def save(coder: SlotCoder, folder: Path) -> None:
+        with replacing_folder(folder, ours=_is_coder) as temporary:
+            save_coder(coder, temporary)
+
+    with stage("codes", f"{what}{settings.levels} of {settings.entries}", loops=2 if config.task_aware else 1):
+        return first_process_makes(
+            make,
+            work / "coder" if work else None,
+            is_made=_is_coder,
+            save=save,
+            load=lambda folder: load_coder(folder, device=device),
+            cpu=device == "cpu",
+        )
+
+
+def _is_coder(folder: Path) -> bool:
+    return (folder / "network.safetensors").is_file()
+
+
+def _sample(count: int, most: int, seed: int) -> NDArray[np.int64] | None:
+    """A uniform sample of the records of a table that has more than `most`."""
+    if count <= most:
+        return None
+    return np.sort(np.argpartition(np.random.default_rng(seed).random(count), most)[:most])
+
+
+# ---- stage 2 ----------------------------------------------------------------------------------------------------
+
+
+def open_classifier(
+    data: TaskData,
+    config: ModelConfig,
+    backbone: Backbone,
+    coder: SlotCoder,
+    codes_NK: NDArray[Any],
+    taken: Collection[str] = (),
+) -> Classifier:
+    """A backbone that has tokens for the codes; `taken` are the stems of those that it has for other domains."""
+    levels, entries = coder.config.levels, coder.config.entries
+    return Classifier.open(
+        backbone,
+        CodeVocabulary.of(data.phrases.record, levels=levels, entries=entries, taken=taken),
+        coder.network.quantiser.codebooks_KCd.detach().cpu().numpy(),
+        data.prompt,
+        data.classes,
+        start=config.start,
+        seed=config.seed,
+        words=(data.phrases, data.training.slots_ND[:WORDS_FROM], codes_NK[:WORDS_FROM]),
+        share_markers=bool(taken),
+    )
+
+
+def align(
+    data: TaskData,
+    config: ModelConfig,
+    classifier: Classifier,
+    coder: SlotCoder,
+    codes_NK: NDArray[Any],
+    before: Mapping[str, object],
+    *,
+    checkpoint: Path | None = None,
+) -> tuple[History, Alignment | None]:
+    """Stage 2: align codes and words, where the config asks for it, and measure the result on held-out records.
+
+    The backbone may have aligned the codes of other domains `before`.
+    """
+    settings = config.align_config(len(data.training.sequences), classifier.backbone.device.type)
+    if settings is None:
+        skipped = "alignment skipped (helps with few labels, needs a GPU); force it with `align: default`"
+        with stage("align", f"stage 2 of 4: {skipped}"):
+            return History(), None
+    phrases = data.phrases
+    x_ND, held_ND = data.training.slots_ND, data.validation.slots_ND
+    work = stage_folder(
+        checkpoint,
+        "align",
+        lambda: {
+            "codes": coder.identity,
+            "records": identity(x_ND, data.validation.slots_ND),
+            "words": phrases.to_dict(),
+            "backbone": (config.backbone, config.kept_layers, config.start, config.seed),
+            "settings": settings.model_dump_json(),
+            "device": classifier.backbone.device,
+            "before": before,
+        },
+    )
+    finished = work / "aligned.pt" if work else None
+    with stage("align", f"stage 2 of 4: aligning codes and words on {len(x_ND):,} records", loops=2):
+        if (restored := classifier.restore(finished)) is not None:
+            return restored
+        history = classifier.align(
+            phrases, x_ND, codes_NK, settings, checkpoint=work / "align.checkpoint" if work else None
+        )
+        chosen = np.sort(np.random.default_rng(config.seed).permutation(len(held_ND))[:MEASURED])
+        held_ND = held_ND[chosen]
+        alignment = classifier.measure_alignment(phrases, held_ND, coder.encode(held_ND), coder, beam=BEAMS)
+        classifier.keep(finished, history, alignment)
+    return history, alignment
+
+
+# ---- stage 3 ----------------------------------------------------------------------------------------------------
+
+
+def to_learn(begun: Begun) -> ToLearn:
+    """What the language model learns of a domain, as prompts: the label, questions in words, or both."""
+    data, classifier, parts = begun.data, begun.classifier, []
+    if (questions := data.questions) is not None and questions.pairs:
+        codes, teacher, seed = (begun.codes_NK, begun.held_NK), begun.question_teacher, begun.config.seed
+        parts.append(questions_to_learn(classifier, data.prompt, questions, *codes, teacher, seed=seed))
+    if data.labelled:
+        own_codes = begun.given.coder is None
+        learned = lesson_of(data, begun.config, begun.coder, begun.codes_NK, own_codes=own_codes)
+        validation, labels_S = begun.validation, data.validation.labels_S
+        if data.stopping is not None:
+            validation, labels_S = validation.select(data.stopping), labels_S[data.stopping]
+        parts.append(
+            classifier.to_learn(
+                learned.sequences, learned.labels_S, validation, labels_S, classes_SQ=learned.classes_SQ
+            )
+        )
+    return reduce(ToLearn.followed_by, reversed(parts))
+
+
+def tune(
+    domains: Sequence[Begun], backbone: Backbone, config: ModelConfig, work: Path | None, *, frozen: int = 0
+) -> History:
+    """Stage 3: learn to answer; the weights that do best on the validation sequences stay.
+
+    With several domains it is one fine-tuning on what all of them learn. The rows of tokens below `frozen` are not
+    among those of the codes.
+    """
+    learning = [own for own in domains if own.learns]
+    if not learning:
+        with stage("tune", f"stage 3 of 4: {_not_learned(domains)}"):
+            return History()
+    domains = learning
+    settings, classifier = config.tune_config, domains[0].classifier
+    millions = backbone.model.num_parameters() / 1e6
+    steps = sum(settings.total_steps(examples_of(own.data, own.config)) for own in domains)
+    learned = "; ".join(_what_is_learned(own.data) for own in domains)
+    title = (
+        f"stage 3 of 4: fine-tuning {backbone.name} ({millions:.0f} M parameters) on {learned}, at most {steps:,} steps"
+    )
+    finished = work / "tuned.pt" if work else None
+    with stage("tune", title):
+        if (restored := classifier.restore(finished)) is not None:
+            return restored[0]
+        together, settings = learned_together([to_learn(own) for own in domains], settings)
+        rows = sorted({row for own in domains for row in own.tokens if row >= frozen})
+        history = tune_language_model(
+            backbone,
+            rows,
+            together.answers,
+            together.training,
+            together.validation,
+            settings,
+            checkpoint=work / "tune.checkpoint" if work else None,
+        )
+        classifier.keep(finished, history)
+    return history
+
+
+def _not_learned(domains: Sequence[Begun]) -> str:
+    """Why there is no fine-tuning, and how to get one."""
+    asked = [questions.config.pairs for own in domains if (questions := own.data.questions) is not None]
+    why = "`pairs: 0` under `questions:`" if 0 in asked else "no GPU; force it with `pairs: 20000` under `questions:`"
+    answers = "the fields answer questions, and the language model reads the words of new ones"
+    return f"no fine-tuning ({why}): {answers}"
+
+
+def _what_is_learned(data: TaskData) -> str:
+    sequences = f"{len(data.training.sequences):,} sequences"
+    if data.questions is None or not data.questions.pairs:
+        return sequences
+    questions = f"{len(data.questions.trained):,} questions about {len(data.questions.training):,} histories"
+    return f"{sequences} and {questions}" if data.labelled else questions
+
+
+def calibrate_questions(fitted: Fitted, begun: Begun) -> Fitted:
+    """Who answers questions in words, probabilities and figures, from validation histories."""
+    data, questions = begun.data, begun.data.questions
+    assert questions is not None, "there are questions"
+    texts, validation = [question.text for question in questions.questions], questions.validation
+    does, loops = ("calibrating", 1) if questions.pairs else ("learning", 2)
+    with stage("questions", f"{does} the answers to {len(texts):,} questions", loops=loops):
+        fitted = replace(fitted, book=book_of(questions, data.prompt, begun.question_teacher))
+        asker = fitted.asker(validation.histories, data.validation.slots_ND, texts)
+        scored = score_questions(validation, questions, asker, seed=fitted.config.seed, title="answering questions")
+        assert fitted.book is not None
+        fitted = replace(fitted, book=calibrated(fitted.book, questions, scored))
+    # without a label, the first question is what the model answers by default
+    return fitted if data.labelled else fitted.answering(texts[int(questions.trained[0])])
+
+
+def with_trees(fitted: Fitted, data: TaskData, validation: Sequences) -> Fitted:
+    """Trees answer beside the language model, which has read the validation sequences as codes."""
+    with stage("beside", "growing trees that answer beside the language model", loops=1):
+        trees = label_trees_of(data, fitted.config)
+        if trees is None:
+            return fitted
+        if len(validation):
+            share = best_share(
+                fitted.classifier.logits(validation),
+                trees.logits(data.validation.slots, data.layout),
+                data.validation.labels_S,
+                prior_shift(data.trained_shares, fitted.shares),
+            )
+            trees = trees.model_copy(update={"share": share})
+            note(f"the language model has a share of {share:.1f} in the answers, the trees the rest")
+    return fitted.with_trees(trees)
+
+
+def calibrate(
+    fitted: Fitted,
+    slots: Sequences,
+    codes: Sequences,
+    labels_S: NDArray[np.int64],
+    trained_shares: tuple[float, ...],
+) -> Fitted:
+    """Probabilities and decisions for the population, from validation sequences as slots and as codes."""
+    logits_SQ = fitted.answerer.logits(slots, codes) if len(codes) else np.zeros((0, len(fitted.classes)))
+    calibration = Calibration.fit(
+        logits_SQ,
+        labels_S,
+        positive=fitted.positive,
+        decision=fitted.decision,
+        shift=prior_shift(trained_shares, fitted.shares),
+    )
+    fitted = replace(fitted, calibration=calibration)
+    if not len(codes):
+        return fitted
+    p_SQ = fitted.calibration.probabilities(logits_SQ)
+    return replace(fitted, validation=fitted.evaluation(codes, p_SQ, labels_S))
+
+
+# ---- stage 4 ----------------------------------------------------------------------------------------------------
+
+
+def learn_to_explain(data: TaskData, fitted: Fitted, work: Path | None = None) -> Fitted:
+    """Stage 4: what explanations need, from the training sequences and the model's own answers."""
+    coder, config = fitted.coder, fitted.config
+    training = data.training
+    if (settings := config.explanations_config) is not None:
+        path = _explained(work, "look_alikes", settings, fitted)
+        title = f"stage 4 of 4: learning to explain the answers to {len(training.sequences):,} sequences"
+        with stage("explain", title, loops=2):
+            look_alikes = _once(
+                path,
+                partial(LookAlikes.load, coder),
+                lambda: _look_alikes(data, fitted, coder, settings),
+                LookAlikes.save,
+            )
+        fitted = replace(fitted, look_alikes=look_alikes)
+    if (masks := config.rationale_config) is not None:
+        path = _explained(work, "rationale", masks, fitted)
+        with stage("masks", "stage 4 of 4: learning the masks of the paper", loops=4 + 3 * masks.rounds):
+            explainer = _once(
+                path,
+                partial(MaskExplainer.load, coder),
+                lambda: MaskExplainer.fit(coder, training.slots, fitted.masked_model(), masks),
+                MaskExplainer.save,
+            )
+        fitted = replace(fitted, explainer=explainer)
+    return fitted
+
+
+def _look_alikes(data: TaskData, fitted: Fitted, coder: SlotCoder, settings: LookAlikeConfig) -> LookAlikes:
+    """Learn from the training sequences, and from the population as it occurs."""
+    everyone = population = population_of(data, fitted.shares, settings.seed)
+    if fitted.config.balance == "all":  # in a balanced world, those who were left out do not occur
+        population = population_of(data, fitted.shares, settings.seed, others=False)
+    return LookAlikes.fit(
+        coder,
+        fitted.masked_model(),
+        data.training.slots,
+        population,
+        everyone,
+        settings,
+    )
+
+
+def _once(
+    path: Path | None,
+    load: Callable[[Path], Learned],
+    learn: Callable[[], Learned],
+    save: Callable[[Learned, Path], None],
+) -> Learned:
+    """What was learned before, from its file; otherwise it is learned, and stored where there is such a file."""
+    if path is not None and path.is_file():
+        return load(path)
+    learned = learn()
+    if path is not None:
+        save(learned, path)
+    return learned
+
+
+def _explained(work: Path | None, name: str, settings: StageSettings, fitted: Fitted) -> Path | None:
+    """The file of a finished part of stage 4, in a checkpoint folder."""
+    depends_on = {
+        "settings": settings.model_dump_json(),
+        "calibration": fitted.calibration,
+        "beside": fitted.config.beside,
+    }
+    folder = stage_folder(work, f"explain-{name}", lambda: depends_on)
+    return folder / f"{name}.safetensors" if folder else None
+
+
+def population_of(
+    data: TaskData, shares: tuple[float, ...], seed: int, *, others: bool = True
+) -> tuple[Sequences, NDArray[np.int64]]:
+    """Training sequences as they occur, in random order, and their class numbers.
+
+    With `others`, sequences that have no label or were left out for the balance of the classes belong to them. Where
+    they are not known, some classes are thinned out until the classes have their shares again.
+    """
+    part, rng = data.training, np.random.default_rng((seed, 14))
+    sequences, labels_S = part.sequences, part.labels_S
+    if others and part.others is not None and part.other_labels_S is not None:
+        sequences = sequences.followed_by(part.others)
+        labels_S = np.concatenate([labels_S, part.other_labels_S])
+        chosen = np.arange(len(sequences))
+    else:
+        weight_Q = np.array(shares) / np.maximum(data.trained_shares, 1e-9)
+        chosen = np.flatnonzero(rng.random(len(labels_S)) < (weight_Q / weight_Q.max())[labels_S])
+    chosen = rng.permutation(chosen)
+    drawn = sequences.select(chosen)
+    return replace(drawn.with_values(part.slots_ND[drawn.rows]), ids=None, labels=None, ends=None), labels_S[chosen]

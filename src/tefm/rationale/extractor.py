@@ -1,0 +1,354 @@
+"""The extractor: one forward pass per record ranks its slots by how much the prediction depends on them.
+
+It learns from the frozen encoder and the surrogate, never from labels: the selected slots should give the same
+prediction as all slots. By default it imitates a greedy search (`greedy`); it can also minimise by gradient what the
+paper calls dual fidelity:
+
+    L = λ1 ‖E(x ⊙ z) − sg E(x)‖² + λ2 KL(g(E(x)) ‖ g(E(x ⊙ z))) + λ3 ‖z‖₁
+
+Shapes: S sequences, T records of the longest of them, N records of all of them, D slots, M input columns, d latent,
+Q classes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tefm.base.errors import ArtefactError, InputError
+from tefm.base.files import read_tensors, refusing, write_tensors
+from tefm.base.progress import progress
+from tefm.base.training import adamw
+from tefm.codes.coder import SlotCoder
+from tefm.codes.network import CodeNetwork, mlp
+from tefm.rationale.config import RationaleConfig
+from tefm.rationale.greedy import search_greedily
+from tefm.rationale.masked_model import Keep, MaskedModel
+from tefm.rationale.masks import random_keep
+from tefm.rationale.surrogate import (
+    CHUNK,
+    Agreement,
+    Surrogate,
+    SurrogateData,
+    fit_surrogate,
+    frozen_network,
+    latents,
+    one_cycle,
+    read_latent,
+    rows_of,
+    slots_tensor,
+)
+from tefm.scoring.calibration import Floats
+from tefm.tables.sequences import Sequences
+
+#: Weight decay while imitating the search: there are few records and many features, so it overfits easily.
+DECAY = 0.1
+#: Candidates that one search evaluates at most: about 50 seconds on two cores.
+CANDIDATES = 2_000_000
+
+
+class Extractor(nn.Module):
+    """f, before its sigmoid: MLP(columns) + W_skip columns, one score per slot."""
+
+    def __init__(self, columns: int, slots: int, hidden: int) -> None:
+        super().__init__()
+        self.body = mlp(columns, hidden, slots, blocks=0)
+        self.skip = nn.Linear(columns, slots, bias=False)
+
+    def forward(self, columns_NM: Tensor) -> Tensor:
+        logits_ND: Tensor = self.body(columns_NM) + self.skip(columns_NM)
+        return logits_ND
+
+
+@dataclass(eq=False)
+class MaskExplainer:
+    """The frozen encoder, the surrogate and the extractor: sequences in, a ranking of their slots out."""
+
+    network: CodeNetwork
+    surrogate: Surrogate
+    extractor: Extractor
+    config: RationaleConfig
+    #: how closely the surrogate agrees with the model
+    agreement_: Agreement | None = None
+
+    @classmethod
+    def fit(
+        cls, coder: SlotCoder, sequences: Sequences, masked_model: MaskedModel, config: RationaleConfig
+    ) -> MaskExplainer:
+        """Learn to select slots from the model's predictions for training sequences, whole and masked."""
+        if len(sequences) < 2:
+            raise InputError(
+                f"{len(sequences)} sequence(s) are too few to learn from", remedy="use at least 2, ideally 1,000"
+            )
+        network = frozen_network(coder)
+        rng = np.random.default_rng(config.seed)
+        most = max(2, config.questions // (1 + config.versions + config.rounds))
+        if len(sequences) > most:
+            sequences = sequences.select(np.sort(rng.permutation(len(sequences))[:most]))
+        with progress("predicting masked training records", 1 + config.versions) as advance:
+            data = SurrogateData.ask(network, sequences, masked_model, config)
+            p_SQ = data.p_SQ
+            advance(1)
+            for _ in range(config.versions):
+                data += SurrogateData.ask(network, sequences, masked_model, config, random_keep(sequences, rng))
+                advance(1)
+        extractor = _extractor(network, p_SQ.shape[1], config)
+        rounds = 1 + config.rounds
+        for number in range(1, rounds + 1):
+            name = f" (round {number} of {rounds})" if rounds > 1 else ""
+            surrogate, agreement = fit_surrogate(data, masked_model, config, f"fitting the surrogate{name}")
+            explainer = cls(network, surrogate, extractor, config, agreement)
+            explainer.learn(sequences, p_SQ, name)
+            if number < rounds:
+                # random masks seldom look like selected ones, on which the surrogate has to be right
+                keep_ND = explainer.sample(sequences, p_SQ, torch.Generator().manual_seed(config.seed))
+                data += SurrogateData.ask(network, sequences, masked_model, config, keep_ND)
+        return explainer
+
+    @torch.no_grad()
+    def rank(self, sequences: Sequences, p_SQ: Floats) -> NDArray[np.float32]:
+        """A score in [0, 1] per record and slot, higher for slots to select first; 0 for absent slots.
+
+        `p_SQ` are the predictions to explain.
+        """
+        x_ND = slots_tensor(sequences.x_ND)
+        predicted_NQ = torch.from_numpy(p_SQ).float()[torch.from_numpy(sequences.sequence_N)]
+        parts = [
+            self._logits(x, predicted).sigmoid() * (x > 0)
+            for x, predicted in zip(x_ND.split(CHUNK), predicted_NQ.split(CHUNK), strict=True)
+        ]
+        scores_ND: NDArray[np.float32] = torch.cat(parts).numpy()
+        return scores_ND
+
+    # ---- saving -----------------------------------------------------------------------------------------------
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All learned weights."""
+        parts = {"surrogate": self.surrogate, "extractor": self.extractor}
+        return {
+            f"{name}.{key}": value.detach().contiguous()
+            for name, part in parts.items()
+            for key, value in part.state_dict().items()
+        }
+
+    @classmethod
+    def from_tensors(cls, coder: SlotCoder, tensors: Mapping[str, Tensor], config: RationaleConfig) -> MaskExplainer:
+        """The inverse of `tensors`."""
+        network = frozen_network(coder)
+        try:
+            classes = len(tensors["surrogate.outer.1.bias"])
+            surrogate = Surrogate(network.config.latent, classes, config.surrogate_hidden)
+            extractor = _extractor(network, classes, config)
+            for name, part in (("surrogate", surrogate), ("extractor", extractor)):
+                own = {key.removeprefix(f"{name}."): t for key, t in tensors.items() if key.startswith(f"{name}.")}
+                part.load_state_dict(own)
+        except (KeyError, RuntimeError) as error:
+            raise ArtefactError(
+                "not the tensors of an extractor with these settings and this tokenizer",
+                remedy="load it with the tokenizer and the settings it was trained with",
+            ) from error
+        return cls(network, surrogate.requires_grad_(False), extractor, config)
+
+    def save(self, path: Path) -> None:
+        """Write one safetensors file in one step: the tensors, the settings, and the agreement with the model."""
+        agreement = asdict(self.agreement_) if self.agreement_ else None
+        write_tensors(path, self.tensors(), config=self.config.model_dump(), agreement=agreement)
+
+    @classmethod
+    def load(cls, coder: SlotCoder, path: Path) -> MaskExplainer:
+        """Read what `save` wrote; `coder` is the one that it was trained with."""
+        with refusing(path, "explainer"):
+            tensors, facts = read_tensors(path)
+            explainer = cls.from_tensors(coder, tensors, RationaleConfig.checked(facts["config"]))
+            explainer.agreement_ = Agreement(**facts["agreement"]) if facts["agreement"] else None
+        return explainer
+
+    # ---- learning ---------------------------------------------------------------------------------------------
+
+    def learn(self, sequences: Sequences, p_SQ: Floats, round_name: str = "") -> None:
+        """Train the extractor further, with the surrogate as it is; `round_name` is added to progress titles."""
+        if self.config.selection == "greedy":
+            self._imitate(sequences, p_SQ, round_name)
+        else:
+            self._descend(sequences, p_SQ, round_name)
+
+    def _descend(self, sequences: Sequences, p_SQ: Floats, round_name: str) -> None:
+        """Minimise the loss of soft or top-k masks."""
+        config = self.config
+        x_ND = slots_tensor(sequences.x_ND)
+        whole_Nd, log_p_SQ = self._whole(sequences)
+        predicted_SQ = torch.from_numpy(p_SQ).float()
+        draw = torch.Generator().manual_seed(config.seed)
+        optimiser = torch.optim.Adam(self.extractor.parameters(), lr=config.learning_rate)
+        batches = math.ceil(len(sequences) / config.batch)
+        with progress(f"training the feature extractor{round_name}", config.epochs * batches) as advance:
+            for epoch in range(config.epochs):
+                if config.selection == "topk":  # so that the ranking settles
+                    optimiser.param_groups[0]["lr"] = config.learning_rate * (1 - epoch / config.epochs)
+                for chosen in torch.randperm(len(sequences), generator=draw).split(config.batch):
+                    at = torch.from_numpy(sequences.places(chosen.numpy()))
+                    lengths = torch.from_numpy(sequences.lengths[chosen.numpy()])
+                    starts = F.pad(lengths.cumsum(0), (1, 0))
+                    logits_ND = self._logits(x_ND[at], predicted_SQ[chosen].repeat_interleave(lengths, dim=0))
+                    z_ND = self._mask(logits_ND, x_ND[at] > 0, lengths, draw)
+                    terms = losses(
+                        self.network, self.surrogate, x_ND[at], rows_of(starts.numpy()), z_ND,
+                        whole_Nd[at], log_p_SQ[chosen], config.reads,
+                    )  # fmt: skip
+                    optimiser.zero_grad(set_to_none=True)
+                    terms.total(config).backward()
+                    optimiser.step()
+                    advance(1)
+                advance(0, note=f"KL {float(terms.prediction.detach()):.3f}")
+
+    def _imitate(self, sequences: Sequences, p_SQ: Floats, round_name: str) -> None:
+        """Learn the order of a greedy search; its values tell which slots are nearly as good as the best."""
+        config = self.config
+        chosen = _affordable(sequences, config)
+        sequences, p_SQ = sequences.select(chosen), p_SQ[chosen]
+        predicted_SQ = torch.from_numpy(p_SQ).float()
+        decided_S = self.surrogate.decide(predicted_SQ)
+        title = f"searching for the features behind each prediction{round_name}"
+        teacher = search_greedily(self.network, self.surrogate, sequences, decided_S, config, title)
+        open_NGP = teacher.value_NGP > -torch.inf
+        target_NGP = (teacher.value_NGP / config.tolerance).masked_fill(~open_NGP, -1e9).softmax(dim=2)
+        # small selections matter most, so early steps weigh most; a step with one slot left teaches nothing
+        weight_NG = (open_NGP.sum(dim=2) > 1) / torch.arange(1, config.depth + 1)
+        x_ND = slots_tensor(sequences.x_ND)
+        predicted_NQ = predicted_SQ[torch.from_numpy(sequences.sequence_N)]
+        weights, cpu = self.extractor.parameters(), torch.device("cpu")
+        optimiser = adamw(weights, device=cpu, lr=config.learning_rate, weight_decay=DECAY)
+        batches = math.ceil(len(x_ND) / config.batch)
+        schedule = one_cycle(optimiser, config.epochs * batches)
+        draw = torch.Generator().manual_seed(config.seed)
+        with progress(f"training the feature extractor{round_name}", config.epochs * batches) as advance:
+            for _ in range(config.epochs):
+                for at in torch.randperm(len(x_ND), generator=draw).split(config.batch):
+                    logits_NP = self._logits(x_ND[at], predicted_NQ[at]).gather(1, teacher.slot_NP[at].clamp_min(0))
+                    log_NGP = logits_NP[:, None].masked_fill(~open_NGP[at], -1e9).log_softmax(dim=2)
+                    loss = -((target_NGP[at] * log_NGP).sum(dim=2) * weight_NG[at]).sum() / len(at)
+                    optimiser.zero_grad(set_to_none=True)
+                    loss.backward()
+                    optimiser.step()
+                    schedule.step()
+                    advance(1)
+                advance(0, note=f"loss {float(loss.detach()):.3f}")
+
+    @torch.no_grad()
+    def sample(self, sequences: Sequences, p_SQ: Floats, draw: torch.Generator) -> Keep:
+        """Masks as they occur in training: of a random size, with noise in the ranking."""
+        x_ND = slots_tensor(sequences.x_ND)
+        lengths = torch.from_numpy(sequences.lengths)
+        logits_ND = self._logits(x_ND, torch.from_numpy(p_SQ).float().repeat_interleave(lengths, dim=0))
+        keep_ND: Keep = (drawn_mask(logits_ND, x_ND > 0, lengths, self.config, draw) > 0.5).numpy()
+        return keep_ND
+
+    def _mask(self, logits_ND: Tensor, present_ND: Tensor, lengths: Tensor, draw: torch.Generator) -> Tensor:
+        if self.config.selection == "soft":
+            return logits_ND.sigmoid()
+        return drawn_mask(logits_ND, present_ND, lengths, self.config, draw)
+
+    def _logits(self, x_ND: Tensor, predicted_NQ: Tensor) -> Tensor:
+        """The extractor's scores of records whose sequences have the predictions `predicted_NQ`."""
+        columns_NM = self.network.input(x_ND)
+        if self.config.context:
+            # a network that sees only the probabilities would blur the sharp edge of a threshold
+            decided_NQ = F.one_hot(self.surrogate.decide(predicted_NQ), predicted_NQ.shape[1]).float()
+            columns_NM = torch.cat([columns_NM, predicted_NQ, decided_NQ], dim=1)
+        logits_ND: Tensor = self.extractor(columns_NM)
+        return logits_ND
+
+    @torch.no_grad()
+    def _whole(self, sequences: Sequences) -> tuple[Tensor, Tensor]:
+        """Without a mask: the latents of the records, and the surrogate's log-probabilities of the sequences."""
+        latent_Nd, read_Nd = latents(self.network, sequences.x_ND, self.config.reads)
+        rows_ST = rows_of(sequences.starts)
+        return latent_Nd, self.surrogate(read_Nd, rows_ST).log_softmax(dim=1)
+
+
+def _affordable(sequences: Sequences, config: RationaleConfig) -> NDArray[np.int64]:
+    """As many sequences, in random order, as the search has time for; at least one."""
+    present_S = np.bincount(sequences.sequence_N, (sequences.x_ND > 0).sum(axis=1), len(sequences))
+    order = np.random.default_rng(config.seed).permutation(len(sequences))
+    within = np.cumsum(present_S[order] * config.depth) <= CANDIDATES
+    return order[: max(1, int(within.sum()))]
+
+
+def _extractor(network: CodeNetwork, classes: int, config: RationaleConfig) -> Extractor:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        context = 2 * classes if config.context else 0
+        return Extractor(network.input.columns + context, network.layout.width, config.hidden)
+
+
+# ---- masks with a gradient -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Losses:
+    """The three terms of the loss, each a mean over the batch."""
+
+    code: Tensor
+    prediction: Tensor
+    mass: Tensor
+
+    def total(self, config: RationaleConfig) -> Tensor:
+        """The weighted sum."""
+        return config.code_weight * self.code + config.prediction_weight * self.prediction + config.sparsity * self.mass
+
+
+def losses(
+    network: CodeNetwork,
+    surrogate: Surrogate,
+    x_ND: Tensor,
+    rows_ST: Tensor,
+    z_ND: Tensor,
+    whole_Nd: Tensor,
+    log_p_SQ: Tensor,
+    reads: str,
+) -> Losses:
+    """The loss of masks `z_ND`; `whole_Nd` are the latents and `log_p_SQ` the predictions without a mask."""
+    latent_Nd, read_Nd = read_latent(network, x_ND, z_ND, reads)
+    log_masked_SQ = surrogate(read_Nd, rows_ST).log_softmax(dim=1)
+    return Losses(
+        (latent_Nd - whole_Nd).square().sum(dim=1).mean(),
+        F.kl_div(log_masked_SQ, log_p_SQ, log_target=True, reduction="batchmean"),
+        z_ND.sum(dim=1).mean(),
+    )
+
+
+def top_k_mask(logits_ND: Tensor, present_ND: Tensor, size_N: Tensor) -> Tensor:
+    """The `size_N` best present slots of each record as ones and zeros, with the gradient of a sigmoid.
+
+    The sigmoid is centred between the last slot inside and the first slot outside.
+    """
+    size_N = size_N.minimum(present_ND.sum(dim=1))
+    logits_ND = logits_ND.masked_fill(~present_ND, -1e4)
+    sorted_ND, order_ND = logits_ND.sort(dim=1, descending=True)
+    places = logits_ND.shape[1]
+    inside = torch.arange(places) < size_N[:, None]
+    hard_ND = torch.zeros_like(logits_ND).scatter(1, order_ND, inside.float()) * present_ND
+    last = sorted_ND.gather(1, (size_N[:, None] - 1).clamp_min(0))
+    next_ = sorted_ND.gather(1, size_N[:, None].clamp_max(places - 1))
+    edge_N1 = torch.where(next_ > -1e3, (last + next_) / 2, last).detach()
+    soft_ND = torch.sigmoid(logits_ND - edge_N1) * present_ND
+    return hard_ND + soft_ND - soft_ND.detach()
+
+
+def drawn_mask(
+    logits_ND: Tensor, present_ND: Tensor, lengths: Tensor, config: RationaleConfig, draw: torch.Generator
+) -> Tensor:
+    """Top k with Gumbel noise: k slots drawn without replacement, higher-ranked ones more often."""
+    low, high = math.log(config.least_share), math.log(config.most_share)
+    share_S = (low + (high - low) * torch.rand(len(lengths), generator=draw)).exp()
+    size_N = (share_S.repeat_interleave(lengths) * present_ND.sum(dim=1)).ceil().long()
+    noise_ND = -torch.empty(logits_ND.shape).exponential_(generator=draw).log()
+    return top_k_mask(logits_ND + noise_ND, present_ND, size_N)

@@ -1,0 +1,81 @@
+"""The limits of a server, and what it counts, in Prometheus' format."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from tefm.base.settings import Settings
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120)
+ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024)
+
+
+class ServeSettings(Settings):
+    """What a server accepts, and how long it takes for it."""
+
+    #: rows of one request, and sequences that one request may have explained
+    max_rows: int = Field(default=1_000, ge=1)
+    max_explanations: int = Field(default=10, ge=1)
+    #: answers to questions in words of one request: its sequences times its questions
+    max_answers: int = Field(default=2_000, ge=1)
+    #: bytes of one request
+    max_bytes: int = Field(default=4 << 20, ge=1_024)
+    #: requests that wait; a further one is answered with 429, and so is an explanation that would not end in time
+    queue: int = Field(default=256, ge=1)
+    #: seconds from a request to its answer: for predictions, and for explanations
+    timeout: float = Field(default=30.0, gt=0)
+    explain_timeout: float = Field(default=120.0, gt=0)
+    #: how long the first prediction of a batch waits for others
+    batch_milliseconds: float = Field(default=3.0, ge=0)
+    #: rows of a batch; a larger request is a batch of its own
+    batch_rows: int = Field(default=256, ge=1)
+    #: seconds between SIGTERM and the end of listening, in which proxies learn that this server is going
+    drain: float = Field(default=1.0, ge=0)
+
+    @property
+    def waiting_rows(self) -> int:
+        """Rows that wait, at most."""
+        return max(self.queue, 10 * self.max_rows)
+
+
+class Metrics:
+    """Counters of one server, in a registry of their own."""
+
+    def __init__(self) -> None:
+        from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+        self.registry: CollectorRegistry = CollectorRegistry()
+        own = self.registry
+        self.requests = Counter("tefm_requests", "Requests by route and status", ["route", "status"], registry=own)
+        self.seconds = Histogram(
+            "tefm_request_seconds", "Time from request to answer", ["route"], buckets=SECONDS, registry=own
+        )
+        self.predictions = Counter("tefm_predictions", "Sequences predicted", ["model", "predicted"], registry=own)
+        self.explanations = Counter("tefm_explanations", "Sequences explained", ["model", "verdict"], registry=own)
+        self.queue = Gauge("tefm_queue", "Requests that wait", ["lane"], registry=own)
+        self.refused = Counter("tefm_refused", "Requests refused for lack of room", ["lane"], registry=own)
+        self.batches = Counter("tefm_batches", "Batches of the model", ["lane"], registry=own)
+        self.batch_rows = Histogram("tefm_batch_rows", "Rows of a batch", ["lane"], buckets=ROWS, registry=own)
+        self.busy = Counter("tefm_busy_seconds", "Seconds that the model was at work", ["lane"], registry=own)
+        for lane in ("predict", "explain"):
+            self.queue.labels(lane).set(0)
+            self.refused.labels(lane)
+
+    def waiting(self, lane: str, count: int) -> None:
+        self.queue.labels(lane).set(count)
+
+    def batch(self, lane: str, rows: int, seconds: float) -> None:
+        self.batches.labels(lane).inc()
+        self.batch_rows.labels(lane).observe(rows)
+        self.busy.labels(lane).inc(max(0.0, seconds))
+
+    def text(self) -> bytes:
+        """All of it, for a scraper."""
+        from prometheus_client import generate_latest
+
+        return generate_latest(self.registry)

@@ -1,0 +1,426 @@
+"""What a report shows of predictions and data: decisions, curves, scores, calibration, groups, missing values."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+
+from tefm.scoring.bootstrap import Interval
+from tefm.scoring.breakdown import CURVES, MACRO, Curve, GroupScores
+from tefm.show.figures import FEW_FOR_INTERVALS, FieldGroups, Figures, Method
+from tefm.show.html import HtmlTable, decimal, render
+from tefm.show.plots import Axis, Level, Plot, Series, curves
+
+#: Every how many thresholds the table has a row.
+EVERY = 10
+#: Height of the plots of curves, which are about square.
+HEIGHT = 280
+#: Fields whose groups are shown at once; the others can be opened.
+FIELDS = 6
+#: Fields with missing values that are shown.
+MISSING = 15
+#: Classes that get a row of their own.
+CLASSES = 25
+METRICS = {
+    "auroc": "AUROC",
+    "auprc": "AUPRC",
+    "accuracy": "accuracy",
+    "macro_f1": "macro F1",
+    "brier": "Brier (lower is better)",
+    "ece": "ECE (lower is better)",
+}
+
+
+@dataclass(frozen=True)
+class DecisionsView:
+    """What the templates show of the decisions."""
+
+    figures: Figures
+
+    # ---- confusion matrix -----------------------------------------------------------------------------------------
+
+    @property
+    def confusion(self) -> HtmlTable:
+        """Counts with shares of their row."""
+        names, counts_QQ = self.figures.confusion.classes, self.figures.confusion.counts
+        rows = []
+        for name, counts_Q in zip(names, counts_QQ, strict=True):
+            total = sum(counts_Q)
+            cells = [f"{n:,} ({n / total:.0%})" if total else f"{n:,}" for n in counts_Q]
+            rows.append([name, *cells, f"{total:,}"])
+        header = ["recorded", *(f"predicted {name}" for name in names), "sequences"]
+        return HtmlTable(header, rows, f"{self.figures.label}: recorded against predicted, with shares of each row")
+
+    @property
+    def one_class(self) -> str | None:
+        """The class that is predicted for every sequence, if there is one."""
+        predicted_Q = np.array(self.figures.confusion.counts).sum(axis=0)
+        return self.figures.confusion.classes[predicted_Q.argmax()] if np.count_nonzero(predicted_Q) == 1 else None
+
+    # ---- curves ---------------------------------------------------------------------------------------------------
+
+    @property
+    def plots(self) -> list[Plot]:
+        """ROC and precision–recall, with the decisions of the model marked."""
+        measured = self.figures.curves
+        if not measured:
+            return []
+        roc: list[Series | Level] = [Series("chance", (0, 1), (0, 1), colour=0, points=False, dashed=True)]
+        ranked: list[Series | Level] = []
+        if self.figures.positive is not None:
+            share = measured[0].sequences / sum(map(sum, self.figures.confusion.counts))
+            ranked.append(Level(f"chance: {share:.3f}", share))
+        for number, curve in enumerate(measured, start=1):
+            look: dict[str, Any] = {"points": False}
+            look |= {"colour": 8, "dashed": True} if curve.name == MACRO else {"colour": number}
+            x, y = curve.false_positive_rate, curve.true_positive_rate
+            roc.append(Series(f"{curve.name}: AUROC {curve.auroc:.3f}", x, y, **look))
+            name = f"{curve.name}: AUPRC {curve.average_precision:.3f}"
+            ranked.append(Series(name, curve.recall, curve.precision, **look))
+        decided = [curve for curve in measured if curve.operating is not None]
+        roc += self._marks(decided, "false_positive_rate", "recall")
+        ranked += self._marks(decided, "recall", "precision")
+        return [
+            curves(
+                "plot-roc",
+                "ROC curve",
+                _description(roc),
+                Axis("false positive rate (1 − specificity)", 0, 1),
+                Axis("sensitivity (recall)", 0, 1),
+                roc,
+                height=HEIGHT,
+            ),
+            curves(
+                "plot-precision-recall",
+                "Precision–recall curve",
+                _description(ranked),
+                Axis("recall (sensitivity)", 0, 1),
+                Axis("precision", 0, 1),
+                ranked,
+                height=HEIGHT,
+            ),
+        ]
+
+    def _marks(self, decided: list[Curve], x: str, y: str) -> list[Series]:
+        """A point per class where the decisions of the model are; the first one has the name of all."""
+        marks: list[Series] = []
+        for number, curve in enumerate(decided, start=1):
+            place, height = getattr(curve.operating, x), getattr(curve.operating, y)
+            if place is None or height is None:
+                continue
+            colour = 2 if len(decided) == 1 else number
+            name = "" if marks else f"{self.operating_words}{self._at(place, height) if len(decided) == 1 else ''}"
+            marks.append(Series(name, (place,), (height,), colour=colour, line=False, size=10))
+        return marks
+
+    @staticmethod
+    def _at(place: float, height: float) -> str:
+        return f" ({place:.2f}, {height:.2f})"
+
+    @property
+    def operating_words(self) -> str:
+        """What the marks on the curves are."""
+        counts = self.figures.thresholds
+        return "the model's decisions" if counts is None else f"threshold {counts.thresholds[counts.own]:.3f}"
+
+    @property
+    def more_classes(self) -> int:
+        """Classes of several that have no curve of their own."""
+        return max(0, len(self.figures.confusion.classes) - CURVES) if self.figures.positive is None else 0
+
+    # ---- thresholds -----------------------------------------------------------------------------------------------
+
+    @property
+    def thresholds(self) -> HtmlTable | None:
+        """Every tenth threshold and the model's own; None for several classes."""
+        counts = self.figures.thresholds
+        if counts is None:
+            return None
+        round_ones = {round(place / EVERY, 2) for place in range(EVERY + 1)}
+        rows = []
+        for number, threshold in enumerate(counts.thresholds):
+            if threshold not in round_ones and number != counts.own:
+                continue
+            hits, alarms = counts.true_positives[number], counts.false_positives[number]
+            missed, rejected = counts.positives - hits, counts.negatives - alarms
+            shares = (
+                (hits, counts.positives),
+                (rejected, counts.negatives),
+                (hits, hits + alarms),
+                (2 * hits, 2 * hits + alarms + missed),
+                (hits + alarms, counts.positives + counts.negatives),
+            )
+            name = f"{threshold:.3f} (the model's)" if number == counts.own else f"{threshold:.1f}"
+            figures = [decimal(part / whole if whole else None, 3) for part, whole in shares]
+            rows.append([name, *(f"{n:,}" for n in (hits, alarms, missed, rejected)), *figures])
+        header = ["threshold", "true positives", "false positives", "false negatives", "true negatives"]
+        header += ["sensitivity", "specificity", "precision", "F1", "called positive"]
+        caption = f"predicting {self.figures.label} = {self.figures.positive} from each probability on"
+        return HtmlTable(header, rows, caption)
+
+    @property
+    def other(self) -> str:
+        """Of two classes, the one that is not the positive one."""
+        return next(name for name in self.figures.confusion.classes if name != self.figures.positive)
+
+    @property
+    def threshold_data(self) -> dict[str, Any] | None:
+        """What the slider reads."""
+        return None if self.figures.thresholds is None else asdict(self.figures.thresholds)
+
+    @cached_property
+    def script(self) -> Markup:
+        """The code of the slider, the only script of the page."""
+        return Markup(render("show/threshold.js"))
+
+    @property
+    def script_hash(self) -> str:
+        """The hash by which the page allows this script and no other."""
+        return b64encode(sha256(self.script.encode()).digest()).decode()
+
+
+def _description(series: list[Series | Level]) -> str:
+    return "; ".join(one.name for one in series if one.name)
+
+
+@dataclass(frozen=True)
+class PredictionsView:
+    """What the templates show of the predictions."""
+
+    figures: Figures
+
+    @property
+    def scores(self) -> HtmlTable:
+        methods = self.figures.methods
+        sequences = methods[0].scores["n"]
+        few = " (too few for reliable intervals)" if sequences < FEW_FOR_INTERVALS else ""
+        rows = [
+            [title, *(str(metric) if (metric := _metric(method, name)) else "–" for method in methods)]
+            for name, title in METRICS.items()
+        ]
+        rows.append(["tokens per sequence", *(f"{m.tokens:,.1f}" if m.tokens else "0" for m in methods)])
+        return HtmlTable(["", *(method.name for method in methods)], rows, f"{sequences:,} sequences{few}")
+
+    @property
+    def by_class(self) -> HtmlTable | None:
+        """Each of several classes; two need no table, since the scores cover them."""
+        figures = self.figures
+        if not figures.by_class:
+            return None
+        rows = [
+            [
+                scores.name,
+                f"{scores.sequences:,}" + (" (few)" if scores.sequences < figures.few else ""),
+                *(decimal(share, 3) for share in (scores.recall, scores.precision, scores.f1)),
+            ]
+            for scores in figures.by_class[:CLASSES]
+        ]
+        caption = f"{figures.methods[0].name} by class; few: fewer than {figures.few} sequences, mostly noise"
+        return HtmlTable([figures.label, "sequences", "recall", "precision", "F1"], rows, caption)
+
+    @property
+    def more_classes(self) -> int:
+        return max(0, len(self.figures.by_class) - CLASSES)
+
+    @property
+    def tokens(self) -> HtmlTable:
+        figures = self.figures
+        rows = [
+            [a.format, a.tokenizer, f"{a.mean:,.1f}", f"{a.median:,.0f}", f"{a.largest:,}", f"{a.share_of_prose:.1%}"]
+            for a in figures.tokens
+        ]
+        header = ["format", "tokenizer", "mean", "median", "largest", "share of prose"]
+        return HtmlTable(header, rows, f"tokens per sequence, first {figures.tokens_counted:,} sequences", words=2)
+
+    @property
+    def tokens_plot(self) -> Plot:
+        """Accuracy against tokens; what reads no tokens is a line across."""
+        ours, *others = self.figures.methods
+        accuracy = _metric(ours, "accuracy")
+        own = self.figures.tokens[0].tokenizer
+        texts = [a for a in self.figures.tokens if a.tokenizer == own and "question" not in a.format]
+        series: list[Series | Level] = [
+            Level(f"{method.name}, 0 tokens: {metric.value:.3f}", metric.value, colour=2 + number % 7)
+            for number, method in enumerate(others)
+            if (metric := _metric(method, "accuracy"))
+        ]
+        if accuracy:
+            name = f"{ours.name}, {ours.tokens:,.1f} tokens: {accuracy}"
+            low, high = (accuracy.low,), (accuracy.high,)
+            series.append(Series(name, (ours.tokens,), (accuracy.value,), low, high, line=False, size=10))
+        description = [one.name for one in series] + [f"{text.format}: {text.mean:,.0f} tokens" for text in texts]
+        return curves(
+            "plot-tokens",
+            "Accuracy against tokens",
+            "; ".join(description),
+            Axis("tokens per sequence, mean (logarithmic)", log=True),
+            Axis("accuracy", share=True),
+            series,
+            marks=[(text.mean, text.format) for text in texts],
+        )
+
+    @property
+    def probability(self) -> str:
+        """Which probability calibration is about."""
+        figures = self.figures
+        return "the predicted class" if figures.positive is None else f"{figures.label} = {figures.positive}"
+
+    @property
+    def ece(self) -> Interval | None:
+        """The expected calibration error of this model."""
+        return _metric(self.figures.methods[0], "ece")
+
+    @property
+    def calibration(self) -> HtmlTable:
+        rows = [[f"{b.predicted:.3f}", str(b.observed), f"{b.sequences:,}"] for b in self.figures.calibration]
+        caption = f"probability of {self.probability}, in ten ranges"
+        return HtmlTable(["predicted", "observed", "sequences"], rows, caption)
+
+    @property
+    def calibration_plot(self) -> Plot:
+        bins = self.figures.calibration
+        return curves(
+            "plot-calibration",
+            "Calibration",
+            "; ".join(f"predicted {b.predicted:.2f}, observed {b.observed}, {b.sequences} sequences" for b in bins),
+            Axis(f"predicted probability of {self.probability}", 0, 1),
+            Axis("observed share", 0, 1),
+            [
+                Series("perfect calibration", (0, 1), (0, 1), colour=0, points=False, dashed=True),
+                Series(
+                    "this model, with 95% interval",
+                    [b.predicted for b in bins],
+                    [b.observed.value for b in bins],
+                    [b.observed.low for b in bins],
+                    [b.observed.high for b in bins],
+                ),
+            ],
+        )
+
+    @property
+    def cost(self) -> HtmlTable:
+        ours, cost = self.figures.methods[0], self.figures.cost
+        explain = cost.seconds_to_explain
+        rows = [
+            ["input of the model", f"{ours.tokens:,.1f} tokens per sequence"],
+            ["predicting, from table to probabilities", f"{cost.sequences_per_second:,.1f} sequences per second"],
+            ["explaining and checking one prediction", "–" if explain is None else f"{explain:,.2f} seconds"],
+        ]
+        return HtmlTable(["", "cost"], rows, "cost")
+
+
+def _metric(method: Method, name: str) -> Interval | None:
+    """A metric with its interval; None where it is not defined. Without an interval, both ends are the value."""
+    metric = method.scores[name]
+    value, low, high = metric["value"], metric.get("low"), metric.get("high")
+    if value is None:
+        return None
+    return Interval(value, value if low is None else low, value if high is None else high)
+
+
+@dataclass(frozen=True)
+class DataView:
+    """What the templates show of the data."""
+
+    figures: Figures
+
+    # ---- results by group -----------------------------------------------------------------------------------------
+
+    @property
+    def groups(self) -> HtmlTable | None:
+        """The fields that make the largest difference."""
+        fields = self.figures.groups[:FIELDS]
+        return self._table(fields, "by group, the fields with the largest differences first") if fields else None
+
+    @property
+    def other_groups(self) -> HtmlTable | None:
+        fields = self.figures.groups[FIELDS:]
+        return self._table(fields, "by group, further fields") if fields else None
+
+    @property
+    def other_fields(self) -> int:
+        return len(self.figures.groups[FIELDS:])
+
+    def _table(self, fields: Sequence[FieldGroups], caption: str) -> HtmlTable:
+        two = self.figures.positive is not None
+        header = ["group", "sequences", "accuracy"]
+        header += [f"{self.figures.label} = {self.figures.positive}", "AUROC"] if two else []
+        rows = [
+            [f"{field.field}: {group.name}", f"{group.sequences:,}", *self._scores(group, two)]
+            for field in fields
+            for group in field.groups
+        ]
+        return HtmlTable(header, rows, caption)
+
+    def _scores(self, group: GroupScores, two: bool) -> list[str]:
+        if group.accuracy is None:
+            return [f"too small (fewer than {self.figures.few})", *(["–", "–"] if two else [])]
+        if group.positive is None:
+            return [str(group.accuracy)]
+        return [str(group.accuracy), f"{group.positive:.1%}", "–" if group.auroc is None else str(group.auroc)]
+
+    # ---- the data -------------------------------------------------------------------------------------------------
+
+    @property
+    def classes(self) -> HtmlTable:
+        """The classes of each part, in the order of the last one, which the report is about."""
+        parts = self.figures.overview.classes
+        totals = {part: sum(counts.values()) for part, counts in parts.items()}
+        names = list(list(parts.values())[-1])
+
+        def cell(part: str, count: int) -> str:
+            return f"{count:,} ({count / totals[part]:.1%})" if totals[part] else "0"
+
+        def row(name: str, of: Sequence[str]) -> list[str]:
+            return [name, *(cell(part, sum(counts.get(one, 0) for one in of)) for part, counts in parts.items())]
+
+        rows = [row(name, [name]) for name in names[:CLASSES]]
+        if names[CLASSES:]:
+            rows.append(row(f"{len(names[CLASSES:])} more classes", names[CLASSES:]))
+        rows.append(["all", *(f"{total:,}" for total in totals.values())])
+        return HtmlTable([self.figures.label, *parts], rows, "labelled sequences by class")
+
+    @property
+    def missing(self) -> HtmlTable | None:
+        """The fields with the most missing values."""
+        shares = list(self.figures.overview.missing.items())
+        rows = [[name, f"{share:.1%}"] for name, share in shares[:MISSING]]
+        caption = f"records without a value, {self.figures.overview.records:,} records"
+        return HtmlTable(["field", "missing"], rows, caption) if rows else None
+
+    @property
+    def missing_words(self) -> str:
+        overview = self.figures.overview
+        lacking = len(overview.missing)
+        if not lacking:
+            return "Every record has a value in every field."
+        most = f"; the table has the {MISSING} with the most" if lacking > MISSING else ""
+        return f"{lacking} of {overview.fields} fields have missing values{most}."
+
+    @property
+    def length_words(self) -> str:
+        """How many records a sequence has."""
+        fewest, median, mean, most = self.figures.overview.lengths
+        if fewest == most:
+            return f"Every sequence has {fewest:.0f} record{'s' if fewest > 1 else ''}."
+        return f"A sequence has {fewest:.0f} to {most:,.0f} records, {mean:.1f} on average; the median is {median:g}."
+
+    @property
+    def tie_words(self) -> str:
+        tied = self.figures.overview.tied
+        if tied is None:
+            return ""
+        if not tied:
+            return "No two records of a sequence have the same time."
+        share = decimal(100 * tied / self.figures.overview.records, 1)
+        return (
+            f"{tied:,} records ({share}%) have the same time as the one before them in their sequence. "
+            "Their order is that of the table, and the last record decides the label."
+        )

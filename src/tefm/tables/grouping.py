@@ -1,0 +1,312 @@
+"""Grouping the records of a table into sequences: one per entity, or windows of consecutive records.
+
+Below that, what the columns with a role are read as: entities and labels are text, times are ranks, and free text and
+the time between records are written into prompts. Values that cannot be read raise an error that names them.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from tefm.base.errors import InputError, SettingsError, did_you_mean
+from tefm.tables.readers.source import unnamed
+from tefm.tables.schema import Schema
+from tefm.tables.sequences import Sequences, Text, Texts
+from tefm.tables.words import text_of
+
+
+def by_entity(
+    frame: pl.DataFrame, schema: Schema, *, background: str | None = None, file: str | None = None
+) -> Sequences:
+    """The records of each entity, ordered by the time column; entities in the order of their first row.
+
+    Records with equal times keep the file's order, and so do all records if the schema has no time column.
+    Without an entity column every record is a sequence of its own.
+
+    A sequence has the label of its last record. With `background` (the background class, e.g. "BENIGN") it
+    has its first label that differs from `background`, if there is one; records without a label are skipped.
+
+    >>> frame = pl.DataFrame({"who": ["a", "b", "a"], "day": [2, 1, 1], "ill": [1, 0, 0], "x": [5, 6, 7]})
+    >>> schema = Schema.from_yaml("{entity: who, time: day, label: ill, fields: {x: number}}")
+    >>> sequences = by_entity(frame, schema)
+    >>> [(name, sequences[i].tolist(), sequences.labels[i]) for i, name in enumerate(sequences.ids)]
+    [('a', [2, 0], '1'), ('b', [1], '0')]
+    """
+    times, labels = time_ranks(frame, schema, file), labels_of(frame, schema, file)
+    if schema.entity is None:
+        rows = np.arange(frame.height)
+        return _sequences(rows, rows, _numbered(frame.height), times, labels, background, file)
+    entities = entities_of(frame, schema.entity, schema, file)
+    numbered = pl.DataFrame({"entity": entities}).with_row_index("row").cast({"row": pl.Int64})
+    # the entity of each row, as the number of its first row
+    first = numbered.select(pl.col("row").min().over("entity")).to_series().to_numpy()
+    rows = np.lexsort((times, first))  # stable: ties keep the file's order
+    starts = np.flatnonzero(np.diff(first[rows], prepend=-1))
+    ids = np.array(unnamed(entities).gather(first[rows[starts]]).to_list(), dtype=object)
+    return _sequences(rows, starts, ids, times, labels, background, file)
+
+
+def by_window(
+    frame: pl.DataFrame,
+    schema: Schema,
+    size: int,
+    *,
+    drop_last: bool = True,
+    background: str | None = None,
+    file: str | None = None,
+) -> Sequences:
+    """Windows of `size` consecutive records in time order, without overlap and regardless of entity.
+
+    The last window may be shorter; `drop_last` leaves it out. Labels are assigned as in `by_entity`.
+    """
+    if size < 1:
+        raise SettingsError("a window needs at least one record", value=size, remedy="set size to 1 or more")
+    times, labels = time_ranks(frame, schema, file), labels_of(frame, schema, file)
+    rows = np.argsort(times, kind="stable")
+    if drop_last:
+        rows = rows[: len(rows) // size * size]
+        if not len(rows):
+            raise InputError(
+                f"{frame.height} records do not fill one window of {size}",
+                file=file,
+                remedy="give more records, a smaller size, or drop_last=False",
+            )
+    starts = np.arange(0, len(rows), size)
+    return _sequences(rows, starts, _numbered(len(starts)), times, labels, background, file)
+
+
+def up_to(
+    frame: pl.DataFrame,
+    schema: Schema,
+    sequences: Sequences,
+    ends: NDArray[np.int64],
+    *,
+    background: str | None = None,
+) -> Sequences:
+    """Prefixes: sequences as they were with fewer records, one per end, a position in the records of `sequences`.
+
+    Each has the records of its sequence up to this end, and the label that these give it. They have labels if
+    `sequences` have.
+
+    >>> frame = pl.DataFrame({"who": ["a", "b", "a"], "ill": [0, 0, 1], "x": [5, 6, 7]})
+    >>> schema = Schema.from_yaml("{entity: who, label: ill, fields: {x: number}}")
+    >>> grown = up_to(frame, schema, by_entity(frame, schema), np.array([0, 1, 2]))
+    >>> [(grown[i].tolist(), grown.ids[i], grown.labels[i]) for i in range(3)]
+    [([0], 'a', '0'), ([0, 2], 'a', '1'), ([1], 'b', '0')]
+    """
+    schema = schema if sequences.labels is not None else schema.model_copy(update={"label": None})
+    unit_S = sequences.sequence_N[ends]
+    firsts = sequences.starts[unit_S]
+    lengths = ends - firsts + 1
+    starts = np.cumsum(lengths) - lengths
+    places = np.repeat(firsts - starts, lengths) + np.arange(lengths.sum())
+    times, labels = time_ranks(frame, schema, sequences.file), labels_of(frame, schema, sequences.file)
+    return _sequences(
+        sequences.rows[places], starts, sequences.names[unit_S], times, labels, background, sequences.file
+    )
+
+
+def _sequences(
+    rows: NDArray[np.int64],
+    starts: NDArray[np.int64],
+    ids: Texts,
+    times: NDArray[np.int64],
+    labels: Texts | None,
+    background: str | None,
+    file: str | None,
+) -> Sequences:
+    """`times` and `labels` are per row of the table."""
+    bounds = np.append(starts, len(rows))
+    last = rows[bounds[1:] - 1]
+    if labels is not None:
+        labels = labels[last] if background is None else _first_unusual(labels[rows], bounds, background)
+    return Sequences(rows, bounds, ids, labels, times[last], file=file)
+
+
+def _first_unusual(labels: Texts, bounds: NDArray[np.int64], background: str) -> Texts:
+    """The first label of each sequence that is not `background`; else `background`, or None if it has no label."""
+    labelled = np.array([label is not None for label in labels], dtype=bool)
+    if labelled.any() and background not in labels[labelled]:
+        classes = sorted(set(labels[labelled]))
+        remedy = did_you_mean(background, classes)
+        raise InputError("no record has the background label", value=background, remedy=remedy)
+    sequence = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
+    label_of = np.full(len(bounds) - 1, None, dtype=object)
+    label_of[sequence[labelled]] = background
+    unusual = np.flatnonzero(labelled & (labels != background))[::-1]  # backwards: the first one is written last
+    label_of[sequence[unusual]] = labels[unusual]
+    return label_of
+
+
+def _numbered(count: int) -> Texts:
+    return np.array([str(i) for i in range(count)], dtype=object)
+
+
+#: Times as text: ISO 8601, with "T" replaced by a blank and "Z" by +00:00.
+_ISO_FORMATS = ("%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M", "%Y-%m-%d", "%Y-%m-%d %H:%M:%S%.f%z", "%Y-%m-%d %H:%M%z")
+
+
+def entities_of(frame: pl.DataFrame, name: str, schema: Schema, file: str | None = None) -> pl.Series:
+    """The entity of each row; every row must have one."""
+    column = text_of(role_column(frame, name, "entity", file), schema.missing_words)
+    _refuse_nulls(column, "entity", "drop these rows, or fill in their entity", file)
+    return column
+
+
+def labels_of(frame: pl.DataFrame, schema: Schema, file: str | None = None) -> Texts | None:
+    """The label of each row, None where it is missing; None as a whole if the schema has no label column."""
+    if schema.label is None:
+        return None
+    column = role_column(frame, schema.label, "label", file)
+    return np.array(text_of(column, schema.missing_words).to_list(), dtype=object)
+
+
+def time_ranks(frame: pl.DataFrame, schema: Schema, file: str | None = None) -> NDArray[np.int64]:
+    """The rank of each row in time, equal for equal times; the row number if the schema has no time column."""
+    if schema.time is None:
+        return np.arange(frame.height)
+    return unnamed(times_of(frame, schema.time, schema, file)[0]).rank("dense").to_numpy().astype(np.int64)
+
+
+def times_of(frame: pl.DataFrame, name: str, schema: Schema, file: str | None = None) -> tuple[pl.Series, float | None]:
+    """The time of each row as a number, and its unit in seconds; None if the column contains plain numbers."""
+    column = unnamed(role_column(frame, name, "time", file))
+    unit_seconds: float | None = None
+    if column.dtype in (pl.String, pl.Categorical, pl.Enum, pl.Object):
+        column, unit_seconds = _parsed(text_of(column, schema.missing_words), name, file)
+    elif column.dtype.is_float():
+        column = column.fill_nan(None)
+    elif column.dtype == pl.Date:
+        unit_seconds = 86_400.0
+    elif isinstance(column.dtype, pl.Datetime | pl.Duration):
+        unit_seconds = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3}[column.dtype.time_unit or "us"]
+    # a record without a time cannot be ordered, and the last record of a sequence decides its label
+    _refuse_nulls(
+        column.alias(name),
+        "time",
+        "drop these rows, fill in their time, or remove `time:` to keep the file's order",
+        file,
+    )
+    return column.to_physical().alias(name), unit_seconds
+
+
+def role_column(frame: pl.DataFrame, name: str, role: str, file: str | None = None) -> pl.Series:
+    """The column of a role, which has one plain value per row."""
+    if name not in frame.columns:
+        raise InputError(
+            f"the {role} column is not in the table", file=file, column=name, remedy=did_you_mean(name, frame.columns)
+        )
+    column = frame[name]
+    if column.dtype.is_nested() or column.dtype == pl.Binary:
+        raise InputError(
+            f"the {role} column contains {column.dtype} values", file=file, column=name, remedy="give one value per row"
+        )
+    return column
+
+
+def _refuse_nulls(column: pl.Series, role: str, remedy: str, file: str | None) -> None:
+    if column.null_count():
+        first = int(unnamed(column).is_null().arg_true()[0]) + 1
+        problem = f"{column.null_count()} of {len(column)} rows have no {role}, the first is row {first}"
+        raise InputError(problem, file=file, column=column.name, remedy=remedy)
+
+
+def _parsed(text: pl.Series, name: str, file: str | None) -> tuple[pl.Series, float | None]:
+    """Text as integers, as floats or as ISO times (in microseconds), whichever fits every value."""
+    iso = text.str.replace("T", " ").str.replace("Z$", "+00:00")
+    times = [iso.str.to_datetime(pattern, time_unit="us", strict=False).to_physical() for pattern in _ISO_FORMATS]
+    candidates = [
+        text.cast(pl.Int64, strict=False),
+        text.cast(pl.Float64, strict=False),
+        pl.select(pl.coalesce(times)).to_series(),
+    ]
+    best = min(candidates, key=lambda candidate: candidate.null_count())
+    unread = best.is_null() & text.is_not_null()
+    if unread.any():
+        raise InputError(
+            f"{unread.sum()} of {len(text)} rows have a time that is neither a number nor an ISO date",
+            file=file,
+            column=name,
+            value=text.filter(unread)[0],
+            remedy="write times like 2024-01-31 or 2024-01-31 23:59:59; or remove `time:` to keep the file's order",
+        )
+    return best, 1e-6 if best is candidates[2] else None
+
+
+#: Units for a gap: used below this many seconds, the unit's length in seconds, its name.
+UNITS = (
+    (60, 1, "second"),
+    (3_600, 60, "minute"),
+    (86_400, 3_600, "hour"),
+    (60 * 86_400, 86_400, "day"),
+    (2 * 365 * 86_400, 30 * 86_400, "month"),
+    (float("inf"), 365 * 86_400, "year"),
+)
+
+
+def texts_of(frame: pl.DataFrame, schema: Schema, sequences: Sequences) -> list[Text] | None:
+    """The text of each sequence; None if the schema has no text column.
+
+    Where the columns have budgets, it is the notes of all records, otherwise the text of the last one.
+
+    >>> from tefm.tables.grouping import by_entity
+    >>> frame = pl.DataFrame({"who": ["a", "a"], "x": [1, 2], "said": ["hot", None], "seen": ["red", "pale"]})
+    >>> def texts(text: str) -> list[Text] | None:
+    ...     schema = Schema.from_yaml(f"{{entity: who, text: {text}, fields: {{x: number}}}}")
+    ...     return texts_of(frame, schema, by_entity(frame, schema))
+    >>> texts("[said, seen]"), texts("{said: 64, seen: 64}")
+    (['pale'], [(('hot', 'red'), ('', 'pale'))])
+    """
+    if not schema.text:
+        return None
+    missing = [name for name in schema.text if name not in frame.columns]
+    if missing:
+        remedy = did_you_mean(missing[0], frame.columns)
+        raise InputError("the text column is not in the table", file=sequences.file, column=missing[0], remedy=remedy)
+    rows = sequences.rows if schema.text_budgets else sequences.last
+    columns = [
+        text_of(unnamed(frame[name]), schema.missing_words).gather(rows).fill_null("").to_list() for name in schema.text
+    ]
+    records = list(zip(*columns, strict=True))
+    if not schema.text_budgets:
+        return ["\n".join(filter(None, texts)) for texts in records]
+    starts = sequences.starts.tolist()
+    return [tuple(records[start:end]) for start, end in pairwise(starts)]
+
+
+def gap_words(frame: pl.DataFrame, schema: Schema, sequences: Sequences) -> list[str]:
+    """The time since the previous record in words, per record in the order of the sequences; empty for the first.
+
+    >>> from tefm.tables.grouping import by_entity
+    >>> days = ["2024-01-01", "2024-01-04", "2024-01-01"]
+    >>> frame = pl.DataFrame({"who": ["a", "a", "b"], "day": days, "x": [1, 2, 3]})
+    >>> schema = Schema.from_yaml("{entity: who, time: day, fields: {x: number}}")
+    >>> gap_words(frame, schema, by_entity(frame, schema))
+    ['', ' 3 days later: ', '']
+    """
+    if schema.time is None:
+        remedy = "name its column in the schema: `time: COLUMN`"
+        raise InputError("time gaps in the prompt need a time column", file=sequences.file, remedy=remedy)
+    column, unit_seconds = times_of(frame, schema.time, schema, sequences.file)
+    if unit_seconds is None:
+        raise InputError(
+            "time gaps in the prompt need dates, but this column contains plain numbers",
+            file=sequences.file,
+            column=schema.time,
+            remedy="give a column of dates, or leave `gaps` out of the prompt",
+        )
+    time_N = column.gather(sequences.rows).to_numpy()
+    firsts = set(sequences.starts[:-1].tolist())
+    return ["" if i in firsts else _in_words((time_N[i] - time_N[i - 1]) * unit_seconds) for i in range(len(time_N))]
+
+
+def _in_words(seconds: float) -> str:
+    for limit, length, unit in UNITS:
+        if seconds < limit:
+            count = round(seconds / length)
+            return f" {count} {unit}{'' if count == 1 else 's'} later: "
+    raise AssertionError("the last unit has no limit")

@@ -1,0 +1,157 @@
+"""What a table holds: groups of records by the values of a field, missing values, ties in time, differing labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from tefm.tables.columns import Columns, value_names
+from tefm.tables.grouping import entities_of, labels_of, time_ranks
+from tefm.tables.schema import Field, Schema
+from tefm.tables.sequences import Sequences
+
+#: A field with more values than this does not divide records into groups.
+FEW_VALUES = 8
+#: What the group of records without a value is called.
+MISSING = "missing"
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """The groups that a field divides records into: their names, and the number of each record's group."""
+
+    field: str
+    names: tuple[str, ...]
+    group_N: NDArray[np.int64]
+
+
+def groups_of(frame: pl.DataFrame, schema: Schema, file: str | None = None) -> list[Groups]:
+    """Categories and flags by value, where there are few; numbers by quartile; records without a value by themselves.
+
+    Sets are left out, and so is a field that has the same value in all records.
+
+    >>> frame = pl.DataFrame({"age": [1, 2, 3, 4, 5, 6, 7, None], "sex": [*"fmfmfmfm"]})
+    >>> schema = Schema.from_yaml("{fields: {age: {kind: number, unit: years}, sex: category}}")
+    >>> for groups in groups_of(frame, schema):
+    ...     print(groups.field, groups.names, groups.group_N.tolist())
+    age ('up to 2 years', '2 to 4 years', '4 to 5 years', 'over 5 years', 'missing') [0, 0, 1, 1, 2, 3, 3, 4]
+    sex ('f', 'm') [0, 1, 0, 1, 0, 1, 0, 1]
+    """
+    columns = Columns.of(frame, schema, file)
+    result = []
+    for field in schema.fields:
+        if field.kind == "number":
+            groups = _by_quartile(field, columns.numbers(field))
+        elif field.kind != "set":
+            ids_N, words = columns.word_ids(field)
+            groups = _by_value(field, np.array(words, dtype=object)[ids_N])
+        else:
+            continue
+        if groups is not None and len(groups.names) > 1:
+            result.append(groups)
+    return result
+
+
+def _by_quartile(field: Field, values_N: NDArray[np.float64]) -> Groups | None:
+    present_N = np.isfinite(values_N)
+    if not present_N.any():
+        return None
+    # values that occur, so that no group is empty
+    edges = np.unique(np.quantile(values_N[present_N], (0.25, 0.5, 0.75), method="lower"))
+    edges = edges[edges < values_N[present_N].max()]  # nothing is over the largest value
+    words = [f"{edge:.4g}" for edge in edges.tolist()]
+    unit = f" {field.unit}" if field.unit else ""
+    between = [f"{low} to {high}{unit}" for low, high in pairwise(words)]
+    names = [f"up to {words[0]}{unit}", *between, f"over {words[-1]}{unit}"] if words else ["recorded"]
+    return _groups(field, names, np.searchsorted(edges, values_N), present_N)
+
+
+def _by_value(field: Field, values_N: NDArray[Any]) -> Groups | None:
+    present_N = np.array([value is not None for value in values_N], dtype=bool)
+    values, numbers = np.unique(values_N[present_N].astype(str), return_inverse=True)
+    if not 0 < len(values) <= FEW_VALUES:
+        return None
+    group_N = np.zeros(len(values_N), dtype=np.int64)
+    group_N[present_N] = numbers
+    titles = value_names(field)
+    return _groups(field, [titles.get(value, value) for value in values.tolist()], group_N, present_N)
+
+
+def _groups(field: Field, names: list[str], group_N: NDArray[Any], present_N: NDArray[np.bool_]) -> Groups:
+    names = names if present_N.all() else [*names, MISSING]
+    return Groups(field.display_name, tuple(names), np.where(present_N, group_N, len(names) - 1).astype(np.int64))
+
+
+def missing_shares(frame: pl.DataFrame, schema: Schema, file: str | None = None) -> dict[str, float]:
+    """The share of the records that have no value, for each field that lacks some; the largest first.
+
+    >>> frame = pl.DataFrame({"age": [1, None], "drugs": ["a;b", "a"]})
+    >>> missing_shares(frame, Schema.from_yaml("{fields: {age: number, drugs: {kind: set, delimiter: ;}}}"))
+    {'age': 0.5}
+    """
+    columns = Columns.of(frame, schema, file)
+    missing = {}
+    for field in schema.fields:
+        if field.kind == "number":
+            present = int(np.isfinite(columns.numbers(field)).sum())
+        elif field.kind == "set":
+            present = len(np.unique(columns.words(field).rows))
+        else:
+            ids_N, words = columns.word_ids(field)
+            present = int(np.array([word is not None for word in words])[ids_N].sum())
+        missing[field.name] = columns.height - present
+    ordered = sorted(missing.items(), key=lambda item: -item[1])
+    return {schema.field(name).display_name: count / columns.height for name, count in ordered if count}
+
+
+def tied_records(frame: pl.DataFrame, schema: Schema, sequences: Sequences) -> int | None:
+    """How many records have the same time as the one before them in their sequence; None without times to compare."""
+    if schema.time is None or (sequences.lengths <= 1).all():
+        return None
+    ranks_N = time_ranks(frame, schema, sequences.file)[sequences.rows]
+    same_N = (np.diff(ranks_N) == 0) & (np.diff(sequences.sequence_N) == 0)
+    return int(same_N.sum())
+
+
+def ambiguities(
+    frame: pl.DataFrame, schema: Schema, *, background: str | None = None, file: str | None = None
+) -> list[str]:
+    """How many entities have records at the same time or with different labels, and what `by_entity` makes of them.
+
+    >>> frame = pl.DataFrame({"who": ["a", "a", "b", "b"], "day": [1, 2, 3, 3], "ill": [0, 1, 0, 0], "x": [5, 6, 7, 8]})
+    >>> schema = Schema.from_yaml("{entity: who, time: day, label: ill, fields: {x: number}}")
+    >>> print(*ambiguities(frame, schema), sep="\\n")
+    1 of 2 entities ('who') have records at the same time ('day'): these stay in the file's order
+    1 of 2 entities ('who') have records with different labels ('ill'): the label of the last record is used
+    """
+    if schema.entity is None:
+        return []
+    labels = labels_of(frame, schema, file)
+    records = pl.DataFrame(
+        {
+            "entity": entities_of(frame, schema.entity, schema, file),
+            "time": time_ranks(frame, schema, file),  # without a time column the row number, which has no ties
+            "label": pl.Series([None] * frame.height if labels is None else labels.tolist(), dtype=pl.String),
+        }
+    )
+    label = pl.col("label").drop_nulls()
+    last = pl.col("label").filter(pl.col("time") == pl.col("time").max()).drop_nulls()
+    by_entity = records.group_by("entity").agg(
+        tied=pl.col("time").n_unique() < pl.len(), differ=label.n_unique() > 1, undecided=last.n_unique() > 1
+    )
+    tied, differ, undecided = (int(by_entity[name].sum()) for name in ("tied", "differ", "undecided"))
+    of_all = f"of {by_entity.height:,} entities ({schema.entity!r}) have records"
+    used = "the label of the last record" if background is None else f"the first label other than {background!r}"
+    remarks = []
+    if tied:
+        remarks.append(f"{tied:,} {of_all} at the same time ({schema.time!r}): these stay in the file's order")
+    if differ:
+        remarks.append(f"{differ:,} {of_all} with different labels ({schema.label!r}): {used} is used")
+    if undecided and background is None:
+        remarks[-1] += f"; for {undecided:,} the last records are at the same time, and the file's order decides"
+    return remarks

@@ -1,0 +1,213 @@
+"""Arrow IPC and Parquet files, read in pieces, so that a file may be larger than memory.
+
+The conversion of Arrow data to polars frames is shared with other formats.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, cast
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+from polars.exceptions import PanicException, PolarsError
+
+from tefm.base.errors import InputError, listed
+from tefm.tables.readers.source import Source, Table, explaining, first_line, named, refuse_duplicates, unnamed
+
+PARQUET_ENDINGS = (".parquet", ".pq")
+
+#: Arrow types that polars does not have, alone or inside a list or struct; some make it panic.
+_UNSUPPORTED = re.compile(r"(^|: )((dense|sparse)_union|map|run_end_encoded|(large_)?list_view|\w+_interval)\b")
+
+
+def open_ipc(path: Path) -> Source:
+    """An Arrow IPC file (Feather version 2) or stream, read batch by batch."""
+    with explaining(path, "Arrow IPC"), pa.OSFile(str(path)) as file:
+        schema = _ipc_reader(file).schema
+        names = named(schema.names, path)
+        empty = empty_frame(schema, path, names)
+    places = {name: place for place, name in enumerate(names)}
+
+    def read(columns: list[str], rows: int) -> Iterator[pl.DataFrame]:
+        fields = sorted(places[column] for column in columns)
+        with explaining(path, "Arrow IPC"), pa.OSFile(str(path)) as file:
+            for batch in _ipc_batches(_ipc_reader(file, included_fields=fields)):
+                yield from_arrow(batch, path, [names[field] for field in fields])
+
+    return Source(str(path), empty, read)
+
+
+def _ipc_reader(file: pa.NativeFile, **options: Any) -> Any:
+    is_file = file.read(6) == b"ARROW1"
+    file.seek(0)
+    open_ = pa.ipc.open_file if is_file else pa.ipc.open_stream
+    return open_(file, options=pa.ipc.IpcReadOptions(**options))
+
+
+def _ipc_batches(reader: Any) -> Iterable[pa.RecordBatch]:
+    if isinstance(reader, pa.ipc.RecordBatchFileReader):
+        return (reader.get_batch(i) for i in range(reader.num_record_batches))
+    return cast(Iterable[pa.RecordBatch], reader)
+
+
+def empty_frame(schema: pa.Schema, file: str | Path, names: Sequence[str] | None = None) -> pl.DataFrame:
+    """A frame without rows; refuses duplicate names and types that cannot be read."""
+    check_schema(schema, file, names)
+    return from_arrow(schema.empty_table(), file, names)
+
+
+def check_schema(schema: pa.Schema, file: str | Path, names: Sequence[str] | None = None) -> None:
+    """Refuse duplicate column names and columns of a type that polars does not have."""
+    refuse_duplicates(schema.names if names is None else names, file)
+    for field in schema:
+        if _UNSUPPORTED.search(str(field.type)):
+            raise InputError(
+                f"columns of the Arrow type {field.type} cannot be read",
+                file=file,
+                column=field.name,
+                remedy="cast the column to text, a number or a list, or leave it out of the table",
+            )
+
+
+def from_arrow(data: pa.Table | pa.RecordBatch, file: str | Path, names: Sequence[str] | None = None) -> pl.DataFrame:
+    """Arrow data as a polars frame, under other names where they are given.
+
+    Bytes of a fixed width are identifiers and become hexadecimal text, decimals of 256 bits become text.
+    """
+    table = pa.Table.from_batches([data]) if isinstance(data, pa.RecordBatch) else data
+    if names is not None:
+        table = table.rename_columns(list(names))
+    try:
+        # polars trusts offsets and lengths: those of a damaged file would end the whole process
+        table.validate(full=True)
+    except pa.ArrowException as error:
+        raise InputError(
+            f"the file is damaged: {first_line(error)}", file=file, remedy="copy it again, or write it again"
+        ) from error
+    for position, field in enumerate(table.schema):
+        if isinstance(field.type, pa.BaseExtensionType):
+            storage = pa.chunked_array([chunk.storage for chunk in table[position].chunks], field.type.storage_type)
+            table = table.set_column(position, field.name, storage)
+        plain = _plain_type(table.schema.field(position).type)
+        if plain != table.schema.field(position).type:
+            table = table.set_column(position, field.name, table[position].cast(plain))
+    try:
+        frame = cast(pl.DataFrame, pl.from_arrow(table))
+        for field in table.schema:
+            if pa.types.is_fixed_size_binary(field.type):
+                frame = frame.with_columns(unnamed(frame[field.name]).bin.encode("hex").alias(field.name))
+    except (PolarsError, PanicException) as error:
+        raise InputError(
+            f"the table cannot be converted: {first_line(error)}",
+            file=file,
+            remedy="write it again with columns of text, numbers, times or lists of them",
+        ) from error
+    return frame
+
+
+def _plain_type(type_: pa.DataType) -> pa.DataType:
+    """The type with decimals of 256 bits, which polars does not have, as text."""
+    if pa.types.is_decimal256(type_):
+        return pa.string()
+    if pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_):
+        inner = _plain_type(type_.value_type)
+        return type_ if inner == type_.value_type else pa.large_list(inner)
+    if pa.types.is_struct(type_):
+        return pa.struct([field.with_type(_plain_type(field.type)) for field in type_])
+    return type_
+
+
+def open_parquet(path: Path, start: int = 0, stop: int | None = None) -> Source:
+    """A Parquet file, or its rows `start` to `stop`: only the requested columns, part of a row group at a time."""
+    with explaining(path, "Parquet"):
+        schema = pq.read_schema(path)
+        names = named(schema.names, path)
+        empty = empty_frame(schema, path, names)
+    originals = dict(zip(names, schema.names, strict=True))
+
+    def read(columns: list[str], rows: int) -> Iterator[pl.DataFrame]:
+        # these two together keep a row group of any size out of memory; either alone does not
+        buffering = {"pre_buffer": False, "buffer_size": 1 << 20}
+        with explaining(path, "Parquet"), pq.ParquetFile(path, **buffering) as file:
+            wanted = [originals[column] for column in columns]
+            sizes = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
+            end = sum(sizes) if stop is None else stop
+            begins = [0, *accumulate(sizes)]
+            groups = [group for group, size in enumerate(sizes) if begins[group] < end and begins[group] + size > start]
+            at = begins[groups[0]] if groups else 0
+            for batch in file.iter_batches(batch_size=rows, row_groups=groups, columns=wanted):
+                first, last = max(start - at, 0), min(end - at, batch.num_rows)
+                at += batch.num_rows
+                if first < last:
+                    # asking for "a" also returns the column "a.b", which looks like a part of it
+                    yield from_arrow(batch.select(wanted).slice(first, last - first), path, columns)
+
+    return Source(str(path), empty, read)
+
+
+def parquet_files(folder: Path) -> list[Path]:
+    """All Parquet files below a folder, by name; hidden and unfinished ones (`.x`, `_x`) are left out."""
+    paths = sorted(path for path in folder.rglob("*") if path.name.lower().endswith(PARQUET_ENDINGS))
+    paths = [path for path in paths if path.is_file() and not _is_hidden(path.relative_to(folder))]
+    if paths:
+        return paths
+    contents = sorted(path.name + "/" * path.is_dir() for path in folder.iterdir())
+    raise InputError(
+        f"the path is a folder without Parquet files; it contains {listed(contents) or 'nothing'}",
+        file=folder,
+        remedy="give the path of one file in it" if contents else "give the path of a file",
+    )
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith((".", "_")) for part in path.parts)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Consecutive rows of a Parquet file."""
+
+    file: str
+    start: int
+    stop: int
+
+
+def rows_in(file: Path) -> int:
+    """How many rows a Parquet file has; only its end is read."""
+    with explaining(file, "Parquet"):
+        return int(pq.read_metadata(file).num_rows)
+
+
+def pieces_of(counts: Sequence[tuple[str, int]], start: int, stop: int) -> tuple[Piece, ...]:
+    """The pieces that hold the rows `start` to `stop` of several files, given with their numbers of rows.
+
+    >>> pieces_of([("a", 5), ("b", 5)], 3, 7)
+    (Piece(file='a', start=3, stop=5), Piece(file='b', start=0, stop=2))
+    """
+    pieces, before = [], 0
+    for file, rows in counts:
+        first, last = max(start - before, 0), min(stop - before, rows)
+        if first < last:
+            pieces.append(Piece(file, first, last))
+        before += rows
+    return tuple(pieces)
+
+
+def open_pieces(pieces: Sequence[Piece], like: pl.DataFrame | None = None) -> Table:
+    """Pieces as one table, with the columns and types of `like`, a frame without rows; of one piece, with its own."""
+    tables = [Table(open_parquet(Path(piece.file), piece.start, piece.stop)) for piece in pieces]
+    empty = tables[0].head(0) if like is None else like
+    types = empty.schema
+
+    def read(columns: list[str], rows: int) -> Iterator[pl.DataFrame]:
+        for table in tables:
+            for frame in table.batches(columns, rows):
+                yield frame.cast({column: types[column] for column in columns})
+
+    return Table(Source(pieces[0].file, empty, read))

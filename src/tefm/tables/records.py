@@ -1,0 +1,174 @@
+"""`Records`: a table that is read, grouped and vectorised once, and then handed down.
+
+It is made where a table comes in (`Records.of`). What is done with the table after that asks it for sequences, slots,
+labels and texts, and never opens the frame again.
+
+Shapes: N rows of the frame, D slots.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+import polars as pl
+from numpy.typing import ArrayLike, NDArray
+
+from tefm.tables.grouping import by_entity, by_window, entities_of, gap_words, labels_of, texts_of, up_to
+from tefm.tables.layout import Slots
+from tefm.tables.readers.table import Table
+from tefm.tables.schema import Schema
+from tefm.tables.sequences import Sequences, Texts
+from tefm.tables.vectorise import Vectoriser
+
+
+@dataclass(frozen=True, eq=False)
+class Records:
+    """The rows of a table, what its columns mean, and the sequences that its rows form.
+
+    Slots are computed on first use, once per vectoriser; selections of the sequences share them.
+
+    >>> from tefm import open_table
+    >>> table = open_table(pl.DataFrame({"who": ["a", "b", "a"], "ill": [0, 0, 1], "x": [5, 6, 7]}))
+    >>> records = Records.of(table, Schema.from_yaml("{entity: who, label: ill, fields: {x: number}}"))
+    >>> vectoriser = records.vectoriser()
+    >>> slots = records.as_slots(vectoriser)
+    >>> [(name, slots[i].tolist(), slots.labels[i]) for i, name in enumerate(slots.ids)]
+    [('a', [[1], [3]], '1'), ('b', [[2]], '0')]
+    """
+
+    frame: pl.DataFrame
+    schema: Schema
+    #: row numbers of the frame
+    sequences: Sequences
+    #: how many consecutive records are a sequence; None: those of one entity are
+    window: int | None = None
+    #: the background class: a sequence has its first other label
+    background: str | None = None
+    #: the slots of all rows of the frame, for each vectoriser that was asked for
+    known: list[tuple[Vectoriser, Slots]] = field(default_factory=list, repr=False)
+
+    @classmethod
+    def of(
+        cls,
+        table: Table,
+        schema: Schema,
+        *,
+        window: int | None = None,
+        background: str | None = None,
+        labelled: bool = True,
+        whole: bool = True,
+    ) -> Records:
+        """All rows of a table."""
+        frame = table.frame()
+        return cls.of_frame(
+            frame, schema, window=window, background=background, labelled=labelled, whole=whole, file=table.name
+        )
+
+    @classmethod
+    def of_frame(
+        cls,
+        frame: pl.DataFrame,
+        schema: Schema,
+        *,
+        window: int | None = None,
+        background: str | None = None,
+        labelled: bool = True,
+        whole: bool = True,
+        file: str | None = None,
+    ) -> Records:
+        """The rows of a frame that was read from a table; `file` is what error messages call it.
+
+        Without `labelled`, labels are neither needed nor read; `whole` leaves out a last window that is too short.
+        """
+        read = schema if labelled else schema.model_copy(update={"label": None})
+        if window is None:
+            sequences = by_entity(frame, read, background=background, file=file)
+        else:
+            sequences = by_window(frame, read, window, drop_last=whole, background=background, file=file)
+        return cls(frame, schema, sequences, window, background)
+
+    def __len__(self) -> int:
+        """The number of sequences."""
+        return len(self.sequences)
+
+    @property
+    def file(self) -> str | None:
+        """What error messages call the table."""
+        return self.sequences.file
+
+    @cached_property
+    def rows(self) -> NDArray[np.int64]:
+        """The rows of the frame that belong to sequences, in its order, each once."""
+        return np.unique(self.sequences.rows)
+
+    @cached_property
+    def labels_N(self) -> Texts | None:
+        """The label of each row of the frame; None if the schema has no label."""
+        return labels_of(self.frame, self.schema, self.file)
+
+    @cached_property
+    def entities_N(self) -> NDArray[np.str_] | None:
+        """The entity of each row of the frame; None if the schema has none."""
+        if self.schema.entity is None:
+            return None
+        return entities_of(self.frame, self.schema.entity, self.schema, self.file).to_numpy().astype(str)
+
+    # ---- other sequences of these rows ------------------------------------------------------------------------
+
+    def select(self, which: ArrayLike) -> Records:
+        """Some of the sequences, by mask or by index; rows and slots are shared."""
+        return self.with_sequences(self.sequences.select(which))
+
+    def with_sequences(self, sequences: Sequences) -> Records:
+        """Other sequences of the same rows; rows and slots are shared."""
+        return replace(self, sequences=sequences)
+
+    def up_to(self, ends: NDArray[np.int64]) -> Records:
+        """Prefixes: sequences as they were with fewer records, one per end, a position in their records."""
+        return self.with_sequences(up_to(self.frame, self.schema, self.sequences, ends, background=self.background))
+
+    def part(self, which: ArrayLike) -> Records:
+        """Some of the sequences as a table of their own: its rows only, in the table's order, with known slots."""
+        chosen = self.sequences.select(which)
+        rows = np.unique(chosen.rows)
+        sequences = chosen.with_values(np.searchsorted(rows, chosen.rows))
+        if self.window is not None or self.schema.entity is None:  # numbered, as in a table of their own
+            sequences = replace(sequences, ids=replace(sequences, ids=None).names)
+        known = [(vectoriser, x_ND[rows]) for vectoriser, x_ND in self.known]
+        return replace(self, frame=self.frame[rows], sequences=sequences, known=known)
+
+    # ---- what a model reads -----------------------------------------------------------------------------------
+
+    def vectoriser(self, *, seed: int = 0) -> Vectoriser:
+        """A vectoriser learned from the records of these sequences."""
+        return Vectoriser.fit(self.frame[self.rows], self.schema, seed=seed, name=self.file)
+
+    def slots(self, vectoriser: Vectoriser) -> Slots:
+        """The slots of every row of the frame."""
+        for known, x_ND in self.known:
+            if known is vectoriser:
+                return x_ND
+        x_ND = vectoriser.transform(self.frame, name=self.file)
+        self.known.append((vectoriser, x_ND))
+        return x_ND
+
+    def as_slots(self, vectoriser: Vectoriser, *, gaps: bool = False) -> Sequences:
+        """The sequences as slots, with what goes into their prompts besides the codes."""
+        rows = self.sequences.rows
+        is_known = any(known is vectoriser for known, _ in self.known)
+        if is_known or 2 * len(rows) >= self.frame.height:
+            x_ND = self.slots(vectoriser)[rows]
+        else:  # a few rows of a long table
+            x_ND = vectoriser.transform(self.frame[rows], name=self.file)
+        return self.with_texts(gaps=gaps).with_values(x_ND)
+
+    def with_texts(self, *, gaps: bool = False) -> Sequences:
+        """The sequences as row numbers, with what goes into their prompts besides the codes.
+
+        That is their free text, and with `gaps` the time since the previous record in words.
+        """
+        frame, schema, sequences = self.frame, self.schema, self.sequences
+        texts = texts_of(frame, schema, sequences)
+        return replace(sequences, texts=texts, gaps=gap_words(frame, schema, sequences) if gaps else None)

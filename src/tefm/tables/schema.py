@@ -1,0 +1,445 @@
+"""The schema: what each column of the user's table means.
+
+A `Schema` is inferred from a table, printed, written as YAML that a person edits, and validated
+when it is read back. It has no learned values: those are in the fitted `Vectoriser`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError, field_validator, model_validator
+from pydantic import Field as Setting
+
+from tefm.base.errors import SchemaError, did_you_mean
+from tefm.base.files import write_text
+from tefm.base.settings import Settings, first_error, problem_and_remedy
+
+Model = TypeVar("Model", bound=BaseModel)
+Kind = Literal["category", "number", "flag", "set"]
+
+#: Words that mean "missing" in any column, compared without case and surrounding blanks.
+MISSING_WORDS = ("", "?", "na", "n/a", "nan", "null", "none", "nil", "#n/a")
+
+#: Words that switch a flag on, compared without case.
+TRUE_WORDS = ("1", "1.0", "true", "t", "yes", "y", "on")
+FALSE_WORDS = ("0", "0.0", "false", "f", "no", "n", "off")
+
+
+class Side(BaseModel):
+    """A long side table with several values per record, one per row."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    table: str
+    key: str
+    value: str
+    #: False in the schema of a saved model, which may come from a stranger: `table` is then shown, never opened
+    opened: bool = Setting(default=True, exclude=True)
+
+
+class Lookup(BaseModel):
+    """A table with readable names for values: ICD code → title."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    table: str
+    key: str
+    name: str
+
+
+class Field(BaseModel):
+    """One field of a record: one column, or several columns that form a set.
+
+    >>> Field(name="age", kind="number", unit="years").source
+    ('age',)
+    >>> Field(name="dx", kind="set", columns=("diag_1", "diag_2")).source
+    ('diag_1', 'diag_2')
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    kind: Kind
+    columns: tuple[str, ...] = ()
+    title: str | None = None
+    group: str | None = None
+    unit: str | None = None
+    #: numbers: at most this many equal-frequency buckets (also for the count of a set)
+    buckets: int = Setting(default=32, ge=1, le=250)
+    #: categories and sets: only this many most frequent values are distinguished; None is the kind's default
+    top: int | None = Setting(default=None, ge=1, le=60_000)
+    #: sets: whether a bucketed count of values precedes the flags
+    count: bool = True
+    #: sets written as one string, e.g. "428;250.01;401"
+    delimiter: str | None = Setting(default=None, min_length=1)
+    #: values that mean "absent" in this field, in addition to the schema's `missing` words
+    absent: tuple[str, ...] = ()
+    #: values that switch a flag on; None is the usual words (1, true, yes, …)
+    on: tuple[str, ...] | None = Setting(default=None, min_length=1)
+    #: readable names of values
+    names: dict[str, str] = {}
+    lookup: Lookup | None = None
+    side: Side | None = None
+
+    @property
+    def source(self) -> tuple[str, ...]:
+        """The columns of the record table that this field is read from."""
+        if self.side is not None:
+            return (self.side.key,)
+        return self.columns or (self.name,)
+
+    @property
+    def display_name(self) -> str:
+        """The field's display name."""
+        return self.title or self.name.replace("_", " ").strip()
+
+    @property
+    def limit(self) -> int:
+        """How many values are distinguished; the rest are "other"."""
+        return self.top or (200 if self.kind == "set" else 40)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Field:
+        if len(self.columns) > 1 and self.kind != "set":
+            raise ValueError(
+                f"several columns form one field only when kind is 'set', not {self.kind!r}"
+                " → change the kind to 'set', or write one field per column"
+            )
+        if self.side is not None and (self.kind != "set" or self.columns):
+            raise ValueError("'side' is for kind 'set' and takes no 'columns' → leave one of the two out")
+        if self.on is not None and self.kind != "flag":
+            raise ValueError("'on' is for kind 'flag' → leave it out, or change the kind to 'flag'")
+        return self
+
+
+class Schema(BaseModel):
+    """What the columns of a table mean: fields, roles and words for missing values.
+
+    >>> schema = Schema(
+    ...     fields=(Field(name="age", kind="number"), Field(name="drugs", kind="set", delimiter=";")),
+    ...     entity="patient", label="died", record="admission",
+    ... )
+    >>> print(schema.to_yaml())
+    record: admission
+    entity: patient
+    label: died
+    fields:
+      age:
+        kind: number
+      drugs:
+        kind: set
+        delimiter: ;
+    <BLANKLINE>
+    >>> Schema.from_yaml(schema.to_yaml()) == schema
+    True
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    fields: tuple[Field, ...]
+    record: str = "record"
+    entity: str | None = None
+    time: str | None = None
+    label: str | None = None
+    text: tuple[str, ...] = ()
+    #: tokens of each text column, at most, for every record; empty: the text of the last record is read, as one
+    text_budgets: tuple[PositiveInt, ...] = ()
+    ignore: tuple[str, ...] = ()
+    missing: tuple[str, ...] = MISSING_WORDS
+    #: how records are made of the events of a MEDS folder
+    meds: MedsRecords | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_budgets(cls, body: Any) -> Any:
+        """`text` as a mapping gives every column a budget: `{note: 64}` or `{note: {tokens: 64}}`."""
+        if not isinstance(body, dict) or not isinstance(body.get("text"), dict):
+            return body
+        budgets = {}
+        for column, settings in body["text"].items():
+            tokens = settings.get("tokens") if isinstance(settings, dict) else settings
+            unknown = set(settings) - {"tokens"} if isinstance(settings, dict) else set()
+            if unknown or tokens is None or not str(tokens).isdigit() or int(tokens) < 1:
+                raise ValueError(
+                    f"the text {column!r} needs a number of tokens, not {settings!r}"
+                    f" → write `text: {{{column}: {{tokens: 64}}}}`, or `text: [{column}]` for the last record's"
+                )
+            budgets[column] = int(tokens)
+        return {**body, "text": tuple(budgets), "text_budgets": tuple(budgets.values())}
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Schema:
+        if self.text_budgets and len(self.text_budgets) != len(self.text):
+            raise ValueError(
+                f"{len(self.text)} text columns have {len(self.text_budgets)} budgets"
+                " → write `text: {COLUMN: {tokens: 64}}` for each of them"
+            )
+        if not self.fields:
+            raise ValueError("a schema needs at least one field → write one, e.g. `age: {kind: number}`")
+        roles = [("entity", self.entity), ("time", self.time), ("label", self.label)]
+        uses = [(column, role) for role, column in roles if column is not None]
+        uses += [(column, "text") for column in self.text] + [(column, "ignore") for column in self.ignore]
+        uses += [
+            (column, f"field {field.name!r}") for field in self.fields if field.side is None for column in field.source
+        ]
+        use_of: dict[str, str] = {}
+        for column, use in uses:
+            if column in use_of:
+                raise ValueError(
+                    f"column {column!r} is claimed twice: as {use_of[column]} and as {use} → keep one of them"
+                )
+            use_of[column] = use
+        if self.label is not None and (leaking := self.field_reading(self.label)) is not None:
+            raise ValueError(
+                f"field {leaking.name!r} would be read from the label column {self.label!r}"
+                " → rename the field, or leave it out"
+            )
+        names: set[str] = set()
+        for field in self.fields:
+            if field.name in names:
+                raise ValueError(f"field name {field.name!r} is used twice → rename one of them")
+            names.add(field.name)
+        return self
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that the fields are read from, each once, in order."""
+        return tuple(dict.fromkeys(column for field in self.fields for column in field.source))
+
+    @property
+    def missing_words(self) -> frozenset[str]:
+        return frozenset(word.strip().lower() for word in self.missing)
+
+    def field(self, name: str) -> Field:
+        """The field with this name."""
+        for field in self.fields:
+            if field.name == name:
+                return field
+        raise SchemaError(
+            "no such field", column=name, remedy=did_you_mean(name, [field.name for field in self.fields])
+        )
+
+    def field_reading(self, column: str) -> Field | None:
+        """The field that is read from a column, or would be if the table lacks the field's own columns."""
+        return next((field for field in self.fields if column in (field.name, *field.source)), None)
+
+    def with_roles(self, **roles: str) -> Schema:
+        """A copy with other columns as `entity`, `time` or `label`; a role that is also a field is refused."""
+        return _parse(Schema, {**dict(self), **roles})
+
+    def with_text(self, text: Sequence[str] | Mapping[str, Any] | None) -> Schema:
+        """A copy with these columns as text, not as fields; a set keeps its others. None changes nothing."""
+        if text is None:
+            return self
+        fields = self._fields_without(text)
+        ignore = tuple(column for column in self.ignore if column not in text)
+        return _parse(Schema, {**dict(self), "fields": fields, "ignore": ignore, "text": text, "text_budgets": ()})
+
+    def without(self, columns: Collection[str]) -> Schema:
+        """A copy that ignores these columns; a set keeps its others. One that has a role is refused.
+
+        >>> drugs = Field(name="drugs", kind="set", columns=("drug_1", "drug_2"))
+        >>> schema = Schema(fields=(Field(name="age", kind="number"), drugs)).without(["age", "drug_2"])
+        >>> schema.columns, schema.ignore
+        (('drug_1',), ('age', 'drug_2'))
+        """
+        if not columns:
+            return self
+        ignore = dict.fromkeys((*self.ignore, *columns))
+        fields = self._fields_without(columns)
+        return _parse(Schema, {**dict(self), "fields": fields, "ignore": tuple(ignore)})
+
+    def _fields_without(self, columns: Collection[str]) -> tuple[Field, ...]:
+        """The fields without these columns: a set keeps its others, and fields of side tables stay."""
+        fields = []
+        for field in self.fields:
+            left = tuple(column for column in field.source if column not in columns)
+            if left == field.source or field.side is not None:
+                fields.append(field)
+            elif left:
+                fields.append(field.model_copy(update={"columns": left}))
+        return tuple(fields)
+
+    def closed(self, names: Mapping[str, Mapping[str, str]]) -> Schema:
+        """The schema of a saved model: it opens no file by itself.
+
+        `names` are the names of values that the model has learned from lookup tables, by field.
+        """
+        fields = []
+        for field in self.fields:
+            side = None if field.side is None else field.side.model_copy(update={"opened": False})
+            known = field.names if field.lookup is None else {**names.get(field.name, {}), **field.names}
+            fields.append(field.model_copy(update={"side": side, "lookup": None, "names": known}))
+        return self.model_copy(update={"fields": tuple(fields)})
+
+    def with_buckets(self, buckets: int) -> Schema:
+        """A copy with this many buckets for every number."""
+        fields = tuple(
+            _parse(Field, {**dict(field), "buckets": buckets}, column=field.name) if field.kind == "number" else field
+            for field in self.fields
+        )
+        return self.model_copy(update={"fields": fields})
+
+    # ---- YAML -------------------------------------------------------------------------------------------------
+
+    def to_yaml(self) -> str:
+        """The schema as YAML that a person can edit; defaults are left out."""
+        body: dict[str, Any] = self.model_dump(exclude={"fields"}, exclude_defaults=True, mode="json")
+        if budgets := body.pop("text_budgets", None):
+            body["text"] = {name: {"tokens": tokens} for name, tokens in zip(self.text, budgets, strict=True)}
+        body["fields"] = {
+            field.name: field.model_dump(exclude={"name"}, exclude_defaults=True, mode="json") for field in self.fields
+        }
+        return yaml.safe_dump(body, sort_keys=False, allow_unicode=True, width=100)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the schema as YAML."""
+        return write_text(path, self.to_yaml())
+
+    @classmethod
+    def load(cls, path: str | Path) -> Schema:
+        """Read a schema from a YAML file; paths of lookups and side tables are relative to it."""
+        path = Path(path)
+        if not path.is_file():
+            raise SchemaError(
+                "there is no schema file", file=path, remedy="create one with: tefm inspect TABLE --out schema.yaml"
+            )
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise SchemaError("the schema is not UTF-8 text", file=path, remedy="save it as UTF-8") from error
+        schema = cls.from_yaml(text, file=path)
+        return schema.relative_to(path.parent)
+
+    def relative_to(self, folder: Path) -> Schema:
+        """A copy with the paths of side and lookup tables taken as relative to `folder`."""
+
+        def resolved(field: Field) -> Field:
+            update = {
+                name: part.model_copy(update={"table": str(folder / part.table)})
+                for name, part in (("side", field.side), ("lookup", field.lookup))
+                if part is not None
+            }
+            return field.model_copy(update=update)
+
+        return self.model_copy(update={"fields": tuple(resolved(field) for field in self.fields)})
+
+    @classmethod
+    def from_yaml(cls, text: str, *, file: str | Path | None = None) -> Schema:
+        """A schema from YAML text; errors name the setting and a remedy."""
+        try:
+            body = yaml.load(text, TextLoader)
+        except yaml.YAMLError as error:
+            raise SchemaError(
+                f"not valid YAML: {error}", file=file, remedy="fix the line, or start with: tefm inspect TABLE"
+            ) from error
+        if not isinstance(body, dict) or not isinstance(body.get("fields"), dict):
+            raise SchemaError(
+                "a schema is a mapping with the key 'fields': name → {kind: …}",
+                file=file,
+                remedy="see an example with: tefm inspect TABLE",
+            )
+        body = _without_empty(body)
+        fields = []
+        for name, settings in body.pop("fields").items():
+            if isinstance(settings, str):  # the short form `age: number`
+                settings = {"kind": settings}
+            if not isinstance(settings, dict):
+                raise SchemaError(
+                    "a field needs a kind", file=file, column=str(name), remedy=f"write `{name}: {{kind: number}}`"
+                )
+            fields.append(_parse(Field, {"name": str(name), **_without_empty(settings)}, file=file, column=str(name)))
+        return _parse(cls, {**body, "fields": fields}, file=file)
+
+
+class TextLoader(yaml.SafeLoader):
+    """YAML in which every value is the text as written: `on`, `No` and `010` stay as they are.
+
+    Pydantic converts what should be a number. A key that occurs twice is an error.
+    """
+
+    yaml_implicit_resolvers = {first: [("tag:yaml.org,2002:null", re.compile("^~?$"))] for first in ("", "~")}  # noqa: RUF012
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        keys: set[str] = set()
+        for key, _ in node.value:
+            if key.value in keys:
+                raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} is given twice", key.start_mark)
+            if isinstance(key.value, str):
+                keys.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def _without_empty(settings: dict[Any, Any]) -> dict[Any, Any]:
+    """The settings without those that were left empty."""
+    return {name: value for name, value in settings.items() if value is not None}
+
+
+def _parse(
+    model: type[Model], body: dict[str, Any], *, file: str | Path | None = None, column: str | None = None
+) -> Model:
+    """`body` validated as a `model`; pydantic's errors become one `SchemaError`."""
+    try:
+        return model.model_validate(body)
+    except ValidationError as error:
+        details, setting = first_error(error)
+        remedy: str | None
+        if details["type"] == "extra_forbidden":
+            parts: dict[object, type[BaseModel]] = {"lookup": Lookup, "side": Side}
+            known = parts.get(details["loc"][0], model).model_fields
+            problem, remedy = f"there is no setting {setting!r}", did_you_mean(str(details["loc"][-1]), known)
+        elif details["type"] == "missing":
+            problem, remedy = f"the setting {setting!r} is missing", f"write `{details['loc'][-1]}: …`"
+        elif setting:
+            problem, remedy = f"not a valid value for the setting {setting!r}", details["msg"]
+        else:
+            problem, remedy = problem_and_remedy(details)
+        value = details["input"] if isinstance(details["input"], str | int | float) else None
+        raise SchemaError(problem, file=file, column=column, value=value, remedy=remedy) from error
+
+
+_UNITS = {"h": "hours", "d": "days", "w": "weeks"}
+
+
+class MedsRecords(Settings):
+    """What one record is, and its columns; what is left out is found in the folder.
+
+    >>> MedsRecords(records="window", window="36h").span
+    datetime.timedelta(days=1, seconds=43200)
+    """
+
+    records: Literal["visit", "window"] = "visit"
+    #: how long a window is: 12h, 7d, 4w
+    window: str = "7d"
+    #: the column that names the visit of an event
+    visit: str | None = None
+    #: codes (or what they begin with, up to a //) that begin a visit, where no column names it
+    starts: tuple[str, ...] | None = Setting(default=None, min_length=1)
+    #: vocabularies, which is what a code begins with: one set field each
+    sets: tuple[str, ...] | None = None
+    #: codes whose numeric value is a field
+    numbers: tuple[str, ...] | None = None
+    #: where `numbers` is left out: how many codes become numbers, the most frequent ones that have values
+    most: int = Setting(default=50, ge=0)
+    #: which value of several in a record counts
+    value: Literal["last", "first", "mean", "min", "max"] = "last"
+    #: whether the folder knows when subjects were born
+    age: bool | None = None
+
+    @field_validator("window")
+    @classmethod
+    def _is_duration(cls, text: str) -> str:
+        if not re.fullmatch(r"[1-9]\d*[hdw]", text):
+            raise ValueError("a window is a number with h, d or w, such as 12h, 7d or 4w")
+        return text
+
+    @property
+    def span(self) -> timedelta:
+        """How long a window is."""
+        return timedelta(**{_UNITS[self.window[-1]]: int(self.window[:-1])})

@@ -1,0 +1,282 @@
+"""`Sequences`: records in order, at every stage of the pipeline.
+
+A sequence is the ordered records of one entity (a patient) or a window of consecutive records (10 flows). The same
+sequences pass through all stages: as row numbers of a table, as slots, as codes. Arrays only.
+
+Shapes: S sequences, N records of all of them, D slots, K levels, W words of 8 bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tefm.base.errors import InputError
+
+#: An array of texts, None where one is missing.
+Texts = NDArray[np.object_]
+
+
+@dataclass(frozen=True, eq=False)
+class Sequences:
+    """S sequences: the values of all their records, one sequence after another, and where each begins.
+
+    >>> slots = Sequences(np.array([[1, 0], [2, 3], [1, 1]]), np.array([0, 2, 3]), texts=["first", "second"])
+    >>> slots[0].tolist(), slots.select([1]).texts
+    ([[1, 0], [2, 3]], ['second'])
+    >>> codes = slots.with_values(np.array([[7], [8], [7]]))
+    >>> codes[0].tolist(), codes.texts
+    ([[7], [8]], ['first', 'second'])
+    """
+
+    #: per record: its row number in a table (N), its slots (N×D) or its codes (N×K), depending on the stage
+    values: NDArray[Any]
+    #: where each sequence starts in `values`, and the end of the last one
+    starts: NDArray[np.int64]
+    #: the entity of each sequence; None where it does not matter
+    ids: Texts | None = None
+    #: one per sequence, None where it has no label; None as a whole when the schema has no label
+    labels: Texts | None = None
+    #: when each sequence ends, as a rank: it orders the sequences and has no unit
+    ends: NDArray[np.int64] | None = None
+    #: text per sequence for the language model: in addition to the codes (of the last record, or the notes of every
+    #: record: see `notes.py`), or instead of them
+    texts: Sequence[Any] | None = None
+    #: per record, the time since the previous one in words
+    gaps: Sequence[str] | None = None
+    #: what error messages call the table that the records come from
+    file: str | None = None
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def __getitem__(self, i: int) -> NDArray[Any]:
+        """The values of sequence i, in order."""
+        i = range(len(self))[i]  # IndexError past the end, -1 is the last
+        return self.values[self.starts[i] : self.starts[i + 1]]
+
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        """`values` where they are row numbers of a table."""
+        return self.values
+
+    @property
+    def x_ND(self) -> NDArray[Any]:
+        """`values` where they are slots."""
+        return self.values
+
+    @property
+    def codes_NK(self) -> NDArray[Any]:
+        """`values` where they are codes."""
+        return self.values
+
+    @property
+    def names(self) -> Texts:
+        """The ids, or consecutive numbers if there are none."""
+        return self.ids if self.ids is not None else np.array([str(i) for i in range(len(self))], dtype=object)
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """How many records each sequence has."""
+        return np.diff(self.starts).astype(np.int64)
+
+    @property
+    def sequence_N(self) -> NDArray[np.int64]:
+        """The index of the sequence that each record belongs to."""
+        return np.repeat(np.arange(len(self)), self.lengths)
+
+    @property
+    def last(self) -> NDArray[Any]:
+        """The value of each sequence's last record."""
+        last: NDArray[Any] = self.values[self.starts[1:] - 1]
+        return last
+
+    @property
+    def labelled(self) -> NDArray[np.bool_]:
+        """Which sequences have a label."""
+        if self.labels is None:
+            return np.zeros(len(self), dtype=bool)
+        return np.array([label is not None for label in self.labels], dtype=bool)
+
+    def places(self, chosen: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+        """The positions in `values` of the records of the chosen sequences, one sequence after another."""
+        return _places(self.starts, np.asarray(chosen))[0]
+
+    def select(self, which: ArrayLike) -> Sequences:
+        """Some of the sequences, by mask or by index; an index may occur more than once."""
+        chosen = np.asarray(which)
+        chosen = np.flatnonzero(chosen) if chosen.dtype == bool else chosen.astype(np.int64)
+        places, starts = _places(self.starts, chosen)
+        return replace(
+            self,
+            values=self.values[places],
+            starts=starts,
+            ids=None if self.ids is None else self.ids[chosen],
+            labels=None if self.labels is None else self.labels[chosen],
+            ends=None if self.ends is None else self.ends[chosen],
+            texts=None if self.texts is None else [self.texts[int(i)] for i in chosen],
+            gaps=None if self.gaps is None else [self.gaps[int(place)] for place in places],
+        )
+
+    def with_values(self, values: NDArray[Any]) -> Sequences:
+        """These sequences with other values for their records."""
+        assert len(values) == len(self.values), "one value per record"
+        return replace(self, values=values)
+
+    def followed_by(self, other: Sequences) -> Sequences:
+        """These sequences, then the others.
+
+        >>> both = Sequences(np.array([4, 5]), np.array([0, 2])).followed_by(Sequences(np.array([6]), np.array([0, 1])))
+        >>> both.values.tolist(), both.starts.tolist()
+        ([4, 5, 6], [0, 2, 3])
+        """
+
+        def arrays(mine: NDArray[Any] | None, others: NDArray[Any] | None) -> NDArray[Any] | None:
+            return None if mine is None or others is None else np.concatenate([mine, others])
+
+        def lists(mine: Sequence[Any] | None, others: Sequence[Any] | None) -> list[Any] | None:
+            return None if mine is None or others is None else [*mine, *others]
+
+        return replace(
+            self,
+            values=np.concatenate([self.values, other.values]),
+            starts=np.concatenate([self.starts, self.starts[-1] + other.starts[1:]]),
+            ids=arrays(self.ids, other.ids),
+            labels=arrays(self.labels, other.labels),
+            ends=arrays(self.ends, other.ends),
+            texts=lists(self.texts, other.texts),
+            gaps=lists(self.gaps, other.gaps),
+        )
+
+    def distinct(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The first of each group of equal sequences (values, text and gaps), and the number of each one's group.
+
+        >>> sequences = Sequences(np.array([[1], [2], [1], [2], [2]]), np.array([0, 2, 4, 5]))
+        >>> first, number_S = sequences.distinct()
+        >>> sorted(first.tolist()), bool(number_S[0] == number_S[1] != number_S[2])
+        ([0, 2], True)
+        """
+        record_N = distinct_rows(self.values)[1]
+        if self.gaps is not None:
+            record_N = distinct_rows(np.stack([record_N, numbered(self.gaps)], axis=1))[1]
+        text_S = np.zeros(len(self), dtype=np.int64) if self.texts is None else numbered(self.texts)
+        first, number_S = [np.zeros(0, dtype=np.int64)], np.zeros(len(self), dtype=np.int64)
+        for length in np.unique(self.lengths):
+            same = np.flatnonzero(self.lengths == length)
+            records = record_N[self.starts[same, None] + np.arange(length)]
+            own_first, own_number = distinct_rows(np.column_stack([text_S[same], records]))
+            number_S[same] = own_number + sum(map(len, first))
+            first.append(same[own_first])
+        return np.concatenate(first), number_S
+
+    def masked(self, keep_ND: NDArray[np.bool_]) -> Sequences:
+        """x ⊙ m: slots outside the mask become absent."""
+        assert keep_ND.shape == self.values.shape, "one mask per record"
+        return replace(self, values=np.where(keep_ND, self.values, 0).astype(self.values.dtype))
+
+
+def _places(starts: NDArray[np.int64], chosen: NDArray[np.integer[Any]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The positions of the chosen sequences' records, and where each sequence starts among them."""
+    lengths = np.diff(starts)[chosen]
+    new_starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    shifts = np.repeat(starts[:-1][chosen] - new_starts[:-1], lengths)
+    return shifts + np.arange(new_starts[-1]), new_starts
+
+
+def check_label(labels: Texts | None, *, column: str | None = None, file: str | None = None) -> tuple[str, ...]:
+    """The classes, in alphabetical order; an error if there are fewer than two."""
+    present = [] if labels is None else [str(label) for label in labels if label is not None]
+    missing = "a class written as 'none' or 'n/a' counts as missing unless you remove it from the schema's 'missing'"
+    unsupervised = "learn codes without the label (task_aware=False, --unsupervised)"
+    if labels is None:
+        problem, remedy = "there is no label to learn", "name its column in the schema: `label: COLUMN`"
+    elif not present:
+        problem = f"the label is empty: none of {len(labels)} has one"
+        remedy = f"fill it in, or {unsupervised}; {missing}"
+    elif len(set(present)) == 1:
+        problem = f"all {len(present)} labels are the same: one class is not enough to learn from"
+        remedy = f"add records of another class, name another label column, or {unsupervised}; {missing}"
+    else:
+        return tuple(sorted(set(present)))
+    raise InputError(problem, file=file, column=column, value=present[0] if present else None, remedy=remedy)
+
+
+def class_numbers(labels_N: NDArray[Any]) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+    """The classes in alphabetical order, and each record's class number (−1 where unknown)."""
+    classes = check_label(labels_N)
+    index = {label: number for number, label in enumerate(classes)}
+    return classes, np.array([-1 if label is None else index[str(label)] for label in labels_N], dtype=np.int64)
+
+
+#: For each record of a sequence, the text of each column.
+Notes = tuple[tuple[str, ...], ...]
+#: The text of a sequence.
+Text = str | Notes
+
+
+def notes_of(text: Text, records: int) -> Notes:
+    """The text of a sequence as notes of its records; a string is the note of the last one.
+
+    >>> notes_of("cough", 2)
+    (('',), ('cough',))
+    """
+    return (("",),) * (records - 1) + ((text,),) if isinstance(text, str) else text
+
+
+def record_texts(sequences: Sequences) -> list[str] | None:
+    """The text of every record, one sequence after another; None where there are none."""
+    if sequences.texts is None:
+        return None
+    notes = (notes_of(text, int(n)) for text, n in zip(sequences.texts, sequences.lengths, strict=True))
+    return ["\n".join(filter(None, note)) for of_sequence in notes for note in of_sequence]
+
+
+def stored(texts: Sequence[Text | list[list[str]]] | None) -> list[Text] | None:
+    """Texts as they are read from JSON, which knows no tuples."""
+    if texts is None:
+        return None
+    return [text if isinstance(text, str) else tuple(tuple(note) for note in text) for text in texts]
+
+
+#: 2⁶⁴ / φ, the multiplier of Fibonacci hashing.
+MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+
+
+def distinct_rows(x_ND: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The first of each group of equal rows, and the number of each row's group.
+
+    >>> first, number_N = distinct_rows(np.array([[7, 1], [3, 2], [7, 1]]))
+    >>> sorted(first.tolist()), bool(number_N[0] == number_N[2] != number_N[1])
+    ([0, 1], True)
+    """
+    _, first, number_N = np.unique(_hashes(x_ND), return_index=True, return_inverse=True)
+    if not np.array_equal(x_ND[first][number_N], x_ND):  # two different rows have the same hash
+        _, first, number_N = np.unique(x_ND, axis=0, return_index=True, return_inverse=True)
+    return first, number_N
+
+
+def numbered(values: Iterable[Hashable]) -> NDArray[np.int64]:
+    """Equal values get equal numbers: 0 for the first one, 1 for the next that differs, …
+
+    >>> numbered(["b", "a", "b"]).tolist()
+    [0, 1, 0]
+    """
+    numbers: dict[Hashable, int] = {}
+    return np.array([numbers.setdefault(value, len(numbers)) for value in values], dtype=np.int64)
+
+
+def _hashes(x_ND: NDArray[Any]) -> NDArray[np.uint64]:
+    """One number per row; sorting numbers is much faster than sorting rows."""
+    bytes_NB = np.ascontiguousarray(x_ND).reshape(len(x_ND), math.prod(x_ND.shape[1:])).view(np.uint8)
+    words_NW = np.zeros((len(x_ND), -(-bytes_NB.shape[1] // 8)), dtype=np.uint64)
+    words_NW.view(np.uint8)[:, : bytes_NB.shape[1]] = bytes_NB
+    hash_N = np.zeros(len(x_ND), dtype=np.uint64)
+    for word_N in words_NW.T:
+        hash_N = (hash_N ^ word_N) * MULTIPLIER
+        hash_N ^= hash_N >> np.uint64(29)
+    return hash_N

@@ -1,0 +1,277 @@
+"""Vectorising: a table becomes slots, and slots become a table again.
+
+`Vectoriser.fit` reads the training rows once, in batches; `transform` and `inverse` apply what it learned, forward and
+backward.
+
+Shapes: N records, D slots.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from dataclasses import field as attribute
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
+
+from tefm.base.errors import InputError
+from tefm.tables.columns import BATCH_ROWS, Columns, columns_of, completed, needed_columns, value_names
+from tefm.tables.layout import Layout, Slots
+from tefm.tables.mappers import (
+    CategoryMapper,
+    FlagMapper,
+    Mapper,
+    NumberMapper,
+    SetMapper,
+    flags_of,
+    most_frequent,
+    refuse_neither,
+)
+from tefm.tables.readers.source import selected
+from tefm.tables.readers.table import Table, open_table
+from tefm.tables.schema import TRUE_WORDS, Field, Schema
+from tefm.tables.words import distinct_pairs
+
+__all__ = ["Vectoriser", "needed_columns"]
+
+#: Numbers kept to find the bucket edges: with more rows than this, edges come from a random sample of them,
+#: whose quantiles are within 0.1 percentage points of those of all rows.
+SAMPLE_CELLS = 20_000_000
+SAMPLE_ROWS = 200_000
+#: Distinct words counted per column before the rare ones are dropped.
+WORDS_KEPT = 500_000
+#: Batches vectorised at the same time: numpy, polars and Arrow work outside Python's lock.
+THREADS = min(4, os.cpu_count() or 1)
+#: A batch has at most this many slots in all its records.
+BATCH_SLOTS = 1 << 23
+CACHE_LINE = 64
+
+#: The slots of some records, and other columns of the same records.
+_Batch = tuple[Slots, pl.DataFrame]
+
+
+class Vectoriser(BaseModel):
+    """The forward and backward map between records and slots, learned from training rows.
+
+    >>> import polars as pl
+    >>> from tefm import Field, Schema, Vectoriser
+    >>> table = pl.DataFrame({"age": [30, 41, 52, None], "drugs": ["a;b", "a", None, "c;a"]})
+    >>> schema = Schema(fields=(Field(name="age", kind="number", buckets=3, unit="years"),
+    ...                         Field(name="drugs", kind="set", delimiter=";", top=2)))
+    >>> vectoriser = Vectoriser.fit(table, schema)
+    >>> slots = vectoriser.transform(table)
+    >>> slots  # age bucket, number of drugs, drug a, drug b
+    array([[1, 2, 1, 1],
+           [2, 1, 1, 0],
+           [3, 0, 0, 0],
+           [0, 2, 1, 0]], dtype=uint8)
+    >>> vectoriser.inverse(slots[:1]).to_dicts()
+    [{'age': 30.0, 'drugs': ['a', 'b']}]
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    table_schema: Schema
+    mappers: tuple[Mapper, ...]
+
+    @classmethod
+    def fit(cls, source: Any, schema: Schema, *, seed: int = 0, name: str | None = None) -> Vectoriser:
+        """Learn buckets and enumerations from the training rows of a table (in memory or on disk).
+
+        Here and below, `name` is what error messages call a frame in memory: the file that its rows come from.
+        """
+        table = open_table(source, name=name)
+        learners = {f.name: _Learner(f, schema) for f in schema.fields}
+        numbers = [f for f in schema.fields if f.kind == "number"]
+        sample = _RowSample(len(numbers), seed)
+        rows = 0
+        for columns in columns_of(table, schema):
+            rows += columns.height
+            sample.add(np.stack([columns.numbers(f) for f in numbers], axis=1) if numbers else None)
+            for f in schema.fields:
+                if f.kind != "number":
+                    learners[f.name].update(columns)
+        if rows == 0:
+            raise InputError("the table has no rows", file=table.name, remedy="give at least one training row")
+        values = dict(zip((f.name for f in numbers), sample.columns(), strict=True))
+        mappers = tuple(
+            NumberMapper.fit(f.name, values[f.name], f.buckets, f.unit)
+            if f.kind == "number"
+            else learners[f.name].finish()
+            for f in schema.fields
+        )
+        return cls(table_schema=schema, mappers=mappers)
+
+    @property
+    def layout(self) -> Layout:
+        """The meaning of each slot."""
+        return Layout(tuple(slot for mapper in self.mappers for slot in mapper.slots))
+
+    @property
+    def parts(self) -> Iterator[tuple[Field, Mapper, slice]]:
+        """Each field with what was learned about it and the positions of its slots."""
+        start = 0
+        for f, mapper in zip(self.table_schema.fields, self.mappers, strict=True):
+            end = start + len(mapper.slots)
+            yield f, mapper, slice(start, end)
+            start = end
+
+    def transform(self, source: Any, *, name: str | None = None) -> Slots:
+        """The slots of every record of a table."""
+        parts = [slots_ND for slots_ND, _ in self.batches_with(source, (), name=name)]
+        return np.concatenate(parts) if parts else np.zeros((0, self.layout.width), dtype=self.layout.dtype)
+
+    def batches(self, source: Any) -> Iterator[Slots]:
+        """The slots of a table batch by batch, for tables larger than memory."""
+        return (slots_ND for slots_ND, _ in self.batches_with(source, ()))
+
+    def batches_with(self, source: Any, extra: Sequence[str], *, name: str | None = None) -> Iterator[_Batch]:
+        """The slots batch by batch, with the columns `extra` (the label, the entity) of the same rows."""
+        layout, parts = self.layout, list(self.parts)
+
+        def vectorised(columns: Columns) -> _Batch:
+            # Slot by slot, transposed at the end: writing the columns of a long array one by one is slower.
+            # The padding keeps rows from lying a power of two apart, where they evict each other from the cache.
+            out_DN = np.empty((layout.width, columns.height + CACHE_LINE), dtype=layout.dtype)[:, : columns.height]
+            for f, mapper, own in parts:
+                out_DN[own] = _forward(columns, f, mapper)
+            return np.ascontiguousarray(out_DN.T), selected(columns.frame, extra)
+
+        rows = min(BATCH_ROWS, max(1, BATCH_SLOTS // layout.width))
+        return _in_threads(vectorised, columns_of(open_table(source, name=name), self.table_schema, extra, rows))
+
+    def inverse(self, slots_ND: NDArray[Any]) -> pl.DataFrame:
+        """Slots as a table again, one column per field: a bucket's middle value, a value, a list of members."""
+        if slots_ND.ndim != 2 or slots_ND.shape[1] != self.layout.width:
+            raise InputError(f"not slots of this schema: their shape is {slots_ND.shape}, not (N, {self.layout.width})")
+        series = []
+        for _, mapper, own in self.parts:
+            part = slots_ND[:, own]
+            values: list[Any]
+            dtype: pl.DataType | type[pl.DataType] = pl.String
+            if isinstance(mapper, SetMapper):
+                values, dtype = mapper.backward(part), pl.List(pl.String)
+            else:
+                values = mapper.backward(part[:, 0])
+                dtype = pl.Float64 if isinstance(mapper, NumberMapper) else dtype
+            series.append(pl.Series(mapper.field, values, dtype))
+        return pl.DataFrame(series)
+
+    def closed(self) -> Vectoriser:
+        """The vectoriser of a saved model: its schema opens no lookup or side table by itself."""
+        return self.model_copy(update={"table_schema": self.table_schema.closed(self.value_names)})
+
+    @property
+    def value_names(self) -> dict[str, dict[str, str]]:
+        """The readable names of values, by field."""
+        return {m.field: m.names for m in self.mappers if isinstance(m, CategoryMapper | SetMapper)}
+
+    def readable(self, source: Any, *, absent: bool = False) -> Table:
+        """The open table; if it lacks columns of fields, an error that lists them, or with `absent` absent values."""
+        return completed(open_table(source, meds=self.table_schema.meds), self.table_schema, absent=absent)
+
+
+def _in_threads(vectorise: Callable[[Columns], _Batch], batches: Iterable[Columns]) -> Iterator[_Batch]:
+    """The slots of every batch, in order; a few batches are computed at a time."""
+    with ThreadPoolExecutor(THREADS) as pool:
+        pending: deque[Future[_Batch]] = deque()
+        for columns in batches:
+            pending.append(pool.submit(vectorise, columns))
+            if len(pending) > THREADS:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+
+
+def _forward(columns: Columns, f: Field, mapper: Mapper) -> NDArray[Any]:
+    match mapper:
+        case NumberMapper():
+            return mapper.forward(columns.numbers(f))
+        case CategoryMapper():
+            return mapper.forward(*columns.word_ids(f))
+        case FlagMapper():
+            return flags_of(*columns.word_ids(f), f, columns.file)
+        case SetMapper():
+            return mapper.forward(columns.words(f), columns.height)
+
+
+# ---- fitting --------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Learner:
+    """Counts the words of a field that is not a number."""
+
+    field: Field
+    schema: Schema
+    counts: Counter[str] = attribute(default_factory=Counter)
+    lengths: Counter[int] = attribute(default_factory=Counter)
+
+    def update(self, columns: Columns) -> None:
+        words: Sequence[str | None]
+        if self.field.kind == "set":
+            members = columns.words(self.field)
+            words, (rows, ids) = members.vocabulary, distinct_pairs(members)
+            per_record = np.bincount(rows, minlength=columns.height)
+            sizes, times = np.unique(per_record[per_record > 0], return_counts=True)
+            self.lengths.update(dict(zip(sizes.tolist(), times.tolist(), strict=True)))
+        else:
+            ids, words = columns.word_ids(self.field)
+            if self.field.kind == "flag":
+                refuse_neither(words, self.field, columns.file)
+        for word, count in zip(words, np.bincount(ids, minlength=len(words)).tolist(), strict=True):
+            if word is not None:
+                self.counts[word] += count
+        if len(self.counts) > 2 * WORDS_KEPT:
+            self.counts = Counter(dict(self.counts.most_common(WORDS_KEPT)))
+
+    def finish(self) -> Mapper:
+        f = self.field
+        if f.kind == "flag":
+            on = f.on if f.on is not None else TRUE_WORDS
+            written = [
+                word for word in most_frequent(self.counts, len(self.counts)) if word in on or word.lower() in on
+            ]
+            return FlagMapper(field=f.name, on=written[0] if written else on[0])
+        values = most_frequent(self.counts, f.limit)
+        all_names = value_names(f)
+        names = {value: all_names[value] for value in values if value in all_names}
+        if f.kind == "category":
+            return CategoryMapper(field=f.name, values=values, names=names)
+        sizes = np.array(sorted(self.lengths), dtype=np.float64)
+        times = np.array([self.lengths[int(size)] for size in sizes], dtype=np.int64)
+        count = NumberMapper.fit(f.name, np.repeat(sizes, times), f.buckets) if f.count else None
+        return SetMapper(field=f.name, values=values, count=count, names=names)
+
+
+class _RowSample:
+    """A uniform sample of rows from a stream: each row draws a random key, and the smallest keys are kept."""
+
+    def __init__(self, width: int, seed: int) -> None:
+        self.limit = min(SAMPLE_ROWS, max(10_000, SAMPLE_CELLS // max(width, 1)))
+        self.rng = np.random.default_rng(seed)
+        self.keys = np.zeros(0)
+        self.rows = np.zeros((0, width))
+
+    def add(self, batch: NDArray[np.float64] | None) -> None:
+        if batch is None:
+            return
+        keys = self.rng.random(len(batch))
+        if len(self.keys) == self.limit:  # most rows of a long stream have a larger key than all kept ones
+            smaller = keys < self.keys.max()
+            keys, batch = keys[smaller], batch[smaller]
+        self.keys = np.concatenate([self.keys, keys])
+        self.rows = np.concatenate([self.rows, batch])
+        if len(self.keys) > self.limit:
+            keep = np.argpartition(self.keys, self.limit)[: self.limit]
+            self.keys, self.rows = self.keys[keep], self.rows[keep]
+
+    def columns(self) -> list[NDArray[np.float64]]:
+        return [self.rows[:, i] for i in range(self.rows.shape[1])]

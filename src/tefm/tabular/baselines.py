@@ -1,0 +1,303 @@
+"""Conventional models on the same split as ours: inputs and settings are chosen on validation, the test is scored once.
+
+Each model tries all of its settings on every kind of inputs. On a large training part that would take longer than our
+own model, so LightGBM, XGBoost and logistic regression are then chosen on a sample of it: 20,000 sequences of two
+classes, fewer (but at least 10,000) with more classes, because a boosted model has a tree per class and round. First
+the kind of inputs is chosen, with the first setting, then the setting. Only what was chosen is fitted on all sequences.
+Where the language model reads free text, they read it too: after the kind of inputs, the form of the text is chosen.
+
+Shapes: N records or sequences, D slots, F raw columns, Q classes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tefm.base.errors import InputError, MissingExtraError, SettingsError, did_you_mean
+from tefm.base.progress import note
+from tefm.scoring.calibration import Calibration, prior_shift
+from tefm.scoring.decision import ACCURACY, Decision
+from tefm.scoring.metrics import Scores, score
+from tefm.tables.layout import Layout
+from tefm.tables.sequences import Sequences, class_numbers
+from tefm.tables.splitting import PARTS
+from tefm.tabular.inputs import (
+    COMPONENTS,
+    PLUS,
+    RAW,
+    TELLING,
+    WORDS,
+    Kind,
+    RecordSlots,
+    scoped,
+    sequence_features,
+    sequence_texts,
+    with_text,
+)
+from tefm.tabular.learners import (
+    LEAST,
+    STEPS,
+    Chosen,
+    Examples,
+    LearningTask,
+    Numbers,
+    Probabilities,
+    fit_lightgbm,
+    fit_logistic,
+)
+
+#: Training sequences times classes of the sample that large comparisons are searched on, and its fewest sequences.
+SEARCHED, FEWEST_SEARCHED = 40_000, 10_000
+
+
+@dataclass(frozen=True, eq=False)
+class BaselineData:
+    """Sequences of vectorised records, with a label and a part for each sequence."""
+
+    slots_ND: NDArray[Any]
+    layout: Layout
+    #: row numbers of `slots_ND`
+    sequences: Sequences
+    #: None where a sequence has no label: it is left out
+    labels: NDArray[Any]
+    #: "train", "validation" or "test"
+    parts: NDArray[np.str_]
+    #: the records of each sequence as text, for models that read words
+    texts: Sequence[str] | None = None
+    #: the raw values of the same records (`raw_values`), for boosted trees
+    raw: tuple[NDArray[Any], Layout] | None = None
+    #: the free text of each record of `slots_ND`, where the language model reads it too
+    notes: Sequence[str] | None = None
+
+    def select(self, which: NDArray[np.integer[Any]]) -> BaselineData:
+        """Some of the sequences, by index."""
+        return replace(
+            self,
+            sequences=self.sequences.select(which),
+            labels=self.labels[which],
+            parts=self.parts[which],
+            texts=None if self.texts is None else [self.texts[int(i)] for i in which],
+        )
+
+
+#: The inputs that a model may choose from, by name; each has one entry per sequence.
+InputChoices = Callable[[BaselineData, Sequence[str]], list[tuple[str, Any]]]
+
+
+def slot_features(data: BaselineData, kinds: Sequence[str]) -> list[tuple[str, Any]]:
+    """One row per sequence for each kind of features, of slots or (`raw last`, …) of raw values.
+
+    After a `+` comes a form of the text (`last + words of all records`); its words are those of the training part.
+    """
+
+    def features(kind: str) -> Any:
+        fields, _, form = kind.partition(PLUS)
+        values_ND, layout = (data.slots_ND, data.layout) if data.raw is None or RAW not in fields else data.raw
+        plain: Any = fields.removeprefix(RAW)
+        rows = sequence_features(RecordSlots(values_ND, layout, data.sequences), plain)
+        if not form:
+            return rows
+        assert data.notes is not None, "there is text"
+        return with_text(rows, sequence_texts(data.notes, data.sequences, form), form, data.labels, data.parts)
+
+    return [(kind, features(kind)) for kind in kinds]
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """A model that learns from training examples and is chosen on validation examples."""
+
+    fit: Callable[[Any, Any, LearningTask], Chosen]
+    inputs: InputChoices = slot_features
+    #: whether it may choose raw values too
+    raw: bool = False
+    #: whether a large search is made on a sample
+    samples: bool = False
+    #: how it can be given text
+    text_forms: tuple[str, ...] = ()
+
+
+#: The baselines that `tefm fit` compares with, by name.
+TABULAR: Mapping[str, Baseline] = {
+    "lightgbm": Baseline(fit_lightgbm, raw=True, samples=True, text_forms=(COMPONENTS, TELLING)),
+    "logistic": Baseline(fit_logistic, samples=True, text_forms=(WORDS,)),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Compared:
+    """A fitted baseline: its figures, and its calibrated probabilities and predictions for the test sequences."""
+
+    figures: dict[str, Any]
+    test_NQ: Probabilities
+    predicted_N: Numbers
+
+
+def fit_baselines(
+    data: BaselineData,
+    *,
+    models: Sequence[str] = tuple(TABULAR),
+    available: Mapping[str, Baseline] = TABULAR,
+    kinds: Sequence[Kind] = ("last", "history"),
+    positive: int = 1,
+    decision: Decision = ACCURACY,
+    shares: Sequence[float] = (),
+    resamples: int = 1000,
+    seed: int = 0,
+    device: str | None = None,
+    steps: int = STEPS,
+    skip_missing: bool = False,
+) -> dict[str, Compared]:
+    """Fit and score models on the same split, each by its name in `available`.
+
+    Models that take one row per sequence use whichever of `kinds` does best on validation, boosted trees also of the
+    raw values. The test part is scored once, with the model's own probabilities (`test`) and after the calibration and
+    decision that our own model gets too (`test_calibrated`); `shares` are those of the classes in the population, where
+    the training part has others. With `skip_missing`, models whose package or weights are missing are skipped;
+    otherwise that is an error.
+    """
+    for name in models:
+        if name not in available:
+            raise SettingsError("not a valid baseline", value=name, remedy=did_you_mean(name, available))
+    data = _labelled(data)
+    classes, numbers_N = class_numbers(data.labels)
+    _check_parts(numbers_N, data.parts)
+    task = LearningTask(len(classes), positive, seed, device, steps)
+    trained = np.bincount(numbers_N[data.parts == "train"], minlength=len(classes)) / (data.parts == "train").sum()
+    shift = prior_shift(trained.tolist(), shares or trained.tolist())
+
+    def scored(p_NQ: NDArray[Any], part: str, predicted_N: Numbers | None = None) -> Scores:
+        labels_N = numbers_N[data.parts == part]
+        return score(
+            p_NQ, labels_N, classes, predicted_N=predicted_N, positive=positive, resamples=resamples, seed=seed
+        )
+
+    results: dict[str, Compared] = {}
+    for name in models:
+        began = time.perf_counter()
+        try:
+            best, kind, tried, test = _fit(available[name], data, numbers_N, kinds, task)
+        except MissingExtraError as error:
+            if not skip_missing:
+                raise
+            note(f"{name} skipped: {error.problem} → {error.remedy}")
+            continue
+        test_NQ = best.predict_proba(test)
+        seconds = time.perf_counter() - began
+        validation_N = numbers_N[data.parts == "validation"]
+        calibration = Calibration.fit(
+            _logits(best.validation_NQ), validation_N, positive=positive, decision=decision, shift=shift
+        )
+        calibrated_NQ = calibration.probabilities(_logits(test_NQ))
+        predicted_N = calibration.predict(calibrated_NQ)
+        figures = {
+            "kind": kind,
+            "settings": dict(best.settings),
+            "tried": tried,
+            "train": int((data.parts == "train").sum()),
+            "seconds": seconds,
+            "validation": scored(best.validation_NQ, "validation").to_dict(),
+            "calibration": calibration.to_dict(),
+            "test": scored(test_NQ, "test").to_dict(),
+            "test_calibrated": scored(calibrated_NQ, "test", predicted_N).to_dict(),
+        }
+        results[name] = Compared(figures, calibrated_NQ, predicted_N)
+    return results
+
+
+def _fit(
+    baseline: Baseline, data: BaselineData, numbers_N: Numbers, kinds: Sequence[str], task: LearningTask
+) -> tuple[Chosen, str, list[dict[str, Any]], Any]:
+    """The model on the inputs that do best on validation, their name, all settings tried, and the test inputs."""
+    if baseline.raw and data.raw is not None:
+        kinds = [*kinds, *(RAW + kind for kind in kinds)]
+    train = np.flatnonzero(data.parts == "train")
+    most = max(FEWEST_SEARCHED, SEARCHED // task.classes)
+    is_large = baseline.samples and len(train) > most
+    forms = [] if data.notes is None else scoped(baseline.text_forms, data.sequences)
+    if not is_large and not forms:
+        return _choose(baseline, data, numbers_N, kinds, task)
+    search = partial(_choose, baseline, data, numbers_N)
+    if is_large:
+        drawn = train[stratified_sample(numbers_N[train], most, task.seed)]
+        sampled = np.sort(np.concatenate([drawn, np.flatnonzero(data.parts == "validation")]))
+        search = partial(_choose, baseline, data.select(sampled), numbers_N[sampled])
+    _, kind, tried_kinds, _ = search(kinds, replace(task, tries=1))
+    if forms:
+        _, kind, tried_forms, _ = search([kind, *(kind + PLUS + form for form in forms)], replace(task, tries=1))
+        tried_kinds += tried_forms
+    chosen, _, tried, test = search([kind], task)
+    if is_large:
+        chosen, kind, _, test = _choose(baseline, data, numbers_N, [kind], replace(task, settled=chosen.settings))
+    return chosen, kind, tried_kinds + tried, test
+
+
+def _choose(
+    baseline: Baseline, data: BaselineData, numbers_N: Numbers, kinds: Sequence[str], task: LearningTask
+) -> tuple[Chosen, str, list[dict[str, Any]], Any]:
+    train_N, validation_N, test_N = (data.parts == part for part in PARTS)
+    best: tuple[Chosen, str, Any] | None = None
+    tried: list[dict[str, Any]] = []
+    for kind, inputs in baseline.inputs(data, kinds):
+        train, validation = (Examples(inputs[part_N], numbers_N[part_N]) for part_N in (train_N, validation_N))
+        chosen = baseline.fit(train, validation, task)
+        tried += [{"kind": kind, **settings} for settings in chosen.tried]
+        if best is None or chosen.rank < best[0].rank:
+            best = chosen, kind, inputs[test_N]
+    if best is None:
+        raise SettingsError("there are no features to learn from", value=tuple(kinds), remedy="name at least one kind")
+    return best[0], best[1], tried, best[2]
+
+
+def stratified_sample(labels_N: NDArray[Any], most: int, seed: int) -> NDArray[np.int64]:
+    """A random sample with the class shares of the whole, and at least one of every class.
+
+    >>> labels_N = np.array([0] * 90 + [1] * 9 + [2])
+    >>> np.bincount(labels_N[stratified_sample(labels_N, 20, seed=0)]).tolist()
+    [17, 2, 1]
+    """
+    order = np.random.default_rng(seed).permutation(len(labels_N))
+    place_N = np.zeros(len(labels_N))
+    for label in np.unique(labels_N):
+        members = order[labels_N[order] == label]
+        place_N[members] = np.arange(len(members)) / len(members)  # the first of a class has 0
+    return np.sort(np.argsort(place_N, kind="stable")[:most])
+
+
+def _labelled(data: BaselineData) -> BaselineData:
+    """The sequences that have a label."""
+    counts = {"labels": len(data.labels), "parts": len(data.parts)}
+    counts |= {} if data.texts is None else {"texts": len(data.texts)}
+    sequences = len(data.sequences)
+    for what, count in counts.items():
+        if count != sequences:
+            raise InputError(f"there are {sequences} sequences, but {count} {what}", remedy="give one per sequence")
+    labelled_N = np.array([label is not None for label in data.labels], dtype=bool)
+    RecordSlots(data.slots_ND, data.layout, data.sequences)  # refuses slots of another layout
+    return data.select(np.flatnonzero(labelled_N))
+
+
+def _logits(p_NQ: NDArray[Any]) -> NDArray[Any]:
+    logits_NQ: NDArray[Any] = np.log(np.maximum(p_NQ, LEAST))
+    return logits_NQ
+
+
+def _check_parts(numbers_N: Numbers, parts: NDArray[np.str_]) -> None:
+    """A model needs two classes to learn, early stopping one of these, and a score at least one sequence."""
+    train_classes = np.unique(numbers_N[parts == "train"])
+    for part in PARTS:
+        classes = np.unique(numbers_N[parts == part])
+        usable = len(np.intersect1d(classes, train_classes)) if part == "validation" else len(classes)
+        if usable < (2 if part == "train" else 1):
+            raise InputError(
+                f"the {part} part has labels of {usable} classes{' of the train part' if part == 'validation' else ''}",
+                value=part,
+                remedy="give more labelled sequences, or split stratified by the label",
+            )

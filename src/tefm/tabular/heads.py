@@ -1,0 +1,338 @@
+"""Linear functions and trees that answer yes or no: of a history's codes, of its fields, or of what the language model
+makes of it.
+
+Heads are stored as numbers, so that a model from elsewhere runs no code of others.
+
+Shapes: S sequences, F features, T trees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field as Setting
+from scipy.special import logit
+
+from tefm.base.settings import Settings
+
+#: What is read of a history: its codes; its fields, with a column per value; its slots, for trees; the state of the
+#: language model.
+Reads = Literal["codes", "fields", "slots", "state"]
+#: Shares of yes are clipped this far from 0 and 1, which have no log-odds.
+LEAST = 1e-4
+#: Log-odds of heads that go beyond this grow as slowly as their logarithm: fields that separate all training histories
+#: are not sure of the next one.
+SURE = 5.0
+#: Sequences and trees that are looked at together: the ways through them fit the processor's cache.
+CHUNK, TREES_AT_ONCE = 512, 64
+#: Sequences on which trees are compared with the numbers that they are stored as.
+CHECKED = 200
+#: The highest number of a category that trees take as unordered.
+MOST_BITS = 62
+
+Floats = NDArray[np.float64]
+#: The number of a node or a feature; −1: none. Larger ones are forged, and no array could hold them.
+NodeNumber = Annotated[int, Setting(ge=-1, lt=2**31)]
+
+
+class Linear(Settings):
+    """A weighted sum of features."""
+
+    weights: tuple[float, ...]
+    bias: float = Setting(allow_inf_nan=False)
+
+    @classmethod
+    def of(cls, weights_F: NDArray[Any], bias: float) -> Linear:
+        """From arrays; more digits than these say nothing."""
+        return cls(weights=tuple(float(f"{weight:.7g}") for weight in weights_F.tolist()), bias=float(f"{bias:.7g}"))
+
+    def score(self, x_SF: NDArray[Any]) -> Floats:
+        """The log-odds of yes."""
+        score_S: Floats = x_SF.astype(np.float64) @ self.weights_F + self.bias
+        return score_S
+
+    @cached_property
+    def weights_F(self) -> Floats:
+        return np.array(self.weights)
+
+    def fits(self, width: int) -> bool:
+        """Whether it reads this many features."""
+        return len(self.weights) == width and bool(np.isfinite(self.weights).all())
+
+
+@dataclass(frozen=True, eq=False)
+class Nodes:
+    """The nodes of trees as arrays. A leaf is its own child, so that all ways take the same number of steps."""
+
+    roots: NDArray[np.int64]
+    feature: NDArray[np.int64]
+    threshold: Floats
+    among: NDArray[np.int64]
+    #: of each node, the left child and the right one
+    children: NDArray[np.int64]
+    value: Floats
+    #: the longest way from a root to a leaf
+    depth: int
+
+    @classmethod
+    def of(cls, trees: Trees) -> Nodes:
+        roots, feature, among = (np.array(of, dtype=np.int64) for of in (trees.roots, trees.feature, trees.among))
+        number, is_leaf = np.arange(len(feature)), feature < 0
+        left, right = (np.where(is_leaf, number, np.array(of, dtype=np.int64)) for of in (trees.left, trees.right))
+        children, depth, reached = np.stack([left, right], axis=1).ravel(), 0, np.unique(roots)
+        while len(reached := reached[~is_leaf[reached]]):
+            reached, depth = np.unique(np.concatenate([left[reached], right[reached]])), depth + 1
+        threshold, value = np.array(trees.threshold), np.array(trees.value)
+        return cls(roots, np.maximum(feature, 0), threshold, among, children, value, depth)
+
+
+class Trees(Settings):
+    """Decision trees. Their nodes follow one another, every node before its children."""
+
+    #: the first node of each tree
+    roots: tuple[NodeNumber, ...]
+    #: of each node, the feature that it asks about, −1 for a leaf; up to `threshold`, a value goes to the left
+    feature: tuple[NodeNumber, ...]
+    threshold: tuple[float, ...]
+    #: of each node that asks about a category, the values that go to the left, as bits; −1 for others. Empty: no such
+    among: tuple[int, ...] = ()
+    left: tuple[NodeNumber, ...]
+    right: tuple[NodeNumber, ...]
+    #: what a leaf adds
+    value: tuple[float, ...]
+    #: whether leaves add up to the share of yes; otherwise to its log-odds
+    shares: bool
+    bias: float = Setting(default=0.0, allow_inf_nan=False)
+
+    def score(self, x_SF: NDArray[Any], shift: int = 0) -> Floats:
+        """The log-odds of yes; feature f is column f + `shift`, and the first column where it would be before that."""
+        sum_S = np.zeros(len(x_SF))
+        x_SF, roots = x_SF.astype(np.float32), self._nodes.roots  # as in scikit-learn
+        column = np.maximum(self._nodes.feature + shift, 0)
+        for first in range(0, len(x_SF), CHUNK):
+            part_SF, sum_C = x_SF[first : first + CHUNK], sum_S[first : first + CHUNK]
+            for start in range(0, len(roots), TREES_AT_ONCE):
+                sum_C += self._nodes.value[self._leaves(part_SF, column, roots[start : start + TREES_AT_ONCE])].sum(
+                    axis=0
+                )
+        sum_S += self.bias
+        return log_odds(sum_S) if self.shares else sum_S
+
+    def _leaves(
+        self, x_SF: NDArray[np.float32], column: NDArray[np.int64], roots: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """The leaf of each of these trees where every sequence ends; `column` is what each node asks about."""
+        nodes, row_S = self._nodes, np.arange(len(x_SF)) * x_SF.shape[1]
+        node_TS = np.repeat(roots[:, None], len(x_SF), axis=1)
+        for _ in range(nodes.depth):
+            x_TS = x_SF.ravel()[column[node_TS] + row_S]
+            to_right_TS = x_TS > nodes.threshold[node_TS]
+            if self.among:
+                bits_TS = nodes.among[node_TS]
+                is_among_TS = (bits_TS >> np.clip(x_TS, 0, MOST_BITS).astype(np.int64)) & 1 == 1
+                to_right_TS = np.where(bits_TS >= 0, ~is_among_TS, to_right_TS)
+            node_TS = nodes.children[2 * node_TS + to_right_TS]
+        return node_TS
+
+    @cached_property
+    def _nodes(self) -> Nodes:
+        return Nodes.of(self)
+
+    def fits(self, width: int) -> bool:
+        """Whether it reads this many features, and every way through it ends."""
+        count, inner = len(self.feature), np.array(self.feature, dtype=np.int64) >= 0
+        if not count or any(len(of) != count for of in (self.threshold, self.left, self.right, self.value)):
+            return False
+        if self.among and (len(self.among) != count or not all(-1 <= bits < 2**MOST_BITS for bits in self.among)):
+            return False
+        number, numbers = np.arange(count), (np.array(self.left), np.array(self.right))
+        return (
+            all(0 <= root < count for root in self.roots)
+            and max(self.feature) < width
+            and all(bool(((of > number) & (of < count))[inner].all()) for of in numbers)
+            and bool(np.isfinite(self.value).all() and np.isfinite(self.threshold).all())
+        )
+
+
+class HeadPart(Settings):
+    """One of the models that a head consists of, and how much its log-odds count."""
+
+    reads: Reads
+    share: float = Setting(gt=0, allow_inf_nan=False)
+    model: Linear | Trees
+
+
+class Head(Settings):
+    """The log-odds of yes of several models, each with its share."""
+
+    parts: tuple[HeadPart, ...] = Setting(min_length=1)
+    #: added to the log-odds: moves probabilities to those of a population
+    shift: float = Setting(default=0.0, allow_inf_nan=False)
+
+    @property
+    def reads(self) -> frozenset[Reads]:
+        """All that its parts read."""
+        return frozenset(part.reads for part in self.parts)
+
+    def score(self, features: Mapping[Reads, NDArray[Any]]) -> Floats:
+        """The log-odds of yes."""
+        score_S: Floats = sum(
+            (part.share * part.model.score(features[part.reads]) for part in self.parts), start=np.array(self.shift)
+        )
+        return bounded(score_S)
+
+    def fits(self, widths: Mapping[Reads, int]) -> bool:
+        """Whether its parts read what there is."""
+        return all(part.model.fits(widths.get(part.reads, 0)) for part in self.parts)
+
+
+def of_regression(regression: Linear) -> Head:
+    """A regression on the fields as a head."""
+    return Head(parts=(HeadPart(reads="fields", share=1.0, model=regression),))
+
+
+@dataclass(frozen=True, eq=False)
+class Way:
+    """How one question is answered: by the language model, by a head, or by both."""
+
+    text: str
+    head: Head | None = None
+    #: the share of the language model's log-odds in the answer; what is left is the head's
+    share: float = 1.0
+
+    @property
+    def model_share(self) -> float:
+        """The language model's share in the answer: all of it where there is no head."""
+        return 1.0 if self.head is None else self.share
+
+
+def bounded(score_S: Floats) -> Floats:
+    """Log-odds in the same order, of which those beyond `SURE` grow slowly.
+
+    >>> bounded(np.array([-105.0, -5.0, 2.0])).round(2).tolist()
+    [-9.62, -5.0, 2.0]
+    """
+    beyond_S = np.maximum(np.abs(score_S) - SURE, 0.0)
+    bounded_S: Floats = np.clip(score_S, -SURE, SURE) + np.sign(score_S) * np.log1p(beyond_S)
+    return bounded_S
+
+
+def log_odds(share_S: Any) -> Floats:
+    """The log-odds of shares of yes."""
+    odds_S: Floats = logit(np.clip(share_S, LEAST, 1 - LEAST))
+    return odds_S
+
+
+# ---- trees of scikit-learn as numbers -------------------------------------------------------------------------------
+
+
+def joined_trees(trees: Sequence[Any], values: Sequence[Floats], *, shares: bool, bias: float = 0.0) -> Trees:
+    """Trees one after the other; a leaf has no children in scikit-learn, and here no feature."""
+    leaf = [tree.children_left < 0 for tree in trees]
+    return _joined(
+        leaf,
+        [tree.feature for tree in trees],
+        [tree.threshold for tree in trees],
+        [(tree.children_left, tree.children_right) for tree in trees],
+        values,
+        shares=shares,
+        bias=bias,
+    )
+
+
+def of_boosted(model: Any, x_SF: NDArray[Any]) -> tuple[Trees, ...] | None:
+    """A `HistGradientBoostingClassifier`; None where these do not answer as that model on the first of `x_SF`.
+
+    They are the log-odds of the second of two classes, or of each of several. The model reorders its features, those
+    that are categories first, and numbers their values. scikit-learn has no public way to ask for its trees: they are
+    in attributes of its own, which another version may keep elsewhere. What they start from is public: the difference
+    to the model's answer.
+    """
+    try:
+        trees = tuple(_of_boosted(model, number) for number in range(len(model._predictors[0])))
+    except (AttributeError, KeyError, IndexError, TypeError, ValueError):
+        return None
+    x_SF = x_SF[:CHECKED]
+    score_ST = np.stack([of_class.score(x_SF) for of_class in trees], axis=1)
+    expected_ST = model.decision_function(x_SF).reshape(score_ST.shape)
+    bias_T = expected_ST[0] - score_ST[0]
+    if not np.allclose(score_ST + bias_T, expected_ST, atol=1e-6):
+        return None
+    return tuple(of.model_copy(update={"bias": bias}) for of, bias in zip(trees, bias_T.tolist(), strict=True))
+
+
+def _of_boosted(model: Any, number: int) -> Trees:
+    predictors = [of_iteration[number] for of_iteration in model._predictors]
+    nodes = [predictor.nodes for predictor in predictors]
+    feature, among = [of["feature_idx"].astype(np.int64) for of in nodes], None
+    if model.is_categorical_ is not None and model.is_categorical_.any():
+        category_F = model.is_categorical_
+        given = np.concatenate([np.flatnonzero(category_F), np.flatnonzero(~category_F)])
+        known = model._preprocessor.named_transformers_["encoder"].categories_
+        among = [
+            np.array([_goes_left(node, predictor.raw_left_cat_bitsets, known) for node in of], dtype=np.int64)
+            for predictor, of in zip(predictors, nodes, strict=True)
+        ]
+        feature = [given[of] for of in feature]
+    return _joined(
+        [of["is_leaf"].astype(bool) for of in nodes],
+        feature,
+        [of["num_threshold"] for of in nodes],
+        [(of["left"].astype(np.int64), of["right"].astype(np.int64)) for of in nodes],
+        [of["value"] for of in nodes],
+        among=among,
+        shares=False,
+    )
+
+
+def _goes_left(node: Any, bitsets: NDArray[np.uint32], known: Sequence[NDArray[Any]]) -> int:
+    """Which values of a category go to the left, as bits; −1 for a node that asks about a number."""
+    if node["is_leaf"] or not node["is_categorical"]:
+        return -1
+    words, values = bitsets[int(node["bitset_idx"])], known[int(node["feature_idx"])].astype(np.int64).tolist()
+    left = {value for number, value in enumerate(values) if int(words[number // 32]) >> (number % 32) & 1}
+    if node["missing_go_to_left"]:  # values that it has not seen
+        left |= set(range(MOST_BITS)) - set(values)
+    return sum(1 << value for value in left)
+
+
+def _joined(
+    leaf: Sequence[NDArray[np.bool_]],
+    feature: Sequence[NDArray[Any]],
+    threshold: Sequence[NDArray[Any]],
+    children: Sequence[tuple[NDArray[Any], NDArray[Any]]],
+    values: Sequence[NDArray[Any]],
+    *,
+    shares: bool,
+    bias: float = 0.0,
+    among: Sequence[NDArray[np.int64]] | None = None,
+) -> Trees:
+    """Trees one after the other, from what is known of the nodes of each."""
+    starts = np.cumsum([0, *(len(of) for of in leaf[:-1])])
+
+    def joined(arrays: Sequence[NDArray[Any]], at_leaf: float) -> tuple[Any, ...]:
+        return tuple(
+            np.concatenate([np.where(of, at_leaf, array) for of, array in zip(leaf, arrays, strict=True)]).tolist()
+        )
+
+    left, right = (
+        joined([start + of[side] for start, of in zip(starts, children, strict=True)], -1) for side in (0, 1)
+    )
+    return Trees(
+        roots=tuple(starts.tolist()),
+        feature=joined(feature, -1),
+        threshold=joined(threshold, 0.0),
+        among=() if among is None else joined(among, -1),
+        left=left,
+        right=right,
+        value=tuple(
+            np.concatenate([np.where(of, value, 0.0) for of, value in zip(leaf, values, strict=True)]).tolist()
+        ),
+        shares=shares,
+        bias=bias,
+    )

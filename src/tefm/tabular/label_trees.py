@@ -1,0 +1,155 @@
+"""Boosted trees for the label, which answer beside the language model: `beside: trees`.
+
+They read the fields of a sequence themselves, and make other errors than a language model that reads their codes.
+
+Shapes: S sequences, F features, Q classes, W shares.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field as Setting
+
+from tefm.base.errors import ArtefactError
+from tefm.base.files import write_json
+from tefm.base.progress import log
+from tefm.base.settings import Settings
+from tefm.scoring.calibration import Calibration, log_softmax, prior_shift
+from tefm.tables.layout import Layout
+from tefm.tables.sequences import Sequences
+from tefm.tabular.heads import Floats, Trees, of_boosted
+from tefm.tabular.inputs import Features, Kind, RecordSlots, empty_record, sequence_features
+from tefm.tabular.teacher import LEAST, grown_on_all
+
+#: The shares of the language model that are tried.
+SHARES = tuple(number / 10 for number in range(11))
+#: With few validation sequences the share stays near one half: it has a normal prior with this standard deviation.
+SPREAD = 0.25
+#: A search for an explanation asks thousands of times; with more trees than this it would take minutes.
+MOST_SEARCHED = 400
+
+
+class LabelTrees(Settings):
+    """Trees that answer the label, at the class shares that the language model was trained on."""
+
+    #: what they read of a sequence, and how many features that is
+    kind: Kind
+    width: int = Setting(ge=1, lt=2**31)
+    #: the trees of each class that they know, and its number; of two classes, those of the second alone
+    trees: tuple[Trees, ...] = Setting(min_length=1)
+    numbers: tuple[int, ...]
+    #: added to the log-odds of each class
+    bias: tuple[float, ...]
+    #: the share of the language model's logits in the answer; what is left is that of the trees
+    share: float = Setting(default=0.5, ge=0, le=1)
+
+    def logits(self, slots: Sequences, layout: Layout) -> Floats:
+        """The logarithm of each class's probability."""
+        x_SF = sequence_features(RecordSlots.of(slots, layout), self.kind).x_NF
+        # windows are read from their end; what is asked about records before the first is answered by an absent column
+        x_SF = np.pad(x_SF, ((0, 0), (1, 0)))
+        logits_SQ = np.tile(np.array(self.bias), (len(x_SF), 1))
+        for number, trees in zip(self.numbers, self.trees, strict=True):
+            logits_SQ[:, number] += trees.score(x_SF, x_SF.shape[1] - self.width)
+        return log_softmax(logits_SQ)
+
+    @property
+    def count(self) -> int:
+        """How many trees there are."""
+        return sum(len(of_class.roots) for of_class in self.trees)
+
+    def fits(self, layout: Layout, classes: int) -> bool:
+        """Whether they read such records, and answer such a label."""
+        width = sequence_features(empty_record(layout), self.kind).x_NF.shape[1]
+        return (
+            (self.width % width == 0 if self.kind == "flat" else self.width == width)
+            and len(self.bias) == classes
+            and bool(np.isfinite(self.bias).all())
+            and len(self.numbers) == len(self.trees) == len(set(self.numbers))
+            and all(0 <= number < classes for number in self.numbers)
+            and all(trees.fits(self.width) for trees in self.trees)
+        )
+
+    def save(self, path: Path) -> None:
+        write_json(path, self.model_dump(mode="json"))
+
+    @classmethod
+    def load(cls, path: Path) -> LabelTrees:
+        try:
+            return cls.checked(json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError, RecursionError) as error:
+            raise ArtefactError(
+                f"the trees of this model cannot be read: {error}", file=path, remedy="save the model again"
+            ) from error
+
+
+def grow(
+    features: Features,
+    kind: Kind,
+    labels_S: NDArray[np.int64],
+    groups_S: NDArray[np.int64],
+    shares: Sequence[float],
+    *,
+    seed: int,
+) -> LabelTrees | None:
+    """Learn from all labelled sequences (−1: no label); `shares` are those that the language model was trained on.
+
+    None where there is nothing to learn, or where scikit-learn keeps its trees in a form that is not known.
+    """
+    classes = len(shares)
+    fold = grown_on_all(features.x_NF, features.kinds, labels_S, groups_S, classes=classes, seed=seed)
+    if fold is None:
+        return None
+    (model,), known = fold.models, fold.models[0].classes_.tolist()
+    trees = of_boosted(model, features.x_NF)
+    if trees is None:
+        log.warning("this version of scikit-learn keeps its trees in another form: the language model answers alone")
+        return None
+    # at the shares of the labels, then at those of the language model; a class that was not seen stays improbable
+    share_Q = np.bincount(labels_S[labels_S >= 0], minlength=classes) / (labels_S >= 0).sum()
+    bias_Q = -np.log(fold.kept_Q) + np.array(prior_shift(tuple(share_Q.tolist()), tuple(shares)) or [0.0] * classes)
+    bias_Q[np.setdiff1d(np.arange(classes), known)] = np.log(LEAST)
+    numbers = known[1:] if len(trees) == 1 else known
+    return LabelTrees(
+        kind=kind, width=features.x_NF.shape[1], trees=trees, numbers=tuple(numbers), bias=tuple(bias_Q.tolist())
+    )
+
+
+def best_share(
+    model_SQ: NDArray[Any], trees_SQ: Floats, labels_S: NDArray[np.int64], shift: tuple[float, ...]
+) -> float:
+    """The language model's share in the answers with the smallest loss, after calibration, on validation sequences."""
+    if not len(labels_S):
+        return 0.5
+
+    def loss(share: float) -> float:
+        logits_SQ = share * model_SQ + (1 - share) * trees_SQ
+        p_SQ = Calibration.fit(logits_SQ, labels_S, shift=shift).probabilities(logits_SQ)
+        prior = ((share - 0.5) / SPREAD) ** 2 / 2
+        return prior - float(np.log(np.maximum(p_SQ[np.arange(len(labels_S)), labels_S], LEAST)).sum())
+
+    return min(SHARES, key=loss)
+
+
+@dataclass(frozen=True)
+class LabelTreesBeside:
+    """The trees as they answer the records of one layout, beside the language model."""
+
+    trees: LabelTrees
+    layout: Layout
+
+    @property
+    def cheap(self) -> bool:
+        """Whether the trees are so few that a search may ask them thousands of times."""
+        return self.trees.count <= MOST_SEARCHED
+
+    def logits(self, slots: Sequences) -> Floats:
+        """The logarithm of each class's probability."""
+        return self.trees.logits(slots, self.layout)

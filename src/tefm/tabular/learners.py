@@ -1,0 +1,281 @@
+"""LightGBM and logistic regression, each with the settings that do best on validation.
+
+The choice follows the same rule for every model: with two classes the highest AUROC wins, with more (or where
+validation lacks a class) the lowest log-loss. Ties go to the lower log-loss, then to the setting that was tried first.
+Each model tries six settings: LightGBM 15, 7 or 31 leaves and learning rate 0.04 or 0.1, logistic regression six
+strengths.
+
+Shapes: N sequences, F features, Q classes.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tefm.base.errors import MissingExtraError
+from tefm.base.training import threads_for
+from tefm.scoring.metrics import score
+from tefm.tabular.inputs import Features
+
+Numbers = NDArray[np.int64]
+Probabilities = NDArray[np.float64]
+Inputs = TypeVar("Inputs")
+Settings = Mapping[str, Any]
+#: Rows of features and the class of each.
+Labelled = tuple[NDArray[Any], Numbers]
+
+#: Lower probabilities count as this one, so that one confident error does not decide a choice.
+LEAST = 1e-6
+#: The most training steps of a network; early stopping ends it long before.
+STEPS = 2_000
+
+#: For a few hundred to tens of thousands of rows of many sparse slots: small trees, slow learning, and sampled rows
+#: and columns, so that raw slots do not suffer from over-fitting. Deterministic, so that results can be reproduced. The
+#: code ceiling uses exactly these; a comparison tries others of `LEAVES` and `RATES` too.
+LIGHTGBM: Mapping[str, Any] = {
+    "n_estimators": 200,
+    "learning_rate": 0.04,
+    "num_leaves": 15,
+    "min_child_samples": 20,
+    "subsample": 0.8,
+    "subsample_freq": 1,
+    "colsample_bytree": 0.5,
+    "deterministic": True,
+    "force_row_wise": True,
+    "verbosity": -1,
+    # as many threads as OpenMP allows: on shared cores, more threads mostly wait for each other
+    "n_jobs": 0,
+}
+#: Trees are added until the validation loss has not fallen for `PATIENCE` of them, at most `TREES`.
+PATIENCE, TREES = 50, 2_000
+LEAVES, RATES = (15, 7, 31), (0.04, 0.1)
+#: The strengths of a logistic regression, C.
+STRENGTHS = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
+#: With words, whose weights are small; the first is the one that a search for the best inputs uses.
+WORD_STRENGTHS = (3.0, 0.1, 0.3, 1.0, 10.0, 30.0)
+
+
+@dataclass(frozen=True)
+class LearningTask:
+    """What a model needs to know apart from the sequences."""
+
+    #: number of classes, whether or not all of them occur in training
+    classes: int
+    #: with two classes, the one that AUROC is about
+    positive: int = 1
+    seed: int = 0
+    #: for models that use one: "cpu", "cuda", … ; None picks a GPU if there is one
+    device: str | None = None
+    #: the most training steps, for models that learn step by step
+    steps: int = STEPS
+    #: settings that were chosen before, on a sample: only these are fitted
+    settled: Settings | None = None
+    #: how many settings are tried, at most
+    tries: int | None = None
+
+    def grid(self, settings: Sequence[Settings]) -> list[Settings]:
+        """Those of a model's settings that are to be fitted.
+
+        >>> LearningTask(2, settled={"C": 1, "trees": 80}).grid([{"C": 0.1}, {"C": 1}])
+        [{'C': 1}]
+        """
+        settled = self.settled
+        kept = [setting for setting in settings if settled is None or setting.items() <= settled.items()]
+        return kept[: self.tries]
+
+
+@dataclass(frozen=True, eq=False)
+class Examples(Generic[Inputs]):
+    """Sequences as a model is given them, with their class numbers."""
+
+    inputs: Inputs
+    labels_N: Numbers
+
+    @property
+    def seen(self) -> tuple[Numbers, Numbers]:
+        """The class numbers that occur, and each label as a position among them."""
+        classes, positions_N = np.unique(self.labels_N, return_inverse=True)
+        return classes, positions_N
+
+
+@dataclass(frozen=True, eq=False)
+class KnownClasses:
+    """A fitted model, which knows the classes of training alone; its probabilities have a column for every class."""
+
+    predict: Callable[[Any], NDArray[Any]]
+    seen: Numbers
+    classes: int
+
+    def predict_proba(self, inputs: Any) -> Probabilities:
+        p_NQ = np.zeros((len(inputs), self.classes))
+        p_NQ[:, self.seen] = self.predict(inputs)
+        p_NQ /= p_NQ.sum(axis=1, keepdims=True)  # single-precision libraries are slightly off
+        return p_NQ
+
+
+@dataclass(frozen=True, eq=False)
+class Chosen:
+    """The model that did best on validation."""
+
+    model: KnownClasses
+    settings: Settings
+    #: its probabilities for the validation sequences
+    validation_NQ: Probabilities
+    #: lower is better: negative AUROC (0 where it is not used), then log-loss
+    rank: tuple[float, float]
+    #: every setting that was tried, with its AUROC and log-loss on validation
+    tried: tuple[Settings, ...]
+
+    def predict_proba(self, inputs: Any) -> Probabilities:
+        return self.model.predict_proba(inputs)
+
+
+def choose(
+    candidates: Iterable[tuple[KnownClasses, Settings]], validation: Examples[Any], task: LearningTask
+) -> Chosen:
+    """The candidate that does best on validation; each comes with its settings."""
+    ranked, tried = [], []
+    for model, settings in candidates:
+        p_NQ = model.predict_proba(validation.inputs)
+        auroc, loss = auroc_of(p_NQ, validation.labels_N, task), log_loss(p_NQ, validation.labels_N)
+        ranked.append(((-auroc if auroc is not None and task.classes == 2 else 0.0, loss), model, settings, p_NQ))
+        tried.append({**settings, "auroc": auroc, "log_loss": loss})
+    rank, model, settings, p_NQ = min(ranked, key=lambda candidate: candidate[0])
+    return Chosen(model, settings, p_NQ, rank, tuple(tried))
+
+
+def stopping_examples(validation: Examples[Any], seen: Numbers) -> tuple[Any, Numbers]:
+    """The validation inputs that early stopping is measured on, with their labels as positions among `seen`.
+
+    Classes that training lacks are left out: a model cannot learn them.
+    """
+    seen_N = np.isin(validation.labels_N, seen)
+    return validation.inputs[seen_N], np.searchsorted(seen, validation.labels_N[seen_N])
+
+
+def auroc_of(p_NQ: Probabilities, labels_N: Numbers, task: LearningTask) -> float | None:
+    """The AUROC; None where it is not defined."""
+    names = tuple(map(str, range(task.classes)))
+    return score(p_NQ, labels_N, names, positive=task.positive, resamples=0).auroc.to_dict()["value"]
+
+
+def log_loss(p_NQ: Probabilities, labels_N: Numbers) -> float:
+    """The mean negative log-likelihood of the labels."""
+    return -float(np.log(np.maximum(p_NQ[np.arange(len(labels_N)), labels_N], LEAST)).mean())
+
+
+# ---- LightGBM --------------------------------------------------------------------------------------------------------
+
+
+def fit_lightgbm(train: Examples[Features], validation: Examples[Features], task: LearningTask) -> Chosen:
+    """LightGBM, with early stopping and settings chosen on validation."""
+    try:
+        from lightgbm import LGBMClassifier, early_stopping
+    except ImportError as error:
+        raise MissingExtraError("this baseline needs LightGBM", remedy="pip install 'tefm[baselines]'") from error
+
+    def fit(settings: Settings, learn: Labelled, stop: Labelled) -> tuple[Any, int]:
+        model = LGBMClassifier(**{**LIGHTGBM, **settings, "n_estimators": TREES, "random_state": task.seed})
+        with warnings.catch_warnings():
+            # its successors eval_X and eval_y are missing from earlier versions
+            warnings.filterwarnings("ignore", message="The argument 'eval_set' is deprecated")
+            model.fit(
+                *learn,
+                eval_set=[stop],
+                categorical_feature=train.inputs.of_kind("category"),
+                callbacks=[early_stopping(PATIENCE, verbose=False)],
+            )
+        return model, int(model.best_iteration_)
+
+    grid = [{"num_leaves": leaves, "learning_rate": rate} for leaves in LEAVES for rate in RATES]
+    return choose_trees(grid, fit, train, validation, task)
+
+
+def choose_trees(
+    grid: Sequence[Settings],
+    fit: Callable[[Settings, Labelled, Labelled], tuple[Any, int]],
+    train: Examples[Features],
+    validation: Examples[Features],
+    task: LearningTask,
+) -> Chosen:
+    """The best boosted trees of a grid of settings.
+
+    `fit` takes settings, the rows to learn from and the rows for early stopping; it returns a model and its number of
+    trees.
+    """
+    seen, positions_N = train.seen
+    stopping, stopping_positions_N = stopping_examples(validation, seen)
+
+    def candidates() -> Iterator[tuple[KnownClasses, Settings]]:
+        for settings in task.grid(grid):
+            with threads_for(len(positions_N)):
+                model, trees = fit(settings, (train.inputs.x_NF, positions_N), (stopping.x_NF, stopping_positions_N))
+            yield KnownClasses(partial(_predict, model), seen, task.classes), {**settings, "trees": trees}
+
+    return choose(candidates(), validation, task)
+
+
+def _predict(model: Any, inputs: Features) -> NDArray[Any]:
+    p_NQ: NDArray[Any] = model.predict_proba(inputs.x_NF)
+    return p_NQ
+
+
+# ---- logistic regression ---------------------------------------------------------------------------------------------
+
+
+def fit_logistic(train: Examples[Features], validation: Examples[Features], task: LearningTask) -> Chosen:
+    """A logistic regression on the slots, with its strength chosen on validation."""
+    from sklearn.compose import ColumnTransformer
+    from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+    features = train.inputs
+    columns = ColumnTransformer(
+        [
+            ("category", OneHotEncoder(handle_unknown="ignore"), features.of_kind("category")),
+            ("number", StandardScaler(), features.of_kind("number")),
+            ("flag", "passthrough", features.of_kind("flag")),
+        ]
+    )
+    columns.fit(features.x_NF)
+
+    def transform(features: Features) -> Any:
+        from scipy.sparse import csr_matrix, hstack
+
+        x_NF = columns.transform(features.x_NF)
+        return x_NF if features.words_NV is None else hstack([csr_matrix(x_NF), features.words_NV], format="csr")
+
+    strengths = STRENGTHS if features.words_NV is None else WORD_STRENGTHS
+    return choose(regressions(train, transform, strengths, {}, task), validation, task)
+
+
+def regressions(
+    train: Examples[Any],
+    transform: Callable[[Any], Any],
+    strengths: Sequence[float],
+    settings: Settings,
+    task: LearningTask,
+) -> Iterator[tuple[KnownClasses, Settings]]:
+    """A logistic regression on the transformed inputs for each strength; `settings` are those of the transformation."""
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+
+    x_NF, (seen, positions_N) = transform(train.inputs), train.seen
+    for tried in task.grid([{**settings, "C": strength} for strength in strengths]):
+        linear = LogisticRegression(C=tried["C"], max_iter=1_000, random_state=task.seed)
+        with warnings.catch_warnings():
+            # a fit that stops early is a weaker candidate, and validation decides whether it is good enough
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            linear.fit(x_NF, positions_N)
+
+        def predict(inputs: Any, linear: Any = linear) -> NDArray[Any]:
+            p_NQ: NDArray[Any] = linear.predict_proba(transform(inputs))
+            return p_NQ
+
+        yield KnownClasses(predict, seen, task.classes), tried

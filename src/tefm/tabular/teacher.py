@@ -1,0 +1,308 @@
+"""The teacher: how probable each class is for every record, from models that never saw that record's entity.
+
+A network trained on the labels themselves memorises them: with a few hundred positive records and an encoder that can
+distinguish every record, held-out AUROC falls while the training loss goes to zero. So it learns from *cross-fitted*
+class probabilities instead (distillation): those of two plain models that were fitted without the record's entity. They
+are smooth in the record, known for every record (labelled or not), and cannot leak the record's own label.
+
+The label head of the tokenizer learns from the teacher of the records, the language model from that of the sequences.
+
+Shapes: N records or sequences, M mixed ones, F features, Q classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tefm.base.progress import progress
+from tefm.base.training import threads_for
+from tefm.scoring.calibration import log_softmax
+from tefm.tables.layout import SlotKind
+
+FOLDS = 5
+#: In each fit, a frequent class has at most this many times the records of the rarest class.
+CLASS_RATIO = 10
+#: A class is never sampled below this many records.
+CLASS_FLOOR = 10_000
+#: Below this many training records there are `FEW_TREES`: there is too little to choose their number on.
+FEW_RECORDS, FEW_TREES = 5_000, 100
+#: Otherwise trees are added until the loss of the first fold has not fallen for `PATIENCE` of them.
+PATIENCE, MOST_TREES = 15, 500
+#: Trees take a category as unordered if it has at most this many values. Those of larger ones are in the order of their
+#: frequency: unordered, they would be memorised.
+UNORDERED = 16
+#: How much of the log-probabilities comes from the linear model: the share with the lowest held-out loss.
+LINEAR_SHARES = (0.0, 0.15, 0.3, 0.5, 0.7)
+#: How much of them comes from a regression on words, beside the other two; and how strongly it may trust words.
+WORD_SHARES, WORD_STRENGTHS = (0.0, 0.15, 0.3, 0.5, 0.7, 0.85, 1.0), (0.3, 1.0, 3.0, 10.0)
+#: No class is less probable than this for the teacher.
+LEAST = 1e-5
+
+
+@dataclass(frozen=True, eq=False)
+class Teacher:
+    """Plain models of the label, a pair for each fold of the entities."""
+
+    #: the logarithm of each class's probability, from the models that never saw the row's group
+    log_NQ: NDArray[np.float32]
+    folds: tuple[Fold, ...]
+    linear_share: float
+
+    @classmethod
+    def fit(
+        cls,
+        x_NF: NDArray[Any],
+        kinds: Sequence[SlotKind],
+        labels_N: NDArray[np.int64],
+        groups_N: NDArray[np.int64],
+        *,
+        classes: int,
+        seed: int = 0,
+        folds: int = FOLDS,
+    ) -> Teacher:
+        """Fit both models on all folds but one, for each of them in turn.
+
+        `labels_N` holds class numbers below `classes`, −1 where the label is unknown; `kinds` is the kind of each
+        feature.
+        """
+        rng = np.random.default_rng(seed)
+        fold_N = folds_of(groups_N, folds, rng)
+        labelled_N = labels_N >= 0
+        share_Q = np.bincount(labels_N[labelled_N], minlength=classes) / labelled_N.sum()
+        log_2NQ = np.tile(np.log(np.maximum(share_Q, LEAST)), (2, len(x_NF), 1))
+        fitted: list[Fold] = []
+        trees, boosted = None, partial(boosted_trees, seed=seed, unordered_F=unordered(x_NF, kinds))
+        with progress("learning which features predict the label", folds) as advance:
+            for number, held_out_N, rows in _folds(fold_N, labels_N, folds):
+                advance(0, note=f"fold {number + 1} of {folds}")
+                rows, kept_Q = _downsampled(rows, labels_N, classes, rng)
+                if trees is None:
+                    stop, _ = _downsampled(np.flatnonzero(held_out_N & labelled_N), labels_N, classes, rng)
+                    trees = _tree_count(boosted, x_NF, labels_N, rows, stop)
+                models = (_linear(x_NF[rows]), boosted(trees))
+                fold = Fold([learned(model, x_NF[rows], labels_N[rows]) for model in models], kept_Q)
+                log_2NQ[:, held_out_N] = fold.answers(x_NF[held_out_N])
+                fitted.append(fold)
+                advance(1)
+        share = _best_share(log_2NQ[:, labelled_N], labels_N[labelled_N], LINEAR_SHARES)
+        return cls(_blend(log_2NQ, share).astype(np.float32), tuple(fitted), share)
+
+    def mixed(self, x_ND: NDArray[Any], count: int, seed: int) -> tuple[NDArray[Any], NDArray[np.float32]]:
+        """New records, and the log-probabilities of their classes as the models of all folds see them.
+
+        Each is a training record of which a random part, at most half, is taken from another one of the same likely
+        class. A network that learns from them too comes closer to the teacher than the training records alone allow
+        (Bucila, Caruana, Niculescu-Mizil: Model compression, 2006).
+        """
+        rng = np.random.default_rng((seed, 6))
+        likely_N = self.log_NQ.argmax(axis=1)
+        rows = rng.integers(len(x_ND), size=count)
+        partners = rows.copy()
+        for number in np.unique(likely_N):
+            chosen_M = likely_N[rows] == number
+            partners[chosen_M] = rng.choice(np.flatnonzero(likely_N == number), int(chosen_M.sum()))
+        taken_MD = rng.random((count, x_ND.shape[1])) < rng.uniform(0, 0.5, (count, 1))
+        mixed_MD = np.where(taken_MD, x_ND[partners], x_ND[rows])
+        return mixed_MD, self.answers(mixed_MD)
+
+    def answers(self, x_ND: NDArray[Any]) -> NDArray[np.float32]:
+        """The log-probabilities of the classes of other records, as the models of all folds see them."""
+        if not self.folds:  # nothing could be learned: the shares of the classes
+            return np.repeat(self.log_NQ[:1], len(x_ND), axis=0)
+        log_2NQ = np.mean([fold.answers(x_ND) for fold in self.folds], axis=0)
+        return _blend(log_2NQ, self.linear_share).astype(np.float32)
+
+
+def taught_by_words(
+    log_NQ: NDArray[np.float32],
+    words_NV: Any,
+    labels_N: NDArray[np.int64],
+    groups_N: NDArray[np.int64],
+    *,
+    seed: int = 0,
+    folds: int = FOLDS,
+) -> NDArray[np.float32]:
+    """What a teacher says, blended with logistic regressions on the words of texts that never saw the row's group.
+
+    `words_NV` is sparse. How strongly a regression trusts words, and how much of the answer is its own, is what has the
+    lowest held-out loss: texts that say nothing leave the teacher as it is.
+    """
+    from sklearn.linear_model import LogisticRegression
+
+    fold_N, labelled_N = folds_of(groups_N, folds, np.random.default_rng(seed)), labels_N >= 0
+    candidates: dict[float, NDArray[np.float64]] = {}
+    with progress("learning which words predict the label", folds * len(WORD_STRENGTHS)) as advance:
+        for strength in WORD_STRENGTHS:
+            words_NQ = log_NQ.astype(np.float64)
+            for _, held_out_N, rows in _folds(fold_N, labels_N, folds):
+                model = LogisticRegression(C=strength, max_iter=500).fit(words_NV[rows], labels_N[rows])
+                answers = np.full((int(held_out_N.sum()), log_NQ.shape[1]), LEAST)
+                answers[:, model.classes_] = np.maximum(model.predict_proba(words_NV[held_out_N]), LEAST)
+                words_NQ[held_out_N] = np.log(answers)
+                advance(1)
+            log_2NQ = np.stack([words_NQ, log_NQ])
+            share = _best_share(log_2NQ[:, labelled_N], labels_N[labelled_N], WORD_SHARES)
+            blended_NQ = _blend(log_2NQ, share)
+            loss = -float(blended_NQ[labelled_N, labels_N[labelled_N]].mean())
+            candidates[loss] = blended_NQ
+    return candidates[min(candidates)].astype(np.float32)
+
+
+@dataclass(frozen=True, eq=False)
+class Fold:
+    """The models of one fold; `kept_Q` is the share of each class that they were fitted on."""
+
+    models: list[Any]
+    kept_Q: NDArray[np.float64]
+
+    def answers(self, x_NF: NDArray[Any]) -> NDArray[np.float64]:
+        """The log-probabilities of both models, 2 × N × Q."""
+        log_2NQ = np.full((len(self.models), len(x_NF), len(self.kept_Q)), np.log(LEAST))
+        for log_NQ, model in zip(log_2NQ, self.models, strict=True):
+            with threads_for(len(x_NF)):
+                log_NQ[:, model.classes_] = np.log(np.maximum(model.predict_proba(x_NF), LEAST))
+        # a class of which only a share was kept is more frequent than the models have seen
+        return log_softmax(log_2NQ - np.log(self.kept_Q))
+
+
+def grown_on_all(
+    x_NF: NDArray[Any],
+    kinds: Sequence[SlotKind],
+    labels_N: NDArray[np.int64],
+    groups_N: NDArray[np.int64],
+    *,
+    classes: int,
+    seed: int = 0,
+) -> Fold | None:
+    """The trees alone, fitted on all labelled rows, as many as do best on a fold; None where there is one class only.
+
+    The rows of a group are held out together.
+    """
+    rng = np.random.default_rng((seed, 23))
+    labelled_N = labels_N >= 0
+    rows, kept_Q = _downsampled(np.flatnonzero(labelled_N), labels_N, classes, rng)
+    if len(np.unique(labels_N[rows])) < 2:
+        return None
+    boosted = partial(boosted_trees, seed=seed, unordered_F=unordered(x_NF, kinds))
+    first_N = folds_of(groups_N, FOLDS, rng) == 0
+    with progress("growing trees beside the language model", 2) as advance:
+        trees = _tree_count(boosted, x_NF, labels_N, rows[~first_N[rows]], rows[first_N[rows]])
+        advance(1)
+        model = learned(boosted(trees), x_NF[rows], labels_N[rows])
+        advance(1)
+    return Fold([model], kept_Q)
+
+
+def learned(model: Any, x_NF: NDArray[Any], labels_N: NDArray[Any], **stopping: Any) -> Any:
+    """The model, fitted with as many threads as its rows are worth."""
+    with threads_for(len(x_NF)):
+        return model.fit(x_NF, labels_N, **stopping)
+
+
+def _linear(x_NF: NDArray[Any]) -> Any:
+    """A logistic regression; whole numbers are categories."""
+    from sklearn.compose import make_column_transformer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+    whole_F = np.array([bool((column_N == np.rint(column_N)).all()) for column_N in x_NF.T])
+    values = make_column_transformer(
+        (OneHotEncoder(handle_unknown="ignore"), np.flatnonzero(whole_F)),
+        (StandardScaler(), np.flatnonzero(~whole_F)),
+    )
+    return make_pipeline(values, LogisticRegression(C=0.05, max_iter=200))
+
+
+def unordered(x_NF: NDArray[Any], kinds: Sequence[SlotKind]) -> NDArray[np.bool_]:
+    """Which features trees take as unordered categories."""
+    unordered_F: NDArray[np.bool_] = np.array([kind == "category" for kind in kinds]) & (x_NF.max(axis=0) <= UNORDERED)
+    return unordered_F
+
+
+def boosted_trees(trees: int, *, seed: int, unordered_F: NDArray[np.bool_], leaves: int = 15) -> Any:
+    """Boosted trees, which make other errors than a regression."""
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    return HistGradientBoostingClassifier(
+        max_iter=trees,
+        max_leaf_nodes=leaves,
+        learning_rate=0.06,
+        l2_regularization=1.0,
+        max_features=0.5,
+        categorical_features=unordered_F,
+        early_stopping=False,
+        random_state=seed,
+    )
+
+
+def _tree_count(
+    boosted: Callable[..., Any],
+    x_NF: NDArray[Any],
+    labels_N: NDArray[np.int64],
+    rows: NDArray[np.int64],
+    stop: NDArray[np.int64],
+) -> int:
+    """How many trees, fitted on `rows`, have the lowest loss on `stop`: the records of other groups.
+
+    Records of the same groups would not do: where all records of a group have one label, it could be looked up.
+    """
+    stop = stop[np.isin(labels_N[stop], labels_N[rows])]
+    if len(rows) < FEW_RECORDS or not len(stop):
+        return FEW_TREES
+    model = boosted(MOST_TREES).set_params(early_stopping=True, n_iter_no_change=PATIENCE)
+    learned(model, x_NF[rows], labels_N[rows], X_val=x_NF[stop], y_val=labels_N[stop])
+    return max(1, int(np.argmax(model.validation_score_)))  # the first score is that of no tree at all
+
+
+def folds_of(groups_N: NDArray[np.int64], folds: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """The fold of each row; a group is in one fold."""
+    fold_N: NDArray[np.int64] = (rng.permutation(int(groups_N.max()) + 1) % folds)[groups_N]
+    return fold_N
+
+
+def _folds(
+    fold_N: NDArray[np.int64], labels_N: NDArray[np.int64], folds: int
+) -> Iterator[tuple[int, NDArray[np.bool_], NDArray[np.int64]]]:
+    """The number of each fold, its rows, and the labelled rows of the others.
+
+    A fold is left out where the others have one class only: there is nothing to learn, and what was known stays.
+    """
+    for number in range(folds):
+        held_out_N = fold_N == number
+        rows = np.flatnonzero(~held_out_N & (labels_N >= 0))
+        if held_out_N.any() and len(np.unique(labels_N[rows])) > 1:
+            yield number, held_out_N, rows
+
+
+def _best_share(log_2NQ: NDArray[np.float64], labels_N: NDArray[np.int64], shares: Sequence[float]) -> float:
+    """The share of the first model with the lowest loss."""
+
+    def loss(share: float) -> float:
+        return -float(_blend(log_2NQ, share)[np.arange(len(labels_N)), labels_N].mean())
+
+    return min(shares, key=loss)
+
+
+def _blend(log_2NQ: NDArray[np.float64], share: float) -> NDArray[np.float64]:
+    """The log-probabilities of two models as one; `share` is that of the first."""
+    return log_softmax(share * log_2NQ[0] + (1 - share) * log_2NQ[1])
+
+
+def _downsampled(
+    rows: NDArray[np.int64], labels_N: NDArray[np.int64], classes: int, rng: np.random.Generator
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """The rows with frequent classes sampled down, and the share of each class that is kept.
+
+    A rare outcome does not mean fitting all records.
+    """
+    count_Q = np.bincount(labels_N[rows], minlength=classes)
+    limit = max(CLASS_FLOOR, CLASS_RATIO * int(count_Q[count_Q > 0].min()))
+    samples = [rng.permutation(rows[labels_N[rows] == number])[:limit] for number in range(classes)]
+    return np.sort(np.concatenate(samples)), np.minimum(1.0, limit / np.maximum(count_Q, 1))

@@ -1,0 +1,67 @@
+"""Planted truth: visits whose label is decided by known fields, so that an explanation can be right or wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+from conftest import quick
+from support.planted_visits import GRADED, Cause, visits
+
+from tefm.explain.explanation import Explanation
+from tefm.model.estimator import TEFM
+
+pytestmark = pytest.mark.slow
+#: One seed per cause in `make test`, five in `make test-all`.
+SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.all) for seed in range(1, 5))]
+
+#: The fields that decide; of several sets, one is enough.
+DECIDING: dict[Cause, list[set[str]]] = {
+    "one field": [{"stage"}],
+    "a pair": [{"stage", "ward"}],
+    "exclusive or": [{"stage", "ward"}],
+    "a copy": [{"stage"}, {"grade"}],
+}
+SETTINGS: dict[str, Any] = {
+    "codes": {"levels": 2, "entries": 32, "latent": 16, "hidden": 64, "steps": 600, "learning_rate": 3e-3},
+    "tune": {"learning_rate": 3e-3, "epochs": 6, "least": 150},
+    "explanations": {"surrogate_hidden": 32, "surrogate_steps": 300, "questions": 4_000},
+    "rationale": "none",
+}
+PATIENTS, EXPLAINED = 800, 50
+
+
+def explained(cause: Cause, seed: int, backbone: Path) -> list[Explanation]:
+    """Answers about new patients, as many of each as there are."""
+    model: TEFM = quick(backbone, GRADED, seed=seed, **SETTINGS).fit(visits(cause, PATIENTS, seed, graded=True))
+    table = visits(cause, 400, seed=100 + seed, graded=True)
+    predicted = model.predict(table)
+    if cause != "nothing":
+        assert (predicted == table["died"].to_numpy()).mean() >= 0.95, "it has learned the rule"
+    asked = np.flatnonzero(predicted == "yes") if cause == "a pair" else np.arange(len(predicted))
+    return model.explain(table[asked[:EXPLAINED]])
+
+
+def fields_of(explanation: Explanation) -> set[str]:
+    return {finding.field for finding in explanation.settling.findings}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("cause", [cause for cause in get_args(Cause) if cause != "nothing"])
+def test_the_fields_that_decide_settle_the_answer(cause: Cause, seed: int, backbones: dict[str, Path]) -> None:
+    explanations = explained(cause, seed, backbones["llama"])
+    verified = [one for one in explanations if one.verified]
+    assert len(verified) >= 0.9 * len(explanations), [one.verdict for one in explanations]
+    named = [fields_of(one) for one in verified]
+    recall = np.mean([max(len(fields & deciding) / len(deciding) for deciding in DECIDING[cause]) for fields in named])
+    assert recall >= 0.95, recall
+    others = np.mean([len(fields - set().union(*DECIDING[cause])) for fields in named])
+    assert others <= 0.5, f"{others} further fields on average"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_label_that_is_in_no_field_is_settled_by_none(seed: int, backbones: dict[str, Path]) -> None:
+    explanations = explained("nothing", seed, backbones["llama"])
+    assert np.mean([one.verified for one in explanations]) <= 0.02, [one.verdict for one in explanations]
