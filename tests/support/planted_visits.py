@@ -9,7 +9,7 @@ import polars as pl
 
 from tefm.tables.schema import Schema
 
-Cause = Literal["one field", "a pair", "exclusive or", "a copy", "nothing"]
+Cause = Literal["one field", "a pair", "a rare pair", "exclusive or", "a copy", "nothing"]
 
 _FIELDS = """
   age: number
@@ -37,6 +37,7 @@ def visits(cause: Cause, count: int, seed: int, *, graded: bool = False) -> pl.D
     died = {
         "one field": late,
         "a pair": late & heart,
+        "a rare pair": (stage == "IV") & heart,  # one of the two alone leaves a death unlikely
         "exclusive or": late ^ heart,
         "a copy": late,
         "nothing": rng.random(count) < 0.5,
