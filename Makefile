@@ -23,11 +23,11 @@ test: $(VENV)/dev.stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
 
 # every seed, fault and format, and all tables of the benchmarks
 test-all: $(VENV)/dev.stamp
-	OMP_NUM_THREADS=1 $(BIN)/pytest -m "all or not all" -n auto --dist loadfile --no-loadscope-reorder
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m "all or not all" -n auto --dist worksteal
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .

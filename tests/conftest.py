@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import date, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,8 @@ from tefm.base.errors import TefmError
 from tefm.tables.schema import Schema
 
 if TYPE_CHECKING:
+    from support.kept import Kept
+
     from tefm.model.estimator import TEFM
 
 settings.register_profile("tefm", deadline=None)  # the first call of a library is slow, whatever it does
@@ -23,7 +26,7 @@ settings.load_profile("tefm")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files with slow tests come first: with a file per worker, none is left over for the end."""
+    """Files with slow tests come first, so that none of them is left over for the end."""
     slow = {item.path for item in items if item.get_closest_marker("slow") is not None}
     items.sort(key=lambda item: item.path not in slow)
 
@@ -94,11 +97,20 @@ def stays(patients: int, seed: int = 0) -> pl.DataFrame:
 
 
 @pytest.fixture(scope="session")
-def backbones(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def kept(pytestconfig: pytest.Config) -> Kept:
+    """Where fitted miniatures are stored; a test never changes one."""
+    from support.kept import Kept
+
+    assert pytestconfig.cache is not None, "pytest has a cache"
+    return Kept(pytestconfig.cache.mkdir("miniatures"))
+
+
+@pytest.fixture(scope="session")
+def backbones(kept: Kept) -> dict[str, Path]:
     """A miniature of each family as a folder."""
     from support.miniatures import FAMILIES, miniature
 
-    return {family: miniature(family, tmp_path_factory.mktemp(family)) for family in FAMILIES}
+    return {family: kept.folder_of(family, partial(miniature, family)) for family in FAMILIES}
 
 
 #: Settings under which a miniature learns the stays by heart in a few seconds.
@@ -106,10 +118,13 @@ QUICK: dict[str, Any] = {
     "codes": {"levels": 2, "entries": 8, "latent": 8, "hidden": 16, "steps": 150, "learning_rate": 5e-3},
     "tune": {"learning_rate": 3e-3, "epochs": 2, "least": 40},
     "explanations": {"surrogate_steps": 40, "surrogate_hidden": 16, "questions": 300},
-    "rationale": {"surrogate_steps": 40, "surrogate_hidden": 16, "hidden": 16, "epochs": 2, "questions": 300},
+}
+#: With the paper's masks.
+MASKS: dict[str, Any] = {
+    "rationale": {"surrogate_steps": 40, "surrogate_hidden": 16, "hidden": 16, "epochs": 2, "questions": 300}
 }
 #: Settings of a model that only predicts.
-ONLY_PREDICTS: dict[str, Any] = {"explanations": "none", "rationale": "none"}
+ONLY_PREDICTS: dict[str, Any] = {"explanations": "none"}
 
 
 def quick(backbone: Path, schema: Schema = STAYS, **settings: Any) -> TEFM:
@@ -120,9 +135,22 @@ def quick(backbone: Path, schema: Schema = STAYS, **settings: Any) -> TEFM:
 
 
 @pytest.fixture(scope="session")
-def fitted(backbones: dict[str, Path]) -> TEFM:
-    """A model that knows the stays; tests leave it as it is."""
-    return quick(backbones["llama"]).fit(stays(200))
+def fitted(kept: Kept, backbones: dict[str, Path]) -> TEFM:
+    """A model that knows the stays, with the paper's masks; tests leave it as it is."""
+    return kept.made("stays", lambda: quick(backbones["llama"], **MASKS).fit(stays(200)))
+
+
+@pytest.fixture(scope="session")
+def fitted_again(kept: Kept, backbones: dict[str, Path]) -> TEFM:
+    """A second fit of the same table with the same seed."""
+    return kept.made("stays again", lambda: quick(backbones["llama"], **MASKS).fit(stays(200)))
+
+
+@pytest.fixture(scope="session")
+def fitted_with_questions(kept: Kept, backbones: dict[str, Path]) -> TEFM:
+    """A model that also answers questions about the drugs of the next stay."""
+    settings: dict[str, Any] = {"questions": [{"next": "drugs"}], "tune": {**QUICK["tune"], "steps": 20}}
+    return kept.made("stays with questions", lambda: quick(backbones["llama"], **settings).fit(stays(150)))
 
 
 @pytest.fixture(scope="session")

@@ -161,6 +161,7 @@ def test_a_table_of_nothing_but_constants(explained: Explained) -> None:
     explained(SchemaError, lambda: fit(pl.DataFrame({"a": [1] * 9, "b": [None] * 9})), "no column", "always '1'")
 
 
+@pytest.mark.all
 def test_5000_columns(tmp_path: Path) -> None:
     columns = {f"c{i}": np.arange(20) % (2 + i % 5) for i in range(5_000)}
     pl.DataFrame(columns).write_csv(tmp_path / "wide.csv")

@@ -32,6 +32,7 @@ def test_what_a_benchmark_imports_is_there(script: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.all
 def test_encode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     rng = np.random.default_rng(0)
     table = {
@@ -69,6 +70,7 @@ def test_throughput_replaces_its_own_rows_and_keeps_the_others(tmp_path: Path) -
     ]
 
 
+@pytest.mark.all
 def test_speed_puts_the_old_behaviour_back(backbones: dict[str, Path], tmp_path: Path) -> None:
     """Before, all rows of the vocabulary move; predictions part by part and distinct are those of before."""
     as_before = runpy.run_path(str(SCRIPT.with_name("speed.py")))["as_before"]
@@ -90,6 +92,7 @@ def test_speed_puts_the_old_behaviour_back(backbones: dict[str, Path], tmp_path:
 
 
 @pytest.mark.slow
+@pytest.mark.all
 def test_faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = SCRIPT.with_name("faults.py")
     monkeypatch.setattr("sys.argv", [str(script), "--kills", "6", "--json", str(tmp_path / "out.json")])
@@ -101,6 +104,7 @@ def test_faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.all
 def test_scale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The database part; Ray is tested in `cluster/`."""
     binaries()
@@ -159,6 +163,7 @@ def test_questions_cost_the_same_answers(
 
 
 @pytest.mark.slow
+@pytest.mark.all
 def test_domains(backbones: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One model with domains has fewer files than a model for each."""
     script, target = SCRIPT.with_name("domains.py"), tmp_path / "out.json"

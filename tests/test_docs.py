@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import typer
 import yaml
-from conftest import QUICK, stays
+from conftest import MASKS, QUICK, stays
 from markdown.extensions.toc import slugify
 
 import tefm
@@ -202,7 +202,9 @@ def test_python_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         """The model of the page, with a miniature for a backbone."""
 
         def __init__(self, schema: Schema | None = None, **settings: Any) -> None:
-            super().__init__(schema, device="cpu", **{"backbone": str(backbones["llama"]), **QUICK, **settings})
+            super().__init__(
+                schema, device="cpu", **{"backbone": str(backbones["llama"]), **QUICK, **MASKS, **settings}
+            )
 
     monkeypatch.setattr(tefm, "TEFM", Quick, raising=False)
     monkeypatch.chdir(tmp_path)

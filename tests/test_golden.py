@@ -18,7 +18,7 @@ import polars as pl
 import pytest
 import torch
 from commands import Finished, run, tefm
-from conftest import ONLY_PREDICTS, QUICK, STAYS, quick, stays
+from conftest import MASKS, ONLY_PREDICTS, QUICK, STAYS, quick, stays
 from goldens import FOLDER, check, plain
 
 from tefm import TEFM, Domains, RecordTokenizer, Schema
@@ -85,7 +85,7 @@ MODELS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", MODELS)
 def test_predictions_and_explanations(name: str, backbones: dict[str, Path]) -> None:
     settings = MODELS[name]
-    model = quick(backbones["llama"], STAYS, **settings).fit(stays(120))
+    model = quick(backbones["llama"], STAYS, **{**MASKS, **settings}).fit(stays(120))
     check(f"{name}: probabilities", model.predict_proba(stays(40, seed=1)).tolist())
     if settings.get("explanations") != "none":
         explanations = [

@@ -33,6 +33,8 @@ from tefm.scoring.calibration import Calibration
 from tefm.tables.layout import Layout, Slot
 from tefm.tables.sequences import Sequences
 
+pytestmark = pytest.mark.all
+
 #: the value of this slot in the last record decides
 PLANTED, WIDTH = 2, 8
 LAYOUT = Layout(

@@ -17,6 +17,8 @@ from tefm.base.errors import InputError, MissingExtraError, SettingsError
 from tefm.tabular import learners
 from tefm.tabular.baselines import TABULAR
 
+pytestmark = pytest.mark.all
+
 ALL = ("majority", "tfidf", "logistic", "xgboost", "lightgbm", "set-transformer")
 
 

@@ -13,6 +13,8 @@ from tefm_bench.questions import QuestionRun, QuestionTrees, question_table
 from tefm_bench.tables import TABLES
 from tefm_bench.tables.words import summary
 
+pytestmark = pytest.mark.all
+
 RUN = QuestionRun(
     table="diabetes130",
     seed=10,

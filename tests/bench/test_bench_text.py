@@ -16,6 +16,8 @@ from tefm_bench.text_runs import LANGUAGE, Line, TextRun
 from tefm_bench.text_tables import TEXT_TABLES, parts_of
 from tefm_bench.user_data import folder_of
 
+pytestmark = pytest.mark.all
+
 SMALL: dict[str, Any] = {
     "tune": {"steps": 2, "checks": 1, "batch": 8},
     "codes": {"steps": 20, "hidden": 16, "latent": 8, "levels": 2, "entries": 8},

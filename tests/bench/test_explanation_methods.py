@@ -36,6 +36,8 @@ from tefm.scoring.calibration import Calibration
 from tefm.tables.layout import Layout, Slot
 from tefm.tables.sequences import Sequences
 
+pytestmark = pytest.mark.all
+
 LAYOUT = Layout(tuple(Slot(f"f{number}", "category", 4) for number in range(6)))
 
 

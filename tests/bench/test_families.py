@@ -22,6 +22,8 @@ from tefm.language.smollm2 import cache_folder
 from tefm.language.token_counts import counts
 from tefm.language.vocabulary import CodeVocabulary, TokenIds
 
+pytestmark = pytest.mark.all
+
 WORDS = {"[UNK]": 0, "a": 1, "b": 2, "[BOS]": 3}
 
 

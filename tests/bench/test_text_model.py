@@ -24,6 +24,8 @@ from tefm.pipeline.prepare import class_numbers_of
 from tefm.tables.grouping import by_entity
 from tefm.tables.serialise import serialise
 
+pytestmark = pytest.mark.all
+
 #: Predictions stored per kind of processor, whose sums of floats differ; TEFM_WRITE_GOLDEN=1 writes those of this one.
 GOLDEN = Path(__file__).parent / "golden"
 CLASSES = ("no", "yes")

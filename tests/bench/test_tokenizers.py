@@ -11,6 +11,8 @@ from tefm.codes.config import TokenizerConfig
 from tefm.scoring.metrics import auroc
 from tefm.tables.layout import Layout, Slot
 
+pytestmark = pytest.mark.all
+
 CONFIG = TokenizerConfig(levels=2, entries=8, latent=8, hidden=32, steps=200)
 
 

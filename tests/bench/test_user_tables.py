@@ -24,6 +24,8 @@ from tefm.model.estimator import TEFM
 from tefm.model.run import fit_frame
 from tefm.scoring.metrics import Predicted, paired_difference
 
+pytestmark = pytest.mark.all
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 from commands import refused, tefm, write_patients
-from conftest import QUICK
+from conftest import MASKS, QUICK
 
 from tefm.explain import rationale_card as card
 from tefm.explain.explanation import from_json
@@ -36,6 +36,7 @@ def folder(tmp_path_factory, backbones):
         "schema": "schema.yaml",
         "backbone": str(backbones["llama"]),
         **QUICK,
+        **MASKS,
         "tune": {**QUICK["tune"], "epochs": 8},  # enough that answers differ, and some are settled
         "split": {"shares": [0.6, 0.2, 0.2]},
     }

@@ -63,6 +63,7 @@ def same(frame: pl.DataFrame, other: pl.DataFrame) -> None:
     assert_frame_equal(frame, other, check_exact=False, rel_tol=0, abs_tol=1e-6)
 
 
+@pytest.mark.all
 def test_codes_are_those_of_one_machine(fitted: TEFM, model: Path, tmp_path: Path) -> None:
     folder = written(stays(150), tmp_path / "table")
     stays(1).clear().write_parquet(folder / "none.parquet")
@@ -86,6 +87,7 @@ def test_predictions_are_those_of_one_machine_whatever_the_number_of_workers(
     assert pl.concat(one).equals(pl.concat(parts))
 
 
+@pytest.mark.all
 def test_patients_whose_rows_are_scattered_stay_whole(fitted: TEFM, model: Path, tmp_path: Path) -> None:
     folder = written(scattered(stays(150)), tmp_path / "table")
     predictions = pl.concat(predict_on_ray(TWO, model, str(folder), device="cpu", rows=60))
@@ -93,6 +95,7 @@ def test_patients_whose_rows_are_scattered_stay_whole(fitted: TEFM, model: Path,
     same(predictions, fitted.predict_table(folder))
 
 
+@pytest.mark.all
 def test_killed_workers_are_replaced_and_nothing_is_lost_or_doubled(
     fitted: TEFM, model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,6 +137,7 @@ def at_work() -> list[int]:
     return sorted(found)
 
 
+@pytest.mark.all
 def test_commands_on_scattered_patients(model: Path, tmp_path: Path) -> None:
     folder = written(scattered(stays(12)), tmp_path / "table", files=2)
     on_ray = ("--engine", "ray", "--workers", 2, "--device", "cpu")
@@ -142,6 +146,7 @@ def test_commands_on_scattered_patients(model: Path, tmp_path: Path) -> None:
     assert "explaining with Ray: 1 part of 28 rows, 1 worker" in said.stderr, "one part keeps one worker busy"
 
 
+@pytest.mark.all
 def test_an_error_in_a_worker_is_a_clear_one_and_leaves_nothing(model: Path, tmp_path: Path) -> None:
     frame = stays(40).with_columns(age=pl.lit("old"))
     folder, target = written(frame, tmp_path / "table"), tmp_path / "predictions.parquet"

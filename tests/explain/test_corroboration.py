@@ -157,7 +157,7 @@ def test_a_table_of_references(fitted: TEFM, tmp_path: Path, explained: Explaine
 def test_counts_are_of_the_population(backbones: dict[str, Path]) -> None:
     """Sequences that balancing left out are counted too."""
     table = stays(300).filter((pl.col("died") == "no") | (pl.col("age") < 40))
-    model = quick(backbones["llama"], STAYS, balance="train", rationale="none", tune={"steps": 2}).fit(table)
+    model = quick(backbones["llama"], STAYS, balance="train", tune={"steps": 2}).fit(table)
     parts = model.fitted.look_alikes
     assert parts is not None
     shares = parts.counts.total_Q / parts.counts.total_Q.sum()

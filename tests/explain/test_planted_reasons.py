@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +28,6 @@ SETTINGS: dict[str, Any] = {
     "codes": {"levels": 2, "entries": 32, "latent": 16, "hidden": 64, "steps": 600, "learning_rate": 3e-3},
     "tune": {"learning_rate": 3e-3, "epochs": 6, "least": 150},
     "explanations": {"surrogate_hidden": 32, "surrogate_steps": 300, "questions": 4_000},
-    "rationale": "none",
 }
 PATIENTS, EXPLAINED = 800, 50
 
@@ -49,7 +48,7 @@ def fields_of(explanation: Explanation) -> set[str]:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("cause", [cause for cause in get_args(Cause) if cause != "nothing"])
+@pytest.mark.parametrize("cause", DECIDING)
 def test_the_fields_that_decide_settle_the_answer(cause: Cause, seed: int, backbones: dict[str, Path]) -> None:
     explanations = explained(cause, seed, backbones["llama"])
     verified = [one for one in explanations if one.verified]

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import QUICK, STAYS, Explained, quick, stays
+from conftest import MASKS, QUICK, STAYS, Explained, quick, stays
 from support import fitting
 
 from tefm.base.errors import SettingsError
@@ -39,7 +39,7 @@ def settings(backbones: dict[str, Path]) -> dict[str, Any]:
         "backbone": str(backbones["llama"]),
         "codes": {**QUICK["codes"], "steps": 100},
         "tune": {**QUICK["tune"], "least": 30, "checks": 10, "save_every": 0},
-        "rationale": {**QUICK["rationale"], "epochs": 1, "questions": 100},
+        "rationale": {**MASKS["rationale"], "epochs": 1, "questions": 100},
     }
 
 

@@ -11,6 +11,7 @@ import pytest
 import yaml
 from commands import refused, tefm
 from conftest import QUICK, STAYS, Explained, stays
+from support.kept import Kept
 
 from tefm.base.errors import InputError, SettingsError
 from tefm.codes.coder import SlotCoder
@@ -25,7 +26,7 @@ from tefm.tables.schema import Schema
 
 FLOWS = Schema.from_yaml("{record: flow, label: attack, fields: {bytes: number, port: category, flags: number}}")
 #: Codes and steps for two domains, without explanations.
-SETTINGS: dict[str, Any] = {**QUICK, "explanations": "none", "rationale": "none", "align": "none"}
+SETTINGS: dict[str, Any] = {**QUICK, "explanations": "none", "align": "none"}
 
 
 def flows(count: int, seed: int = 0) -> pl.DataFrame:
@@ -55,11 +56,15 @@ Fitted = tuple[Domains, dict[str, Outcome]]
 
 
 @pytest.fixture(scope="module")
-def joint(backbones: dict[str, Path]) -> Fitted:
+def joint(kept: Kept, backbones: dict[str, Path]) -> Fitted:
     """Both domains in one model; tests leave it as it is."""
-    given = tables(backbones["llama"])
-    outcomes = fit_frames(given, compare=False)
-    return Domains({name: table.model for name, table in given.items()}), outcomes
+
+    def fit() -> Fitted:
+        given = tables(backbones["llama"])
+        outcomes = fit_frames(given, compare=False)
+        return Domains({name: table.model for name, table in given.items()}), outcomes
+
+    return kept.made("domains", fit)
 
 
 @pytest.fixture(scope="module")

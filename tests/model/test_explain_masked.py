@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from conftest import STAYS, Explained, quick, stays
+from conftest import MASKS, STAYS, Explained, quick, stays
 
 from tefm.base.errors import InputError, NotFittedError, SettingsError
 from tefm.explain.rationale_card import from_json, to_json
@@ -103,15 +103,14 @@ def test_it_survives_saving(fitted: TEFM, tmp_path: Path) -> None:
     assert again.fitted.explainer.agreement_ == fitted.fitted.explainer.agreement_
 
 
-def test_two_fits_with_one_seed_explain_alike(fitted: TEFM, backbones: dict[str, Path]) -> None:
-    again = quick(backbones["llama"]).fit(stays(200))
-    assert [to_json(one) for one in again.explain_masked(TABLE)] == [
+def test_two_fits_with_one_seed_explain_alike(fitted: TEFM, fitted_again: TEFM) -> None:
+    assert [to_json(one) for one in fitted_again.explain_masked(TABLE)] == [
         to_json(one) for one in fitted.explain_masked(TABLE)
     ]
 
 
 def test_a_model_without_masks_says_so(backbones: dict[str, Path], fitted: TEFM, explained: Explained) -> None:
-    model = quick(backbones["llama"], rationale="none").set_params(tokenizer=fitted.tokenizer_).fit(stays(60))
+    model = quick(backbones["llama"]).set_params(tokenizer=fitted.tokenizer_).fit(stays(60))
     explained(NotFittedError, lambda: model.explain_masked(TABLE), "masks", "rationale: default")
     explained(NotFittedError, lambda: TEFM().explain_masked(TABLE), "fit")
 
@@ -119,9 +118,8 @@ def test_a_model_without_masks_says_so(backbones: dict[str, Path], fitted: TEFM,
 def test_what_stands_beside_the_codes_is_judged_with_them(backbones: dict[str, Path]) -> None:
     """Free text and the time between records stay in the prompt when slots are masked."""
     prompt = {"message": "{records}{text} died?", "gaps": True}
-    model = quick(backbones["llama"], STAYS.model_copy(update={"text": ("note",), "ignore": ()}), prompt=prompt).fit(
-        stays(120)
-    )
+    schema = STAYS.model_copy(update={"text": ("note",), "ignore": ()})
+    model = quick(backbones["llama"], schema, **MASKS, prompt=prompt).fit(stays(120))
     frame, sequences = model.preparation.to_predict(TABLE)
     slots = model.preparation.slots(frame, sequences)
     assert slots.texts is not None and slots.gaps is not None

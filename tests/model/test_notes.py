@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 from conftest import Explained, quick
+from support.kept import Kept
 
 from tefm.base.errors import InputError, SchemaError
 from tefm.explain.explanation import from_json, to_json
@@ -30,7 +31,6 @@ FILLERS = ("slept", "walked", "ate", "talked")
 SETTINGS: dict[str, Any] = {
     "tune": {"learning_rate": 3e-3, "epochs": 10, "least": 200},
     "explanations": {"surrogate_steps": 300, "surrogate_hidden": 32, "questions": 1_200, "donors": 400},
-    "rationale": "none",
     "task_aware": False,
 }
 
@@ -60,8 +60,8 @@ def visits(patients: int, seed: int = 0) -> pl.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def noted(backbones: dict[str, Path]) -> TEFM:
-    return quick(backbones["llama"], SCHEMA, **SETTINGS).fit(visits(400))
+def noted(kept: Kept, backbones: dict[str, Path]) -> TEFM:
+    return kept.made("notes", lambda: quick(backbones["llama"], SCHEMA, **SETTINGS).fit(visits(400)))
 
 
 NEW = visits(40, seed=1)

@@ -167,7 +167,7 @@ def test_the_page_of_real_figures(of_table: Figures) -> None:
 def test_three_classes_are_explained_by_the_predicted_one(backbones: dict[str, Path]) -> None:
     schema = STAYS.model_copy(update={"label": "ward", "fields": tuple(f for f in STAYS.fields if f.name != "ward")})
     known = pl.col("ward").is_not_null()
-    model = quick(backbones["llama"], schema, rationale="none").fit(stays(60).filter(known))
+    model = quick(backbones["llama"], schema).fit(stays(60).filter(known))
     figures = figures_of(model, TABLE.filter(known))
     assert figures.explained is not None
     assert all(case.explanation.of_class == case.explanation.answer.says for case in figures.explained.cases)
@@ -228,7 +228,7 @@ def test_the_head_says_what_a_sequence_is(of_table: Figures, backbones: dict[str
     assert of_table.facts["Task"] == "died: “no”, “yes”"
     single = STAYS.model_copy(update={"entity": None, "time": None})
     table = TABLE.with_columns(died=(pl.col("died") == "yes").cast(int))
-    model = quick(backbones["llama"], single, explanations="none", rationale="none").fit(table)
+    model = quick(backbones["llama"], single, explanations="none").fit(table)
     fitted = model.fitted
     model.fitted_ = replace(fitted, calibration=replace(fitted.calibration, threshold=0.25))
     figures = figures_of(model, table)

@@ -47,6 +47,7 @@ def fitted(folder: Path, backbone: Path, name: str, **source: str) -> tuple[TEFM
 
 
 @pytest.mark.slow
+@pytest.mark.all
 def test_every_source_gives_the_same_model(
     folder: Path, backbones: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -108,7 +108,7 @@ def test_a_saved_model_takes_side_tables_from_the_user(
     backbones: dict[str, Path], tmp_path: Path, explained: Explained
 ) -> None:
     schema, frame = with_side(tmp_path)
-    model = quick(backbones["llama"], schema, explanations="none", rationale="none").fit(frame)
+    model = quick(backbones["llama"], schema, explanations="none").fit(frame)
     expected = model.predict_table(frame)
     model.save(tmp_path / "model")
     frame.write_csv(tmp_path / "stays.csv")

@@ -14,6 +14,7 @@ import pytest
 from commands import refused, run, tefm
 from conftest import ONLY_PREDICTS, STAYS, Explained, quick, stays
 from scipy.stats import binom
+from support.kept import Kept
 
 from tefm.base.errors import ArtefactError, InputError, SettingsError
 from tefm.base.files import write_manifest
@@ -25,8 +26,9 @@ NEW = stays(400, seed=50)
 
 
 @pytest.fixture(scope="module")
-def model(backbones: dict[str, Path]) -> TEFM:
-    return quick(backbones["llama"], **ONLY_PREDICTS).fit(stays(600), validation=stays(900, seed=1))
+def model(kept: Kept, backbones: dict[str, Path]) -> TEFM:
+    fresh = quick(backbones["llama"], **ONLY_PREDICTS)
+    return kept.made("monitored", lambda: fresh.fit(stays(600), validation=stays(900, seed=1)))
 
 
 @pytest.fixture(scope="module")

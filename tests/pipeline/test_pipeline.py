@@ -24,6 +24,7 @@ TUNE = {"steps": 6, "checks": 1, "batch": 8}
 
 
 @pytest.mark.parametrize("recipe", ["task-aware", "unsupervised"])
+@pytest.mark.all
 def test_a_line_of_the_bench_and_a_fit_of_the_same_split_agree(
     recipe: Any, backbones: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -86,7 +87,7 @@ def test_the_share_done_is_that_of_the_whole_job(backbones: dict[str, Path], cap
     """Off a terminal every stage is logged, and at short intervals how much of everything is done."""
     with pytest.MonkeyPatch.context() as patch, caplog.at_level("INFO", logger="tefm"):
         patch.setattr(progress, "LOG_EVERY", 0.0)
-        quick(backbones["llama"], STAYS, rationale="none").fit(stays(60))
+        quick(backbones["llama"], STAYS).fit(stays(60))
     stages = [line for line in caplog.messages if line.startswith("stage ")]
     assert [line[:12] for line in stages] == [f"stage {number} of 4" for number in (1, 2, 3, 4)]
     shares = [int(line.partition("%")[0]) for line in caplog.messages if "% done" in line]

@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 from conftest import ONLY_PREDICTS, STAYS, Explained, quick, stays
 from support.circling import QUESTIONS, SCHEMA, SETTINGS, WARDS, asked_model, circling
+from support.kept import Kept
 
 from tefm.base.errors import ArtefactError, InputError, NotFittedError, SettingsError
 from tefm.explain.reasons import Donors, Reasoner
@@ -28,8 +29,8 @@ FEVER, TIRED = "Next stay: fever?", "Is the patient tired?"
 
 
 @pytest.fixture(scope="module")
-def model(backbones: dict[str, Path]) -> TEFM:
-    return asked_model(backbones["llama"]).fit(circling(400))
+def model(kept: Kept, backbones: dict[str, Path]) -> TEFM:
+    return kept.made("circling", lambda: asked_model(backbones["llama"]).fit(circling(400)))
 
 
 def auroc(p: Any, yes: Any) -> float:

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
 from commands import run
-from conftest import QUICK, STAYS, quick, stays
+from conftest import QUICK, STAYS, stays
+
+from tefm.model.estimator import TEFM
 
 QUESTION = "Next stay: statin?"
 
 
 @pytest.fixture(scope="module")
-def saved(backbones: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def saved(fitted_with_questions: TEFM, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("asked")
-    settings: dict[str, Any] = {"tune": {**QUICK["tune"], "steps": 20}, "rationale": "none"}
-    model = quick(backbones["llama"], STAYS, questions=[{"next": "drugs"}], **settings).fit(stays(150))
     stays(6, seed=3).write_csv(folder / "stays.csv")
-    return model.save(folder / "model"), folder / "stays.csv"
+    return fitted_with_questions.save(folder / "model"), folder / "stays.csv"
 
 
 def test_answers_come_with_what_they_are_worth(saved: tuple[Path, Path]) -> None:

@@ -14,6 +14,7 @@ from commands import run
 from conftest import Explained, stays
 from numpy.typing import NDArray
 from support.circling import asked_model, circling
+from support.kept import Kept
 
 from tefm.base.errors import ArtefactError, InputError, SettingsError
 from tefm.base.files import write_manifest
@@ -39,9 +40,9 @@ def is_last(frame: pl.DataFrame, column: str) -> NDArray[np.bool_]:
 
 
 @pytest.fixture(scope="module")
-def untaught(backbones: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def untaught(kept: Kept, backbones: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     questions = {"asked": [{"next": "ward", "again": True}], "least": 10}
-    model = asked_model(backbones["llama"], questions=questions).fit(circling(300))
+    model = kept.made("untaught", lambda: asked_model(backbones["llama"], questions=questions).fit(circling(300)))
     return model.save(tmp_path_factory.mktemp("untaught") / "model")
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 from conftest import quick
+from support.kept import Kept
 from support.planted_visits import VISITS, Cause, visits
 from tefm_bench.faithfulness import predict_shuffled
 
@@ -55,15 +56,15 @@ def new(cause: Cause, patients: int = 200) -> pl.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def planted(backbones: dict[str, Path]) -> TEFM:
+def planted(kept: Kept, backbones: dict[str, Path]) -> TEFM:
     """A model of visits where the stage alone decides."""
-    return fit("one field", backbones["llama"], **LONGER)
+    return kept.made("planted field", lambda: fit("one field", backbones["llama"], **LONGER))
 
 
 @pytest.fixture(scope="module")
-def planted_pair(backbones: dict[str, Path]) -> TEFM:
+def planted_pair(kept: Kept, backbones: dict[str, Path]) -> TEFM:
     """A model of visits where stage and ward decide together, and neither alone makes a death likely."""
-    return fit("a rare pair", backbones["llama"], patients=1_200, **LONGER)
+    return kept.made("planted pair", lambda: fit("a rare pair", backbones["llama"], patients=1_200, **LONGER))
 
 
 def selected_fields(rationale: Rationale) -> set[str]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import QUICK, STAYS, quick, stays
+from conftest import stays
 from support.serving import client_of, rows_of
 
 from tefm.model.estimator import TEFM
@@ -15,9 +14,8 @@ QUESTION = "Next stay: statin?"
 
 
 @pytest.fixture(scope="module")
-def asked(backbones: dict[str, Path]) -> TEFM:
-    settings: dict[str, Any] = {"tune": {**QUICK["tune"], "steps": 20}, "rationale": "none"}
-    return quick(backbones["llama"], STAYS, questions=[{"next": "drugs"}], **settings).fit(stays(150))
+def asked(fitted_with_questions: TEFM) -> TEFM:
+    return fitted_with_questions
 
 
 def test_answers_are_those_of_the_model(asked: TEFM) -> None:

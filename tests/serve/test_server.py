@@ -92,6 +92,7 @@ def test_sigterm_under_load_loses_nothing(folder: Path) -> None:
     assert int(answered.replace(",", "")) == load.answers.total()
 
 
+@pytest.mark.all
 def test_a_server_that_stops_says_so_and_still_answers(folder: Path) -> None:
     with process_of(folder, "--drain", "3") as server:
         assert server.request("GET", "/readyz")[0] == 200
@@ -128,6 +129,7 @@ def test_two_models_and_keys(folder: Path, tmp_path: Path) -> None:
     assert status == 0 and "POST /v1/predict 200" in text and "p0" not in text
 
 
+@pytest.mark.all
 def test_kill_9_leaves_a_model_that_is_served_again(folder: Path) -> None:
     """In the midst of work, twice: the folder is unchanged, and the answers are the same."""
     body, first = {"rows": rows_of(3), "codes": True}, None

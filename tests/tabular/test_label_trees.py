@@ -11,6 +11,7 @@ import pytest
 from conftest import STAYS, Explained, quick, stays
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.kept import Kept
 
 from tefm.base.errors import ArtefactError
 from tefm.base.files import write_manifest
@@ -28,8 +29,8 @@ LAYOUT = Layout(tuple(Slot(name, "number", 3) for name in "abcd"))
 
 
 @pytest.fixture(scope="module")
-def beside(backbones: dict[str, Path]) -> TEFM:
-    return quick(backbones["llama"], beside="trees").fit(TABLE)
+def beside(kept: Kept, backbones: dict[str, Path]) -> TEFM:
+    return kept.made("beside trees", lambda: quick(backbones["llama"], beside="trees").fit(TABLE))
 
 
 def records(count: int, seed: int) -> tuple[Sequences, np.ndarray]:
