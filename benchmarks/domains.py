@@ -40,7 +40,7 @@ from pathlib import Path
 from tefm.model.bundle import domains_of
 from tefm.model.domains import Domains
 from tefm.model.estimator import TEFM
-from tefm.serve.messages import example_rows
+from tefm.serve.describe import example_rows
 import torch, transformers, tefm.language.smollm2, tefm.language.classifier
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 

@@ -204,9 +204,8 @@ def on_ray(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
             for _, frame in run(
                 Engine(workers=workers),
                 plan_rows(table, 1 << 17),
-                lambda gpu: Encoder(tokenizer, False, gpu),
+                lambda gpu: Encoder(RecordTokenizer.load(tokenizer, device=gpu), False),
                 "encoding",
-                entity=None,
             )
         ),
     )

@@ -16,6 +16,7 @@ from polars.testing import assert_frame_equal
 from tefm.base.errors import InputError, SettingsError
 from tefm.cluster.plan import plan_rows, plan_sequences
 from tefm.cluster.workers import BUCKET, ROW, Predictor, telling, to_buckets, told
+from tefm.model.estimator import TEFM
 from tefm.tables.chunks import is_grouped
 from tefm.tables.readers.arrow import Piece, open_pieces, pieces_of
 from tefm.tables.readers.table import open_table
@@ -100,7 +101,7 @@ def test_rows_and_windows_are_numbered_as_in_the_whole_table(backbones: dict[str
     for window in (None, 7):
         schema = Schema.from_yaml(fields)
         model = quick(backbones["llama"], schema, window=window, **ONLY_PREDICTS, seed=1).fit(frame)
-        worker = Predictor(model.save(tmp_path / f"model-{window}"), None, False, "cpu")
+        worker = Predictor(TEFM.load(model.save(tmp_path / f"model-{window}"), device="cpu"), False)
         plan = plan_sequences(folder, schema, window=window, rows=25)
         assert len(plan.parts) > 3
         parts = [worker(part, open_pieces(part.pieces, plan.table.head(0))) for part in plan.parts]

@@ -20,7 +20,7 @@ from tefm.model.estimator import TEFM
 from tefm.serve import worker as worker_module
 from tefm.serve.limits import Metrics, ServeSettings
 from tefm.serve.rows import Rows
-from tefm.serve.served import AnswersOrError, Served
+from tefm.serve.served import PredictionsOrError, Served
 from tefm.serve.worker import FILLED, FIRST_PACE, BusyError, Worker
 from tefm.tables.sequences import Sequences
 
@@ -188,7 +188,7 @@ def test_predictions_without_end_do_not_keep_an_explanation_waiting(
     """Whenever predictions are answered, the next one waits already."""
     explanation, batches = submit(worker, served, "p0"), 0
 
-    def predict(tables: Any) -> list[AnswersOrError]:
+    def predict(tables: Any) -> list[PredictionsOrError]:
         nonlocal batches
         batches += 1
         if batches < 50:
@@ -221,7 +221,7 @@ def test_the_same_explanation_is_made_once_for_all_who_wait(worker: Worker, serv
 def test_the_same_explanation_needs_no_room(worker: Worker, served: Explaining) -> None:
     assert len(accepted(worker, served, 64)) == FIT
     submit(worker, served, "other 0")
-    assert worker.waiting("explain") == FIT + 1
+    assert worker.metrics.registry.get_sample_value("tefm_queue", {"lane": "explain"}) == FIT + 1
 
 
 # ---- through the API ------------------------------------------------------------------------------------------------

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import socket
+import time
 from pathlib import Path
 
 import pytest
 from commands import refused
 from conftest import Explained
-from support.serving import client_of, rows_of
+from support.serving import client_of, listening, rows_of, until
 
 from tefm.base.errors import InputError, SettingsError
 from tefm.base.progress import log
 from tefm.model.estimator import TEFM
 from tefm.serve.protect import Keys, check_host
+from tefm.serve.served import Served
 
 KEY, OTHER = "0123456789abcdef", "fedcba9876543210"
 
@@ -42,6 +46,42 @@ def test_without_keys_only_loopback_names_are_answered(fitted: TEFM) -> None:
             assert client.get("/v1/models", headers={"Host": host}).status_code == 403
 
 
+def test_without_keys_a_page_of_another_site_cannot_post(fitted: TEFM) -> None:
+    """What a browser sends for it without asking first has no type of its own, or one that is not ours."""
+    content = json.dumps({"rows": rows_of(1), "input": rows_of(1)})
+    with client_of(fitted) as client:
+        for path in ("/v1/predict", "/classify", "/invocations"):
+            for headers in ({}, {"Content-Type": "text/plain"}):
+                response = client.post(path, content=content, headers={"Origin": "https://evil.example", **headers})
+                assert response.status_code == 415, response.text
+                assert "Content-Type: application/json" in response.json()["error"]["remedy"]
+    with client_of(fitted, keys=[KEY]) as client:  # a page of another site does not know the key
+        assert client.post("/classify", content=content, headers={"X-API-Key": KEY}).status_code == 200
+
+
+def test_no_redirect_follows_the_host_header(fitted: TEFM) -> None:
+    with client_of(fitted, keys=[KEY]) as client:
+        headers = {"Host": "evil.example", "X-API-Key": KEY}
+        for path in ("/page/page.js/", "/v1/models/", "/healthz/"):
+            response = client.get(path, headers=headers, follow_redirects=False)
+            assert response.status_code == 404 and "location" not in response.headers
+
+
+def test_a_client_that_leaves_while_it_sends_is_no_internal_error(
+    fitted: TEFM, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "propagate", True)
+    caplog.set_level("INFO", "tefm")
+    lines = ("POST /v1/predict HTTP/1.1", "Host: 127.0.0.1", "Content-Type: application/json", "Content-Length: 99")
+    with listening(Served("stays", fitted)) as port:
+        with socket.create_connection(("127.0.0.1", port)) as connection:
+            connection.sendall(("\r\n".join(lines) + '\r\n\r\n{"rows": [').encode())
+            time.sleep(0.2)
+        until(lambda: any("/v1/predict" in record.getMessage() for record in caplog.records))
+    assert "POST /v1/predict 499" in caplog.text
+    assert "internal error" not in caplog.text
+
+
 def test_without_keys_the_server_does_not_listen_elsewhere(explained: Explained, tmp_path: Path) -> None:
     explained(SettingsError, lambda: check_host("0.0.0.0", Keys([])), "0.0.0.0", "--api-key-file")
     check_host("0.0.0.0", Keys([KEY]))
@@ -64,11 +104,11 @@ def test_keys_are_read_from_a_file(tmp_path: Path, explained: Explained) -> None
 
 
 def test_a_large_body_is_refused_however_it_comes(fitted: TEFM) -> None:
-    with client_of(fitted, max_bytes=2_000) as client:
+    with client_of(fitted, max_megabytes=2_000 / (1 << 20)) as client:
         large = b'{"rows": [' + b" " * 3_000 + b"]}"
         chunks = (large[i : i + 500] for i in range(0, len(large), 500))
         for content in (large, chunks):
-            response = client.post("/v1/predict", content=content)
+            response = client.post("/v1/predict", content=content, headers={"Content-Type": "application/json"})
             assert response.status_code == 413, response.text
             assert "--max-megabytes" in response.json()["error"]["remedy"]
         assert client.post("/v1/predict", json={"rows": rows_of(1)}).status_code == 200

@@ -66,7 +66,9 @@ def _csv(value: Any, name: str) -> str | None:
 
 def check(answered: Any, right: list[tuple[str, str, list[float]]]) -> None:
     assert [one.predicted for one in answered] == [label for _, label, _ in right]
-    np.testing.assert_allclose([one.probabilities for one in answered], [p for _, _, p in right], atol=1e-5)
+    np.testing.assert_allclose(
+        [list(one.probabilities.values()) for one in answered], [p for _, _, p in right], atol=1e-5
+    )
 
 
 @settings(max_examples=25)
@@ -79,7 +81,7 @@ def test_requests_in_one_batch_are_answered_as_if_alone(served: Served, requests
         check(outcome, right)
         assert sorted(row for one in outcome for row in one.rows) == list(range(len(rows)))
         for one in outcome:
-            assert one.name == rows[one.rows[-1]]["patient"]
+            assert one.id == rows[one.rows[-1]]["patient"]
 
 
 def test_a_wrong_request_does_not_disturb_the_others(served: Served) -> None:
@@ -96,7 +98,8 @@ def test_the_same_entity_in_two_requests_is_two_sequences(served: Served) -> Non
     outcomes = served.predict([served.reader.of_records([r]) for r in rows])
     assert [len(outcome) for outcome in outcomes if isinstance(outcome, list)] == [1] * len(rows)
     alone = [served.model.predict_proba([r])[0] for r in rows]
-    np.testing.assert_allclose([o[0].probabilities for o in outcomes if isinstance(o, list)], alone, atol=1e-5)
+    answered = [list(o[0].probabilities.values()) for o in outcomes if isinstance(o, list)]
+    np.testing.assert_allclose(answered, alone, atol=1e-5)
 
 
 def test_json_split_and_csv_are_the_same_rows(served: Served) -> None:
@@ -112,7 +115,7 @@ def test_json_split_and_csv_are_the_same_rows(served: Served) -> None:
     first, *others = served.predict(forms)
     assert isinstance(first, list) and len(first) == 6
     for other in others:
-        assert [(one.name, one.predicted) for one in other] == [(one.name, one.predicted) for one in first]  # type: ignore[union-attr]
+        assert [(one.id, one.predicted) for one in other] == [(one.id, one.predicted) for one in first]  # type: ignore[union-attr]
 
 
 def test_codes_are_those_of_the_tokenizer(served: Served) -> None:
@@ -123,7 +126,7 @@ def test_codes_are_those_of_the_tokenizer(served: Served) -> None:
     for one in outcome:
         assert one.codes is not None
         for r, code in zip(one.rows, one.codes, strict=True):
-            assert code == tuple(f"<stay_{level}_{entry}>" for level, entry in zip("ab", codes_NK[r], strict=True))
+            assert code == [f"<stay_{level}_{entry}>" for level, entry in zip("ab", codes_NK[r], strict=True)]
 
 
 def test_windows_do_not_reach_across_requests(fitted: TEFM) -> None:
@@ -134,7 +137,7 @@ def test_windows_do_not_reach_across_requests(fitted: TEFM) -> None:
     served = Served("windows", model)
     rows = sorted(rows_of(3), key=lambda r: str(r["day"]))
     outcomes = served.predict([served.reader.of_records(part) for part in (rows[:3], rows[:3])])
-    assert [[one.rows for one in o] for o in outcomes if isinstance(o, list)] == [[(0, 1), (2,)]] * 2
+    assert [[one.rows for one in o] for o in outcomes if isinstance(o, list)] == [[[0, 1], [2]]] * 2
     assert outcomes[0] == outcomes[1]
 
 
@@ -152,6 +155,14 @@ def test_windows_do_not_reach_across_requests(fitted: TEFM) -> None:
 def test_a_bad_csv_is_explained(served: Served, explained: Explained, body: bytes, words: str) -> None:
     error = explained(InputError, lambda: served.reader.of_csv(body), words, "the request")
     assert "/proc" not in str(error)
+
+
+def test_two_columns_of_the_same_name_are_refused(served: Served, explained: Explained) -> None:
+    """Blanks around a name do not count; neither value would be the right one to drop."""
+    first, second = rows_of(2)[:2]
+    for records in ([{**first, " age ": 3}], [first, {**second, " age ": 3}]):
+        explained(InputError, lambda records=records: served.reader.of_records(records), "'age'", "' age '")
+    explained(InputError, lambda: served.reader.of_split(["age", " age"], [[1, 2]]), "'age'", "' age'")
 
 
 def test_missing_columns_are_listed_or_absent(served: Served, explained: Explained) -> None:

@@ -67,8 +67,9 @@ def test_refused(asked: TEFM, body: dict[str, Any], status: int, words: str) -> 
     assert words in reply.json()["error"]["message"]
 
 
-def test_too_many_answers_at_once(asked: TEFM) -> None:
-    with client_of(asked, max_answers=3) as client:
+def test_too_many_answers_at_once(asked: TEFM, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tefm.serve.served.MAX_ANSWERS", 3)
+    with client_of(asked) as client:
         reply = client.post("/v1/ask", json={"rows": rows_of(2), "question": [QUESTION, "Why?"]})
     assert reply.status_code == 422
     assert "more than 3 answers" in reply.json()["error"]["message"]

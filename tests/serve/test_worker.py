@@ -16,7 +16,7 @@ from tefm.explain.reasons import Question
 from tefm.model.estimator import TEFM
 from tefm.serve.limits import Metrics, ServeSettings
 from tefm.serve.rows import Rows
-from tefm.serve.served import AnswersOrError, Served
+from tefm.serve.served import PredictionsOrError, Served
 from tefm.serve.worker import BusyError, Worker
 
 
@@ -30,7 +30,7 @@ class Watched(Served):
         self.let_go.set()
         self.reached = threading.Event()
 
-    def predict(self, tables: Sequence[Rows]) -> list[AnswersOrError]:
+    def predict(self, tables: Sequence[Rows]) -> list[PredictionsOrError]:
         self.reached.set()
         assert self.let_go.wait(30)
         self.batches.append(len(tables))
@@ -44,7 +44,7 @@ def watched(fitted: TEFM) -> Watched:
 
 @pytest.fixture
 def worker() -> Iterator[Worker]:
-    worker = Worker(ServeSettings(queue=8, batch_milliseconds=50), Metrics())
+    worker = Worker(ServeSettings(queue=8, batch_ms=50), Metrics())
     yield worker
     worker.close()
 
@@ -60,7 +60,7 @@ def test_requests_that_come_together_share_a_batch(worker: Worker, watched: Watc
     assert watched.batches == [8]
     for seed, ((answered,),) in enumerate(answers):
         alone = watched.model.predict_proba(rows_of(1, seed=seed))[0]
-        assert answered.probabilities == pytest.approx(alone, abs=1e-5)
+        assert list(answered.probabilities.values()) == pytest.approx(alone, abs=1e-5)
 
 
 def test_a_full_queue_is_busy_until_there_is_room(worker: Worker, watched: Watched) -> None:
@@ -107,7 +107,7 @@ def test_a_bug_is_logged_without_the_records(
     worker: Worker, watched: Watched, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(self: Served, tables: Sequence[Rows]) -> Any:
-        raise RuntimeError(f"bad row {tables[0].columns}")
+        raise RuntimeError(f"bad row {tables[0].frame.rows()}")
 
     monkeypatch.setattr(Watched, "predict", broken)
     monkeypatch.setattr(log, "propagate", True)

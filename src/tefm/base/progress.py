@@ -263,20 +263,31 @@ class LogLines(logging.Handler):
 
 
 @contextmanager
+def logged_to(handler: logging.Handler, level: int = logging.INFO) -> Iterator[None]:
+    """Give the log from this level on to a handler, as long as the block runs."""
+    before = log.level
+    log.addHandler(handler)
+    log.setLevel(level)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(before)
+
+
+@contextmanager
 def shown(*, on_stdout: bool = False) -> Iterator[None]:
     """Show the log while a command runs: with a live bar on a terminal, as plain lines in a file.
 
     `on_stdout` is for commands whose output is a log for people: redirected to a file, it holds the progress too.
     """
     global _work
-    handler = LogLines(out if on_stdout and not sys.stdout.isatty() else err)
-    before, level = _work, log.level
-    log.addHandler(handler)
-    log.setLevel(logging.INFO)
+    before = _work
     try:
-        with Work(err if err.is_terminal else None) as _work:
+        with (
+            logged_to(LogLines(out if on_stdout and not sys.stdout.isatty() else err)),
+            Work(err if err.is_terminal else None) as _work,
+        ):
             yield
     finally:
         _work = before
-        log.removeHandler(handler)
-        log.setLevel(level)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,34 +17,43 @@ from rich.markup import escape
 from tefm.base.errors import TefmError
 from tefm.base.files import check_writable, write_text
 from tefm.base.progress import err, out, shown
-from tefm.cli.app import (
-    AbsentOption,
-    AddressOption,
-    DeviceOption,
-    DomainOption,
-    EngineOption,
-    JsonOption,
-    ModelArg,
-    QueryOption,
-    SideOption,
-    TableArg,
-    WorkersOption,
-    app,
-    check_target,
-    present,
-    ray_engine,
-    readable,
-    with_model,
-)
-
-OnlyOption = Annotated[list[str] | None, typer.Option("--entity", help="explain only this one; repeatable")]
-LimitOption = Annotated[int, typer.Option(help="cards to print, at most")]
-CardsOption = Annotated[Path | None, typer.Option("--out", help="HTML page, or JSON lines, with all of them")]
+from tefm.cli.app import JsonOption, check_target, command, present
+from tefm.cli.options import ModelArg, ModelOptions, RayOptions, TableArg
 
 
-@app.command(epilog='Example: tefm ask model admissions.csv "Next admission: heart failure?"')
+@dataclass(frozen=True)
+class CardOptions:
+    """Which sequences are explained, and where their cards go."""
+
+    entity: Annotated[list[str] | None, typer.Option("--entity", help="explain only this one; repeatable")] = None
+    limit: Annotated[int, typer.Option(help="cards to print, at most")] = 3
+    target: Annotated[Path | None, typer.Option("--out", help="HTML page, or JSON lines, with all of them")] = None
+
+    def check(self) -> None:
+        problem, example = "explanations are written as HTML or JSON lines", "--out page.html"
+        check_target(self.target, problem, example, ".html", ".jsonl")
+
+    def show(
+        self,
+        as_values: list[dict[str, Any]],
+        page: Callable[[], str],
+        cards: Iterable[RenderableType],
+        *,
+        as_json: bool,
+    ) -> None:
+        """Explanations as a file, as JSON, or as cards."""
+        if self.target is None:
+            present(as_values, islice(cards, self.limit), as_json=as_json)
+            return
+        lines = (json.dumps(values, ensure_ascii=False) + "\n" for values in as_values)
+        write_text(self.target, page() if self.target.suffix == ".html" else "".join(lines))
+        err.print(f"{len(as_values):,} explanations written to {self.target}")
+
+
+@command('tefm ask model admissions.csv "Next admission: heart failure?"')
 def ask(
     model: ModelArg,
+    options: ModelOptions,
     table: Annotated[str | None, typer.Argument(help="records to ask about, as for `tefm predict`")] = None,
     questions: Annotated[list[str] | None, typer.Argument(help="one question or more, in words")] = None,
     listed: Annotated[
@@ -51,11 +61,6 @@ def ask(
     ] = False,
     entity: Annotated[list[str] | None, typer.Option("--entity", help="ask only about this one; repeatable")] = None,
     target: Annotated[Path | None, typer.Option("--out", help="CSV or Parquet file (default: print)")] = None,
-    query: QueryOption = None,
-    absent: AbsentOption = False,
-    side: SideOption = None,
-    domain: DomainOption = None,
-    device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Ask about every sequence of a table: the probability of yes, and how reliable answers to this question are."""
@@ -68,7 +73,7 @@ def ask(
     from tefm.tables.chunks import write_frames
 
     if listed:
-        book = load_book(model, domain)
+        book = load_book(model, options.domain)
         body = {"questions": question_frame(book).to_dicts(), "new": book.new.model_dump()}
         present(body, question_tables(book), as_json=as_json)
         return
@@ -80,9 +85,9 @@ def ask(
     check_target(target, "answers are written as CSV or Parquet", "--out answers.csv", ".csv", ".parquet")
     texts = [checked_question(text) for text in questions]
     with shown():
-        opened, domain = readable(model, table, query, absent, side, domain)
+        opened, domain = options.readable(model, table)
         book = load_book(model, domain)
-        loaded = TEFM.load(model, device=device, domain=domain)
+        loaded = TEFM.load(model, device=options.device, domain=domain)
         batches = loaded.ask_batches(opened, texts)
         if entity:
             noun = loaded.preparation.sequence_noun
@@ -105,22 +110,18 @@ def ask(
         _say_worth(text, book.worth(text))
 
 
-@app.command(epilog='Example: tefm teach model labelled.csv --question "Is the wound infected?" --answer infected')
+@command('tefm teach model labelled.csv --question "Is the wound infected?" --answer infected')
 def teach(
     model: ModelArg,
     table: Annotated[str, typer.Argument(help="labelled records, as for `tefm predict`")],
     question: Annotated[str, typer.Option(help="the new question, in words")],
     answer: Annotated[str, typer.Option(help="column that holds the answer, at the last record of a sequence")],
+    options: ModelOptions,
     yes: Annotated[str | None, typer.Option(help="value that means yes (default: detected)")] = None,
     share: Annotated[
         float | None, typer.Option(help="share of yes in the population, if the table has another one")
     ] = None,
     target: Annotated[Path | None, typer.Option("--out", help="folder to write (default: the model itself)")] = None,
-    query: QueryOption = None,
-    absent: AbsentOption = False,
-    side: SideOption = None,
-    domain: DomainOption = None,
-    device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Teach a model a new question from eight or more labelled sequences; all other answers stay the same."""
@@ -134,13 +135,10 @@ def teach(
     check_replaceable(folder, is_saved)
     check_writable(folder)
     with shown():
-        opened, domain = readable(model, table, query, absent, side, domain)
-        if domain is None:
-            saved: TEFM | Domains = TEFM.load(model, device=device)
-        else:
-            saved = Domains.load(model, device=device)
+        opened, domain = options.readable(model, table)
+        saved = (TEFM if domain is None else Domains).load(model, device=options.device)
         taught = saved if isinstance(saved, TEFM) else saved[str(domain)]
-        worth = taught.teach(opened, text, answer=answer, yes=yes, share=share, absent=absent)
+        worth = taught.teach(opened, text, answer=answer, yes=yes, share=share, absent=options.absent)
         saved.save(folder)
     if as_json:
         present({"question": text, "worth": worth, "model": str(folder)}, [], as_json=True)
@@ -157,10 +155,13 @@ def _say_worth(text: str, worth: str) -> None:
 # ---- explanations ---------------------------------------------------------------------------------------------------
 
 
-@app.command(epilog="Example: tefm explain model admissions.csv --entity 12345 --class died")
+@command("tefm explain model admissions.csv --entity 12345 --class died")
 def explain(
     model: ModelArg,
     table: TableArg,
+    cards: CardOptions,
+    options: ModelOptions,
+    ray: RayOptions,
     question_in_words: Annotated[
         str | None, typer.Option("--question", help="explain the answer to a question in words (`tefm ask`)")
     ] = None,
@@ -180,17 +181,6 @@ def explain(
     case: Annotated[
         bool, typer.Option("--case", help="paragraphs (summary, diagnoses, drugs, …) in place of the card")
     ] = False,
-    entity: OnlyOption = None,
-    limit: LimitOption = 3,
-    target: CardsOption = None,
-    query: QueryOption = None,
-    absent: AbsentOption = False,
-    side: SideOption = None,
-    domain: DomainOption = None,
-    engine: EngineOption = "local",
-    address: AddressOption = None,
-    workers: WorkersOption = None,
-    device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Explain predictions: features that settle the answer, and what speaks for and against a class."""
@@ -199,13 +189,13 @@ def explain(
     from tefm.show.terminal import summary_tables
     from tefm.tables.references import References
 
-    check_target(target, "explanations are written as HTML or JSON lines", "--out page.html", ".html", ".jsonl")
-    if population is not None and (entity or target is not None):
+    cards.check()
+    if population is not None and (cards.entity or cards.target is not None):
         remedy = "leave --entity and --out out"
         raise TefmError("--population summarises a whole table on the terminal", value=population, remedy=remedy)
     question: dict[str, Any] = {"of_class": of_class, "precision": precision, "most": most}
     cited = None if references is None else References.read(references)
-    cluster = ray_engine(engine, address, workers, query=query, sides=side)
+    cluster = ray.cluster(options.query, options.side)
     if cluster is not None and population is not None:
         raise TefmError("--population is for the local engine", remedy="leave --engine ray out")
     if question_in_words is not None and (cluster is not None or population is not None):
@@ -220,35 +210,37 @@ def explain(
                 cluster,
                 model,
                 table,
-                domain=domain,
-                entities=entity,
+                domain=options.domain,
+                entities=cards.entity,
                 references=cited,
-                absent=absent,
-                device=device,
+                absent=options.absent,
+                device=options.device,
                 **question,
             )
         else:
-            loaded, opened = with_model(model, table, query, absent, side, domain, device=device)
+            loaded, opened = options.opened(model, table)
             if population is not None:
                 summary = loaded.explain_population(opened, sequences=population, **question)
             else:
                 explanations = loaded.explain(
-                    opened, question=question_in_words, entities=entity, references=cited, **question
+                    opened, question=question_in_words, entities=cards.entity, references=cited, **question
                 )
     if population is not None:
         present(asdict(summary), summary_tables(summary), as_json=as_json)
         return
-    cards = ((case_card if case else explanation_card)(one) for one in explanations[:limit])
-    _print_explained(list(map(to_json, explanations)), lambda: explanations_page(explanations), cards, target, as_json)
+    printed = map(case_card if case else explanation_card, explanations)
+    cards.show(list(map(to_json, explanations)), lambda: explanations_page(explanations), printed, as_json=as_json)
     verdicts = Counter(one.verdict for one in explanations)
     counts = ", ".join(f"{count:,} {verdict}" for verdict, count in verdicts.most_common())
     err.print(f"{len(explanations):,} explained: {counts}", highlight=False)
 
 
-@app.command(epilog="Example: tefm rationale model admissions.csv --keep 5%")
+@command("tefm rationale model admissions.csv --keep 5%")
 def rationale(
     model: ModelArg,
     table: TableArg,
+    cards: CardOptions,
+    options: ModelOptions,
     keep: Annotated[
         str | None,
         typer.Option(help="share of the slots to keep, e.g. 5% (default: the smallest sufficient rationale)"),
@@ -256,47 +248,22 @@ def rationale(
     of: Annotated[str, typer.Option(help="what --keep is a share of: all slots, or those present in a record")] = "all",
     over: Annotated[str, typer.Option(help="keep the share of each record, or of the whole sequence")] = "sequence",
     by: Annotated[str, typer.Option(help="count every slot, or fields: a set counts the values it has")] = "slot",
-    entity: OnlyOption = None,
-    limit: LimitOption = 3,
-    target: CardsOption = None,
-    query: QueryOption = None,
-    absent: AbsentOption = False,
-    side: SideOption = None,
-    domain: DomainOption = None,
-    device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Masked sufficiency, as in the paper: a few slots with which alone the model gives the same answer."""
     from tefm.explain.rationale_card import to_json
     from tefm.explain.render import card, to_html
 
-    check_target(target, "explanations are written as HTML or JSON lines", "--out page.html", ".html", ".jsonl")
+    cards.check()
     choice: dict[str, Any] = {"keep": _share(keep), "of": of, "over": over, "by": by}
     with shown():
-        loaded, opened = with_model(model, table, query, absent, side, domain, device=device)
-        rationales = loaded.explain_masked(opened, entities=entity, **choice)
-    cards = (card(one) for one in rationales[:limit])
-    _print_explained(list(map(to_json, rationales)), lambda: to_html(rationales), cards, target, as_json)
+        loaded, opened = options.opened(model, table)
+        rationales = loaded.explain_masked(opened, entities=cards.entity, **choice)
+    cards.show(list(map(to_json, rationales)), lambda: to_html(rationales), map(card, rationales), as_json=as_json)
     sufficient = sum(one.passed for one in rationales)
     default = sum(one.verdict == "default" for one in rationales)
     counts = f"{sufficient:,} with sufficient slots, {default:,} default answers, the same with all slots masked"
     err.print(f"{len(rationales):,} explained: {counts}", highlight=False)
-
-
-def _print_explained(
-    as_values: list[dict[str, Any]],
-    page: Callable[[], str],
-    cards: Iterable[RenderableType],
-    target: Path | None,
-    as_json: bool,
-) -> None:
-    """Explanations as a file, as JSON, or as cards."""
-    if target is not None:
-        lines = (json.dumps(values, ensure_ascii=False) + "\n" for values in as_values)
-        write_text(target, page() if target.suffix == ".html" else "".join(lines))
-        err.print(f"{len(as_values):,} explanations written to {target}")
-    else:
-        present(as_values, cards, as_json=as_json)
 
 
 def _share(text: str | None) -> float | None:

@@ -1,14 +1,17 @@
-"""The command line itself: its options, how an error is shown, and what commands print."""
+"""The command line itself: what a command is, how an error is shown, and what commands print."""
 
 from __future__ import annotations
 
 import json
 import sys
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
+from dataclasses import is_dataclass
 from functools import partial
+from inspect import Parameter, Signature, signature
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import RenderableType
@@ -18,10 +21,7 @@ from tefm import __version__
 from tefm.base.errors import TefmError, TefmWarning
 from tefm.base.files import check_writable, write_text
 from tefm.base.progress import err, out
-
-if TYPE_CHECKING:
-    from tefm.model.estimator import TEFM
-    from tefm.tables.readers.table import Table
+from tefm.base.settings import Settings
 
 #: What typer exits with after Ctrl-C.
 INTERRUPTED = 130
@@ -34,38 +34,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 
-TableArg = Annotated[
-    str,
-    typer.Argument(
-        help="CSV, CSV.gz, TSV, Parquet (file, folder, glob), Arrow, JSON lines, DuckDB, postgresql://…, MEDS"
-    ),
-]
-ModelArg = Annotated[Path, typer.Argument(help="folder of a model")]
-TokenizerArg = Annotated[Path, typer.Argument(help="folder of a tokenizer")]
-QueryOption = Annotated[
-    str | None, typer.Option(help="SQL for DuckDB; SQL or a table's name for PostgreSQL; the label file for MEDS")
-]
-SchemaOption = Annotated[Path | None, typer.Option(help="schema YAML (default: inferred)")]
 JsonOption = Annotated[bool, typer.Option("--json", help="print JSON for machines")]
-EntityOption = Annotated[str | None, typer.Option(help="column that names the entity, e.g. the patient")]
-TimeOption = Annotated[str | None, typer.Option(help="column that orders the records of an entity")]
-LabelOption = Annotated[str | None, typer.Option(help="column to predict")]
-AbsentOption = Annotated[
-    bool, typer.Option("--absent", help="treat fields whose columns are missing as absent, instead of an error")
-]
-SideOption = Annotated[
-    list[str] | None,
-    typer.Option("--side", help="side table of a field as FIELD=TABLE; a saved model opens none by itself"),
-]
-DomainOption = Annotated[
-    str | None, typer.Option(help="domain to use, of a model with several; default: found by the columns of the table")
-]
-EngineOption = Annotated[str, typer.Option(help="local, or ray for a cluster")]
-AddressOption = Annotated[str | None, typer.Option(help="address of a Ray cluster (default: start one locally)")]
-WorkersOption = Annotated[
-    int | None, typer.Option(help="number of Ray workers (default: one per GPU, or per CPU without GPUs)")
-]
-DeviceOption = Annotated[str | None, typer.Option(help="cpu or cuda (default: the GPU if there is one)")]
 
 
 def main() -> NoReturn:
@@ -101,33 +70,48 @@ def root(version: Annotated[bool, typer.Option("--version", help="print the vers
 # ---- what commands share ------------------------------------------------------------------------------------------
 
 
-def readable(
-    model: Path,
-    table: str,
-    query: str | None,
-    absent: bool,
-    sides: list[str] | None,
-    domain: str | None,
-    *,
-    labelled: bool = False,
-) -> tuple[Table, str | None]:
-    """The table, checked before the weights of the model are loaded, and the domain that reads it."""
-    from tefm.model.domains import find_domain
-    from tefm.tables.columns import with_sides
-    from tefm.tables.readers.table import open_table
+def command(example: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Make a function a command. A parameter whose type is a group of options stands for all of them, after its own.
 
-    domain, preparation = find_domain(model, table, domain, query=query)
-    opened = open_table(table, query=query, meds=preparation.schema.meds)
-    opened = with_sides(opened, preparation.schema, side_tables(sides))
-    return preparation.readable(opened, labelled=labelled, absent=absent), domain
+    A group is a dataclass of annotated options, or settings of the library with their descriptions.
+    """
+
+    def register(function: Callable[..., None]) -> Callable[..., None]:
+        own, groups, options = [], {}, {}
+        for name, parameter in signature(function, eval_str=True).parameters.items():
+            group = parameter.annotation
+            if isinstance(group, type) and (is_dataclass(group) or issubclass(group, Settings)):
+                groups[name], options[name] = group, _options_of(group)
+            else:
+                own.append(parameter.replace(kind=Parameter.KEYWORD_ONLY))
+
+        def called(**given: Any) -> None:
+            for name, group in groups.items():
+                values = {option.name: given.pop(option.name) for option in options[name]}
+                given[name] = group.checked(values) if issubclass(group, Settings) else group(**values)
+            function(**given)
+
+        called.__signature__ = Signature([*own, *chain.from_iterable(options.values())])  # type: ignore[attr-defined]
+        app.command(function.__name__, help=function.__doc__, epilog=f"Example: {example}")(called)
+        return function
+
+    return register
 
 
-def with_model(model: Path, *table: Any, device: str | None, labelled: bool = False) -> tuple[TEFM, Table]:
-    """The model, and the table as `readable` opens it."""
-    from tefm.model.estimator import TEFM
-
-    opened, domain = readable(model, *table, labelled=labelled)
-    return TEFM.load(model, device=device, domain=domain), opened
+def _options_of(group: Any) -> list[Parameter]:
+    """The options of a group, for typer."""
+    if not issubclass(group, Settings):
+        parameters = signature(group, eval_str=True).parameters.values()
+        return [parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in parameters]
+    return [
+        Parameter(
+            name,
+            Parameter.KEYWORD_ONLY,
+            default=field.default,
+            annotation=Annotated[field.annotation, typer.Option(help=field.description)],
+        )
+        for name, field in group.model_fields.items()
+    ]
 
 
 def check_target(target: Path | None, problem: str, example: str, *endings: str) -> None:
@@ -152,33 +136,3 @@ def page_written(what: str, target: Path, page: str) -> None:
     """Write a page and say so."""
     write_text(target, page)
     err.print(f"{what} written to {target}", highlight=False)
-
-
-def side_tables(sides: Sequence[str] | None) -> dict[str, str]:
-    """The values of `--side`: the field and its table."""
-    sides = sides or ()
-    for side in sides:
-        if not all(side.partition("=")):
-            raise TefmError("--side needs a field and a table", value=side, remedy="--side diagnoses=diagnoses.csv")
-    return {name: table for name, _, table in (side.partition("=") for side in sides)}
-
-
-def ray_engine(
-    engine: str, address: str | None, workers: int | None, *, query: str | None, sides: Sequence[str] | None
-) -> Any:
-    """The Ray engine, or None for the local one."""
-    if engine not in ("local", "ray"):
-        raise TefmError("no such engine", value=engine, remedy="--engine local or --engine ray")
-    if engine == "local":
-        if address is not None or workers is not None:
-            option = "--workers" if address is None else "--address"
-            raise TefmError(f"{option} is for a Ray cluster", remedy="add --engine ray")
-        return None
-    if query is not None:
-        raise TefmError("the Ray engine reads Parquet files, without --query", remedy="write the rows as Parquet first")
-    if sides:
-        remedy = "write a column with a list per record into the files"
-        raise TefmError("the Ray engine reads Parquet files, without --side", value=sides[0], remedy=remedy)
-    from tefm.cluster.engine import Engine
-
-    return Engine(address, workers)

@@ -13,32 +13,14 @@ from rich.rule import Rule
 
 from tefm.base.errors import TefmError
 from tefm.base.progress import err, shown
-from tefm.cli.app import (
-    AbsentOption,
-    AddressOption,
-    DeviceOption,
-    DomainOption,
-    EngineOption,
-    JsonOption,
-    ModelArg,
-    QueryOption,
-    SideOption,
-    TableArg,
-    WorkersOption,
-    app,
-    check_target,
-    page_written,
-    present,
-    ray_engine,
-    readable,
-    with_model,
-)
+from tefm.cli.app import JsonOption, check_target, command, page_written, present
+from tefm.cli.options import DeviceOption, ModelArg, ModelOptions, RayOptions, TableArg, TableOptions
 
 if TYPE_CHECKING:
     from tefm.show.figures import Outcome
 
 
-@app.command(epilog="Example: tefm fit task.yaml --out model")
+@command("tefm fit task.yaml --out model")
 def fit(
     tasks: Annotated[
         list[Path],
@@ -84,7 +66,7 @@ def fit(
     print_outcomes(outcomes, folder, as_json=as_json)
 
 
-@app.command(epilog="Example: tefm extend model flows.yaml --out model2")
+@command("tefm extend model flows.yaml --out model2")
 def extend(
     model: ModelArg,
     task: Annotated[Path, typer.Argument(help="task YAML of the new domain, which is named after this file")],
@@ -122,19 +104,13 @@ def print_outcomes(outcomes: Mapping[str, Outcome], folder: Path, *, as_json: bo
     present({"folder": str(folder), **bodies.get("", {"domains": bodies})}, parts(), as_json=as_json)
 
 
-@app.command(epilog="Example: tefm predict model admissions.csv --out predictions.csv")
+@command("tefm predict model admissions.csv --out predictions.csv")
 def predict(
     model: ModelArg,
     table: TableArg,
+    options: ModelOptions,
+    ray: RayOptions,
     target: Annotated[Path | None, typer.Option("--out", help="CSV or Parquet file (default: print)")] = None,
-    query: QueryOption = None,
-    absent: AbsentOption = False,
-    side: SideOption = None,
-    domain: DomainOption = None,
-    engine: EngineOption = "local",
-    address: AddressOption = None,
-    workers: WorkersOption = None,
-    device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Predict every sequence of a table: its class and the probability of each class."""
@@ -145,12 +121,14 @@ def predict(
 
     check_target(target, "predictions are written as CSV or Parquet", "--out predictions.csv", ".csv", ".parquet")
     with shown():
-        if (cluster := ray_engine(engine, address, workers, query=query, sides=side)) is not None:
+        if (cluster := ray.cluster(options.query, options.side)) is not None:
             from tefm.cluster.work import predict_on_ray
 
-            batches = predict_on_ray(cluster, model, table, domain=domain, absent=absent, device=device)
+            batches = predict_on_ray(
+                cluster, model, table, domain=options.domain, absent=options.absent, device=options.device
+            )
         else:
-            loaded, opened = with_model(model, table, query, absent, side, domain, device=device)
+            loaded, opened = options.opened(model, table)
             batches = loaded.predict_batches(opened)
         if target is not None:
             err.print(f"{write_frames(batches, target):,} predictions written to {target}")
@@ -159,15 +137,11 @@ def predict(
     present(predictions.to_dicts() if as_json else None, [prediction_table(predictions)], as_json=as_json)
 
 
-@app.command(epilog="Example: tefm evaluate model labelled.csv")
+@command("tefm evaluate model labelled.csv")
 def evaluate(
     model: ModelArg,
     table: TableArg,
-    query: QueryOption = None,
-    absent: AbsentOption = False,
-    side: SideOption = None,
-    domain: DomainOption = None,
-    device: DeviceOption = None,
+    options: ModelOptions,
     as_json: JsonOption = False,
 ) -> None:
     """Score a model on labelled sequences that it has not seen, with bootstrap intervals."""
@@ -175,16 +149,17 @@ def evaluate(
     from tefm.tables.readers.databases import shown_location
 
     with shown():
-        loaded, opened = with_model(model, table, query, absent, side, domain, device=device, labelled=True)
+        loaded, opened = options.opened(model, table, labelled=True)
         evaluation = loaded.evaluate(opened)
     if loaded.source_ is not None and loaded.source_["table"] == shown_location(table):
         err.print("! the model was fitted on this table: most of these sequences are training data", style="yellow")
     present(evaluation.to_dict(), [evaluation_table(evaluation)], as_json=as_json)
 
 
-@app.command(epilog="Example: tefm report model --table admissions.csv --out report.html")
+@command("tefm report model --table admissions.csv --out report.html")
 def report(
     model: ModelArg,
+    options: ModelOptions,
     table: Annotated[
         str | None, typer.Argument(help="labelled table, used whole; or a task file, whose test part is used")
     ] = None,
@@ -192,11 +167,6 @@ def report(
         str | None, typer.Option("--table", help="table that the model was fitted on; its test part is used")
     ] = None,
     target: Annotated[Path, typer.Option("--out", help="HTML file")] = Path("report.html"),
-    query: QueryOption = None,
-    absent: AbsentOption = False,
-    side: SideOption = None,
-    domain: DomainOption = None,
-    device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Write one HTML page about a model: decisions, scores, curves, groups, data, explanations, tokens, codes."""
@@ -209,32 +179,31 @@ def report(
     check_target(target, "a report is written as HTML", "--out report.html", ".html")
     with shown():
         name = table if fitted_on is None else fitted_on
-        opened = None
+        opened, domain = None, options.domain
         if name is not None and not name.endswith((".yaml", ".yml")):
-            opened, domain = readable(model, name, query, absent, side, domain, labelled=True)
-        loaded = TEFM.load(model, device=device, domain=domain)
+            opened, domain = options.readable(model, name, labelled=True)
+        loaded = TEFM.load(model, device=options.device, domain=domain)
         split = None if fitted_on is None else split_of(loaded)
-        figures = figures_of(loaded, opened or source_of(loaded, table, query=query), split=split)
+        figures = figures_of(loaded, opened or source_of(loaded, table, query=options.query), split=split)
     if as_json:
         present(figures.to_dict(), [], as_json=True)
     page_written("report", target, report_page(figures))
 
 
-@app.command(epilog="Example: tefm tokens model admissions.csv")
+@command("tefm tokens model admissions.csv")
 def tokens(
     model: ModelArg,
     table: TableArg,
-    query: QueryOption = None,
-    absent: AbsentOption = False,
-    side: SideOption = None,
-    domain: DomainOption = None,
+    options: TableOptions,
     as_json: JsonOption = False,
 ) -> None:
     """Count the tokens the model reads per sequence, and those of the same records as text."""
+    from tefm.model.estimator import TEFM
     from tefm.model.run import count_tokens
     from tefm.show.terminal import token_table
 
-    loaded, opened = with_model(model, table, query, absent, side, domain, device="cpu")
+    opened, domain = options.readable(model, table)
+    loaded = TEFM.load(model, device="cpu", domain=domain)
     frame, sequences = loaded.preparation.to_predict(opened)
     counts = count_tokens(loaded, frame, sequences)
     present([vars(count) for count in counts], [token_table(counts)], as_json=as_json)

@@ -9,30 +9,19 @@ import typer
 
 from tefm.base.errors import MissingExtraError
 from tefm.base.progress import shown
-from tefm.cli.app import (
-    AbsentOption,
-    DeviceOption,
-    DomainOption,
-    JsonOption,
-    ModelArg,
-    QueryOption,
-    SideOption,
-    TableArg,
-    app,
-    check_target,
-    page_written,
-    present,
-    with_model,
-)
+from tefm.cli.app import JsonOption, check_target, command, page_written, present
+from tefm.cli.options import DeviceOption, ModelArg, ModelOptions, TableArg
+from tefm.serve.limits import ServeSettings
 
 #: The exit status when a batch has drifted; 0 is no alarm, 1 an error.
 ALARM = 3
 
 
-@app.command(epilog="Example: tefm monitor model new_admissions.csv --by week --html drift.html")
+@command("tefm monitor model new_admissions.csv --by week --html drift.html")
 def monitor(
     model: ModelArg,
     table: TableArg,
+    options: ModelOptions,
     reference: Annotated[
         str | None,
         typer.Option(help="table of usual records to compare with (default: the held-out records of the fit)"),
@@ -40,11 +29,6 @@ def monitor(
     by: Annotated[str | None, typer.Option(help="batches by day, week or month (default: one batch)")] = None,
     html: Annotated[Path | None, typer.Option(help="also write one HTML page")] = None,
     level: Annotated[float, typer.Option(help="false alarms per batch, over all tests together")] = 0.05,
-    query: QueryOption = None,
-    absent: AbsentOption = False,
-    side: SideOption = None,
-    domain: DomainOption = None,
-    device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Compare new records with those at fit time: what changed, and the accuracy to expect.
@@ -57,8 +41,8 @@ def monitor(
     check_target(html, "the page is written as HTML", "--html drift.html", ".html")
     with shown():
         usual = None if reference is None else open_table(reference)
-        loaded, opened = with_model(model, table, query, absent, side, domain, device=device)
-        report = loaded.monitor(opened, reference=usual, by=by, absent=absent, level=level)
+        loaded, opened = options.opened(model, table)
+        report = loaded.monitor(opened, reference=usual, by=by, absent=options.absent, level=level)
     if html is not None:
         page_written("page", html, drift_page(report))
     present(report.to_dict(), drift_tables(report), as_json=as_json)
@@ -66,24 +50,13 @@ def monitor(
         raise typer.Exit(ALARM)
 
 
-@app.command(epilog="Example: tefm serve model --port 8000")
+@command("tefm serve model --port 8000")
 def serve(
     models: Annotated[list[str], typer.Argument(help="model folders; NAME=FOLDER serves one under another name")],
+    settings: ServeSettings,
     host: Annotated[str, typer.Option(help="address to listen on; without keys, loopback only")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="port to listen on; 0 takes a free one", min=0, max=65_535)] = 8_000,
     api_key_file: Annotated[Path | None, typer.Option(help="file with one API key per line")] = None,
-    max_rows: Annotated[int, typer.Option(help="rows of one request, at most", min=1)] = 1_000,
-    max_explanations: Annotated[int, typer.Option(help="sequences explained per request, at most", min=1)] = 10,
-    max_megabytes: Annotated[float, typer.Option(help="size of one request, at most", min=0.001)] = 4.0,
-    queue: Annotated[int, typer.Option(help="queue size; further requests get HTTP 429", min=1)] = 256,
-    timeout: Annotated[float, typer.Option(help="seconds before a prediction is given up", min=0.001)] = 30.0,
-    explain_timeout: Annotated[
-        float, typer.Option(help="seconds before an explanation is given up", min=0.001)
-    ] = 120.0,
-    batch_ms: Annotated[
-        float, typer.Option(help="milliseconds that a prediction waits for others to share its batch", min=0)
-    ] = 3.0,
-    drain: Annotated[float, typer.Option(help="seconds from SIGTERM until the server stops listening", min=0)] = 1.0,
     remember: Annotated[bool, typer.Option(help="cache answers to repeated prompts")] = True,
     access_log: Annotated[bool, typer.Option(help="log one line per request, without its contents")] = True,
     device: DeviceOption = None,
@@ -93,24 +66,11 @@ def serve(
     Put a proxy in front for TLS. On SIGTERM, accepted requests are still answered.
     """
     try:
-        from tefm.serve.limits import ServeSettings
         from tefm.serve.protect import Keys, check_host
         from tefm.serve.server import load_models, run
     except ImportError as error:
         raise MissingExtraError(f"serving needs {error.name}", remedy="pip install 'tefm[serve]'") from error
 
-    settings = ServeSettings.checked(
-        {
-            "max_rows": max_rows,
-            "max_explanations": max_explanations,
-            "max_bytes": max(1_024, int(max_megabytes * (1 << 20))),
-            "queue": queue,
-            "timeout": timeout,
-            "explain_timeout": explain_timeout,
-            "batch_milliseconds": batch_ms,
-            "drain": drain,
-        }
-    )
     keys = Keys([]) if api_key_file is None else Keys.read(api_key_file)
     check_host(host, keys)  # before anything is loaded
     with shown():
@@ -118,7 +78,7 @@ def serve(
     run(loaded, host=host, port=port, settings=settings, keys=keys, access_log=access_log)
 
 
-@app.command(epilog="Example: tefm demo")
+@command("tefm demo")
 def demo(
     steps: Annotated[int, typer.Option(help="training steps of the tokenizer")] = 1_500,
     layers: Annotated[int, typer.Option(help="use only the first N blocks of the language model")] = 4,

@@ -3,43 +3,47 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import RenderableType
 from rich.markup import escape
 
 from tefm.base.errors import TefmError
 from tefm.base.progress import err, note, out, shown
-from tefm.cli.app import (
+from tefm.cli.app import JsonOption, command, present
+from tefm.cli.options import (
     AbsentOption,
-    AddressOption,
     DeviceOption,
-    EngineOption,
-    EntityOption,
-    JsonOption,
-    LabelOption,
     QueryOption,
-    SchemaOption,
+    RayOptions,
     SideOption,
     TableArg,
-    TimeOption,
     TokenizerArg,
-    WorkersOption,
-    app,
-    present,
-    ray_engine,
     side_tables,
 )
 
 
-@app.command(epilog="Example: tefm inspect admissions.csv --entity patient_id --label died --out schema.yaml")
+@dataclass(frozen=True)
+class RoleOptions:
+    """Columns with a role, where no schema names them, and the query of the table."""
+
+    entity: Annotated[str | None, typer.Option(help="column that names the entity, e.g. the patient")] = None
+    time: Annotated[str | None, typer.Option(help="column that orders the records of an entity")] = None
+    label: Annotated[str | None, typer.Option(help="column to predict")] = None
+    query: QueryOption = None
+
+    @property
+    def roles(self) -> dict[str, str | None]:
+        return {"entity": self.entity, "time": self.time, "label": self.label}
+
+
+@command("tefm inspect admissions.csv --entity patient_id --label died --out schema.yaml")
 def inspect(
     table: TableArg,
-    entity: EntityOption = None,
-    time: TimeOption = None,
-    label: LabelOption = None,
-    query: QueryOption = None,
+    options: RoleOptions,
     meds: Annotated[
         list[str] | None, typer.Option("--meds", help="records of a MEDS folder, as name=value: records=window")
     ] = None,
@@ -54,43 +58,37 @@ def inspect(
     from tefm.tables.schema import MedsRecords
 
     settings = MedsRecords.checked(_pairs(meds, option="--meds", example="window=7d")) if meds else None
-    opened = open_table(table, query=query, meds=settings)
-    schema, guesses = schema_of(opened, entity=entity, time=time, label=label)
+    opened = open_table(table, query=options.query, meds=settings)
+    schema, guesses = schema_of(opened, **options.roles)
     leaks, remarks = _leaks(opened, schema), _ambiguities(opened, schema)
     if schema_out is not None:
         schema.save(schema_out)
-    if as_json:
-        body = {
-            "table": opened.name,
-            "schema": schema.model_dump(mode="json", exclude_defaults=True),
-            "columns": [{"column": g.column, "kind": g.kind, "why": g.why, "missing": g.missing} for g in guesses],
-            "leaks": [vars(leak) for leak in leaks],
-            "remarks": remarks,
-        }
-        present(body, [], as_json=True)
-        return
-    out.print(schema_table(opened.name, schema, guesses))
-    for remark in (*leaks, *remarks):
-        out.print(f"[yellow]![/] {escape(str(remark))}", highlight=False)
+    body = {
+        "table": opened.name,
+        "schema": schema.model_dump(mode="json", exclude_defaults=True),
+        "columns": [{"column": g.column, "kind": g.kind, "why": g.why, "missing": g.missing} for g in guesses],
+        "leaks": [vars(leak) for leak in leaks],
+        "remarks": remarks,
+    }
+    parts: list[RenderableType] = [schema_table(opened.name, schema, guesses)]
+    parts += [f"[yellow]![/] {escape(str(remark))}" for remark in (*leaks, *remarks)]
     if schema_out is not None:
-        out.print(f"schema written to {schema_out}; edit it, then:", highlight=False)
+        parts.append(f"schema written to {schema_out}; edit it, then:")
         source = opened.name if is_postgresql(table) else table  # never a password
         if schema.label is None:
-            out.print(f"tefm tokenize {source} --schema {schema_out} --out tokenizer", highlight=False)
+            parts.append(f"tefm tokenize {source} --schema {schema_out} --out tokenizer")
         else:
-            out.print(f"task.yaml:  {{table: {source}, schema: {schema_out}}}", highlight=False, markup=False)
-            out.print("tefm fit task.yaml --out model", highlight=False)
+            parts.append(escape(f"task.yaml:  {{table: {source}, schema: {schema_out}}}"))
+            parts.append("tefm fit task.yaml --out model")
+    present(body, parts, as_json=as_json)
 
 
-@app.command(epilog="Example: tefm tokenize admissions.csv --schema schema.yaml --out tokenizer")
+@command("tefm tokenize admissions.csv --schema schema.yaml --out tokenizer")
 def tokenize(
     table: TableArg,
     folder: Annotated[Path, typer.Option("--out", help="folder for the tokenizer")],
-    schema: SchemaOption = None,
-    entity: EntityOption = None,
-    time: TimeOption = None,
-    label: LabelOption = None,
-    query: QueryOption = None,
+    options: RoleOptions,
+    schema: Annotated[Path | None, typer.Option(help="schema YAML (default: inferred)")] = None,
     preset: Annotated[str, typer.Option(help="default, or paper for the paper's plain objective")] = "default",
     unsupervised: Annotated[bool, typer.Option("--unsupervised", help="codes that do not use the label")] = False,
     levels: Annotated[int | None, typer.Option(help="K, the number of levels: a record becomes K codes")] = None,
@@ -106,7 +104,7 @@ def tokenize(
     from tefm.base.files import check_replaceable, check_writable, held
     from tefm.codes.tokenizer import RecordTokenizer
 
-    opened, table_schema = _table_and_schema(table, query, schema, entity, time, label)
+    opened, table_schema = _table_and_schema(table, schema, options)
     table_schema = table_schema if buckets is None else table_schema.with_buckets(buckets)
     given = {"levels": levels, "entries": entries, "steps": steps, "seed": seed, **_pairs(settings or [])}
     chosen = {name: value for name, value in given.items() if value is not None}
@@ -136,17 +134,15 @@ def tokenize(
     present(facts, [sizes, f"saved to {folder}. Next: tefm doctor {folder} {opened.name}"], as_json=as_json)
 
 
-@app.command(epilog="Example: tefm encode tokenizer admissions.parquet --out codes.parquet")
+@command("tefm encode tokenizer admissions.parquet --out codes.parquet")
 def encode(
     tokenizer: TokenizerArg,
     table: TableArg,
     target: Annotated[Path, typer.Option("--out", help="Parquet file; a folder when the table is a folder")],
+    ray: RayOptions,
     query: QueryOption = None,
     absent: AbsentOption = False,
     side: SideOption = None,
-    engine: EngineOption = "local",
-    address: AddressOption = None,
-    workers: WorkersOption = None,
     device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -155,7 +151,7 @@ def encode(
     from tefm.codes.tokenizer import RecordTokenizer
 
     with shown():
-        if (cluster := ray_engine(engine, address, workers, query=query, sides=side)) is not None:
+        if (cluster := ray.cluster(query, side)) is not None:
             from tefm.cluster.work import encode_on_ray
 
             records = encode_on_ray(cluster, tokenizer, table, target, absent=absent, device=device)
@@ -166,7 +162,7 @@ def encode(
     present({"records": records, "out": str(target)}, [f"{records:,} records encoded to {target}"], as_json=as_json)
 
 
-@app.command(epilog="Example: tefm decode tokenizer codes.parquet --out records.parquet")
+@command("tefm decode tokenizer codes.parquet --out records.parquet")
 def decode(
     tokenizer: TokenizerArg,
     codes: Annotated[Path, typer.Argument(help="Parquet that `tefm encode` wrote")],
@@ -198,7 +194,7 @@ def decode(
             out.print(f"[bold]{tokens.text(code)}[/]  {escape(describe(loaded.vectoriser, slots))}", highlight=False)
 
 
-@app.command(epilog="Example: tefm doctor tokenizer admissions.csv")
+@command("tefm doctor tokenizer admissions.csv")
 def doctor(
     tokenizer: TokenizerArg,
     table: TableArg,
@@ -225,19 +221,16 @@ def doctor(
     present(examination.to_dict(), examination_tables(examination), as_json=as_json)
 
 
-def _table_and_schema(
-    table: str, query: str | None, schema: Path | None, entity: str | None, time: str | None, label: str | None
-) -> tuple[Any, Any]:
+def _table_and_schema(table: str, schema: Path | None, options: RoleOptions) -> tuple[Any, Any]:
     from tefm.tables.infer import infer_schema
     from tefm.tables.readers.table import open_table
     from tefm.tables.schema import Schema
 
     given = None if schema is None else Schema.load(schema)
-    opened = open_table(table, query=query, meds=None if given is None else given.meds)
+    opened = open_table(table, query=options.query, meds=None if given is None else given.meds)
     if given is None:
-        return opened, infer_schema(opened, entity=entity, time=time, label=label)
-    roles = {role: name for role, name in (("entity", entity), ("time", time), ("label", label)) if name is not None}
-    if roles:
+        return opened, infer_schema(opened, **options.roles)
+    if roles := [role for role, name in options.roles.items() if name is not None]:
         raise TefmError(
             f"--{min(roles)} and --schema are both given",
             remedy="write the role into the schema, or leave --schema out",
@@ -247,21 +240,17 @@ def _table_and_schema(
 
 def _leaks(opened: Any, schema: Any) -> list[Any]:
     """Fields of the first rows that give the label away."""
-    from tefm.tables.grouping import role_column
+    from tefm.tables.grouping import labels_of
     from tefm.tables.infer import sample_of
     from tefm.tables.leakage import check_leakage, label_copies
     from tefm.tables.vectorise import Vectoriser
-    from tefm.tables.words import text_of
 
-    if schema.label is None:
-        return []
     frame = sample_of(opened)
-    labels = text_of(role_column(frame, schema.label, "label", opened.name), schema.missing_words)
-    frame, labels = frame.filter(labels.is_not_null()), labels.drop_nulls()
-    if labels.n_unique() < 2:
+    labels = labels_of(frame, schema, file=opened.name)
+    if labels is None or len({*labels, None}) < 3:  # a missing label and one other say nothing
         return []
     vectoriser = Vectoriser.fit(frame, schema)
-    leaks = check_leakage(vectoriser.transform(frame), vectoriser.layout, labels.to_numpy())
+    leaks = check_leakage(vectoriser.transform(frame), vectoriser.layout, labels)
     return [*leaks, *label_copies(frame, schema)]
 
 

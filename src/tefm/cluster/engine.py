@@ -76,7 +76,7 @@ def running(engine: Engine) -> Iterator[Any]:
 
 
 def run(
-    engine: Engine, plan: Plan, make: Callable[[str | None], Any], title: str, *, entity: str | None, like: bool = True
+    engine: Engine, plan: Plan, make: Callable[[str | None], Any], title: str, *, like: bool = True
 ) -> Iterator[tuple[int, pl.DataFrame]]:
     """The results of a plan in the order of the table, each with the number of its part.
 
@@ -101,7 +101,7 @@ def run(
             **({"num_gpus": min(1.0, gpus / workers)} if gpus else {}),
         }
         device = "cuda" if gpus else None
-        data = _dataset(ray, plan, lambda: make(device), options, entity, like)
+        data = _dataset(ray, plan, lambda: make(device), options, like)
         done, replacements = 0, set[str]()
         with progress(title, plan.rows) as advance, _explaining():
             for block in data.iter_batches(batch_size=None, batch_format="pyarrow"):
@@ -119,19 +119,16 @@ def run(
             note(f"{_several(len(replacements), 'worker')} died and {again} were done again")
 
 
-def _dataset(
-    ray: Any, plan: Plan, make: Callable[[], Any], options: dict[str, Any], entity: str | None, like: bool
-) -> Any:
+def _dataset(ray: Any, plan: Plan, make: Callable[[], Any], options: dict[str, Any], like: bool) -> Any:
     items = [{"number": number, "part": pickle.dumps(part)} for number, part in enumerate(plan.parts)]
     parts = ray.data.from_items(items, override_num_blocks=len(items))
     empty = plan.table.head(0) if like else None
     if not plan.buckets:
         return parts.map_batches(OnParts, fn_constructor_args=(make, empty), batch_size=1, **options)
-    assert entity is not None, "only entities are scattered"
-    shuffle = {"like": plan.table.head(0), "entity": entity, "buckets": plan.buckets}
+    shuffle = {"like": plan.table.head(0), "entity": plan.entity, "buckets": plan.buckets}
     rows = parts.map_batches(to_buckets, fn_kwargs=shuffle, batch_size=1, num_cpus=1)
     groups = rows.groupby(BUCKET, num_partitions=plan.buckets)
-    results = groups.map_groups(OnBuckets, fn_constructor_args=(make, entity), batch_format="pyarrow", **options)
+    results = groups.map_groups(OnBuckets, fn_constructor_args=(make, plan.entity), batch_format="pyarrow", **options)
     return results.sort(FIRST)
 
 

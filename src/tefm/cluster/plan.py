@@ -40,8 +40,9 @@ class Plan:
     table: Table
     parts: tuple[TablePart, ...]
     rows: int
-    #: how many buckets the rows go to, where entities are scattered; 0 otherwise
+    #: how many buckets the rows go to, and by which column, where entities are scattered; 0 otherwise
     buckets: int = 0
+    entity: str = ""
 
 
 def parquet_table(source: str | Path) -> tuple[Table, list[tuple[str, int]]]:
@@ -78,7 +79,7 @@ def plan_sequences(source: str | Path, schema: Schema, *, window: int | None, ro
     if entity is not None and not is_grouped(table, entity):
         starts = list(range(0, total, rows))
         parts = _parts(counts, [*starts, total])
-        return Plan(table, parts, total, buckets=len(parts))
+        return Plan(table, parts, total, buckets=len(parts), entity=entity)
     if window is not None and schema.time is not None:
         _refuse_disorder(table, schema)
     if entity is None:

@@ -15,18 +15,16 @@ from typing import Any
 import polars as pl
 
 from tefm.base.errors import InputError, did_you_mean
-from tefm.base.files import read_manifest
 from tefm.base.progress import log
 from tefm.cluster.engine import Engine, run
 from tefm.cluster.plan import Plan, plan_rows, plan_sequences
 from tefm.cluster.workers import EXPLANATION, Encoder, Explainer, Predictor
-from tefm.codes.coder import load_coder
-from tefm.codes.stream import check_targets, code_columns, kept_roles, write_codes
-from tefm.codes.tokenizer import KIND, load_vectoriser
+from tefm.codes.stream import check_targets, no_codes, write_codes
+from tefm.codes.tokenizer import RecordTokenizer
 from tefm.explain.explanation import Explanation
 from tefm.explain.reasons import Question
 from tefm.model.domains import find_domain
-from tefm.model.estimator import MANY, answer_column
+from tefm.model.estimator import MANY, TEFM, answer_column
 from tefm.pipeline.prepare import Preparation
 from tefm.tables.chunks import ROWS
 from tefm.tables.references import References
@@ -49,19 +47,16 @@ def encode_on_ray(
 ) -> int:
     """Write the codes of Parquet files as `encode_to_parquet` does; returns the number of records."""
     folder = folder.absolute()
-    read_manifest(folder, KIND)
-    vectoriser, levels = load_vectoriser(folder), load_coder(folder, device="cpu").config.levels
+    tokenizer = RecordTokenizer.load(folder, device="cpu")
     plan = plan_rows(source, rows)
     targets = check_targets(source, out)
-    table = vectoriser.readable(plan.table, absent=absent)  # before anything is started
-    roles = dict.fromkeys(kept_roles(vectoriser.table_schema, table), pl.String)
-    empty = pl.DataFrame(schema=roles | dict.fromkeys(code_columns(levels), pl.UInt16))
+    empty = no_codes(tokenizer, tokenizer.vectoriser.readable(plan.table, absent=absent))  # before anything is started
 
     def make(gpu: str | None) -> Encoder:
-        return Encoder(folder, absent, device or gpu)
+        return Encoder(RecordTokenizer.load(folder, device=device or gpu), absent)
 
     files = [targets[Path(part.pieces[0].file)] for part in plan.parts]
-    results = run(engine, plan, make, "encoding", entity=None, like=len(set(targets.values())) == 1)
+    results = run(engine, plan, make, "encoding", like=len(set(targets.values())) == 1)
     written = 0
     for target, frames in groupby(results, key=lambda result: files[result[0]]):
         written += write_codes((frame for _, frame in frames), empty, target, lambda _: None)
@@ -86,11 +81,11 @@ def predict_on_ray(
     domain, preparation, plan = _planned(folder, source, domain, absent, rows)
 
     def make(gpu: str | None) -> Predictor:
-        return Predictor(folder, domain, absent, device or gpu)
+        return Predictor(TEFM.load(folder, device=device or gpu, domain=domain), absent)
 
     answers: Counter[str] = Counter()
     column = answer_column(preparation.sequence_noun)
-    for _, predictions in run(engine, plan, make, "predicting", entity=preparation.schema.entity):
+    for _, predictions in run(engine, plan, make, "predicting"):
         answers.update(predictions[column].to_list())
         yield predictions
     if answers.total() >= MANY and len(answers) == 1:
@@ -115,10 +110,11 @@ def explain_on_ray(
     domain, preparation, plan = _planned(folder, source, domain, absent, rows)
 
     def make(gpu: str | None) -> Explainer:
-        return Explainer(folder, domain, absent, device or gpu, asked, references, entities)
+        model = TEFM.load(folder, device=device or gpu, domain=domain)
+        return Explainer(model, absent, asked, references, entities)
 
     explanations: list[Explanation] = []
-    for _, results in run(engine, plan, make, "explaining", entity=preparation.schema.entity):
+    for _, results in run(engine, plan, make, "explaining"):
         explanations += [pickle.loads(content) for content in results[EXPLANATION]]
     if entities is None:
         return explanations

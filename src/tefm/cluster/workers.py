@@ -11,8 +11,7 @@ import pickle
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -39,47 +38,43 @@ ROW, BUCKET = "__row", "__bucket"
 EXPLANATION, SEQUENCE = "explanation", "__sequence"
 
 
+@dataclass(frozen=True)
 class Encoder:
     """Codes of a part."""
 
-    def __init__(self, folder: Path, absent: bool, device: str | None) -> None:
-        self.tokenizer, self.absent = RecordTokenizer.load(folder, device=device), absent
+    tokenizer: RecordTokenizer
+    absent: bool
 
     def __call__(self, part: TablePart, table: Table) -> pl.DataFrame:
         return pl.concat(encoded(self.tokenizer, self.tokenizer.vectoriser.readable(table, absent=self.absent)))
 
 
+@dataclass(frozen=True)
 class Predictor:
     """Predictions for the sequences of a part."""
 
-    def __init__(self, folder: Path, domain: str | None, absent: bool, device: str | None) -> None:
-        self.model, self.absent = TEFM.load(folder, device=device, domain=domain), absent
+    model: TEFM
+    absent: bool
 
     def __call__(self, part: TablePart, table: Table) -> pl.DataFrame:
         preceding = part.start // (self.model.preparation.config.window or 1)
         return pl.concat(self.model.predicted(table, absent=self.absent, before=preceding))
 
 
+@dataclass(frozen=True)
 class Explainer:
     """Explanations for the sequences of a part, pickled."""
 
-    def __init__(
-        self,
-        folder: Path,
-        domain: str | None,
-        absent: bool,
-        device: str | None,
-        question: Question,
-        references: References | None,
-        only: Sequence[str] | None,
-    ) -> None:
-        self.model, self.absent = TEFM.load(folder, device=device, domain=domain), absent
-        self.question, self.references, self.only = question, references, only
+    model: TEFM
+    absent: bool
+    question: Question
+    references: References | None
+    only: Sequence[str] | None
 
     def __call__(self, part: TablePart, table: Table) -> pl.DataFrame:
         fitted, preparation = self.model.fitted, self.model.preparation
         frame, sequences = preparation.to_predict(table, absent=self.absent)
-        if preparation.schema.entity is None or preparation.config.window:  # sequences are numbered
+        if preparation.entity is None:  # sequences are numbered
             before = part.start // (preparation.config.window or 1)
             names = [str(before + number) for number in range(len(sequences))]
             sequences = replace(sequences, ids=np.array(names, dtype=object))
@@ -136,17 +131,13 @@ def telling() -> Iterator[None]:
     try:
         yield
     except TefmError as error:
-        details = {"file": error.file, "column": error.column, "value": error.value, "remedy": error.remedy}
-        content = base64.b64encode(pickle.dumps((type(error), error.problem, details))).decode()
-        raise RuntimeError(f"tefm<{content}>") from None
+        raise RuntimeError(f"tefm<{base64.b64encode(pickle.dumps(error)).decode()}>") from None
 
 
 def told(text: str) -> TefmError | None:
     """The error of ours in the text of another, if there is one."""
-    if (match := re.search(r"tefm<([\w+/=]+)>", text)) is None:
-        return None
-    kind, problem, details = pickle.loads(base64.b64decode(match[1]))
-    error: TefmError = kind(problem, **details)
+    match = re.search(r"tefm<([\w+/=]+)>", text)
+    error: TefmError | None = None if match is None else pickle.loads(base64.b64decode(match[1]))
     return error
 
 

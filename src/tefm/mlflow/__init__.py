@@ -12,6 +12,7 @@ A frame goes in, and `predict_table`'s frame comes out: a row per sequence with 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,17 +30,12 @@ REQUIREMENTS = [f"tefm[language]=={__version__}", "pandas"]
 
 def save_model(model: TEFM, path: str | Path, **settings: Any) -> None:
     """Save a fitted model as an MLflow model; `settings` are those of `mlflow.pyfunc.save_model`."""
-    pyfunc = _pyfunc()
-    with tempfile.TemporaryDirectory() as folder:
-        pyfunc.save_model(path=str(path), **_stored(model, folder), **{"pip_requirements": REQUIREMENTS, **settings})
+    _stored(model, _pyfunc().save_model, path=str(path), **settings)
 
 
 def log_model(model: TEFM, name: str = "model", **settings: Any) -> Any:
     """Log a fitted model to the active run; `settings` are those of `mlflow.pyfunc.log_model`."""
-    pyfunc = _pyfunc()
-    with tempfile.TemporaryDirectory() as folder:
-        given = {"pip_requirements": REQUIREMENTS, **settings}
-        return pyfunc.log_model(name=name, **_stored(model, folder), **given)
+    return _stored(model, _pyfunc().log_model, name=name, **settings)
 
 
 def load_model(model_uri: str | Path) -> TEFM:
@@ -51,8 +47,11 @@ def load_model(model_uri: str | Path) -> TEFM:
     return loaded
 
 
-def _stored(model: TEFM, folder: str) -> dict[str, str]:
-    return {"loader_module": LOADER, "data_path": str(model.save(Path(folder) / BUNDLE))}
+def _stored(model: TEFM, store: Callable[..., Any], **settings: Any) -> Any:
+    with tempfile.TemporaryDirectory() as folder:
+        bundle = model.save(Path(folder) / BUNDLE)
+        given = {"pip_requirements": REQUIREMENTS, **settings}
+        return store(loader_module=LOADER, data_path=str(bundle), **given)
 
 
 def _pyfunc() -> Any:

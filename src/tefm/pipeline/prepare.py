@@ -53,6 +53,11 @@ class Preparation:
 
     # ---- sequences --------------------------------------------------------------------------------------------
 
+    @property
+    def entity(self) -> str | None:
+        """The column that names the entity of each sequence; windows have none."""
+        return None if self.config.window else self.schema.entity
+
     def sequences(
         self, frame: pl.DataFrame, *, labelled: bool = True, whole: bool = True, file: str | None = None
     ) -> Sequences:
@@ -65,7 +70,7 @@ class Preparation:
         With `absent`, missing columns of fields and texts count as absent; the entity and the time are always needed.
         """
         schema, vectoriser = self.schema, self.vectoriser
-        roles = (None if self.config.window else schema.entity, schema.time, schema.label if labelled else None)
+        roles = (self.entity, schema.time, schema.label if labelled else None)
         return completed(
             open_table(table, meds=schema.meds),
             vectoriser.table_schema,

@@ -3,7 +3,9 @@
 rows.py      the records of a request, as text
 served.py    a model that answers the records of several requests at once
 worker.py    the thread, its queue and its batches
-messages.py  what requests and replies look like
+messages.py  what requests and replies look like, errors too
+describe.py  what clients are told of a model, with examples
+service.py   reading a request, and waiting for its answer
 routes.py    the routes, also those that other servers' clients know
 limits.py    what a server accepts, and what it counts
 protect.py   keys, limits, headers, the access log

@@ -18,24 +18,21 @@ ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024)
 class ServeSettings(Settings):
     """What a server accepts, and how long it takes for it."""
 
-    #: rows of one request, and sequences that one request may have explained
-    max_rows: int = Field(default=1_000, ge=1)
-    max_explanations: int = Field(default=10, ge=1)
-    #: answers to questions in words of one request: its sequences times its questions
-    max_answers: int = Field(default=2_000, ge=1)
-    #: bytes of one request
-    max_bytes: int = Field(default=4 << 20, ge=1_024)
-    #: requests that wait; a further one is answered with 429, and so is an explanation that would not end in time
-    queue: int = Field(default=256, ge=1)
-    #: seconds from a request to its answer: for predictions, and for explanations
-    timeout: float = Field(default=30.0, gt=0)
-    explain_timeout: float = Field(default=120.0, gt=0)
-    #: how long the first prediction of a batch waits for others
-    batch_milliseconds: float = Field(default=3.0, ge=0)
-    #: rows of a batch; a larger request is a batch of its own
-    batch_rows: int = Field(default=256, ge=1)
-    #: seconds between SIGTERM and the end of listening, in which proxies learn that this server is going
-    drain: float = Field(default=1.0, ge=0)
+    max_rows: int = Field(default=1_000, ge=1, description="rows of one request, at most")
+    max_explanations: int = Field(default=10, ge=1, description="sequences explained per request, at most")
+    max_megabytes: float = Field(default=4.0, gt=0, description="size of one request, at most")
+    queue: int = Field(default=256, ge=1, description="queue size; further requests get HTTP 429")
+    timeout: float = Field(default=30.0, gt=0, description="seconds before a prediction is given up")
+    explain_timeout: float = Field(default=120.0, gt=0, description="seconds before an explanation is given up")
+    batch_ms: float = Field(
+        default=3.0, ge=0, description="milliseconds that a prediction waits for others to share its batch"
+    )
+    #: in which proxies learn from `/readyz` that this server is going
+    drain: float = Field(default=1.0, ge=0, description="seconds from SIGTERM until the server stops listening")
+
+    @property
+    def max_bytes(self) -> int:
+        return max(1_024, int(self.max_megabytes * (1 << 20)))
 
     @property
     def waiting_rows(self) -> int:

@@ -1,40 +1,22 @@
-"""What requests and replies look like, for clients and for OpenAPI, with examples that a model answers.
+"""What requests and replies look like, for clients and for OpenAPI, and how the rows of each request are read.
 
-Unknown settings of a request are refused, with the most similar name. Example rows are invented from what the schema
-and the vectoriser say of each field: they are no training records.
+Unknown settings of a request are refused, with the most similar name.
 """
 
 from __future__ import annotations
 
-import csv
-import io
-from datetime import date, timedelta
-from typing import Any, Literal
+import time
+import uuid
+from typing import Any, ClassVar, Literal
 
+from fastapi import Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from tefm.pipeline.prepare import Preparation
-from tefm.serve.served import Served
-from tefm.tables.mappers import CategoryMapper, FlagMapper, Mapper, NumberMapper, SetMapper
-from tefm.tables.schema import Field as TableField
-from tefm.tables.schema import Kind
+from tefm.base.errors import TefmError
+from tefm.serve.rows import RowReader, Rows, Scalar
 
-#: A cell: a set may be a list.
-Scalar = str | int | float | bool | None
+#: A row; the cell of a set may be a list.
 Record = dict[str, Scalar | list[Scalar]]
-#: Values of a column that are listed.
-LISTED = 300
-#: A date to begin with; only the order of times counts.
-FIRST_DAY = date(2024, 1, 31)
-MEANINGS = {
-    401: "no or wrong API key",
-    404: "no such model",
-    413: "the body is too large",
-    422: "something in the request is wrong: which column, which value, what to do",
-    429: "the queue has no room: try again after `Retry-After` seconds",
-    503: "waited too long and was dropped",
-    504: "took too long",
-}
 
 
 class Value(BaseModel):
@@ -63,20 +45,37 @@ class Column(BaseModel):
     values: list[Value] = []
 
 
-class Options(BaseModel):
-    """What a request may ask besides its rows; with a CSV body, these are query parameters."""
+class Request(BaseModel):
+    """What all requests have. With a CSV body, everything but the rows is given as query parameters."""
 
     model_config = ConfigDict(extra="forbid")
 
     model: str | None = Field(default=None, description="name of the model; the first one by default")
+
+    def tables(self, reader: RowReader, csv: bytes | None) -> list[Rows]:
+        """The rows, in parts that share no sequence; those of the CSV where the body is one."""
+        raise NotImplementedError
+
+
+class RowsRequest(Request):
     absent: bool = Field(default=False, description="read missing columns of fields as absent")
+    rows: list[Record] = Field(description="records, one object per row")
+
+    def tables(self, reader: RowReader, csv: bytes | None) -> list[Rows]:
+        if csv is not None:
+            return [reader.of_csv(csv, absent=self.absent)]
+        return [reader.of_records(self.rows, absent=self.absent)]
 
 
-class PredictOptions(Options):
+class PredictRequest(RowsRequest):
+    """Rows to predict."""
+
     codes: bool = Field(default=False, description="also return the codes of every record")
 
 
-class ExplainOptions(Options):
+class ExplainRequest(RowsRequest):
+    """Rows to explain."""
+
     of_class: str | None = Field(default=None, description="the class that the evidence is about; default: the answer")
     precision: float = Field(default=0.9, description="share of the look-alikes that must get the same answer")
     most: int = Field(default=10, description="features that may settle an answer, at most")
@@ -84,26 +83,9 @@ class ExplainOptions(Options):
     question: str | None = Field(default=None, description="explain the answer to this question, not the class")
 
 
-class AskOptions(Options):
-    question: str = Field(description="a question in words")
-
-
-class PredictRequest(PredictOptions):
-    """Rows to predict."""
-
-    rows: list[Record] = Field(description="records, one object per row")
-
-
-class ExplainRequest(ExplainOptions):
-    """Rows to explain."""
-
-    rows: list[Record] = Field(description="records, one object per row")
-
-
-class AskRequest(Options):
+class AskRequest(RowsRequest):
     """Rows to ask about, and one question or several."""
 
-    rows: list[Record] = Field(description="records, one object per row")
     question: str | list[str] = Field(description="a question in words, or several")
 
 
@@ -163,13 +145,18 @@ class ExplainReply(BaseModel):
 # ---- other servers' clients -------------------------------------------------------------------------------------
 
 
-class ClassifyRequest(BaseModel):
+class ClassifyRequest(Request):
     """vLLM's request, with records in place of texts: each input is one sequence, a record or a list of records."""
 
     model_config = ConfigDict(extra="ignore")
 
-    model: str | None = None
     input: Record | list[Record | list[Record]]
+
+    def tables(self, reader: RowReader, csv: bytes | None) -> list[Rows]:
+        given = [self.input] if isinstance(self.input, dict) else self.input
+        if not given:
+            raise RefusedError(422, "there is no input", remedy="give a record, or a list of records")
+        return [reader.of_records([one] if isinstance(one, dict) else one) for one in given]
 
 
 class Classified(BaseModel):
@@ -186,9 +173,9 @@ class Usage(BaseModel):
 
 
 class ClassifyReply(BaseModel):
-    id: str
+    id: str = Field(default_factory=lambda: f"classify-{uuid.uuid4().hex}")
     object: Literal["list"] = "list"
-    created: int
+    created: int = Field(default_factory=lambda: int(time.time()))
     model: str
     data: list[Classified]
     usage: Usage
@@ -201,13 +188,27 @@ class DataframeSplit(BaseModel):
     data: list[list[Scalar | list[Scalar]]]
 
 
-class InvocationsRequest(BaseModel):
+class InvocationsRequest(Request):
     """MLflow's request: exactly one of the two."""
 
     model_config = ConfigDict(extra="ignore")
 
     dataframe_split: DataframeSplit | None = None
     dataframe_records: list[Record] | None = None
+
+    def tables(self, reader: RowReader, csv: bytes | None) -> list[Rows]:
+        if csv is not None:
+            return [reader.of_csv(csv)]
+        split, records = self.dataframe_split, self.dataframe_records
+        if split is not None and records is None:
+            return [reader.of_split(split.columns, split.data)]
+        if records is not None and split is None:
+            return [reader.of_records(records)]
+        raise RefusedError(
+            422,
+            "the request needs one of `dataframe_split` and `dataframe_records`",
+            remedy='{"dataframe_records": [{…}]} or {"dataframe_split": {"columns": […], "data": [[…]]}}',
+        )
 
 
 class InvocationsReply(BaseModel):
@@ -247,6 +248,9 @@ class Status(BaseModel):
     status: str
 
 
+# ---- errors -----------------------------------------------------------------------------------------------------
+
+
 class ErrorBody(BaseModel):
     """What is wrong, where, and what to do."""
 
@@ -262,132 +266,41 @@ class ErrorReply(BaseModel):
     error: ErrorBody
 
 
-# ---- columns and example rows ---------------------------------------------------------------------------------------
+class RefusedError(TefmError):
+    """A request that is not answered, with the status of the reply."""
+
+    kind: ClassVar[str] = "refused"
+
+    def __init__(self, status: int, problem: str, *, headers: dict[str, str] | None = None, **details: Any) -> None:
+        super().__init__(problem, **details)
+        self.status, self.headers = status, headers
 
 
-def columns_of(preparation: Preparation) -> list[Column]:
-    """The columns of a request, in the order of the schema."""
-    schema = preparation.schema
-    entity = None if preparation.config.window else schema.entity
-    roles = (("entity", entity), ("time", schema.time))
-    columns = [Column(name=name, role=role, title=name.replace("_", " ")) for role, name in roles if name is not None]
-    for field, mapper in _fields(preparation):
-        for name in field.source:
-            title = field.display_name if len(field.source) == 1 else f"{field.display_name} ({name})"
-            columns.append(_column(name, title, field, mapper))
-    return columns + [Column(name=name, role="text", title=name.replace("_", " ")) for name in schema.text]
+class InternalError(RefusedError):
+    """A bug: what went wrong is in the log, without the records."""
+
+    kind = "internal"
+
+    def __init__(self) -> None:
+        super().__init__(500, "internal error", remedy="see the server's log")
 
 
-def _column(name: str, title: str, field: TableField, mapper: Mapper) -> Column:
-    kind: Kind = field.kind
-    column = Column(
-        name=name,
-        role=kind,
-        title=title,
-        field=field.name,
-        group=field.group,
-        unit=field.unit,
-        delimiter=field.delimiter,
+def json_reply(body: BaseModel, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(body.model_dump_json(), status, headers, "application/json")
+
+
+def error_reply(error: TefmError) -> Response:
+    """The reply to a request that failed; the path of a file is nobody's business."""
+    status, headers, kind = 422, None, type(error).__name__.removesuffix("Error").lower()
+    if isinstance(error, RefusedError):
+        status, headers, kind = error.status, error.headers, error.kind
+    column, remedy = error.column, error.remedy
+    body = ErrorBody(
+        type=kind,
+        message=error.problem + (f" [column {column!r}]" if column else "") + (f"\n  → {remedy}" if remedy else ""),
+        problem=error.problem,
+        column=column,
+        value=None if error.value is None else str(error.value)[:200],
+        remedy=remedy,
     )
-    match mapper:
-        case NumberMapper():
-            return column.model_copy(update={"low": mapper.low[0], "high": mapper.high[-1]})
-        case CategoryMapper() | SetMapper():
-            values = [Value(value=value, name=mapper.names.get(value, value)) for value in mapper.values[:LISTED]]
-            return column.model_copy(update={"values": values})
-        case FlagMapper():
-            return column.model_copy(update={"values": [Value(value=mapper.on, name="yes")]})
-    return column
-
-
-def example_rows(preparation: Preparation, count: int = 1) -> list[dict[str, Any]]:
-    """Rows with ordinary values of every field, one sequence each."""
-    schema = preparation.schema
-    rows: list[dict[str, Any]] = []
-    for number in range(count):
-        row: dict[str, Any] = {}
-        if schema.entity is not None and not preparation.config.window:
-            row[schema.entity] = f"example-{number + 1}"
-        if schema.time is not None:
-            row[schema.time] = (FIRST_DAY + timedelta(days=number)).isoformat()
-        share = (number + 1) / (count + 1)
-        for place, (field, mapper) in enumerate(_fields(preparation)):
-            row |= _cells(field, mapper, share, number * (1 + place % 3))
-        rows.append(row | dict.fromkeys(schema.text, "no remarks"))
-    return rows
-
-
-def _cells(field: TableField, mapper: Mapper, share: float, shift: int) -> dict[str, Any]:
-    """The cells of a field: the bucket at this share of its values, or the value so far down the list."""
-    match mapper:
-        case NumberMapper():
-            middle = mapper.middle[min(int(share * len(mapper.middle)), len(mapper.middle) - 1)]
-            return {field.source[0]: int(middle) if float(middle).is_integer() else round(middle, 4)}
-        case CategoryMapper():
-            # far down the list are values that hardly anyone has
-            return {field.source[0]: mapper.values[shift % min(3, len(mapper.values))] if mapper.values else None}
-        case FlagMapper():
-            return {field.source[0]: mapper.on if shift % 2 else None}
-        case SetMapper():
-            few = [mapper.values[(shift + i) % min(12, len(mapper.values))] for i in range(2)] if mapper.values else []
-            members = list(dict.fromkeys(few))
-            if len(field.source) > 1:
-                return {name: members[i] if i < len(members) else None for i, name in enumerate(field.source)}
-            return {field.source[0]: field.delimiter.join(members) if field.delimiter else members or None}
-
-
-def _fields(preparation: Preparation) -> list[tuple[TableField, Mapper]]:
-    """The fields with what was learned about them."""
-    return list(zip(preparation.vectoriser.table_schema.fields, preparation.vectoriser.mappers, strict=True))
-
-
-# ---- OpenAPI --------------------------------------------------------------------------------------------------------
-
-
-def errors(reply: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
-    """The replies of a route."""
-    replies: dict[int | str, dict[str, Any]] = {200: {"model": reply}}
-    return replies | {status: {"model": ErrorReply, "description": words} for status, words in MEANINGS.items()}
-
-
-class Documented:
-    """What `openapi_extra` of each route says of its body."""
-
-    def __init__(self, served: Served) -> None:
-        rows = example_rows(served.preparation, 2)
-        table = {"text/csv": {"schema": {"type": "string"}, "example": as_csv(rows)}}
-        columns = list(rows[0])
-        split = {"columns": columns, "data": [[row[name] for name in columns] for row in rows]}
-        self.predict = _body(PredictRequest, {"rows": rows, "model": served.name, "codes": True}, table)
-        self.explain = _body(ExplainRequest, {"rows": rows[:1], "model": served.name}, table)
-        asked = served.questions[0] if served.questions else "Next admission: heart failure?"
-        self.ask = _body(AskRequest, {"rows": rows, "question": asked, "model": served.name}, table)
-        self.classify = _body(ClassifyRequest, {"input": rows, "model": served.name}, {})
-        self.invocations = _body(InvocationsRequest, {"dataframe_split": split}, table)
-
-
-def _body(kind: type[BaseModel], example: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
-    schema = kind.model_json_schema(ref_template="#/components/schemas/{model}")
-    for part in schema.pop("$defs", {}).values():  # few and small: written where they are used
-        schema = _with_part(schema, part)
-    content = {"application/json": {"schema": schema, "example": example}, **others}
-    return {"requestBody": {"required": True, "content": content}}
-
-
-def _with_part(schema: Any, part: dict[str, Any]) -> Any:
-    """The schema with a part in the place of every reference to it."""
-    if isinstance(schema, dict):
-        if schema.get("$ref") == f"#/components/schemas/{part['title']}":
-            return part
-        return {name: _with_part(value, part) for name, value in schema.items()}
-    return [_with_part(value, part) for value in schema] if isinstance(schema, list) else schema
-
-
-def as_csv(rows: list[dict[str, Any]]) -> str:
-    """Rows as a CSV; a list becomes its first member, since a cell holds one value."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]))
-    writer.writeheader()
-    for row in rows:
-        writer.writerow({name: value[0] if isinstance(value, list) else value for name, value in row.items()})
-    return text.getvalue()
+    return json_reply(ErrorReply(error=body), status, headers)

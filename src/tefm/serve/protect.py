@@ -16,7 +16,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tefm.base.errors import InputError, SettingsError
 from tefm.base.progress import log
-from tefm.serve.service import RefusedError, Service, error_reply
+from tefm.serve.messages import InternalError, RefusedError, error_reply
+from tefm.serve.service import Service
 from tefm.serve.worker import where
 
 #: What needs no key: the page has no data of its own, and probes have no keys.
@@ -125,12 +126,11 @@ class Protect:
             self._check(scope)
             await self.app(scope, self._limited(receive), sending)
         except RefusedError as refused:
-            await reply(sending, refused.status, refused.body.model_dump_json(), refused.headers)
+            await error_reply(refused)(scope, receive, sending)
         except Exception as error:
             log.error(f"internal error:\n{where(error)}")
             if not begun:
-                body = error_reply("InternalError", "internal error", None, None, "see the server's log")
-                await reply(sending, 500, body.model_dump_json())
+                await error_reply(InternalError())(scope, receive, sending)
         self._note(scope, status, time.perf_counter() - started)
 
     def _check(self, scope: Scope) -> None:
@@ -141,6 +141,13 @@ class Protect:
             if not is_loopback(name.strip("[]")):
                 remedy = "use http://127.0.0.1, or start the server with --api-key-file"
                 raise RefusedError(403, "a server without API keys answers to loopback names only", remedy=remedy)
+            if scope["method"] == "POST" and b"content-type" not in headers:
+                # a browser sends such a request for a page of another site without asking first
+                raise RefusedError(
+                    415,
+                    "a server without API keys needs to know the type of the body",
+                    remedy="set Content-Type: application/json or text/csv",
+                )
         path = scope["path"]
         if path not in OPEN and not path.startswith(OPEN_BELOW) and not self.keys.allow(_key(headers)):
             raise RefusedError(
@@ -190,13 +197,3 @@ def _key(headers: dict[bytes, bytes]) -> str | None:
         return key.strip()
     own = headers.get(b"x-api-key")
     return None if own is None else own.decode("latin1").strip()
-
-
-async def reply(send: Send, status: int, body: str, headers: dict[str, str] | None = None) -> None:
-    """A JSON reply without the help of the framework."""
-    given = {"content-type": "application/json", **(headers or {})}
-    pairs = [(name.lower().encode(), value.encode()) for name, value in given.items()]
-    content = body.encode()
-    pairs.append((b"content-length", str(len(content)).encode()))
-    await send({"type": "http.response.start", "status": status, "headers": pairs})
-    await send({"type": "http.response.body", "body": content})

@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -18,40 +20,20 @@ from tefm.base.errors import InputError, TefmError
 from tefm.explain.explanation import Explanation
 from tefm.explain.reasons import Question
 from tefm.language.answerer import Answerer
-from tefm.model.ask import AnsweredQuestion, QuestionExplainer, ask, book_of
+from tefm.model.ask import RECORDED, QuestionExplainer, ask, book_of
 from tefm.model.estimator import TEFM
 from tefm.model.explainer import explain_slots, look_alikes_of
 from tefm.pipeline.fitted import Fitted
-from tefm.serve.rows import REQUEST, RowReader, Rows, stacked
+from tefm.serve.messages import AnswerInWords, Prediction
+from tefm.serve.rows import REQUEST, RowReader, Rows
 from tefm.tables.sequences import Sequences
 
 #: Between the request's number and the entity's name: no CSV or JSON text contains it by accident.
 APART = "\x1f"
+#: Answers to questions in words of one request, at most: its sequences times its questions.
+MAX_ANSWERS = 2_000
 
-
-@dataclass(frozen=True)
-class Answered:
-    """The answer to one sequence."""
-
-    #: the entity as the request has it, or the sequence's number
-    name: Any
-    #: which rows of the request it is made of, in their order in time
-    rows: tuple[int, ...]
-    predicted: str
-    probabilities: tuple[float, ...]
-    #: the code of each record, a token per level
-    codes: tuple[tuple[str, ...], ...]
-
-
-@dataclass(frozen=True)
-class AskedAbout:
-    """A question in words, and the sequences that its answers are about."""
-
-    names: list[Any]
-    asked: AnsweredQuestion
-
-
-AnswersOrError = list[Answered] | TefmError
+PredictionsOrError = list[Prediction] | TefmError
 
 
 class Served:
@@ -66,15 +48,6 @@ class Served:
         self._explainer: QuestionExplainer | None = None
         self._vocabulary = self.fitted.classifier.vocabulary
 
-    @property
-    def classes(self) -> tuple[str, ...]:
-        return self.fitted.classes
-
-    @property
-    def explains(self) -> bool:
-        """Whether the model was fitted with explanations."""
-        return self.fitted.look_alikes is not None
-
     def warm_up(self, records: Sequence[Mapping[str, Any]]) -> None:
         """Answer some records, so that the first client does not wait for what libraries do once."""
         (outcome,) = self.predict([self.reader.of_records(records)])
@@ -83,18 +56,18 @@ class Served:
 
     # ---- predicting -------------------------------------------------------------------------------------------
 
-    def predict(self, tables: Sequence[Rows]) -> list[AnswersOrError]:
+    def predict(self, tables: Sequence[Rows]) -> list[PredictionsOrError]:
         """The answers to the rows of each request; where one of them is wrong, the others do not notice."""
-        outcomes: list[AnswersOrError] = [[] for _ in tables]
+        outcomes: list[PredictionsOrError] = [[] for _ in tables]
         kinds: dict[Any, list[int]] = {}
         for number, rows in enumerate(tables):
-            kinds.setdefault(rows.kind, []).append(number)
+            kinds.setdefault(tuple(rows.frame.schema.items()), []).append(number)
         for numbers in kinds.values():
             for number, outcome in zip(numbers, self._alike([tables[i] for i in numbers]), strict=True):
                 outcomes[number] = outcome
         return outcomes
 
-    def _alike(self, tables: Sequence[Rows]) -> Sequence[AnswersOrError]:
+    def _alike(self, tables: Sequence[Rows]) -> Sequence[PredictionsOrError]:
         """The outcomes of requests with the same columns."""
         try:
             return self._together(tables)
@@ -103,7 +76,7 @@ class Served:
                 return [error]
             return [outcome for rows in tables for outcome in self._alike([rows])]
 
-    def _together(self, tables: Sequence[Rows]) -> list[list[Answered]]:
+    def _together(self, tables: Sequence[Rows]) -> list[list[Prediction]]:
         frame, sequences = self._sequences(tables)
         slots = self.preparation.slots(frame, sequences)
         codes = self._answerer.codes(slots)
@@ -111,17 +84,17 @@ class Served:
         predicted_S = self.fitted.decide(p_SQ).tolist()
         starts = np.cumsum([0, *(rows.height for rows in tables)])
         table_S = (np.searchsorted(starts, sequences.last, side="right") - 1).tolist()
-        answered: list[list[Answered]] = [[] for _ in tables]
-        for number, (of_table, probabilities) in enumerate(zip(table_S, p_SQ.tolist(), strict=True)):
-            rows = tables[of_table]
+        answered: list[list[Prediction]] = [[] for _ in tables]
+        for number, (of_table, p_Q) in enumerate(zip(table_S, p_SQ.tolist(), strict=True)):
+            rows, classes = tables[of_table], self.fitted.classes
             own = (sequences[number] - starts[of_table]).tolist()
-            name = len(answered[of_table]) if rows.entities is None else rows.entities[own[-1]]
             answered[of_table].append(
-                Answered(
-                    name=name,
-                    rows=tuple(own),
-                    predicted=self.classes[predicted_S[number]],
-                    probabilities=tuple(probabilities),
+                Prediction(
+                    id=len(answered[of_table]) if rows.entities is None else rows.entities[own[-1]],
+                    rows=own,
+                    predicted=classes[predicted_S[number]],
+                    p=p_Q[predicted_S[number]],
+                    probabilities=dict(zip(classes, p_Q, strict=True)),
                     codes=self._codes(codes[number]),
                 )
             )
@@ -129,20 +102,14 @@ class Served:
 
     def _sequences(self, tables: Sequence[Rows]) -> tuple[pl.DataFrame, Sequences]:
         """The rows of all requests as one table, and their sequences: none reaches across two requests."""
-        frame, preparation = stacked(tables), self.preparation
-        entity = preparation.schema.entity
+        frame, preparation = pl.concat([rows.frame for rows in tables]), self.preparation
+        entity = preparation.entity
         if preparation.config.window:
-            start, parts = 0, []
-            for rows in tables:
-                part = preparation.sequences(
-                    frame[start : start + rows.height], labelled=False, whole=False, file=REQUEST
-                )
+            parts = []
+            for start, stop in pairwise([0, *accumulate(rows.height for rows in tables)]):
+                part = preparation.sequences(frame[start:stop], labelled=False, whole=False, file=REQUEST)
                 parts.append(replace(part, values=part.values + start))
-                start += rows.height
-            sequences = parts[0]
-            for part in parts[1:]:
-                sequences = sequences.followed_by(part)
-            return frame, sequences
+            return frame, reduce(Sequences.followed_by, parts)
         if entity is not None and len(tables) > 1:
             number = pl.Series(np.repeat(np.arange(len(tables)), [rows.height for rows in tables])).cast(pl.String)
             # a missing entity stays missing, and is refused as ever
@@ -153,11 +120,9 @@ class Served:
             )
         return frame, preparation.sequences(frame, labelled=False, whole=False, file=REQUEST)
 
-    def _codes(self, codes_TK: NDArray[Any]) -> tuple[tuple[str, ...], ...]:
+    def _codes(self, codes_TK: NDArray[Any]) -> list[list[str]]:
         names, entries = self._vocabulary.names, self._vocabulary.entries
-        return tuple(
-            tuple(names[level * entries + entry] for level, entry in enumerate(code)) for code in codes_TK.tolist()
-        )
+        return [[names[level * entries + entry] for level, entry in enumerate(code)] for code in codes_TK.tolist()]
 
     # ---- questions in words -----------------------------------------------------------------------------------
 
@@ -166,22 +131,33 @@ class Served:
         """The questions that the model was trained on."""
         return [] if self.fitted.book is None else [entry.question.text for entry in self.fitted.book.trained]
 
-    def ask(self, rows: Rows, questions: Sequence[str], most: int) -> list[AskedAbout]:
+    def ask(self, rows: Rows, questions: Sequence[str]) -> list[AnswerInWords]:
         """The answers to questions about the sequences of a request."""
-        book_of(self.fitted)
+        book_of(self.fitted)  # before anything is vectorised
         frame, sequences = self._sequences([rows])
-        if len(sequences) * len(questions) > most:
+        if len(sequences) * len(questions) > MAX_ANSWERS:
             raise InputError(
-                f"{len(sequences)} sequences and {len(questions)} questions are more than {most} answers",
+                f"{len(sequences)} sequences and {len(questions)} questions are more than {MAX_ANSWERS} answers",
                 file=REQUEST,
                 remedy="send fewer rows or fewer questions at a time",
             )
-        slots = self.preparation.slots(frame, sequences)
-        names = [
-            number if rows.entities is None else rows.entities[int(sequences[number][-1])]
-            for number in range(len(sequences))
+        last = sequences.last.tolist()
+        names = list(range(len(last))) if rows.entities is None else [rows.entities[row] for row in last]
+        return [
+            AnswerInWords(
+                id=name,
+                question=asked.text,
+                p=p,
+                known=asked.known,
+                auroc=asked.figure.auroc,
+                auroc_low=asked.figure.low,
+                auroc_high=asked.figure.high,
+                worth=asked.worth,
+                remark=RECORDED if is_recorded else None,
+            )
+            for asked in ask(self.fitted, self.preparation, self.preparation.slots(frame, sequences), questions)
+            for name, p, is_recorded in zip(names, asked.p_S.tolist(), asked.recorded_S.tolist(), strict=True)
         ]
-        return [AskedAbout(names, asked) for asked in ask(self.fitted, self.preparation, slots, questions)]
 
     # ---- explaining -------------------------------------------------------------------------------------------
 

@@ -11,20 +11,19 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
 import uvicorn
 
 from tefm.base.errors import SettingsError
-from tefm.base.progress import log
+from tefm.base.progress import log, logged_to
 from tefm.model.bundle import domains_of
 from tefm.model.domains import Domains
 from tefm.model.estimator import TEFM
+from tefm.serve.describe import example_rows
 from tefm.serve.limits import ServeSettings
-from tefm.serve.messages import example_rows
 from tefm.serve.protect import Keys, check_host
 from tefm.serve.routes import create_app
 from tefm.serve.served import Served
@@ -51,20 +50,16 @@ def load_models(given: Sequence[str], *, remember: bool = True, device: str | No
 
 def _loaded(text: str, device: str | None) -> list[tuple[str, TEFM]]:
     """The models of a folder with their names."""
-    name, folder = _named(text)
+    name, is_named, path = text.partition("=")
+    if not is_named or Path(text).exists():
+        name, path = Path(text).resolve().name, text
+    if not name or "/" in name:
+        raise SettingsError("not a valid name of a model", value=name, remedy="give NAME=FOLDER")
+    folder = Path(path)
     if domains_of(folder) is None:
         return [(name, TEFM.load(folder, device=device))]
     prefix = f"{name}-" if name != folder.resolve().name else ""
     return [(f"{prefix}{domain}", model) for domain, model in Domains.load(folder, device=device).items()]
-
-
-def _named(text: str) -> tuple[str, Path]:
-    name, found, folder = text.partition("=")
-    path = Path(folder if found and not Path(text).exists() else text)
-    name = name if found and not Path(text).exists() else path.resolve().name
-    if not name or "/" in name:
-        raise SettingsError("not a valid name of a model", value=name, remedy="give NAME=FOLDER")
-    return name, path
 
 
 def run(
@@ -87,11 +82,14 @@ def run(
     service = app.state.service
     server = _Server(config, service)
     address = f"[{host}]" if ":" in host else host
-    with _logged(access_log):
+    handler = logging.StreamHandler(sys.stderr)  # a plain one, since there is a line per request
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    with logged_to(handler, logging.INFO if access_log else logging.WARNING):
         # for people and scripts: where 0 was given, the system has chosen the port
-        _say(f"listening on http://{address}:{listening.getsockname()[1]}")
+        print(f"listening on http://{address}:{listening.getsockname()[1]}", file=sys.stderr, flush=True)
         server.run(sockets=[listening])
-        _say(f"stopped: {service.accepted:,} requests accepted, {service.answered:,} answered")
+        counts = f"{service.accepted:,} requests accepted, {service.answered:,} answered"
+        print(f"stopped: {counts}", file=sys.stderr, flush=True)
 
 
 class _Server(uvicorn.Server):
@@ -124,22 +122,3 @@ def _listen(host: str, port: int) -> socket.socket:
     except (OSError, OverflowError) as error:
         remedy = "give another --port, or 0 for any free one"
         raise SettingsError(f"cannot listen there: {error}", value=f"{host}:{port}", remedy=remedy) from error
-
-
-@contextmanager
-def _logged(access_log: bool) -> Iterator[None]:
-    """Log lines go to stderr; a plain handler, since there is one per request."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
-    before = log.level
-    log.addHandler(handler)
-    log.setLevel(logging.INFO if access_log else logging.WARNING)
-    try:
-        yield
-    finally:
-        log.removeHandler(handler)
-        log.setLevel(before)
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

@@ -3,65 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from fastapi import Request
-from pydantic import BaseModel, ValidationError
+from fastapi import Request as HttpRequest
+from pydantic import ValidationError
+from starlette.requests import ClientDisconnect
 
-from tefm.base.errors import TefmError, did_you_mean
+from tefm.base.errors import did_you_mean
 from tefm.base.settings import first_error
 from tefm.serve.limits import Metrics, ServeSettings
-from tefm.serve.messages import AskRequest, ErrorBody, ErrorReply, ExplainRequest, Options, PredictRequest
+from tefm.serve.messages import Prediction, RefusedError, Request
 from tefm.serve.rows import Rows
-from tefm.serve.served import Answered, Served
-from tefm.serve.worker import BusyError, Worker
+from tefm.serve.served import Served
+from tefm.serve.worker import Worker
 
-Model = TypeVar("Model", bound=BaseModel)
-#: What a request asks besides its rows, and the same with its rows.
-Asked = TypeVar("Asked", bound=Options)
-Whole = TypeVar("Whole", bound=PredictRequest | ExplainRequest | AskRequest)
+Asked = TypeVar("Asked", bound=Request)
 T = TypeVar("T")
 #: Bodies from this size on are read outside of the event loop.
 LARGE = 64 << 10
-
-
-class RefusedError(Exception):
-    """A request that is not answered: the status, what is wrong, and what to do."""
-
-    def __init__(
-        self,
-        status: int,
-        problem: str,
-        *,
-        column: str | None = None,
-        value: object = None,
-        remedy: str | None = None,
-        headers: dict[str, str] | None = None,
-    ) -> None:
-        super().__init__(problem)
-        self.status, self.problem, self.column, self.value, self.remedy = status, problem, column, value, remedy
-        self.headers = headers or {}
-
-    @property
-    def body(self) -> ErrorReply:
-        return error_reply("RefusedError", self.problem, self.column, self.value, self.remedy)
-
-
-def error_reply(kind: str, problem: str, column: str | None, value: object, remedy: str | None) -> ErrorReply:
-    """The reply to a request that failed."""
-    text = None if value is None else str(value)[:200]
-    message = problem + (f" [column {column!r}]" if column else "") + (f"\n  → {remedy}" if remedy else "")
-    name = kind.removesuffix("Error").lower() or "error"
-    return ErrorReply(
-        error=ErrorBody(type=name, message=message, problem=problem, column=column, value=text, remedy=remedy)
-    )
-
-
-def of_tefm(error: TefmError) -> ErrorReply:
-    """An error of the library, as a reply; the path of a file is nobody's business."""
-    return error_reply(type(error).__name__, error.problem, error.column, error.value, error.remedy)
 
 
 class Service:
@@ -80,81 +41,68 @@ class Service:
     def ready(self) -> bool:
         return self.worker.alive and not self.draining
 
-    def named(self, name: str | None) -> Served:
-        """The model of a request; the first one where it names none."""
-        if name is None:
-            return next(iter(self.models.values()))
-        if name not in self.models:
-            remedy = did_you_mean(name, self.models)
-            raise RefusedError(404, "no such model", value=name, remedy=remedy)
-        return self.models[name]
-
-    def count(self, served: Served, answered: Sequence[Answered]) -> None:
-        """Count predictions by class."""
-        for one in answered:
-            self.metrics.predictions.labels(served.name, one.predicted).inc()
-
     # ---- reading ----------------------------------------------------------------------------------------------
 
-    async def body(self, request: Request) -> bytes:
-        """The body of a request; a client that sends it too slowly is not waited for."""
-        try:
-            return await asyncio.wait_for(request.body(), self.settings.timeout)
-        except TimeoutError:
-            remedy = f"send it within {self.settings.timeout:g} s"
-            raise RefusedError(408, "the body of the request did not arrive in time", remedy=remedy) from None
+    async def read(
+        self, request: HttpRequest, kind: type[Asked], model: str | None = None
+    ) -> tuple[Asked, Served, list[Rows]]:
+        """What a request asks, the model that it is for, and its rows; a large one does not keep others waiting.
 
-    async def read(self, body: bytes, reading: Callable[[], T]) -> T:
-        """What `reading` makes of the body; a large one does not keep other requests waiting."""
-        return reading() if len(body) < LARGE else await asyncio.to_thread(reading)
-
-    async def request(
-        self, request: Request, model: str | None, options: type[Asked], whole: type[Whole]
-    ) -> tuple[Asked | Whole, Served, Rows]:
-        """What a request asks, the model that it is for, and its rows.
-
-        With a CSV body the options are query parameters. A model that the path names goes before one of the options.
+        A model that the path names takes precedence over one in the body.
         """
-        body = await self.body(request)
-        if is_csv(request):
-            asked = from_query(options, request)
-            served = self.named(model or asked.model)
-            rows = await self.read(body, lambda: served.reader.of_csv(body, absent=asked.absent))
-            self.check_rows(request, rows)
-            return asked, served, rows
-        given = await self.read(body, lambda: parsed(whole, body))
-        served = self.named(model or given.model)
-        rows = await self.read(body, lambda: served.reader.of_records(given.rows, absent=given.absent))
-        self.check_rows(request, rows)
-        return given, served, rows
+        body, csv = await self._body(request), is_csv(request)
 
-    def check_rows(self, request: Request, *tables: Rows) -> None:
-        """Refuse more rows than allowed, and note their number for the log."""
+        def reading() -> tuple[Asked, Served, list[Rows]]:
+            asked = validated(kind, {"rows": [], **request.query_params} if csv else body)
+            served = self._named(model or asked.model)
+            return asked, served, asked.tables(served.reader, body if csv else None)
+
+        asked, served, tables = reading() if len(body) < LARGE else await asyncio.to_thread(reading)
         rows = sum(table.height for table in tables)
-        request.state.rows = rows
+        request.state.rows = rows  # for the log
         if rows > self.settings.max_rows:
             raise RefusedError(
                 422,
                 f"the request has {rows:,} rows, and {self.settings.max_rows:,} are allowed",
                 remedy="send them in several requests, or use `tefm predict` for a whole table",
             )
+        return asked, served, tables
+
+    async def _body(self, request: HttpRequest) -> bytes:
+        """The body of a request; a client that sends it too slowly is not waited for."""
+        try:
+            return await asyncio.wait_for(request.body(), self.settings.timeout)
+        except ClientDisconnect:
+            raise _client_gone() from None
+        except TimeoutError:
+            remedy = f"send it within {self.settings.timeout:g} s"
+            raise RefusedError(408, "the body of the request did not arrive in time", remedy=remedy) from None
+
+    def _named(self, name: str | None) -> Served:
+        """The model of a request; the first one where it names none."""
+        if name is None:
+            return next(iter(self.models.values()))
+        if name not in self.models:
+            raise RefusedError(404, "no such model", value=name, remedy=did_you_mean(name, self.models))
+        return self.models[name]
 
     # ---- waiting ----------------------------------------------------------------------------------------------
 
-    async def answer(self, request: Request, submit: Callable[[], Future[T]], timeout: float) -> T:
-        """The worker's answer; 429 where the queue has no room, 503 or 504 where waiting or answering took too long.
+    async def predict(
+        self, request: HttpRequest, kind: type[Asked], model: str | None = None
+    ) -> tuple[Asked, Served, list[list[Prediction]]]:
+        """What a request asks, its model, and the predictions for each of its tables."""
+        asked, served, tables = await self.read(request, kind, model)
+        answers = await self.answer(request, self.worker.predict(served, tables), self.settings.timeout)
+        for prediction in (prediction for predictions in answers for prediction in predictions):
+            self.metrics.predictions.labels(served.name, prediction.predicted).inc()
+        return asked, served, answers
+
+    async def answer(self, request: HttpRequest, future: Future[T], timeout: float) -> T:
+        """The worker's answer; 503 or 504 where waiting or answering took too long.
 
         A request whose client has gone is dropped, unless the worker has begun with it.
         """
-        try:
-            future = submit()
-        except BusyError as busy:
-            raise RefusedError(
-                429,
-                "too many requests are waiting",
-                remedy=f"try again in {busy.retry_after} s",
-                headers={"Retry-After": str(busy.retry_after)},
-            ) from None
         waiting, gone = asyncio.wrap_future(future), asyncio.ensure_future(_disconnected(request))
         either: list[asyncio.Future[Any]] = [waiting, gone]
         done, _ = await asyncio.wait(either, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
@@ -164,7 +112,7 @@ class Service:
         waiting.add_done_callback(lambda late: late.cancelled() or late.exception())  # nobody asks for it any more
         dropped = self.worker.forget(future)
         if gone in done:
-            raise RefusedError(499, "the client has closed the connection")  # for the log: nobody reads it
+            raise _client_gone()
         if dropped:
             raise RefusedError(
                 503,
@@ -179,19 +127,20 @@ class Service:
         )
 
 
-async def _disconnected(request: Request) -> None:
+def _client_gone() -> RefusedError:
+    """For the log: nobody reads the reply."""
+    return RefusedError(499, "the client has closed the connection")
+
+
+async def _disconnected(request: HttpRequest) -> None:
     """Returns when the client closes the connection; the body has been read before."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
-def content_type(request: Request) -> str:
-    return request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
-
-
-def is_csv(request: Request) -> bool:
+def is_csv(request: HttpRequest) -> bool:
     """Whether the body is a CSV; anything that is neither CSV nor JSON is refused."""
-    kind = content_type(request)
+    kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
     if kind in ("text/csv", "application/csv"):
         return True
     if kind in ("application/json", "text/json") or kind.endswith("+json"):
@@ -201,30 +150,19 @@ def is_csv(request: Request) -> bool:
     )
 
 
-def parsed(kind: type[Model], body: bytes) -> Model:
-    """A JSON body as this kind of request; the error names the setting."""
-    return _valid(kind, lambda: kind.model_validate_json(body))
-
-
-def from_query(kind: type[Model], request: Request) -> Model:
-    """The query parameters of a request with a CSV body."""
-    return _valid(kind, lambda: kind.model_validate(dict(request.query_params)))
-
-
-def _valid(kind: type[Model], validate: Callable[[], Model]) -> Model:
+def validated(kind: type[Asked], content: bytes | dict[str, Any]) -> Asked:
+    """A JSON body, or the settings beside a CSV body, as this kind of request; an error names the setting."""
     try:
-        return validate()
+        return kind.model_validate_json(content) if isinstance(content, bytes) else kind.model_validate(content)
     except ValidationError as error:
         details, name = first_error(error)
-        problem, remedy, value = details["msg"], None, details["input"]
+        problem, remedy, value = f"{name}: {details['msg']}", None, details["input"]
         if details["type"] == "extra_forbidden":
             problem, remedy = f"there is no setting {name!r}", did_you_mean(name, kind.model_fields)
         elif details["type"] == "missing":
-            problem, remedy, value = f"{name!r} is missing", f'write {{"{details["loc"][-1]}": …}}', None
+            problem, remedy = f"{name!r} is missing", f'write {{"{details["loc"][-1]}": …}}'
         elif details["type"] == "json_invalid":
             problem, remedy, value = f"the body is not valid JSON: {details['ctx']['error']}", "check the JSON", None
-        else:
-            problem = f"{name}: {problem}"
         scalar = value if isinstance(value, str | int | float) else None
         raise RefusedError(422, problem, column=_column_of(details["loc"]), value=scalar, remedy=remedy) from None
 

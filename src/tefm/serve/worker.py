@@ -23,10 +23,13 @@ from tefm.base.progress import log
 from tefm.explain.explanation import Explanation
 from tefm.explain.reasons import Question
 from tefm.serve.limits import Metrics, ServeSettings
+from tefm.serve.messages import AnswerInWords, InternalError, Prediction, RefusedError
 from tefm.serve.rows import Rows
-from tefm.serve.served import Answered, AskedAbout, Served
+from tefm.serve.served import Served
 
 Lane = Literal["predict", "explain"]
+#: Rows of a batch of predictions; a larger request is a batch of its own.
+BATCH_ROWS = 256
 #: The part of the timeout that explanations are expected to fill, at most: their times vary (those of the demo's model
 #: by 29% of the mean, as a standard deviation), and so does the measured pace.
 FILLED = 0.75
@@ -34,16 +37,17 @@ FILLED = 0.75
 FIRST_PACE = 5.0
 
 
-class BusyError(Exception):
+class BusyError(RefusedError):
     """The queue has no room; come back in so many seconds."""
 
     def __init__(self, seconds: float) -> None:
         self.retry_after = max(1, math.ceil(seconds))
-        super().__init__(f"the queue has no room, retry after {self.retry_after} s")
-
-
-class InternalError(Exception):
-    """A bug: what went wrong is in the log, without the records."""
+        super().__init__(
+            429,
+            "too many requests are waiting",
+            remedy=f"try again in {self.retry_after} s",
+            headers={"Retry-After": str(self.retry_after)},
+        )
 
 
 @dataclass(eq=False)
@@ -61,19 +65,11 @@ class Job:
     question: Question | None = None
     #: questions in words: to be answered, or of which one is to be explained
     texts: tuple[str, ...] = ()
-    #: sequences to explain, and all that the explanations depend on
+    #: sequences to explain (while it is explained, those that are left), and all that the explanations depend on
     sequences: int = 0
     content: Hashable = None
-
-
-@dataclass(frozen=True)
-class Running:
-    """The explanation under way."""
-
-    served: Served
-    #: sequences left, with the current one, and when that one was begun
-    sequences: int
-    begun: float
+    #: when the current sequence was begun
+    begun: float = 0.0
 
 
 class Worker:
@@ -85,7 +81,8 @@ class Worker:
         #: lately, seconds per prediction of a request, and per sequence that a model explained
         self._predict_pace = 0.01
         self._explain_pace: dict[Served, float] = {}
-        self._running: Running | None = None
+        #: the explanation under way
+        self._running: Job | None = None
         self._changed = threading.Condition()
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="tefm-worker", daemon=True)
@@ -107,15 +104,12 @@ class Worker:
     def alive(self) -> bool:
         return self._thread.is_alive()
 
-    def waiting(self, lane: Lane) -> int:
-        return len(self._lanes[lane])
-
-    def predict(self, served: Served, tables: Iterable[Rows]) -> Future[list[list[Answered]]]:
+    def predict(self, served: Served, tables: Iterable[Rows]) -> Future[list[list[Prediction]]]:
         """Have the rows of a request answered: a list per table, which shares no sequence with the others."""
         parts = tuple(tables)
         return self._submit(Job("predict", served, sum(part.height for part in parts), tables=parts))
 
-    def ask(self, served: Served, rows: Rows, texts: Iterable[str]) -> Future[list[AskedAbout]]:
+    def ask(self, served: Served, rows: Rows, texts: Iterable[str]) -> Future[list[AnswerInWords]]:
         """Have questions in words answered, about the sequences of a request."""
         return self._submit(Job("predict", served, rows.height, tables=(rows,), texts=tuple(texts)))
 
@@ -133,7 +127,7 @@ class Worker:
                 question=question,
                 texts=texts,
                 sequences=min(served.count(rows), self.settings.max_explanations),
-                content=(served, question, texts, repr(rows.columns)),
+                content=(served, question, texts, repr(rows.frame.to_dict(as_series=False))),
             )
         )
 
@@ -171,25 +165,22 @@ class Worker:
         waiting = {other.content: other for other in self._lanes["explain"]}
         if job.content in waiting:
             return 0.0  # answered with the other one
-        before = self._until_next("explain") + sum(
-            self._seconds(other.served, other.sequences) for other in waiting.values()
-        )
-        over = before + self._seconds(job.served, job.sequences) - FILLED * self.settings.explain_timeout
+        before = self._until_next("explain") + sum(self._seconds(other) for other in waiting.values())
+        over = before + self._seconds(job) - FILLED * self.settings.explain_timeout
         return min(before, max(0.0, over))
 
     def _until_next(self, lane: Lane) -> float:
         """Seconds until the next request leaves a lane."""
         if lane == "predict":
             return min(60.0, len(self._lanes[lane]) * self._predict_pace)
-        running = self._running
-        return 0.0 if running is None else self._seconds(running.served, running.sequences)
+        return 0.0 if self._running is None else self._seconds(self._running)
 
-    def _seconds(self, served: Served, sequences: int) -> float:
+    def _seconds(self, job: Job) -> float:
         """How long explanations are expected to take; the one under way may already have taken longer than usual."""
-        pace, running = self._explain_pace.get(served, FIRST_PACE), self._running
-        if running is not None and running.served is served:
+        pace, running = self._explain_pace.get(job.served, FIRST_PACE), self._running
+        if running is not None and running.served is job.served:
             pace = max(pace, time.monotonic() - running.begun)
-        return sequences * pace
+        return job.sequences * pace
 
     # ---- the thread -------------------------------------------------------------------------------------------
 
@@ -207,15 +198,15 @@ class Worker:
 
     def _batch(self, *, patient: bool) -> list[Job]:
         """Predictions that are answered together; the first one waits a little for others if we are `patient`."""
-        lane, settings = self._lanes["predict"], self.settings
+        lane = self._lanes["predict"]
         with self._changed:
-            while patient and lane and not self._closed and sum(job.rows for job in lane) < settings.batch_rows:
-                left = lane[0].arrived + settings.batch_milliseconds / 1_000 - time.monotonic()
+            while patient and lane and not self._closed and sum(job.rows for job in lane) < BATCH_ROWS:
+                left = lane[0].arrived + self.settings.batch_ms / 1_000 - time.monotonic()
                 if left <= 0 or not self._changed.wait(left):
                     break
             batch: list[Job] = []
             rows = 0
-            while lane and (not batch or rows + lane[0].rows <= settings.batch_rows):
+            while lane and (not batch or rows + lane[0].rows <= BATCH_ROWS):
                 job = lane.popleft()
                 if job.future.set_running_or_notify_cancel():
                     batch.append(job)
@@ -233,7 +224,8 @@ class Worker:
             self.metrics.waiting("explain", len(lane))
             jobs = [job for job in same if job.future.set_running_or_notify_cancel()]
             if jobs:
-                self._running = Running(jobs[0].served, jobs[0].sequences, time.monotonic())
+                jobs[0].begun = time.monotonic()
+                self._running = jobs[0]
         return jobs
 
     def _predict(self, batch: list[Job]) -> None:
@@ -253,7 +245,7 @@ class Worker:
                 results = [next(outcomes) for _ in job.tables]
                 errors = [result for result in results if isinstance(result, TefmError)]
                 if errors:
-                    job.future.set_exception(errors[0])
+                    self._failed([job], errors[0])
                 else:
                     job.future.set_result(results)
         seconds = time.monotonic() - started
@@ -262,9 +254,7 @@ class Worker:
 
     def _ask(self, job: Job) -> None:
         try:
-            answers = job.served.ask(job.tables[0], job.texts, self.settings.max_answers)
-        except TefmError as error:
-            job.future.set_exception(error)
+            answers = job.served.ask(job.tables[0], job.texts)
         except Exception as error:
             self._failed([job], error)
         else:
@@ -283,9 +273,6 @@ class Worker:
 
         try:
             explanations = self._explanations(jobs[0], max(job.arrived for job in jobs), pause)
-        except TefmError as error:
-            for job in jobs:
-                job.future.set_exception(error)
         except Exception as error:
             self._failed(jobs, error)
         else:
@@ -302,7 +289,7 @@ class Worker:
                 begun = time.monotonic()
                 if begun > arrived + self.settings.explain_timeout:
                     break  # the clients have their 504 already
-                self._running = Running(job.served, len(slots) - number, begun)
+                job.sequences, job.begun = len(slots) - number, begun
                 pause()
                 text = job.texts[0] if job.texts else None
                 explanations.append(job.served.explain(slots.select([number]), job.question, pause, text))
@@ -314,9 +301,11 @@ class Worker:
         return explanations
 
     def _failed(self, jobs: list[Job], error: Exception) -> None:
-        log.error(f"internal error while answering:\n{where(error)}")
+        if not isinstance(error, TefmError):
+            log.error(f"internal error while answering:\n{where(error)}")
+            error = InternalError()
         for job in jobs:
-            job.future.set_exception(InternalError())
+            job.future.set_exception(error)
 
 
 def _lately(before: float, now: float) -> float:

@@ -1,0 +1,192 @@
+"""What clients are told of a model: its columns, example rows, and the bodies of requests in OpenAPI.
+
+Example rows are invented from what the schema and the vectoriser say of each field: they are no training records.
+"""
+
+from __future__ import annotations
+
+from datetime import date, timedelta
+from typing import Any
+
+import polars as pl
+from pydantic import BaseModel
+
+from tefm.pipeline.prepare import Preparation
+from tefm.serve.messages import (
+    AskRequest,
+    ClassifyRequest,
+    Column,
+    ErrorReply,
+    ExplainRequest,
+    InvocationsRequest,
+    ModelInfo,
+    PredictRequest,
+    Value,
+)
+from tefm.serve.served import Served
+from tefm.tables.mappers import CategoryMapper, FlagMapper, Mapper, NumberMapper, SetMapper
+from tefm.tables.schema import Field
+
+#: Values of a column that are listed.
+LISTED = 300
+#: Example rows that the page offers.
+EXAMPLES = 6
+#: A date to begin with; only the order of times counts.
+FIRST_DAY = date(2024, 1, 31)
+
+
+def info(served: Served) -> ModelInfo:
+    """What a client needs to know of a model."""
+    preparation, fitted = served.preparation, served.fitted
+    schema = preparation.schema
+    return ModelInfo(
+        id=served.name,
+        title=preparation.title,
+        classes=list(fitted.classes),
+        positive=fitted.classes[fitted.positive],
+        label=schema.label,
+        record=schema.record,
+        sequence=preparation.sequence_noun,
+        entity=preparation.entity,
+        time=schema.time,
+        window=preparation.config.window,
+        explains=fitted.look_alikes is not None,
+        questions=served.questions,
+        columns=columns_of(preparation),
+        example=example_rows(preparation, EXAMPLES),
+    )
+
+
+def columns_of(preparation: Preparation) -> list[Column]:
+    """The columns of a request, in the order of the schema."""
+    schema = preparation.schema
+    roles = (("entity", preparation.entity), ("time", schema.time))
+    columns = [_column(name, role) for role, name in roles if name is not None]
+    for field, mapper in _fields(preparation):
+        for name in field.source:
+            title = field.display_name if len(field.source) == 1 else f"{field.display_name} ({name})"
+            columns.append(
+                Column(
+                    name=name,
+                    role=field.kind,
+                    title=title,
+                    field=field.name,
+                    group=field.group,
+                    unit=field.unit,
+                    delimiter=field.delimiter,
+                    **_known(mapper),
+                )
+            )
+    return columns + [_column(name, "text") for name in schema.text]
+
+
+def _column(name: str, role: str) -> Column:
+    return Column(name=name, role=role, title=name.replace("_", " "))
+
+
+def _known(mapper: Mapper) -> dict[str, Any]:
+    """What the model knows of the values of a field."""
+    match mapper:
+        case NumberMapper():
+            return {"low": mapper.low[0], "high": mapper.high[-1]}
+        case CategoryMapper() | SetMapper():
+            return {"values": [Value(value=word, name=mapper.names.get(word, word)) for word in mapper.values[:LISTED]]}
+        case FlagMapper():
+            return {"values": [Value(value=mapper.on, name="yes")]}
+
+
+def example_rows(preparation: Preparation, count: int = 1) -> list[dict[str, Any]]:
+    """Rows with ordinary values of every field, one sequence each."""
+    schema = preparation.schema
+    rows: list[dict[str, Any]] = []
+    for number in range(count):
+        row: dict[str, Any] = {}
+        if preparation.entity is not None:
+            row[preparation.entity] = f"example-{number + 1}"
+        if schema.time is not None:
+            row[schema.time] = (FIRST_DAY + timedelta(days=number)).isoformat()
+        share = (number + 1) / (count + 1)
+        for place, (field, mapper) in enumerate(_fields(preparation)):
+            row |= _cells(field, mapper, share, number * (1 + place % 3))
+        rows.append(row | dict.fromkeys(schema.text, "no remarks"))
+    return rows
+
+
+def _cells(field: Field, mapper: Mapper, share: float, shift: int) -> dict[str, Any]:
+    """The cells of a field: the bucket at this share of its values, or the value so far down the list."""
+    match mapper:
+        case NumberMapper():
+            middle = mapper.middle[min(int(share * len(mapper.middle)), len(mapper.middle) - 1)]
+            return {field.source[0]: int(middle) if float(middle).is_integer() else round(middle, 4)}
+        case CategoryMapper():
+            # far down the list are values that hardly anyone has
+            return {field.source[0]: mapper.values[shift % min(3, len(mapper.values))] if mapper.values else None}
+        case FlagMapper():
+            return {field.source[0]: mapper.on if shift % 2 else None}
+        case SetMapper():
+            few = [mapper.values[(shift + i) % min(12, len(mapper.values))] for i in range(2)] if mapper.values else []
+            members = list(dict.fromkeys(few))
+            if len(field.source) > 1:
+                return {name: members[i] if i < len(members) else None for i, name in enumerate(field.source)}
+            return {field.source[0]: field.delimiter.join(members) if field.delimiter else members or None}
+
+
+def _fields(preparation: Preparation) -> list[tuple[Field, Mapper]]:
+    """The fields with what was learned about them."""
+    return list(zip(preparation.vectoriser.table_schema.fields, preparation.vectoriser.mappers, strict=True))
+
+
+# ---- OpenAPI ----------------------------------------------------------------------------------------------------
+
+MEANINGS = {
+    401: "no or wrong API key",
+    404: "no such model",
+    413: "the body is too large",
+    422: "something in the request is wrong: which column, which value, what to do",
+    429: "the queue has no room: try again after `Retry-After` seconds",
+    503: "waited too long and was dropped",
+    504: "took too long",
+}
+#: The errors that a route may reply with.
+ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": ErrorReply, "description": meaning} for status, meaning in MEANINGS.items()
+}
+
+
+def bodies(served: Served) -> dict[str, dict[str, Any]]:
+    """What OpenAPI says of the body of each route, by the route's name."""
+    rows = example_rows(served.preparation, 2)
+    columns = list(rows[0])
+    split = {"columns": columns, "data": [[row[name] for name in columns] for row in rows]}
+    asked = served.questions[0] if served.questions else "Next admission: heart failure?"
+    table = {"text/csv": {"schema": {"type": "string"}, "example": as_csv(rows)}}
+    return {
+        "predict": _body(PredictRequest, {"rows": rows, "model": served.name, "codes": True}, table),
+        "explain": _body(ExplainRequest, {"rows": rows[:1], "model": served.name}, table),
+        "ask": _body(AskRequest, {"rows": rows, "question": asked, "model": served.name}, table),
+        "classify": _body(ClassifyRequest, {"input": rows, "model": served.name}, {}),
+        "invocations": _body(InvocationsRequest, {"dataframe_split": split}, table),
+    }
+
+
+def _body(kind: type[BaseModel], example: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
+    schema = kind.model_json_schema(ref_template="#/components/schemas/{model}")
+    for part in schema.pop("$defs", {}).values():  # few and small: written where they are used
+        schema = _with_part(schema, part)
+    content = {"application/json": {"schema": schema, "example": example}, **others}
+    return {"requestBody": {"required": True, "content": content}}
+
+
+def _with_part(schema: Any, part: dict[str, Any]) -> Any:
+    """The schema with a part in the place of every reference to it."""
+    if isinstance(schema, dict):
+        if schema.get("$ref") == f"#/components/schemas/{part['title']}":
+            return part
+        return {name: _with_part(value, part) for name, value in schema.items()}
+    return [_with_part(value, part) for value in schema] if isinstance(schema, list) else schema
+
+
+def as_csv(rows: list[dict[str, Any]]) -> str:
+    """Rows as a CSV; a list becomes its first member, since a cell holds one value."""
+    cells = [{name: value[0] if isinstance(value, list) else value for name, value in row.items()} for row in rows]
+    return pl.DataFrame(cells).write_csv()
