@@ -31,7 +31,7 @@ from tefm_bench.measurement import environment
 
 from tefm.datasets import diabetes130
 from tefm.explain.counts import exact_share
-from tefm.language.answerer import Answerer
+from tefm.language.classifier import Answerer
 from tefm.model.estimator import TEFM
 from tefm.model.run import split_parts
 from tefm.model.task import Split

@@ -94,7 +94,7 @@ def reduced(arguments: argparse.Namespace) -> dict[str, Any]:
     """Pretrained and random weights with few steps; figures are means over questions, on test entities."""
     paths = {"tables": arguments.data} if arguments.data else {}
     bench = Bench(arguments.folder, Sources(arguments.folder / "data", paths, False))
-    asked = {"pairs": arguments.pairs, "scored": arguments.scored, "scored_yes": arguments.scored_yes, "stand_ins": 5}
+    asked = {"pairs": arguments.pairs, "scored": arguments.scored, "scored_yes": arguments.scored_yes}
     settings = {"tune": {"steps": arguments.steps, "checks": 4}}
     figures = {}
     for body in ("pretrained", "random"):

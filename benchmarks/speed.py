@@ -40,7 +40,7 @@ from tefm.language.backbone import open_backbone
 from tefm.language.config import TuneConfig
 from tefm.language.prompts import Prompt, PromptWriter
 from tefm.language.smollm2 import NAME as SMOLLM2
-from tefm.language.tuning import Questions, tune
+from tefm.language.tuning import Questions, ToLearn, tune
 from tefm.language.vocabulary import CodeVocabulary, extend
 from tefm.model.estimator import TEFM
 from tefm.model.run import fit_frame
@@ -48,6 +48,7 @@ from tefm.model.task import Split
 from tefm.pipeline.config import KEPT_LAYERS
 from tefm.tables.chunks import write_frames
 from tefm.tables.readers.table import open_table
+from tefm.tables.sequences import Sequences
 
 RESULTS = Path("benchmarks/results/speed.json")
 PARTS = ("step", "predict", "beside", "fit")
@@ -72,7 +73,7 @@ def as_before() -> Iterator[None]:
             stack.enter_context(patch(f"tefm.{module}.adamw", unfused))
         stack.enter_context(patch("tefm.tables.sequences.Sequences.distinct", every))
         stack.enter_context(patch("tefm.codes.coder.distinct_rows", every))
-        stack.enter_context(patch("tefm.language.answerer.REMEMBERED_ANSWERS", 0))
+        stack.enter_context(patch("tefm.language.classifier.REMEMBERED_ANSWERS", 0))
         stack.enter_context(
             patch("tefm.pipeline.prepare.whole_sequences", lambda table, *_, **__: iter([table.frame()]))
         )
@@ -104,11 +105,11 @@ def _steps(steps: int) -> dict[str, float]:
     writer = PromptWriter(backbone.tokenizer, Prompt.preset("generic", "compact"), ("no", "yes"), ids)
     rng = np.random.default_rng(0)
     starts = np.arange(0, 2_049, 2)  # two records per sequence
-    prompts = writer.of_codes(rng.integers(0, 128, (2_048, 3)), starts)
-    questions = Questions(prompts, rng.integers(0, 2, len(prompts)))
-    tune(backbone, ids, writer.answers, questions, [], TuneConfig(steps=1))
+    prompts = writer.of_codes(Sequences(rng.integers(0, 128, (2_048, 3)), starts))
+    learned = ToLearn([Questions(prompts, rng.integers(0, 2, len(prompts)), writer.answers)], [])
+    tune(backbone, ids, learned, TuneConfig(steps=1))
     cpu = time.process_time()
-    history = tune(backbone, ids, writer.answers, questions, [], TuneConfig(steps=steps))
+    history = tune(backbone, ids, learned, TuneConfig(steps=steps))
     return {"seconds": history.seconds / steps, "cpu_seconds": (time.process_time() - cpu) / steps}
 
 

@@ -21,12 +21,13 @@ import torch
 from tefm_bench.data import DATA, Sources
 from tefm_bench.experiments import FIRST_SPLIT
 from tefm_bench.measurement import environment
+from tefm_bench.text_model import TextWriter
 
 from tefm.language.backbone import Backbone, open_backbone
 from tefm.language.prediction import answer_logits
-from tefm.language.prompts import PromptWriter
 from tefm.language.smollm2 import NAME as SMOLLM2
 from tefm.language.vocabulary import CodeVocabulary, extend
+from tefm.tables.sequences import Sequences
 
 RESULTS = Path("benchmarks/results/throughput.json")
 #: The length of texts hardly differs; these are tokenised.
@@ -62,12 +63,12 @@ def measure(sources: Sources, name: str, layers: int | None, seconds: float) -> 
     task = data.tasks[DATA[name][0]]
     backbone = open_backbone(SMOLLM2, layers=layers)
     ids = extend(backbone, CodeVocabulary.of("record", levels=3, entries=128))
-    writer = PromptWriter(backbone.tokenizer, data.prompt(DATA[name][0]), task.classes, ids)
+    writer = TextWriter(backbone.tokenizer, data.prompt(DATA[name][0]), task.classes, ids)
     codes_NK = np.random.default_rng(0).integers(0, 128, size=(len(task.sequences.rows), 3))
     texts = sources.texts(name, FIRST_SPLIT)[:TEXTS]
     prompts = {
-        "codes": writer.of_codes(codes_NK, task.sequences.starts),
-        "text": [prompt[-LONGEST:] for prompt in writer.of_texts(texts, task.sequences.lengths[:TEXTS].tolist())],
+        "codes": writer.of_codes(Sequences(codes_NK, task.sequences.starts)),
+        "text": [prompt[-LONGEST:] for prompt in writer.around(texts, task.sequences.lengths[:TEXTS].tolist())],
     }
     figures: dict[str, Any] = {"data": name, "layers": layers or 30}
     for form, written in prompts.items():

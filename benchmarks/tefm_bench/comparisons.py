@@ -81,6 +81,7 @@ class Tokens(Measurement):
         from tefm.language.prompts import PromptWriter
         from tefm.language.token_counts import count_forms
         from tefm.language.vocabulary import CodeVocabulary, TokenIds
+        from tefm.tables.sequences import Sequences
         from tefm.tables.serialise import FORMATS, serialise
         from tefm_bench.backbones import title_of
         from tefm_bench.families import families
@@ -95,7 +96,7 @@ class Tokens(Measurement):
         texts: dict[str, list[str]] = {
             name: serialise(dataset.frame, dataset.schema, sequences, name) for name in FORMATS
         }
-        codes_NK = np.zeros((len(sequences.rows), self.levels), dtype=np.int64)
+        codes = Sequences(np.zeros((len(sequences.rows), self.levels), dtype=np.int64), sequences.starts)
         vocabulary = CodeVocabulary.of(dataset.schema.record, levels=self.levels, entries=self.entries)
         counts = []
         for name, plain in tokenizers.items():
@@ -104,7 +105,7 @@ class Tokens(Measurement):
             ids = TokenIds(len(plain), self.levels, self.entries)
             for style in ("compact", "full"):
                 writer = PromptWriter(tokenizer, data.prompt(task, style), classes, ids)
-                prompts = writer.of_codes(codes_NK, sequences.starts)
+                prompts = writer.of_codes(codes)
                 lengths[f"codes, {style} prompt"] = np.array([len(prompt) for prompt in prompts])
-            counts += [vars(count) for count in count_forms(texts, {name: tokenizer}, lengths=lengths)]
+            counts += [vars(count) for count in count_forms(texts, name, tokenizer, lengths)]
         return {"rows": counts}

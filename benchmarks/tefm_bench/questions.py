@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any, ClassVar, Literal
+from unittest.mock import patch
 
 import numpy as np
 import polars as pl
@@ -20,6 +21,7 @@ from tefm.model.ask import test_histories
 from tefm.model.estimator import TEFM
 from tefm.model.run import TaskTable, fit_frame, start
 from tefm.model.task import Split
+from tefm.questions import measure
 from tefm.questions.measure import lightgbm_per_question
 from tefm.questions.question_data import pairs_to_score
 from tefm_bench.backbones import opened
@@ -33,7 +35,9 @@ ASKED: dict[str, dict[str, Any]] = {
     "bpic2012": {"asked": [{"next": "activity", "values": 30}], "hold_out": 0.3},
 }
 #: Histories and pairs of a whole run.
-WHOLE: dict[str, Any] = {"pairs": 320_000, "scored": 1_500, "scored_yes": 100, "stand_ins": 1_000}
+WHOLE: dict[str, Any] = {"pairs": 320_000, "scored": 1_500, "scored_yes": 100}
+#: Trained questions that may stand in for a held-out one: all of them.
+STAND_INS = 1_000
 
 
 class Asking(Measurement):
@@ -86,7 +90,8 @@ class QuestionRun(Asking):
         layers = self.layers if self.body == "pretrained" else None
         table = self._table(bench, backbone=str(self._backbone(bench)), layers=layers, **self.settings)
         model, shared = table.model, bench.folder / "artefacts" / f"questions-{self.table}-{self.seed}"
-        outcome = fit_frame(model, table.frame, table.split, compare=False, checkpoint=shared, file=self.table)
+        with patch.object(measure, "STAND_INS", STAND_INS):
+            outcome = fit_frame(model, table.frame, table.split, compare=False, checkpoint=shared, file=self.table)
         book = outcome.questions
         assert book is not None, "the model answers questions"
         return {

@@ -16,7 +16,7 @@ from tefm.language.backbone import Backbone
 from tefm.language.prediction import answer_logits
 from tefm.language.prompts import Ids, Prompt, PromptWriter
 from tefm.language.training_loop import History
-from tefm.language.tuning import Questions, tune
+from tefm.language.tuning import Questions, ToLearn, tune
 from tefm.pipeline.config import ModelConfig
 from tefm.scoring.calibration import Calibration, prior_shift
 from tefm.scoring.metrics import Evaluation, score
@@ -31,8 +31,10 @@ class TextWriter(PromptWriter):
         prompts = []
         for text, count in zip(texts, counts, strict=True):
             head, tail = self._around(int(count), "")
-            body = self._ids(self._without_special_tokens(text), cache=False)
-            prompts.append(np.concatenate([self._ids(head), body[-limit:] if limit else body, self._ids(tail)]))
+            body = self.tokenised(self.shortener.plain(text))
+            prompts.append(
+                np.concatenate([self.tokenised(head), body[-limit:] if limit else body, self.tokenised(tail)])
+            )
         return prompts
 
 
@@ -87,14 +89,12 @@ class TextModel:
         prompts = writer.around(validation.texts, validation.counts, limit=limit)
         stopping = np.arange(len(validation)) if task.stopping is None else task.stopping
         with reproducible(config.deterministic):
-            history = tune(
-                backbone,
-                (),
-                writer.answers,
-                Questions(writer.around(training.texts, training.counts, limit=limit), training.labels_S),
-                [(Questions([prompts[i] for i in stopping], validation.labels_S[stopping]), writer.answers)],
-                config.tune_config,
+            asked = writer.around(training.texts, training.counts, limit=limit)
+            learned = ToLearn(
+                [Questions(asked, training.labels_S, writer.answers)],
+                [Questions([prompts[i] for i in stopping], validation.labels_S[stopping], writer.answers)],
             )
+            history = tune(backbone, (), learned, config.tune_config)
             model = cls(task.classes, task.positive, backbone, writer, history, limit)
             logits_SQ = model._logits(prompts)
         trained_shares = tuple(np.bincount(training.labels_S, minlength=len(task.classes)) / len(training))

@@ -6,6 +6,7 @@ import base64
 import io
 import tarfile
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from tefm.language.prompts import Prompt, PromptWriter
 from tefm.language.smollm2 import cache_folder
 from tefm.language.token_counts import counts
 from tefm.language.vocabulary import CodeVocabulary, TokenIds
+from tefm.tables.sequences import Sequences
 
 pytestmark = pytest.mark.all
 
@@ -139,11 +141,11 @@ def test_special_tokens_in_a_text_are_plain_text(real_tokenizers: dict[str, Any]
     hostile = [*HOSTILE, *NOISE, *special, "".join(sorted(special)), " ".join([*HOSTILE, *NOISE])]
     prompt = Prompt(message="{records} Died?", chat=False, text_tokens=limit)
     writer = PromptWriter(tokenizer, prompt, ("no", "yes"), TokenIds(added[CODES.names[0]], 2, 4))
-    starts, codes_NK = np.arange(len(hostile) + 1), np.zeros((len(hostile), 2), dtype=np.int64)
+    codes = Sequences(np.zeros((len(hostile), 2), dtype=np.int64), np.arange(len(hostile) + 1))
     control = {added[token] for token in special}
-    honest = writer.of_codes(codes_NK[:1], starts[:2], texts=["well"])[0]
+    honest = writer.of_codes(replace(codes.select([0]), texts=["well"]))[0]
     expected = [token for token in honest.tolist() if token in control]
-    for ids, text in zip(writer.of_codes(codes_NK, starts, texts=hostile), hostile, strict=True):
+    for ids, text in zip(writer.of_codes(replace(codes, texts=hostile)), hostile, strict=True):
         assert [token for token in ids.tolist() if token in control] == expected, text
     texts = TextWriter(tokenizer, prompt, ("no", "yes"))
     for ids in texts.around(hostile, [1] * len(hostile)):

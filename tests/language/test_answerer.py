@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tefm.language.answerer import Answerer
 from tefm.language.backbone import open_backbone
-from tefm.language.classifier import Classifier
+from tefm.language.classifier import Answerer, Classifier
 from tefm.language.prompts import Prompt
 from tefm.language.vocabulary import CodeVocabulary
 from tefm.tables.sequences import Sequences

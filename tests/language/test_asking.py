@@ -26,10 +26,10 @@ CODES = np.random.default_rng(0).integers(0, 8, (9, 2))
 HISTORIES = Sequences(CODES, np.array([0, 2, 3, 5, 9]))
 
 
-def writer_of(backbone: object, prompt: Prompt | None = None) -> QuestionWriter:
+def writer_of(backbone: object, prompt: Prompt | None = None, question: str = "") -> QuestionWriter:
     ids = extend(backbone, CodeVocabulary.of("stay", levels=2, entries=8))  # type: ignore[arg-type]
     prompt = prompt or Prompt.preset("generic", "compact")
-    return QuestionWriter(backbone.tokenizer, prompt, ids)  # type: ignore[attr-defined]
+    return QuestionWriter(backbone.tokenizer, prompt, ids, question)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -51,18 +51,17 @@ def test_shared_and_alone(family: str, style: str, texts: list[str], backbones: 
 
 def test_a_prompt_is_the_history_and_then_the_question(backbones: dict[str, Path]) -> None:
     backbone = open_backbone(backbones["llama"], device="cpu")
-    writer = writer_of(backbone)
-    (prompt, *_) = writer.asking("Tired?").of_codes(CODES, HISTORIES.starts)
+    writer = writer_of(backbone, question="Tired?")
+    (prompt, *_) = writer.of_codes(HISTORIES)
     text = backbone.tokenizer.decode(prompt)
     assert text.endswith("<stay_a_{}><stay_b_{}> Tired?".format(*CODES[1]))
-    assert writer.question == ""  # the writer that was asked for another question stays as it was
     assert [backbone.tokenizer.decode(answer).strip() for answer in writer.answers] == ["No", "Yes"]
 
 
 def test_the_text_of_a_record_comes_before_the_question(backbones: dict[str, Path]) -> None:
     backbone = open_backbone(backbones["llama"], device="cpu")
-    writer = writer_of(backbone).asking("Tired?")
-    (prompt,) = writer.of_codes(CODES[:1], np.array([0, 1]), texts=["slept badly"])
+    writer = writer_of(backbone, question="Tired?")
+    (prompt,) = writer.of_codes(Sequences(CODES[:1], np.array([0, 1]), texts=["slept badly"]))
     assert backbone.tokenizer.decode(prompt).endswith("\nslept badly\n Tired?")
 
 

@@ -13,8 +13,9 @@ from tefm.language.backbone import Backbone, open_backbone
 from tefm.language.config import Trains, TuneConfig
 from tefm.language.prediction import answer_logits
 from tefm.language.prompts import Prompt, PromptWriter
-from tefm.language.tuning import Questions, log_loss, tune
+from tefm.language.tuning import Questions, ToLearn, log_loss, tune
 from tefm.language.vocabulary import CodeVocabulary, TokenIds, extend, rows_in_use, start_rows, tokens_of
+from tefm.tables.sequences import Sequences
 
 HEADS = [(family, tied) for family in FAMILIES for tied in (True, False)]
 
@@ -60,11 +61,11 @@ def test_tuning_changes_the_rows_in_use_and_no_others(opened: tuple[Backbone, To
     writer = PromptWriter(backbone.tokenizer, Prompt.preset("generic", "compact"), ("no", "yes"), ids)
     labels_N = np.arange(24) % 2
     codes_NK = np.stack([labels_N, np.arange(24) % 6], axis=1)
-    questions = Questions(writer.of_codes(codes_NK, np.arange(25)), labels_N)
+    questions = Questions(writer.of_codes(Sequences(codes_NK, np.arange(25))), labels_N, writer.answers)
     tokens = tokens_of(backbone, ids.all, [*questions.prompts, *writer.answers])
     before, tied = tables(backbone), backbone.tied
-    config = TuneConfig(trains=trains, steps=12, learning_rate=1e-2, weight_decay=0.5, rank=2)
-    history = tune(backbone, ids.all, writer.answers, questions, [(questions, writer.answers)], config)
+    config = TuneConfig(trains=trains, steps=12, learning_rate=1e-2, rank=2)
+    history = tune(backbone, ids.all, ToLearn([questions], [questions]), config)
     trained = np.array(ids.all) if trains != "full" else tokens
     for name, weight in tables(backbone).items():
         changed = np.flatnonzero((weight != before[name]).any(dim=1).numpy())

@@ -38,7 +38,7 @@ def settings(backbones: dict[str, Path]) -> dict[str, Any]:
     return {
         "backbone": str(backbones["llama"]),
         "codes": {**QUICK["codes"], "steps": 100},
-        "tune": {**QUICK["tune"], "least": 30, "checks": 10, "save_every": 0},
+        "tune": {**QUICK["tune"], "least": 30, "checks": 10},
         "rationale": {**MASKS["rationale"], "epochs": 1, "questions": 100},
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,12 @@ from tefm.base.errors import SettingsError
 from tefm.language.backbone import Backbone, open_backbone, turns
 from tefm.language.prompts import PRESETS, Prompt, PromptWriter, positive_class
 from tefm.language.vocabulary import BEGIN, END, CodeVocabulary, TokenIds, extend
+from tefm.tables.sequences import Sequences
 
 WORDS = CodeVocabulary.of("admission", levels=2, entries=8)
 CODES = np.array([[0, 7], [3, 3], [5, 0], [7, 1], [2, 2]])
 STARTS = np.array([0, 1, 3, 5])
+ONE = Sequences(CODES[:1], np.array([0, 1]))
 GAPS = ["", "", " 3 days later: ", "", " 1 month later: "]
 TEXTS = ["The patient was sent home.", "", "  Insulin {given}, 2 units;\nno metformin."]
 MORTALITY = {"positive": "died", "negative": "survived"}
@@ -54,10 +57,11 @@ def llama(families: dict[str, Tokenised]) -> Tokenised:
 def readable(prompt: Prompt, around: tuple[str, str], i: int, gaps: list[str] | None, text: str) -> str:
     """Prompt i as one string."""
     records = ""
+    before, after, between = (BEGIN, END, ", ") if prompt.markers else ("", "", "")
     for row in range(STARTS[i], STARTS[i + 1]):
-        records += prompt.between if row > STARTS[i] else ""
+        records += between if row > STARTS[i] else ""
         records += gaps[row] if gaps else ""
-        records += prompt.before + WORDS.text(CODES[row]) + prompt.after
+        records += before + WORDS.text(CODES[row]) + after
     message = prompt.message
     if text and "{text}" not in message:
         message = message.replace("{records}", "{records}\n{text}\n")
@@ -70,7 +74,7 @@ PROMPTS = {
     "generic full without chat": Prompt.preset("generic", label="end_of_stay", record="admission", chat=False),
     "generic compact": Prompt.preset("generic", "compact", label="end_of_stay"),
     "text in front": Prompt(message="Note: {text}\n{records} Died after {count}?", chat=True),
-    "brackets of letters": Prompt(message="Here {records}!", before="code ", after=" end", between=" and", chat=False),
+    "codes alone in a chat": Prompt(message="Here {records}!", markers=False),
 }
 
 
@@ -83,32 +87,24 @@ def test_a_prompt_is_the_tokens_of_its_text(families: dict[str, Tokenised], fami
     writer = tokenised.writer(prompt)
     for gaps, texts in itertools.product((None, GAPS), (None, TEXTS)):
         for _ in range(2):  # what is kept from the first time changes nothing
-            prompts = writer.of_codes(CODES, STARTS, gaps=gaps, texts=texts)
+            prompts = writer.of_codes(Sequences(CODES, STARTS, gaps=gaps, texts=texts))
             expected = [readable(prompt, around, i, gaps, texts[i] if texts else "") for i in range(len(STARTS) - 1)]
             assert [ids.tolist() for ids in prompts] == [tokenised(text) for text in expected]
 
 
 def test_a_tokenizer_without_a_chat_template(tmp_path: Path) -> None:
     tokenised = Tokenised(open_backbone(miniature("llama", tmp_path, chat=False), device="cpu"))
-    prompts = tokenised.writer(Prompt(message="{records} Died?")).of_codes(CODES, np.array([0, 1]))
+    prompts = tokenised.writer(Prompt(message="{records} Died?")).of_codes(ONE)
     assert prompts[0].tolist() == tokenised(f"{BEGIN}{WORDS.text(CODES[0])}{END} Died?\n")
 
 
 def test_a_long_text_is_cut(llama: Tokenised) -> None:
     prompt = Prompt(message="{records}{text}", text_tokens=6, chat=False)
     text = "The patient is a woman of 63 years."
-    ids = llama.writer(prompt).of_codes(CODES, np.array([0, 1]), texts=[text])[0]
+    ids = llama.writer(prompt).of_codes(replace(ONE, texts=[text]))[0]
     assert ids.tolist() == [
         *llama("<|im_start|>" + BEGIN), *llama(WORDS.text(CODES[0])), llama.ids.end, *llama(text)[:6]
     ]  # fmt: skip
-
-
-def test_raw_text_keeps_its_last_tokens(llama: Tokenised) -> None:
-    writer = llama.writer(Prompt(message="Here {count}:{records}\nDied?", chat=False))
-    whole, cut = (writer.of_texts([" age: 63; ward: A"], [2], limit=limit)[0] for limit in (None, 4))
-    head, body, tail = llama("<|im_start|>Here 2:"), llama(" age: 63; ward: A"), llama("\nDied?")
-    assert whole.tolist() == head + body + tail
-    assert cut.tolist() == head + body[-4:] + tail
 
 
 # ---- no text can write a code ---------------------------------------------------------------------------------------
@@ -130,21 +126,17 @@ def test_no_text_brings_a_token_of_control(families: dict[str, Tokenised], famil
     ]
     texts = [f"well{bad}, home" for bad in hostile]
     writer = tokenised.writer(Prompt(message="{records} Died?", text_tokens=limit))
-    starts = np.arange(len(texts) + 1)
-    codes = np.tile(CODES[:1], (len(texts), 1))
-    honest = writer.of_codes(codes, starts, texts=["well, home"] * len(texts))
+    codes = Sequences(np.tile(CODES[:1], (len(texts), 1)), np.arange(len(texts) + 1))
+    honest = writer.of_codes(replace(codes, texts=["well, home"] * len(texts)))
     controls = set(added.values())
-    for with_text, without in zip(writer.of_codes(codes, starts, texts=texts), honest, strict=True):
+    for with_text, without in zip(writer.of_codes(replace(codes, texts=texts)), honest, strict=True):
         assert [token for token in with_text if token in controls] == [token for token in without if token in controls]
-    plain = [token for token in writer.of_texts(["home"], [1])[0] if token in controls]
-    for ids in writer.of_texts(texts, [1] * len(texts)):
-        assert [token for token in ids if token in controls] == plain
 
 
 def test_a_text_of_brackets_and_blanks_stays_as_it_is(llama: Tokenised) -> None:
     text = "BP < 120, ratio |a| > 3, <b>bold</b>"
     writer = llama.writer(Prompt(message="{records}{text}", chat=False))
-    ids = writer.of_codes(CODES, np.array([0, 1]), texts=[text])[0]
+    ids = writer.of_codes(replace(ONE, texts=[text]))[0]
     assert llama.tokenizer.decode(ids).endswith(END + text)
 
 
@@ -216,7 +208,7 @@ def test_the_papers_words() -> None:
         "did the patient die during their last hospital admission?"
     )
     assert mortality.answers == {"died": "Yes, the patient died.", "survived": "No, the patient survived."}
-    assert (mortality.before, mortality.after, mortality.between, mortality.chat) == (BEGIN, END, ", ", True)
+    assert mortality.markers and mortality.chat
     intrusion = Prompt.preset("intrusion", positive="attack", negative="BENIGN")
     assert intrusion.message == "{count} network flow(s): {records}. Is the final flow part of an attack?"
     assert intrusion.answers["BENIGN"] == "No, it is benign."
@@ -225,7 +217,7 @@ def test_the_papers_words() -> None:
 @pytest.mark.parametrize("name", PRESETS)
 def test_compact_is_the_codes_and_a_word_or_two(llama: Tokenised, name: str) -> None:
     full, compact = (
-        llama.writer(Prompt.preset(name, style, label="died")).of_codes(CODES, STARTS)[2]
+        llama.writer(Prompt.preset(name, style, label="died")).of_codes(Sequences(CODES, STARTS))[2]
         for style in ("full", "compact")
     )
     assert len(compact) < len(full) / 2
@@ -285,11 +277,20 @@ def test_a_message_computes_nothing(message: str) -> None:
         Prompt.checked({"message": message})
 
 
-def test_braces_in_names_and_messages_stay_braces(backbones: dict[str, Path]) -> None:
+def test_braces_in_names_and_messages_stay_braces(llama: Tokenised) -> None:
     prompt = Prompt.preset("generic", "full", label="a{b}", record="{count:>999999999}")
-    tokenizer = open_backbone(backbones["llama"], device="cpu").tokenizer
-    writer = PromptWriter(tokenizer, prompt, ("{x}", "y{0}"))
-    text = tokenizer.decode(writer.of_texts(["r"], [3])[0])
-    assert "There are 3 {count:>999999999}(s): r. What is the a{b} after" in text
-    braces = PromptWriter(tokenizer, Prompt(message="{{count}} of {count}: {records}"), ("x", "y"))
-    assert "{count} of 2: r" in tokenizer.decode(braces.of_texts(["r"], [2])[0])
+    (ids,) = llama.writer(prompt, ("{x}", "y{0}")).of_codes(ONE)
+    text = llama.tokenizer.decode(ids)
+    assert "There are 1 {count:>999999999}(s): " in text and ". What is the a{b} after" in text
+    (ids,) = llama.writer(Prompt(message="{{count}} of {count}: {records}"), ("x", "y")).of_codes(ONE)
+    assert "{count} of 1: " in llama.tokenizer.decode(ids)
+
+
+# ---- prompts of earlier versions ------------------------------------------------------------------------------------
+
+
+def test_what_stood_around_codes_in_earlier_versions(explained: Explained) -> None:
+    around = {"before": BEGIN, "after": END, "between": ", "}
+    assert Prompt.checked(around) == Prompt() and Prompt.checked({"between": ", "}) == Prompt()
+    assert Prompt.checked(dict.fromkeys(around, "")) == Prompt(markers=False)
+    explained(SettingsError, lambda: Prompt.checked({"before": "code "}), "fixed texts", "markers: false")

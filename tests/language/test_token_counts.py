@@ -7,11 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Explained
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from tefm.base.errors import InputError
 from tefm.language import token_counts
 from tefm.language.smollm2 import cache_folder
 from tefm.language.token_counts import TokenCount, count_forms, counts
@@ -51,19 +49,11 @@ def test_special_tokens_are_not_counted() -> None:
 
 def test_counts_are_compared_with_prose(words: Any) -> None:
     texts = {"prose": ["a a a a", "a a a a a a"], "compact": ["a", "a a a a"]}
-    assert count_forms(texts, {"words": words}, {"codes": np.array([1, 1])}) == [
+    assert count_forms(texts, "words", words, {"codes": np.array([1, 1])}) == [
         TokenCount("prose", "words", 5.0, 5.0, 6, 1.0),
         TokenCount("compact", "words", 2.5, 2.5, 4, 0.5),
         TokenCount("codes", "words", 1.0, 1.0, 1, 0.2),
     ]
-
-
-def test_forms_that_cannot_be_compared_are_refused(words: Any, explained: Explained) -> None:
-    tokenizers = {"words": words}
-    explained(InputError, lambda: count_forms({"csv": ["a"]}, tokenizers), "prose", "csv")
-    explained(InputError, lambda: count_forms({"prose": ["a"], "csv": ["a", "b"]}, tokenizers), "csv has 2")
-    explained(InputError, lambda: count_forms({"prose": ["a"]}, tokenizers, {"codes": np.ones(3)}), "codes has 3")
-    explained(InputError, lambda: count_forms({"prose": []}, tokenizers), "prose has 0")
 
 
 def test_the_cache_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -20,12 +21,15 @@ from support.miniatures import FAMILIES, miniature
 from torch import Tensor
 
 from tefm.base.errors import ArtefactError, SettingsError
+from tefm.language import training_loop
 from tefm.language.backbone import Backbone, open_backbone
 from tefm.language.batches import Batch, Example, collate
 from tefm.language.config import AlignConfig, TrainConfig, TuneConfig
 from tefm.language.training_loop import _Run, target_loss, train
 from tefm.language.vocabulary import CodeVocabulary, TokenIds, extend, start_rows
 
+#: What tests set beside the settings, in small letters.
+CONSTANTS = ("WEIGHT_DECAY", "PATIENCE", "SAVE_EVERY")
 WORDS = CodeVocabulary.of("admission", levels=2, entries=6)
 HEADS = [(family, tied) for family in FAMILIES for tied in (True, False)]
 Weights = dict[str, Tensor]
@@ -93,9 +97,12 @@ def batches(ids: TokenIds, size: int = 5) -> Callable[[int], Batch]:
 def trained(
     backbone: Backbone, ids: TokenIds | None, steps: int = 4, *, how: dict[str, Any] | None = None, **config: Any
 ) -> Any:
-    settings = TrainConfig(**{"learning_rate": 1e-2, "warmup": 0, **config})
+    constants = {name: config.pop(name.lower(), getattr(training_loop, name)) for name in CONSTANTS}
+    average = config.pop("average", 0.0)
+    settings = TrainConfig(**{"learning_rate": 1e-2, "recipe": "paper", **config})
     arguments = {"batch_of": batches(ids) if ids else None, "title": "testing", **(how or {})}
-    return train(backbone, ids.all if ids else [], steps=steps, config=settings, **arguments)
+    with patch.multiple(training_loop, **constants), patch.object(TrainConfig, "average", average):
+        return train(backbone, ids.all if ids else [], steps=steps, config=settings, **arguments)
 
 
 # ---- several prompts with one beginning -----------------------------------------------------------------------------
@@ -114,14 +121,14 @@ def test_prompts_that_share_their_beginning_have_the_loss_and_gradients_of_separ
         start, branches = rng.integers(20, 300, beginning), []
         for number, length in enumerate(tails):
             tail, answer = rng.integers(20, 300, length), answers[number % 2]
-            classes_Q = rng.dirichlet([1, 1]) if soft else None
-            branches.append(Example.answering(tail, answer, classes_Q))
-            separate.append(Example.answering(np.concatenate([start, tail]), answer, classes_Q))
+            classes = (np.array([21, 22]), rng.dirichlet([1, 1])) if soft else None
+            branches.append(Example.answering(tail, answer, classes))
+            separate.append(Example.answering(np.concatenate([start, tail]), answer, classes))
         together.append(Example.branching(start, branches))
     gradients = []
     for examples in (separate, together):
         backbone.model.zero_grad()
-        loss = target_loss(backbone.model, collate(examples, pad=0), [21, 22])
+        loss = target_loss(backbone.model, collate(examples, pad=0))
         loss.backward()
         gradients.append({name: weight.grad.clone() for name, weight in backbone.model.named_parameters()})
     for name, gradient in gradients[0].items():
@@ -205,7 +212,7 @@ def test_only_matrices_decay(opened: Opened) -> None:
     before = weights(backbone)
     nothing = batches(ids)(0)
     nothing = Batch(nothing.ids_BT, nothing.mask_BT, torch.full_like(nothing.labels_BL, -100))
-    trained(backbone, ids, how={"batch_of": lambda step: nothing}, steps=1, weight_decay=0.5, schedule="constant")
+    trained(backbone, ids, how={"batch_of": lambda step: nothing}, steps=1, weight_decay=0.5)
     for name, weight in weights(backbone).items():
         undecayed = weight.ndim < 2 or "embed_tokens" in name
         torch.testing.assert_close(weight, before[name] * (1 if undecayed else 1 - 0.5e-2), msg=name)
@@ -453,7 +460,8 @@ def test_a_loss_that_is_no_number_takes_the_weights_back_and_halves_the_rate(
     monkeypatch.setattr("tefm.language.training_loop.target_loss", broken)
     monkeypatch.setattr(_Run, "update", followed)
     how = {"validate": lambda: 1 / len(computed)} if validated else {}
-    history = trained(backbone, ids, steps=8, schedule="constant", checks=8, average=0.5, how=how)
+    monkeypatch.setattr(TrainConfig, "rate", lambda *_: 1.0)
+    history = trained(backbone, ids, steps=8, checks=8, average=0.5, how=how)
     assert history.slowed == 1
     assert rates == pytest.approx([1e-2] * 5 + [5e-3] * 3)
     assert [step for step, _ in history.loss] == [1, 2, 3, 4, 6, 7, 8]
@@ -473,27 +481,27 @@ def test_a_loss_that_stays_no_number(opened: Opened, explained: Explained, monke
 
 
 @pytest.mark.parametrize(
-    ("schedule", "warmup", "expected"),
+    ("config", "expected"),
     [
-        ("constant", 0, [1, 1, 1, 1, 1, 1, 1, 1]),
-        ("constant", 4, [0.25, 0.5, 0.75, 1, 1, 1, 1, 1]),
-        ("linear", 0.5, [0.25, 0.5, 0.75, 1, 1, 0.75, 0.5, 0.25]),
-        ("cosine", 4, [0.25, 0.5, 0.75, 1, 1, 0.5 + 0.5**1.5, 0.5, 0.5 - 0.5**1.5]),
-        ("cosine", 99, [0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 1]),
+        (TrainConfig(recipe="paper"), [math.cos(math.pi * step / 40) ** 2 for step in range(20)]),
+        (TuneConfig(), [0.5, 1.0, *(math.cos(math.pi * step / 36) ** 2 for step in range(18))]),
+        (AlignConfig.preset("paper"), [(step + 1) / 20 for step in range(20)]),  # all of 20 steps are warm-up
     ],
 )
-def test_schedules(opened: Opened, schedule: str, warmup: float, expected: list[float]) -> None:
-    backbone, ids = opened()
-    config = TrainConfig(schedule=schedule, warmup=warmup)  # type: ignore[arg-type]
-    run = _Run(backbone, ids, 8, config, None, "")
-    assert [run._rate(step) for step in range(8)] == pytest.approx(expected)
+def test_the_course_of_the_learning_rate(config: TrainConfig, expected: list[float]) -> None:
+    assert [config.rate(step, 20) for step in range(20)] == pytest.approx(expected)
+
+
+def test_the_papers_alignment_warms_up_over_500_steps_and_stays_there() -> None:
+    config = AlignConfig.preset("paper")
+    assert [config.rate(step, 6_000) for step in (0, 249, 499, 500, 5_999)] == pytest.approx([0.002, 0.5, 1, 1, 1])
 
 
 def test_the_rate_reaches_the_weights(opened: Opened) -> None:
     """Adam's first step is as long as the learning rate, whatever the gradient."""
     backbone, ids = opened()
     before = weights(backbone)
-    trained(backbone, ids, steps=1, learning_rate=1e-2, warmup=4, schedule="constant", weight_decay=0, trains="rows")
+    trained(backbone, ids, steps=1, learning_rate=1e-2, recipe="ours", weight_decay=0.0, trains="rows")
     moved = (weights(backbone)["model.embed_tokens.weight"] - before["model.embed_tokens.weight"]).abs().max()
     assert float(moved) == pytest.approx(1e-2, rel=0.01)  # a warm-up is never longer than the run
 
@@ -513,12 +521,6 @@ def test_how_many_steps_a_run_takes(config: TrainConfig, examples: int, steps: i
     assert config.total_steps(examples) == steps
 
 
-def test_the_papers_warm_up_is_500_steps() -> None:
-    config = AlignConfig.preset("paper")
-    assert (config.warmup_steps(6_000), config.warmup_steps(200)) == (500, 200)
-    assert TrainConfig(warmup=0.1).warmup_steps(200) == 20
-
-
 def test_a_class_that_is_certain_costs_what_its_answer_costs(opened: Opened) -> None:
     """The loss of probabilities over the classes is the mean of the losses of their answers, weighted by them."""
     backbone, _ = opened()
@@ -526,12 +528,12 @@ def test_a_class_that_is_certain_costs_what_its_answer_costs(opened: Opened) -> 
     prompts = [np.array([3, 4, 5]), np.array([6])]
 
     def loss(first: list[int], shares: list[list[float]] | None) -> float:
-        classes = [None, None] if shares is None else [np.array(share) for share in shares]
+        classes = [None, None] if shares is None else [(np.array([7, 8]), np.array(share)) for share in shares]
         batch = collate(
             [Example.answering(p, answers[n], c) for p, n, c in zip(prompts, first, classes, strict=True)], pad=0
         )
         with torch.no_grad():
-            return float(target_loss(backbone.model, batch, [7, 8]))
+            return float(target_loss(backbone.model, batch))
 
     assert loss([0, 1], [[1, 0], [0, 1]]) == pytest.approx(loss([0, 1], None), rel=1e-5)
     # the tokens after the first are those of the answer that is written: here the same for both
@@ -542,3 +544,8 @@ def test_a_class_that_is_certain_costs_what_its_answer_costs(opened: Opened) -> 
         other = float(target_loss(backbone.model, one))
     expected = -0.25 * float(logits[2, 7]) - 0.75 * float(logits[2, 8]) - float(logits[3, 9]) + other
     assert mixed == pytest.approx(expected, rel=1e-4)
+    # beside an answer whose classes are known, one without is certain
+    uncertain = Example.answering(prompts[0], answers[0], (np.array([7, 8]), np.array([0.25, 0.75])))
+    with torch.no_grad():
+        beside = target_loss(backbone.model, collate([uncertain, Example.answering(prompts[1], answers[0])], pad=0))
+    assert float(beside) == pytest.approx(expected, rel=1e-4)

@@ -412,6 +412,15 @@ def test_nothing_before_fit(explained: Explained, tmp_path: Path) -> None:
     assert not (tmp_path / "model").exists()
 
 
+@pytest.mark.parametrize("is_fitted", [False, True])
+def test_what_a_model_does_not_have_is_not_listed(is_fitted: bool, fitted: TEFM) -> None:
+    model = fitted if is_fitted else TEFM()
+    assert not hasattr(model, "questions_") and hasattr(model, "tokenizer_") == is_fitted
+    listed = dir(model)
+    assert {"fit", "ask", "config"} <= set(listed) and "questions_" not in listed
+    assert ("bundle" in listed) == is_fitted
+
+
 # ---- the real weights -----------------------------------------------------------------------------------------------
 
 

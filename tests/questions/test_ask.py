@@ -20,7 +20,7 @@ from tefm.model.estimator import TEFM
 from tefm.model.run import fit_frame
 from tefm.model.task import Split, Task
 from tefm.questions.config import QuestionsConfig
-from tefm.questions.learn import questions_to_learn, teacher_of
+from tefm.questions.question_data import questions_to_learn, teacher_of
 from tefm.show.terminal import outcome_tables
 from tefm.tables.readers.table import open_table
 
@@ -53,7 +53,9 @@ def test_the_answers_to_held_out_questions_change_nothing_that_is_learned(
     layout, learned, regressions = data.layout, [], []
     for of in (questions, other):
         teacher = teacher_of(of, slots_ND, layout, seed=0)
-        learned.append(questions_to_learn(model.fitted.classifier, data.prompt, of, *codes, teacher, seed=0).training)
+        learned.append(
+            questions_to_learn(model.fitted.classifier, data.prompt, of, *codes, teacher, seed=0).training[0]
+        )
         regressions.append(teacher.regressions)
     assert regressions[0] == regressions[1]
     assert (learned[0].classes_NQ == learned[1].classes_NQ).all()
@@ -83,6 +85,7 @@ def test_it_learns_what_was_planted(model: TEFM) -> None:
 
 def test_one_question_of_the_wards_is_held_out_and_says_so(model: TEFM) -> None:
     listed = model.questions_
+    assert "questions_" in dir(model)
     held = listed.filter(pl.col("known") == "held out")
     assert held.height == 1 and held["question"][0].startswith("Next stay: Ward")
     assert listed.height == len(WARDS) + 4
@@ -202,7 +205,7 @@ def test_beside_a_label_both_are_learned(backbones: dict[str, Path], tmp_path: P
 def test_a_task_of_questions_is_scored_next_to_lightgbm(backbones: dict[str, Path]) -> None:
     from rich.console import Console
 
-    settings = {"stand_ins": 2, "hold_out": 0.3, "scored": 80}
+    settings = {"hold_out": 0.3, "scored": 80}
     model = asked_model(backbones["llama"], questions={**QUESTIONS, **settings}, explanations="none")
     outcome = fit_frame(model, circling(500), Split())
     book = outcome.questions

@@ -10,9 +10,9 @@ import pytest
 from tefm.language.backbone import open_backbone
 from tefm.language.prediction import mean_states
 from tefm.language.prompts import Prompt
+from tefm.questions.answering import TrainedWords, ways_of
 from tefm.questions.book import Book, Entry
 from tefm.questions.catalogue import WordQuestion
-from tefm.questions.new_questions import TrainedWords, ways_of
 from tefm.tabular.heads import Linear
 
 

@@ -19,14 +19,14 @@ from tefm.questions.config import QuestionsConfig, seconds_of
         ({}, ("one of `column`, `next` and `within`",)),
         ({"next": "ward", "column": "tired"}, ("one of `column`, `next` and `within`",)),
         ({"next": "ward", "event": "signs"}, ("`event` needs a time", "within: 30 days")),
-        ({"next": "weight", "above": 1, "below": 2}, ("two questions",)),
+        ({"next": "weight", "below": 2}, ("no setting 'below'", "`above`")),
         ({"next": "*", "above": 1}, ("every field", "leave `above`")),
         ({"next": "*", "values": ["heart"]}, ("every field", "a list of values")),
         ({"column": "tired", "above": 1}, ("for a number of the next record",)),
         ({"next": "ward", "values": 0}, ("at least one value",)),
         ({"within": "soon"}, ("'soon' is not a time", "30 days")),
-        ({"next": "ward", "template": "{ward}?"}, ("unknown placeholder", "{value}")),
-        ({"next": "ward", "ask": "A?", "template": "B?"}, ("keep one of them",)),
+        ({"next": "ward", "ask": "{ward}?"}, ("unknown placeholder", "{value}")),
+        ({"next": "ward", "template": "B?"}, ("no setting 'template'", "`ask`")),
     ],
 )
 def test_an_entry_that_cannot_be_asked(entry: dict[str, Any], parts: tuple[str, ...], explained: Explained) -> None:
@@ -39,6 +39,14 @@ def test_an_entry_that_cannot_be_asked(entry: dict[str, Any], parts: tuple[str, 
 def test_a_list_is_short_for_its_entries() -> None:
     assert QuestionsConfig.of([{"next": "ward"}]) == QuestionsConfig.of({"asked": [{"next": "ward"}]})
     assert ModelConfig().questions_config is None
+
+
+def test_what_earlier_versions_stored_can_be_read() -> None:
+    entries = [{"next": "signs", "template": "{value}?", "below": None}, {"next": "weight", "below": 3, "ask": None}]
+    stored = ModelConfig.stored({"questions": {"asked": entries, "stand_ins": 3}}).questions_config
+    assert stored == QuestionsConfig.of([{"next": "signs", "ask": "{value}?"}, {"next": "weight"}])
+    assert ModelConfig.stored({"questions": entries}).questions_config == stored
+    assert QuestionsConfig.of({"asked": [{"next": "ward", "below": None}], "stand_ins": 10}).asked[0].next == "ward"
 
 
 def test_a_misspelled_setting_is_named(explained: Explained) -> None:

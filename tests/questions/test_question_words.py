@@ -27,7 +27,7 @@ def written(*entries: dict[str, Any], frame: pl.DataFrame = FRAME, schema: Schem
 def test_the_words_of_each_kind() -> None:
     assert written({"next": "signs", "values": ["f", "c"]}) == ["Next stay: fever?", "Next stay: cough?"]
     assert written({"next": "ward", "values": ["eye"]}) == ["Next stay: Ward eye?"]
-    assert written({"next": "weight", "below": 60.5}) == ["Next stay: weight below 60.5?"]
+    assert written({"next": "weight", "above": 60.5}) == ["Next stay: weight above 60.5?"]
     assert written({"within": "2 weeks"}) == ["Within 2 weeks: another stay?"]
     assert written({"within": "1 year", "event": "signs", "values": ["f"]}) == ["Within 1 year: fever?"]
     assert written({"column": "tired"}) == ["tired?"]
@@ -57,12 +57,12 @@ def test_of_two_values_one_is_asked_about_and_two_sets_name_themselves() -> None
     assert sorted(texts[1:]) == ["Next visit: a x?", "Next visit: a y?", "Next visit: b x?", "Next visit: b y?"]
 
 
-def test_the_template_is_the_users() -> None:
-    template = "Will {value} be recorded at the next {record} ({title})?"
-    assert written({"next": "signs", "values": ["f"], "template": template}) == [
+def test_the_words_are_the_users() -> None:
+    words = "Will {value} be recorded at the next {record} ({title})?"
+    assert written({"next": "signs", "values": ["f"], "ask": words}) == [
         "Will fever be recorded at the next stay (Signs)?"
     ]
-    assert written({"column": "tired", "ask": "Is the patient {tired}?"}) == ["Is the patient {tired}?"]
+    assert written({"column": "tired", "ask": "Is the patient {{tired}}?"}) == ["Is the patient {tired}?"]
 
 
 def test_a_column_has_a_question_per_class_and_of_two_one() -> None:
@@ -82,10 +82,10 @@ def test_a_column_has_a_question_per_class_and_of_two_one() -> None:
     ("entry", "kind", "parts"),
     [
         ({"next": "sign"}, SettingsError, ("sign", "did you mean 'signs'?")),
-        ({"next": "weight"}, SettingsError, ("above or below", "above:")),
+        ({"next": "weight"}, SettingsError, ("above a threshold", "above:")),
         ({"next": "ward", "above": 3}, SettingsError, ("for numbers", "values")),
         ({"next": "ward", "values": ["hart"]}, SettingsError, ("'hart'", "did you mean 'heart'?")),
-        ({"next": "ward", "ask": "Which one?"}, SettingsError, ("`ask` is one question", "7 values")),
+        ({"next": "ward", "ask": "Which one?"}, SettingsError, ("`ask` is one question", "7 values", "write {value}")),
         ({"column": "tierd"}, InputError, ("stays.csv", "did you mean 'tired'?")),
         ({"column": "ward"}, SettingsError, ("would give it away", "ignore:")),
         ({"column": "tired", "values": ["maybe"]}, InputError, ("'maybe'", "tired")),
@@ -108,8 +108,8 @@ def test_a_column_with_many_values_or_one(explained: Explained) -> None:
 
 
 def test_the_same_words_twice(explained: Explained) -> None:
-    twice = [{"next": "signs", "values": ["f"]}, {"next": "ward", "values": ["eye"], "template": "next stay:  FEVER"}]
-    explained(SettingsError, lambda: written(*twice), "the same words", "template")
+    twice = [{"next": "signs", "values": ["f"]}, {"next": "ward", "values": ["eye"], "ask": "next stay:  FEVER"}]
+    explained(SettingsError, lambda: written(*twice), "the same words", "`ask`")
 
 
 def test_a_time_ahead_needs_a_time(explained: Explained) -> None:

@@ -14,12 +14,14 @@ import torch
 
 from tefm import TEFM, Schema
 from tefm.base.files import write_json
+from tefm.language import training_loop
 
 
 def fit(folder: Path, checkpoint: str, threads: int | None = None) -> None:
     """Fit `stays.csv` with `schema.yaml` and `settings.json`; everything is named after the checkpoint folder."""
     if threads is not None:
         torch.set_num_threads(threads)
+    training_loop.SAVE_EVERY = 0
     rank = os.environ.get("RANK", "0")
     settings = json.loads((folder / "settings.json").read_text())
     model = TEFM(Schema.load(folder / "schema.yaml"), device="cpu", **settings)

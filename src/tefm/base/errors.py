@@ -60,8 +60,11 @@ class SettingsError(TefmError, ValueError):
     """A setting is out of range or two settings contradict each other."""
 
 
-class NotFittedError(TefmError, ValueError):
-    """Something was used before it was fitted."""
+class NotFittedError(TefmError, ValueError, AttributeError):
+    """Something was used before it was fitted, or that the model was fitted without.
+
+    As in scikit-learn it is also an `AttributeError`: `hasattr` and `dir` leave out what a model does not have.
+    """
 
 
 class ArtefactError(TefmError, ValueError):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, Self
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
@@ -15,23 +16,38 @@ Preset = Literal["default", "paper"]
 Presets = dict[str, dict[str, Any]]
 
 
+class Retired(NamedTuple):
+    """A setting of earlier versions: its default, which is harmless, and what to use instead of another value."""
+
+    default: Any
+    instead: str
+
+
 class Settings(BaseModel):
     """The base of every config."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     #: settings of earlier versions, which a stored config may still hold
-    RETIRED: ClassVar[frozenset[str]] = frozenset()
+    RETIRED: ClassVar[Mapping[str, Retired]] = {}
+
+    @classmethod
+    def without_retired(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Settings that an earlier version may have stored, without those that are retired."""
+        return {name: value for name, value in settings.items() if name not in cls.RETIRED}
 
     @classmethod
     def stored(cls, settings: dict[str, Any]) -> Self:
         """A config from what an earlier version may have stored."""
-        return cls.checked({name: value for name, value in settings.items() if name not in cls.RETIRED})
+        return cls.checked(cls.without_retired(settings))
 
     @classmethod
     def checked(cls, settings: dict[str, Any]) -> Self:
         """A config from plain values; an invalid one raises an error that names the setting."""
+        for name, (default, instead) in cls.RETIRED.items():
+            if settings.get(name, default) != default:
+                raise SettingsError(f"there is no setting {name!r} any more", value=settings[name], remedy=instead)
         try:
-            return cls.model_validate(settings)
+            return cls.model_validate(cls.without_retired(settings) if cls.RETIRED else settings)
         except ValidationError as error:
             details, name = first_error(error)
             if details["type"] == "extra_forbidden":

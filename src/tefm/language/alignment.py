@@ -9,7 +9,7 @@ Shapes: N records, D slots, K levels, C entries, H width of the language model.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from tefm.base.progress import progress
 from tefm.base.training import identity
+from tefm.codes.coder import SlotCoder
 from tefm.codes.fidelity import measure
 from tefm.language.backbone import Backbone, autocast
 from tefm.language.batches import Batch, Example, ShuffledBatches, collate, model_inputs, padded
@@ -28,8 +29,12 @@ from tefm.language.free_text import PlainText
 from tefm.language.prediction import by_length, default_batch_tokens
 from tefm.language.training_loop import History, target_loss, train
 from tefm.language.vocabulary import TokenIds, rows_in_use, tokens_of
-from tefm.tables.layout import Layout
 from tefm.tables.phrases import Phrases
+
+#: The maximum number of training records.
+MOST_RECORDS = 200_000
+#: Fields of a description that is the target, drawn anew each time.
+FIELDS = 4
 
 
 def align(
@@ -42,8 +47,8 @@ def align(
     checkpoint: Path | None = None,
 ) -> History:
     """Align codes and words: trains the backbone in place."""
-    if len(x_ND) > config.max_records:
-        rows = np.sort(np.random.default_rng(config.seed).permutation(len(x_ND))[: config.max_records])
+    if len(x_ND) > MOST_RECORDS:
+        rows = np.sort(np.random.default_rng(config.seed).permutation(len(x_ND))[:MOST_RECORDS])
         x_ND, codes_NK = x_ND[rows], codes_NK[rows]
     batches = ShuffledBatches((x_ND != 0).sum(axis=1), config.batch, config.seed)
     tokens = tokens_of(backbone, examples.ids.all, examples.words)
@@ -82,8 +87,8 @@ def _draw(
         if rng.random() >= config.whole:
             fields = fields[rng.random(len(fields)) < rng.random()]
         return examples.to_code(x_D, code_K, fields.tolist())
-    if config.sample is not None:
-        fields = rng.permutation(fields)[: config.sample]
+    if config.whole < 1:
+        fields = rng.permutation(fields)[:FIELDS]
     if not len(fields):  # an empty record has no words to predict
         return examples.to_code(x_D, code_K, [])
     return examples.to_words(x_D, code_K, fields.tolist())
@@ -123,19 +128,16 @@ def measure_alignment(
     backbone: Backbone,
     examples: AlignmentExamples,
     x_ND: NDArray[Any],
-    codes_NK: NDArray[np.integer],
-    decode: Callable[[NDArray[np.integer]], NDArray[Any]],
-    layout: Layout,
-    mode_D: NDArray[Any],
+    coder: SlotCoder,
     *,
     beam: int = 1,
-    seed: int = 0,
 ) -> Alignment:
-    """Measure the alignment on held-out records; `decode` is the tokenizer's map from codes to slots."""
-    written_NK = write_codes(backbone, examples, x_ND, beam=beam)
-    written = measure(x_ND, decode(written_NK), layout, mode_D)
-    upper = measure(x_ND, decode(codes_NK), layout, mode_D)
-    true_loss, shuffled_loss = true_and_shuffled_loss(backbone, examples, x_ND, codes_NK, seed=seed)
+    """Measure the alignment on held-out records, which `coder` encodes; `beam` is that of the search for codes."""
+    codes_NK, written_NK = coder.encode(x_ND), write_codes(backbone, examples, x_ND, beam=beam)
+    upper, written = (
+        measure(x_ND, coder.decode(of_NK), coder.layout, coder.mode_D_) for of_NK in (codes_NK, written_NK)
+    )
+    true_loss, shuffled_loss = true_and_shuffled_loss(backbone, examples, x_ND, codes_NK)
     return Alignment(
         records=len(x_ND),
         slot_accuracy=written.slot_accuracy,

@@ -274,21 +274,18 @@ def check_sealed(folder: Path) -> None:
                 remedy="use a bundle that `tefm fit` or `save` wrote",
             )
     for name in ("config.json", "tokenizer_config.json", "generation_config.json"):
-        if (folder / name).is_file():
-            _check_settings(folder / name)
-
-
-def _check_settings(path: Path) -> None:
-    body = _settings(path)
-    found = next((name for name in FOREIGN if body.get(name) is not None), None)
-    if found is not None:
-        raise ArtefactError(
-            f"the setting {found!r} would load code or files from elsewhere",
-            file=path,
-            remedy="use a bundle that `tefm fit` or `save` wrote",
-        )
-    if path.name == "config.json":
-        _check_shapes(path, body)
+        if not (path := folder / name).is_file():
+            continue
+        body = _settings(path)
+        for setting in FOREIGN:
+            if body.get(setting) is not None:
+                raise ArtefactError(
+                    f"the setting {setting!r} would load code or files from elsewhere",
+                    file=path,
+                    remedy="use a bundle that `tefm fit` or `save` wrote",
+                )
+        if name == "config.json":
+            _check_shapes(path, body)
 
 
 def _check_shapes(path: Path, config: dict[str, Any]) -> None:

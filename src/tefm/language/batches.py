@@ -26,18 +26,21 @@ class Example:
 
     ids: NDArray[np.int64]
     target: NDArray[np.bool_]
-    #: how probable each class is, for each answer, whose first token is then one of the classes' first tokens
-    classes_AQ: NDArray[np.floating] | None = None
+    #: for each answer the first tokens of all classes' answers, and how probable each class is
+    classes: Sequence[tuple[NDArray[np.int64], NDArray[np.floating]]] | None = None
     #: the branch of each token where several prompts share their beginning, which is branch 0; no branch sees another
     branch: NDArray[np.int64] | None = None
 
     @classmethod
     def answering(
-        cls, prompt: NDArray[np.int64], answer: NDArray[np.int64], classes_Q: NDArray[np.floating] | None = None
+        cls,
+        prompt: NDArray[np.int64],
+        answer: NDArray[np.int64],
+        classes: tuple[NDArray[np.int64], NDArray[np.floating]] | None = None,
     ) -> Example:
         """A prompt with its answer as the target."""
         target = np.arange(len(prompt) + len(answer)) >= len(prompt)
-        return cls(np.concatenate([prompt, answer]), target, None if classes_Q is None else classes_Q[None])
+        return cls(np.concatenate([prompt, answer]), target, None if classes is None else [classes])
 
     @classmethod
     def branching(cls, beginning: NDArray[np.int64], branches: Sequence[Example]) -> Example:
@@ -48,11 +51,11 @@ class Example:
         >>> both.ids.tolist(), both.branch.tolist()
         ([5, 6, 7, 1, 8, 2], [0, 1, 1, 1, 2, 2])
         """
-        classes = [branch.classes_AQ for branch in branches if branch.classes_AQ is not None]
+        classes = [of_answer for branch in branches for of_answer in branch.classes or ()]
         return cls(
             np.concatenate([beginning, *(branch.ids for branch in branches)]),
             np.concatenate([np.zeros(len(beginning), dtype=bool), *(branch.target for branch in branches)]),
-            np.concatenate(classes) if classes else None,
+            classes or None,
             np.repeat(np.arange(len(branches) + 1), [len(beginning), *(len(branch.ids) for branch in branches)]),
         )
 
@@ -66,8 +69,10 @@ class Batch:
     labels_BL: Tensor
     #: how far back the model sees (Backbone.window)
     window: int | None = None
-    #: the probability of each class for each answer, which begins with the first token of one; None where it is certain
+    #: the probability of each class for each answer, and the first tokens of the classes' answers; None where all
+    #: answers are certain
     classes_BAQ: Tensor | None = None
+    first_BAQ: Tensor | None = None
     #: the branch of each token; None where there are no branches
     branch_BT: Tensor | None = None
 
@@ -150,26 +155,32 @@ def collate(examples: Sequence[Example], pad: int, window: int | None = None) ->
     """
     ids_BT, mask_BT = padded([example.ids for example in examples], pad)
     last = max(len(example.ids) - int(example.target.argmax()) for example in examples)
-    labels_BL = np.full((len(examples), last), NOTHING, dtype=np.int64)
-    for row, example in enumerate(examples):
-        ids, target = example.ids[-last:], example.target[-last:]
-        labels_BL[row, last - len(ids) :][target] = ids[target]
+    labels_BT = padded([np.where(example.target, example.ids, NOTHING) for example in examples], NOTHING)[0]
     branch_BT = None
     if any(example.branch is not None for example in examples):
         branches = [np.zeros(len(of.ids), dtype=np.int64) if of.branch is None else of.branch for of in examples]
         branch_BT = padded(branches, 0)[0]
-    return Batch(ids_BT, mask_BT, torch.from_numpy(labels_BL), window, _classes(examples), branch_BT)
+    return Batch(ids_BT, mask_BT, labels_BT[:, -last:], window, *_classes(examples), branch_BT)
 
 
-def _classes(examples: Sequence[Example]) -> Tensor | None:
-    """The probabilities of the classes, with zeros where an example has fewer answers than another."""
-    known = [example.classes_AQ for example in examples if example.classes_AQ is not None]
-    if not known:
-        return None
-    classes_BAQ = np.zeros((len(known), max(len(of) for of in known), known[0].shape[1]), dtype=np.float32)
-    for row, classes_AQ in zip(classes_BAQ, known, strict=True):
-        row[: len(classes_AQ)] = classes_AQ
-    return torch.from_numpy(classes_BAQ)
+def _classes(examples: Sequence[Example]) -> tuple[Tensor | None, Tensor | None]:
+    """The probabilities of the classes and their first tokens, with zeros where there are fewer answers or classes."""
+    if all(example.classes is None for example in examples):
+        return None, None
+    known = [_certain(example) if example.classes is None else example.classes for example in examples]
+    most = max(len(tokens_Q) for answers in known for tokens_Q, _ in answers)
+    p_BAQ = np.zeros((len(known), max(map(len, known)), most), dtype=np.float32)
+    first_BAQ = np.zeros(p_BAQ.shape, dtype=np.int64)
+    for row, answers in enumerate(known):
+        for number, (tokens_Q, p_Q) in enumerate(answers):
+            first_BAQ[row, number, : len(tokens_Q)], p_BAQ[row, number, : len(p_Q)] = tokens_Q, p_Q
+    return torch.from_numpy(p_BAQ), torch.from_numpy(first_BAQ)
+
+
+def _certain(example: Example) -> list[tuple[NDArray[np.int64], NDArray[np.floating]]]:
+    """The answers of an example as the only ones."""
+    begins = example.target & ~np.append(False, example.target[:-1])
+    return [(example.ids[place, None], np.ones(1)) for place in np.flatnonzero(begins)]
 
 
 class ShuffledBatches:

@@ -1,24 +1,25 @@
-"""`Classifier`: a language model that scores the classes of sequences. It works on arrays and needs no table.
+"""What answers: a `Classifier` from codes, and an `Answerer` from slots, with a model of the fields beside it or not.
 
-Its input is codes; as a baseline, it takes the same records as text, with the same question and the same training.
+Neither needs a table.
 
-Shapes: N records, D slots, K levels, C entries, d latent; S sequences, Q classes.
+Shapes: N records, D slots, K levels, C entries, d latent; S sequences, F distinct ones, Q classes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tefm.base.training import load_checkpoint, save_checkpoint
-from tefm.language.alignment import Alignment, AlignmentExamples, align, measure_alignment
+from tefm.codes.coder import SlotCoder
+from tefm.language.alignment import Alignment, AlignmentExamples
 from tefm.language.backbone import Backbone
-from tefm.language.config import AlignConfig, Start
+from tefm.language.config import Start
 from tefm.language.prediction import answer_logits
 from tefm.language.prompts import Prompt, PromptWriter
 from tefm.language.training_loop import History, is_first
@@ -27,27 +28,31 @@ from tefm.language.vocabulary import CodeVocabulary, TokenIds, extend, start_row
 from tefm.tables.phrases import Phrases
 from tefm.tables.sequences import Sequences
 
+#: Sequences whose features are held at once.
+CHUNK = 8_192
+#: The maximum number of remembered answers; beyond it, the memory is emptied.
+REMEMBERED_ANSWERS = 500_000
 #: The fingerprint of a finished stage's file; what it belongs to is in the name of its folder.
 FINISHED = "finished"
 
+Floats = NDArray[np.float64]
+
 
 class Classifier:
-    """A backbone that classifies sequences: `align` and `tune` train it, `logits` predicts."""
+    """A backbone that classifies sequences: alignment and tuning train it, `logits` predicts."""
 
-    def __init__(self, backbone: Backbone, writer: PromptWriter, *, text_limit: int | None = None) -> None:
+    def __init__(self, backbone: Backbone, writer: PromptWriter) -> None:
         self.backbone, self.writer = backbone, writer
-        #: the maximum number of tokens of a text, of which the last ones are kept
-        self.text_limit = text_limit
 
     @property
-    def ids(self) -> TokenIds | None:
-        """The ids of the code tokens; without them, the input is text."""
+    def ids(self) -> TokenIds:
+        """The ids of the code tokens."""
+        assert self.writer.ids is not None, "the language model has tokens for the codes"
         return self.writer.ids
 
     @property
     def vocabulary(self) -> CodeVocabulary:
         """The names of the code tokens, as the tokenizer knows them."""
-        assert self.ids is not None, "text has no codes"
         first = self.backbone.tokenizer.convert_ids_to_tokens(self.ids.first)
         return CodeVocabulary(str(first).removeprefix("<").partition("_")[0], self.ids.levels, self.ids.entries)
 
@@ -78,38 +83,10 @@ class Classifier:
             assert words is not None, "`start: words` needs the words of records"
             phrases, x_ND, codes_NK = words
             table: Any = backbone.model.get_input_embeddings()
-            embedding = table.weight.detach().cpu().numpy()
-            record_NH = classifier.alignment_examples(phrases).mean_embeddings(embedding, x_ND)
+            embedding_VH = table.weight.detach().cpu().numpy()
+            record_NH = AlignmentExamples(phrases, backbone.tokenizer, ids).mean_embeddings(embedding_VH, x_ND)
             start_rows(backbone, ids, word_vectors(codes_NK, record_NH, vocabulary.entries), seed=seed)
         return classifier
-
-    def alignment_examples(self, phrases: Phrases) -> AlignmentExamples:
-        """The training examples of the alignment, for records with these phrases."""
-        assert self.ids is not None, "alignment needs code tokens"
-        return AlignmentExamples(phrases, self.backbone.tokenizer, self.ids)
-
-    # ---- stage 2 ----------------------------------------------------------------------------------------------
-
-    def align(
-        self,
-        phrases: Phrases,
-        x_ND: NDArray[Any],
-        codes_NK: NDArray[np.integer],
-        config: AlignConfig,
-        *,
-        checkpoint: Path | None = None,
-    ) -> History:
-        """Align codes and words, on records as slots and codes."""
-        return align(self.backbone, self.alignment_examples(phrases), x_ND, codes_NK, config, checkpoint=checkpoint)
-
-    def measure_alignment(
-        self, phrases: Phrases, x_ND: NDArray[Any], codes_NK: NDArray[np.integer], coder: Any, *, beam: int = 1
-    ) -> Alignment:
-        """Measure the alignment on held-out records; `coder` is the `SlotCoder` that made the codes."""
-        examples = self.alignment_examples(phrases)
-        return measure_alignment(
-            self.backbone, examples, x_ND, codes_NK, coder.decode, coder.layout, coder.mode_D_, beam=beam
-        )
 
     # ---- the trained weights of a finished stage --------------------------------------------------------------
 
@@ -119,7 +96,7 @@ class Classifier:
             return
         body = {
             "weights": self.backbone.model.state_dict(),
-            "history": history.to_dict(),
+            "history": asdict(history),
             "alignment": asdict(alignment) if alignment else None,
         }
         save_checkpoint(path, FINISHED, body)
@@ -148,33 +125,116 @@ class Classifier:
         With `classes_SQ`, the probability of each class is learned instead of the labels alone.
         """
         answers = self.writer.answers
-        validated = [(Questions(self.prompts(validation), validation_labels), answers)] if len(validation) else []
-        return ToLearn(Questions(self.prompts(training), labels, classes_SQ), answers, validated)
+        learned = Questions(self.prompts(training), labels, answers, classes_SQ)
+        return ToLearn([learned], [Questions(self.prompts(validation), validation_labels, answers)])
 
     # ---- prediction -------------------------------------------------------------------------------------------
 
-    def prompts(self, sequences: Sequences) -> list[NDArray[np.int64]]:
+    def prompts(self, codes: Sequences) -> list[NDArray[np.int64]]:
         """The prompt of each sequence as token ids."""
-        if self.ids is None:
-            assert sequences.texts is not None, "a classifier without code tokens needs texts"
-            return self.writer.of_texts(sequences.texts, sequences.lengths.tolist(), limit=self.text_limit)
-        return self.writer.of_codes(sequences.codes_NK, sequences.starts, texts=sequences.texts, gaps=sequences.gaps)
+        return self.writer.of_codes(codes)
 
-    def logits(self, sequences: Sequences, *, batch_tokens: int | None = None, show: bool = False) -> NDArray[Any]:
+    def logits(self, codes: Sequences, *, show: bool = False) -> NDArray[Any]:
         """The logits of the classes' answers, for every sequence; `show` displays the progress.
 
         The model answers each distinct prompt once.
         """
-        first, number_S = self.distinct(sequences)
-        prompts, title = self.prompts(sequences.select(first)), "predicting" if show else None
-        logits_FQ = answer_logits(
-            self.backbone, prompts, self.writer.first_tokens, batch_tokens=batch_tokens, title=title
-        )
+        first, number_S = codes.distinct()
+        prompts, title = self.prompts(codes.select(first)), "predicting" if show else None
+        logits_FQ = answer_logits(self.backbone, prompts, self.writer.first_tokens, title=title)
         logits_SQ: NDArray[Any] = logits_FQ[number_S]
         return logits_SQ
 
-    def distinct(self, sequences: Sequences) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The first of each group of sequences with the same prompt, and the number of each sequence's group."""
-        if self.ids is None:  # the model reads the texts of the records, and not which rows they are
-            sequences = sequences.with_values(np.zeros(len(sequences.values), dtype=np.int64))
-        return sequences.distinct()
+
+# ---- beside a model of the fields ------------------------------------------------------------------------------------
+
+
+class FieldModel(Protocol):
+    """A model that answers from slots: trees for the label, or the head of a question."""
+
+    @property
+    def cheap(self) -> bool:
+        """Whether a search may ask it thousands of times."""
+
+    def logits(self, slots: Sequences) -> Floats:
+        """The logits of the classes."""
+
+
+@dataclass(frozen=True, eq=False)
+class Answerer:
+    """Slots in, logits of the classes out.
+
+    The slots are encoded once, and the language model reads the codes. With a model of the fields beside it, the
+    logits are the weighted mean of both.
+    """
+
+    classifier: Classifier
+    coder: SlotCoder
+    #: what answers beside the language model
+    beside: FieldModel | None = None
+    #: the weight of the language model; the rest is that of the model of the fields
+    share: float = 1.0
+    #: the language model's answers, where they are kept between calls
+    memory: dict[Any, NDArray[Any]] | None = None
+
+    def remembering(self) -> Self:
+        """An answerer with a memory: the language model is not asked again about codes of an earlier call."""
+        return self if self.memory is not None else replace(self, memory={})
+
+    def codes(self, slots: Sequences) -> Sequences:
+        """What the language model reads: the sequences as codes."""
+        return self.coder.coded(slots)
+
+    def logits(self, slots: Sequences, codes: Sequences | None = None, *, show: bool = False) -> NDArray[Any]:
+        """The logits of the classes for every sequence of slots; give its `codes` where they are known.
+
+        Each distinct sequence is answered once. `show` displays the progress of the language model.
+        """
+        if self.beside is None:
+            return self._by_language_model(self.codes(slots) if codes is None else codes, show=show)
+        first, number_S = slots.distinct()
+        slots, codes = slots.select(first), None if codes is None else codes.select(first)
+        logits_SQ: NDArray[Any] = (self.by_model(slots, codes, show=show) + self.by_fields(slots))[number_S]
+        return logits_SQ
+
+    def by_model(self, slots: Sequences, codes: Sequences | None = None, *, show: bool = False) -> NDArray[Any]:
+        """The language model's part of the logits."""
+        if not self.share:
+            return np.zeros((len(slots), len(self.classifier.writer.classes)))
+        return self.share * self._by_language_model(self.codes(slots) if codes is None else codes, show=show)
+
+    def by_fields(self, slots: Sequences) -> Floats:
+        """The part of the logits that the model of the fields adds."""
+        logits_SQ = np.zeros((len(slots), len(self.classifier.writer.classes)))
+        if self.beside is not None and self.share < 1:
+            for start in range(0, len(slots), CHUNK):
+                rows = np.arange(start, min(start + CHUNK, len(slots)))
+                logits_SQ[rows] = (1 - self.share) * self.beside.logits(slots.select(rows))
+        return logits_SQ
+
+    def _by_language_model(self, codes: Sequences, *, show: bool = False) -> NDArray[Any]:
+        """The language model's logits; with a memory, it is asked about new codes only.
+
+        A table that is read in parts has the same few codes in each of them, and so have the masked versions of a
+        record.
+        """
+        if self.memory is None or not len(codes):
+            return self.classifier.logits(codes, show=show)
+        first, number_S = codes.distinct()
+        asked = codes.select(first)
+        contents = [_content(asked, number) for number in range(len(asked))]
+        new = [number for number, content in enumerate(contents) if content not in self.memory]
+        if len(self.memory) + len(new) > REMEMBERED_ANSWERS:
+            self.memory.clear()
+            new = list(range(len(contents)))
+        if new:
+            answers_FQ = self.classifier.logits(asked.select(new))
+            self.memory.update(zip((contents[number] for number in new), answers_FQ, strict=True))
+        logits_SQ: NDArray[Any] = np.stack([self.memory[content] for content in contents])[number_S]
+        return logits_SQ
+
+
+def _content(codes: Sequences, number: int) -> tuple[Any, ...]:
+    """All that the prompt of a sequence depends on."""
+    gaps = () if codes.gaps is None else tuple(codes.gaps[codes.starts[number] : codes.starts[number + 1]])
+    return codes[number].tobytes(), "" if codes.texts is None else codes.texts[number], gaps

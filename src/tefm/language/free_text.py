@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tefm.tables.sequences import Text, notes_of
@@ -51,33 +50,6 @@ class Shortened(NamedTuple):
     is_cut: bool
 
 
-@dataclass(frozen=True)
-class Cuts:
-    """How many texts of some sequences there are, and what was cut."""
-
-    texts: int
-    #: longer than their own budget
-    shortened: int
-    #: older texts that are left out, or cut further, because their sequence has too many tokens of text
-    old: int
-
-    def remarks(self, most: int) -> list[str]:
-        """What a user should know, in words."""
-        of = f"of {self.texts:,} texts of the training part"
-        remarks = []
-        if self.shortened:
-            remarks.append(
-                f"{self.shortened:,} {of} are longer than their budget and are cut; raise `tokens` in `text:`,"
-                " or `text_tokens` in `prompt:`"
-            )
-        if self.old:
-            remarks.append(
-                f"{self.old:,} {of} are left out or cut, the oldest first, since a prompt has at most {most:,} tokens"
-                " of text; raise `all_text_tokens` in `prompt:`, or lower the budgets"
-            )
-        return remarks
-
-
 class Shortener:
     """Shortens texts: `budgets` for each column of notes, `alone` for a text without columns, `most` for all."""
 
@@ -90,16 +62,26 @@ class Shortener:
         """The text of each record, empty where there is none."""
         return ["\n".join(part.text for part in parts if part.text) for parts, _ in self._parts(text, records)]
 
-    def cuts(self, texts: Sequence[Text], records: Sequence[int]) -> Cuts:
-        """How many texts there are in these sequences, and how many are cut."""
+    def remarks(self, texts: Sequence[Text], records: Sequence[int]) -> list[str]:
+        """What a user should know about the texts of the training sequences: how many of them are cut."""
         count = shortened = old = 0
         for text, length in zip(texts, records, strict=True):
-            written = self._parts(text, length)
-            for note, (parts, is_old) in zip(notes_of(text, length), written, strict=True):
-                count += sum(map(bool, note))
+            for note, (parts, is_old) in zip(notes_of(text, length), self._parts(text, length), strict=True):
+                count += (own := sum(map(bool, note)))
                 shortened += 0 if is_old else sum(part.is_cut for part in parts)
-                old += sum(map(bool, note)) if is_old else 0
-        return Cuts(count, shortened, old)
+                old += own if is_old else 0
+        of, remarks = f"of {count:,} texts of the training part", []
+        if shortened:  # longer than their own budget
+            remarks.append(
+                f"{shortened:,} {of} are longer than their budget and are cut; raise `tokens` in `text:`,"
+                " or `text_tokens` in `prompt:`"
+            )
+        if old:  # left out, or cut further, because their sequence has too many tokens of text
+            remarks.append(
+                f"{old:,} {of} are left out or cut, the oldest first, since a prompt has at most {self.most:,} tokens"
+                " of text; raise `all_text_tokens` in `prompt:`, or lower the budgets"
+            )
+        return remarks
 
     def _parts(self, text: Text, records: int) -> list[tuple[list[Shortened], bool]]:
         """The shortened texts of each record, and whether they were cut for all texts to fit."""

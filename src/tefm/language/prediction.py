@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -42,29 +43,49 @@ def answer_logits(
     logits_NQ = np.zeros((len(prompts), len(answers)), dtype=np.float32)
     if not len(prompts):
         return logits_NQ
-    device = backbone.device
     batch_tokens = batch_tokens or default_batch_tokens(backbone)
     shared = common_prefix(prompts) if share_prefix else 0
     if backbone.window is not None and max(map(len, prompts)) >= backbone.window:
         # the cache of such a layer drops its first tokens, and padding after a shared prefix would count as distance
         shared = 0
-    pad = int(backbone.tokenizer.pad_token_id) if pad is None else pad
-    model, columns = answering(backbone.model, answers)
-    with torch.no_grad(), autocast(device), progress(title or "", len(prompts), show=title is not None) as advance:
-        cache = None
-        if shared:  # the keys and values of the tokens that all prompts begin with
-            ids_1T = torch.from_numpy(prompts[0][:shared])[None].to(device)
-            cache = model(input_ids=ids_1T, use_cache=True, logits_to_keep=1).past_key_values
+    with reading(backbone), progress(title or "", len(prompts), show=title is not None) as advance:
+        reader = Reader(backbone, answers, prompts[0][None, :shared], pad)
         for rows in by_length([len(prompt) - shared for prompt in prompts], batch_tokens):
-            ids_BT, mask_BT = (tensor.to(device) for tensor in padded([prompts[row][shared:] for row in rows], pad))
-            own = copy.deepcopy(cache)
-            if own is not None:
-                own.batch_repeat_interleave(len(rows))
-            inputs = model_inputs(ids_BT, mask_BT, before=shared, window=backbone.window)
-            output = model(**inputs, past_key_values=own, use_cache=own is not None, logits_to_keep=1)
-            logits_NQ[rows] = output.logits[:, -1, columns].float().cpu().numpy()
+            logits_NQ[rows] = reader.logits([prompts[row][shared:] for row in rows], np.zeros_like(rows))
             advance(len(rows))
     return logits_NQ
+
+
+@contextmanager
+def reading(backbone: Backbone) -> Iterator[None]:
+    """Nothing is learned inside, and the model computes as on this device it should."""
+    with torch.no_grad(), autocast(backbone.device):
+        yield
+
+
+class Reader:
+    """Reads prompts that begin alike: the keys and values of their beginnings, all of one length, are computed once."""
+
+    def __init__(
+        self, backbone: Backbone, answers: Sequence[int], beginnings_HT: NDArray[np.int64], pad: int | None = None
+    ) -> None:
+        self.backbone, self.before, self.cache = backbone, beginnings_HT.shape[1], None
+        self.pad = int(backbone.tokenizer.pad_token_id) if pad is None else pad
+        self.model, self.columns = answering(backbone.model, answers)
+        if self.before:
+            ids_HT = torch.from_numpy(beginnings_HT).to(backbone.device)
+            self.cache = self.model(input_ids=ids_HT, use_cache=True, logits_to_keep=1).past_key_values
+
+    def logits(self, rests: Sequence[Ids], beginning_B: NDArray[np.int64]) -> NDArray[np.float32]:
+        """The logits of the answers' first tokens after each rest, which continues the beginning with this number."""
+        device, cache = self.backbone.device, copy.deepcopy(self.cache)
+        if cache is not None:
+            cache.batch_select_indices(torch.from_numpy(beginning_B).to(device))
+        ids_BT, mask_BT = (tensor.to(device) for tensor in padded(rests, self.pad))
+        inputs = model_inputs(ids_BT, mask_BT, before=self.before, window=self.backbone.window)
+        output = self.model(**inputs, past_key_values=cache, use_cache=cache is not None, logits_to_keep=1)
+        logits_BQ: NDArray[np.float32] = output.logits[:, -1, self.columns].float().cpu().numpy()
+        return logits_BQ
 
 
 def last_states(backbone: Backbone, prompts: Sequence[Ids]) -> NDArray[np.float32]:
@@ -90,8 +111,8 @@ def _states(
 ) -> NDArray[np.float32]:
     """One vector per prompt, from the hidden states of its tokens and where they are."""
     device, pad = backbone.device, int(backbone.tokenizer.pad_token_id)
-    states_Nh = np.zeros((len(prompts), int(backbone.model.config.hidden_size)), dtype=np.float32)
-    with torch.no_grad(), autocast(device):
+    states_Nh = np.zeros((len(prompts), backbone.hidden_size), dtype=np.float32)
+    with reading(backbone):
         for rows in by_length([len(prompt) for prompt in prompts], default_batch_tokens(backbone)):
             ids_BT, mask_BT = (tensor.to(device) for tensor in padded([prompts[row] for row in rows], pad))
             inputs = model_inputs(ids_BT, mask_BT, window=backbone.window)

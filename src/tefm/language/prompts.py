@@ -1,7 +1,6 @@
 """Prompts: the input of the model, the question, and the answers.
 
-A `Prompt` is a template in the task file. `PromptWriter` fills it with sequences of codes (or with text, for the
-raw-text baseline) and returns token ids.
+A `Prompt` is a template in the task file. `PromptWriter` fills it with sequences of codes and returns token ids.
 """
 
 from __future__ import annotations
@@ -19,13 +18,15 @@ from pydantic import model_validator
 from tefm.base.errors import SettingsError, did_you_mean
 from tefm.base.settings import Settings
 from tefm.language.backbone import turns
-from tefm.language.free_text import PlainText, Shortener
+from tefm.language.free_text import REMEMBERED_TEXTS, Shortener
 from tefm.language.vocabulary import BEGIN, END, TokenIds
-from tefm.tables.sequences import Text
+from tefm.tables.sequences import Sequences
 
 Style = Literal["full", "compact"]
 Ids = NDArray[np.int64]
 
+#: What stands around codes with `markers`, under the names that these texts had as settings.
+AROUND = {"before": BEGIN, "after": END, "between": ", "}
 #: What a prompt's message may leave open.
 PLACEHOLDERS = ("records", "count", "text")
 
@@ -45,16 +46,14 @@ class Prompt(Settings):
     #: the user's message; {records} stands for the codes, {count} for their number, {text} for the free text of the
     #: last record
     message: str = "{records}"
-    #: text before and after each code, and between two of them
-    before: str = BEGIN
-    after: str = END
-    between: str = ", "
-    #: whether to wrap the message in the tokenizer's chat template, if it has one
+    #: a begin and an end token around each code, and a comma between two codes; without them, codes stand alone
+    markers: bool = True
+    #: wrap the message in the tokenizer's chat template, if it has one
     chat: bool = True
     #: class → the model's answer; the other classes answer with their name, or with a letter where the names begin
     #: with the same token
     answers: dict[str, str] = Setting(default_factory=dict)
-    #: whether to write the time since the previous record before each record
+    #: write the time since the previous record before each record
     gaps: bool = False
     #: the maximum number of tokens of free text, where its columns have no budgets of their own
     text_tokens: int = 256
@@ -62,6 +61,21 @@ class Prompt(Settings):
     all_text_tokens: int = Setting(default=1_024, ge=1)
     #: tokens of each text column; they come from the schema
     text_budgets: tuple[int, ...] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_earlier_versions(cls, given: Any) -> Any:
+        """What stands around codes is one setting, `markers`; prompts of earlier versions have three texts."""
+        if not isinstance(given, dict) or not given.keys() & AROUND.keys():
+            return given
+        texts = {name: given.get(name, marker) for name, marker in AROUND.items()}
+        if texts != AROUND and any(texts.values()):
+            raise ValueError(
+                "`before`, `after` and `between` of the prompt are fixed texts now"
+                " → use `markers: true` or `markers: false`"
+            )
+        others = {name: value for name, value in given.items() if name not in AROUND}
+        return {**others, "markers": texts == AROUND}
 
     @model_validator(mode="after")
     def _consistent(self) -> Prompt:
@@ -128,7 +142,7 @@ def escaped(text: str) -> str:
     return text.replace("{", "{{").replace("}", "}}")
 
 
-_COMPACT: dict[str, Any] = {"before": "", "after": "", "between": "", "chat": False}
+_COMPACT: dict[str, Any] = {"markers": False, "chat": False}
 #: for each preset the paper's full wording, and a compact one with as few tokens as possible
 PRESETS: dict[str, dict[Style, dict[str, Any]]] = {
     "mortality": {
@@ -175,13 +189,13 @@ class PromptWriter:
                 value=unknown[0],
                 remedy=did_you_mean(unknown[0], classes),
             )
-        opening, closing = turns(tokenizer) if prompt.chat else (tokenizer.bos_token or tokenizer.eos_token or "", "")
-        self.opening, self.closing = opening, closing
+        start = tokenizer.bos_token or tokenizer.eos_token or ""
+        self.opening, self.closing = turns(tokenizer) if prompt.chat else (start, "")
         self._pieces = pieces(prompt.message)
+        self._before, self._after, self._between = AROUND.values() if prompt.markers else ("", "", "")
         #: per class the token ids of its answer; their first tokens differ
         self.answers = self._answers()
-        self._cached_ids: dict[str, Ids] = {}
-        self._without_special_tokens = PlainText(tokenizer)
+        self._known_ids: dict[str, Ids] = {}
         self.shortener = Shortener(
             tokenizer, prompt.text_budgets, alone=prompt.text_tokens, most=prompt.all_text_tokens
         )
@@ -193,45 +207,24 @@ class PromptWriter:
 
     # ---- prompts ----------------------------------------------------------------------------------------------
 
-    def of_codes(
-        self,
-        codes_NK: NDArray[np.integer],
-        starts: NDArray[np.integer],
-        *,
-        texts: Sequence[Text] | None = None,
-        gaps: Sequence[str] | None = None,
-    ) -> list[Ids]:
-        """One prompt per sequence; sequence i has the records starts[i]…starts[i+1] of `codes_NK`.
-
-        `texts` holds the free text of each sequence, of the last record or of each, `gaps` the words before each record
-        (empty for none).
-        """
+    def of_codes(self, sequences: Sequences) -> list[Ids]:
+        """One prompt per sequence of codes, with its free text, of the last record or of each, and its gaps."""
         assert self.ids is not None, "prompts of codes need code tokens"
-        tokens_NK = self.ids.of(codes_NK)
+        tokens_NK, starts = self.ids.of(sequences.codes_NK), sequences.starts.tolist()
         prompts = []
-        for i in range(len(starts) - 1):
-            count = int(starts[i + 1] - starts[i])
-            notes = self.shortener(texts[i], count) if texts else [""] * count
+        for number, (start, end) in enumerate(itertools.pairwise(starts)):
+            texts, count = sequences.texts, end - start
+            notes = [""] * count if texts is None else self.shortener(texts[number], count)
             head, tail = self._around(count, notes[-1] if notes else "")
             parts: list[Ids] = []
-            before = ""
-            for row, note in zip(range(int(starts[i]), int(starts[i + 1])), notes, strict=True):
+            text = head
+            for row, note in zip(range(start, end), notes, strict=True):
                 # the text between two codes is tokenised in one piece, as the tokenizer would do
-                text = self.prompt.after + before + self.prompt.between if parts else head
-                text += (gaps[row] if gaps is not None else "") + self.prompt.before
-                parts += [self._ids(text, cache=not texts or (bool(parts) and not before)), tokens_NK[row]]
-                before = _beside(note)
-            text = (self.prompt.after if parts else head) + tail
-            prompts.append(np.concatenate([*parts, self._ids(text, cache=not texts)]))
-        return prompts
-
-    def of_texts(self, records: Sequence[str], counts: Sequence[int], *, limit: int | None = None) -> list[Ids]:
-        """The question about records as text; `limit` keeps only the last tokens of the records."""
-        prompts = []
-        for text, count in zip(records, counts, strict=True):
-            head, tail = self._around(int(count), "")
-            body = self._ids(self._without_special_tokens(text), cache=False)
-            prompts.append(np.concatenate([self._ids(head), body[-limit:] if limit else body, self._ids(tail)]))
+                text += ("" if sequences.gaps is None else sequences.gaps[row]) + self._before
+                parts += [self.tokenised(text), tokens_NK[row]]
+                text = self._after + _beside(note) + self._between
+            text = (self._after if parts else head) + tail
+            prompts.append(np.concatenate([*parts, self.tokenised(text)]))
         return prompts
 
     def _around(self, count: int, text: str) -> tuple[str, str]:
@@ -247,13 +240,14 @@ class PromptWriter:
             before &= name != "records"
         return head, tail + self.closing
 
-    def _ids(self, text: str, *, cache: bool = True) -> Ids:
-        if text not in self._cached_ids:
+    def tokenised(self, text: str) -> Ids:
+        """The token ids of a text, in which special tokens are special."""
+        if (ids := self._known_ids.get(text)) is None:
+            if len(self._known_ids) >= REMEMBERED_TEXTS:
+                self._known_ids.clear()
             ids = np.array(self.tokenizer(text, add_special_tokens=False)["input_ids"] if text else [], dtype=np.int64)
-            if not cache:
-                return ids
-            self._cached_ids[text] = ids
-        return self._cached_ids[text]
+            self._known_ids[text] = ids
+        return ids
 
     # ---- answers ----------------------------------------------------------------------------------------------
 
@@ -298,12 +292,11 @@ def _letters(tokenizer: Any, count: int, blank: str) -> list[str]:
     seen: set[int] = set()
     for size in (1, 2, 3):
         for letters in itertools.product(string.ascii_uppercase, repeat=size):
-            word = "".join(letters)
-            ids = tokenizer(blank + word, add_special_tokens=False)["input_ids"]
+            word = blank + "".join(letters)
+            ids = tokenizer(word, add_special_tokens=False)["input_ids"]
             if len(ids) > 1:
+                word = word.strip()
                 ids = tokenizer(word, add_special_tokens=False)["input_ids"]
-            else:
-                word = blank + word
             if len(ids) == 1 and ids[0] not in seen:
                 words.append(word)
                 seen.add(ids[0])

@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tefm.base.errors import InputError
-
 #: Texts tokenised at a time: enough to use the tokenizer's threads, with little memory.
 BATCH = 1_000
 
@@ -39,36 +37,22 @@ def counts(texts: list[str], tokenizer: Any) -> NDArray[np.int64]:
 
 
 def count_forms(
-    texts_by_format: dict[str, list[str]],
-    tokenizers: dict[str, Any],
-    lengths: dict[str, NDArray[Any]] | None = None,
+    texts_by_format: dict[str, list[str]], name: str, tokenizer: Any, lengths: dict[str, NDArray[Any]]
 ) -> list[TokenCount]:
-    """Count every format of the same sequences with every tokenizer, and compare it with prose.
+    """Count every format of some sequences with a tokenizer of this name, and compare it with the format `prose`.
 
     `lengths` holds token counts that are known already, such as those of codes: a code is one token in every model.
     """
-    lengths = lengths or {}
-    if "prose" not in texts_by_format:
-        raise InputError(
-            "token counts are given as a share of prose, which is not among the texts",
-            value=", ".join(texts_by_format) or None,
-            remedy='add "prose": serialise(frame, schema, sequences, "prose")',
+    counted = {format_: counts(texts, tokenizer) for format_, texts in texts_by_format.items()} | lengths
+    prose = counted["prose"].sum()
+    return [
+        TokenCount(
+            format_,
+            name,
+            float(tokens.mean()),
+            float(np.median(tokens)),
+            int(tokens.max()),
+            float(tokens.sum() / prose) if prose else float("nan"),  # nothing is a share of empty prose
         )
-    sizes = {name: len(texts) for name, texts in texts_by_format.items()}
-    sizes |= {name: len(tokens) for name, tokens in lengths.items()}
-    if min(sizes.values()) < 1 or len(set(sizes.values())) > 1:
-        raise InputError(
-            "the formats differ in their number of sequences, or are empty: "
-            + ", ".join(f"{name} has {size:,}" for name, size in sizes.items()),
-            remedy="give one text, or one length, per sequence in every format, and at least one sequence",
-        )
-    accounts = []
-    for name, tokenizer in tokenizers.items():
-        counted = {format_: counts(texts, tokenizer) for format_, texts in texts_by_format.items()}
-        prose = counted["prose"].sum()
-        for format_, tokens in (counted | lengths).items():
-            share = float(tokens.sum() / prose) if prose else float("nan")  # nothing is a share of empty prose
-            accounts.append(
-                TokenCount(format_, name, float(tokens.mean()), float(np.median(tokens)), int(tokens.max()), share)
-            )
-    return accounts
+        for format_, tokens in counted.items()
+    ]

@@ -10,9 +10,8 @@ import hashlib
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -23,11 +22,17 @@ from torch import Tensor, nn
 
 from tefm.base.errors import SettingsError
 from tefm.base.progress import progress, warn
-from tefm.base.training import KeepBest, adamw, load_checkpoint, save_checkpoint
+from tefm.base.training import KeepBest, adamw, ahead, load_checkpoint, save_checkpoint
 from tefm.language.backbone import Backbone, autocast
 from tefm.language.batches import NOTHING, Batch
 from tefm.language.config import TrainConfig
 
+#: How strongly matrices decay, and the maximum norm of the gradient.
+WEIGHT_DECAY, CLIP = 0.01, 1.0
+#: Training stops after so many validations without an improvement.
+PATIENCE = 4
+#: Seconds between checkpoints.
+SAVE_EVERY = 60.0
 #: Steps between two additions to the average of the weights: each reads and writes all of them.
 AVERAGE_EVERY = 4
 #: The maximum number of tokens that are computed at once: a larger batch is computed in parts.
@@ -56,9 +61,6 @@ class History:
     validation: list[tuple[int, float]] = field(default_factory=list)
     seconds: float = 0.0
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def train(
     backbone: Backbone,
@@ -68,7 +70,6 @@ def train(
     config: TrainConfig,
     *,
     title: str,
-    first_tokens: Sequence[int] = (),
     validate: Callable[[], float] | None = None,
     checkpoint: Path | None = None,
     fingerprint: str = "",
@@ -76,25 +77,22 @@ def train(
     """Train the backbone's model in place; it ends with the weights of the lowest validation loss.
 
     `codes` are the tokens whose rows are trained where not all weights are. `batch_of(step)` returns the whole batch of
-    a step, `validate()` the validation loss, and `title` names the run in the progress display. `first_tokens` are
-    those of the classes' answers, for batches that know how probable each class is. `fingerprint` identifies the data:
-    a checkpoint of other data is refused.
+    a step, `validate()` the validation loss, and `title` names the run in the progress display. `fingerprint`
+    identifies the data: a checkpoint of other data is refused.
     """
-    run = _Run(backbone, codes, steps, config, checkpoint, _fingerprint(config, steps, fingerprint), first_tokens)
+    identity = hashlib.sha256(f"{config.model_dump_json()}\0{steps}\0{fingerprint}".encode()).hexdigest()
+    run = _Run(backbone, codes, steps, config, checkpoint, identity)
     run.resume()
     check_every = max(1, steps // config.checks) if validate else max(1, steps // 20)
     started, saved = time.perf_counter(), time.perf_counter()
-    with ThreadPoolExecutor(max_workers=1) as worker, progress(title, steps, done=run.step, show=run.main) as advance:
-        next_batch = worker.submit(batch_of, run.step)
-        while run.step < steps and not run.out_of_patience(check_every):
-            batch = next_batch.result()
-            if run.step + 1 < steps:  # made while this step is computed
-                next_batch = worker.submit(batch_of, run.step + 1)
-            run.update(batch)
+    batches = ahead(map(batch_of, range(run.step, steps)))
+    with progress(title, steps, done=run.step, show=run.main) as advance:
+        while run.step < steps and not run.best.exhausted(run.step, patience=PATIENCE * check_every):
+            run.update(next(batches))
             advance(1)
             if run.step % check_every == 0 or run.step == steps:
                 advance(0, note=run.check(run.step % check_every or check_every, validate))
-            if time.perf_counter() - saved >= config.save_every and run.step < steps:
+            if time.perf_counter() - saved >= SAVE_EVERY and run.step < steps:
                 run.save()
                 saved = time.perf_counter()
     run.history.seconds += time.perf_counter() - started
@@ -103,22 +101,22 @@ def train(
     return run.history
 
 
-def target_loss(model: nn.Module, batch: Batch, first_tokens: Sequence[int] = ()) -> Tensor:
+def target_loss(model: nn.Module, batch: Batch) -> Tensor:
     """The summed loss of the targets; logits are computed only where targets are, at the right edge.
 
-    Where a batch knows the probability of each class, the first token of an answer is all of `first_tokens`, each with
+    Where a batch knows the probability of each class, the first token of an answer is that of every class, each with
     the probability of its class.
     """
     keep = batch.labels_BL.shape[1] + 1
     logits_BLV = model(**batch.inputs, logits_to_keep=keep, use_cache=False).logits[:, :-1]
     target_BL = batch.labels_BL != NOTHING
-    if batch.classes_BAQ is None:
+    if batch.classes_BAQ is None or batch.first_BAQ is None:
         return nn.functional.cross_entropy(logits_BLV[target_BL].float(), batch.labels_BL[target_BL], reduction="sum")
     first_BL = target_BL & ~nn.functional.pad(target_BL, (1, -1))
     rest_BL = target_BL & ~first_BL
     rest = nn.functional.cross_entropy(logits_BLV[rest_BL].float(), batch.labels_BL[rest_BL], reduction="sum")
-    log_XQ = logits_BLV[first_BL].float().log_softmax(dim=1)[:, list(first_tokens)]
     row_X, answer_X = first_BL.nonzero()[:, 0], (first_BL.cumsum(dim=1) - 1)[first_BL]
+    log_XQ = logits_BLV[first_BL].float().log_softmax(dim=1).gather(1, batch.first_BAQ[row_X, answer_X])
     first: Tensor = -(batch.classes_BAQ[row_X, answer_X] * log_XQ).sum()
     return first + rest
 
@@ -134,13 +132,12 @@ class _Run:
         config: TrainConfig,
         checkpoint: Path | None,
         fingerprint: str,
-        first_tokens: Sequence[int] = (),
     ) -> None:
         from accelerate import Accelerator
 
         device = backbone.device
         self.accelerator = Accelerator(cpu=device.type == "cpu")
-        self.backbone, self.config, self.steps, self.first_tokens = backbone, config, steps, first_tokens
+        self.backbone, self.config, self.steps = backbone, config, steps
         self.checkpoint, self.fingerprint = checkpoint, fingerprint
         self.device, self.main = self.accelerator.device, self.accelerator.is_main_process
         if config.checkpointing:
@@ -148,25 +145,24 @@ class _Run:
         model = trainable_model(backbone, codes, config)
         model.train()
         self.names = [name for name, weight in model.named_parameters() if weight.requires_grad]
-        optimiser = adamw(_groups(model, config), device=device, lr=config.learning_rate)
+        optimiser = adamw(_groups(model), device=device, lr=config.learning_rate)
         self.trainable = model
         self.model, self.optimiser = self.accelerator.prepare(model, optimiser)
-        self.warmup = config.warmup_steps(steps)
         self.step = 0
         #: the sum of the losses since the last check, of this process's share of the batches
         self.running = torch.zeros((), device=self.device)
         #: the moving average of the weights, where there is one
         self.average = {name: weight.clone() for name, weight in self._weights().items()} if config.average else {}
         self.best = KeepBest()
-        #: the weights to go back to: those at the start, then the best ones
-        self.safe = {name: weight.to("cpu", copy=True) for name, weight in self._weights().items()}
+        #: the weights to go back to until there are best ones
+        self.start = {name: weight.to("cpu", copy=True) for name, weight in self._weights().items()}
         self.history = History()
 
     # ---- a step -----------------------------------------------------------------------------------------------
 
     def update(self, batch: Batch) -> None:
         """One step on a whole batch."""
-        rate = self._rate(self.step)
+        rate = self.config.rate(self.step, self.steps) * 0.5**self.history.slowed
         for group in self.optimiser.param_groups:
             group["lr"] = self.config.learning_rate * rate
         world, rank = self.accelerator.num_processes, self.accelerator.process_index
@@ -176,41 +172,20 @@ class _Run:
             share = batch.part(slice(rank * parts + number, None, world * parts)).to(self.device)
             last = number == parts - 1
             with nullcontext() if last else self.accelerator.no_sync(self.model):
-                loss = self._loss(share) * per_target
+                with autocast(self.device):
+                    loss = target_loss(self.model, share)
+                loss = loss * per_target
                 self.accelerator.backward(loss)
             self.running += loss.detach()
-        self.accelerator.clip_grad_norm_(self.model.parameters(), self.config.clip)
+        self.accelerator.clip_grad_norm_(self.model.parameters(), CLIP)
         self.optimiser.step()
         self.optimiser.zero_grad(set_to_none=True)
         self.step += 1
         if self.average and (self.step < AVERAGE_EVERY or self.step % AVERAGE_EVERY == 0):
-            self._add_to_average()
-
-    def _add_to_average(self) -> None:
-        """The mean of all steps so far, and once there are enough of them a moving average."""
-        part = min(1.0, AVERAGE_EVERY / min(self.step, self.config.average * self.steps))
-        for name, weight in self._weights().items():
-            self.average[name].lerp_(weight, part)
-
-    def _loss(self, batch: Batch) -> Tensor:
-        """The summed loss over the targets of a batch."""
-        with autocast(self.device):
-            return target_loss(self.model, batch, self.first_tokens)
-
-    def _rate(self, step: int) -> float:
-        """The share of the learning rate at a step: warm-up, then the schedule; less of it where it was too high."""
-        return self._schedule(step) * 0.5**self.history.slowed
-
-    def _schedule(self, step: int) -> float:
-        if step < self.warmup:
-            return (step + 1) / self.warmup
-        done = (step - self.warmup) / max(1, self.steps - self.warmup)
-        match self.config.schedule:
-            case "cosine":
-                return 0.5 * (1 + math.cos(math.pi * done))
-            case "linear":
-                return 1 - done
-        return 1.0
+            # the mean of all steps so far, and once there are enough of them a moving average
+            part = min(1.0, AVERAGE_EVERY / min(self.step, self.config.average * self.steps))
+            for name, weight in self._weights().items():
+                self.average[name].lerp_(weight, part)
 
     # ---- validation -------------------------------------------------------------------------------------------
 
@@ -235,11 +210,13 @@ class _Run:
         from accelerate.utils import broadcast_object_list
 
         self.trainable.eval()
-        with torch.no_grad(), self._averaged():
+        own = {name: weight.clone() for name, weight in self._weights().items()} if self.average else {}
+        with torch.no_grad():
+            self._load(self.average)
             # all processes use the loss of the first one: they must stop at the same step
             loss: float = broadcast_object_list([validate()])[0]
-            if self.best.offer(self.step, loss, self._weights()):
-                self.safe = self.best.state
+            self.best.offer(self.step, loss, self._weights())
+            self._load(own)
         self.trainable.train()
         self.history.best_step = self.best.step
         return loss
@@ -249,8 +226,8 @@ class _Run:
         if self.history.slowed == MOST_SLOWED:
             raise SettingsError(f"the loss is not a finite number at step {self.step}", remedy="lower learning_rate")
         self.history.slowed += 1
-        self._load(self.safe)
-        for name, weight in self.safe.items():
+        self._load(self.best.state or self.start)
+        for name, weight in self._weights().items():
             if name in self.average:
                 self.average[name].copy_(weight)
         self.optimiser.state.clear()
@@ -259,19 +236,6 @@ class _Run:
             f"and 1/{2**self.history.slowed} of the learning rate"
         )
         return "loss not finite"
-
-    @contextmanager
-    def _averaged(self) -> Iterator[None]:
-        """The average of the weights in their place, where there is one."""
-        own = {name: weight.clone() for name, weight in self._weights().items()} if self.average else {}
-        self._load(self.average)
-        try:
-            yield
-        finally:
-            self._load(own)
-
-    def out_of_patience(self, check_every: int) -> bool:
-        return self.best.exhausted(self.step, patience=self.config.patience * check_every)
 
     def finish(self) -> None:
         """Load the best weights into the backbone, merge its adapters, and delete the checkpoint."""
@@ -324,7 +288,6 @@ class _Run:
             self.average[name].copy_(weight)
         self.optimiser.load_state_dict(body["optimiser"])
         self.step, self.best = body["step"], KeepBest(**body["best"])
-        self.safe = self.best.state or self.safe
         self.running.copy_(body["running"])
         self.history = History(**{**body["history"], "resumed_from": self.step})
 
@@ -362,7 +325,7 @@ def trainable_model(backbone: Backbone, codes: Sequence[int], config: TrainConfi
     return get_peft_model(model, adapters)
 
 
-def _groups(model: nn.Module, config: TrainConfig) -> list[dict[str, Any]]:
+def _groups(model: nn.Module) -> list[dict[str, Any]]:
     """Parameter groups: matrices decay; norms, biases and embeddings do not, since decay would erase rare words."""
     embeddings = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
     decayed: list[nn.Parameter] = []
@@ -371,12 +334,8 @@ def _groups(model: nn.Module, config: TrainConfig) -> list[dict[str, Any]]:
         if weight.requires_grad:
             is_embedding = id(weight) in embeddings or "trainable_tokens" in name
             (undecayed if is_embedding or weight.ndim < 2 else decayed).append(weight)
-    groups = [(decayed, config.weight_decay), (undecayed, 0.0)]
+    groups = [(decayed, WEIGHT_DECAY), (undecayed, 0.0)]
     return [{"params": weights, "weight_decay": decay} for weights, decay in groups if weights]
-
-
-def _fingerprint(config: TrainConfig, steps: int, data: str) -> str:
-    return hashlib.sha256(f"{config.model_dump_json()}\0{steps}\0{data}".encode()).hexdigest()
 
 
 # ---- several processes ----------------------------------------------------------------------------------------------

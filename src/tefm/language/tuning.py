@@ -5,6 +5,7 @@ Shapes: N sequences, Q classes.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -33,6 +34,8 @@ class Questions:
 
     prompts: Sequence[Ids]
     labels_N: NDArray[np.int64]
+    #: the answer of each class, as token ids
+    answers: Sequence[Ids]
     #: how probable each class is, to learn from instead of the labels
     classes_NQ: NDArray[np.floating] | None = None
     #: the number of the history that a prompt is about, and the tokens that it begins with, which prompts about the
@@ -40,46 +43,10 @@ class Questions:
     history_N: NDArray[np.int64] | None = None
     shared_N: NDArray[np.int64] | None = None
 
-    def __len__(self) -> int:
-        return len(self.prompts)
-
     @property
-    def histories(self) -> NDArray[np.int64]:
-        return np.arange(len(self)) if self.history_N is None else self.history_N
-
-    @property
-    def shared(self) -> NDArray[np.int64]:
-        return np.zeros(len(self), dtype=np.int64) if self.shared_N is None else self.shared_N
-
-    def repeated(self, times: int) -> Questions:
-        """Every question this many times."""
-        classes_NQ = None if self.classes_NQ is None else np.tile(self.classes_NQ, (times, 1))
-        history_N = np.concatenate([self.histories + number * (self.histories.max() + 1) for number in range(times)])
-        return Questions(
-            [*self.prompts] * times, np.tile(self.labels_N, times), classes_NQ, history_N, np.tile(self.shared, times)
-        )
-
-    def followed_by(self, other: Questions, answers: int, other_answers: int) -> Questions:
-        """These questions and others with answers of their own, which are numbered after the `answers` of these.
-
-        >>> nothing = np.zeros(0, dtype=np.int64)
-        >>> classes = Questions([nothing], np.array([2]), np.array([[0.1, 0.2, 0.7]]))
-        >>> both = classes.followed_by(Questions([nothing], np.array([1])), 3, 2)
-        >>> both.labels_N.tolist(), both.classes_NQ.tolist()
-        ([2, 4], [[0.1, 0.2, 0.7, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0, 1.0]])
-        """
-        classes_NQ = None
-        if self.classes_NQ is not None or other.classes_NQ is not None:
-            own, others = (
-                np.eye(count)[part.labels_N] if part.classes_NQ is None else part.classes_NQ
-                for part, count in ((self, answers), (other, other_answers))
-            )
-            classes_NQ = np.zeros((len(self) + len(other), answers + other_answers))
-            classes_NQ[: len(self), :answers], classes_NQ[len(self) :, answers:] = own, others
-        labels_N = np.concatenate([self.labels_N, answers + other.labels_N])
-        history_N = np.concatenate([self.histories, self.histories.max(initial=-1) + 1 + other.histories])
-        shared_N = np.concatenate([self.shared, other.shared])
-        return Questions([*self.prompts, *other.prompts], labels_N, classes_NQ, history_N, shared_N)
+    def together(self) -> list[NDArray[np.int64]]:
+        """The prompts of each example."""
+        return read_together(np.arange(len(self.prompts)) if self.history_N is None else self.history_N)
 
 
 def read_together(history_N: NDArray[np.int64]) -> list[NDArray[np.int64]]:
@@ -96,24 +63,14 @@ def read_together(history_N: NDArray[np.int64]) -> list[NDArray[np.int64]]:
 
 @dataclass(frozen=True)
 class ToLearn:
-    """Prompts to learn from, the answers (as token ids) that their labels number, and parts to validate on."""
+    """Prompts to learn from, and prompts to validate on."""
 
-    training: Questions
-    answers: Sequence[Ids]
-    #: each with its own answers
-    validation: Sequence[tuple[Questions, Sequence[Ids]]]
+    training: Sequence[Questions]
+    validation: Sequence[Questions]
 
     def followed_by(self, other: ToLearn) -> ToLearn:
         """Both together: labels, questions in words, other domains."""
-        return ToLearn(
-            self.training.followed_by(other.training, len(self.answers), len(other.answers)),
-            [*self.answers, *other.answers],
-            [*self.validation, *other.validation],
-        )
-
-    def repeated(self, times: int) -> ToLearn:
-        """Every training prompt this many times."""
-        return self if times == 1 else replace(self, training=self.training.repeated(times))
+        return ToLearn([*self.training, *other.training], [*self.validation, *other.validation])
 
 
 def learned_together(parts: Sequence[ToLearn], config: TuneConfig) -> tuple[ToLearn, TuneConfig]:
@@ -122,48 +79,41 @@ def learned_together(parts: Sequence[ToLearn], config: TuneConfig) -> tuple[ToLe
     The steps are those of all of them. Where one has more passes over its prompts than another, because it has few,
     they occur that many times as often.
     """
-    examples = [len(read_together(part.training.histories)) for part in parts]
+    examples = [sum(len(questions.together) for questions in part.training) for part in parts]
     steps = [config.total_steps(count) for count in examples]
     passes = [count * config.batch / own for count, own in zip(steps, examples, strict=True)]
-    repeated = [part.repeated(max(1, round(own / min(passes)))) for own, part in zip(passes, parts, strict=True)]
+    repeated = [
+        replace(part, training=[*part.training] * max(1, round(own / min(passes))))
+        for own, part in zip(passes, parts, strict=True)
+    ]
     together = reduce(ToLearn.followed_by, repeated)
     return together, config if len(parts) == 1 else config.model_copy(update={"steps": sum(steps)})
 
 
 def tune(
-    backbone: Backbone,
-    codes: Sequence[int],
-    answers: Sequence[Ids],
-    training: Questions,
-    validation: Sequence[tuple[Questions, Sequence[Ids]]],
-    config: TuneConfig,
-    *,
-    checkpoint: Path | None = None,
+    backbone: Backbone, codes: Sequence[int], learned: ToLearn, config: TuneConfig, *, checkpoint: Path | None = None
 ) -> History:
-    """Fine-tune the backbone in place; it ends with the weights of the lowest validation loss.
+    """Fine-tune the backbone in place; it ends with the weights of the lowest validation loss, the mean over its parts.
 
-    `codes` are the code tokens, whose rows are trained also where not all weights are. `answers` are those of the
-    training's labels. Each part of the validation comes with its own; the loss is the mean over the parts.
+    `codes` are the code tokens, whose rows are trained also where not all weights are.
     """
-    validation = [(questions, own) for questions, own in validation if len(questions)]
-    asked = [prompt for questions, _ in validation for prompt in questions.prompts]
-    tokens = tokens_of(backbone, codes, [*training.prompts, *asked, *answers])
-    learned = (training.labels_N, training.classes_NQ, training.history_N)
-    fingerprint = identity(tokens, *training.prompts, *answers, *learned) if checkpoint else ""
+    validation = [of for of in learned.validation if len(of.prompts)]
+    parts = (*learned.training, *validation)
+    tokens = tokens_of(backbone, codes, (ids for part in parts for ids in (*part.prompts, *part.answers)))
+    known = ((*of.prompts, *of.answers, of.labels_N, of.classes_NQ, of.history_N) for of in learned.training)
+    fingerprint = identity(tokens, *itertools.chain(*known)) if checkpoint else ""
     with rows_in_use(backbone, tokens) as to_local:
-        local = [to_local(answer) for answer in answers]
-        first_tokens = [int(answer[0]) for answer in local]
-        examples = [
-            example
-            for group in read_together(training.histories)
-            for example in _examples(training, group, to_local, local, backbone.window)
-        ]
+        examples = []
+        for of in learned.training:
+            answers = [to_local(answer) for answer in of.answers]
+            for group in of.together:
+                examples += _examples(of, group, to_local, answers, backbone.window)
         # each distinct prompt is validated once
         held_out = []
-        for questions, own in validation:
-            number_N = numbered(prompt.tobytes() for prompt in questions.prompts)
-            prompts = [to_local(questions.prompts[first]) for first in np.unique(number_N, return_index=True)[1]]
-            held_out.append((prompts, [int(to_local(answer)[0]) for answer in own], number_N, questions.labels_N))
+        for of in validation:
+            number_N = numbered(prompt.tobytes() for prompt in of.prompts)
+            prompts = [to_local(of.prompts[first]) for first in np.unique(number_N, return_index=True)[1]]
+            held_out.append((prompts, [int(to_local(answer)[0]) for answer in of.answers], number_N, of.labels_N))
         lengths_N = np.array([len(example.ids) for example in examples])
         batches = ShuffledBatches(lengths_N, config.batch, config.seed)
         pad, window = int(to_local(backbone.tokenizer.pad_token_id)), backbone.window
@@ -173,8 +123,8 @@ def tune(
 
         def validate() -> float:
             losses = []
-            for prompts, own_tokens, number_N, labels_N in held_out:
-                logits_NQ = answer_logits(backbone, prompts, own_tokens, pad=pad)
+            for prompts, first_tokens, number_N, labels_N in held_out:
+                logits_NQ = answer_logits(backbone, prompts, first_tokens, pad=pad)
                 losses.append(log_loss(logits_NQ[number_N], labels_N))
             return sum(losses) / len(losses)
 
@@ -185,26 +135,27 @@ def tune(
             config.total_steps(len(examples)),
             config,
             title="fine-tuning the language model",
-            first_tokens=first_tokens,
-            validate=validate if validation else None,
+            validate=validate if held_out else None,
             checkpoint=checkpoint,
             fingerprint=fingerprint,
         )
 
 
 def _examples(
-    training: Questions, group: NDArray[np.int64], to_local: ToLocal, answers: Sequence[Ids], window: int | None
+    questions: Questions, group: NDArray[np.int64], to_local: ToLocal, answers: Sequence[Ids], window: int | None
 ) -> list[Example]:
     """Prompts about one history as one example; as several where it would be longer than a layer of the model sees."""
 
     def answering(row: int, begin: int) -> Example:
-        classes_Q = None if training.classes_NQ is None else training.classes_NQ[row]
-        return Example.answering(to_local(training.prompts[row][begin:]), answers[training.labels_N[row]], classes_Q)
+        classes = None if questions.classes_NQ is None else (first_Q, questions.classes_NQ[row])
+        answer = answers[questions.labels_N[row]]
+        return Example.answering(to_local(questions.prompts[row][begin:]), answer, classes)
 
+    first_Q = np.array([answer[0] for answer in answers])
     first, rows = int(group[0]), group.tolist()
     if len(rows) > 1:
-        shared = int(training.shared[first])
-        beginning = to_local(training.prompts[first][:shared])
+        shared = 0 if questions.shared_N is None else int(questions.shared_N[first])
+        beginning = to_local(questions.prompts[first][:shared])
         together = Example.branching(beginning, [answering(row, shared) for row in rows])
         if window is None or len(together.ids) <= window:
             return [together]

@@ -70,7 +70,7 @@ def _classes(fitted: Fitted) -> list[str]:
 def _tokens(fitted: Fitted, preparation: Preparation | None) -> list[str]:
     """The code tokens that the language model reads are those of the tokenizer, and both know them."""
     classifier = fitted.classifier
-    ids, coder, backbone = classifier.ids, fitted.coder, classifier.backbone
+    ids, coder, backbone = classifier.writer.ids, fitted.coder, classifier.backbone
     embedding: Any = backbone.model.get_input_embeddings()
     rows = int(embedding.num_embeddings)
     if len(backbone.tokenizer) > rows:

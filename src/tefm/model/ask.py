@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -20,12 +19,13 @@ from tefm.explain.explanation import Explanation
 from tefm.explain.look_alikes import LookAlikes
 from tefm.explain.reasons import Question
 from tefm.language.asking import NO_YES
+from tefm.language.prompts import escaped
 from tefm.model.explainer import explain_slots, look_alikes_of
 from tefm.pipeline.data import TaskData
 from tefm.pipeline.fitted import Fitted
 from tefm.pipeline.prepare import Preparation, asking_of
-from tefm.questions.answering import asking, features_of, writer_of
-from tefm.questions.answers import Histories, recorded
+from tefm.questions.answering import asking, features_of
+from tefm.questions.answers import Histories, histories_in, recorded
 from tefm.questions.book import Book, Entry, Figure, Known, checked_question
 from tefm.questions.catalogue import of_column
 from tefm.questions.config import QuestionSettings
@@ -37,7 +37,7 @@ from tefm.questions.measure import (
     score_questions,
     stand_ins,
 )
-from tefm.questions.question_data import QuestionData, histories_in, pairs_to_score
+from tefm.questions.question_data import QuestionData, pairs_to_score
 from tefm.tables.grouping import role_column
 from tefm.tables.layout import Slots
 from tefm.tables.readers.table import open_table
@@ -79,7 +79,8 @@ class AnsweredQuestion:
 
 def ask(fitted: Fitted, preparation: Preparation, slots: Sequences, questions: Sequence[str]) -> list[AnsweredQuestion]:
     """The answers to questions about sequences of slots; the records of a sequence are read once for all of them."""
-    book, texts = book_of(fitted), [_as_trained(book_of(fitted), text) for text in questions]
+    book = book_of(fitted)
+    texts = [_as_trained(book, text) for text in questions]
     count, vectoriser = len(slots), preparation.vectoriser
     rows = slots.with_values(np.arange(len(slots.x_ND)))
     asker = fitted.asker(rows, slots.x_ND, texts)
@@ -117,7 +118,7 @@ def teach(
 ) -> Entry:
     """Learn a question from labelled sequences (row numbers of a frame); sequences without a label are left out."""
     text = checked_question(question)
-    wanted = QuestionSettings(column=column, values=None if yes is None else (yes,), ask=text)
+    wanted = QuestionSettings(column=column, values=None if yes is None else (yes,), ask=escaped(text))
     (learned,) = of_column(wanted, preparation.schema, frame, file=sequences.file)
     words = text_of(role_column(frame, column, "answer", sequences.file), preparation.schema.missing_words)
     words_S = np.array(words.to_list(), dtype=object)[sequences.last]
@@ -143,14 +144,6 @@ def _book_or_empty(fitted: Fitted) -> Book:
 # ---- explanations -----------------------------------------------------------------------------------------------
 
 
-def for_question(fitted: Fitted, question: str) -> Fitted:
-    """The model as it answers one question, with the classes no and yes; it is yet to learn to explain."""
-    book = book_of(fitted)
-    text = _as_trained(book, question)
-    prompt = writer_of(fitted.classifier, book.prompt).asking(text).prompt
-    return replace(fitted.answering(text), prompt=prompt, look_alikes=None, explainer=None, validation=None)
-
-
 class QuestionExplainer:
     """Explains answers to questions; what a question needs is learned when it is first asked about, and kept."""
 
@@ -166,12 +159,21 @@ class QuestionExplainer:
     def model(self, question: str, wrap: Callable[[Fitted], Fitted] | None = None) -> Fitted:
         """The model for one question, with what explanations need."""
         text = _as_trained(book_of(self.fitted), question)
-        fitted = for_question(self.fitted, text)
+        fitted = self.fitted.answering(text)
+        prompt = fitted.classifier.writer.prompt
+        fitted = replace(fitted, prompt=prompt, look_alikes=None, explainer=None, validation=None)
         fitted = fitted if wrap is None else wrap(fitted)
         if text not in self._known:
             if len(self._known) >= self.KEPT:
                 self._known.pop(next(iter(self._known)))
-            self._known[text] = _look_alikes(self.fitted, fitted)
+            # learned from the training sequences that the model keeps; none of them has a label
+            parts = look_alikes_of(self.fitted)
+            slots, config = parts.population.slots, parts.config
+            everyone = slots, np.full(len(slots), -1, dtype=np.int64)
+            less = config.model_copy(
+                update={name: min(most, getattr(config, name)) for name, most in ON_DEMAND.items()}
+            )
+            self._known[text] = LookAlikes.fit(fitted.coder, fitted.masked_model(), slots, everyone, everyone, less)
         return replace(fitted, look_alikes=self._known[text])
 
     def explain(
@@ -194,23 +196,6 @@ class QuestionExplainer:
         # a card names the column that holds the classes; here these are the answers to the question
         schema = preparation.schema.model_copy(update={"label": _as_trained(book_of(self.fitted), text)})
         return explain_slots(fitted, replace(preparation, schema=schema), slots, question, references)
-
-
-def _look_alikes(fitted: Fitted, asked: Fitted) -> LookAlikes:
-    """What explanations of a question need, from the training sequences that the model keeps; none has a label."""
-    parts = look_alikes_of(fitted)
-    config: Any = parts.config
-    update = {name: min(most, getattr(config, name)) for name, most in ON_DEMAND.items()}
-    slots = parts.population.slots
-    everyone = slots, np.full(len(slots), -1, dtype=np.int64)
-    return LookAlikes.fit(
-        fitted.coder,
-        asked.masked_model(),
-        slots,
-        everyone,
-        everyone,
-        config.model_copy(update=update),
-    )
 
 
 # ---- figures of the test part ----
@@ -253,7 +238,7 @@ def scored_on_test(
         entries = [
             entry.model_copy(update={"lightgbm": figures.get(number)}) for number, entry in enumerate(book.entries)
         ]
-        book = book.model_copy(update={"entries": tuple(entries)})
+        return book.model_copy(update={"entries": tuple(entries)})
     return book
 
 

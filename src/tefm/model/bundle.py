@@ -43,9 +43,8 @@ from tefm.codes.tokenizer import VECTORISER, RecordTokenizer, load_vectoriser
 from tefm.explain.look_alikes import LookAlikes
 from tefm.language.adapter import AdaptedBackbone, Adapter, shared_backbone
 from tefm.language.alignment import Alignment
-from tefm.language.answerer import Answerer
 from tefm.language.backbone import Backbone, check_sealed, open_backbone
-from tefm.language.classifier import Classifier
+from tefm.language.classifier import Answerer, Classifier
 from tefm.language.prompts import Prompt, PromptWriter
 from tefm.language.smollm2 import quietly
 from tefm.language.training_loop import History, is_first
@@ -150,7 +149,7 @@ def _save_language(backbone: Backbone, folder: Path) -> None:
 def _save_parts(bundle: Bundle, folder: Path) -> None:
     """Everything but the language model."""
     fitted, preparation = bundle.fitted, bundle.preparation
-    ids, alignment = fitted.classifier.ids, fitted.alignment
+    alignment = fitted.alignment
     body: dict[str, Any] = {
         "config": fitted.config.model_dump(mode="json"),
         "schema": None if preparation is None else preparation.schema.model_dump(mode="json"),
@@ -160,8 +159,8 @@ def _save_parts(bundle: Bundle, folder: Path) -> None:
         "prompt": fitted.prompt.model_dump(mode="json"),
         "calibration": fitted.calibration.to_dict(),
         "codes": fitted.coder.identity,
-        "ids": None if ids is None else asdict(ids),
-        "history": {stage: history.to_dict() for stage, history in fitted.history.items()},
+        "ids": asdict(fitted.classifier.ids),
+        "history": {stage: asdict(history) for stage, history in fitted.history.items()},
         "alignment": None if alignment is None else asdict(alignment),
         "figures": dict(bundle.figures),
         "source": bundle.source,

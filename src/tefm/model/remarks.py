@@ -83,8 +83,7 @@ def cut_texts(model: TEFM, frame: pl.DataFrame, training: Sequences) -> list[str
     texts = model.preparation.context(frame, training).texts
     if texts is None:
         return []
-    writer = fitted.classifier.writer
-    return writer.shortener.cuts(texts, training.lengths.tolist()).remarks(writer.prompt.all_text_tokens)
+    return fitted.classifier.writer.shortener.remarks(texts, training.lengths.tolist())
 
 
 def given_away(training: pl.DataFrame, preparation: Preparation) -> list[str]:

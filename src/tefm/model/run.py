@@ -468,8 +468,8 @@ def count_tokens(
         notes = ["\n".join(filter(None, write(*of))) for of in zip(few_codes.texts, few.lengths, strict=True)]
         texts = {name: [f"{text}\n{note}" for text, note in zip(of, notes, strict=True)] for name, of in texts.items()}
         form = "codes and text"
-    own = {fitted.config.backbone: fitted.classifier.backbone.tokenizer}
-    forms = count_forms(texts, own, lengths={f"{form}, with the question": lengths})
+    tokenizer = fitted.classifier.backbone.tokenizer
+    forms = count_forms(texts, fitted.config.backbone, tokenizer, {f"{form}, with the question": lengths})
     if form == "codes and text":
         forms = [replace(of, format=f"{of.format} and text") if of.format in texts else of for of in forms]
     return forms

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from tefm.base.errors import InputError, SettingsError
 from tefm.base.progress import log, progress
-from tefm.language.answerer import Answerer
+from tefm.language.classifier import Answerer
 from tefm.monitor.causes import Diagnosis, Diagnostician
 from tefm.monitor.differences import DRAWS, LEVEL, Comparison, Means, compare
 from tefm.monitor.expected import ClassShares, expected, reweighted, shares_of

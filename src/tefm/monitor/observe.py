@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from tefm.base.errors import InputError, SettingsError
 from tefm.codes.coder import SlotCoder
 from tefm.codes.fidelity import squared_error
-from tefm.language.answerer import Answerer
+from tefm.language.classifier import Answerer
 from tefm.pipeline.fitted import Fitted
 from tefm.pipeline.prepare import Preparation
 from tefm.tables.grouping import times_of, up_to

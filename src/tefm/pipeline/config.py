@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, Literal, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import Field as Setting
 from pydantic import model_validator
 
 from tefm.base.errors import SettingsError, did_you_mean
-from tefm.base.settings import Settings, StageSettings
+from tefm.base.settings import Retired, Settings, StageSettings
 from tefm.codes.config import TokenizerConfig
 from tefm.language.config import AlignConfig, Start, TuneConfig
 from tefm.language.prompts import Prompt, Style, positive_class
@@ -48,7 +48,10 @@ class ModelConfig(Settings):
     6
     """
 
-    RETIRED = frozenset({"inputs", "text_limit"})
+    RETIRED: ClassVar[Mapping[str, Retired]] = {
+        "inputs": Retired("codes", "leave it out: a model reads codes"),
+        "text_limit": Retired(None, "leave it out: a model reads codes"),
+    }
 
     # sequences
     #: so many consecutive records make a sequence; None: the records of an entity do
@@ -112,6 +115,18 @@ class ModelConfig(Settings):
         except SettingsError as error:
             raise ValueError(f"{error.problem} → {error.remedy or 'see the stage settings'}") from error
         return self
+
+    @classmethod
+    def stored(cls, settings: dict[str, Any]) -> ModelConfig:
+        """A config from what an earlier version may have stored; how a stage was trained no longer matters."""
+        known = {
+            name: stage.without_retired(settings[name])
+            for name, stage in (("tune", TuneConfig), ("align", AlignConfig))
+            if isinstance(settings.get(name), dict)
+        }
+        if settings.get("questions") is not None:
+            known["questions"] = QuestionsConfig.as_stored(settings["questions"])
+        return super().stored({**settings, **known})
 
     @property
     def reads(self) -> str:

@@ -23,9 +23,8 @@ from tefm.base.errors import SettingsError
 from tefm.base.progress import expect, in_part, job, note, stage_name
 from tefm.base.training import identity, reproducible, stage_folder
 from tefm.language.adapter import Adapter
-from tefm.language.answerer import Answerer
 from tefm.language.backbone import Backbone, open_backbone
-from tefm.language.classifier import Classifier
+from tefm.language.classifier import Answerer, Classifier
 from tefm.language.prompts import PromptWriter
 from tefm.language.training_loop import History, is_first
 from tefm.pipeline.config import ModelConfig

@@ -15,15 +15,13 @@ from numpy.typing import NDArray
 from tefm.codes.coder import SlotCoder
 from tefm.explain.look_alikes import LookAlikes
 from tefm.language.alignment import Alignment
-from tefm.language.answerer import Answerer
 from tefm.language.asking import NO_YES
-from tefm.language.classifier import Classifier
+from tefm.language.classifier import Answerer, Classifier
 from tefm.language.prompts import Prompt
 from tefm.language.training_loop import History
 from tefm.pipeline.config import ModelConfig
-from tefm.questions.answering import Asker, answerer_of
+from tefm.questions.answering import Asker, TrainedWords, answerer_of, ways_of, words_of
 from tefm.questions.book import Book
-from tefm.questions.new_questions import TrainedWords, ways_of, words_of
 from tefm.rationale.extractor import MaskExplainer
 from tefm.rationale.masked_model import MaskedModel
 from tefm.scoring.calibration import Calibration
@@ -106,7 +104,7 @@ class Fitted:
 
     def tokens(self, codes: Sequences) -> NDArray[np.int64]:
         """The length of each prompt."""
-        first, number_S = self.classifier.distinct(codes)
+        first, number_S = codes.distinct()
         return np.array([len(prompt) for prompt in self.classifier.prompts(codes.select(first))])[number_S]
 
     def with_trees(self, trees: LabelTrees) -> Fitted:

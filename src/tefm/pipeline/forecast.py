@@ -13,6 +13,7 @@ import torch
 
 from tefm.codes.coder import SlotCoder
 from tefm.codes.trainer import code_seconds
+from tefm.language.alignment import FIELDS
 from tefm.language.backbone import Backbone, autocast
 from tefm.language.batches import Example, collate
 from tefm.language.training_loop import target_loss
@@ -60,7 +61,7 @@ def forecast(data: TaskData, config: ModelConfig, backbone: Backbone, coder: Slo
         "beside": (config.beside == "trees") * 2 * teacher / FOLDS,
     }
     if aligning is not None:
-        words = min(len(data.phrases.fields), aligning.sample or len(data.phrases.fields))
+        words = min(len(data.phrases.fields), FIELDS if aligning.whole < 1 else len(data.phrases.fields))
         seconds["align"] = per_token * 8 * words * aligning.batch * aligning.total_steps(len(x_ND))
     if questions is not None:
         scored = min(questions.config.scored + questions.config.scored_yes, len(questions.validation))

@@ -21,8 +21,8 @@ from tefm.language.asking import NO_YES, question_prompt
 from tefm.language.prompts import escaped
 from tefm.pipeline.config import QUICK_SEQUENCES, ModelConfig
 from tefm.pipeline.data import Given, Part, TaskData, shares_of
-from tefm.questions.answers import Histories
-from tefm.questions.question_data import Asking, QuestionData, question_data
+from tefm.questions.answers import Asking, Histories
+from tefm.questions.question_data import QuestionData, question_data
 from tefm.tables.chunks import whole_sequences
 from tefm.tables.columns import completed
 from tefm.tables.grouping import by_entity, by_window, gap_words, texts_of

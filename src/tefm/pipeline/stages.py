@@ -22,7 +22,8 @@ from tefm.base.settings import StageSettings
 from tefm.base.training import identity, stage_folder
 from tefm.codes.coder import Codes, SlotCoder, load_coder, save_coder
 from tefm.explain.look_alikes import LookAlikes
-from tefm.language.alignment import Alignment
+from tefm.language.alignment import Alignment, AlignmentExamples, measure_alignment
+from tefm.language.alignment import align as align_language_model
 from tefm.language.backbone import Backbone
 from tefm.language.classifier import Classifier
 from tefm.language.training_loop import History, first_process_makes
@@ -33,8 +34,8 @@ from tefm.pipeline.config import ModelConfig
 from tefm.pipeline.data import Given, TaskData
 from tefm.pipeline.fitted import Fitted
 from tefm.pipeline.lessons import examples_of, label_trees_of, lesson_of
-from tefm.questions.learn import questions_to_learn, teacher_of
 from tefm.questions.measure import book_of, calibrated, score_questions
+from tefm.questions.question_data import questions_to_learn, teacher_of
 from tefm.rationale.config import LookAlikeConfig
 from tefm.rationale.extractor import MaskExplainer
 from tefm.scoring.calibration import Calibration, prior_shift
@@ -86,9 +87,7 @@ class Begun:
     @property
     def tokens(self) -> list[int]:
         """The ids of the code tokens."""
-        ids = self.classifier.ids
-        assert ids is not None, "the language model has tokens for the codes"
-        return ids.all
+        return self.classifier.ids.all
 
     @property
     def stem(self) -> str:
@@ -212,7 +211,8 @@ def align(
 
     The backbone may have aligned the codes of other domains `before`.
     """
-    settings = config.align_config(len(data.training.sequences), classifier.backbone.device.type)
+    backbone = classifier.backbone
+    settings = config.align_config(len(data.training.sequences), backbone.device.type)
     if settings is None:
         skipped = "alignment skipped (helps with few labels, needs a GPU); force it with `align: default`"
         with stage("align", f"stage 2 of 4: {skipped}"):
@@ -228,7 +228,7 @@ def align(
             "words": phrases.to_dict(),
             "backbone": (config.backbone, config.kept_layers, config.start, config.seed),
             "settings": settings.model_dump_json(),
-            "device": classifier.backbone.device,
+            "device": backbone.device,
             "before": before,
         },
     )
@@ -236,12 +236,12 @@ def align(
     with stage("align", f"stage 2 of 4: aligning codes and words on {len(x_ND):,} records", loops=2):
         if (restored := classifier.restore(finished)) is not None:
             return restored
-        history = classifier.align(
-            phrases, x_ND, codes_NK, settings, checkpoint=work / "align.checkpoint" if work else None
+        language_model = backbone, AlignmentExamples(phrases, backbone.tokenizer, classifier.ids)
+        history = align_language_model(
+            *language_model, x_ND, codes_NK, settings, checkpoint=work / "align.checkpoint" if work else None
         )
         chosen = np.sort(np.random.default_rng(config.seed).permutation(len(held_ND))[:MEASURED])
-        held_ND = held_ND[chosen]
-        alignment = classifier.measure_alignment(phrases, held_ND, coder.encode(held_ND), coder, beam=BEAMS)
+        alignment = measure_alignment(*language_model, held_ND[chosen], coder, beam=BEAMS)
         classifier.keep(finished, history, alignment)
     return history, alignment
 
@@ -298,9 +298,7 @@ def tune(
         history = tune_language_model(
             backbone,
             rows,
-            together.answers,
-            together.training,
-            together.validation,
+            together,
             settings,
             checkpoint=work / "tune.checkpoint" if work else None,
         )

@@ -3,11 +3,9 @@
 config          `questions:` of a task file
 catalogue       settings, titles and value names become questions
 answers         histories of a table, and the answer to every question where it can be asked
-question_data   questions with enough answers, the histories of each part, and the pairs of both that are used
-learn           prompts to learn from, with the teacher's probability of each answer (distillation)
-answering       who answers: the language model, a head beside it, or both
-new_questions   new questions, from the words of trained ones
+question_data   questions with enough answers, the histories of each part, and the pairs of both that are used: to
+                learn from, with the teacher's probability of each answer (distillation), to stop on, and to measure
+answering       who answers: the language model, a head beside it, or both; new questions from the words of trained ones
 measure         how good the answers are, on trained and on held-out questions; one LightGBM per question beside them
-teach           a new question from a few labelled sequences
 book            what is stored with a model
 """

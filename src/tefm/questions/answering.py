@@ -1,6 +1,7 @@
 """How questions are answered: by the language model from codes, by a head from what else is known, or by both.
 
-Shapes: N records, K levels, H histories, S sequences, P pairs of a history and a question, F features, d latent.
+Shapes: N records, K levels, H histories, S sequences, P pairs of a history and a question, F features, d latent;
+T trained questions, N texts, h hidden.
 """
 
 from __future__ import annotations
@@ -12,26 +13,34 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.kernel_ridge import KernelRidge
+from sklearn.preprocessing import normalize
 
 from tefm.codes.coder import SlotCoder
-from tefm.language.answerer import CHUNK, Answerer
 from tefm.language.asking import QuestionWriter, pair_logits
 from tefm.language.backbone import Backbone
-from tefm.language.classifier import Classifier
-from tefm.language.prediction import last_states
+from tefm.language.classifier import CHUNK, Answerer, Classifier
+from tefm.language.prediction import last_states, mean_states
 from tefm.language.prompts import Prompt
+from tefm.questions.book import Book
 from tefm.tables.layout import Slots
 from tefm.tables.sequences import Sequences
-from tefm.tabular.heads import Floats, Head, Reads, Way
+from tefm.tabular.heads import Floats, Head, Linear, Reads, Way, of_regression
 from tefm.tabular.inputs import RecordSlots, empty_record, sequence_features
 from tefm.tabular.question_teacher import history_features
+
+#: Questions whose meanings have the cosine c are alike by the exponential of this times c − 1, which is a Gaussian
+#: kernel of vectors of length 1.
+SHARPNESS = 2.0
+#: How strongly the weights of trained questions are held back.
+STRENGTH = 0.3
 
 Numbers = NDArray[np.int64]
 
 
-def writer_of(classifier: Classifier, prompt: Prompt) -> QuestionWriter:
+def writer_of(classifier: Classifier, prompt: Prompt, question: str = "") -> QuestionWriter:
     """Writes histories and questions as this classifier reads them."""
-    return QuestionWriter(classifier.backbone.tokenizer, prompt, classifier.ids)
+    return QuestionWriter(classifier.backbone.tokenizer, prompt, classifier.ids, question)
 
 
 # ---- one question -----------------------------------------------------------------------------------------------
@@ -39,7 +48,7 @@ def writer_of(classifier: Classifier, prompt: Prompt) -> QuestionWriter:
 
 def asking(classifier: Classifier, prompt: Prompt, text: str) -> Classifier:
     """The language model with a question in words, which it answers with no or yes."""
-    return Classifier(classifier.backbone, writer_of(classifier, prompt).asking(text))
+    return Classifier(classifier.backbone, writer_of(classifier, prompt, text))
 
 
 def answerer_of(classifier: Classifier, prompt: Prompt, coder: SlotCoder, way: Way) -> Answerer:
@@ -69,12 +78,6 @@ class QuestionHead:
         return np.stack([np.zeros(len(score_S)), score_S], axis=1)
 
 
-def score_of(logits_P2: NDArray[Any]) -> Floats:
-    """How much more the model says yes than no."""
-    score_P: Floats = (logits_P2[:, 1] - logits_P2[:, 0]).astype(np.float64)
-    return score_P
-
-
 def feature_widths(coder: SlotCoder, backbone: Backbone) -> dict[Reads, int]:
     """How many features there are of each kind."""
     records = empty_record(coder.layout)
@@ -82,7 +85,7 @@ def feature_widths(coder: SlotCoder, backbone: Backbone) -> dict[Reads, int]:
         "codes": 2 * coder.config.latent,
         "fields": history_features(records).shape[1],
         "slots": sequence_features(records, "history").x_NF.shape[1],
-        "state": int(backbone.model.config.hidden_size),
+        "state": backbone.hidden_size,
     }
 
 
@@ -150,7 +153,8 @@ class Asker:
         logits_U2 = pair_logits(
             self.classifier.backbone, prefixes, tails, history_U, keys % count, writer.first_tokens, title=title
         )
-        return score_of(logits_U2)[inverse]
+        score_U: Floats = (logits_U2[:, 1] - logits_U2[:, 0]).astype(np.float64)
+        return score_U[inverse]
 
     def by_heads(self, history_P: Numbers, question_P: Numbers) -> Floats:
         """The log-odds of the heads; 0 for a question without one."""
@@ -178,3 +182,59 @@ class Asker:
     @cached_property
     def _codes_NK(self) -> NDArray[Any]:
         return self.coder.encode(self.x_ND)
+
+
+# ---- new questions ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedWords:
+    """The trained questions of a model: their words, and their regressions.
+
+    A new question has a weighted sum of the regressions: the more its words mean the same as those of a trained
+    question, the more that one counts. What words mean is what the language model makes of them; the weights are those
+    of a kernel ridge regression over the trained questions.
+    """
+
+    backbone: Backbone
+    writer: QuestionWriter
+    texts: tuple[str, ...]
+    regressions: tuple[Linear, ...]
+
+    def heads(self, texts: Sequence[str]) -> list[Head]:
+        """How new questions are answered from fields."""
+        centre_h, spread_h, ridge = self._trained
+        weights_NF = ridge.predict(normalize((self._meaning(texts) - centre_h) / spread_h))
+        return [of_regression(Linear.of(weights_F[:-1], float(weights_F[-1]))) for weights_F in weights_NF]
+
+    @cached_property
+    def _trained(self) -> tuple[Floats, Floats, KernelRidge]:
+        """The mean and the spread of what trained questions mean, and a ridge from their meanings to regressions."""
+        meaning_Th = self._meaning(self.texts)
+        centre_h, spread_h = meaning_Th.mean(axis=0), meaning_Th.std(axis=0) + 1e-6
+        weights_TF = np.array([[*regression.weights, regression.bias] for regression in self.regressions])
+        ridge = KernelRidge(alpha=STRENGTH, kernel="rbf", gamma=SHARPNESS / 2)
+        return centre_h, spread_h, ridge.fit(normalize((meaning_Th - centre_h) / spread_h), weights_TF)
+
+    def _meaning(self, texts: Sequence[str]) -> Floats:
+        meaning_Nh: Floats = mean_states(self.backbone, [self.writer.tail(text) for text in texts]).astype(np.float64)
+        return meaning_Nh
+
+
+def words_of(classifier: Classifier, book: Book) -> TrainedWords | None:
+    """What new questions are answered from beside the language model; a model of earlier versions has nothing."""
+    known = {entry.question.text: entry.regression for entry in book.trained if entry.regression is not None}
+    if not known:
+        return None
+    return TrainedWords(classifier.backbone, writer_of(classifier, book.prompt), tuple(known), tuple(known.values()))
+
+
+def ways_of(book: Book, words: TrainedWords | None, texts: Sequence[str]) -> list[Way]:
+    """How questions are answered: those that were learned in their own way, new ones from their words."""
+    learned = {text: entry.way for text in texts if (entry := book.learned(text)) is not None}
+    new = [text for text in texts if text not in learned]
+    heads: Sequence[Head | None] = words.heads(new) if words is not None and new else [None] * len(new)
+    for text, head in zip(new, heads, strict=True):
+        entry = book.entry(text)
+        learned[text] = Way(text, head, book.share if entry is None else entry.share)
+    return [learned[text] for text in texts]

@@ -8,7 +8,7 @@ Shapes: N records of all sequences, H histories, Q questions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from tefm.base.errors import InputError
 from tefm.questions.catalogue import WordQuestion, slot_of
+from tefm.questions.config import QuestionsConfig
 from tefm.tables.columns import Columns
 from tefm.tables.grouping import role_column, times_of
 from tefm.tables.layout import Slots
@@ -29,6 +30,9 @@ from tefm.tables.words import text_of
 UNASKED = -1
 
 Answers = NDArray[np.int8]
+Flags = NDArray[np.bool_]
+#: A table, its sequences as row numbers, and the slots of their records in the order of the table.
+Tabled = tuple[pl.DataFrame, Sequences, Slots]
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,35 +45,36 @@ class Histories:
     def __len__(self) -> int:
         return len(self.histories)
 
-    def select(self, which: NDArray[np.int64]) -> Histories:
-        return Histories(self.histories.select(which), self.answers_HQ[which])
-
     def only(self, questions: NDArray[np.int64]) -> Histories:
         """With the answers to some of the questions."""
         return Histories(self.histories, self.answers_HQ[:, questions])
 
 
-def histories_of(
-    questions: Sequence[WordQuestion],
-    vectoriser: Vectoriser,
-    schema: Schema,
-    frame: pl.DataFrame,
-    sequences: Sequences,
-    x_ND: Slots,
-    *,
-    most: int,
-    seed: int,
-) -> Histories:
-    """Every history of the sequences (at most `most` of them, drawn at random) with its answers.
+@dataclass(frozen=True)
+class Asking:
+    """What is asked, and how tables are seen."""
 
-    `sequences` are row numbers of the frame and `x_ND` the slots of the same records, in their order.
+    config: QuestionsConfig
+    vectoriser: Vectoriser
+    schema: Schema
+    #: adds the texts that go into prompts to sequences of row numbers
+    context: Callable[[pl.DataFrame, Sequences], Sequences]
+
+
+def histories_in(asking: Asking, questions: Sequence[WordQuestion], tabled: Tabled, seed: int) -> Histories:
+    """The histories of a table as row numbers into its slots, with the texts of their prompts, and their answers.
+
+    There are at most as many as the config says, drawn at random.
     """
-    records = _Records(frame, vectoriser, schema, sequences, x_ND)
+    frame, everything, x_ND = tabled
+    rows, most = np.sort(everything.rows), asking.config.histories
+    records = _Records(asking, frame, everything, x_ND[np.searchsorted(rows, everything.rows)])
     answers_NQ = np.stack([records.answers(question) for question in questions], axis=1)
     ends = np.flatnonzero((answers_NQ != UNASKED).any(axis=1))
     if len(ends) > most:
         ends = np.sort(np.random.default_rng((seed, 16)).permutation(ends)[:most])
-    return Histories(first_records(sequences, ends), answers_NQ[ends])
+    histories = asking.context(frame, first_records(everything, ends))
+    return Histories(histories.with_values(np.searchsorted(rows, histories.rows)), answers_NQ[ends])
 
 
 def first_records(sequences: Sequences, ends: NDArray[np.int64]) -> Sequences:
@@ -98,90 +103,73 @@ def recorded(question: WordQuestion, vectoriser: Vectoriser, slots: Sequences) -
 class _Records:
     """The records of all sequences, one after another: what follows each of them."""
 
-    def __init__(
-        self, frame: pl.DataFrame, vectoriser: Vectoriser, schema: Schema, sequences: Sequences, x_ND: Slots
-    ) -> None:
-        self.frame, self.vectoriser, self.schema = frame, vectoriser, schema
+    def __init__(self, asking: Asking, frame: pl.DataFrame, sequences: Sequences, x_ND: Slots) -> None:
+        self.frame, self.vectoriser, self.schema = frame, asking.vectoriser, asking.schema
         self.sequences, self.x_ND = sequences, x_ND
         self.count = len(sequences.values)
         #: past the last record of each record's sequence
         self.end_N = np.repeat(sequences.starts[1:], sequences.lengths)
         self.has_next_N = np.arange(self.count) + 1 < self.end_N
+        #: the next record, where there is one
+        self.next_N = np.minimum(np.arange(self.count) + 1, self.count - 1)
 
     def answers(self, question: WordQuestion) -> Answers:
+        """The answers after each record."""
         match question.kind:
             case "column":
-                return self._column(question)
+                asked_N, yes_N = self._column(question)
             case "threshold":
-                return self._threshold(question)
+                asked_N, yes_N = self._threshold(question)
             case "within":
-                return self._within(question)
+                asked_N, yes_N = self._within(question)
             case "next":
-                return self._next(question)
+                asked_N, yes_N = self._next(question)
+        return np.where(asked_N, yes_N, UNASKED).astype(np.int8)
 
-    def _column(self, question: WordQuestion) -> Answers:
+    def _column(self, question: WordQuestion) -> tuple[Flags, Flags]:
         """The value of the last record; nothing for earlier ones."""
-        answers_N = np.full(self.count, UNASKED, dtype=np.int8)
         column = role_column(self.frame, str(question.source), "answer", self.sequences.file)
-        words = np.array(text_of(column, self.schema.missing_words).to_list(), dtype=object)[self.sequences.last]
-        last = self.sequences.starts[1:] - 1
-        known = np.array([word is not None for word in words], dtype=bool)
-        answers_N[last[known]] = words[known] == question.value
-        return answers_N
+        words = text_of(column, self.schema.missing_words)[self.sequences.rows]
+        return ~self.has_next_N & words.is_not_null().to_numpy(), words.eq_missing(question.value).to_numpy()
 
-    def _next(self, question: WordQuestion) -> Answers:
+    def _next(self, question: WordQuestion) -> tuple[Flags, Flags]:
         present_N, known_N = self._present(question)
-        answers_N = np.full(self.count, UNASKED, dtype=np.int8)
-        asked = np.flatnonzero(self.has_next_N & ~self._before(question, present_N))
-        asked = asked[known_N[asked + 1]]
-        answers_N[asked] = present_N[asked + 1]
-        return answers_N
+        asked_N = self.has_next_N & known_N[self.next_N] & ~self._before(question, present_N)
+        return asked_N, present_N[self.next_N]
 
-    def _threshold(self, question: WordQuestion) -> Answers:
-        values_N = self._numbers(str(question.source))
-        answers_N = np.full(self.count, UNASKED, dtype=np.int8)
-        asked = np.flatnonzero(self.has_next_N)
-        asked = asked[np.isfinite(values_N[asked + 1])]
-        following = values_N[asked + 1]
-        low = -np.inf if question.above is None else question.above
-        high = np.inf if question.below is None else question.below
-        answers_N[asked] = (following > low) & (following < high)
-        return answers_N
+    def _threshold(self, question: WordQuestion) -> tuple[Flags, Flags]:
+        field = self.vectoriser.table_schema.field(str(question.source))
+        records = Columns.of(self.frame[self.sequences.rows], self.vectoriser.table_schema, self.sequences.file)
+        following_N = records.numbers(field)[self.next_N]
+        assert question.above is not None, "a threshold"
+        return self.has_next_N & np.isfinite(following_N), following_N > question.above
 
-    def _within(self, question: WordQuestion) -> Answers:
+    def _within(self, question: WordQuestion) -> tuple[Flags, Flags]:
         """Yes where the event follows in time; no only where the table goes on for as long without it."""
         present_N = np.ones(self.count, dtype=bool) if question.source is None else self._present(question)[0]
         horizon = question.horizon or 0.0
         time_N, until = self._times()
         events = np.append(np.flatnonzero(present_N), self.count)
         following_N = events[np.searchsorted(events, np.arange(self.count), side="right")]
-        happens_N = following_N < self.end_N
         after_N = time_N[np.minimum(following_N, self.count - 1)] - time_N
-        yes_N = happens_N & (after_N <= horizon)
-        answers_N = np.where(yes_N, 1, np.where(until - time_N >= horizon, 0, UNASKED)).astype(np.int8)
-        answers_N[self._before(question, present_N)] = UNASKED
-        return answers_N
+        yes_N = (following_N < self.end_N) & (after_N <= horizon)
+        return (yes_N | (until - time_N >= horizon)) & ~self._before(question, present_N), yes_N
 
-    def _present(self, question: WordQuestion) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    def _present(self, question: WordQuestion) -> tuple[Flags, Flags]:
         """Which records have the value, and of which it is known; a category that is missing is not."""
         slot, value = slot_of(self.vectoriser, question)
         of_N = self.x_ND[:, slot]
         known_N = of_N > 0 if self.vectoriser.layout.slots[slot].kind == "category" else np.ones(self.count, dtype=bool)
         return of_N == value, known_N
 
-    def _before(self, question: WordQuestion, present_N: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    def _before(self, question: WordQuestion, present_N: Flags) -> Flags:
         """Where the value was recorded in the history already, for a question that then is not asked."""
         if question.again:
             return np.zeros(self.count, dtype=bool)
         counts_N = np.cumsum(present_N)
         earlier_N = np.concatenate([[0], counts_N])[np.repeat(self.sequences.starts[:-1], self.sequences.lengths)]
-        before_N: NDArray[np.bool_] = counts_N > earlier_N
+        before_N: Flags = counts_N > earlier_N
         return before_N
-
-    def _numbers(self, name: str) -> NDArray[np.float64]:
-        field = self.vectoriser.table_schema.field(name)
-        records = self.frame[self.sequences.rows]
-        return Columns.of(records, self.vectoriser.table_schema, self.sequences.file).numbers(field)
 
     def _times(self) -> tuple[NDArray[np.float64], float]:
         """The time of each record in seconds, and the last one of the table."""

@@ -41,6 +41,7 @@ class WordQuestion(Settings):
     #: the value that means yes; None for a threshold and for any further record
     value: str | None = None
     above: float | None = None
+    #: the threshold of questions of earlier versions
     below: float | None = None
     #: asked also where the value was recorded before
     again: bool = False
@@ -65,7 +66,7 @@ def catalogue(
         raise SettingsError(
             "two questions have the same words",
             value=double,
-            remedy="give one of them another `template`, for example with {title} in it",
+            remedy="give one of them other words with `ask`, for example with {title} in it",
         )
     return tuple(questions)
 
@@ -104,21 +105,17 @@ def _questions(
     name = str(asked.next if asked.within is None else asked.event)
     mapper = _mapper(vectoriser, name)
     words["title"] = vectoriser.table_schema.field(name).display_name
-    if isinstance(mapper, NumberMapper) != asked.is_threshold:
-        if asked.is_threshold:
-            raise SettingsError(
-                "`above` and `below` are for numbers", value=name, remedy="ask about `values` of this field"
-            )
+    if isinstance(mapper, NumberMapper) != (asked.above is not None):
+        if asked.above is not None:
+            raise SettingsError("`above` is for numbers", value=name, remedy="ask about `values` of this field")
         raise SettingsError(
-            "the field is a number: ask whether it is above or below a threshold",
+            "the field is a number: ask whether it is above a threshold",
             value=name,
             remedy=f"write `{{next: {name}, above: {mapper.middle[-1]:g}}}`",  # type: ignore[union-attr]
         )
-    if asked.is_threshold:
-        side = "above" if asked.above is not None else "below"
-        words["threshold"] = f"{asked.above if asked.above is not None else asked.below:g}"
-        text = _worded(asked, f"Next {{record}}: {{title}} {side} {{threshold}}?", words)
-        return [WordQuestion(text=text, kind="threshold", source=name, above=asked.above, below=asked.below)]
+    if asked.above is not None:
+        text = _worded(asked, "Next {record}: {title} above {threshold}?", {**words, "threshold": f"{asked.above:g}"})
+        return [WordQuestion(text=text, kind="threshold", source=name, above=asked.above)]
     named = _names(mapper, _values(asked, mapper, name))
     when = "Next {record}" if asked.within is None else "Within {horizon}"
     template = f"{when}: {{value}}?" if isinstance(mapper, SetMapper) else f"{when}: {{title}} {{value}}?"
@@ -147,15 +144,15 @@ def _about(asked: QuestionSettings, mapper: Mapper, mappers: Sequence[Mapper]) -
         if len(mapper.middle) < 2:
             return None
         median = mapper.middle[(len(mapper.middle) - 1) // 2]
-        return QuestionSettings(next=mapper.field, above=median, template=asked.template)
+        return QuestionSettings(next=mapper.field, above=median, ask=asked.ask)
     if not isinstance(mapper, SetMapper):
         values: int | tuple[str, ...] | None = asked.values or FEW_VALUES
         if isinstance(mapper, CategoryMapper) and len(mapper.values) == 2:
             values = mapper.values[1:]  # the other one is its opposite
-        return QuestionSettings(next=mapper.field, values=values, again=True, template=asked.template)
+        return QuestionSettings(next=mapper.field, values=values, again=True, ask=asked.ask)
     several = sum(isinstance(other, SetMapper) for other in mappers) > 1
-    template = asked.template or ("Next {record}: {title} {value}?" if several else None)
-    return QuestionSettings(next=mapper.field, values=asked.values, again=asked.again, template=template)
+    ask = asked.ask or ("Next {record}: {title} {value}?" if several else None)
+    return QuestionSettings(next=mapper.field, values=asked.values, again=asked.again, ask=ask)
 
 
 def of_column(asked: QuestionSettings, schema: Schema, frame: pl.DataFrame, *, file: str | None) -> list[WordQuestion]:
@@ -260,21 +257,17 @@ def _names(mapper: Mapper, values: Sequence[str]) -> dict[str, str]:
 
 
 def _refuse_one_sentence(asked: QuestionSettings, count: int) -> None:
-    if asked.ask is not None and count != 1:
+    if asked.ask is not None and "{value}" not in asked.ask and count != 1:
         raise SettingsError(
             f"`ask` is one question, but the entry has {count} values",
             value=asked.ask,
-            remedy="name the value that means yes: `values: [VALUE]`, or use `template` with {value}",
+            remedy="name the value that means yes: `values: [VALUE]`, or write {value} in it",
         )
 
 
 def _worded(asked: QuestionSettings, template: str, words: dict[str, str]) -> str:
-    if asked.ask is not None:
-        return asked.ask.strip()
-    text = "".join(
-        literal + words.get(name or "", "") for literal, name in pieces(asked.template or template, PLACEHOLDERS)
-    )
-    return text.strip()
+    parts = pieces(asked.ask or template, PLACEHOLDERS)
+    return "".join(literal + words.get(name or "", "") for literal, name in parts).strip()
 
 
 def is_known(vectoriser: Vectoriser, question: WordQuestion) -> bool:

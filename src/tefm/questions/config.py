@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from pydantic import Field as Setting
 from pydantic import model_validator
 
-from tefm.base.settings import Settings
+from tefm.base.settings import Retired, Settings
 from tefm.language.prompts import pieces
 
 #: As the field of `next`: every field of the schema.
@@ -45,15 +46,28 @@ class QuestionSettings(Settings):
     event: str | None = None
     #: the number of the most common values, or which ones; None: all of a column, the most common 50 of a field
     values: int | tuple[str, ...] | None = None
-    #: for a number: yes where it is above, or below, this
+    #: for a number: yes where it is above this
     above: float | None = None
-    below: float | None = None
     #: also ask where the value has been recorded before; otherwise chronic conditions make any model look good
     again: bool = False
-    #: the whole question in own words, for an entry with a single value
+    #: the question in your own words; placeholders: {record}, {title}, {value}, {threshold}, {horizon}
     ask: str | None = Setting(default=None, min_length=1)
-    #: how questions are worded; placeholders: {record}, {title}, {value}, {threshold}, {horizon}
-    template: str | None = Setting(default=None, min_length=1)
+
+    RETIRED: ClassVar[Mapping[str, Retired]] = {
+        "below": Retired(None, "ask whether the number is above this with `above`: the answer is no where it is not"),
+        "template": Retired(None, "write it as `ask`, which knows the same placeholders"),
+    }
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_earlier_versions(cls, given: Any) -> Any:
+        """An entry is a part of `QuestionsConfig`, so it is checked for retired settings here."""
+        if not isinstance(given, dict):
+            return given
+        for name, (default, instead) in cls.RETIRED.items():
+            if given.get(name, default) != default:
+                raise ValueError(f"there is no setting {name!r} any more → {instead}")
+        return cls.without_retired(given)
 
     @model_validator(mode="after")
     def _consistent(self) -> QuestionSettings:
@@ -63,31 +77,23 @@ class QuestionSettings(Settings):
             )
         if self.event is not None and self.within is None:
             raise ValueError("`event` needs a time → add `within: 30 days`, or use `next` for the next record")
-        if self.above is not None and self.below is not None:
-            raise ValueError("`above` and `below` are two questions → write two entries")
-        if self.is_threshold and (self.next is None or self.values is not None):
-            raise ValueError("`above` and `below` are for a number of the next record → use them with `next` alone")
+        if self.above is not None and (self.next is None or self.values is not None):
+            raise ValueError("`above` is for a number of the next record → use it with `next` alone")
         if isinstance(self.values, int) and self.values < 1:
             raise ValueError("`values` asks about at least one value → give 1 or more, or a list of values")
-        if self.next == EVERY and (self.is_threshold or isinstance(self.values, tuple) or self.ask is not None):
-            raise ValueError(
-                "`next: '*'` is about every field → leave `above`, `below`, `ask` and a list of values out"
-            )
-        if self.ask is not None and self.template is not None:
-            raise ValueError("`ask` is the whole question and `template` a pattern for several → keep one of them")
+        if self.next == EVERY and (self.above is not None or isinstance(self.values, tuple)):
+            raise ValueError("`next: '*'` is about every field → leave `above` and a list of values out")
         if self.within is not None:
             seconds_of(self.within)
-        if self.template is not None:
+        if self.ask is not None:
             try:
-                pieces(self.template, PLACEHOLDERS)
+                pieces(self.ask, PLACEHOLDERS)
             except ValueError as error:
                 known = ", ".join(f"{{{name}}}" for name in PLACEHOLDERS)
-                raise ValueError(f"the template has an unknown placeholder: {error} → use {known}") from error
+                raise ValueError(
+                    f"the question has an unknown placeholder: {error} → use {known}; write {{{{ and }}}} for braces"
+                ) from error
         return self
-
-    @property
-    def is_threshold(self) -> bool:
-        return self.above is not None or self.below is not None
 
 
 class QuestionsConfig(Settings):
@@ -110,8 +116,19 @@ class QuestionsConfig(Settings):
     #: histories that every question is measured on, and further ones with the answer yes, per question
     scored: int = Setting(default=300, ge=1)
     scored_yes: int = Setting(default=30, ge=1)
-    #: trained questions, the most common ones, that may stand in for a held-out question, for comparison
-    stand_ins: int = Setting(default=10, ge=1)
+
+    RETIRED: ClassVar[Mapping[str, Retired]] = {
+        "stand_ins": Retired(10, "leave it out: the ten most common questions are compared with held-out ones")
+    }
+
+    @classmethod
+    def as_stored(cls, given: Any) -> dict[str, Any]:
+        """Settings of a model that an earlier version may have stored; it was fitted, and what was asked is known."""
+        settings = {"asked": given} if isinstance(given, list) else given
+        asked = [
+            QuestionSettings.without_retired({"ask": entry.get("template"), **entry}) for entry in settings["asked"]
+        ]
+        return {**cls.without_retired(settings), "asked": asked}
 
     def pairs_for(self, *, gpu: bool, texts: bool) -> int:
         """The pairs to learn from: as many as a language model needs for rare questions, where there is a GPU.

@@ -33,6 +33,8 @@ RESAMPLES = 300
 #: The spread of the prior of a log-temperature: with few histories it stays near the common one.
 SPREAD = 0.5
 
+#: Trained questions, the most common ones, that may stand in for a held-out question, for comparison.
+STAND_INS = 10
 #: The shares of the language model that are tried.
 SHARES = tuple(number / 10 for number in range(11))
 
@@ -231,7 +233,7 @@ def measured(book: Book, scored: Scored, part: str, *, in_place: Figure | None =
 def stand_ins(data: QuestionData, pairs: Pairs, ask: Ask) -> dict[int, int]:
     """For each held-out question the trained one whose answers rank its histories best, on validation."""
     yes_Q = (data.training.answers_HQ == 1).sum(axis=0)
-    candidates = sorted(data.trained.tolist(), key=lambda number: -int(yes_Q[number]))[: data.config.stand_ins]
+    candidates = sorted(data.trained.tolist(), key=lambda number: -int(yes_Q[number]))[:STAND_INS]
     helds = [held for held in np.flatnonzero(data.held_out_Q).tolist() if pairs.has_both(held)]
     if not candidates or not helds:
         return {}

@@ -8,32 +8,36 @@ Shapes: N records, D slots, H histories, Q questions, P pairs of a history and a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
-import polars as pl
 import torch
 from numpy.typing import NDArray
 
 from tefm.base.errors import InputError
 from tefm.base.progress import note
-from tefm.language.tuning import read_together
-from tefm.questions.answers import UNASKED, Histories, histories_of
+from tefm.language.asking import QuestionWriter
+from tefm.language.classifier import Classifier
+from tefm.language.prompts import Prompt
+from tefm.language.tuning import Questions, ToLearn, read_together
+from tefm.questions.answering import writer_of
+from tefm.questions.answers import UNASKED, Asking, Histories, Tabled, histories_in
 from tefm.questions.catalogue import WordQuestion, catalogue, held_out_of
 from tefm.questions.config import QuestionsConfig
-from tefm.tables.layout import Slots
-from tefm.tables.schema import Schema
+from tefm.tables.layout import Layout, Slots
 from tefm.tables.sequences import Sequences
-from tefm.tables.vectorise import Vectoriser
+from tefm.tabular.inputs import RecordSlots, sequence_features
+from tefm.tabular.question_teacher import QuestionTeacher, history_features
 
 Numbers = NDArray[np.int64]
-#: A table, its sequences as row numbers, and the slots of their records in the order of the table.
-Tabled = tuple[pl.DataFrame, Sequences, Slots]
 
 #: Questions about one history, where not all can be asked of all histories: the model reads it once for all of them.
 EACH = 8
+#: Validation pairs for early stopping, as a share of those that are learned from, and at most.
+VALIDATED, MOST_VALIDATED = 0.15, 9_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,20 +61,6 @@ class QuestionData:
     def examples(self) -> int:
         """How many examples are learned from; each holds several questions about one history."""
         return len(read_together(pairs_to_teach(self.training, self.trained, self.pairs, seed=0).history_P))
-
-
-# ---- from tables ----
-
-
-@dataclass(frozen=True)
-class Asking:
-    """What is asked, and how tables are seen."""
-
-    config: QuestionsConfig
-    vectoriser: Vectoriser
-    schema: Schema
-    #: adds the texts that go into prompts to sequences of row numbers
-    context: Callable[[pl.DataFrame, Sequences], Sequences]
 
 
 def question_data(asking: Asking, training: Tabled, validation: Tabled, seed: int) -> QuestionData:
@@ -104,24 +94,6 @@ def question_data(asking: Asking, training: Tabled, validation: Tabled, seed: in
     pairs = settings.pairs_for(gpu=torch.cuda.is_available(), texts=bool(asking.schema.text))
     learned, held = (part.only(enough) for part in parts)
     return QuestionData(settings, kept, held_out_Q, learned, held, pairs)
-
-
-def histories_in(asking: Asking, questions: Sequence[WordQuestion], tabled: Tabled, seed: int) -> Histories:
-    """The histories of a table as row numbers into its slots, with the texts of their prompts, and their answers."""
-    frame, everything, x_ND = tabled
-    rows = np.sort(everything.rows)
-    found = histories_of(
-        questions,
-        asking.vectoriser,
-        asking.schema,
-        frame,
-        everything,
-        x_ND[np.searchsorted(rows, everything.rows)],
-        most=asking.config.histories,
-        seed=seed,
-    )
-    histories = asking.context(frame, found.histories)
-    return Histories(histories.with_values(np.searchsorted(rows, histories.rows)), found.answers_HQ)
 
 
 # ---- pairs ----
@@ -200,11 +172,68 @@ def pairs_to_score(part: Histories, questions: Numbers, config: QuestionsConfig,
 
 
 def _pairs(drawn: Sequence[tuple[int, int, Numbers]], weights: Sequence[NDArray[np.float64]] = ()) -> Pairs:
-    nothing = np.zeros(0, dtype=np.int64)
-    sizes = [len(histories) for *_, histories in drawn]
+    sizes, nothing = [len(histories) for *_, histories in drawn], np.zeros(0, dtype=np.int64)
+    questions, answers = (np.array([of[place] for of in drawn], dtype=np.int64) for place in (0, 1))
     return Pairs(
         np.concatenate([nothing, *(histories for *_, histories in drawn)]),
-        np.repeat(np.array([question for question, *_ in drawn], dtype=np.int64), sizes),
-        np.repeat(np.array([answer for _, answer, _ in drawn], dtype=np.int64), sizes),
+        np.repeat(questions, sizes),
+        np.repeat(answers, sizes),
         np.concatenate([np.zeros(0), *weights]) if weights else np.ones(sum(sizes)),
     )
+
+
+# ---- what is learned ----
+
+
+def questions_to_learn(
+    classifier: Classifier,
+    prompt: Prompt,
+    data: QuestionData,
+    training_codes: NDArray[Any],
+    validation_codes: NDArray[Any],
+    teacher: QuestionTeacher,
+    *,
+    seed: int,
+) -> ToLearn:
+    """The prompts that the language model learns from, each with the teacher's answer.
+
+    Codes are given per record of a part.
+    """
+    writer, training = writer_of(classifier, prompt), data.training
+    few = min(MOST_VALIDATED, max(2, round(VALIDATED * data.pairs)))
+    learned = pairs_to_teach(training, data.trained, data.pairs, seed=seed)
+    validated = pairs_to_validate(data.validation, data.trained, few, seed=seed)
+    yes_P = teacher.yes_HQ[learned.history_P, np.searchsorted(data.trained, learned.question_P)]
+    texts = [question.text for question in data.questions]
+    learning = _prompts(writer, training.histories, training_codes, learned, texts)
+    validating = _prompts(writer, data.validation.histories, validation_codes, validated, texts)
+    learning = replace(learning, classes_NQ=np.stack([1 - yes_P, yes_P], axis=1))
+    return ToLearn([learning], [validating])
+
+
+def teacher_of(data: QuestionData, slots_ND: Slots, layout: Layout, *, seed: int) -> QuestionTeacher:
+    """What the slots of the training records say about the trained questions; held-out ones have no part in it."""
+    training = data.training
+    records = RecordSlots(slots_ND, layout, training.histories)
+    _, entity_H = np.unique(training.histories.names, return_inverse=True)
+    return QuestionTeacher.fit(
+        history_features(records),
+        training.answers_HQ[:, data.trained],
+        entity_H,
+        trees=sequence_features(records, "history"),
+        seed=seed,
+    )
+
+
+def _prompts(
+    writer: QuestionWriter, histories: Sequences, codes_NK: NDArray[Any], pairs: Pairs, texts: Sequence[str]
+) -> Questions:
+    used, number_P = np.unique(pairs.history_P, return_inverse=True)
+    histories, tails = histories.select(used), [writer.tail(text) for text in texts]
+    prefixes = writer.prefixes(histories.with_values(codes_NK[histories.rows]))
+    prompts = [
+        np.concatenate([prefixes[history], tails[question]])
+        for history, question in zip(number_P.tolist(), pairs.question_P.tolist(), strict=True)
+    ]
+    shared_H = np.array([len(prefix) for prefix in prefixes], dtype=np.int64)
+    return Questions(prompts, pairs.answer_P, writer.answers, history_N=number_P, shared_N=shared_H[number_P])

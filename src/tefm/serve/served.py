@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from tefm.base.errors import InputError, TefmError
 from tefm.explain.explanation import Explanation
 from tefm.explain.reasons import Question
-from tefm.language.answerer import Answerer
+from tefm.language.classifier import Answerer
 from tefm.model.ask import RECORDED, QuestionExplainer, ask, book_of
 from tefm.model.estimator import TEFM
 from tefm.model.explainer import explain_slots, look_alikes_of
