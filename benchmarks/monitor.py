@@ -40,7 +40,7 @@ from tefm.monitor.expected import expected
 from tefm.monitor.monitor import Watcher
 from tefm.monitor.observe import Arrivals, SampledRecords, SequenceAnswers, answers_to, look_at
 from tefm.monitor.reference import MonitorReference
-from tefm.pipeline.prepare import sequences_of
+from tefm.pipeline.prepare import records_of
 from tefm.scoring.metrics import auroc
 from tefm.tables.infer import infer_schema
 from tefm.tables.readers.table import open_table
@@ -91,7 +91,7 @@ def load(name: str, path: str | None, folder: Path) -> Data:
     else:
         raise SystemExit(f"no such data: {name}")
     model = TEFM(schema, quick=True, layers=1, **settings)  # type: ignore[arg-type]
-    sequences = sequences_of(frame, schema, model.config)
+    sequences = records_of(frame, schema, model.config).sequences
     parts, _ = split_parts(model.config, sequences, SPLIT)
     if not folder.is_dir():
         training, validation = (rows_of(sequences, parts, part) for part in ("train", "validation"))

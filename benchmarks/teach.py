@@ -31,7 +31,7 @@ from tefm.model.ask import book_of
 from tefm.model.estimator import TEFM
 from tefm.model.run import split_parts
 from tefm.model.task import Split
-from tefm.pipeline.prepare import sequences_of
+from tefm.pipeline.prepare import records_of
 from tefm.questions.answering import asking, features_of
 from tefm.scoring.metrics import auroc
 from tefm.tables.schema import Schema
@@ -64,7 +64,7 @@ def fitted_model(folder: Path, steps: int) -> tuple[TEFM, pl.DataFrame, Any, NDA
     )
     questions = {"asked": [{"next": "diagnoses", "values": 60}], "hold_out": 0.0, "pairs": 20_000}
     model = TEFM(schema, questions=questions, explanations="none", tune={"steps": steps})
-    sequences = sequences_of(dataset.frame, schema, model.config, labelled=False)
+    sequences = records_of(dataset.frame, schema, model.config, labelled=False).sequences
     parts, _ = split_parts(model.config, sequences, Split())
     if not folder.is_dir():
         training, validation = (rows_of(sequences, parts, part) for part in ("train", "validation"))

@@ -16,7 +16,7 @@ from tefm.base.files import replacing, replacing_folder
 from tefm.model.remarks import without_unseen
 from tefm.model.run import split_parts, used_sequences
 from tefm.model.task import Task
-from tefm.pipeline.prepare import sequences_of
+from tefm.pipeline.prepare import records_of
 from tefm.tables.schema import Schema
 from tefm.tables.sequences import Sequences
 from tefm.tables.splitting import rows_of
@@ -53,11 +53,11 @@ class UserData:
         table, stored = ALL_TABLES[name], pl.read_parquet(prepared(sources, name, task, most))
         frame, own = stored.drop(ROW, OTHER), int((~stored[OTHER]).sum())
         schema = table.schema_for(task, frame.head(own), tables_folder(sources, table))
-        first = sequences_of(frame.head(own), schema, task.model, file=table.title)
+        first = records_of(frame.head(own), schema, task.model, file=table.title).sequences
         parts, remarks = split_parts(task.model, first, task.split)
         training, validation = (rows_of(first, parts, part) for part in ("train", "validation"))
         # the sequences of the other rows come after all others
-        everything = sequences_of(frame, schema, task.model, file=table.title)
+        everything = records_of(frame, schema, task.model, file=table.title).sequences
         parts, unseen = without_unseen(everything, np.append(parts, ["test"] * (len(everything) - len(first))))
         # tabular models learn from all training labels, as those of `tefm fit` do
         sequences, parts = used_sequences(task.model, everything, parts, whole_training=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import polars as pl
 import pytest
 from conftest import Explained
@@ -14,6 +13,7 @@ from tefm.questions.answers import Asking, Histories, histories_in, recorded
 from tefm.questions.catalogue import catalogue
 from tefm.questions.config import QuestionsConfig
 from tefm.tables.grouping import by_entity
+from tefm.tables.records import Records
 from tefm.tables.schema import Schema
 from tefm.tables.vectorise import Vectoriser
 
@@ -37,11 +37,9 @@ FRAME = pl.DataFrame(
 
 
 def histories(entry: dict[str, Any], frame: pl.DataFrame = FRAME, most: int = 100) -> Histories:
-    vectoriser, sequences = Vectoriser.fit(frame, SCHEMA), by_entity(frame, SCHEMA)
-    config = QuestionsConfig.of({"asked": [entry], "histories": most})
-    asking = Asking(config, vectoriser, SCHEMA, lambda _, histories: histories)
-    x_ND = vectoriser.transform(frame[np.sort(sequences.rows)])
-    return histories_in(asking, catalogue(config, vectoriser, SCHEMA, frame), (frame, sequences, x_ND), seed=0)
+    vectoriser, config = Vectoriser.fit(frame, SCHEMA), QuestionsConfig.of({"asked": [entry], "histories": most})
+    questions = catalogue(config, vectoriser, SCHEMA, frame)
+    return histories_in(Asking(config, vectoriser), questions, Records.of_frame(frame, SCHEMA), seed=0)
 
 
 def answers(entry: dict[str, Any], frame: pl.DataFrame = FRAME) -> dict[str, int]:

@@ -116,8 +116,8 @@ def _states(
         for rows in by_length([len(prompt) for prompt in prompts], default_batch_tokens(backbone)):
             ids_BT, mask_BT = (tensor.to(device) for tensor in padded([prompts[row] for row in rows], pad))
             inputs = model_inputs(ids_BT, mask_BT, window=backbone.window)
-            output = backbone.model(**inputs, output_hidden_states=True, use_cache=False, logits_to_keep=1)
-            states_Nh[rows] = pooled(output.hidden_states[-1].float(), mask_BT).cpu().numpy()
+            states_BTh = backbone.model.base_model(**inputs, use_cache=False).last_hidden_state.float()
+            states_Nh[rows] = pooled(states_BTh, mask_BT).cpu().numpy()
     return states_Nh
 
 

@@ -40,7 +40,7 @@ from tefm.questions.measure import (
 from tefm.questions.question_data import QuestionData, pairs_to_score
 from tefm.tables.grouping import role_column
 from tefm.tables.layout import Slots
-from tefm.tables.readers.table import open_table
+from tefm.tables.records import Records
 from tefm.tables.references import References
 from tefm.tables.sequences import Sequences
 from tefm.tables.words import text_of
@@ -246,8 +246,7 @@ def test_histories(
     preparation: Preparation, questions: QuestionData, frame: pl.DataFrame, sequences: Sequences
 ) -> tuple[Histories, Slots]:
     """The histories of the test part as row numbers into its slots, and these slots."""
-    assert preparation.vectoriser is not None, "questions need codes"
-    records = open_table(frame[np.sort(sequences.rows)], name=sequences.file)
-    x_ND = preparation.vectoriser.transform(records)
-    tabled = frame, sequences, x_ND
-    return histories_in(asking_of(preparation), questions.questions, tabled, preparation.config.seed), x_ND
+    records = Records(frame, preparation.schema, sequences, preparation.config.window, preparation.config.background)
+    records = records.part(np.arange(len(records)))
+    histories = histories_in(asking_of(preparation), questions.questions, records, preparation.config.seed)
+    return histories, records.slots(preparation.vectoriser)

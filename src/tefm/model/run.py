@@ -38,7 +38,7 @@ from tefm.pipeline.config import QUICK_REMARK, QUICK_SEQUENCES, ModelConfig
 from tefm.pipeline.fit import extend, fit_domains, job_shares, language_config
 from tefm.pipeline.fitted import Fitted
 from tefm.pipeline.forecast import expected_shares
-from tefm.pipeline.prepare import Preparation, Prepared, chosen, class_numbers_of, sequences_of
+from tefm.pipeline.prepare import Preparation, Prepared, chosen, class_numbers_of, records_of
 from tefm.questions.book import Book
 from tefm.questions.config import EVERY
 from tefm.scoring.breakdown import confusion
@@ -235,7 +235,7 @@ class Started:
 def start(table: TaskTable) -> Started:
     """Split a table and prepare its model; what is odd about it is said now, not only after hours of training."""
     frame, schema, config = table.frame, table.schema, table.config
-    sequences = sequences_of(frame, schema, config, file=table.file)
+    sequences = records_of(frame, schema, config, file=table.file).sequences
     if schema.label is None:
         parts = split(sequences, shares=table.split.shares, by=table.split.by, seed=table.split.seed)
         remarks = [QUICK_REMARK] if config.quick else []

@@ -24,7 +24,7 @@ from tefm.monitor.observe import Arrivals, SampledRecords, SequenceAnswers, answ
 from tefm.monitor.tally import Kind, Tally
 from tefm.pipeline.fitted import Fitted
 from tefm.pipeline.prepare import Preparation
-from tefm.tables.readers.table import Table
+from tefm.tables.records import Records
 from tefm.tables.vectorise import Vectoriser
 
 #: What the stored reference is called.
@@ -222,7 +222,7 @@ def _measured(name: str, arrays: Mapping[str, NDArray[Any]], facts: Mapping[str,
 
 
 def reference_at_fit(
-    fitted: Fitted, preparation: Preparation, training: Table, held_out: Table
+    fitted: Fitted, preparation: Preparation, training: Records, held_out: Records
 ) -> MonitorReference | None:
     """The reference that is stored with a model: its validation records, as the finished model sees them.
 
@@ -231,8 +231,7 @@ def reference_at_fit(
     config, vectoriser = preparation.config, preparation.vectoriser
     if not is_first():  # only the first process saves
         return None
-    frame = held_out.frame()
-    everyone = preparation.sequences(frame, file=held_out.name)
+    frame, everyone = held_out.frame, held_out.sequences
     if len(everyone) < 2:
         return None
     rng = np.random.default_rng((config.seed, 17))
@@ -249,4 +248,4 @@ def reference_at_fit(
     if everyone.lengths.max() > 1 and config.window is None:
         growing = observed(Arrivals.after_each_record(preparation, frame, everyone))
     whole = observed(Arrivals.whole(everyone))
-    return MonitorReference.of(*whole, fitted, vectoriser, Seen.of(training, vectoriser), growing=growing)
+    return MonitorReference.of(*whole, fitted, vectoriser, Seen.of(training.frame, vectoriser), growing=growing)

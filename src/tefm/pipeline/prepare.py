@@ -25,20 +25,18 @@ from tefm.questions.answers import Asking, Histories
 from tefm.questions.question_data import QuestionData, question_data
 from tefm.tables.chunks import whole_sequences
 from tefm.tables.columns import completed
-from tefm.tables.grouping import by_entity, by_window, gap_words, texts_of
+from tefm.tables.grouping import gap_words, texts_of
 from tefm.tables.layout import Slots
 from tefm.tables.phrases import phrases_of
 from tefm.tables.readers.table import Table, open_table
+from tefm.tables.records import Records
 from tefm.tables.schema import Schema
 from tefm.tables.sequences import Sequences, check_label, class_numbers
-from tefm.tables.splitting import balance, rows_of, split
+from tefm.tables.splitting import balance, split
 from tefm.tables.vectorise import Vectoriser
-from tefm.tables.words import text_of
 
 #: The share of sequences that is held out for validation where no table is given for it.
 VALIDATION_SHARE = 0.1
-#: The rows of a table, and the sequences among them.
-Grouped = tuple[pl.DataFrame, Sequences]
 
 
 @dataclass(frozen=True)
@@ -62,7 +60,7 @@ class Preparation:
         self, frame: pl.DataFrame, *, labelled: bool = True, whole: bool = True, file: str | None = None
     ) -> Sequences:
         """The sequences of a table; `whole` leaves out a last window that is too short."""
-        return sequences_of(frame, self.schema, self.config, labelled=labelled, whole=whole, file=file)
+        return records_of(frame, self.schema, self.config, labelled=labelled, whole=whole, file=file).sequences
 
     def readable(self, table: Any, *, labelled: bool = False, absent: bool = False) -> Table:
         """The open table; an error lists all columns that it lacks, the label among them where it is needed.
@@ -165,7 +163,7 @@ class Preparation:
         return f"{self.schema.label or 'questions'} from {self.one_sequence}"
 
 
-def sequences_of(
+def records_of(
     frame: pl.DataFrame,
     schema: Schema,
     config: ModelConfig,
@@ -173,12 +171,12 @@ def sequences_of(
     labelled: bool = True,
     whole: bool = True,
     file: str | None = None,
-) -> Sequences:
-    """The sequences of a table: windows, or the records of each entity."""
-    schema = schema if labelled else schema.model_copy(update={"label": None})
-    if config.window is not None:
-        return by_window(frame, schema, config.window, drop_last=whole, background=config.background, file=file)
-    return by_entity(frame, schema, background=config.background, file=file)
+) -> Records:
+    """A table with its sequences: windows, or the records of each entity."""
+    window, background = config.window, config.background
+    return Records.of_frame(
+        frame, schema, window=window, background=background, labelled=labelled, whole=whole, file=file
+    )
 
 
 def chosen(
@@ -211,8 +209,8 @@ class Prepared:
 
     given: Given
     preparation: Preparation
-    training: Table
-    held_out: Table
+    training: Records
+    held_out: Records
 
 
 def prepare(
@@ -237,37 +235,26 @@ def prepare(
         )
     if schema.label is None:  # the codes have no label to learn from
         config = config.model_copy(update={"task_aware": False})
+    records = records_of(training.frame(), schema, config, file=training.name)
     if validation is None:
-        training, validation = _held_out(training, schema, config)
-    tables = _grouped(training, schema, config), _grouped(validation, schema, config)
-    (frame, everything), _ = tables
+        parts = split(records.sequences, shares=(1 - VALIDATION_SHARE, VALIDATION_SHARE, 0.0), seed=config.seed)
+        learned, held_out = (records.part(parts == part) for part in ("train", "validation"))
+    else:
+        learned = records.part(np.arange(len(records)))  # without rows that are in no sequence
+        held_out = records_of(validation.frame(), schema, config, file=validation.name)
+        held_out = held_out.part(np.arange(len(held_out)))
     if schema.label is not None:
-        check_label(everything.labels, column=schema.label, file=training.name)
+        check_label(learned.sequences.labels, column=schema.label, file=training.name)
     if tokenizer is None:
-        records = frame[np.sort(everything.rows)]
-        vectoriser = Vectoriser.fit(records, schema, seed=config.tokenizer_config.seed, name=training.name)
+        vectoriser = learned.vectoriser(seed=config.tokenizer_config.seed)
     else:
         vectoriser = tokenizer.vectoriser
         refuse_label_in_codes(vectoriser.table_schema, schema, file=training.name)
     data_of = _questions_alone if schema.label is None else _labelled
-    preparation, data = data_of(tables, schema, config, vectoriser)
+    preparation, data = data_of(learned, held_out, config, vectoriser)
     _say_what_is_learned(data)
     given = Given(data, config, None if tokenizer is None else tokenizer.coder)
-    return Prepared(given, preparation, training, validation)
-
-
-def _held_out(opened: Table, schema: Schema, config: ModelConfig) -> tuple[Table, Table]:
-    """The table to train on, and a tenth of its sequences to validate on."""
-    frame, sequences = _grouped(opened, schema, config)
-    parts = split(sequences, shares=(1 - VALIDATION_SHARE, VALIDATION_SHARE, 0.0), seed=config.seed)
-    rows = (rows_of(sequences, parts, part) for part in ("train", "validation"))
-    training, held_out = (open_table(frame[part], name=opened.name) for part in rows)
-    return training, held_out
-
-
-def _grouped(table: Table, schema: Schema, config: ModelConfig) -> Grouped:
-    frame = table.frame()
-    return frame, sequences_of(frame, schema, config, file=table.name)
+    return Prepared(given, preparation, learned, held_out)
 
 
 def _say_what_is_learned(data: TaskData) -> None:
@@ -284,27 +271,25 @@ def _say_what_is_learned(data: TaskData) -> None:
 
 
 def _labelled(
-    tables: tuple[Grouped, Grouped], schema: Schema, config: ModelConfig, vectoriser: Vectoriser
+    records: Records, held_out: Records, config: ModelConfig, vectoriser: Vectoriser
 ) -> tuple[Preparation, TaskData]:
     """The data of a fit on a label."""
-    (frame, everything), (other, held_out) = tables
+    everything, schema = records.sequences, records.schema
     classes, natural_S = class_numbers(np.asarray(everything.labels)[everything.labelled])
-    numbers = chosen(everything, config, most=QUICK_SEQUENCES)
-    used = everything.select(numbers)
-    labels_S = class_numbers_of(used, classes)
-    validated = held_out.select(chosen(held_out, config, evaluated=True, most=QUICK_SEQUENCES // 4))
-    validated = validated.select(np.isin(np.asarray(validated.labels), classes))  # others cannot be predicted
+    used = chosen(everything, config, most=QUICK_SEQUENCES)
+    labels_S = class_numbers_of(everything.select(used), classes)
+    validated = held_out.select(chosen(held_out.sequences, config, evaluated=True, most=QUICK_SEQUENCES // 4))
+    validated = validated.select(np.isin(np.asarray(validated.sequences.labels), classes))  # others cannot be predicted
     # counted before balancing, where a tie would be decided by the order of the names
     positive = config.positive_number(classes, np.bincount(natural_S, minlength=len(classes)).tolist())
     prompt = config.prompt_for(classes, positive, schema)
     preparation = Preparation(schema, config, vectoriser, prompt.gaps)
-    learned = _part(preparation, frame, everything, used, labels_S)
+    learned = _part(preparation, records.select(used), labels_S)
     if not config.quick:
-        learned = _with_others(learned, preparation, frame, everything, numbers, classes)
-    validating = _part(preparation, other, held_out, validated, class_numbers_of(validated, classes))
+        learned = _with_others(learned, preparation, records, used, classes)
     return preparation, TaskData(
         learned,
-        validating,
+        _part(preparation, validated, class_numbers_of(validated.sequences, classes)),
         classes,
         positive,
         prompt,
@@ -312,29 +297,24 @@ def _labelled(
         phrases_of(vectoriser),
         shares=shares_of(labels_S if config.balance == "all" else natural_S, len(classes)),
         # probabilities are calibrated on the population, while early stopping is balanced like the training
-        stopping=chosen(validated, config) if config.balance == "train" else None,
-        questions=None if config.questions is None else _question_data(preparation, tables, (learned, validating)),
+        stopping=chosen(validated.sequences, config) if config.balance == "train" else None,
+        questions=None if config.questions is None else _question_data(preparation, records, held_out),
     )
 
 
 def _questions_alone(
-    tables: tuple[Grouped, Grouped], schema: Schema, config: ModelConfig, vectoriser: Vectoriser
+    records: Records, held_out: Records, config: ModelConfig, vectoriser: Vectoriser
 ) -> tuple[Preparation, TaskData]:
     """The data of a fit without a label: the first trained question is what the model answers by default."""
-    prompt = config.prompt_for(NO_YES, 1, schema)
-    preparation = Preparation(schema, config, vectoriser, prompt.gaps)
-    none = np.zeros(0, dtype=np.int64)
-    training, validation = (_part(preparation, frame, every, every.select(none), none) for frame, every in tables)
-    asked = _question_data(preparation, tables, (training, validation))
+    prompt = config.prompt_for(NO_YES, 1, records.schema)
+    preparation = Preparation(records.schema, config, vectoriser, prompt.gaps)
+    asked = _question_data(preparation, records, held_out)
     first = int(asked.trained[0])
-    training, validation = (
-        _answering(part, histories, first)
-        for part, histories in ((training, asked.training), (validation, asked.validation))
-    )
     default = {"message": f"{{records}} {escaped(asked.questions[first].text)}"}
+    training = _answering(preparation, records, asked.training, first)
     return preparation, TaskData(
         training,
-        validation,
+        _answering(preparation, held_out, asked.validation, first),
         NO_YES,
         1,
         question_prompt(prompt).model_copy(update=default),
@@ -346,41 +326,48 @@ def _questions_alone(
     )
 
 
-def _answering(part: Part, histories: Histories, question: int) -> Part:
-    """The part with the histories that answer a question in place of labelled sequences."""
+def _answering(preparation: Preparation, records: Records, histories: Histories, question: int) -> Part:
+    """The records of a part, with the histories that answer a question in place of labelled sequences."""
     known = np.flatnonzero(histories.answers_HQ[:, question] >= 0)
     labels_S = histories.answers_HQ[known, question].astype(np.int64)
-    return replace(part, sequences=histories.histories.select(known), labels_S=labels_S)
+    return _part(preparation, records.with_sequences(histories.histories.select(known)), labels_S)
 
 
-def _question_data(preparation: Preparation, tables: tuple[Grouped, Grouped], parts: tuple[Part, Part]) -> QuestionData:
+def _question_data(preparation: Preparation, records: Records, held_out: Records) -> QuestionData:
     """The questions of a task, and the histories that answer them."""
-    training, validation = ((*table, part.slots_ND) for table, part in zip(tables, parts, strict=True))
-    return question_data(asking_of(preparation), training, validation, preparation.config.seed)
+    return question_data(asking_of(preparation), records, held_out, preparation.config.seed)
 
 
 def asking_of(preparation: Preparation) -> Asking:
-    """What questions need to know of how tables are seen."""
+    """What is asked of a table."""
     settings = preparation.config.questions_config
     assert settings is not None, "questions need settings"
-    return Asking(settings, preparation.vectoriser, preparation.schema, preparation.context)
+    return Asking(settings, preparation.vectoriser, preparation.gaps)
+
+
+def _part(preparation: Preparation, records: Records, labels_S: NDArray[np.int64]) -> Part:
+    """All rows of a table as slots, and the sequences that are learned from or validated on."""
+    return Part(
+        records.with_texts(gaps=preparation.gaps),
+        labels_S,
+        records.slots(preparation.vectoriser),
+        record_labels_N=records.labels_N,
+        groups_N=records.entities_N,
+    )
 
 
 def _with_others(
-    part: Part,
-    preparation: Preparation,
-    frame: pl.DataFrame,
-    everything: Sequences,
-    used: NDArray[np.int64],
-    classes: Sequence[str],
+    part: Part, preparation: Preparation, records: Records, used: NDArray[np.int64], classes: Sequence[str]
 ) -> Part:
     """The part with the sequences that are not used: they have no label, or are left out for the balance."""
-    others = everything.select(np.setdiff1d(np.arange(len(everything)), used))
+    others = records.select(np.setdiff1d(np.arange(len(records)), used))
     number = {name: number for number, name in enumerate(classes)}
     return replace(
         part,
-        others=preparation.context(frame, others).with_values(np.searchsorted(np.sort(everything.rows), others.rows)),
-        other_labels_S=np.array([number.get(label, -1) for label in np.asarray(others.labels)], dtype=np.int64),
+        others=others.with_texts(gaps=preparation.gaps),
+        other_labels_S=np.array(
+            [number.get(label, -1) for label in np.asarray(others.sequences.labels)], dtype=np.int64
+        ),
     )
 
 
@@ -395,30 +382,3 @@ def refuse_label_in_codes(tokenized: Schema, schema: Schema, *, file: str | None
             remedy="fit a tokenizer without this field (its schema needs `label:` or `ignore:` for the column), "
             "or leave `tokenizer` out",
         )
-
-
-def _part(
-    preparation: Preparation,
-    frame: pl.DataFrame,
-    everything: Sequences,
-    used: Sequences,
-    labels_S: NDArray[np.int64],
-) -> Part:
-    """All records of a part as slots, in the order of the table, and the used sequences among them."""
-    sequences = preparation.context(frame, used)
-    schema = preparation.schema
-    rows = np.sort(everything.rows)
-    records = frame[rows]
-    x_ND: Slots = preparation.vectoriser.transform(records, name=everything.file)
-    groups_N = None
-    if schema.entity is not None:
-        groups_N = text_of(records[schema.entity], schema.missing_words).to_numpy().astype(str)
-    return Part(
-        sequences.with_values(np.searchsorted(rows, used.rows)),
-        labels_S,
-        x_ND,
-        record_labels_N=None
-        if schema.label is None
-        else text_of(records[schema.label], schema.missing_words).to_numpy(),
-        groups_N=groups_N,
-    )

@@ -8,11 +8,10 @@ Shapes: N records of all sequences, H histories, Q questions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from tefm.base.errors import InputError
@@ -20,8 +19,7 @@ from tefm.questions.catalogue import WordQuestion, slot_of
 from tefm.questions.config import QuestionsConfig
 from tefm.tables.columns import Columns
 from tefm.tables.grouping import role_column, times_of
-from tefm.tables.layout import Slots
-from tefm.tables.schema import Schema
+from tefm.tables.records import Records
 from tefm.tables.sequences import Sequences
 from tefm.tables.vectorise import Vectoriser
 from tefm.tables.words import text_of
@@ -31,8 +29,6 @@ UNASKED = -1
 
 Answers = NDArray[np.int8]
 Flags = NDArray[np.bool_]
-#: A table, its sequences as row numbers, and the slots of their records in the order of the table.
-Tabled = tuple[pl.DataFrame, Sequences, Slots]
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,25 +52,22 @@ class Asking:
 
     config: QuestionsConfig
     vectoriser: Vectoriser
-    schema: Schema
-    #: adds the texts that go into prompts to sequences of row numbers
-    context: Callable[[pl.DataFrame, Sequences], Sequences]
+    #: whether prompts say how much time passed between two records
+    gaps: bool = False
 
 
-def histories_in(asking: Asking, questions: Sequence[WordQuestion], tabled: Tabled, seed: int) -> Histories:
-    """The histories of a table as row numbers into its slots, with the texts of their prompts, and their answers.
+def histories_in(asking: Asking, questions: Sequence[WordQuestion], records: Records, seed: int) -> Histories:
+    """The histories of a table as row numbers, with the texts of their prompts, and their answers.
 
     There are at most as many as the config says, drawn at random.
     """
-    frame, everything, x_ND = tabled
-    rows, most = np.sort(everything.rows), asking.config.histories
-    records = _Records(asking, frame, everything, x_ND[np.searchsorted(rows, everything.rows)])
-    answers_NQ = np.stack([records.answers(question) for question in questions], axis=1)
+    following, most = _Following(asking.vectoriser, records), asking.config.histories
+    answers_NQ = np.stack([following.answers(question) for question in questions], axis=1)
     ends = np.flatnonzero((answers_NQ != UNASKED).any(axis=1))
     if len(ends) > most:
         ends = np.sort(np.random.default_rng((seed, 16)).permutation(ends)[:most])
-    histories = asking.context(frame, first_records(everything, ends))
-    return Histories(histories.with_values(np.searchsorted(rows, histories.rows)), answers_NQ[ends])
+    histories = records.with_sequences(first_records(records.sequences, ends))
+    return Histories(histories.with_texts(gaps=asking.gaps), answers_NQ[ends])
 
 
 def first_records(sequences: Sequences, ends: NDArray[np.int64]) -> Sequences:
@@ -100,12 +93,13 @@ def recorded(question: WordQuestion, vectoriser: Vectoriser, slots: Sequences) -
     return np.logical_or.reduceat(slots.x_ND[:, slot] == value, slots.starts[:-1])
 
 
-class _Records:
+class _Following:
     """The records of all sequences, one after another: what follows each of them."""
 
-    def __init__(self, asking: Asking, frame: pl.DataFrame, sequences: Sequences, x_ND: Slots) -> None:
-        self.frame, self.vectoriser, self.schema = frame, asking.vectoriser, asking.schema
-        self.sequences, self.x_ND = sequences, x_ND
+    def __init__(self, vectoriser: Vectoriser, records: Records) -> None:
+        sequences = records.sequences
+        self.frame, self.vectoriser, self.schema = records.frame, vectoriser, records.schema
+        self.sequences, self.x_ND = sequences, records.slots(vectoriser)[sequences.rows]
         self.count = len(sequences.values)
         #: past the last record of each record's sequence
         self.end_N = np.repeat(sequences.starts[1:], sequences.lengths)

@@ -24,10 +24,11 @@ from tefm.language.classifier import Classifier
 from tefm.language.prompts import Prompt
 from tefm.language.tuning import Questions, ToLearn, read_together
 from tefm.questions.answering import writer_of
-from tefm.questions.answers import UNASKED, Asking, Histories, Tabled, histories_in
+from tefm.questions.answers import UNASKED, Asking, Histories, histories_in
 from tefm.questions.catalogue import WordQuestion, catalogue, held_out_of
 from tefm.questions.config import QuestionsConfig
 from tefm.tables.layout import Layout, Slots
+from tefm.tables.records import Records
 from tefm.tables.sequences import Sequences
 from tefm.tabular.inputs import RecordSlots, sequence_features
 from tefm.tabular.question_teacher import QuestionTeacher, history_features
@@ -63,24 +64,23 @@ class QuestionData:
         return len(read_together(pairs_to_teach(self.training, self.trained, self.pairs, seed=0).history_P))
 
 
-def question_data(asking: Asking, training: Tabled, validation: Tabled, seed: int) -> QuestionData:
+def question_data(asking: Asking, training: Records, validation: Records, seed: int) -> QuestionData:
     """The questions of a task, and the histories that answer them; questions with too few answers are left out."""
     settings = asking.config
-    frame, everything, _ = training
-    if everything.lengths.max(initial=0) < 2 and any(asked.column is None for asked in settings.asked):
+    if training.sequences.lengths.max(initial=0) < 2 and any(asked.column is None for asked in settings.asked):
         raise InputError(
             "questions about what comes next need sequences of several records, and every sequence here has one",
-            file=everything.file,
+            file=training.file,
             remedy="name the column of the entity, `entity: COLUMN`, or ask about a `column`",
         )
-    questions = catalogue(settings, asking.vectoriser, asking.schema, frame, file=everything.file)
-    parts = [histories_in(asking, questions, tabled, seed) for tabled in (training, validation)]
+    questions = catalogue(settings, asking.vectoriser, training.schema, training.frame, file=training.file)
+    parts = [histories_in(asking, questions, records, seed) for records in (training, validation)]
     counts_2Q = np.stack([(parts[0].answers_HQ == answer).sum(axis=0) for answer in (0, 1)])
     enough = np.flatnonzero(counts_2Q.min(axis=0) >= settings.least)
     if not len(enough):
         raise InputError(
             f"no question has {settings.least} training histories that answer yes and as many that answer no",
-            file=everything.file,
+            file=training.file,
             remedy="ask about more common values, give more records, or set `least` under `questions:`",
         )
     if len(enough) < len(questions):
@@ -91,7 +91,7 @@ def question_data(asking: Asking, training: Tabled, validation: Tabled, seed: in
         note(f"{len(dropped):,} of {len(questions):,} questions are left out, since {few}: {rare}{more}")
     kept = tuple(questions[number] for number in enough)
     held_out_Q = held_out_of([question.entry for question in kept], settings.hold_out, seed)
-    pairs = settings.pairs_for(gpu=torch.cuda.is_available(), texts=bool(asking.schema.text))
+    pairs = settings.pairs_for(gpu=torch.cuda.is_available(), texts=bool(training.schema.text))
     learned, held = (part.only(enough) for part in parts)
     return QuestionData(settings, kept, held_out_Q, learned, held, pairs)
 
