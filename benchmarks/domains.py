@@ -27,7 +27,7 @@ from tefm_bench.measurement import environment
 from tefm.language.smollm2 import NAME as SMOLLM2
 from tefm.model.domains import Domains
 from tefm.model.estimator import TEFM
-from tefm.model.run import TaskTable, fit_frame, fit_frames
+from tefm.model.run import TaskTable, fit_frames
 from tefm.model.task import Split
 from tefm.tables.schema import Schema
 
@@ -77,7 +77,7 @@ def small_models(folder: Path, backbone: str) -> tuple[Path, list[Path]]:
     def table_of(record: str) -> TaskTable:
         schema, frame = tables[record]
         settings: dict[str, Any] = {"codes": {"steps": 20}, "tune": {"steps": 1}, "explanations": "none"}
-        return TaskTable(TEFM(schema, backbone=backbone, device="cpu", **settings), frame, Split())
+        return TaskTable.of_frame(TEFM(schema, backbone=backbone, device="cpu", **settings), frame, Split())
 
     together = {record: table_of(record) for record in RECORDS}
     fit_frames(together, compare=False)
@@ -85,7 +85,7 @@ def small_models(folder: Path, backbone: str) -> tuple[Path, list[Path]]:
     bundles = []
     for record in RECORDS:
         table = table_of(record)
-        fit_frame(table.model, table.frame, table.split, compare=False)
+        fit_frames({"": table}, compare=False)
         bundles.append(table.model.save(folder / record))
     return joint, bundles
 

@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 from tefm_bench.measurement import environment
 
@@ -34,8 +33,8 @@ from tefm.model.task import Split
 from tefm.pipeline.prepare import records_of
 from tefm.questions.answering import asking, features_of
 from tefm.scoring.metrics import auroc
+from tefm.tables.records import Records
 from tefm.tables.schema import Schema
-from tefm.tables.splitting import rows_of
 from tefm.tables.words import text_of
 from tefm.tabular.few_labels import learn
 from tefm.tabular.inputs import RecordSlots, sequence_features
@@ -54,7 +53,7 @@ POOL, TESTED = 4_000, 3_000
 Floats = NDArray[np.float64]
 
 
-def fitted_model(folder: Path, steps: int) -> tuple[TEFM, pl.DataFrame, Any, NDArray[Any]]:
+def fitted_model(folder: Path, steps: int) -> tuple[TEFM, Records, NDArray[np.str_]]:
     """The model, its table, the sequences of it, and the part that each is in."""
     dataset = diabetes130(balanced=False)
     fields = tuple(field for field in dataset.schema.fields if not set(field.source) & set(QUESTIONS))
@@ -64,12 +63,12 @@ def fitted_model(folder: Path, steps: int) -> tuple[TEFM, pl.DataFrame, Any, NDA
     )
     questions = {"asked": [{"next": "diagnoses", "values": 60}], "hold_out": 0.0, "pairs": 20_000}
     model = TEFM(schema, questions=questions, explanations="none", tune={"steps": steps})
-    sequences = records_of(dataset.frame, schema, model.config, labelled=False).sequences
-    parts, _ = split_parts(model.config, sequences, Split())
+    records = records_of(dataset.frame, schema, model.config, labelled=False)
+    parts, _ = split_parts(model.config, records.sequences, Split())
     if not folder.is_dir():
-        training, validation = (rows_of(sequences, parts, part) for part in ("train", "validation"))
-        model.fit(dataset.frame[training], validation=dataset.frame[validation]).save(folder)
-    return TEFM.load(folder), dataset.frame, sequences, parts
+        training, validation = (records.part(parts == part).frame for part in ("train", "validation"))
+        model.fit(training, validation=validation).save(folder)
+    return TEFM.load(folder), records, parts
 
 
 def lightgbm(x_SF: Floats, yes_S: NDArray[np.bool_], seed: int) -> Callable[[Floats], Floats]:
@@ -117,20 +116,20 @@ def _of_codes(codes_SF: Floats, learned: NDArray[np.int64], yes_S: NDArray[np.bo
 
 
 def measure(folder: Path, draws: int, steps: int) -> dict[str, Any]:
-    model, frame, sequences, parts = fitted_model(folder, steps)
+    model, records, parts = fitted_model(folder, steps)
     fitted, preparation = model.fitted, model.preparation
     assert fitted.coder is not None, "the model reads codes"
     rng = np.random.default_rng(0)
     pool = rng.permutation(np.flatnonzero(parts == "train"))[:POOL]
     tested = rng.permutation(np.flatnonzero(parts == "test"))[:TESTED]
-    chosen = sequences.select(np.concatenate([pool, tested]))
-    slots = preparation.slots(frame, chosen)
+    chosen = records.select(np.concatenate([pool, tested]))
+    slots = preparation.slots(chosen)
     is_pool = np.arange(len(chosen)) < len(pool)
-    records = RecordSlots(slots.x_ND, fitted.coder.layout, slots.with_values(np.arange(len(slots.x_ND))))
-    tabular = {kind: sequence_features(records, kind).x_NF.astype(np.float64) for kind in ("last", "history")}
+    record_slots = RecordSlots(slots.x_ND, fitted.coder.layout, slots.with_values(np.arange(len(slots.x_ND))))
+    tabular = {kind: sequence_features(record_slots, kind).x_NF.astype(np.float64) for kind in ("last", "history")}
     rows = []
     for column, (value, text) in QUESTIONS.items():
-        words = text_of(frame[column], ()).to_numpy()[chosen.last]
+        words = text_of(records.frame[column], ()).to_numpy()[chosen.sequences.last]
         yes_S = words == value
         reader = asking(fitted.classifier, book_of(fitted).prompt, text)
         features = features_of(slots, fitted.coder, reader)

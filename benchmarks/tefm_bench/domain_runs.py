@@ -80,11 +80,11 @@ class ExtendRun(JointRun):
 
 def task_table(data: UserData, config: ModelConfig) -> TaskTable:
     """What is fitted and tested."""
-    return TaskTable(TEFM(data.schema, **dict(config)), data.own_frame, data.task.split, data.task.table)
+    return TaskTable(TEFM(data.schema, **dict(config)), data.own, data.task.split)
 
 
 def _probabilities(model: TEFM, data: UserData) -> NDArray[np.float64]:
-    return model.fitted.probabilities(model.preparation.slots(data.frame, data.test))
+    return model.fitted.probabilities(model.preparation.slots(data.test))
 
 
 def _figures(model: TEFM, data: UserData) -> Figures:

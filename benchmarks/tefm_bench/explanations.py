@@ -52,7 +52,7 @@ class ExplanationRun(TableRun):
     def measure(self, bench: Bench) -> Figures:
         data = self.open(bench)
         model = TEFM(data.schema, **dict(data.task.model))
-        fit_frame(model, data.own_frame, data.task.split, compare=False, file=data.task.table)
+        fit_frame(model, data.own.frame, data.task.split, compare=False, file=data.task.table)
         subject, judge, facts = _subject(model, data, self.seed, self.effort)
         named, basis, missing = name_features(subject)
         for name, reason in missing.items():
@@ -79,7 +79,7 @@ def _subject(model: TEFM, data: UserData, seed: int, effort: Effort) -> tuple[Su
     population, masked_model = parts.population, fitted.masked_model()
     test = data.test.select(~data.is_other)
     rows_S = data.test_rows[~data.is_other]
-    slots = preparation.slots(data.frame, test)
+    slots = preparation.slots(test)
     p_SQ = masked_model(slots)
     answers_S = masked_model.decide(p_SQ)
     classes = p_SQ.shape[1]
@@ -93,7 +93,7 @@ def _subject(model: TEFM, data: UserData, seed: int, effort: Effort) -> tuple[Su
             file=data.task.table,
             remedy="measure another seed",
         )
-    train = data.sequences.select(data.parts == "train")
+    train = data.records.select(data.parts == "train")
     everyone = np.arange(len(population))
     subject = Subject(
         fitted,
@@ -101,8 +101,8 @@ def _subject(model: TEFM, data: UserData, seed: int, effort: Effort) -> tuple[Su
         p_SQ[chosen],
         answers_S[chosen],
         population.select(everyone[::2]),
-        preparation.slots(data.frame, train),
-        class_numbers_of(train, fitted.classes),
+        preparation.slots(train),
+        class_numbers_of(train.sequences, fitted.classes),
         seed,
         effort,
     )
@@ -116,7 +116,7 @@ def _subject(model: TEFM, data: UserData, seed: int, effort: Effort) -> tuple[Su
         "default": float(is_default_S.mean()),
         "rows": rows_S[chosen].tolist(),
         "answers": answers_S[chosen].tolist(),
-        "labels": class_numbers_of(test, fitted.classes)[chosen].tolist(),
+        "labels": class_numbers_of(test.sequences, fitted.classes)[chosen].tolist(),
         "p": answer_p_S.round(DIGITS).tolist(),
         "base": [round(bases[answer].value, DIGITS) for answer in answers_S[chosen]],
         "agreement": parts.agreement.version_same,

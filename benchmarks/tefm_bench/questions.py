@@ -19,8 +19,9 @@ from tefm.language.smollm2 import NAME as SMOLLM2
 from tefm.language.smollm2 import quietly
 from tefm.model.ask import test_histories
 from tefm.model.estimator import TEFM
-from tefm.model.run import TaskTable, fit_frame, start
+from tefm.model.run import TaskTable, fit_frames, start
 from tefm.model.task import Split
+from tefm.pipeline.prepare import records_of
 from tefm.questions import measure
 from tefm.questions.measure import lightgbm_per_question
 from tefm.questions.question_data import pairs_to_score
@@ -54,7 +55,7 @@ class Asking(Measurement):
         frame, schema = question_table(bench, self.table, self.most, self.seed)
         questions = {**ASKED[self.table], **WHOLE, **self.asked}
         model = TEFM(schema, questions=questions, explanations="none", seed=self.seed, **settings)
-        return TaskTable(model, frame, Split(seed=self.seed), self.table)
+        return TaskTable(model, records_of(frame, schema, model.config, file=self.table), Split(seed=self.seed))
 
 
 class QuestionTrees(Asking):
@@ -67,7 +68,7 @@ class QuestionTrees(Asking):
         data = started.prepared.given.data
         questions = data.questions
         assert questions is not None and data.layout is not None, "there are questions about slots"
-        tested, x_ND = test_histories(started.prepared.preparation, questions, started.table.frame, started.tested)
+        tested, x_ND = test_histories(started.prepared.preparation, questions, started.tested)
         pairs = pairs_to_score(tested, np.arange(len(questions.questions)), questions.config, seed=self.seed)
         slots = (data.training.slots_ND, data.validation.slots_ND, x_ND)
         figures = lightgbm_per_question(questions, data.layout, slots, tested, pairs, seed=self.seed)
@@ -91,7 +92,7 @@ class QuestionRun(Asking):
         table = self._table(bench, backbone=str(self._backbone(bench)), layers=layers, **self.settings)
         model, shared = table.model, bench.folder / "artefacts" / f"questions-{self.table}-{self.seed}"
         with patch.object(measure, "STAND_INS", STAND_INS):
-            outcome = fit_frame(model, table.frame, table.split, compare=False, checkpoint=shared, file=self.table)
+            outcome = fit_frames({"": table}, compare=False, checkpoint=shared)[""]
         book = outcome.questions
         assert book is not None, "the model answers questions"
         return {

@@ -28,7 +28,6 @@ from tefm.scoring.calibration import log_softmax
 from tefm.scoring.decision import ACCURACY, Decision
 from tefm.scoring.metrics import Metric, Predicted, score
 from tefm.tables.layout import Layout, Slot
-from tefm.tables.readers.table import open_table
 from tefm_bench.mean_differences import mean_differences
 from tefm_bench.measurement import Bench, Figures, Measurement
 from tefm_bench.tokenizers import label_scores
@@ -77,8 +76,7 @@ class TableRun(Measurement):
     @staticmethod
     def arrays_of(data: UserData) -> tuple[Preparation, TaskData]:
         """The training and validation part as the pipeline takes them."""
-        training, validation = (open_table(data.frame[rows]) for rows in (data.training_rows, data.validation_rows))
-        prepared = prepare(training, data.schema, data.task.model, validation=validation)
+        prepared = prepare(data.training, data.task.model, validation=data.validation)
         return prepared.preparation, prepared.given.data
 
 
@@ -90,14 +88,14 @@ class ModelRun(TableRun):
     def measure(self, bench: Bench) -> Figures:
         data = self.open(bench)
         model = TEFM(data.schema, **dict(data.task.model))
-        outcome = fit_frame(model, data.own_frame, data.task.split, compare=False, file=data.task.table)
+        outcome = fit_frame(model, data.own.frame, data.task.split, compare=False, file=data.task.table)
         return {"tokens": outcome.test.tokens_mean, **self.figures_of(model, data)}
 
     def figures_of(self, model: TEFM, data: UserData) -> Figures:
         """What a fitted model is worth, with and without its language model."""
         fitted, coder = model.fitted, model.fitted.coder
         assert coder is not None, "the task reads codes"
-        p_SQ = fitted.probabilities(model.preparation.slots(data.frame, data.test))
+        p_SQ = fitted.probabilities(model.preparation.slots(data.test))
         methods = {OURS: (p_SQ, fitted.decide(p_SQ))}
         methods |= self._without_language_model(model, data, coder)
         return figures_on_test(data, fitted.classes, fitted.positive, methods)
@@ -107,11 +105,11 @@ class ModelRun(TableRun):
         from tefm.tabular.baselines import fit_baselines
 
         config, fitted = model.config, model.fitted
-        slots = replace(baseline_data(model.preparation, data.frame, data.sequences, data.parts), raw=None)
+        slots = replace(baseline_data(model.preparation, data.records, data.parts), raw=None)
         codes_NK = coder.encode(slots.slots_ND)
         latent_Nd = coder.embed(codes_NK)
         numbers = replace(slots, slots_ND=latent_Nd, layout=_numbers(latent_Nd.shape[1]))
-        runs = {CEILING: ("lightgbm", numbers, feature_kinds(config, data.sequences))}
+        runs = {CEILING: ("lightgbm", numbers, feature_kinds(config, data.records.sequences))}
         if coder.network.head is not None:
             head_NQ = label_scores(coder, codes_NK, fitted.classes)
             runs[HEAD] = ("logistic", replace(slots, slots_ND=head_NQ, layout=_numbers(head_NQ.shape[1])), ("last",))
@@ -146,7 +144,7 @@ class BesideRun(TableRun):
         data = self.open(bench)
         preparation, arrays = self.arrays_of(data)
         fitted = fit_pipeline(Given(arrays, data.task.model))
-        test = preparation.slots(data.frame, data.test)
+        test = preparation.slots(data.test)
         methods = {}
         for name, model in _each_alone(fitted, arrays).items():
             p_SQ = model.probabilities(test)
@@ -180,9 +178,9 @@ class BaselineRun(TableRun):
         data = self.open(bench)
         preparation, arrays = self.arrays_of(data)
         result = fit_baselines(
-            baseline_data(preparation, data.frame, data.sequences, data.parts),
+            baseline_data(preparation, data.records, data.parts),
             models=(self.model,),
-            kinds=feature_kinds(data.task.model, data.sequences),
+            kinds=feature_kinds(data.task.model, data.records.sequences),
             positive=arrays.positive,
             decision=self._decision(arrays.classes, arrays.shares),
             shares=arrays.shares,
@@ -214,7 +212,7 @@ def figures_on_test(
     methods: Mapping[str, tuple[NDArray[np.float64], NDArray[np.int64]]],
 ) -> Figures:
     """The test sequences of each test, and what every method predicts for them."""
-    labels_S = class_numbers_of(data.test, classes)
+    labels_S = class_numbers_of(data.test.sequences, classes)
     tests = {"test": ~data.is_other} | ({"other": data.is_other} if data.is_other.any() else {})
     return {
         "classes": list(classes),

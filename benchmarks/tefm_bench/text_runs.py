@@ -20,8 +20,8 @@ from tefm.model.run import baseline_data
 from tefm.pipeline.config import ModelConfig
 from tefm.pipeline.data import TaskData
 from tefm.pipeline.fit import fit as fit_pipeline
-from tefm.pipeline.prepare import class_numbers_of, prepare
-from tefm.tables.readers.table import open_table
+from tefm.pipeline.prepare import class_numbers_of, prepare, records_of
+from tefm.tables.records import Records
 from tefm.tables.schema import Schema
 from tefm.tables.sequences import Sequences, record_texts
 from tefm_bench.backbones import opened
@@ -94,22 +94,21 @@ class TextRun(Measurement):
     def _language_model(self, data: _Data) -> Figures:
         config = self.config
         schema = _without_text(data.schema) if self.line == "codes" else data.schema
-        prepared = prepare(data.part("train"), schema, config, validation=data.part("validation"))
+        prepared = prepare(data.part("train", schema), config, validation=data.part("validation", schema))
         preparation, arrays = prepared.preparation, prepared.given.data
         backbone = opened(
             config.backbone, layers=config.kept_layers, random_body=self.line == "random body", seed=self.seed
         )
-        test = data.frame.filter(pl.Series(data.parts == "test"))
-        rows = preparation.sequences(test)
-        labels_S = class_numbers_of(rows, arrays.classes)
+        test = data.part("test", schema)
+        labels_S = class_numbers_of(test.sequences, arrays.classes)
         if self.line == "text":
             model = TextModel.fit(_text_task(arrays), config, backbone)
-            tested = _texts(preparation.context(test, rows), labels_S)
+            tested = _texts(preparation.context(test), labels_S)
             p_SQ, tokens_S = model.probabilities(tested), [len(prompt) for prompt in model.prompts(tested)]
             scored = _scored(p_SQ, model.decide(p_SQ), labels_S, arrays.classes, arrays.positive)
             return {"tokens": float(np.mean(tokens_S)), **scored}
         fitted = fit_pipeline(prepared.given, backbone=backbone)
-        slots = preparation.slots(test, rows)
+        slots = preparation.slots(test)
         codes = fitted.codes(slots)
         p_SQ, tokens = fitted.probabilities(slots, codes), float(fitted.tokens(codes).mean())
         share = {} if fitted.trees is None else {"share": fitted.trees.share}
@@ -119,10 +118,10 @@ class TextRun(Measurement):
     def _tabular(self, data: _Data) -> Figures:
         from tefm_bench.baselines.compare import BASELINES, fit_baselines
 
-        prepared = prepare(data.part("train"), data.schema, data.config, validation=data.part("validation"))
+        prepared = prepare(data.part("train"), data.config, validation=data.part("validation"))
         preparation, arrays = prepared.preparation, prepared.given.data
-        sequences = preparation.sequences(data.frame)
-        examples = baseline_data(preparation, data.frame, sequences, data.parts)
+        records = preparation.records(data.frame)
+        examples = baseline_data(preparation, records, data.parts)
         if self.line == "lightgbm":
             examples = replace(examples, notes=None)
         model, available = TABULAR[self.line], BASELINES
@@ -141,7 +140,7 @@ class TextRun(Measurement):
             seed=self.seed,
             resamples=0,
         )[model]
-        labels_S = class_numbers_of(sequences.select(data.parts == "test"), arrays.classes)
+        labels_S = class_numbers_of(records.sequences.select(data.parts == "test"), arrays.classes)
         chosen = {name: result.figures[name] for name in ("kind", "settings", "seconds")}
         scored = _scored(result.test_NQ, result.predicted_N, labels_S, arrays.classes, arrays.positive)
         return {"chosen": chosen, **scored}
@@ -153,8 +152,9 @@ class _Data:
     def __init__(self, frame: pl.DataFrame, parts: NDArray[np.str_], schema: Schema, config: ModelConfig) -> None:
         self.frame, self.parts, self.schema, self.config = frame, parts, schema, config
 
-    def part(self, name: str) -> Any:
-        return open_table(self.frame.filter(pl.Series(self.parts == name)), name=name)
+    def part(self, name: str, schema: Schema | None = None) -> Records:
+        frame = self.frame.filter(pl.Series(self.parts == name))
+        return records_of(frame, schema or self.schema, self.config, file=name)
 
 
 def _text_task(arrays: TaskData) -> TextTask:

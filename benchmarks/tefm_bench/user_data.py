@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 
 from tefm.base.files import replacing, replacing_folder
 from tefm.model.remarks import without_unseen
-from tefm.model.run import split_parts, used_sequences
+from tefm.model.run import split_parts, used_records
 from tefm.model.task import Task
 from tefm.pipeline.prepare import records_of
+from tefm.tables.records import Records
 from tefm.tables.schema import Schema
-from tefm.tables.sequences import Sequences
-from tefm.tables.splitting import rows_of
 from tefm_bench.data import Sources
 from tefm_bench.user_tables import ALL_TABLES, UserTable, write_synthetic
 
@@ -32,15 +31,12 @@ class UserData:
     """A user table, split as `tefm fit` splits it, and the rows of the other test below it."""
 
     task: Task
-    schema: Schema
-    frame: pl.DataFrame
-    #: the rows of the user's table; those after them are only tested on
-    own: int
-    #: the rows of the training and of the validation part, also those of sequences that balancing leaves out
-    training_rows: NDArray[np.int64]
-    validation_rows: NDArray[np.int64]
-    #: the sequences that are trained on, validated on or tested on, and the part of each
-    sequences: Sequences
+    #: the user's table, and its training and validation part, also with sequences that balancing leaves out
+    own: Records
+    training: Records
+    validation: Records
+    #: all rows, with the sequences that are trained on, validated on or tested on, and the part of each
+    records: Records
     parts: NDArray[np.str_]
     remarks: tuple[str, ...]
     #: per test sequence: the number of its last row in the user's table, and whether it is one of the other test
@@ -53,23 +49,22 @@ class UserData:
         table, stored = ALL_TABLES[name], pl.read_parquet(prepared(sources, name, task, most))
         frame, own = stored.drop(ROW, OTHER), int((~stored[OTHER]).sum())
         schema = table.schema_for(task, frame.head(own), tables_folder(sources, table))
-        first = records_of(frame.head(own), schema, task.model, file=table.title).sequences
-        parts, remarks = split_parts(task.model, first, task.split)
-        training, validation = (rows_of(first, parts, part) for part in ("train", "validation"))
+        first = records_of(frame.head(own), schema, task.model, file=table.title)
+        parts, remarks = split_parts(task.model, first.sequences, task.split)
+        training, validation = (first.part(parts == part) for part in ("train", "validation"))
         # the sequences of the other rows come after all others
-        everything = records_of(frame, schema, task.model, file=table.title).sequences
-        parts, unseen = without_unseen(everything, np.append(parts, ["test"] * (len(everything) - len(first))))
+        everything = records_of(frame, schema, task.model, file=table.title)
+        parts = np.append(parts, ["test"] * (len(everything) - len(first)))
+        parts, unseen = without_unseen(everything.sequences, parts)
         # tabular models learn from all training labels, as those of `tefm fit` do
-        sequences, parts = used_sequences(task.model, everything, parts, whole_training=True)
-        last = sequences.select(parts == "test").last
+        records, parts = used_records(task.model, everything, parts, whole_training=True)
+        last = records.sequences.select(parts == "test").last
         return cls(
             task,
-            schema,
-            frame,
-            own,
+            first,
             training,
             validation,
-            sequences,
+            records,
             parts,
             (*remarks, *unseen),
             stored[ROW].to_numpy()[last],
@@ -77,13 +72,12 @@ class UserData:
         )
 
     @property
-    def own_frame(self) -> pl.DataFrame:
-        """The user's table."""
-        return self.frame.head(self.own)
+    def schema(self) -> Schema:
+        return self.records.schema
 
     @property
-    def test(self) -> Sequences:
-        return self.sequences.select(self.parts == "test")
+    def test(self) -> Records:
+        return self.records.select(self.parts == "test")
 
 
 def prepared(sources: Sources, name: str, task: Task, most: int | None) -> Path:

@@ -140,7 +140,7 @@ def test_a_run_scores_what_a_fit_scores(bench: Bench, setup: Setup) -> None:
     figures = bench.measure(run)
     data = run.open(bench)
     model = TEFM(data.schema, **dict(data.task.model))
-    outcome = fit_frame(model, data.own_frame, data.task.split, compare=False)
+    outcome = fit_frame(model, data.own.frame, data.task.split, compare=False)
     assert figures["methods"]["tefm"]["test"]["scores"]["auroc"]["value"] == pytest.approx(
         outcome.test.scores.auroc.value, abs=1e-9
     )
@@ -150,7 +150,7 @@ def test_a_run_scores_what_a_fit_scores(bench: Bench, setup: Setup) -> None:
     assert figures["sequences"]["train"] > outcome.sequences["train"]
     baseline = bench.measure(setup.baseline_run("diabetes130_mortality", 10, "logistic"))
     assert baseline["tests"] == figures["tests"]
-    compared = fit_frame(model, data.own_frame, data.task.split).baselines["logistic"]["test_calibrated"]
+    compared = fit_frame(model, data.own.frame, data.task.split).baselines["logistic"]["test_calibrated"]
     assert baseline["methods"]["logistic"]["test"]["scores"]["auroc"]["value"] == compared["auroc"]["value"]
     stored = predicted_of(baseline, "logistic")
     assert accuracy_score(stored.labels_N, stored.predicted_N) == pytest.approx(compared["accuracy"]["value"])

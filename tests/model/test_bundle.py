@@ -140,7 +140,7 @@ def test_plain_transformers_reads_the_language_folder(fitted: TEFM, saved: Path)
 
     model = AutoModelForCausalLM.from_pretrained(saved / "language").eval()
     tokenizer = AutoTokenizer.from_pretrained(saved / "language")
-    read = fitted.fitted.codes(fitted.preparation.slots(*fitted.preparation.to_predict(TABLE)))
+    read = fitted.fitted.codes(fitted.preparation.slots(fitted.preparation.to_predict(TABLE)))
     logits_SQ = fitted.fitted.classifier.logits(read)
     for ids, expected_Q in list(zip(fitted.fitted.classifier.prompts(read), logits_SQ, strict=True))[:5]:
         text = fitted.fitted.classifier.backbone.tokenizer.decode(ids)

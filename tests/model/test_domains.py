@@ -47,7 +47,9 @@ def tables(backbone: Path, **settings: Any) -> dict[str, TaskTable]:
     """Two domains, yet to be fitted."""
     frames = {"stays": (STAYS, stays(200)), "flows": (FLOWS, flows(240))}
     return {
-        name: TaskTable(TEFM(schema, backbone=str(backbone), device="cpu", **{**SETTINGS, **settings}), frame, Split())
+        name: TaskTable.of_frame(
+            TEFM(schema, backbone=str(backbone), device="cpu", **{**SETTINGS, **settings}), frame, Split()
+        )
         for name, (schema, frame) in frames.items()
     }
 
@@ -128,7 +130,7 @@ def test_a_domain_is_added_and_the_others_answer_the_same_to_the_bit(saved: Path
     before = {name: domains[name].predict_proba(table) for name, table in NEW.items()}
     config = domains.extension(ModelConfig.checked({**SETTINGS, "explanations": QUICK["explanations"]}))
     model = TEFM(VISITS, device="cpu", **dict(config))
-    extended, outcome = extend_frame(domains, "visits", TaskTable(model, visits(240), Split()), compare=False)
+    extended, outcome = extend_frame(domains, "visits", TaskTable.of_frame(model, visits(240), Split()), compare=False)
     assert (outcome.test.scores.auroc.value or 0) > 0.95
     assert extended["visits"].fitted.classifier.vocabulary.stem == "sta"
     loaded = Domains.load(extended.save(tmp_path / "model"), device="cpu")

@@ -120,11 +120,10 @@ def test_what_stands_beside_the_codes_is_judged_with_them(backbones: dict[str, P
     prompt = {"message": "{records}{text} died?", "gaps": True}
     schema = STAYS.model_copy(update={"text": ("note",), "ignore": ()})
     model = quick(backbones["llama"], schema, **MASKS, prompt=prompt).fit(stays(120))
-    frame, sequences = model.preparation.to_predict(TABLE)
-    slots = model.preparation.slots(frame, sequences)
+    slots = model.preparation.slots(model.preparation.to_predict(TABLE))
     assert slots.texts is not None and slots.gaps is not None
     assert np.allclose(model.fitted.masked_model()(slots), model.predict_proba(TABLE), atol=1e-6)
-    assert len(model.explain_masked(TABLE)) == len(sequences)
+    assert len(model.explain_masked(TABLE)) == len(slots)
 
 
 def test_json_comes_back(fitted: TEFM) -> None:

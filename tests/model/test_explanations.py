@@ -18,9 +18,7 @@ from tefm.explain.reasons import Donors, Question, Reasoner
 from tefm.model.estimator import TEFM
 from tefm.pipeline.data import Given
 from tefm.pipeline.fit import _depends_on
-from tefm.pipeline.prepare import prepare
 from tefm.pipeline.stages import population_of
-from tefm.tables.readers.table import open_table
 
 TABLE = stays(12, seed=1)
 
@@ -42,8 +40,7 @@ def test_an_explanation_is_about_the_prediction(fitted: TEFM) -> None:
 
 def test_the_precision_is_what_the_model_says_of_whole_records(fitted: TEFM) -> None:
     """Build the look-alikes by hand from the stored sequences, decode them to a table's slots, and predict."""
-    frame, sequences = fitted.preparation.to_predict(TABLE)
-    slots, parts = fitted.preparation.slots(frame, sequences), fitted.fitted.look_alikes
+    slots, parts = fitted.preparation.slots(fitted.preparation.to_predict(TABLE)), fitted.fitted.look_alikes
     assert parts is not None
     for number in range(3):
         one = slots.select([number])
@@ -145,7 +142,7 @@ def test_a_model_with_masks_does_not_resume_from_one_without() -> None:
     table = stays(60)
     configs = [TEFM(STAYS, rationale=rationale).config for rationale in ("none", "default", {"depth": 3})]
     configs.append(TEFM(STAYS, explanations={"donors": 90}).config)
-    data = prepare(open_table(table), STAYS, configs[0], validation=open_table(stays(20, seed=3))).given.data
+    data = TEFM(STAYS).prepared(table, validation=stays(20, seed=3)).given.data
     without, masks, other_masks, donors = (_depends_on(Given(data, config), "codes", None) for config in configs)
     assert without != masks == other_masks and without == donors
 
@@ -154,9 +151,8 @@ def test_a_model_with_masks_does_not_resume_from_one_without() -> None:
 def test_the_population_has_the_natural_shares(quickly: bool) -> None:
     """Balanced training leaves most of the frequent class out, but look-alikes vary like everyone."""
     table = stays(2_000).with_columns(died=pl.when(pl.col("age") > 60).then(pl.lit("yes")).otherwise(pl.lit("no")))
-    part = open_table(table)
-    config = TEFM(STAYS, balance="train", quick=quickly).config
-    data = prepare(part, STAYS, config, validation=open_table(stays(50, seed=3))).given.data
+    model = TEFM(STAYS, balance="train", quick=quickly)
+    data = model.prepared(table, validation=stays(50, seed=3)).given.data
     assert np.ptp(np.bincount(data.training.labels_S)) == 0, "the training is balanced"
     slots, labels_S = population_of(data, data.shares, seed=0)
     assert len(slots) == len(labels_S)

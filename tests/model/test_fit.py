@@ -22,6 +22,7 @@ from tefm.scoring.metrics import Evaluation, Verdict, score
 from tefm.show.terminal import evaluation_table, outcome_tables, prediction_table
 from tefm.tables.grouping import by_entity
 from tefm.tables.infer import infer_schema
+from tefm.tables.records import Records
 from tefm.tables.schema import Schema
 from tefm.tables.sequences import Sequences
 from tefm.tables.splitting import PARTS
@@ -71,12 +72,12 @@ def test_a_fit_that_is_behind_says_what_may_help() -> None:
 def test_fields_that_give_the_label_away_are_named_before_training(caplog: pytest.LogCaptureFixture) -> None:
     frame = stays(80).with_columns(left=pl.when(pl.col("died") == "yes").then(pl.col("age").fill_null(50)))
     schema = infer_schema(frame, entity="patient", time="day", label="died")
-    started = start(TaskTable(TEFM(schema), frame, Split()))
+    started = start(TaskTable.of_frame(TEFM(schema), frame, Split()))
     (remark,) = [remark for remark in started.remarks if "'left'" in remark]
     assert "is present in 100% of the records labelled 'yes' and 0% of the others" in remark
     assert "`ignore: [left]`" in remark
     assert remark in caplog.messages
-    started = start(TaskTable(TEFM(schema.without(["left", "drugs"])), frame, Split()))
+    started = start(TaskTable.of_frame(TEFM(schema.without(["left", "drugs"])), frame, Split()))
     assert not [remark for remark in started.remarks if "ignore" in remark]
 
 
@@ -106,10 +107,10 @@ def test_a_balance_that_leaves_next_to_nothing_says_so() -> None:
 def test_test_sequences_that_repeat_training_ones_are_counted() -> None:
     frame = pl.DataFrame({"host": [0, 0, 1, 1, 2, 2, 3], "x": [1, 2, 1, 2, 2, 1, 1], "label": ["a"] * 7})
     schema = Schema.from_yaml("{entity: host, label: label, fields: {x: number}}")
-    sequences = by_entity(frame, schema)
-    (remark,) = repeated(frame, schema, sequences, np.array(["train", "test", "test", "test"]))
+    records = Records.of_frame(frame, schema)
+    (remark,) = repeated(records, np.array(["train", "test", "test", "test"]))
     assert remark.startswith("1 of 3 test sequences")  # the order of the records counts, and so does their number
-    assert repeated(frame, schema, sequences, np.array(["train", "validation", "test", "test"])) == []
+    assert repeated(records, np.array(["train", "validation", "test", "test"])) == []
 
 
 def test_a_new_class_at_the_end_of_a_table_does_not_stop_the_fit(backbones: dict[str, Path]) -> None:
@@ -143,7 +144,7 @@ def test_records_that_tie_or_contradict_each_other_are_remarked_before_the_train
         f"{differ} of 20 entities ('patient') have records with different labels ('died'): the label of the last "
         f"record is used; for {differ} the last records are at the same time, and the file's order decides",
     ]
-    assert open_questions(frame, STAYS, ModelConfig(window=5)) == []
+    assert open_questions(Records.of_frame(frame, STAYS, window=5)) == []
 
 
 @pytest.mark.parametrize("balance", ["none", "train", "all"])

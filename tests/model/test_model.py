@@ -16,9 +16,6 @@ from tefm.base.errors import InputError, NotFittedError, SchemaError, SettingsEr
 from tefm.codes.coder import SlotCoder
 from tefm.language.classifier import Classifier
 from tefm.model.estimator import TEFM
-from tefm.pipeline.config import ModelConfig
-from tefm.pipeline.prepare import prepare
-from tefm.tables.readers.table import open_table
 from tefm.tables.schema import Schema
 
 TRAINING, HELD_OUT = stays(200), stays(80, seed=1)
@@ -202,9 +199,8 @@ def rare_deaths(patients: int, seed: int = 0) -> pl.DataFrame:
 @pytest.mark.parametrize("balance", ["none", "train", "all"])
 def test_the_rarer_class_before_balancing_is_the_positive_one(balance: str) -> None:
     """After balancing there is a tie, which the order of the names would decide."""
-    table = open_table(rare_deaths(300))
-    held_out = open_table(rare_deaths(200, seed=1))
-    data = prepare(table, STAYS, ModelConfig(balance=balance), validation=held_out).given.data
+    held_out = rare_deaths(200, seed=1)
+    data = TEFM(STAYS, balance=balance).prepared(rare_deaths(300), validation=held_out).given.data
     assert data.classes == ("Alive", "Expired")
     assert data.classes[data.positive] == "Expired"
     natural = data.shares[1]
@@ -257,7 +253,7 @@ def test_the_class_that_is_asked_for(fitted: TEFM, explained: Explained) -> None
 
 
 def prompts(model: TEFM) -> list[str]:
-    read = model.fitted.codes(model.preparation.slots(*model.preparation.to_predict(HELD_OUT)))
+    read = model.fitted.codes(model.preparation.slots(model.preparation.to_predict(HELD_OUT)))
     return [model.fitted.classifier.backbone.tokenizer.decode(ids) for ids in model.fitted.classifier.prompts(read)]
 
 

@@ -135,14 +135,11 @@ def test_fit_counts_texts_in_every_form_and_says_what_was_cut(backbones: dict[st
     assert short.startswith("96 of 144 texts") and old.startswith("48 of 144 texts"), (short, old)
     forms = {count.format: count.mean for count in outcome.tokens}
     assert {"prose and text", "csv and text", "codes and text, with the question"} <= set(forms)
-    bare = {count.format: count.mean for count in count_tokens(_without_text(model), visits(60), _tested(model))}
+    bare_model = _without_text(model)
+    bare = {count.format: count.mean for count in count_tokens(bare_model, bare_model.preparation.records(visits(60)))}
     assert forms["csv and text"] - bare["csv"] >= 5
     assert "+" in outcome.baselines["logistic"]["kind"]
     assert outcome.baselines["lightgbm"]["test_calibrated"]["auroc"]["value"] > 0.9
-
-
-def _tested(model: TEFM) -> Any:
-    return model.preparation.sequences(visits(60))
 
 
 def _without_text(model: TEFM) -> TEFM:

@@ -16,15 +16,14 @@ from tefm.pipeline import lessons as teaching
 from tefm.pipeline.config import ModelConfig
 from tefm.pipeline.data import TaskData
 from tefm.pipeline.lessons import Lesson, examples_of, lesson_of
-from tefm.pipeline.prepare import prepare
-from tefm.tables.readers.table import open_table
+from tefm.pipeline.prepare import prepare, records_of
 from tefm.tables.schema import Schema
 
 
 def lesson(fitted: TEFM, table: pl.DataFrame, **settings: Any) -> tuple[TaskData, ModelConfig, Lesson]:
     config = ModelConfig(**settings)
-    validation = open_table(stays(20, seed=9))
-    data = prepare(open_table(table), STAYS, config, validation=validation, tokenizer=fitted.tokenizer_).given.data
+    model = TEFM(STAYS, tokenizer=fitted.tokenizer_, **settings)
+    data = model.prepared(table, validation=stays(20, seed=9)).given.data
     coder = fitted.fitted.coder
     assert coder is not None
     return data, config, lesson_of(data, config, coder, coder.encode(data.training.slots_ND))
@@ -93,8 +92,8 @@ def test_single_records_have_the_teacher_of_their_codes_also_after_an_interrupti
     schema = STAYS.model_copy(update={"entity": None, "time": None})
     model = quick(backbones["llama"], schema, **ONLY_PREDICTS, tune={"steps": 1}).fit(table)
     config, coder = model.config, model.fitted.coder
-    tokenizer = model.tokenizer_
-    data = prepare(open_table(table), schema, config, validation=open_table(table), tokenizer=tokenizer).given.data
+    records = records_of(table, schema, config)
+    data = prepare(records, config, validation=records, tokenizer=model.tokenizer_).given.data
     assert coder is not None
     other = SlotCoder(coder.config).fit(data.training.slots_ND, coder.layout, labels_N=data.training.record_labels_N)
     codes_NK = other.encode(data.training.slots_ND)

@@ -23,7 +23,7 @@ def preparation(schema: Schema = STAYS, **settings: object) -> Preparation:
 @pytest.mark.parametrize("by", ["day", "week", "month"])
 def test_every_record_is_in_one_period(by: str) -> None:
     of = preparation()
-    sequences = of.sequences(TABLE)
+    sequences = of.records(TABLE).sequences
     periods = by_period(of, TABLE, sequences, by)
     arrivals = periods.arrivals
     days = TABLE["day"].str.to_date().dt.truncate({"day": "1d", "week": "1w", "month": "1mo"}[by])
@@ -36,7 +36,7 @@ def test_every_record_is_in_one_period(by: str) -> None:
 
 def test_an_entity_has_its_records_up_to_the_end_of_the_period() -> None:
     of = preparation()
-    sequences = of.sequences(TABLE)
+    sequences = of.records(TABLE).sequences
     periods = by_period(of, TABLE, sequences, "month")
     months = TABLE["day"].str.slice(0, 7).to_numpy()
     grown = periods.arrivals.sequences
@@ -52,7 +52,7 @@ def test_an_entity_has_its_records_up_to_the_end_of_the_period() -> None:
 
 def test_a_window_belongs_to_the_period_of_its_last_record() -> None:
     of = preparation(window=4)
-    sequences = of.sequences(TABLE, whole=False)
+    sequences = of.records(TABLE, whole=False).sequences
     periods = by_period(of, TABLE, sequences, "month")
     assert len(periods.arrivals) == len(sequences)
     months = TABLE["day"].str.slice(0, 7).to_numpy()
@@ -61,8 +61,8 @@ def test_a_window_belongs_to_the_period_of_its_last_record() -> None:
 
 def test_what_cannot_be_cut(explained: Explained) -> None:
     of = preparation()
-    explained(SettingsError, lambda: by_period(of, TABLE, of.sequences(TABLE), "year"), "year", "week")
+    explained(SettingsError, lambda: by_period(of, TABLE, of.records(TABLE).sequences, "year"), "year", "week")
     timeless = preparation(STAYS.model_copy(update={"time": None}))
-    explained(InputError, lambda: by_period(timeless, TABLE, of.sequences(TABLE), "week"), "need a time")
+    explained(InputError, lambda: by_period(timeless, TABLE, of.records(TABLE).sequences, "week"), "need a time")
     numbered = TABLE.with_columns(day=pl.int_range(pl.len()))
-    explained(InputError, lambda: by_period(of, numbered, of.sequences(numbered), "week"), "day", "dates")
+    explained(InputError, lambda: by_period(of, numbered, of.records(numbered).sequences, "week"), "day", "dates")

@@ -297,7 +297,7 @@ def test_without_a_gpu_the_fields_answer(
         assert one.verified and {finding.field for finding in one.settling.findings} == {"signs"}
     # what the search expects of look-alikes is what the model says of them
     asked = again._question_explainer.model(FEVER)
-    parts, slots = asked.look_alikes, again.preparation.slots(*again.preparation.to_predict(open_table(firsts[:1])))
+    parts, slots = asked.look_alikes, again.preparation.slots(again.preparation.to_predict(open_table(firsts[:1])))
     assert parts is not None
     masked_model = asked.masked_model()
     search = Reasoner(masked_model, parts.network, parts.surrogate, parts.population).search(slots, 1)

@@ -95,7 +95,7 @@ def test_the_field_that_decides_is_found_and_passes(planted: TEFM) -> None:
 def test_the_pair_is_learned(planted_pair: TEFM) -> None:
     """What the tests below need of the model: it gives up its yes where a deciding field is masked."""
     table = new("a rare pair", 400)
-    slots = planted_pair.preparation.slots(*planted_pair.preparation.to_predict(open_table(table)))
+    slots = planted_pair.preparation.slots(planted_pair.preparation.to_predict(open_table(table)))
     answers, yes = planted_pair.fitted.masked_model(), planted_pair.fitted.classes.index("yes")
     whole_S = answers(slots).argmax(axis=1) == yes
     assert (whole_S == (table["died"] == "yes").to_numpy()).mean() >= 0.95
@@ -141,7 +141,7 @@ def test_a_mask_does_not_encode_the_label(planted: TEFM) -> None:
     has a standard error of 0.003.
     """
     table = new("one field")
-    slots, model = planted.preparation.slots(*planted.preparation.to_predict(table)), planted.fitted.masked_model()
+    slots, model = planted.preparation.slots(planted.preparation.to_predict(table)), planted.fitted.masked_model()
     keep_ND = until_sufficient(model, planted.fitted.explainer.rank(slots, model(slots)), slots)
     died_S = np.array([planted.fitted.classes.index(died) for died in table["died"]])
     assert (model.decide(model(slots, keep_ND)) == died_S).mean() >= 0.95

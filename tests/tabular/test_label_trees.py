@@ -43,7 +43,7 @@ def records(count: int, seed: int) -> tuple[Sequences, np.ndarray]:
 
 
 def test_the_answer_is_the_mean_of_both_with_the_share_of_validation(beside: TEFM) -> None:
-    fitted, slots = beside.fitted, beside.preparation.slots(*beside.preparation.to_predict(LATER))
+    fitted, slots = beside.fitted, beside.preparation.slots(beside.preparation.to_predict(LATER))
     assert fitted.trees is not None and fitted.coder is not None
     share = fitted.trees.share
     read_SQ = fitted.classifier.logits(fitted.codes(slots))
@@ -64,7 +64,7 @@ def test_trees_find_what_an_untrained_language_model_does_not(beside: TEFM) -> N
 
 def test_codes_and_language_model_are_the_same_without_them(beside: TEFM, backbones: dict[str, Path]) -> None:
     alone = quick(backbones["llama"]).fit(TABLE)
-    slots = beside.preparation.slots(*beside.preparation.to_predict(LATER))
+    slots = beside.preparation.slots(beside.preparation.to_predict(LATER))
     assert alone.fitted.trees is None and alone.fitted.answerer.beside is None
     logits_SQ = [of.classifier.logits(of.codes(slots)) for of in (alone.fitted, beside.fitted)]
     assert np.allclose(*logits_SQ)

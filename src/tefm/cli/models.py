@@ -204,6 +204,5 @@ def tokens(
 
     opened, domain = options.readable(model, table)
     loaded = TEFM.load(model, device="cpu", domain=domain)
-    frame, sequences = loaded.preparation.to_predict(opened)
-    counts = count_tokens(loaded, frame, sequences)
+    counts = count_tokens(loaded, loaded.preparation.to_predict(opened))
     present([vars(count) for count in counts], [token_table(counts)], as_json=as_json)

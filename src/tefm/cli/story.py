@@ -22,12 +22,12 @@ from tefm.explain.render import explanation_card
 from tefm.model.bundle import is_saved
 from tefm.model.estimator import TEFM
 from tefm.model.report import figures_of_fit
-from tefm.model.run import fit_frame, split_parts, task_shares, used_sequences
+from tefm.model.run import fit_frame, split_parts, task_shares, used_records
 from tefm.model.task import Split
+from tefm.pipeline.prepare import records_of
 from tefm.show.figures import Figures, Outcome
 from tefm.show.report_page import report_page
 from tefm.show.terminal import codes_tables, comparison_table, outcome_tables
-from tefm.tables.grouping import by_entity
 
 #: The test patient whose prediction is explained is drawn with this seed.
 DRAWN_WITH = 0
@@ -109,14 +109,14 @@ def run_demo(
     )
     with job({**task_shares(model.config), "report": 0.1}):
         outcome = fit_frame(model, data.frame, shares, file="diabetes130")
-        everyone = by_entity(data.frame, data.schema, file="diabetes130")
-        used, parts = used_sequences(model.config, everyone, split_parts(model.config, everyone, shares)[0])
-        test = used.select(parts == "test")
+        everyone = records_of(data.frame, data.schema, model.config, file="diabetes130")
+        used, parts = used_records(model.config, everyone, split_parts(model.config, everyone.sequences, shares)[0])
+        test = used.select(parts == "test").sequences
         with stage("report", "writing the report", loops=4):
             drawn = test.select([int(np.random.default_rng(DRAWN_WITH).integers(len(test)))])
             references = comorbidity_references("diagnoses", dotted=True, spellings=DIABETES130_SPELLINGS)
             (explanation,) = model.explain(data.frame[np.sort(drawn.rows)], references=references)
-            figures = figures_of_fit(model, data.frame, used, parts, outcome)
+            figures = figures_of_fit(model, used, parts, outcome)
             write_text(report, report_page(figures))
             if save is not None:
                 model.save(save)

@@ -73,7 +73,8 @@ class Explainer:
 
     def __call__(self, part: TablePart, table: Table) -> pl.DataFrame:
         fitted, preparation = self.model.fitted, self.model.preparation
-        frame, sequences = preparation.to_predict(table, absent=self.absent)
+        records = preparation.to_predict(table, absent=self.absent)
+        sequences = records.sequences
         if preparation.entity is None:  # sequences are numbered
             before = part.start // (preparation.config.window or 1)
             names = [str(before + number) for number in range(len(sequences))]
@@ -81,8 +82,8 @@ class Explainer:
         chosen = np.arange(len(sequences))
         if self.only is not None:
             chosen = chosen[np.isin(sequences.names.astype(str), self.only)]
-        chosen_sequences = sequences.select(chosen)
-        explanations = explain(fitted, preparation, frame, chosen_sequences, self.question, self.references)
+        records = records.with_sequences(sequences.select(chosen))
+        explanations = explain(fitted, preparation, records, self.question, self.references)
         contents = [pickle.dumps(one) for one in explanations]
         return pl.DataFrame({EXPLANATION: contents, SEQUENCE: chosen}, {EXPLANATION: pl.Binary, SEQUENCE: pl.Int64})
 

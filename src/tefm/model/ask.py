@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from tefm.base.errors import NotFittedError
@@ -108,25 +107,24 @@ def _as_trained(book: Book, text: str) -> str:
 def teach(
     fitted: Fitted,
     preparation: Preparation,
-    frame: pl.DataFrame,
-    sequences: Sequences,
+    records: Records,
     question: str,
     column: str,
     *,
     yes: str | None = None,
     share: float | None = None,
 ) -> Entry:
-    """Learn a question from labelled sequences (row numbers of a frame); sequences without a label are left out."""
+    """Learn a question from labelled sequences; sequences without a label are left out."""
     text = checked_question(question)
     wanted = QuestionSettings(column=column, values=None if yes is None else (yes,), ask=escaped(text))
-    (learned,) = of_column(wanted, preparation.schema, frame, file=sequences.file)
-    words = text_of(role_column(frame, column, "answer", sequences.file), preparation.schema.missing_words)
-    words_S = np.array(words.to_list(), dtype=object)[sequences.last]
+    (learned,) = of_column(wanted, preparation.schema, records.frame, file=records.file)
+    words = text_of(role_column(records.frame, column, "answer", records.file), preparation.schema.missing_words)
+    words_S = np.array(words.to_list(), dtype=object)[records.sequences.last]
     labelled = np.flatnonzero([word is not None for word in words_S])
     yes_S = words_S[labelled] == learned.value
-    check_labels(yes_S, file=sequences.file, column=column)
+    check_labels(yes_S, file=records.file, column=column)
     reader = asking(fitted.classifier, _book_or_empty(fitted).prompt, text)
-    features = features_of(preparation.slots(frame, sequences.select(labelled)), fitted.coder, reader)
+    features = features_of(preparation.slots(records.select(labelled)), fitted.coder, reader)
     head, score_S = learn(features, yes_S, share=share, seed=fitted.config.seed)
     figure = auroc_of(score_S, yes_S, seed=fitted.config.seed)
     return Entry(question=learned, trained=False, head=head, figure=figure, asked=len(yes_S), yes=int(yes_S.sum()))
@@ -205,19 +203,18 @@ def scored_on_test(
     fitted: Fitted,
     preparation: Preparation,
     data: TaskData,
-    frame: pl.DataFrame,
-    sequences: Sequences,
+    records: Records,
     *,
     compare: bool = True,
 ) -> Book:
-    """The model's questions with figures of the test part; `sequences` are row numbers of the frame.
+    """The model's questions with figures of the test part.
 
     Held-out questions are compared with the trained question that stands in for each best on validation; with
     `compare`, trained ones with a LightGBM each, where that is installed.
     """
     questions, book, coder = data.questions, fitted.book, fitted.coder
     assert questions is not None and book is not None and coder is not None, "the model answers questions"
-    tested, x_ND = test_histories(preparation, questions, frame, sequences)
+    tested, x_ND = test_histories(preparation, questions, records)
     seed = fitted.config.seed
     texts = [question.text for question in questions.questions]
     ask_test = fitted.asker(tested.histories, x_ND, texts)
@@ -242,11 +239,7 @@ def scored_on_test(
     return book
 
 
-def test_histories(
-    preparation: Preparation, questions: QuestionData, frame: pl.DataFrame, sequences: Sequences
-) -> tuple[Histories, Slots]:
-    """The histories of the test part as row numbers into its slots, and these slots."""
-    records = Records(frame, preparation.schema, sequences, preparation.config.window, preparation.config.background)
-    records = records.part(np.arange(len(records)))
+def test_histories(preparation: Preparation, questions: QuestionData, records: Records) -> tuple[Histories, Slots]:
+    """The histories of the test part as row numbers of its table, and the slots of these rows."""
     histories = histories_in(asking_of(preparation), questions.questions, records, preparation.config.seed)
     return histories, records.slots(preparation.vectoriser)

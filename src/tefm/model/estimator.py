@@ -51,7 +51,7 @@ from tefm.monitor.monitor import monitor
 from tefm.pipeline.config import ModelConfig
 from tefm.pipeline.fit import fit as fit_pipeline
 from tefm.pipeline.fitted import Fitted
-from tefm.pipeline.prepare import Preparation, Prepared, class_numbers_of, prepare
+from tefm.pipeline.prepare import Preparation, Prepared, class_numbers_of, prepare, records_of
 from tefm.questions.book import question_frame
 from tefm.scoring.decision import one_answer
 from tefm.scoring.metrics import Evaluation
@@ -59,9 +59,9 @@ from tefm.show.model_card import model_html
 from tefm.tables.infer import infer_schema
 from tefm.tables.readers.memory import as_table
 from tefm.tables.readers.table import Table, open_table
+from tefm.tables.records import Records
 from tefm.tables.references import References
 from tefm.tables.schema import Schema
-from tefm.tables.sequences import Sequences
 from tefm.tables.words import text_of
 
 #: From so many sequences on, it is odd that all have the same prediction.
@@ -262,11 +262,16 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         schema = self.schema or infer_schema(opened, label=LABEL if y is not None else None)
         # validated again, also without a change: `model_copy` would let a label through that is also a field
         schema = schema.with_roles(**({"label": LABEL} if y is not None and schema.label is None else {}))
+        tables = [opened] if validation is None else [opened, open_table(validation, meds=schema.meds)]
+        config = self.config
+        return self.prepared_records(*(records_of(of.frame(), schema, config, file=of.name) for of in tables))
+
+    def prepared_records(self, training: Records, validation: Records | None = None) -> Prepared:
+        """What a fit on these records learns from; nothing is learned yet."""
         tokenizer = self.tokenizer
         if tokenizer is not None and not isinstance(tokenizer, RecordTokenizer):
             tokenizer = RecordTokenizer.load(tokenizer, device=self.device)
-        held_out = None if validation is None else open_table(validation, meds=schema.meds)
-        return prepare(opened, schema, self.config, validation=held_out, tokenizer=tokenizer)
+        return prepare(training, self.config, validation=validation, tokenizer=tokenizer)
 
     #: explanations of questions, once one was asked for
     _explainer: QuestionExplainer | None = None
@@ -327,8 +332,8 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
         With `absent`, here and below, fields whose columns are missing count as absent; otherwise that is an error.
         """
-        frame, sequences = self.preparation.to_predict(as_table(X), absent=absent)
-        return self.fitted.probabilities(self.preparation.slots(frame, sequences))
+        records = self.preparation.to_predict(as_table(X), absent=absent)
+        return self.fitted.probabilities(self.preparation.slots(records))
 
     def predict(self, X: Any, *, absent: bool = False) -> NDArray[Any]:
         """The class of each sequence of the table: one per sequence, not one per row."""
@@ -362,25 +367,19 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         """The same for a part of a table, in which `before` sequences precede it."""
         preparation = self.preparation
         answerer = self.fitted.answerer.remembering()
-        for frame, sequences, slots in ahead(preparation.batches(as_table(X), absent=absent)):
+        for records, slots in ahead(preparation.batches(as_table(X), absent=absent)):
             p_SQ = self.fitted.calibration.probabilities(answerer.logits(slots))
-            yield self._predictions(frame, sequences, p_SQ, self.fitted.decide(p_SQ), before=before)
-            before += len(sequences)
+            yield self._predictions(records, p_SQ, self.fitted.decide(p_SQ), before=before)
+            before += len(records)
 
     def _predictions(
-        self,
-        frame: pl.DataFrame,
-        sequences: Sequences,
-        p_SQ: NDArray[np.float64],
-        predicted_S: NDArray[np.int64],
-        *,
-        before: int,
+        self, records: Records, p_SQ: NDArray[np.float64], predicted_S: NDArray[np.int64], *, before: int
     ) -> pl.DataFrame:
-        """The predictions of the sequences of a frame; `before` sequences precede them in the table."""
-        noun, identifiers = self.preparation.sequence_noun, self._identifiers(frame, sequences, before)
+        """The predictions of sequences; `before` sequences precede them in the table."""
+        noun, identifiers = self.preparation.sequence_noun, self._identifiers(records, before)
         classes = pl.Series(self.fitted.classes)
         columns = {
-            "records": pl.Series(sequences.lengths),
+            "records": pl.Series(records.sequences.lengths),
             "predicted": classes.gather(predicted_S),
             **{f"p({name})": pl.Series(p_SQ[:, number]) for number, name in enumerate(self.fitted.classes)},
         }
@@ -388,13 +387,13 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             columns[f"{name}_"] = columns.pop(name)  # the identifier keeps its name, see `answer_column`
         return pl.DataFrame({noun: identifiers, **columns})
 
-    def _identifiers(self, frame: pl.DataFrame, sequences: Sequences, before: int) -> pl.Series:
+    def _identifiers(self, records: Records, before: int) -> pl.Series:
         """The entity of each sequence, or its number in the table."""
         preparation = self.preparation
         noun, entity = preparation.sequence_noun, preparation.schema.entity
         if entity is None or preparation.config.window:
-            return pl.Series(noun, np.arange(before, before + len(sequences)))
-        return frame[entity][sequences.last].alias(noun)
+            return pl.Series(noun, np.arange(before, before + len(records)))
+        return records.frame[entity][records.sequences.last].alias(noun)
 
     def _warn_of_one_answer(self, answers_Q: NDArray[np.int64]) -> None:
         """Warn where all of many sequences get the same answer."""
@@ -404,9 +403,9 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
     def evaluate(self, X: Any, *, resamples: int = 1_000, absent: bool = False) -> Evaluation:
         """Every figure on the labelled sequences of a table, with bootstrap intervals."""
-        frame, sequences, unlabelled = self.preparation.to_evaluate(as_table(X), self.fitted.classes, absent=absent)
-        labels_S = class_numbers_of(sequences, self.fitted.classes)
-        figures = self.fitted.evaluate(self.preparation.slots(frame, sequences), labels_S, resamples=resamples)
+        records, unlabelled = self.preparation.to_evaluate(as_table(X), self.fitted.classes, absent=absent)
+        labels_S = class_numbers_of(records.sequences, self.fitted.classes)
+        figures = self.fitted.evaluate(self.preparation.slots(records), labels_S, resamples=resamples)
         return replace(figures, unlabelled=unlabelled)
 
     def score(self, X: Any, y: Any = None, sample_weight: None = None) -> float:
@@ -435,24 +434,22 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         """What `ask` returns, part by part of the table."""
         book_of(self.fitted)
         before = 0
-        for frame, sequences, slots in ahead(self.preparation.batches(as_table(X), absent=absent)):
+        for records, slots in ahead(self.preparation.batches(as_table(X), absent=absent)):
             answers = ask(self.fitted, self.preparation, slots, questions)
-            yield self._answers(frame, sequences, answers, before=before)
-            before += len(sequences)
+            yield self._answers(records, answers, before=before)
+            before += len(records)
 
-    def _answers(
-        self, frame: pl.DataFrame, sequences: Sequences, answers: Sequence[AnsweredQuestion], *, before: int
-    ) -> pl.DataFrame:
-        noun, identifiers = self.preparation.sequence_noun, self._identifiers(frame, sequences, before)
+    def _answers(self, records: Records, answers: Sequence[AnsweredQuestion], *, before: int) -> pl.DataFrame:
+        noun, identifiers = self.preparation.sequence_noun, self._identifiers(records, before)
         tables = []
         for asked in answers:
             columns = {
-                "question": pl.Series([asked.text] * len(sequences), dtype=pl.String),
+                "question": pl.Series([asked.text] * len(records), dtype=pl.String),
                 "p(yes)": pl.Series(asked.p_S),
-                "known": pl.Series([asked.known] * len(sequences), dtype=pl.String),
-                "auroc": pl.Series([asked.figure.auroc] * len(sequences), dtype=pl.Float64),
-                "auroc_low": pl.Series([asked.figure.low] * len(sequences), dtype=pl.Float64),
-                "auroc_high": pl.Series([asked.figure.high] * len(sequences), dtype=pl.Float64),
+                "known": pl.Series([asked.known] * len(records), dtype=pl.String),
+                "auroc": pl.Series([asked.figure.auroc] * len(records), dtype=pl.Float64),
+                "auroc_low": pl.Series([asked.figure.low] * len(records), dtype=pl.Float64),
+                "auroc_high": pl.Series([asked.figure.high] * len(records), dtype=pl.Float64),
                 "remark": pl.Series(
                     [RECORDED if is_recorded else None for is_recorded in asked.recorded_S], dtype=pl.String
                 ),
@@ -479,8 +476,8 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         """
         if share is not None and not 0 < share < 1:
             raise SettingsError("a share is between 0 and 1", value=str(share), remedy="give for example 0.1")
-        frame, sequences = self.preparation.to_predict(as_table(X), absent=absent)
-        entry = teach(self.fitted, self.preparation, frame, sequences, question, answer, yes=yes, share=share)
+        records = self.preparation.to_predict(as_table(X), absent=absent)
+        entry = teach(self.fitted, self.preparation, records, question, answer, yes=yes, share=share)
         self.fitted_ = with_taught(self.fitted, entry)
         return book_of(self.fitted).worth(entry.question.text)
 
@@ -542,11 +539,9 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             references = References.read(references)
         if question is not None:
             explainer = self._question_explainer
-            frame, sequences = self._to_explain(X, entities, absent)
-            slots = self.preparation.slots(frame, sequences)
+            slots = self.preparation.slots(self._to_explain(X, entities, absent))
             return explainer.explain(self.preparation, slots, question, asked, references)
-        frame, sequences = self._to_explain(X, entities, absent)
-        return explain(self.fitted, self.preparation, frame, sequences, asked, references)
+        return explain(self.fitted, self.preparation, self._to_explain(X, entities, absent), asked, references)
 
     @property
     def _question_explainer(self) -> QuestionExplainer:
@@ -575,9 +570,9 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         if of_class is None and len(self.fitted.classes) == 2:
             of_class = self.fitted.classes[self.fitted.positive]
         asked = Question.checked({"of_class": of_class, "precision": precision, "most": most})
-        frame, everyone = self._to_explain(X, None, absent)
-        drawn = np.sort(np.random.default_rng(self.seed).permutation(len(everyone))[:sequences])
-        return summarise(explain(self.fitted, self.preparation, frame, everyone.select(drawn), asked))
+        records = self._to_explain(X, None, absent)
+        drawn = np.sort(np.random.default_rng(self.seed).permutation(len(records))[:sequences])
+        return summarise(explain(self.fitted, self.preparation, records.select(drawn), asked))
 
     def explain_masked(
         self, X: Any, *, entities: Sequence[str] | None = None, absent: bool = False, **choice: Any
@@ -589,14 +584,13 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         (`rationale="default"` or `"paper"`). This check passes for most answers, and for random slots too.
         """
         checked = Choice.checked(choice)
-        frame, sequences = self._to_explain(X, entities, absent)
-        return explain_masked(self.fitted, self.preparation, frame, sequences, checked)
+        return explain_masked(self.fitted, self.preparation, self._to_explain(X, entities, absent), checked)
 
-    def _to_explain(self, X: Any, entities: Sequence[str] | None, absent: bool) -> tuple[pl.DataFrame, Sequences]:
-        frame, sequences = self.preparation.to_predict(as_table(X), absent=absent)
-        if entities is not None:
-            sequences = named_sequences(sequences, entities, self.preparation.sequence_noun)
-        return frame, sequences
+    def _to_explain(self, X: Any, entities: Sequence[str] | None, absent: bool) -> Records:
+        records = self.preparation.to_predict(as_table(X), absent=absent)
+        if entities is None:
+            return records
+        return records.with_sequences(named_sequences(records.sequences, entities, self.preparation.sequence_noun))
 
     # ---- on disk ----------------------------------------------------------------------------------------------
 

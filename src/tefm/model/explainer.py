@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
-import polars as pl
 from pydantic import model_validator
 
 from tefm.base.errors import InputError, NotFittedError, did_you_mean
@@ -28,6 +27,7 @@ from tefm.rationale.extractor import MaskExplainer
 from tefm.rationale.grow import until_sufficient
 from tefm.rationale.masks import By, Of, Over, top_k
 from tefm.rationale.verify import verify
+from tefm.tables.records import Records
 from tefm.tables.references import References
 from tefm.tables.sequences import Sequences
 
@@ -70,15 +70,14 @@ def look_alikes_of(fitted: Fitted) -> LookAlikes:
 def explain(
     fitted: Fitted,
     preparation: Preparation,
-    frame: pl.DataFrame,
-    sequences: Sequences,
+    records: Records,
     question: Question,
     references: References | None = None,
 ) -> list[Explanation]:
     """Why the model answers as it does, for each sequence; `references` are cited beside the features."""
     look_alikes_of(fitted)  # before anything is vectorised
     _class_number(fitted, question.of_class)
-    return explain_slots(fitted, preparation, preparation.slots(frame, sequences), question, references)
+    return explain_slots(fitted, preparation, preparation.slots(records), question, references)
 
 
 def explain_slots(
@@ -183,9 +182,7 @@ def _explanation(
 # ---- by masks ---------------------------------------------------------------------------------------------------
 
 
-def explain_masked(
-    fitted: Fitted, preparation: Preparation, frame: pl.DataFrame, sequences: Sequences, choice: Choice
-) -> list[Rationale]:
+def explain_masked(fitted: Fitted, preparation: Preparation, records: Records, choice: Choice) -> list[Rationale]:
     """The rationale of each sequence, with the answers to masked records that check it."""
     if fitted.explainer is None:  # before anything is vectorised
         raise NotFittedError(
@@ -193,10 +190,10 @@ def explain_masked(
             remedy="fit it with rationale: default or rationale: paper",
         )
     rationales = []
-    with progress("explaining", len(sequences)) as advance:
-        for start in range(0, len(sequences), BATCH):
-            batch = sequences.select(np.arange(start, min(start + BATCH, len(sequences))))
-            rationales += _rationales(fitted, fitted.explainer, preparation, preparation.slots(frame, batch), choice)
+    with progress("explaining", len(records)) as advance:
+        for start in range(0, len(records), BATCH):
+            batch = records.select(np.arange(start, min(start + BATCH, len(records))))
+            rationales += _rationales(fitted, fitted.explainer, preparation, preparation.slots(batch), choice)
             advance(len(batch))
     return rationales
 

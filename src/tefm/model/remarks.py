@@ -15,7 +15,7 @@ from tefm.scoring.metrics import Verdict
 from tefm.tables.leakage import check_leakage
 from tefm.tables.overview import ambiguities
 from tefm.tables.readers.source import selected
-from tefm.tables.schema import Schema
+from tefm.tables.records import Records
 from tefm.tables.sequences import Sequences
 from tefm.tables.vectorise import needed_columns
 from tefm.tables.words import text_of
@@ -28,9 +28,11 @@ REPEATED = 0.1
 LOOKED_AT, NAMED = 20_000, 3
 
 
-def open_questions(frame: pl.DataFrame, schema: Schema, config: ModelConfig, *, file: str | None = None) -> list[str]:
+def open_questions(records: Records) -> list[str]:
     """Remarks about entities with records at the same time or with different labels; windows know no entities."""
-    return [] if config.window else ambiguities(frame, schema, background=config.background, file=file)
+    if records.window is not None:
+        return []
+    return ambiguities(records.frame, records.schema, background=records.background, file=records.file)
 
 
 def unlabelled(sequences: Sequences) -> list[str]:
@@ -52,9 +54,10 @@ def thinned(config: ModelConfig, training: Sequences) -> list[str]:
     return [f"balance keeps as many of each class as the rarest has ({name}, {count}): {left} are used"]
 
 
-def repeated(frame: pl.DataFrame, schema: Schema, sequences: Sequences, parts: NDArray[np.str_]) -> list[str]:
+def repeated(records: Records, parts: NDArray[np.str_]) -> list[str]:
     """A remark about test sequences that equal a training sequence in all fields."""
-    columns = selected(frame, needed_columns(frame.columns, schema))
+    frame, sequences = records.frame, records.sequences
+    columns = selected(frame, needed_columns(frame.columns, records.schema))
     row_hashes = columns.hash_rows(seed=0).to_numpy()[sequences.rows]
     hashes = np.array([hash(rows.tobytes()) for rows in np.split(row_hashes, sequences.starts[1:-1])])
     test_hashes = hashes[parts == "test"]
@@ -77,13 +80,13 @@ def without_unseen(sequences: Sequences, parts: NDArray[np.str_]) -> tuple[NDArr
     return np.where(unseen, "", parts), [remark]
 
 
-def cut_texts(model: TEFM, frame: pl.DataFrame, training: Sequences) -> list[str]:
+def cut_texts(model: TEFM, training: Records) -> list[str]:
     """Remarks about texts that are too long for the prompt."""
     fitted = model.fitted
-    texts = model.preparation.context(frame, training).texts
+    texts = model.preparation.context(training).texts
     if texts is None:
         return []
-    return fitted.classifier.writer.shortener.remarks(texts, training.lengths.tolist())
+    return fitted.classifier.writer.shortener.remarks(texts, training.sequences.lengths.tolist())
 
 
 def given_away(training: pl.DataFrame, preparation: Preparation) -> list[str]:

@@ -15,7 +15,6 @@ from pathlib import PureWindowsPath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from tefm.base.errors import InputError
@@ -28,7 +27,7 @@ from tefm.explain.reasons import Question
 from tefm.explain.summary import summarise
 from tefm.model.explainer import explain_slots
 from tefm.model.remarks import FEW, given_away, open_questions, rare, repeated
-from tefm.model.run import COUNTED, compare_with_tabular, count_tokens, split_parts, used_sequences
+from tefm.model.run import COUNTED, compare_with_tabular, count_tokens, split_parts, used_records
 from tefm.model.task import Split, Task
 from tefm.pipeline.prepare import class_numbers_of
 from tefm.scoring.breakdown import (
@@ -57,8 +56,9 @@ from tefm.show.terminal import BASELINES
 from tefm.tables.layout import Slots
 from tefm.tables.overview import groups_of, missing_shares, tied_records
 from tefm.tables.readers.table import Table, open_table
+from tefm.tables.records import Records
 from tefm.tables.sequences import Sequences
-from tefm.tables.splitting import PARTS, rows_of
+from tefm.tables.splitting import PARTS
 
 if TYPE_CHECKING:
     from tefm.model.estimator import TEFM
@@ -114,36 +114,30 @@ def figures_of(model: TEFM, source: Any, *, split: Split | None = None) -> Figur
     return _measured(model, _whole_table(model, source) if split is None else _test_part(model, source, split))
 
 
-def figures_of_fit(
-    model: TEFM, frame: pl.DataFrame, used: Sequences, part_of_used: NDArray[np.str_], outcome: Outcome
-) -> Figures:
+def figures_of_fit(model: TEFM, used: Records, part_of_used: NDArray[np.str_], outcome: Outcome) -> Figures:
     """Measure a model right after its fit, on the test sequences of the table that it was fitted on.
 
-    `used` are the sequences of all parts, as `used_sequences` gives them.
+    `used` are the sequences of all parts, as `used_records` gives them.
     """
-    test, classes = used.select(part_of_used == "test"), _classes_by_part(used, part_of_used, model.fitted.classes)
-    rows = np.sort(test.rows)
-    sequences = test.with_values(np.searchsorted(rows, test.rows))
+    classes = _classes_by_part(used.sequences, part_of_used, model.fitted.classes)
     about, warnings = "the test part, not used in training", tuple(map(_sentence, outcome.remarks))
-    verdict = _verdict(outcome.to_dict())
-    file = test.file or "the table"
-    part = _Part(frame[rows], sequences, file, about, True, classes, outcome.baselines, warnings, verdict)
-    return _measured(model, part)
+    verdict, test = _verdict(outcome.to_dict()), used.part(part_of_used == "test")
+    return _measured(model, _Part(test, about, True, classes, outcome.baselines, warnings, verdict))
 
 
 def _measured(model: TEFM, part: _Part) -> Figures:
     fitted = model.fitted
-    frame, sequences = part.frame, part.sequences
+    records, sequences = part.records, part.records.sequences
     labels_S = class_numbers_of(sequences, fitted.classes)
     note(f"report: predicting {len(sequences):,} sequences")
     started = time.perf_counter()
-    x_ND = part.slots(model)
+    x_ND = records.slots(model.preparation.vectoriser)  # labelled or not
     vectorised = time.perf_counter()
-    slots = model.preparation.slots(frame, sequences, x_ND)
+    slots = model.preparation.slots(records)
     codes = fitted.codes(slots)
     p_SQ = fitted.probabilities(slots, codes)
     # of vectorising, only the records of these sequences count
-    seconds = time.perf_counter() - vectorised + (vectorised - started) * len(sequences.rows) / frame.height
+    seconds = time.perf_counter() - vectorised + (vectorised - started) * len(sequences.rows) / len(x_ND)
     predicted_S = fitted.decide(p_SQ)
     evaluation = fitted.evaluation(codes, p_SQ, labels_S)
     scores = evaluation.scores.to_dict()
@@ -174,8 +168,7 @@ def _measured(model: TEFM, part: _Part) -> Figures:
         groups=groups,
         more_groups=more_groups,
         tokens=tuple(
-            replace(count, tokenizer=file_name(count.tokenizer))
-            for count in count_tokens(model, frame, sequences, codes=codes)
+            replace(count, tokenizer=file_name(count.tokenizer)) for count in count_tokens(model, records, codes=codes)
         ),
         calibration=reliability(
             p_SQ[:, fitted.positive] if two else p_SQ[np.arange(len(p_SQ)), predicted_S],
@@ -208,10 +201,8 @@ def _thresholds(fitted: Fitted, p_SQ: NDArray[np.float64], labels_S: NDArray[np.
 class _Part:
     """The records of a report, and what was found out about them."""
 
-    frame: pl.DataFrame
-    #: only labelled ones
-    sequences: Sequences
-    file: str
+    #: all rows, and the labelled sequences
+    records: Records
     about: str
     is_test: bool
     #: part → class → sequences, for the parts that are known
@@ -221,40 +212,37 @@ class _Part:
     #: which model is better on these sequences, where the fit says so
     verdict: str | None = None
 
-    def slots(self, model: TEFM) -> Slots:
-        """The slots of all records, labelled or not."""
-        return model.preparation.vectoriser.transform(self.frame, name=self.file)
+    @property
+    def file(self) -> str:
+        return self.records.file or "the table"
 
 
 def _whole_table(model: TEFM, table: Any) -> _Part:
-    file = open_table(table).name
-    frame, sequences, _ = model.preparation.to_evaluate(table, model.fitted.classes)
+    records, _ = model.preparation.to_evaluate(table, model.fitted.classes)
     warning = (
         "A saved model does not know which sequences it was trained on. If it was trained on some of these, every "
         "score on this page is too good. Report on the task file instead of a table to use the test part."
     )
-    classes = {"this table": _class_counts(sequences, model.fitted.classes)}
-    return _Part(frame, sequences, file, "all labelled sequences of the table", False, classes, warnings=(warning,))
+    classes = {"this table": _class_counts(records.sequences, model.fitted.classes)}
+    return _Part(records, "all labelled sequences of the table", False, classes, warnings=(warning,))
 
 
 def _test_part(model: TEFM, opened: Table, split: Split) -> _Part:
     """The test part of `tefm fit`, and tabular models on the same split."""
-    frame = opened.frame()
     preparation, config = model.preparation, model.fitted.config
-    sequences = preparation.sequences(frame, file=opened.name)
-    parts, split_remarks = split_parts(config, sequences, split)
-    used, part_of_used = used_sequences(config, sequences, parts)
-    compared, sampled = compare_with_tabular(model, frame, sequences, parts)
+    opened = preparation.readable(opened, labelled=True)
+    records = preparation.records(opened.frame(), file=opened.name)
+    parts, split_remarks = split_parts(config, records.sequences, split)
+    used, part_of_used = used_records(config, records, parts)
+    compared, sampled = compare_with_tabular(model, records, parts)
     baselines = {name: baseline.figures for name, baseline in compared.items()}
-    schema = preparation.schema
-    training = frame[rows_of(sequences, parts, "train")]
-    remarks = [*split_remarks, *open_questions(frame, schema, config), *given_away(training, preparation), *sampled]
-    remarks += repeated(frame, schema, used, part_of_used)
-    records = open_table(frame[rows_of(sequences, parts, "test")], name=opened.name)
-    test, labelled, _ = preparation.to_evaluate(records, model.fitted.classes)
+    training = records.part(parts == "train").frame
+    remarks = [*split_remarks, *open_questions(records), *given_away(training, preparation), *sampled]
+    remarks += repeated(used, part_of_used)
+    test, _ = preparation.evaluated(records.part(parts == "test"), model.fitted.classes)
     about, verdict = "the test part of the task, not used in training", _verdict(model.figures_.get("test", {}))
-    classes = _classes_by_part(used, part_of_used, model.fitted.classes)
-    return _Part(test, labelled, opened.name, about, True, classes, baselines, tuple(map(_sentence, remarks)), verdict)
+    classes = _classes_by_part(used.sequences, part_of_used, model.fitted.classes)
+    return _Part(test, about, True, classes, baselines, tuple(map(_sentence, remarks)), verdict)
 
 
 def _classes_by_part(
@@ -305,7 +293,7 @@ def _sentence(remark: str) -> str:
 
 def _facts(model: TEFM, part: _Part) -> dict[str, str]:
     """Name and value of what the head of the page says."""
-    fitted, preparation, sequences = model.fitted, model.preparation, part.sequences
+    fitted, preparation, sequences = model.fitted, model.preparation, part.records.sequences
     schema = preparation.schema
     counts = Counter(np.asarray(sequences.labels).astype(str).tolist()).most_common()
     counted = [f"{count:,} × {quoted(name)}" for name, count in counts[:CLASSES_COUNTED]]
@@ -346,7 +334,8 @@ def _groups(
     """The scores by groups of the fields that make the largest difference, and how many more fields there are."""
     fitted = model.fitted
     correct_S = fitted.decide(p_SQ) == labels_S
-    fields = groups_of(part.frame[part.sequences.last], model.preparation.schema, part.file)
+    frame = part.records.frame[part.records.sequences.last]
+    fields = groups_of(frame, model.preparation.schema, part.file)
     fields.sort(key=lambda groups: -difference_between(groups.group_N, correct_S))
     positive: dict[str, Any] = {}
     if len(fitted.classes) == 2:
@@ -358,14 +347,15 @@ def _groups(
 
 
 def _overview(model: TEFM, part: _Part) -> Overview:
-    schema, lengths = model.preparation.schema, part.sequences.lengths
+    schema, frame, sequences = model.preparation.schema, part.records.frame, part.records.sequences
+    lengths = sequences.lengths
     return Overview(
         part.classes,
-        part.frame.height,
-        missing_shares(part.frame, schema, part.file),
+        frame.height,
+        missing_shares(frame, schema, part.file),
         len(schema.fields),
         (float(lengths.min()), float(np.median(lengths)), float(lengths.mean()), float(lengths.max())),
-        tied_records(part.frame, schema, part.sequences),
+        tied_records(frame, schema, sequences),
     )
 
 

@@ -48,11 +48,10 @@ from tefm.scoring.metrics import compare as compare_models
 from tefm.show.figures import Outcome
 from tefm.show.terminal import BASELINES
 from tefm.tables.readers.databases import shown_location
-from tefm.tables.readers.table import open_table
-from tefm.tables.schema import Schema
+from tefm.tables.records import Records
 from tefm.tables.sequences import Sequences, record_texts
 from tefm.tables.serialise import FORMATS, serialise
-from tefm.tables.splitting import PARTS, rows_of, split
+from tefm.tables.splitting import PARTS, split
 
 if TYPE_CHECKING:
     from tefm.tabular.baselines import BaselineData, Compared
@@ -110,9 +109,8 @@ class TaskTable:
     """A model to be fitted, and the table to fit it on and to score it on."""
 
     model: TEFM
-    frame: pl.DataFrame
+    records: Records
     split: Split
-    file: str | None = None
 
     @classmethod
     def of(cls, task: Task, device: str | None = None) -> TaskTable:
@@ -124,16 +122,16 @@ class TaskTable:
                 "there is no label: the model learns what comes next in every field, and can be taught questions later"
             )
             config = config.model_copy(update={"questions": [{"next": EVERY}]})
-        return cls(TEFM(schema, device=device, **dict(config)), opened.frame(), task.split, opened.name)
+        return cls.of_frame(TEFM(schema, device=device, **dict(config)), opened.frame(), task.split, file=opened.name)
+
+    @classmethod
+    def of_frame(cls, model: TEFM, frame: pl.DataFrame, split: Split, *, file: str | None = None) -> TaskTable:
+        assert model.schema is not None, "the schema is known"
+        return cls(model, records_of(frame, model.schema, model.config, file=file), split)
 
     @property
     def config(self) -> ModelConfig:
         return self.model.config
-
-    @property
-    def schema(self) -> Schema:
-        assert self.model.schema is not None, "the schema is known"
-        return self.model.schema
 
 
 def fit_frame(
@@ -146,7 +144,8 @@ def fit_frame(
     file: str | None = None,
 ) -> Outcome:
     """Fit a model on the training part of a table, and score it on the test part, once."""
-    return fit_frames({"": TaskTable(model, frame, shares, file)}, checkpoint=checkpoint, compare=compare)[""]
+    table = TaskTable.of_frame(model, frame, shares, file=file)
+    return fit_frames({"": table}, checkpoint=checkpoint, compare=compare)[""]
 
 
 def extend_task(
@@ -218,7 +217,6 @@ class Started:
 
     table: TaskTable
     prepared: Prepared
-    sequences: Sequences
     #: the part of each sequence
     parts: NDArray[np.str_]
     remarks: list[str]
@@ -228,60 +226,58 @@ class Started:
         return self.table.config
 
     @property
-    def tested(self) -> Sequences:
-        return self.sequences.select(self.parts == "test")
+    def tested(self) -> Records:
+        return self.table.records.select(self.parts == "test")
 
 
 def start(table: TaskTable) -> Started:
     """Split a table and prepare its model; what is odd about it is said now, not only after hours of training."""
-    frame, schema, config = table.frame, table.schema, table.config
-    sequences = records_of(frame, schema, config, file=table.file).sequences
-    if schema.label is None:
-        parts = split(sequences, shares=table.split.shares, by=table.split.by, seed=table.split.seed)
+    records, config = table.records, table.config
+    if records.schema.label is None:
+        parts = split(records.sequences, shares=table.split.shares, by=table.split.by, seed=table.split.seed)
         remarks = [QUICK_REMARK] if config.quick else []
     else:
-        parts, remarks = split_parts(config, sequences, table.split)
-        remarks += open_questions(frame, schema, config, file=table.file)
+        parts, remarks = split_parts(config, records.sequences, table.split)
+        remarks += open_questions(records)
         for remark in remarks:
             warn(remark)  # before the table is prepared, which may be refused
-    rows = {part: rows_of(sequences, parts, part) for part in PARTS}
-    tables = {part: open_table(frame[rows[part]], name=table.file) for part in PARTS}
-    prepared = table.model.prepared(tables["train"], validation=tables["validation"])
-    leaks = given_away(tables["train"].frame(), prepared.preparation)
+    training, validation = (records.part(parts == part) for part in ("train", "validation"))
+    prepared = table.model.prepared_records(training, validation)
+    leaks = given_away(training.frame, prepared.preparation)
     for remark in leaks:
         warn(remark)
-    return Started(table, prepared, sequences, parts, [*remarks, *leaks])
+    return Started(table, prepared, parts, [*remarks, *leaks])
 
 
 def scored(started: Started, fitted: Fitted, *, compare: bool = True) -> Outcome:
     """The model of a table, with its figures on the test part."""
-    started.table.model.adopt(Bundle.of_fit(started.prepared, fitted))
-    if started.table.schema.label is None:
+    model, records, config = started.table.model, started.table.records, started.config
+    model.adopt(Bundle.of_fit(started.prepared, fitted))
+    if records.schema.label is None:
         return _score_questions_alone(started, compare=compare)
-    model, frame, schema, config = (getattr(started.table, name) for name in ("model", "frame", "schema", "config"))
-    sequences, parts, remarks = started.sequences, started.parts, list(started.remarks)
-    used, part_of_used = used_sequences(config, sequences, parts)
+    remarks = list(started.remarks)
+    used, part_of_used = used_records(config, records, started.parts)
     tested = used.select(part_of_used == "test")
-    labels_S = class_numbers_of(tested, fitted.classes)
+    labels_S = class_numbers_of(tested.sequences, fitted.classes)
     with stage("test", "scoring the test part"):
-        slots = model.preparation.slots(frame, tested)
+        slots = model.preparation.slots(tested)
         codes = fitted.codes(slots)
         p_SQ = fitted.probabilities(slots, codes)
-        unlabelled_count = int((~started.tested.labelled).sum())
+        unlabelled_count = int((~started.tested.sequences.labelled).sum())
         test = replace(fitted.evaluation(codes, p_SQ, labels_S), unlabelled=unlabelled_count)
     model.figures_["test"] = test.to_dict()
     predicted_S = fitted.decide(p_SQ)
     book = _score_questions(started, compare=compare) if config.questions is not None else None
     baselines: dict[str, Compared] = {}
     if compare:
-        baselines, sampled = compare_with_tabular(model, frame, sequences, parts)
+        baselines, sampled = compare_with_tabular(model, records, started.parts)
         remarks += sampled
     answers_Q = np.bincount(predicted_S, minlength=len(fitted.classes))
     one_class = one_answer(answers_Q, fitted.classes, fitted.calibration.rule)
     for remark in one_class:
         warn(remark)
-    remarks += cut_texts(model, frame, used.select(part_of_used == "train"))
-    remarks += [*one_class, *repeated(frame, schema, used, part_of_used), *rare(fitted.classes, tested)]
+    remarks += cut_texts(model, used.select(part_of_used == "train"))
+    remarks += [*one_class, *repeated(used, part_of_used), *rare(fitted.classes, tested.sequences)]
     verdict = verdict_of(fitted, Predicted.of(p_SQ, labels_S, predicted_S, fitted.positive), baselines)
     remarks += behind(verdict, config)
     if verdict is not None:
@@ -292,7 +288,7 @@ def scored(started: Started, fitted: Fitted, *, compare: bool = True) -> Outcome
         {part: int((part_of_used == part).sum()) for part in PARTS},
         test,
         {name: compared.figures for name, compared in baselines.items()},
-        tuple(count_tokens(model, frame, tested, codes=codes)),
+        tuple(count_tokens(model, tested, codes=codes)),
         tuple(remarks),
         fitted.alignment,
         verdict,
@@ -303,19 +299,19 @@ def scored(started: Started, fitted: Fitted, *, compare: bool = True) -> Outcome
 
 def _score_questions(started: Started, *, compare: bool) -> Book:
     """Measure the answers to questions in words on the test part."""
-    model, data, frame = started.table.model, started.prepared.given.data, started.table.frame
+    model, data = started.table.model, started.prepared.given.data
     with stage("questions of the test part", "answering questions about the test part", loops=2 if compare else 1):
-        book = scored_on_test(model.fitted, model.preparation, data, frame, started.tested, compare=compare)
+        book = scored_on_test(model.fitted, model.preparation, data, started.tested, compare=compare)
     model.fitted_ = replace(model.fitted, book=book)
     return book
 
 
 def _score_questions_alone(started: Started, *, compare: bool) -> Outcome:
     """Score a task of questions without a label: the first question is the one that is scored in detail."""
-    model, frame, data = started.table.model, started.table.frame, started.prepared.given.data
+    model, data = started.table.model, started.prepared.given.data
     assert data.questions is not None, "there are questions"
     first = int(data.questions.trained[0])
-    histories, x_ND = test_histories(model.preparation, data.questions, frame, started.tested)
+    histories, x_ND = test_histories(model.preparation, data.questions, started.tested)
     asked = np.flatnonzero(histories.answers_HQ[:, first] >= 0)
     labels_S = histories.answers_HQ[asked, first].astype(np.int64)
     with stage("test", "scoring the test part"):
@@ -330,7 +326,7 @@ def _score_questions_alone(started: Started, *, compare: bool) -> Outcome:
         model.fitted.classes,
         {part: int((started.parts == part).sum()) for part in PARTS},
         test,
-        tokens=tuple(count_tokens(model, frame, started.tested)),
+        tokens=tuple(count_tokens(model, started.tested)),
         remarks=(*started.remarks, remark),
         questions=book,
     )
@@ -361,9 +357,9 @@ def split_parts(config: ModelConfig, sequences: Sequences, shares: Split) -> tup
     return parts, [*quick, *unlabelled(sequences), *unseen, *thinned(config, sequences.select(parts == "train"))]
 
 
-def used_sequences(
-    config: ModelConfig, sequences: Sequences, parts: NDArray[np.str_], *, whole_training: bool = False
-) -> tuple[Sequences, NDArray[np.str_]]:
+def used_records(
+    config: ModelConfig, records: Records, parts: NDArray[np.str_], *, whole_training: bool = False
+) -> tuple[Records, NDArray[np.str_]]:
     """The sequences that the model is trained and scored on, with their parts.
 
     With `whole_training`, all labelled sequences of the training part, also where the model's training is balanced.
@@ -373,13 +369,14 @@ def used_sequences(
         members = np.flatnonzero(parts == part)
         settings = config.model_copy(update={"balance": "none"}) if whole_training and part == "train" else config
         most = {"train": QUICK_SEQUENCES, "validation": QUICK_SEQUENCES // 4, "test": None}[part]
-        numbers.append(members[chosen(sequences.select(members), settings, evaluated=part != "train", most=most)])
+        own = records.sequences.select(members)
+        numbers.append(members[chosen(own, settings, evaluated=part != "train", most=most)])
     used = np.concatenate(numbers)
-    return sequences.select(used), parts[used]
+    return records.select(used), parts[used]
 
 
 def compare_with_tabular(
-    model: TEFM, frame: pl.DataFrame, sequences: Sequences, parts: NDArray[np.str_]
+    model: TEFM, records: Records, parts: NDArray[np.str_]
 ) -> tuple[dict[str, Compared], list[str]]:
     """LightGBM and logistic regression with the same labels, and a remark if they are fitted on a sample.
 
@@ -394,20 +391,20 @@ def compare_with_tabular(
         log.warning("no comparison with LightGBM: pip install 'tefm[doctor]'")
         return {}, []
     preparation, fitted = model.preparation, model.fitted
-    sequences, parts = used_sequences(preparation.config, sequences, parts, whole_training=True)
+    records, parts = used_records(preparation.config, records, parts, whole_training=True)
     remarks, training = [], np.flatnonzero(parts == "train")
     if len(training) > MOST_COMPARED:
         count = f"{MOST_COMPARED:,} of {len(training):,} training sequences"
         remarks.append(f"LightGBM and logistic regression learn from {count}, drawn at random")
         log.warning(remarks[0])
-        labels = np.asarray(sequences.labels)[training].astype(str)
+        labels = np.asarray(records.sequences.labels)[training].astype(str)
         drawn = training[stratified_sample(labels, MOST_COMPARED, preparation.config.seed)]
         used = np.concatenate([drawn, np.flatnonzero(parts != "train")])
-        sequences, parts = sequences.select(used), parts[used]
+        records, parts = records.select(used), parts[used]
     with stage("compare", "fitting LightGBM and logistic regression on the same sequences, for comparison"):
         baselines = fit_baselines(
-            baseline_data(preparation, frame, sequences, parts),
-            kinds=feature_kinds(preparation.config, sequences),
+            baseline_data(preparation, records, parts),
+            kinds=feature_kinds(preparation.config, records.sequences),
             positive=fitted.positive,
             decision=fitted.decision,
             shares=fitted.shares,
@@ -423,44 +420,36 @@ def feature_kinds(config: ModelConfig, sequences: Sequences) -> tuple[Kind, ...]
     return ("last", "flat") if config.window else ("last", "history")
 
 
-def baseline_data(
-    preparation: Preparation, frame: pl.DataFrame, sequences: Sequences, parts: NDArray[np.str_]
-) -> BaselineData:
+def baseline_data(preparation: Preparation, records: Records, parts: NDArray[np.str_]) -> BaselineData:
     """What tabular models are given: the slots, raw values and texts of the sequences, with labels and parts."""
     from tefm.tabular.baselines import BaselineData
     from tefm.tabular.raw_values import raw_values
 
-    records = frame[sequences.rows]
-    train_N = np.repeat(parts == "train", sequences.lengths)
-    vectoriser = preparation.vectoriser
-    slots_ND = vectoriser.transform(records, name=sequences.file)
+    slots = preparation.slots(records)
+    train_N = np.repeat(parts == "train", slots.lengths)
+    vectoriser, own_rows = preparation.vectoriser, records.frame[records.sequences.rows]
     return BaselineData(
-        slots_ND,
+        slots.x_ND,
         vectoriser.layout,
-        sequences.with_values(np.arange(len(sequences.rows))),
-        np.asarray(sequences.labels),
+        slots.with_values(np.arange(len(slots.values))),
+        np.asarray(slots.labels),
         parts,
-        raw=raw_values(records, vectoriser, slots_ND, train_N),
-        notes=record_texts(preparation.context(frame, sequences)),
+        raw=raw_values(own_rows, vectoriser, slots.x_ND, train_N),
+        notes=record_texts(slots),
     )
 
 
-def count_tokens(
-    model: TEFM,
-    frame: pl.DataFrame,
-    sequences: Sequences,
-    *,
-    codes: Sequences | None = None,
-) -> list[TokenCount]:
+def count_tokens(model: TEFM, records: Records, *, codes: Sequences | None = None) -> list[TokenCount]:
     """How many tokens the model reads per sequence, and how many the same records take as text.
 
     `codes` are those of the sequences, where they are known.
     """
     fitted, preparation = model.fitted, model.preparation
-    counted = np.arange(min(COUNTED, len(sequences)))
-    few = sequences.select(counted)
-    texts: dict[str, list[str]] = {name: serialise(frame, preparation.schema, few, name) for name in FORMATS}
-    few_codes = fitted.codes(preparation.slots(frame, few)) if codes is None else codes.select(counted)
+    counted = np.arange(min(COUNTED, len(records)))
+    some = records.select(counted)
+    few, schema = some.sequences, preparation.schema
+    texts: dict[str, list[str]] = {name: serialise(records.frame, schema, few, name) for name in FORMATS}
+    few_codes = fitted.codes(preparation.slots(some)) if codes is None else codes.select(counted)
     lengths = np.array([len(prompt) for prompt in fitted.classifier.prompts(few_codes)])
     form = "codes"
     if few_codes.texts is not None:  # every form has the text that the prompt has

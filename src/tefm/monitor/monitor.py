@@ -41,6 +41,7 @@ from tefm.pipeline.fitted import Fitted
 from tefm.pipeline.prepare import Preparation
 from tefm.scoring.metrics import Scores, score
 from tefm.scoring.weighted import ranked_classes
+from tefm.tables.records import Records
 from tefm.tables.sequences import Sequences
 from tefm.tables.vectorise import Vectoriser
 
@@ -129,7 +130,7 @@ class _Opened:
         if not frame.height:
             raise InputError("the table has no rows", file=opened.name, remedy="give a table with records")
         labelled = preparation.schema.label in opened.columns
-        sequences = preparation.sequences(frame, labelled=labelled, whole=False, file=opened.name)
+        sequences = preparation.records(frame, labelled=labelled, whole=False, file=opened.name).sequences
         if by is not None:
             return cls(frame, by_period(preparation, frame, sequences, by), opened.name)
         return cls(frame, one_batch(sequences, Path(opened.name).name), opened.name)
@@ -276,7 +277,7 @@ def lightgbm_beside(
     from tefm.tabular.baselines import BaselineData, fit_baselines
 
     labelled = old[1].select(np.flatnonzero(label_S >= 0))
-    slots = [preparation.slots(frame, sequences) for frame, sequences in ((old[0], labelled), new)]
+    slots = [preparation.slots(Records(frame, preparation.schema, of)) for frame, of in ((old[0], labelled), new)]
     both = replace(slots[0], labels=None).followed_by(slots[1])
     part_S = np.where(np.random.default_rng(0).random(len(labelled)) < HELD_OUT, "validation", "train")
     new_labels = label_numbers(new[1], fitted.classes)

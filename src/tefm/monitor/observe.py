@@ -24,6 +24,7 @@ from tefm.pipeline.fitted import Fitted
 from tefm.pipeline.prepare import Preparation
 from tefm.tables.grouping import times_of, up_to
 from tefm.tables.layout import Slots
+from tefm.tables.records import Records
 from tefm.tables.sequences import Sequences
 
 #: Records whose errors are computed at once.
@@ -136,7 +137,9 @@ def answers_to(
     fitted: Fitted, preparation: Preparation, frame: pl.DataFrame, arrivals: Arrivals, answerer: Answerer
 ) -> SequenceAnswers:
     """The model's answers."""
-    p_SQ = fitted.calibration.probabilities(answerer.logits(preparation.slots(frame, arrivals.sequences)))
+    p_SQ = fitted.calibration.probabilities(
+        answerer.logits(preparation.slots(Records(frame, preparation.schema, arrivals.sequences)))
+    )
     return SequenceAnswers(p_SQ, label_numbers(arrivals.sequences, fitted.classes), arrivals.unit_S)
 
 

@@ -25,8 +25,6 @@ from tefm.questions.answers import Asking, Histories
 from tefm.questions.question_data import QuestionData, question_data
 from tefm.tables.chunks import whole_sequences
 from tefm.tables.columns import completed
-from tefm.tables.grouping import gap_words, texts_of
-from tefm.tables.layout import Slots
 from tefm.tables.phrases import phrases_of
 from tefm.tables.readers.table import Table, open_table
 from tefm.tables.records import Records
@@ -56,11 +54,11 @@ class Preparation:
         """The column that names the entity of each sequence; windows have none."""
         return None if self.config.window else self.schema.entity
 
-    def sequences(
+    def records(
         self, frame: pl.DataFrame, *, labelled: bool = True, whole: bool = True, file: str | None = None
-    ) -> Sequences:
-        """The sequences of a table; `whole` leaves out a last window that is too short."""
-        return records_of(frame, self.schema, self.config, labelled=labelled, whole=whole, file=file).sequences
+    ) -> Records:
+        """A table with its sequences; `whole` leaves out a last window that is too short."""
+        return records_of(frame, self.schema, self.config, labelled=labelled, whole=whole, file=file)
 
     def readable(self, table: Any, *, labelled: bool = False, absent: bool = False) -> Table:
         """The open table; an error lists all columns that it lacks, the label among them where it is needed.
@@ -77,66 +75,59 @@ class Preparation:
             absent=absent,
         )
 
-    def to_predict(self, table: Any, *, absent: bool = False) -> tuple[pl.DataFrame, Sequences]:
-        """A table and its sequences; labels are neither needed nor read."""
+    def to_predict(self, table: Any, *, absent: bool = False) -> Records:
+        """A table with its sequences; labels are neither needed nor read."""
         opened = self.readable(table, absent=absent)
         frame = opened.frame()
         if not frame.height:
             raise InputError("the table has no rows", file=opened.name, remedy="give a table with records")
-        return frame, self.sequences(frame, labelled=False, whole=False, file=opened.name)
+        return self.records(frame, labelled=False, whole=False, file=opened.name)
 
-    def batches(self, table: Any, *, absent: bool = False) -> Iterator[tuple[pl.DataFrame, Sequences, Sequences]]:
-        """A table part by part: its rows, their sequences as row numbers, and the same as slots."""
+    def batches(self, table: Any, *, absent: bool = False) -> Iterator[tuple[Records, Sequences]]:
+        """A table part by part: its rows with their sequences, and the sequences as slots."""
         opened, empty = self.readable(table, absent=absent), True
         for frame in whole_sequences(opened, self.schema, window=self.config.window):
             empty = False
-            sequences = self.sequences(frame, labelled=False, whole=False, file=opened.name)
-            yield frame, sequences, self.slots(frame, sequences)
+            records = self.records(frame, labelled=False, whole=False, file=opened.name)
+            yield records, self.slots(records)
         if empty:
             raise InputError("the table has no rows", file=opened.name, remedy="give a table with records")
 
-    def to_evaluate(
-        self, table: Any, classes: Sequence[str], *, absent: bool = False
-    ) -> tuple[pl.DataFrame, Sequences, int]:
-        """A table, its labelled sequences, and how many have no label; a class that `classes` lacks is refused."""
+    def to_evaluate(self, table: Any, classes: Sequence[str], *, absent: bool = False) -> tuple[Records, int]:
+        """A table with its labelled sequences, and how many have no label."""
         opened = self.readable(table, labelled=True, absent=absent)
-        frame = opened.frame()
-        everything = self.sequences(frame, file=opened.name)
-        sequences = everything.select(chosen(everything, self.config, evaluated=True))
-        unknown = sorted({str(label) for label in np.asarray(sequences.labels) if label not in classes})
+        return self.evaluated(self.records(opened.frame(), file=opened.name), classes)
+
+    def evaluated(self, records: Records, classes: Sequence[str]) -> tuple[Records, int]:
+        """The labelled sequences, and how many have no label; a class that `classes` lacks is refused."""
+        labelled = records.select(chosen(records.sequences, self.config, evaluated=True))
+        unknown = sorted({str(label) for label in np.asarray(labelled.sequences.labels) if label not in classes})
         if unknown:
             raise InputError(
                 "the table has a class that the model does not know",
-                file=opened.name,
+                file=records.file,
                 column=self.schema.label,
                 value=unknown[0],
                 remedy=f"the model knows {', '.join(classes)}: leave these records out, or fit on all classes",
             )
-        if not len(sequences):
+        if not len(labelled):
             raise InputError(
                 "no sequence of this table has a label",
-                file=opened.name,
+                file=records.file,
                 column=self.schema.label,
                 remedy="fill it in, or predict without it",
             )
-        return frame, sequences, int((~everything.labelled).sum())
+        return labelled, int((~records.sequences.labelled).sum())
 
     # ---- what a model reads -----------------------------------------------------------------------------------
 
-    def slots(self, frame: pl.DataFrame, sequences: Sequences, x_ND: Slots | None = None) -> Sequences:
-        """Sequences with the slots of their records and the texts of their prompts.
+    def slots(self, records: Records) -> Sequences:
+        """The sequences with the slots of their records and the texts of their prompts."""
+        return records.as_slots(self.vectoriser, gaps=self.gaps)
 
-        `x_ND` are the slots of all rows of the frame, where they are known already.
-        """
-        if x_ND is not None:
-            return self.context(frame, sequences).with_values(x_ND[sequences.rows])
-        x_ND = self.vectoriser.transform(frame[sequences.rows], name=sequences.file)
-        return self.context(frame, sequences).with_values(x_ND)
-
-    def context(self, frame: pl.DataFrame, sequences: Sequences) -> Sequences:
-        """Sequences of rows with the texts that go into their prompts."""
-        gaps = gap_words(frame, self.schema, sequences) if self.gaps else None
-        return replace(sequences, texts=texts_of(frame, self.schema, sequences), gaps=gaps)
+    def context(self, records: Records) -> Sequences:
+        """The sequences as row numbers with the texts of their prompts."""
+        return records.with_texts(gaps=self.gaps)
 
     def tokenizer(self, coder: SlotCoder) -> RecordTokenizer:
         """The first stage as a tokenizer of tables."""
@@ -214,42 +205,39 @@ class Prepared:
 
 
 def prepare(
-    training: Table,
-    schema: Schema,
+    training: Records,
     config: ModelConfig,
     *,
-    validation: Table | None = None,
+    validation: Records | None = None,
     tokenizer: RecordTokenizer | None = None,
 ) -> Prepared:
-    """Vectorise a table, once, and find the labelled sequences in it, and the answers to questions in words.
+    """Vectorise a table, once, and choose what is learned of it: labelled sequences, answers to questions in words.
 
     Without a validation table, a tenth of the sequences is held out. `tokenizer` is one that was learned before.
     Without a label, the first question takes its place.
     """
+    schema = training.schema
     if schema.label is None and config.questions is None:
         raise InputError(
             "there is no label to learn: TEFM requires y to be passed, but the target y is None",
-            file=training.name,
+            file=training.file,
             remedy="name its column in the schema, `label: COLUMN`, or give y; or ask questions, about every field "
             "with `questions=[{'next': '*'}]`",
         )
     if schema.label is None:  # the codes have no label to learn from
         config = config.model_copy(update={"task_aware": False})
-    records = records_of(training.frame(), schema, config, file=training.name)
     if validation is None:
-        parts = split(records.sequences, shares=(1 - VALIDATION_SHARE, VALIDATION_SHARE, 0.0), seed=config.seed)
-        learned, held_out = (records.part(parts == part) for part in ("train", "validation"))
-    else:
-        learned = records.part(np.arange(len(records)))  # without rows that are in no sequence
-        held_out = records_of(validation.frame(), schema, config, file=validation.name)
-        held_out = held_out.part(np.arange(len(held_out)))
+        parts = split(training.sequences, shares=(1 - VALIDATION_SHARE, VALIDATION_SHARE, 0.0), seed=config.seed)
+        learned, held_out = (training.part(parts == part) for part in ("train", "validation"))
+    else:  # without rows that are in no sequence
+        learned, held_out = (records.part(np.arange(len(records))) for records in (training, validation))
     if schema.label is not None:
-        check_label(learned.sequences.labels, column=schema.label, file=training.name)
+        check_label(learned.sequences.labels, column=schema.label, file=training.file)
     if tokenizer is None:
         vectoriser = learned.vectoriser(seed=config.tokenizer_config.seed)
     else:
         vectoriser = tokenizer.vectoriser
-        refuse_label_in_codes(vectoriser.table_schema, schema, file=training.name)
+        refuse_label_in_codes(vectoriser.table_schema, schema, file=training.file)
     data_of = _questions_alone if schema.label is None else _labelled
     preparation, data = data_of(learned, held_out, config, vectoriser)
     _say_what_is_learned(data)

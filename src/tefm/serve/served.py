@@ -26,6 +26,7 @@ from tefm.model.explainer import explain_slots, look_alikes_of
 from tefm.pipeline.fitted import Fitted
 from tefm.serve.messages import AnswerInWords, Prediction
 from tefm.serve.rows import REQUEST, RowReader, Rows
+from tefm.tables.records import Records
 from tefm.tables.sequences import Sequences
 
 #: Between the request's number and the entity's name: no CSV or JSON text contains it by accident.
@@ -77,8 +78,8 @@ class Served:
             return [outcome for rows in tables for outcome in self._alike([rows])]
 
     def _together(self, tables: Sequence[Rows]) -> list[list[Prediction]]:
-        frame, sequences = self._sequences(tables)
-        slots = self.preparation.slots(frame, sequences)
+        records = self._records(tables)
+        sequences, slots = records.sequences, self.preparation.slots(records)
         codes = self._answerer.codes(slots)
         p_SQ = self.fitted.calibration.probabilities(self._answerer.logits(slots, codes))
         predicted_S = self.fitted.decide(p_SQ).tolist()
@@ -100,16 +101,16 @@ class Served:
             )
         return answered
 
-    def _sequences(self, tables: Sequence[Rows]) -> tuple[pl.DataFrame, Sequences]:
+    def _records(self, tables: Sequence[Rows]) -> Records:
         """The rows of all requests as one table, and their sequences: none reaches across two requests."""
         frame, preparation = pl.concat([rows.frame for rows in tables]), self.preparation
         entity = preparation.entity
         if preparation.config.window:
             parts = []
             for start, stop in pairwise([0, *accumulate(rows.height for rows in tables)]):
-                part = preparation.sequences(frame[start:stop], labelled=False, whole=False, file=REQUEST)
-                parts.append(replace(part, values=part.values + start))
-            return frame, reduce(Sequences.followed_by, parts)
+                part = preparation.records(frame[start:stop], labelled=False, whole=False, file=REQUEST)
+                parts.append(replace(part.sequences, values=part.sequences.values + start))
+            return replace(part, frame=frame, sequences=reduce(Sequences.followed_by, parts))
         if entity is not None and len(tables) > 1:
             number = pl.Series(np.repeat(np.arange(len(tables)), [rows.height for rows in tables])).cast(pl.String)
             # a missing entity stays missing, and is refused as ever
@@ -118,7 +119,7 @@ class Served:
             frame = frame.with_columns(
                 pl.select(pl.when(known).then(pl.concat_str(number, words, separator=APART))).to_series().alias(entity)
             )
-        return frame, preparation.sequences(frame, labelled=False, whole=False, file=REQUEST)
+        return preparation.records(frame, labelled=False, whole=False, file=REQUEST)
 
     def _codes(self, codes_TK: NDArray[Any]) -> list[list[str]]:
         names, entries = self._vocabulary.names, self._vocabulary.entries
@@ -134,14 +135,14 @@ class Served:
     def ask(self, rows: Rows, questions: Sequence[str]) -> list[AnswerInWords]:
         """The answers to questions about the sequences of a request."""
         book_of(self.fitted)  # before anything is vectorised
-        frame, sequences = self._sequences([rows])
-        if len(sequences) * len(questions) > MAX_ANSWERS:
+        records = self._records([rows])
+        if len(records) * len(questions) > MAX_ANSWERS:
             raise InputError(
-                f"{len(sequences)} sequences and {len(questions)} questions are more than {MAX_ANSWERS} answers",
+                f"{len(records)} sequences and {len(questions)} questions are more than {MAX_ANSWERS} answers",
                 file=REQUEST,
                 remedy="send fewer rows or fewer questions at a time",
             )
-        last = sequences.last.tolist()
+        last = records.sequences.last.tolist()
         names = list(range(len(last))) if rows.entities is None else [rows.entities[row] for row in last]
         return [
             AnswerInWords(
@@ -155,7 +156,7 @@ class Served:
                 worth=asked.worth,
                 remark=RECORDED if is_recorded else None,
             )
-            for asked in ask(self.fitted, self.preparation, self.preparation.slots(frame, sequences), questions)
+            for asked in ask(self.fitted, self.preparation, self.preparation.slots(records), questions)
             for name, p, is_recorded in zip(names, asked.p_S.tolist(), asked.recorded_S.tolist(), strict=True)
         ]
 
@@ -170,14 +171,14 @@ class Served:
     def to_explain(self, rows: Rows, most: int) -> Sequences:
         """The sequences of a request as slots."""
         look_alikes_of(self.fitted)  # before anything is vectorised
-        frame, sequences = self._sequences([rows])
-        if len(sequences) > most:
+        records = self._records([rows])
+        if len(records) > most:
             raise InputError(
-                f"the request holds {len(sequences)} sequences to explain, and {most} are allowed",
+                f"the request holds {len(records)} sequences to explain, and {most} are allowed",
                 file=REQUEST,
                 remedy="send fewer at a time: an explanation asks the model hundreds of questions",
             )
-        return self.preparation.slots(frame, sequences)
+        return self.preparation.slots(records)
 
     def explain(
         self, slots: Sequences, question: Question, pause: Callable[[], None], text: str | None = None
