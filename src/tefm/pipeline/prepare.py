@@ -1,4 +1,4 @@
-"""Tables become the arrays that `pipeline.py` takes: `Preparation` is learned once and saved with the model.
+"""Tables become the arrays that `fit.py` takes: `Preparation` is learned once and saved with the model.
 
 Shapes: N records, D slots, S sequences.
 """

@@ -1,6 +1,6 @@
 """The four stages of a fit, each as one function, and what follows the fine-tuning: probabilities and decisions.
 
-`pipeline.py` says in which order they run.
+`fit.py` says in which order they run.
 
 Shapes: N records, D slots, K levels, S sequences, Q classes.
 """
