@@ -78,7 +78,7 @@ MODELS: dict[str, dict[str, Any]] = {
         "explanations": "none",
         "rationale": "none",
     },
-    "windows": {"window": 2, "background": "no", "balance": "train", **ONLY_PREDICTS},
+    "windows": {"window": 2, "background": "no", "balance": "train", "rationale": "none", **ONLY_PREDICTS},
 }
 
 
