@@ -9,8 +9,8 @@ Shapes: N records, F features of one representation, C classes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -39,9 +39,6 @@ class Score:
     train_records: int
     test_records: int
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def ceiling(
     features: Mapping[str, NDArray[Any]],
@@ -49,13 +46,13 @@ def ceiling(
     train: NDArray[np.bool_],
     test: NDArray[np.bool_],
     *,
-    categorical: Mapping[str, Sequence[int]] | None = None,
     seed: int = 0,
 ) -> dict[str, Score]:
-    """Score each named N×F representation; `categorical` lists its columns of unordered values.
-
-    For example `ceiling({"raw slots": x_ND, "codes": codes_NK}, …, categorical={"codes": range(K)})`.
-    """
+    """Score each named N×F representation."""
+    try:
+        from lightgbm import LGBMClassifier
+    except ImportError as error:
+        raise MissingExtraError("the code ceiling needs LightGBM", remedy="pip install 'tefm[doctor]'") from error
     _check_rows(features, labels, train, test)
     classes = np.unique(labels[train | test])
     train_labels, test_labels = (np.searchsorted(classes, labels[rows]) for rows in (train, test))
@@ -63,10 +60,9 @@ def ceiling(
 
     scores = {}
     for name, x_NF in features.items():
-        model = _lightgbm(seed)
-        unordered = [int(column) for column in (categorical or {}).get(name, ())]
+        model = LGBMClassifier(**LIGHTGBM, random_state=seed)
         with threads_for(len(train_labels)):
-            model.fit(x_NF[train], train_labels, categorical_feature=unordered)
+            model.fit(x_NF[train], train_labels)
         probabilities_NC = model.predict_proba(x_NF[test])
         predicted_N = probabilities_NC.argmax(axis=1)
         auroc, auroc_se = auroc_with_error(probabilities_NC, test_labels, seed)
@@ -79,14 +75,6 @@ def ceiling(
             test_records=len(test_labels),
         )
     return scores
-
-
-def _lightgbm(seed: int) -> Any:
-    try:
-        from lightgbm import LGBMClassifier
-    except ImportError as error:
-        raise MissingExtraError("the code ceiling needs LightGBM", remedy="pip install 'tefm[doctor]'") from error
-    return LGBMClassifier(**LIGHTGBM, random_state=seed)
 
 
 def _check_rows(

@@ -195,16 +195,6 @@ def lloyd(x_Nd: Tensor, entries_Cd: Tensor, iterations: int) -> tuple[Tensor, Te
     return entries_Cd, nearest(x_Nd, entries_Cd)[1]
 
 
-def straight_through(latent_Nd: Tensor, quantised_Nd: Tensor, how: str) -> Tensor:
-    """ê in the forward pass, with a gradient for the encoder.
-
-    `identity` copies the gradient; `rotation` rotates and scales it with the change from e to ê (Fifty et al., 2024).
-    """
-    quantised_Nd = quantised_Nd.detach()
-    if how == "identity":
-        return latent_Nd + (quantised_Nd - latent_Nd).detach()
-    e_Nd, q_Nd = F.normalize(latent_Nd.detach(), dim=1), F.normalize(quantised_Nd, dim=1)
-    between_Nd = F.normalize(e_Nd + q_Nd, dim=1)
-    scale_N1 = quantised_Nd.norm(dim=1, keepdim=True) / latent_Nd.detach().norm(dim=1, keepdim=True).clamp_min(1e-6)
-    reflected_Nd = latent_Nd - 2 * (latent_Nd * between_Nd).sum(dim=1, keepdim=True) * between_Nd
-    return scale_N1 * (reflected_Nd + 2 * (latent_Nd * e_Nd).sum(dim=1, keepdim=True) * q_Nd)
+def straight_through(latent_Nd: Tensor, quantised_Nd: Tensor) -> Tensor:
+    """ê in the forward pass, with the gradient of e: the encoder learns as if nothing were quantised."""
+    return latent_Nd + (quantised_Nd - latent_Nd).detach()

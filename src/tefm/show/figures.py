@@ -151,10 +151,7 @@ class Figures:
         body = asdict(replace(self, codes=None, explained=None))
         body["calibration"] = [{**asdict(b), "observed": b.observed.to_dict()} for b in self.calibration]
         if (codes := self.codes) is not None:
-            body["codes"] = asdict(codes) | {
-                "fidelity": codes.fidelity.to_dict(),
-                "hierarchy": [prefix.to_dict() for prefix in codes.hierarchy],
-            }
+            body["codes"] = asdict(codes) | {"fidelity": codes.fidelity.to_dict()}
         if (explained := self.explained) is not None:
             body["explained"] = {
                 "summary": asdict(explained.summary),
