@@ -53,7 +53,11 @@ def ceiling(
         from lightgbm import LGBMClassifier
     except ImportError as error:
         raise MissingExtraError("the code ceiling needs LightGBM", remedy="pip install 'tefm[doctor]'") from error
-    _check_rows(features, labels, train, test)
+    for name, rows in {"train": train, "test": test, **features}.items():
+        if len(rows) != len(labels):
+            raise InputError(f"{name!r} has {len(rows)} rows, but there are {len(labels)} labels")
+    if both := int((train & test).sum()):
+        raise InputError(f"{both} records are in both the training and the test rows", remedy="score on held-out rows")
     classes = np.unique(labels[train | test])
     train_labels, test_labels = (np.searchsorted(classes, labels[rows]) for rows in (train, test))
     _check_classes(classes, {"training": train_labels, "test": test_labels})
@@ -75,17 +79,6 @@ def ceiling(
             test_records=len(test_labels),
         )
     return scores
-
-
-def _check_rows(
-    features: Mapping[str, NDArray[Any]], labels: NDArray[Any], train: NDArray[np.bool_], test: NDArray[np.bool_]
-) -> None:
-    lengths = {"train": len(train), "test": len(test)} | {name: len(x_NF) for name, x_NF in features.items()}
-    for name, length in lengths.items():
-        if length != len(labels):
-            raise InputError(f"{name!r} has {length} rows, but there are {len(labels)} labels")
-    if both := int((train & test).sum()):
-        raise InputError(f"{both} records are in both the training and the test rows", remedy="score on held-out rows")
 
 
 def _check_classes(classes: NDArray[Any], parts: Mapping[str, NDArray[np.int64]]) -> None:

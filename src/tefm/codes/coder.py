@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tefm.base.errors import ArtefactError, InputError, NotFittedError
-from tefm.base.files import write_json
+from tefm.base.errors import InputError, NotFittedError
+from tefm.base.files import refusing, write_json
 from tefm.base.training import identity
 from tefm.codes.config import TokenizerConfig
 from tefm.codes.fidelity import mode_of
@@ -262,10 +262,9 @@ def save_coder(coder: SlotCoder, folder: Path) -> None:
 
 def load_coder(folder: Path, *, device: str | None = None) -> SlotCoder:
     """Read what `save_coder` wrote; parts that contradict each other are refused."""
-    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    try:
+    with refusing(folder, "tokenizer"):
         config = TokenizerConfig.stored(json.loads((folder / "config.json").read_text(encoding="utf-8")))
         layout = Layout.from_json(json.loads((folder / "layout.json").read_text(encoding="utf-8")))
         learned = json.loads((folder / "learned.json").read_text(encoding="utf-8"))
@@ -273,16 +272,11 @@ def load_coder(folder: Path, *, device: str | None = None) -> SlotCoder:
         _check_shapes(state, layout, config)
         network = CodeNetwork(layout, config, targets=len(state.get("head.bias", ())))
         network.load_state_dict(state)
-        history = TrainingHistory(**learned["history"])
-        mode_D = np.array(learned["mode"], dtype=layout.dtype)
-        classes = tuple(learned["classes"])
-    except (SafetensorError, OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
-        raise ArtefactError(
-            f"the parts of this tokenizer do not belong together: {error}", file=folder, remedy="save it again"
-        ) from error
-    coder = SlotCoder(config, device=device)
-    coder.network_, coder.history_ = network.to(coder.device).eval(), history
-    coder.mode_D_, coder.classes_ = mode_D, classes
+        coder = SlotCoder(config, device=device)
+        coder.network_ = network.to(coder.device).eval()
+        coder.history_ = TrainingHistory(**learned["history"])
+        coder.mode_D_ = np.array(learned["mode"], dtype=layout.dtype)
+        coder.classes_ = tuple(learned["classes"])
     return coder
 
 

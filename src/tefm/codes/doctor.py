@@ -29,7 +29,7 @@ from tefm.codes.fidelity import (
     hierarchy,
     measure,
 )
-from tefm.codes.tokenizer import RecordTokenizer
+from tefm.codes.tokenizer import RecordTokenizer, kept_roles
 from tefm.tables.grouping import by_entity
 from tefm.tables.layout import Layout, Slots
 from tefm.tables.readers.table import Table
@@ -110,7 +110,7 @@ def examine(
 def examine_table(tokenizer: RecordTokenizer, table: Table, *, seed: int = 0) -> Examination:
     """Measure a tokenizer on a table; if it has the label, sequences are split by entity for the ceiling."""
     schema = tokenizer.schema
-    roles = [name for name in (schema.entity, schema.time, schema.label) if name is not None and name in table.columns]
+    roles = kept_roles(schema, table)
     frame = table.frame(list(dict.fromkeys([*needed_columns(table.columns, schema, table.name), *roles])))
     if frame.height < 2:
         raise InputError(f"{frame.height} record(s) are too few to examine", file=table.name, remedy="give at least 2")
@@ -157,18 +157,14 @@ def _codebook_findings(coder: SlotCoder, x_ND: Slots, codes_NK: Codes) -> Iterat
     first = distinct_rows(x_ND)[0]
     for level in codebook_use(codes_NK[first], coder.config.entries):
         if level.perplexity <= COLLAPSED * min(level.entries, len(first)):
-            yield CodeFinding(
-                "warning",
-                f"level {level.level} has collapsed: {len(first):,} distinct records use its {level.entries} entries "
-                f"as if there were {level.perplexity:.0f}",
-                f"use fewer entries (--entries {max(2, coder.config.entries // 2)}), or more training steps",
-            )
+            used = f"{len(first):,} distinct records use its {level.entries} entries"
+            problem = f"level {level.level} has collapsed: {used} as if there were {level.perplexity:.0f}"
+            remedy = f"use fewer entries (--entries {max(2, coder.config.entries // 2)}), or more training steps"
+            yield CodeFinding("warning", problem, remedy)
         elif level.utilisation < FULL_USE and len(first) >= level.entries:  # fewer records cannot use them all
-            yield CodeFinding(
-                "warning",
-                f"level {level.level}: {level.dead} of {level.entries} entries are never used",
-                "expected on a table of few records; otherwise set settle, or use fewer entries",
-            )
+            problem = f"level {level.level}: {level.dead} of {level.entries} entries are never used"
+            remedy = "expected on a table of few records; otherwise set settle, or use fewer entries"
+            yield CodeFinding("warning", problem, remedy)
 
 
 def _fidelity_findings(coder: SlotCoder, fidelity: Fidelity) -> Iterator[CodeFinding]:
@@ -181,34 +177,24 @@ def _fidelity_findings(coder: SlotCoder, fidelity: Fidelity) -> Iterator[CodeFin
             f"add a level (--levels {config.levels + 1}), or put fields you do not need under `ignore:`",
         )
     if fidelity.recall is not None and fidelity.recall < 0.5:
-        yield CodeFinding(
-            "warning",
-            f"only {fidelity.recall:.0%} of the members present in sets are decoded",
-            f"raise member_weight (now {config.member_weight:g}), or add a level",
-        )
+        problem = f"only {fidelity.recall:.0%} of the members present in sets are decoded"
+        remedy = f"raise member_weight (now {config.member_weight:g}), or add a level"
+        yield CodeFinding("warning", problem, remedy)
     if fidelity.slot_accuracy <= fidelity.mode_slot_accuracy:
-        yield CodeFinding(
-            "warning",
-            f"slot accuracy {fidelity.slot_accuracy:.3f} is no better than always guessing the most common value "
-            f"({fidelity.mode_slot_accuracy:.3f})",
-            "train longer (--steps), or give more records",
-        )
+        guessing = f"always guessing the most common value ({fidelity.mode_slot_accuracy:.3f})"
+        problem = f"slot accuracy {fidelity.slot_accuracy:.3f} is no better than {guessing}"
+        yield CodeFinding("warning", problem, "train longer (--steps), or give more records")
 
 
 def _label_findings(coder: SlotCoder, shared: Collisions, scores: dict[str, Score] | None) -> Iterator[CodeFinding]:
-    if scores is not None and scores[CODES].auroc < scores[RAW].auroc - CEILING_LOSS:
-        yield CodeFinding(
-            "warning",
-            f"the codes can predict at AUROC {scores[CODES].auroc:.3f} at best, the raw slots at "
-            f"{scores[RAW].auroc:.3f}",
-            "add levels or entries" if coder.classes_ else "learn task-aware codes (leave out --unsupervised)",
-        )
+    if scores is not None and (codes := scores[CODES].auroc) < (raw := scores[RAW].auroc) - CEILING_LOSS:
+        problem = f"the codes can predict at AUROC {codes:.3f} at best, the raw slots at {raw:.3f}"
+        remedy = "add levels or entries" if coder.classes_ else "learn task-aware codes (leave out --unsupervised)"
+        yield CodeFinding("warning", problem, remedy)
     if shared.conflicting is not None and shared.conflicting > CONFLICTS * shared.records:
-        yield CodeFinding(
-            "warning",
-            f"{shared.conflicting / shared.records:.0%} of the records share their code with a record of another label",
-            "add entries or levels to separate them",
-        )
+        share = f"{shared.conflicting / shared.records:.0%} of the records"
+        problem = f"{share} share their code with a record of another label"
+        yield CodeFinding("warning", problem, "add entries or levels to separate them")
 
 
 # ---- fields that say less about the label ----------------------------------------------------------------------------

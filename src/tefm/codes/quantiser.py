@@ -75,7 +75,7 @@ class ResidualQuantiser(nn.Module):
         The greedy code always remains a candidate, so the error never exceeds the greedy one.
         """
         if beam == 1:
-            return self._greedy(latent_Nd)
+            return self(latent_Nd).codes_NK
         records, (levels, entries) = len(latent_Nd), (self.levels, self.entries)
         # ‖e − c¹ − … − cᵏ‖² = ‖e‖² + Σ_k (‖cᵏ‖² − 2 e·cᵏ) + Σ_{l<k} 2 cˡ·cᵏ: the products with e are computed once
         # for all levels, those between entries are a table, so a wider beam needs only look-ups.
@@ -99,15 +99,6 @@ class ResidualQuantiser(nn.Module):
             parent_NB, code_NB = chosen_NB // entries, chosen_NB % entries
             codes = [*(earlier_NB.gather(1, parent_NB) for earlier_NB in codes), code_NB]
         return torch.cat(codes, dim=1)
-
-    def _greedy(self, latent_Nd: Tensor) -> Tensor:
-        """The code of `forward`, without its losses."""
-        residual_Nd, codes = latent_Nd, []
-        for entries_Cd in self.codebooks_KCd:
-            code_N = nearest(residual_Nd, entries_Cd)[1]
-            residual_Nd = residual_Nd - entries_Cd[code_N]
-            codes.append(code_N)
-        return torch.stack(codes, dim=1)
 
     def embed(self, codes_NK: Tensor) -> Tensor:
         """ê, the sum of the picked entries."""

@@ -167,9 +167,7 @@ class RecordTokenizer:
         """Read a saved tokenizer; a damaged or foreign folder is refused with the reason."""
         folder = Path(folder)
         read_manifest(folder, KIND)
-        with refusing(folder, "tokenizer"):
-            coder = load_coder(folder, device=device)
-            vectoriser = load_vectoriser(folder)
+        coder, vectoriser = load_coder(folder, device=device), load_vectoriser(folder)
         if vectoriser.layout != coder.layout:
             raise ArtefactError(
                 "the vectoriser and the codes of this tokenizer do not belong together",
@@ -179,14 +177,15 @@ class RecordTokenizer:
         return cls.of(vectoriser, coder)
 
 
+def kept_roles(schema: Schema, table: Table) -> list[str]:
+    """The columns that are kept beside the codes: entity, time and label, where the table has them."""
+    return [name for name in (schema.entity, schema.time, schema.label) if name is not None and name in table.columns]
+
+
 def load_vectoriser(folder: Path) -> Vectoriser:
     """How the tables of a saved tokenizer become slots, without its weights."""
-    try:
+    with refusing(folder, "vectoriser"):
         return Vectoriser.model_validate_json((folder / VECTORISER).read_text(encoding="utf-8")).closed()
-    except (OSError, ValueError) as error:
-        raise ArtefactError(
-            f"the vectoriser of this tokenizer cannot be read: {error}", file=folder, remedy="save it again"
-        ) from error
 
 
 def _training_rows(

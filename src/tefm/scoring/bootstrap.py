@@ -48,8 +48,7 @@ class Interval:
 
     def to_dict(self) -> dict[str, float | None]:
         """None for nan, which JSON does not have."""
-        bounds = {"value": self.value, "low": self.low, "high": self.high}
-        return {name: None if math.isnan(number) else number for name, number in bounds.items()}
+        return {name: None if math.isnan(number) else number for name, number in vars(self).items()}
 
 
 def bootstrap(metric: Callable[[Floats], Floats], counts: Iterable[Floats]) -> Floats:

@@ -108,9 +108,6 @@ class Confusion:
     #: a row per true class, a column per predicted one
     counts: tuple[tuple[int, ...], ...]
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"classes": list(self.classes), "counts": [list(row) for row in self.counts]}
-
 
 def confusion(
     labels_S: NDArray[Any], predicted_S: NDArray[Any], classes: Sequence[str], most: int = MOST_CLASSES

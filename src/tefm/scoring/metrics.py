@@ -164,16 +164,8 @@ class Scores:
     ece: Interval
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "n": self.n,
-            "classes": list(self.classes),
-            "auroc": self.auroc.to_dict(),
-            "auprc": self.auprc.to_dict(),
-            "accuracy": self.accuracy.to_dict(),
-            "macro_f1": self.macro_f1.to_dict(),
-            "brier": self.brier.to_dict(),
-            "ece": self.ece.to_dict(),
-        }
+        intervals = {name: getattr(self, name).to_dict() for name in METRICS}
+        return {"n": self.n, "classes": list(self.classes), **intervals}
 
 
 @dataclass(frozen=True)
@@ -264,14 +256,9 @@ class Verdict:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "models": list(self.models),
-            "metric": self.metric,
-            "values": list(self.values),
-            "difference": self.difference.to_dict(),
-            "better": self.better,
-            "sentence": self.sentence,
-        }
+        in_words = {"better": self.better, "sentence": self.sentence}
+        lists = {"models": list(self.models), "values": list(self.values)}
+        return {**vars(self), **lists, "difference": self.difference.to_dict(), **in_words}
 
 
 def paired_difference(metric: Metric, a: Predicted, b: Predicted, *, resamples: int = 1000, seed: int = 0) -> Interval:

@@ -194,6 +194,6 @@ class Outcome:
             "tokens": [vars(count) for count in self.tokens],
             "remarks": list(self.remarks),
             "verdict": None if self.verdict is None else self.verdict.to_dict(),
-            "confusion": None if self.confusion is None else self.confusion.to_dict(),
+            "confusion": None if self.confusion is None else asdict(self.confusion),
             **({} if self.questions is None else {"questions": self.questions.model_dump(mode="json")}),
         }
