@@ -1,6 +1,7 @@
 """The tokenizer as a user sees it: the paper's toy example, round trips, determinism, resuming, files."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -116,6 +117,12 @@ def test_a_setting_of_earlier_versions_may_be_stored_and_is_explained_otherwise(
         TokenizerConfig.stored(stored) == TokenizerConfig() == TokenizerConfig.checked({"straight_through": "identity"})
     )
     explained(SettingsError, lambda: RecordTokenizer(straight_through="rotation"), "straight_through", "leave it out")
+
+
+def test_every_setting_is_in_the_docs():
+    page = (Path(__file__).parents[2] / "docs" / "your-table.md").read_text(encoding="utf-8")
+    section = page.split("### Settings of the tokenizer")[1].split("\n### ")[0]
+    assert re.findall(r"^\| `(\w+)`", section, re.MULTILINE) == list(TokenizerConfig.model_fields)
 
 
 def test_settings_are_checked():

@@ -20,7 +20,7 @@ from sklearn.metrics import f1_score
 from tefm.base.errors import InputError, MissingExtraError
 from tefm.base.training import threads_for
 from tefm.scoring import weighted
-from tefm.scoring.bootstrap import bootstrap, stratified_counts
+from tefm.scoring.bootstrap import bootstrap, resample_counts
 from tefm.tabular.learners import LIGHTGBM
 
 #: Enough to know the standard error to about 5% (1 / √(2 × 200)).
@@ -64,7 +64,7 @@ def ceiling(
 
     scores = {}
     for name, x_NF in features.items():
-        model = LGBMClassifier(**LIGHTGBM, random_state=seed)
+        model: Any = LGBMClassifier(**LIGHTGBM, random_state=seed)
         with threads_for(len(train_labels)):
             model.fit(x_NF[train], train_labels)
         probabilities_NC = model.predict_proba(x_NF[test])
@@ -104,5 +104,5 @@ def auroc_with_error(
     def metric(weights_RN: NDArray[np.float64]) -> NDArray[np.float64]:
         return weighted.macro(weighted.auroc, probabilities_NC, labels_N, weights_RN)
 
-    auroc, *resampled = bootstrap(metric, stratified_counts(labels_N, RESAMPLES, seed))
+    auroc, *resampled = bootstrap(metric, resample_counts(len(labels_N), RESAMPLES, seed, strata_N=labels_N))
     return float(auroc), float(np.std(resampled, ddof=1))

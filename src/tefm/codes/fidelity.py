@@ -330,21 +330,10 @@ def hierarchy(
         rng = np.random.default_rng([seed, length])
         group_N = np.unique(codes_NK[:, :length], axis=0, return_inverse=True)[1]
         sizes_G = np.bincount(group_N)
-        intra_mean, intra_std = _distance(x_ND, *_pairs(group_N, pairs, rng, same=True), layout)
-        inter_mean, inter_std = _distance(x_ND, *_pairs(group_N, pairs, rng, same=False), layout)
-        rows.append(
-            PrefixDistance(
-                prefix="+".join(string.ascii_lowercase[:length]),
-                length=length,
-                groups=len(sizes_G),
-                partnered=float((sizes_G[group_N] > 1).mean()),
-                intra_mean=intra_mean,
-                intra_std=intra_std,
-                inter_mean=inter_mean,
-                inter_std=inter_std,
-                ratio=intra_mean / inter_mean if intra_mean is not None and inter_mean else None,
-            )
-        )
+        intra, inter = (_distance(x_ND, *_pairs(group_N, pairs, rng, same=same), layout) for same in (True, False))
+        ratio = intra[0] / inter[0] if intra[0] is not None and inter[0] else None
+        prefix, partnered = "+".join(string.ascii_lowercase[:length]), float((sizes_G[group_N] > 1).mean())
+        rows.append(PrefixDistance(prefix, length, len(sizes_G), partnered, *intra, *inter, ratio))
     return rows
 
 
