@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -83,10 +84,10 @@ def _test_figures(data: SplitData, coder: SlotCoder, codes_NK: NDArray[Any]) -> 
         "config": coder.config.model_dump(),
         "test": fidelity,
         # of all records, and of the test records alone, as in the paper
-        "use": [level.to_dict() for level in codebook_use(codes_NK, coder.config.entries)],
-        "test_use": [level.to_dict() for level in codebook_use(test_NK, coder.config.entries)],
-        "hierarchy": [prefix.to_dict() for prefix in hierarchy(x_ND, test_NK, data.layout)],
-        "collisions": collisions(x_ND, test_NK, data.label_N[test_N].astype(object)).to_dict(),
+        "use": [asdict(level) for level in codebook_use(codes_NK, coder.config.entries)],
+        "test_use": [asdict(level) for level in codebook_use(test_NK, coder.config.entries)],
+        "hierarchy": [asdict(prefix) for prefix in hierarchy(x_ND, test_NK, data.layout)],
+        "collisions": asdict(collisions(x_ND, test_NK, data.label_N[test_N].astype(object))),
     }
 
 
@@ -110,7 +111,7 @@ class Ceiling(Measurement):
         features = {"codes": coder.embed(codes_NK[last]), "raw": data.x_ND[last]}
         labels = np.array(task.classes)[task.labels_S]
         scores = ceiling(features, labels, task.part_S == 0, task.part_S == 2)
-        return {name: score.to_dict() for name, score in scores.items()}
+        return {name: asdict(score) for name, score in scores.items()}
 
 
 class LabelHead(Measurement):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import warnings
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -30,9 +31,7 @@ def test_codes_that_carry_half_of_the_signal() -> None:
     noise = RNG.integers(0, 16, (N, 1))
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # a user sees none of LightGBM's or scikit-learn's warnings
-        scores = ceiling(
-            {"raw slots": RAW, "codes": codes, "noise": noise}, LABELS, TRAIN, TEST, categorical={"codes": range(1)}
-        )
+        scores = ceiling({"raw slots": RAW, "codes": codes, "noise": noise}, LABELS, TRAIN, TEST)
     assert list(scores) == ["raw slots", "codes", "noise"]
     raw, coded, guess = scores.values()
     assert raw.auroc > 0.99 and raw.accuracy > 0.95 and raw.macro_f1 > 0.95
@@ -42,7 +41,7 @@ def test_codes_that_carry_half_of_the_signal() -> None:
     assert guess.auroc == pytest.approx(0.5, abs=4 * guess.auroc_se)
     assert 0 < raw.auroc_se < coded.auroc_se < guess.auroc_se < 0.03
     assert (raw.train_records, raw.test_records) == (2000, 1000)
-    assert json.loads(json.dumps(raw.to_dict())) == raw.to_dict()
+    assert json.loads(json.dumps(asdict(raw))) == asdict(raw)
 
 
 def test_same_seed_same_score() -> None:

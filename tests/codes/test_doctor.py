@@ -1,7 +1,6 @@
 """The doctor finds each planted fault, and none where there is none."""
 
 import numpy as np
-import pytest
 
 from tefm.codes.coder import SlotCoder
 from tefm.codes.config import TokenizerConfig
@@ -36,7 +35,7 @@ def problems(examination):
 def test_good_codes_get_no_warning():
     x, labels = records()
     half = np.arange(len(x)) % 2 == 0
-    examination = examine(coder(x, levels=1), x, labels_N=labels, train_N=half, test_N=~half)
+    examination = examine(coder(x, levels=1), x, labels_N=labels, train_N=half)
     assert examination.fidelity.slot_accuracy == 1.0
     assert examination.ceiling is not None and examination.ceiling["codes"].auroc > 0.99
     assert not examination.findings, problems(examination)
@@ -82,7 +81,7 @@ def test_a_signal_that_the_codes_drop_gets_a_warning():
     x[:, 3] = hidden
     labels = np.where(hidden > 2, "yes", "no").astype(object)
     half = np.arange(len(x)) % 2 == 0
-    text = problems(examine(coder(x, levels=1), x, labels_N=labels, train_N=half, test_N=~half))
+    text = problems(examine(coder(x, levels=1), x, labels_N=labels, train_N=half))
     assert "the codes can predict at AUROC" in text and "share their code with a record of another label" in text
 
 
@@ -93,10 +92,3 @@ def test_json_is_plain():
     body = json.loads(json.dumps(examine(coder(x), x).to_dict()))
     assert body["ceiling"] is None and body["task_aware"] is False
     assert [level["level"] for level in body["use"]] == [1, 2]
-
-
-@pytest.mark.parametrize("part", ["judged", "all"])
-def test_fidelity_is_measured_on_the_judged_records(part):
-    x, _ = records(300)
-    judged = np.arange(300) < 50 if part == "judged" else None
-    assert examine(coder(x), x, judged_N=judged).fidelity.records == (50 if part == "judged" else 300)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tefm.base.errors import InputError
-from tefm.codes.fidelity import _inter_pairs, _intra_pairs, hierarchy
+from tefm.codes.fidelity import _pairs, hierarchy
 from tefm.tables.layout import Layout, Slot
 
 
@@ -24,12 +25,12 @@ def test_the_ratio_falls_on_planted_clusters() -> None:
     spot = centre[coarse] + 0.5 * offset[coarse, fine] + 0.2 * noise[coarse, fine, own]
     x = np.clip(500 + 100 * spot, 1, 1000).astype(np.uint16)
     a, ab, abc = hierarchy(x, np.stack([coarse, fine, own], axis=1), layout)
-    assert [row.name for row in (a, ab, abc)] == ["a", "a+b", "a+b+c"]
+    assert [row.prefix for row in (a, ab, abc)] == ["a", "a+b", "a+b+c"]
     assert a.ratio is not None and ab.ratio is not None and abc.ratio is not None
     assert 1 > a.ratio > 1.5 * ab.ratio > 0 == abc.ratio
     assert a.inter_mean == pytest.approx(abc.inter_mean, rel=0.15)
     assert (a.groups, ab.groups, abc.groups) == (8, 64, 512)
-    assert json.loads(json.dumps(abc.to_dict())) == abc.to_dict()
+    assert json.loads(json.dumps(asdict(abc))) == asdict(abc)
 
 
 def test_random_codes_group_nothing() -> None:
@@ -78,10 +79,10 @@ def test_records_and_codes_must_fit() -> None:
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=20), st.integers(0, 99))
 def test_pairs_are_what_they_say(groups: list[int], seed: int) -> None:
     group_N = np.unique(groups, return_inverse=True)[1]
-    left, right = _intra_pairs(group_N, 50, np.random.default_rng(seed))
+    left, right = _pairs(group_N, 50, np.random.default_rng(seed), same=True)
     assert (left != right).all() and (group_N[left] == group_N[right]).all()
     assert len(left) == (50 if (np.bincount(group_N) > 1).any() else 0)
-    left, right = _inter_pairs(group_N, 50, np.random.default_rng(seed))
+    left, right = _pairs(group_N, 50, np.random.default_rng(seed), same=False)
     assert (group_N[left] != group_N[right]).all()
     assert len(left) == (50 if group_N.max() > 0 else 0)
 
@@ -90,7 +91,7 @@ def test_pairs_are_what_they_say(groups: list[int], seed: int) -> None:
 def test_records_and_partners_are_drawn_evenly(inside: bool) -> None:
     """Groups of 2, 3 and 1 in mixed order: each record that has a partner comes up equally, and so do its partners."""
     group_N = np.array([1, 0, 2, 1, 0, 1])
-    left, right = (_intra_pairs if inside else _inter_pairs)(group_N, 60_000, np.random.default_rng(0))
+    left, right = _pairs(group_N, 60_000, np.random.default_rng(0), same=inside)
     seen = Counter(zip(left.tolist(), right.tolist(), strict=True))
     partners = {i: [j for j in range(6) if i != j and (group_N[i] == group_N[j]) == inside] for i in range(6)}
     drawn = [i for i in partners if partners[i]]

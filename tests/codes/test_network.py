@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tefm.codes.config import TokenizerConfig
-from tefm.codes.network import CodeNetwork, ReconstructionLoss, SlotInput
+from tefm.codes.network import CodeNetwork, SlotInput, slot_weights
 from tefm.tables.layout import Layout, Slot
 
 LAYOUT = Layout(
@@ -56,30 +56,30 @@ def test_a_soft_mask_has_a_gradient_and_ends_at_both_extremes():
 
 def test_loss_of_a_record_is_the_sum_over_its_slots():
     x, net = records(), network(likelihood="squares", rare=False, member_weight=1.0)
-    loss = ReconstructionLoss(LAYOUT, net.config, x)
-    latent = torch.randn(len(x), 8)
+    weights, latent = slot_weights(LAYOUT, net.config, x), torch.randn(len(x), 8)
     scaled = x / torch.from_numpy(LAYOUT.sizes_D)
     expected = (net.decoder(latent) - scaled).square().sum(dim=1)
-    assert torch.allclose(loss(net, latent, x), expected, atol=1e-5)
+    assert torch.allclose(net.loss(latent, x, weights), expected, atol=1e-5)
 
 
 def test_likelihood_of_each_slot_is_its_own():
     """Changing one slot of the target changes the loss by that slot's likelihood ratio alone."""
     x, net = records(), network(rare=False, member_weight=1.0, ordinal_weight=0.0)
-    loss, latent = ReconstructionLoss(LAYOUT, net.config, x), torch.randn(len(x), 8)
+    weights, latent = slot_weights(LAYOUT, net.config, x), torch.randn(len(x), 8)
     other = x.clone()
     other[:, 1] = (x[:, 1] + 1) % 5
     group, logits = next((g, part) for g, part in net.split(net.decoder(latent)) if g.size == 4)
     logp = logits[:, 0].log_softmax(dim=1)
     expected = logp.gather(1, x[:, 1:2].long()) - logp.gather(1, other[:, 1:2].long())
     assert group.ordered
-    assert torch.allclose(loss(net, latent, other) - loss(net, latent, x), expected[:, 0], atol=1e-4)
+    difference = net.loss(latent, other, weights) - net.loss(latent, x, weights)
+    assert torch.allclose(difference, expected[:, 0], atol=1e-4)
 
 
 def test_rare_flags_weigh_more():
     x = torch.zeros(1024, 6, dtype=torch.uint8)
     x[:32, 4], x[:1, 5] = 1, 1
-    weights = ReconstructionLoss(LAYOUT, network(member_weight=3.0).config, x).weight_D
+    weights = slot_weights(LAYOUT, network(member_weight=3.0).config, x)
     assert weights[4] == pytest.approx(3.0)  # one record in 32
     assert weights[5] == pytest.approx(6.0)  # one in 1,024
     assert weights[:4].tolist() == [1, 1, 1, 1]

@@ -125,12 +125,9 @@ def test_ema_moves_entries_to_the_mean_of_what_picks_them():
         assert torch.allclose(q.codebooks_KCd[0, entry], x[codes == entry].mean(dim=0), atol=1e-2)
 
 
-@pytest.mark.parametrize("how", ["identity", "rotation"])
-def test_straight_through_gives_the_quantised_value_and_a_gradient(how):
+def test_straight_through_gives_the_quantised_value_and_a_gradient():
     x, target = latents(30).requires_grad_(), latents(30, seed=9)
-    passed = straight_through(x, target, how)
+    passed = straight_through(x, target)
     assert torch.allclose(passed, target, atol=1e-4)
     passed.sum().backward()
-    assert x.grad is not None and bool((x.grad.abs().sum(dim=1) > 0).all())
-    if how == "identity":
-        assert torch.equal(x.grad, torch.ones_like(x))
+    assert x.grad is not None and torch.equal(x.grad, torch.ones_like(x))

@@ -1,6 +1,7 @@
 """The tokenizer as a user sees it: the paper's toy example, round trips, determinism, resuming, files."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -110,6 +111,20 @@ def test_before_fit():
         RecordTokenizer().encode(table())
 
 
+def test_a_setting_of_earlier_versions_may_be_stored_and_is_explained_otherwise(explained):
+    stored = TokenizerConfig().model_dump() | {"patience": 9, "straight_through": "identity"}
+    assert (
+        TokenizerConfig.stored(stored) == TokenizerConfig() == TokenizerConfig.checked({"straight_through": "identity"})
+    )
+    explained(SettingsError, lambda: RecordTokenizer(straight_through="rotation"), "straight_through", "leave it out")
+
+
+def test_every_setting_is_in_the_docs():
+    page = (Path(__file__).parents[2] / "docs" / "your-table.md").read_text(encoding="utf-8")
+    section = page.split("### Settings of the tokenizer")[1].split("\n### ")[0]
+    assert re.findall(r"^\| `(\w+)`", section, re.MULTILINE) == list(TokenizerConfig.model_fields)
+
+
 def test_settings_are_checked():
     with pytest.raises(SettingsError, match="levels"):
         RecordTokenizer(levels=0)
@@ -205,7 +220,7 @@ def test_training_stops_early_when_validation_gets_no_better():
     noise = np.random.default_rng(0).integers(0, 5, (120, 8)).astype(np.uint8)
     layout = Layout(tuple(Slot(f"n{i}", "category", 4) for i in range(8)))
     sizes = {"levels": 2, "entries": 8, "latent": 8, "hidden": 64}
-    config = TokenizerConfig(**sizes, steps=1000, checks=50, patience=5, learning_rate=5e-3)
+    config = TokenizerConfig(**sizes, steps=1000, checks=50, learning_rate=5e-3)
     history = SlotCoder(config, device="cpu").fit(noise, layout).history_
     assert history.stopped_at < 1000
     assert history.best_step == min(history.validation, key=lambda pair: pair[1])[0]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 from conftest import Explained
+from numpy.typing import NDArray
 
 from tefm.base.errors import SettingsError
 from tefm.scoring import bootstrap as module
 from tefm.scoring import weighted
-from tefm.scoring.bootstrap import Interval, bootstrap, resample_counts, stratified_counts
+from tefm.scoring.bootstrap import Interval, bootstrap, resample_counts
 
 LABELS = np.array([0] * 6 + [2] * 3 + [1])
 
@@ -23,17 +26,20 @@ def test_a_resample_draws_as_many_sequences_as_there_are() -> None:
 
 
 def test_a_stratified_resample_keeps_the_size_of_each_class() -> None:
-    counts = np.concatenate(list(stratified_counts(LABELS, resamples=50, seed=0)))
+    counts = np.concatenate(list(resample_counts(10, resamples=50, seed=0, strata_N=LABELS)))
     assert counts.shape == (51, 10)
     for label, size in ((0, 6), (1, 1), (2, 3)):
         assert (counts[:, label == LABELS].sum(axis=1) == size).all()
     assert len(np.unique(counts, axis=0)) > 40
 
 
-@pytest.mark.parametrize(
-    "draw", [lambda seed: resample_counts(10, 30, seed), lambda s: stratified_counts(LABELS, 30, s)]
-)
-def test_the_same_seed_draws_the_same_whatever_the_chunk(draw, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("strata", [None, LABELS])
+def test_the_same_seed_draws_the_same_whatever_the_chunk(
+    strata: NDArray[np.int64] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def draw(seed: int) -> Iterator[NDArray[np.float64]]:
+        return resample_counts(10, 30, seed, strata_N=strata)
+
     whole = np.concatenate(list(draw(4)))
     monkeypatch.setattr(module, "CHUNK_CELLS", 70)
     chunks = list(draw(4))

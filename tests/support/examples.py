@@ -53,7 +53,8 @@ def codes(levels: int = 3, fields: int = 4, name: str = "field") -> CodesFigures
         ),
         collisions=Collisions(1_234, 1_111, 987, 0.2, 0.234, 289, 100, 189, None),
         hierarchy=tuple(
-            PrefixDistance(n, 4**n, 0.99, 1.25, 0.25, 1.75, 0.35, 0.9 - n / 20) for n in range(1, levels + 1)
+            PrefixDistance("+".join("abcdefgh"[:n]), n, 4**n, 0.99, 1.25, 0.25, 1.75, 0.35, 0.9 - n / 20)
+            for n in range(1, levels + 1)
         ),
         map=Map(*(tuple(rng.normal(size=60).tolist()) for _ in range(2)), tuple((np.arange(60) % 11).tolist()), 0.61),
         findings=(CodeFinding("warning", "level 1 has `collapsed`", "use fewer entries"),),

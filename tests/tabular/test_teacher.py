@@ -116,7 +116,7 @@ def test_validation_records_that_are_given_count_for_the_label_too(monkeypatch):
 
     class Watched(Trainer):
         def run(self):
-            seen.append(self.data)
+            seen.append(self)
             return super().run()
 
     monkeypatch.setattr(coder, "Trainer", Watched)
@@ -125,9 +125,9 @@ def test_validation_records_that_are_given_count_for_the_label_too(monkeypatch):
     labels = np.where(x[:, 0] > 1, "yes", "no").astype(object)
     config = TokenizerConfig(steps=20, hidden=16, latent=8, checks=2, settle=0)
     coder.SlotCoder(config, device="cpu").fit(x, layout, labels_N=labels, validation_ND=validation)
-    (data,) = seen
-    assert len(data.x_ND) == len(data.lessons.training_NQ) == len(x), "nothing else is held out"
-    assert ((data.lessons.validation_NQ[:, 0].numpy() > 0) == (validation[:, 0] > 1)).mean() > 0.98
+    (trainer,) = seen
+    assert len(trainer.x_ND) == len(trainer.lessons.training_NQ) == len(x), "nothing else is held out"
+    assert ((trainer.lessons.validation_NQ[:, 0].numpy() > 0) == (validation[:, 0] > 1)).mean() > 0.98
 
 
 def test_the_head_learns_standardised_odds_of_two_classes_and_probabilities_of_more():

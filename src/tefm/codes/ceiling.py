@@ -9,8 +9,8 @@ Shapes: N records, F features of one representation, C classes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from sklearn.metrics import f1_score
 from tefm.base.errors import InputError, MissingExtraError
 from tefm.base.training import threads_for
 from tefm.scoring import weighted
-from tefm.scoring.bootstrap import bootstrap, stratified_counts
+from tefm.scoring.bootstrap import bootstrap, resample_counts
 from tefm.tabular.learners import LIGHTGBM
 
 #: Enough to know the standard error to about 5% (1 / √(2 × 200)).
@@ -39,9 +39,6 @@ class Score:
     train_records: int
     test_records: int
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def ceiling(
     features: Mapping[str, NDArray[Any]],
@@ -49,24 +46,27 @@ def ceiling(
     train: NDArray[np.bool_],
     test: NDArray[np.bool_],
     *,
-    categorical: Mapping[str, Sequence[int]] | None = None,
     seed: int = 0,
 ) -> dict[str, Score]:
-    """Score each named N×F representation; `categorical` lists its columns of unordered values.
-
-    For example `ceiling({"raw slots": x_ND, "codes": codes_NK}, …, categorical={"codes": range(K)})`.
-    """
-    _check_rows(features, labels, train, test)
+    """Score each named N×F representation."""
+    try:
+        from lightgbm import LGBMClassifier
+    except ImportError as error:
+        raise MissingExtraError("the code ceiling needs LightGBM", remedy="pip install 'tefm[doctor]'") from error
+    for name, rows in {"train": train, "test": test, **features}.items():
+        if len(rows) != len(labels):
+            raise InputError(f"{name!r} has {len(rows)} rows, but there are {len(labels)} labels")
+    if both := int((train & test).sum()):
+        raise InputError(f"{both} records are in both the training and the test rows", remedy="score on held-out rows")
     classes = np.unique(labels[train | test])
     train_labels, test_labels = (np.searchsorted(classes, labels[rows]) for rows in (train, test))
     _check_classes(classes, {"training": train_labels, "test": test_labels})
 
     scores = {}
     for name, x_NF in features.items():
-        model = _lightgbm(seed)
-        unordered = [int(column) for column in (categorical or {}).get(name, ())]
+        model: Any = LGBMClassifier(**LIGHTGBM, random_state=seed)
         with threads_for(len(train_labels)):
-            model.fit(x_NF[train], train_labels, categorical_feature=unordered)
+            model.fit(x_NF[train], train_labels)
         probabilities_NC = model.predict_proba(x_NF[test])
         predicted_N = probabilities_NC.argmax(axis=1)
         auroc, auroc_se = auroc_with_error(probabilities_NC, test_labels, seed)
@@ -79,25 +79,6 @@ def ceiling(
             test_records=len(test_labels),
         )
     return scores
-
-
-def _lightgbm(seed: int) -> Any:
-    try:
-        from lightgbm import LGBMClassifier
-    except ImportError as error:
-        raise MissingExtraError("the code ceiling needs LightGBM", remedy="pip install 'tefm[doctor]'") from error
-    return LGBMClassifier(**LIGHTGBM, random_state=seed)
-
-
-def _check_rows(
-    features: Mapping[str, NDArray[Any]], labels: NDArray[Any], train: NDArray[np.bool_], test: NDArray[np.bool_]
-) -> None:
-    lengths = {"train": len(train), "test": len(test)} | {name: len(x_NF) for name, x_NF in features.items()}
-    for name, length in lengths.items():
-        if length != len(labels):
-            raise InputError(f"{name!r} has {length} rows, but there are {len(labels)} labels")
-    if both := int((train & test).sum()):
-        raise InputError(f"{both} records are in both the training and the test rows", remedy="score on held-out rows")
 
 
 def _check_classes(classes: NDArray[Any], parts: Mapping[str, NDArray[np.int64]]) -> None:
@@ -123,5 +104,5 @@ def auroc_with_error(
     def metric(weights_RN: NDArray[np.float64]) -> NDArray[np.float64]:
         return weighted.macro(weighted.auroc, probabilities_NC, labels_N, weights_RN)
 
-    auroc, *resampled = bootstrap(metric, stratified_counts(labels_N, RESAMPLES, seed))
+    auroc, *resampled = bootstrap(metric, resample_counts(len(labels_N), RESAMPLES, seed, strata_N=labels_N))
     return float(auroc), float(np.std(resampled, ddof=1))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tefm.base.errors import ArtefactError, InputError, NotFittedError
-from tefm.base.files import write_json
+from tefm.base.errors import InputError, NotFittedError
+from tefm.base.files import refusing, write_json
 from tefm.base.training import identity
 from tefm.codes.config import TokenizerConfig
 from tefm.codes.fidelity import mode_of
 from tefm.codes.network import CodeNetwork
-from tefm.codes.trainer import CHUNK, Lessons, Trainer, TrainingData, TrainingHistory
+from tefm.codes.trainer import CHUNK, Lessons, Trainer, TrainingHistory
 from tefm.tables.layout import Layout, Slots
 from tefm.tables.sequences import Sequences, class_numbers, distinct_rows
 from tefm.tabular.teacher import Teacher
@@ -103,12 +103,13 @@ class SlotCoder:
                 log_NQ = np.vstack([log_NQ, self.teacher_.answers(validation_ND)])
                 validates_N = np.arange(len(log_NQ)) >= len(x_ND)
             lessons = Lessons.of(log_NQ, validates_N, *mixed)
-        data = TrainingData(torch.from_numpy(x_ND[~held_out_N]), torch.from_numpy(validation_ND), lessons)
         checkpoint = Path(checkpoint) if checkpoint is not None else None
         trainer = Trainer(
             layout,
             self.config,
-            data,
+            x_ND[~held_out_N],
+            validation_ND,
+            lessons,
             device=self.device,
             checkpoint=checkpoint,
             fingerprint=identity(self.config.model_dump_json(), x_ND, labels_N) if checkpoint else "",
@@ -156,25 +157,18 @@ class SlotCoder:
         A product of matrices adds up in an order that depends on their shapes, and near-ties between codebook entries
         depend on that: only with one shape does a record get the same code alone as among others.
         """
-        out_NK = np.empty((len(slots_ND), self.config.levels), dtype=np.uint16)
         size = SAME_SHAPE if self.device.type == "cpu" else CHUNK
-        with torch.inference_mode():
-            for start in range(0, len(slots_ND), size):
-                part_ND = slots_ND[start : start + size]
-                missing = size - len(part_ND)
-                filled_ND = np.pad(part_ND, ((0, missing), (0, 0))) if missing else part_ND
-                codes_NK = self.network.encode(self._tensor(filled_ND), beam)
-                out_NK[start : start + size] = codes_NK[: len(part_ND)].cpu().numpy()
-        return out_NK
+
+        def codes(part_ND: NDArray[Any]) -> torch.Tensor:
+            filled_ND = np.pad(part_ND, ((0, size - len(part_ND)), (0, 0)))
+            return self.network.encode(self._tensor(filled_ND), beam)[: len(part_ND)]
+
+        return _filled(np.empty((len(slots_ND), self.config.levels), dtype=np.uint16), codes, slots_ND, size)
 
     def latent(self, slots_ND: NDArray[Any]) -> NDArray[np.float32]:
         """e, the latent before the quantiser."""
         out_Nd = np.empty((len(slots_ND), self.config.latent), dtype=np.float32)
-        with torch.inference_mode():
-            for start in range(0, len(slots_ND), CHUNK):
-                latent_Nd = self.network.encode_latent(self._tensor(slots_ND[start : start + CHUNK]))
-                out_Nd[start : start + CHUNK] = latent_Nd.cpu().numpy()
-        return out_Nd
+        return _filled(out_Nd, lambda part_ND: self.network.encode_latent(self._tensor(part_ND)), slots_ND)
 
     def embed(self, codes_NK: NDArray[Any]) -> NDArray[np.float32]:
         """ê, the quantised latent: all the information in the codes."""
@@ -186,11 +180,7 @@ class SlotCoder:
         """The most likely slots of each code."""
         network, codes = self.network, self._codes(codes_NK)
         out_ND = np.empty((len(codes), self.layout.width), dtype=self.layout.dtype)
-        with torch.inference_mode():
-            for start in range(0, len(codes), CHUNK):
-                slots_ND = network.decode(network.quantiser.embed(codes[start : start + CHUNK]))
-                out_ND[start : start + CHUNK] = slots_ND.cpu().numpy()
-        return out_ND
+        return _filled(out_ND, lambda part_NK: network.decode(network.quantiser.embed(part_NK)), codes)
 
     def _tensor(self, slots_ND: NDArray[Any]) -> torch.Tensor:
         if slots_ND.shape[1] != self.layout.width:
@@ -220,6 +210,14 @@ class SlotCoder:
                 remedy="decode with the tokenizer that encoded them",
             )
         return torch.from_numpy(codes_NK.astype(np.int64)).to(self.device)
+
+
+def _filled(out: NDArray[Any], compute: Callable[[Any], torch.Tensor], rows: Any, size: int = CHUNK) -> NDArray[Any]:
+    """The array `out`, filled with what is computed from the rows, `size` of them at a time."""
+    with torch.inference_mode():
+        for start in range(0, len(rows), size):
+            out[start : start + size] = compute(rows[start : start + size]).cpu().numpy()
+    return out
 
 
 def teacher_of(
@@ -264,27 +262,21 @@ def save_coder(coder: SlotCoder, folder: Path) -> None:
 
 def load_coder(folder: Path, *, device: str | None = None) -> SlotCoder:
     """Read what `save_coder` wrote; parts that contradict each other are refused."""
-    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    try:
-        config = TokenizerConfig.checked(json.loads((folder / "config.json").read_text(encoding="utf-8")))
+    with refusing(folder, "tokenizer"):
+        config = TokenizerConfig.stored(json.loads((folder / "config.json").read_text(encoding="utf-8")))
         layout = Layout.from_json(json.loads((folder / "layout.json").read_text(encoding="utf-8")))
         learned = json.loads((folder / "learned.json").read_text(encoding="utf-8"))
         state = load_file(str(folder / "network.safetensors"))
         _check_shapes(state, layout, config)
         network = CodeNetwork(layout, config, targets=len(state.get("head.bias", ())))
         network.load_state_dict(state)
-        history = TrainingHistory(**learned["history"])
-        mode_D = np.array(learned["mode"], dtype=layout.dtype)
-        classes = tuple(learned["classes"])
-    except (SafetensorError, OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
-        raise ArtefactError(
-            f"the parts of this tokenizer do not belong together: {error}", file=folder, remedy="save it again"
-        ) from error
-    coder = SlotCoder(config, device=device)
-    coder.network_, coder.history_ = network.to(coder.device).eval(), history
-    coder.mode_D_, coder.classes_ = mode_D, classes
+        coder = SlotCoder(config, device=device)
+        coder.network_ = network.to(coder.device).eval()
+        coder.history_ = TrainingHistory(**learned["history"])
+        coder.mode_D_ = np.array(learned["mode"], dtype=layout.dtype)
+        coder.classes_ = tuple(learned["classes"])
     return coder
 
 

@@ -5,12 +5,16 @@ One frozen config, validated when it is created. `None` means that the data deci
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 from pydantic import Field as Setting
 
-from tefm.base.settings import Presets, StageSettings
+from tefm.base.settings import Presets, Retired, StageSettings
 from tefm.tables.layout import Layout
+
+#: The most rows in memory for training; a larger table is sampled.
+MAX_ROWS = 1_000_000
 
 
 class TokenizerConfig(StageSettings):
@@ -39,20 +43,13 @@ class TokenizerConfig(StageSettings):
     #: weight of the flags of sets, each times its log inverse frequency (base 32) when `rare` is on
     member_weight: float = Setting(default=2.0, ge=0)
     rare: bool = True
-    #: weight of numbers: their exact buckets cost many bits
-    number_weight: float = Setting(default=1.0, ge=0)
     #: squared error of a number's expected bucket, in addition to its likelihood: a near miss costs less than a far one
     ordinal_weight: float | None = Setting(default=None, ge=0)
-    #: β, the weight of the commitment loss: how strongly the encoder is pulled towards its codebook entries
-    commitment: float = Setting(default=0.25, ge=0)
     #: weight of the label head when labels are given (task-aware codes)
     label_weight: float | None = Setting(default=None, ge=0)
 
-    # how codebooks learn
+    #: how codebooks learn: `ema` follows the mean of what picks an entry, `gradient` minimises the codebook loss
     codebook: Literal["ema", "gradient"] = "ema"
-    decay: float = Setting(default=0.95, gt=0, lt=1)
-    straight_through: Literal["identity", "rotation"] = "identity"
-    replace_dead: bool = True
     #: Lloyd iterations on the final latents, after which the decoder is fitted to the final codes
     settle: int = Setting(default=5, ge=0)
 
@@ -65,16 +62,23 @@ class TokenizerConfig(StageSettings):
     warm_share: float = Setting(default=0.2, ge=0, lt=1)
     batch: int | None = Setting(default=None, ge=1)
     learning_rate: float = Setting(default=1e-3, gt=0)
-    weight_decay: float = Setting(default=1e-4, ge=0)
-    #: number of validation checks; training stops after `patience` of them without improvement
+    #: number of validation checks; training stops after six of them without improvement
     checks: int = Setting(default=20, ge=1)
-    patience: int = Setting(default=6, ge=1)
-    #: the most rows in memory for training; a larger table is sampled
-    max_rows: int = Setting(default=1_000_000, ge=1)
 
     #: candidates per level of the beam search, in addition to the greedy one; 1 is greedy encoding
     beam: int = Setting(default=4, ge=1)
     seed: int = 0
+
+    RETIRED: ClassVar[Mapping[str, Retired]] = {
+        "number_weight": Retired(1.0, "leave it out, or use `member_weight` to change the balance"),
+        "commitment": Retired(0.25, "leave it out: the commitment loss weighs 0.25"),
+        "decay": Retired(0.95, "leave it out: the running means of `codebook: ema` decay by 0.95"),
+        "straight_through": Retired("identity", "leave it out: the gradient passes the quantiser unchanged"),
+        "replace_dead": Retired(True, "leave it out: entries that are not used are always replaced"),
+        "weight_decay": Retired(1e-4, "leave it out: weights decay by 0.0001"),
+        "patience": Retired(6, "leave it out: training stops after six checks without improvement"),
+        "max_rows": Retired(MAX_ROWS, f"leave it out: codes are learned from a sample of {MAX_ROWS:,} rows"),
+    }
 
     #: The paper's plain objective: squared error on scaled slots, codebook and commitment losses, greedy codes.
     #: k-means initialises the codebooks and dead entries are replaced here too, so that only the objectives differ.

@@ -9,7 +9,7 @@ Shapes: N records, D slots, d latent, K levels.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tefm.base.errors import InputError
 from tefm.codes.ceiling import Score, ceiling
-from tefm.codes.coder import SlotCoder
+from tefm.codes.coder import Codes, SlotCoder
 from tefm.codes.fidelity import (
     Collisions,
     Fidelity,
@@ -28,13 +28,12 @@ from tefm.codes.fidelity import (
     collisions,
     hierarchy,
     measure,
-    row_ids,
 )
-from tefm.codes.tokenizer import RecordTokenizer
+from tefm.codes.tokenizer import RecordTokenizer, kept_roles
 from tefm.tables.grouping import by_entity
 from tefm.tables.layout import Layout, Slots
 from tefm.tables.readers.table import Table
-from tefm.tables.sequences import check_label
+from tefm.tables.sequences import check_label, distinct_rows
 from tefm.tables.splitting import balance, split
 from tefm.tables.vectorise import needed_columns
 
@@ -68,26 +67,18 @@ class CodeFinding:
 class Examination:
     """Every measurement of one tokenizer on one table."""
 
+    task_aware: bool
     fidelity: Fidelity
     use: list[LevelUse]
     collisions: Collisions
     hierarchy: list[PrefixDistance]
     #: scores of LightGBM on raw slots, latents and codes; None without labels
     ceiling: dict[str, Score] | None
-    task_aware: bool
     findings: list[CodeFinding]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types."""
-        return {
-            "task_aware": self.task_aware,
-            "fidelity": self.fidelity.to_dict(),
-            "use": [level.to_dict() for level in self.use],
-            "collisions": self.collisions.to_dict(),
-            "hierarchy": [prefix.to_dict() for prefix in self.hierarchy],
-            "ceiling": None if self.ceiling is None else {k: score.to_dict() for k, score in self.ceiling.items()},
-            "findings": [vars(finding) for finding in self.findings],
-        }
+        return asdict(self) | {"fidelity": self.fidelity.to_dict()}
 
 
 def examine(
@@ -96,40 +87,30 @@ def examine(
     *,
     labels_N: NDArray[Any] | None = None,
     train_N: NDArray[np.bool_] | None = None,
-    test_N: NDArray[np.bool_] | None = None,
-    judged_N: NDArray[np.bool_] | None = None,
     seed: int = 0,
 ) -> Examination:
     """Measure a coder on records.
 
-    `judged_N` marks the records that fidelity is measured on (all by default). With labels, the ceiling is
-    fitted on `train_N` and scored on `test_N`; records without a label belong to neither.
+    With labels (None where unknown), the ceiling is fitted on those of `train_N` and scored on the other labelled ones.
     """
-    judged_N = np.ones(len(x_ND), dtype=bool) if judged_N is None else judged_N
     codes_NK = coder.encode(x_ND)
-    judged_ND, judged_codes_NK = x_ND[judged_N], codes_NK[judged_N]
-    labels = None if labels_N is None else labels_N[judged_N]
-    if labels is not None and any(label is None for label in labels):
-        labels = None  # conflicts can only be counted where every record has a label
-    scores = None
-    if labels_N is not None and train_N is not None and test_N is not None:
-        used_N = train_N | test_N
+    scores, labels = None, None
+    if labels_N is not None and train_N is not None:
+        used_N = labels_N != np.array(None)
         features = {RAW: x_ND[used_N], "latents": coder.latent(x_ND[used_N]), CODES: coder.embed(codes_NK[used_N])}
-        scores = ceiling(features, labels_N[used_N], train_N[used_N], test_N[used_N], seed=seed)
-    fidelity = measure(judged_ND, coder.decode(judged_codes_NK), coder.layout, coder.mode_D_)
-    use = codebook_use(codes_NK, coder.config.entries)
-    shared = collisions(judged_ND, judged_codes_NK, labels)
-    prefixes = hierarchy(judged_ND, judged_codes_NK, coder.layout, seed=seed)
-    problems = findings(
-        coder, fidelity, use_of_distinct(x_ND, codes_NK, coder.config.entries), shared, prefixes, scores
-    )
-    return Examination(fidelity, use, shared, prefixes, scores, bool(coder.classes_), problems)
+        scores = ceiling(features, labels_N[used_N], train_N[used_N], ~train_N[used_N], seed=seed)
+        labels = labels_N if used_N.all() else None  # conflicts can only be counted where every record has a label
+    fidelity = measure(x_ND, coder.decode(codes_NK), coder.layout, coder.mode_D_)
+    use, shared = codebook_use(codes_NK, coder.config.entries), collisions(x_ND, codes_NK, labels)
+    prefixes = hierarchy(x_ND, codes_NK, coder.layout, seed=seed)
+    problems = findings(coder, x_ND, codes_NK, fidelity, shared, prefixes, scores)
+    return Examination(bool(coder.classes_), fidelity, use, shared, prefixes, scores, problems)
 
 
 def examine_table(tokenizer: RecordTokenizer, table: Table, *, seed: int = 0) -> Examination:
     """Measure a tokenizer on a table; if it has the label, sequences are split by entity for the ceiling."""
     schema = tokenizer.schema
-    roles = [name for name in (schema.entity, schema.time, schema.label) if name is not None and name in table.columns]
+    roles = kept_roles(schema, table)
     frame = table.frame(list(dict.fromkeys([*needed_columns(table.columns, schema, table.name), *roles])))
     if frame.height < 2:
         raise InputError(f"{frame.height} record(s) are too few to examine", file=table.name, remedy="give at least 2")
@@ -144,64 +125,46 @@ def examine_table(tokenizer: RecordTokenizer, table: Table, *, seed: int = 0) ->
     parts = split(sequences, shares=(0.8, 0.0, 0.2), seed=seed)
     labels_N = np.full(len(x_ND), None, dtype=object)
     labels_N[sequences.last] = sequences.labels
-    train_N, test_N = np.zeros(len(x_ND), dtype=bool), np.zeros(len(x_ND), dtype=bool)
+    train_N = np.zeros(len(x_ND), dtype=bool)
     train_N[sequences.last[parts == "train"]] = True
-    test_N[sequences.last[parts == "test"]] = True
-    return examine(tokenizer.coder, x_ND, labels_N=labels_N, train_N=train_N, test_N=test_N, seed=seed)
-
-
-@dataclass(frozen=True)
-class DistinctUse:
-    """How distinct records use the codebooks."""
-
-    records: int
-    levels: list[LevelUse]
-
-
-def use_of_distinct(x_ND: Slots, codes_NK: NDArray[np.integer[Any]], entries: int) -> DistinctUse:
-    """The use of the codebooks, with each distinct record counted once: repeated records are not a fault of the codes.
-
-    >>> x_ND = np.array([[1, 1], [1, 1], [1, 1], [2, 1]], np.uint8)
-    >>> use = use_of_distinct(x_ND, np.array([[0], [0], [0], [1]]), entries=2)
-    >>> use.records, use.levels[0].perplexity
-    (2, 2.0)
-    """
-    first = np.unique(row_ids(x_ND), return_index=True)[1]
-    return DistinctUse(len(first), codebook_use(codes_NK[first], entries))
+    return examine(tokenizer.coder, x_ND, labels_N=labels_N, train_N=train_N, seed=seed)
 
 
 def findings(
     coder: SlotCoder,
+    x_ND: Slots,
+    codes_NK: Codes,
     fidelity: Fidelity,
-    use: DistinctUse,
     shared: Collisions,
     prefixes: list[PrefixDistance],
-    scores: dict[str, Score] | None,
+    scores: dict[str, Score] | None = None,
 ) -> list[CodeFinding]:
     """The problems in words, worst first."""
-    return [
-        *_codebook_findings(coder, use),
+    problems = [
+        *_codebook_findings(coder, x_ND, codes_NK),
         *_fidelity_findings(coder, fidelity),
         *_label_findings(coder, shared, scores),
-        *_hierarchy_findings(prefixes),
     ]
+    ratios = [prefix.ratio for prefix in prefixes if prefix.ratio is not None]
+    if any(later >= earlier for earlier, later in pairwise(ratios)):
+        problem = "records with a longer prefix in common are not more similar"
+        problems.append(CodeFinding("note", problem, "train longer (--steps)"))
+    return problems
 
 
-def _codebook_findings(coder: SlotCoder, use: DistinctUse) -> Iterator[CodeFinding]:
-    for level in use.levels:
-        if level.perplexity <= COLLAPSED * min(level.entries, use.records):
-            yield CodeFinding(
-                "warning",
-                f"level {level.level} has collapsed: {use.records:,} distinct records use its {level.entries} entries "
-                f"as if there were {level.perplexity:.0f}",
-                f"use fewer entries (--entries {max(2, coder.config.entries // 2)}), or more training steps",
-            )
-        elif level.utilisation < FULL_USE and use.records >= level.entries:  # fewer records cannot use them all
-            yield CodeFinding(
-                "warning",
-                f"level {level.level}: {level.dead} of {level.entries} entries are never used",
-                "expected on a table of few records; otherwise set replace_dead and settle, or use fewer entries",
-            )
+def _codebook_findings(coder: SlotCoder, x_ND: Slots, codes_NK: Codes) -> Iterator[CodeFinding]:
+    """Levels that are not used; each distinct record counts once: repeated records are not a fault of the codes."""
+    first = distinct_rows(x_ND)[0]
+    for level in codebook_use(codes_NK[first], coder.config.entries):
+        if level.perplexity <= COLLAPSED * min(level.entries, len(first)):
+            used = f"{len(first):,} distinct records use its {level.entries} entries"
+            problem = f"level {level.level} has collapsed: {used} as if there were {level.perplexity:.0f}"
+            remedy = f"use fewer entries (--entries {max(2, coder.config.entries // 2)}), or more training steps"
+            yield CodeFinding("warning", problem, remedy)
+        elif level.utilisation < FULL_USE and len(first) >= level.entries:  # fewer records cannot use them all
+            problem = f"level {level.level}: {level.dead} of {level.entries} entries are never used"
+            remedy = "expected on a table of few records; otherwise set settle, or use fewer entries"
+            yield CodeFinding("warning", problem, remedy)
 
 
 def _fidelity_findings(coder: SlotCoder, fidelity: Fidelity) -> Iterator[CodeFinding]:
@@ -214,42 +177,24 @@ def _fidelity_findings(coder: SlotCoder, fidelity: Fidelity) -> Iterator[CodeFin
             f"add a level (--levels {config.levels + 1}), or put fields you do not need under `ignore:`",
         )
     if fidelity.recall is not None and fidelity.recall < 0.5:
-        yield CodeFinding(
-            "warning",
-            f"only {fidelity.recall:.0%} of the members present in sets are decoded",
-            f"raise member_weight (now {config.member_weight:g}), or add a level",
-        )
+        problem = f"only {fidelity.recall:.0%} of the members present in sets are decoded"
+        remedy = f"raise member_weight (now {config.member_weight:g}), or add a level"
+        yield CodeFinding("warning", problem, remedy)
     if fidelity.slot_accuracy <= fidelity.mode_slot_accuracy:
-        yield CodeFinding(
-            "warning",
-            f"slot accuracy {fidelity.slot_accuracy:.3f} is no better than always guessing the most common value "
-            f"({fidelity.mode_slot_accuracy:.3f})",
-            "train longer (--steps), or give more records",
-        )
+        guessing = f"always guessing the most common value ({fidelity.mode_slot_accuracy:.3f})"
+        problem = f"slot accuracy {fidelity.slot_accuracy:.3f} is no better than {guessing}"
+        yield CodeFinding("warning", problem, "train longer (--steps), or give more records")
 
 
 def _label_findings(coder: SlotCoder, shared: Collisions, scores: dict[str, Score] | None) -> Iterator[CodeFinding]:
-    if scores is not None and scores[CODES].auroc < scores[RAW].auroc - CEILING_LOSS:
-        yield CodeFinding(
-            "warning",
-            f"the codes can predict at AUROC {scores[CODES].auroc:.3f} at best, the raw slots at "
-            f"{scores[RAW].auroc:.3f}",
-            "add levels or entries" if coder.classes_ else "learn task-aware codes (leave out --unsupervised)",
-        )
+    if scores is not None and (codes := scores[CODES].auroc) < (raw := scores[RAW].auroc) - CEILING_LOSS:
+        problem = f"the codes can predict at AUROC {codes:.3f} at best, the raw slots at {raw:.3f}"
+        remedy = "add levels or entries" if coder.classes_ else "learn task-aware codes (leave out --unsupervised)"
+        yield CodeFinding("warning", problem, remedy)
     if shared.conflicting is not None and shared.conflicting > CONFLICTS * shared.records:
-        yield CodeFinding(
-            "warning",
-            f"{shared.conflicting / shared.records:.0%} of the records share their code with a record of another label",
-            "add entries or levels to separate them",
-        )
-
-
-def _hierarchy_findings(prefixes: list[PrefixDistance]) -> Iterator[CodeFinding]:
-    ratios = [prefix.ratio for prefix in prefixes if prefix.ratio is not None]
-    if any(later >= earlier for earlier, later in pairwise(ratios)):
-        yield CodeFinding(
-            "note", "records with a longer prefix in common are not more similar", "train longer (--steps)"
-        )
+        share = f"{shared.conflicting / shared.records:.0%} of the records"
+        problem = f"{share} share their code with a record of another label"
+        yield CodeFinding("warning", problem, "add entries or levels to separate them")
 
 
 # ---- fields that say less about the label ----------------------------------------------------------------------------

@@ -10,6 +10,7 @@ Shapes: N records, D slots, K levels, P pairs.
 from __future__ import annotations
 
 import string
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 from tefm.base.errors import InputError
 from tefm.tables.layout import Layout, Slots
+from tefm.tables.sequences import distinct_rows
 
 Rows = NDArray[np.int64]
 
@@ -53,9 +55,6 @@ class FieldFidelity:
         varies = self.kind == "set" or self.mode_accuracy < NEARLY_CONSTANT
         return varies and self.kept is not None and self.kept < LOST_BELOW
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self) | {"lost": self.lost}
-
 
 @dataclass(frozen=True)
 class Fidelity:
@@ -88,7 +87,8 @@ class Fidelity:
         return tuple(field.name for field in self.fields if field.lost)
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self) | {"fields": [field.to_dict() for field in self.fields], "lost": list(self.lost)}
+        fields = [asdict(field) | {"lost": field.lost} for field in self.fields]
+        return asdict(self) | {"fields": fields, "lost": list(self.lost)}
 
 
 @dataclass(frozen=True)
@@ -102,9 +102,6 @@ class LevelUse:
     utilisation: float
     perplexity: float
     top_share: float
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -127,9 +124,6 @@ class Collisions:
     identical: int
     different: int
     conflicting: int | None
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def mode_of(x_ND: Slots, layout: Layout) -> Slots:
@@ -167,7 +161,7 @@ def measure(x_ND: Slots, back_ND: Slots, layout: Layout, mode_D: Slots) -> Fidel
         recall=_ratio(hits, present),
         precision=_ratio(hits, predicted),
         f1=_ratio(2 * hits, present + predicted),
-        fields=tuple(_field(name, slots, layout, codes, mode) for name, slots in _slots_by_field(layout)),
+        fields=tuple(_field_fidelities(layout, codes, mode)),
     )
 
 
@@ -181,18 +175,19 @@ def codebook_use(codes_NK: NDArray[np.integer[Any]], entries: int) -> list[Level
         raise InputError("there are no codes to measure")
     if codes_NK.min() < 0 or codes_NK.max() >= entries:
         raise InputError(f"codes range from {codes_NK.min()} to {codes_NK.max()}, but a level has {entries} entries")
-    return [_level_use(level, np.bincount(codes_N, minlength=entries)) for level, codes_N in enumerate(codes_NK.T, 1)]
+    levels = []
+    for level, codes_N in enumerate(codes_NK.T, start=1):
+        counts_C = np.bincount(codes_N)
+        shares = counts_C[counts_C > 0] / len(codes_N)
+        used, perplexity = len(shares), float(np.exp(-(shares * np.log(shares)).sum()))
+        levels.append(LevelUse(level, entries, used, entries - used, used / entries, perplexity, float(shares.max())))
+    return levels
 
 
 def collisions(x_ND: Slots, codes_NK: NDArray[np.integer[Any]], labels: NDArray[Any] | None = None) -> Collisions:
     """Count the records that share their code with another, split by whether that loses information."""
-    records = len(x_ND)
-    if not records or len(codes_NK) != records or (labels is not None and len(labels) != records):
-        raise InputError(
-            f"{records} records, but {len(codes_NK)} codes (or another number of labels): give one per record"
-        )
-
-    code_N, row_N = row_ids(codes_NK), row_ids(x_ND)
+    _check_codes(x_ND, codes_NK)
+    records, code_N, row_N = len(x_ND), distinct_rows(codes_NK)[1], distinct_rows(x_ND)[1]
     shared_N = np.bincount(code_N)[code_N] > 1
     identical_N = shared_N & (_distinct_within(code_N, row_N) == 1)
     conflicting_N = np.zeros(records, dtype=bool)
@@ -227,19 +222,16 @@ def squared_error(x_ND: Slots, y_ND: Slots, layout: Layout) -> NDArray[np.float6
     return error_ND
 
 
-def row_ids(rows: NDArray[Any]) -> NDArray[np.int64]:
-    """A number per row, 0, 1, …, which is the same for equal rows."""
-    # Viewed as one opaque value, a row sorts by its bytes: exact, and many times faster than np.unique(axis=0).
-    rows = np.ascontiguousarray(rows)
-    as_bytes = rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1])))[:, 0]
-    return np.unique(as_bytes, return_inverse=True)[1].astype(np.int64)
-
-
 def _check(x_ND: Slots, layout: Layout) -> None:
     if not len(x_ND):
         raise InputError("there are no records to measure")
     if x_ND.shape[1] != layout.width:
         raise InputError(f"the records have {x_ND.shape[1]} slots, but the layout has {layout.width}")
+
+
+def _check_codes(x_ND: Slots, codes_NK: NDArray[np.integer[Any]]) -> None:
+    if not len(x_ND) or len(codes_NK) != len(x_ND):
+        raise InputError(f"{len(x_ND)} records and {len(codes_NK)} codes: give one code per record")
 
 
 class _Tally(NamedTuple):
@@ -270,50 +262,26 @@ def _tally(x_ND: Slots, back_ND: Slots, layout: Layout) -> _Tally:
     return _Tally(*totals)
 
 
-def _slots_by_field(layout: Layout) -> list[tuple[str, NDArray[np.int64]]]:
-    """The name and the slots of each field; a set's count is a field of its own."""
-    fields = []
-    for name in layout.fields:
-        slots = layout.of_field(name)
+def _field_fidelities(layout: Layout, codes: _Tally, mode: _Tally) -> Iterator[FieldFidelity]:
+    """The fidelity of each field; the flags of a set and its count are fields of their own."""
+    for field in layout.fields:
+        slots = layout.of_field(field)
         members, others = slots[layout.member_D[slots]], slots[~layout.member_D[slots]]
-        if len(members):
-            fields.append((name, members))
-        if len(others):
-            fields.append((f"{name} (count)" if len(members) else name, others))
-    return fields
-
-
-def _field(name: str, slots: NDArray[np.int64], layout: Layout, codes: _Tally, mode: _Tally) -> FieldFidelity:
-    is_set = bool(layout.member_D[slots[0]])
-    accuracy, mode_accuracy = float(codes.exact[slots].mean()), float(mode.exact[slots].mean())
-    recall = _ratio(float(codes.hits[slots].sum()), float(codes.present[slots].sum()))
-    return FieldFidelity(
-        name=name,
-        kind="set" if is_set else layout.slots[slots[0]].kind,
-        slots=len(slots),
-        accuracy=accuracy,
-        mode_accuracy=mode_accuracy,
-        close_accuracy=float(codes.close[slots].mean()),
-        kept=recall if is_set else _ratio(accuracy - mode_accuracy, 1 - mode_accuracy),
-    )
+        for name, part in ((field, members), (f"{field} (count)" if len(members) else field, others)):
+            if not len(part):
+                continue
+            accuracy, mode_accuracy, close = (
+                float(of_D[part].mean()) for of_D in (codes.exact, mode.exact, codes.close)
+            )
+            if part is members:
+                kind, kept = "set", _ratio(float(codes.hits[part].sum()), float(codes.present[part].sum()))
+            else:
+                kind, kept = layout.slots[part[0]].kind, _ratio(accuracy - mode_accuracy, 1 - mode_accuracy)
+            yield FieldFidelity(name, kind, len(part), accuracy, mode_accuracy, close, kept)
 
 
 def _ratio(part: float, whole: float) -> float | None:
     return part / whole if whole else None
-
-
-def _level_use(level: int, counts: NDArray[np.int64]) -> LevelUse:
-    shares = counts[counts > 0] / counts.sum()
-    used, entries = len(shares), len(counts)
-    return LevelUse(
-        level=level,
-        entries=entries,
-        used=used,
-        dead=entries - used,
-        utilisation=used / entries,
-        perplexity=float(np.exp(-(shares * np.log(shares)).sum())),
-        top_share=float(shares.max()),
-    )
 
 
 def _distinct_within(group_N: NDArray[np.int64], value_N: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -333,6 +301,8 @@ class PrefixDistance:
     Means, deviations and the ratio are None where no two records share the prefix, or all do.
     """
 
+    #: as the paper writes it: a, a+b, a+b+c
+    prefix: str
     length: int
     #: distinct prefixes
     groups: int
@@ -345,14 +315,6 @@ class PrefixDistance:
     #: intra / inter: lower means clearer groups
     ratio: float | None
 
-    @property
-    def name(self) -> str:
-        """The prefix as the paper writes it: a, a+b, a+b+c."""
-        return "+".join(string.ascii_lowercase[: self.length])
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"prefix": self.name} | asdict(self)
-
 
 def hierarchy(
     x_ND: Slots, codes_NK: NDArray[np.integer[Any]], layout: Layout, *, pairs: int = 5000, seed: int = 0
@@ -362,77 +324,46 @@ def hierarchy(
     For each prefix length 1…K, `pairs` pairs of records that share the prefix (intra) are compared with as many that do
     not (inter). If the ratio of the two mean distances falls with each level, every level refines the one before.
     """
-    if not len(x_ND) or len(codes_NK) != len(x_ND):
-        raise InputError(f"{len(x_ND)} records and {len(codes_NK)} codes: give one code per record")
-    return [
-        _prefix_distance(x_ND, codes_NK[:, :length], layout, pairs, np.random.default_rng([seed, length]))
-        for length in range(1, codes_NK.shape[1] + 1)
-    ]
+    _check_codes(x_ND, codes_NK)
+    rows = []
+    for length in range(1, codes_NK.shape[1] + 1):
+        rng = np.random.default_rng([seed, length])
+        group_N = np.unique(codes_NK[:, :length], axis=0, return_inverse=True)[1]
+        sizes_G = np.bincount(group_N)
+        intra, inter = (_distance(x_ND, *_pairs(group_N, pairs, rng, same=same), layout) for same in (True, False))
+        ratio = intra[0] / inter[0] if intra[0] is not None and inter[0] else None
+        prefix, partnered = "+".join(string.ascii_lowercase[:length]), float((sizes_G[group_N] > 1).mean())
+        rows.append(PrefixDistance(prefix, length, len(sizes_G), partnered, *intra, *inter, ratio))
+    return rows
 
 
-def _prefix_distance(
-    x_ND: Slots, prefix_Nk: NDArray[np.integer[Any]], layout: Layout, pairs: int, rng: np.random.Generator
-) -> PrefixDistance:
-    group_N = row_ids(prefix_Nk)
-    size_N = np.bincount(group_N)[group_N]
-    intra_mean, intra_std = _spread(_distances(x_ND, _intra_pairs(group_N, pairs, rng), layout))
-    inter_mean, inter_std = _spread(_distances(x_ND, _inter_pairs(group_N, pairs, rng), layout))
-    return PrefixDistance(
-        length=prefix_Nk.shape[1],
-        groups=int(group_N.max()) + 1,
-        partnered=float((size_N > 1).mean()),
-        intra_mean=intra_mean,
-        intra_std=intra_std,
-        inter_mean=inter_mean,
-        inter_std=inter_std,
-        ratio=intra_mean / inter_mean if intra_mean is not None and inter_mean else None,
-    )
+def _pairs(group_N: Rows, pairs: int, rng: np.random.Generator, *, same: bool) -> tuple[Rows, Rows]:
+    """Pairs of records of the same group, or of two groups; none if there is no such pair.
 
-
-# Both samplers draw a record uniformly among those that have a partner, then its partner uniformly. With the
-# records sorted by group, a record's own group is contiguous, so a partner is a random position inside
-# or outside of it: no draw is ever rejected, however rare such pairs are.
-
-
-def _intra_pairs(group_N: Rows, pairs: int, rng: np.random.Generator) -> tuple[Rows, Rows]:
-    order, start, size, position = _sorted_groups(group_N)
-    candidates = np.flatnonzero(size > 1)
-    if not len(candidates):
-        return candidates, candidates
-    left = rng.choice(candidates, pairs)
-    right = start[left] + rng.integers(size[left] - 1)
-    right += right >= position[left]  # skip the record itself
-    return left, order[right]
-
-
-def _inter_pairs(group_N: Rows, pairs: int, rng: np.random.Generator) -> tuple[Rows, Rows]:
-    order, start, size, _ = _sorted_groups(group_N)
-    candidates = np.flatnonzero(size < len(group_N))
-    if not len(candidates):
-        return candidates, candidates
-    left = rng.choice(candidates, pairs)
-    right = rng.integers(len(group_N) - size[left])
-    right += size[left] * (right >= start[left])  # skip its whole group
-    return left, order[right]
-
-
-def _sorted_groups(group_N: Rows) -> tuple[Rows, Rows, Rows, Rows]:
-    """The records sorted by group, and for each record: where its group starts, the group's size, its own position."""
+    A record is drawn uniformly among those that have a partner, then its partner uniformly. With the records sorted by
+    group, a record's own group is contiguous, so a partner is a random position inside or outside of it: no draw is
+    ever rejected, however rare such pairs are.
+    """
     order = np.argsort(group_N, kind="stable")
-    sizes = np.bincount(group_N)
-    starts = np.cumsum(sizes) - sizes
-    position = np.empty_like(order)
-    position[order] = np.arange(len(order))
-    return order, starts[group_N], sizes[group_N], position
+    sizes_G = np.bincount(group_N)
+    start_N, size_N = (np.cumsum(sizes_G) - sizes_G)[group_N], sizes_G[group_N]
+    candidates = np.flatnonzero(size_N > 1 if same else size_N < len(group_N))
+    if not len(candidates):
+        return candidates, candidates
+    left = rng.choice(candidates, pairs)
+    if same:
+        position_N = np.argsort(order)
+        right = start_N[left] + rng.integers(size_N[left] - 1)
+        right += right >= position_N[left]  # skip the record itself
+    else:
+        right = rng.integers(len(group_N) - size_N[left])
+        right += size_N[left] * (right >= start_N[left])  # skip its whole group
+    return left, order[right]
 
 
-def _distances(x_ND: Slots, pairs: tuple[Rows, Rows], layout: Layout) -> NDArray[np.float64]:
-    left, right = pairs
-    distances_P: NDArray[np.float64] = np.sqrt(squared_error(x_ND[left], x_ND[right], layout).sum(axis=1))
-    return distances_P
-
-
-def _spread(distances_P: NDArray[np.float64]) -> tuple[float | None, float | None]:
-    if not len(distances_P):
+def _distance(x_ND: Slots, left: Rows, right: Rows, layout: Layout) -> tuple[float | None, float | None]:
+    """The mean distance between the records of pairs, and its standard deviation; None without any pair."""
+    if not len(left):
         return None, None
+    distances_P = np.sqrt(squared_error(x_ND[left], x_ND[right], layout).sum(axis=1))
     return float(distances_P.mean()), float(distances_P.std())

@@ -110,9 +110,7 @@ class CodeNetwork(nn.Module):
         self.layout, self.config = layout, config
         self.input = SlotInput(layout, scaled=config.inputs == "scaled")
         self.encoder = mlp(self.input.columns, config.hidden, config.latent, config.blocks)
-        self.quantiser = ResidualQuantiser(
-            config.levels, config.entries, config.latent, learned=config.codebook, decay=config.decay
-        )
+        self.quantiser = ResidualQuantiser(config.levels, config.entries, config.latent, learned=config.codebook)
         self.squares = config.likelihood == "squares"
         order_D = np.argsort(layout.sizes_D, kind="stable")
         self.groups = _groups(layout, order_D)
@@ -178,6 +176,29 @@ class CodeNetwork(nn.Module):
         slots_ND[:, self.order_D] = torch.cat(parts, dim=1)
         return slots_ND
 
+    def loss(self, latent_Nd: Tensor, x_ND: Tensor, weight_D: Tensor) -> Tensor:
+        """‖D(ê) − x‖², or the negative log-likelihood of the slots: a weighted sum over slots, one value per record."""
+        out_NM = self.decoder(latent_Nd)
+        if self.squares:
+            return ((out_NM - x_ND / self.input.size_D).square() * weight_D).sum(dim=1)
+        sorted_ND, weight_D = x_ND.index_select(1, self.order_D), weight_D[self.order_D]
+        number_D = self.number_D[self.order_D].float()
+        loss_N = out_NM.new_zeros(len(out_NM))
+        for group, logits in self.split(out_NM):
+            slots = slice(group.first, group.last)
+            target = sorted_ND[:, slots]
+            if group.size == 1:
+                loss = F.binary_cross_entropy_with_logits(logits, target.float(), reduction="none")
+            else:
+                loss = F.cross_entropy(logits.transpose(1, 2), target.long(), reduction="none")
+                if self.config.ordinal_weight and group.ordered:
+                    steps = torch.arange(group.size + 1, device=logits.device) / group.size
+                    expected = (logits.softmax(dim=2) * steps).sum(dim=2)
+                    distance = (expected - target / group.size).square() * number_D[slots]
+                    loss = loss + self.config.ordinal_weight * distance
+            loss_N = loss_N + (loss * weight_D[slots]).sum(dim=1)
+        return loss_N
+
     def split(self, out_NM: Tensor) -> list[tuple[Group, Tensor]]:
         """The decoder's output by group: (N, slots) for flags, (N, slots, values) for the others."""
         parts = []
@@ -206,44 +227,13 @@ def _groups(layout: Layout, order_D: NDArray[np.int64]) -> list[Group]:
     return groups
 
 
-class ReconstructionLoss(nn.Module):
-    """‖D(ê) − x‖², or the negative log-likelihood of the slots: a sum over slots, one value per record."""
-
-    def __init__(self, layout: Layout, config: TokenizerConfig, x_ND: Tensor) -> None:
-        super().__init__()
-        self.config = config
-        member_D = torch.from_numpy(layout.member_D).to(x_ND.device)
-        number_D = torch.from_numpy(layout.number_D).to(x_ND.device)
-        weight_D = torch.ones(layout.width, device=x_ND.device)
-        weight_D[number_D] = config.number_weight
-        weight_D[member_D] = config.member_weight
-        if config.rare and bool(member_D.any()):
-            # log₃₂ of the inverse frequency: 1 for a flag that one record in 32 has, 2 for one in 1,024
-            share = (x_ND[:, member_D] > 0).float().mean(dim=0).clamp_min(1e-5)
-            weight_D[member_D] *= -torch.log2(share) / 5
-        self.register_buffer("weight_D", weight_D)
-        self.register_buffer("number_D", number_D.float())
-        self.weight_D: Tensor
-        self.number_D: Tensor
-
-    def forward(self, network: CodeNetwork, latent_Nd: Tensor, x_ND: Tensor) -> Tensor:
-        out_NM = network.decoder(latent_Nd)
-        if network.squares:
-            return ((out_NM - x_ND / network.input.size_D).square() * self.weight_D).sum(dim=1)
-        sorted_ND, weight_D = x_ND.index_select(1, network.order_D), self.weight_D[network.order_D]
-        number_D = self.number_D[network.order_D]
-        loss_N = out_NM.new_zeros(len(out_NM))
-        for group, logits in network.split(out_NM):
-            slots = slice(group.first, group.last)
-            target = sorted_ND[:, slots]
-            if group.size == 1:
-                loss = F.binary_cross_entropy_with_logits(logits, target.float(), reduction="none")
-            else:
-                loss = F.cross_entropy(logits.transpose(1, 2), target.long(), reduction="none")
-                if self.config.ordinal_weight and group.ordered:
-                    steps = torch.arange(group.size + 1, device=logits.device) / group.size
-                    expected = (logits.softmax(dim=2) * steps).sum(dim=2)
-                    distance = (expected - target / group.size).square() * number_D[slots]
-                    loss = loss + self.config.ordinal_weight * distance
-            loss_N = loss_N + (loss * weight_D[slots]).sum(dim=1)
-        return loss_N
+def slot_weights(layout: Layout, config: TokenizerConfig, x_ND: Tensor) -> Tensor:
+    """What each slot weighs in the loss: flags of sets more, the more so the rarer they are among the records."""
+    member_D = torch.from_numpy(layout.member_D).to(x_ND.device)
+    weight_D = torch.ones(layout.width, device=x_ND.device)
+    weight_D[member_D] = config.member_weight
+    if config.rare and bool(member_D.any()):
+        # log₃₂ of the inverse frequency: 1 for a flag that one record in 32 has, 2 for one in 1,024
+        share = (x_ND[:, member_D] > 0).float().mean(dim=0).clamp_min(1e-5)
+        weight_D[member_D] *= -torch.log2(share) / 5
+    return weight_D

@@ -75,7 +75,7 @@ class ResidualQuantiser(nn.Module):
         The greedy code always remains a candidate, so the error never exceeds the greedy one.
         """
         if beam == 1:
-            return self._greedy(latent_Nd)
+            return self(latent_Nd).codes_NK
         records, (levels, entries) = len(latent_Nd), (self.levels, self.entries)
         # ‖e − c¹ − … − cᵏ‖² = ‖e‖² + Σ_k (‖cᵏ‖² − 2 e·cᵏ) + Σ_{l<k} 2 cˡ·cᵏ: the products with e are computed once
         # for all levels, those between entries are a table, so a wider beam needs only look-ups.
@@ -99,15 +99,6 @@ class ResidualQuantiser(nn.Module):
             parent_NB, code_NB = chosen_NB // entries, chosen_NB % entries
             codes = [*(earlier_NB.gather(1, parent_NB) for earlier_NB in codes), code_NB]
         return torch.cat(codes, dim=1)
-
-    def _greedy(self, latent_Nd: Tensor) -> Tensor:
-        """The code of `forward`, without its losses."""
-        residual_Nd, codes = latent_Nd, []
-        for entries_Cd in self.codebooks_KCd:
-            code_N = nearest(residual_Nd, entries_Cd)[1]
-            residual_Nd = residual_Nd - entries_Cd[code_N]
-            codes.append(code_N)
-        return torch.stack(codes, dim=1)
 
     def embed(self, codes_NK: Tensor) -> Tensor:
         """ê, the sum of the picked entries."""
@@ -195,16 +186,6 @@ def lloyd(x_Nd: Tensor, entries_Cd: Tensor, iterations: int) -> tuple[Tensor, Te
     return entries_Cd, nearest(x_Nd, entries_Cd)[1]
 
 
-def straight_through(latent_Nd: Tensor, quantised_Nd: Tensor, how: str) -> Tensor:
-    """ê in the forward pass, with a gradient for the encoder.
-
-    `identity` copies the gradient; `rotation` rotates and scales it with the change from e to ê (Fifty et al., 2024).
-    """
-    quantised_Nd = quantised_Nd.detach()
-    if how == "identity":
-        return latent_Nd + (quantised_Nd - latent_Nd).detach()
-    e_Nd, q_Nd = F.normalize(latent_Nd.detach(), dim=1), F.normalize(quantised_Nd, dim=1)
-    between_Nd = F.normalize(e_Nd + q_Nd, dim=1)
-    scale_N1 = quantised_Nd.norm(dim=1, keepdim=True) / latent_Nd.detach().norm(dim=1, keepdim=True).clamp_min(1e-6)
-    reflected_Nd = latent_Nd - 2 * (latent_Nd * between_Nd).sum(dim=1, keepdim=True) * between_Nd
-    return scale_N1 * (reflected_Nd + 2 * (latent_Nd * e_Nd).sum(dim=1, keepdim=True) * q_Nd)
+def straight_through(latent_Nd: Tensor, quantised_Nd: Tensor) -> Tensor:
+    """ê in the forward pass, with the gradient of e: the encoder learns as if nothing were quantised."""
+    return latent_Nd + (quantised_Nd - latent_Nd).detach()

@@ -18,12 +18,11 @@ from tefm.base.errors import InputError
 from tefm.base.files import check_writable, replacing
 from tefm.base.progress import Advance, progress
 from tefm.codes.coder import Codes
-from tefm.codes.tokenizer import RecordTokenizer
+from tefm.codes.tokenizer import RecordTokenizer, kept_roles
 from tefm.tables.columns import with_sides
 from tefm.tables.readers.databases import is_postgresql
 from tefm.tables.readers.meds import is_meds
 from tefm.tables.readers.table import Table, open_table, parquet_files, table_files
-from tefm.tables.schema import Schema
 
 
 def code_columns(levels: int) -> list[str]:
@@ -82,11 +81,6 @@ def _encode_file(tokenizer: RecordTokenizer, table: Table, out: Path, absent: bo
     table = tokenizer.vectoriser.readable(with_sides(table, tokenizer.schema, sides), absent=absent)
     with progress(f"encoding {table.name}", None) as advance:
         return write_codes(encoded(tokenizer, table), no_codes(tokenizer, table), out, advance)
-
-
-def kept_roles(schema: Schema, table: Table) -> list[str]:
-    """The columns that are written beside the codes: entity, time and label, where the table has them."""
-    return [name for name in (schema.entity, schema.time, schema.label) if name is not None and name in table.columns]
 
 
 def encoded(tokenizer: RecordTokenizer, table: Table) -> Iterator[pl.DataFrame]:

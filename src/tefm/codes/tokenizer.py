@@ -19,7 +19,7 @@ from tefm.base.files import is_whole, read_manifest, refusing, replacing_folder,
 from tefm.base.settings import Preset
 from tefm.base.training import ahead
 from tefm.codes.coder import Codes, SlotCoder, load_coder, save_coder
-from tefm.codes.config import TokenizerConfig
+from tefm.codes.config import MAX_ROWS, TokenizerConfig
 from tefm.tables.grouping import role_column
 from tefm.tables.infer import infer_schema
 from tefm.tables.layout import Slots
@@ -116,7 +116,7 @@ class RecordTokenizer:
                 "the entity column is not in the table", file=table.name, column=schema.entity, remedy=remedy
             )
         vectoriser = Vectoriser.fit(table, schema, seed=self.config.seed)
-        x_ND, labels_N, groups_N = _training_rows(vectoriser, table, self.config)
+        x_ND, labels_N, groups_N = _training_rows(vectoriser, table, self.config.seed)
         if task_aware:
             check_label(labels_N, column=schema.label, file=table.name)
         self.coder.fit(
@@ -167,9 +167,7 @@ class RecordTokenizer:
         """Read a saved tokenizer; a damaged or foreign folder is refused with the reason."""
         folder = Path(folder)
         read_manifest(folder, KIND)
-        with refusing(folder, "tokenizer"):
-            coder = load_coder(folder, device=device)
-            vectoriser = load_vectoriser(folder)
+        coder, vectoriser = load_coder(folder, device=device), load_vectoriser(folder)
         if vectoriser.layout != coder.layout:
             raise ArtefactError(
                 "the vectoriser and the codes of this tokenizer do not belong together",
@@ -179,38 +177,35 @@ class RecordTokenizer:
         return cls.of(vectoriser, coder)
 
 
+def kept_roles(schema: Schema, table: Table) -> list[str]:
+    """The columns that are kept beside the codes: entity, time and label, where the table has them."""
+    return [name for name in (schema.entity, schema.time, schema.label) if name is not None and name in table.columns]
+
+
 def load_vectoriser(folder: Path) -> Vectoriser:
     """How the tables of a saved tokenizer become slots, without its weights."""
-    try:
+    with refusing(folder, "vectoriser"):
         return Vectoriser.model_validate_json((folder / VECTORISER).read_text(encoding="utf-8")).closed()
-    except (OSError, ValueError) as error:
-        raise ArtefactError(
-            f"the vectoriser of this tokenizer cannot be read: {error}", file=folder, remedy="save it again"
-        ) from error
 
 
 def _training_rows(
-    vectoriser: Vectoriser, table: Table, config: TokenizerConfig
+    vectoriser: Vectoriser, table: Table, seed: int
 ) -> tuple[Slots, NDArray[Any] | None, NDArray[Any] | None]:
-    """Slots, labels and entities of the training rows; a uniform sample if the table has more than `max_rows`."""
-    schema = vectoriser.table_schema
-    roles = [name for name in (schema.label, schema.entity) if name is not None and name in table.columns]
-    rng = np.random.default_rng(config.seed)
+    """Slots, labels and entities of the training rows; a uniform sample if the table has more than `MAX_ROWS`."""
+    schema, rng = vectoriser.table_schema, np.random.default_rng(seed)
+    names = {"label": schema.label, "entity": schema.entity}
+    columns = {role: name for role, name in names.items() if name is not None and name in table.columns}
     rows: list[NDArray[Any]] = []  # a random key per row, its slots, and one column per role
-    for slots_ND, frame in vectoriser.batches_with(table, roles):
+    for slots_ND, frame in vectoriser.batches_with(table, list(columns.values())):
         batch = [rng.random(len(slots_ND)), slots_ND]
-        columns = [(name, "label" if name == schema.label else "entity") for name in roles]
-        batch += [
-            text_of(role_column(frame, name, role, table.name), schema.missing_words).to_numpy()
-            for name, role in columns
-        ]
+        for role, name in columns.items():
+            batch.append(text_of(role_column(frame, name, role, table.name), schema.missing_words).to_numpy())
         rows = [np.concatenate(pair) for pair in zip(rows, batch, strict=True)] if rows else batch
-        if len(rows[0]) > config.max_rows:
-            smallest = np.sort(np.argpartition(rows[0], config.max_rows)[: config.max_rows])
+        if len(rows[0]) > MAX_ROWS:
+            smallest = np.sort(np.argpartition(rows[0], MAX_ROWS)[:MAX_ROWS])
             rows = [values[smallest] for values in rows]
-    values_of = dict(zip(roles, rows[2:], strict=True))
-    labels = values_of.get(schema.label) if schema.label else None
-    entities = values_of.get(schema.entity) if schema.entity else None
+    values_of = dict(zip(columns, rows[2:], strict=True))
+    entities = values_of.get("entity")
     if entities is not None and (missing := sum(entity is None for entity in entities)):
         raise InputError(
             f"{missing} of {len(entities)} training rows have no entity",
@@ -218,4 +213,4 @@ def _training_rows(
             column=schema.entity,
             remedy="drop these rows, or fill in their entity",
         )
-    return rows[1], labels, None if entities is None else entities.astype(str)
+    return rows[1], values_of.get("label"), None if entities is None else entities.astype(str)

@@ -14,10 +14,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -29,10 +28,15 @@ from tefm.base.errors import SettingsError
 from tefm.base.progress import progress
 from tefm.base.training import KeepBest, adamw, load_checkpoint, save_checkpoint
 from tefm.codes.config import TokenizerConfig
-from tefm.codes.network import CodeNetwork, ReconstructionLoss
+from tefm.codes.network import CodeNetwork, slot_weights
 from tefm.codes.quantiser import straight_through
 from tefm.tables.layout import Layout, Slots
 
+#: β, the weight of the commitment loss: how strongly the encoder is pulled towards its codebook entries.
+COMMITMENT = 0.25
+WEIGHT_DECAY = 1e-4
+#: Validation checks without improvement after which training stops.
+PATIENCE = 6
 #: Dead entries are replaced every `DEAD_EVERY` steps, up to this share of all: in the rest, the codebooks settle.
 DEAD_EVERY = 100
 DEAD_UNTIL = 0.85
@@ -44,8 +48,7 @@ CHUNK = 8_192
 PROBED, TIMED_STEPS = 2_000, 5
 
 
-@dataclass(frozen=True)
-class Lessons:
+class Lessons(NamedTuple):
     """The targets of the label head: of the training and the validation records, and of mixed records.
 
     With two classes the target is the standardised log-odds, whose spread does not depend on how rare a class is: among
@@ -71,29 +74,7 @@ class Lessons:
             odds_N1, mixed_M1 = (log[:, 1:] - log[:, :1] for log in (log_NQ, mixed_log_MQ))
             mean, spread = odds_N1.mean(), odds_N1.std() + 1e-9
             targets_NQ, mixed_MQ = (odds_N1 - mean) / spread, (mixed_M1 - mean) / spread
-        return cls(
-            *map(torch.from_numpy, (targets_NQ[~held_out_N], targets_NQ[held_out_N], mixed_MD, mixed_MQ)),
-        )
-
-    @property
-    def targets(self) -> int:
-        return self.training_NQ.shape[1]
-
-    def to(self, device: torch.device) -> Lessons:
-        return Lessons(*(part.to(device) for part in vars(self).values()))
-
-
-@dataclass(frozen=True)
-class TrainingData:
-    """Slots to learn from and to validate on, and what the label head learns."""
-
-    x_ND: Tensor
-    validation_ND: Tensor
-    lessons: Lessons | None = None
-
-    def to(self, device: torch.device) -> TrainingData:
-        lessons = None if self.lessons is None else self.lessons.to(device)
-        return TrainingData(self.x_ND.to(device), self.validation_ND.to(device), lessons)
+        return cls(*map(torch.from_numpy, (targets_NQ[~held_out_N], targets_NQ[held_out_N], mixed_MD, mixed_MQ)))
 
 
 @dataclass
@@ -114,7 +95,9 @@ class Trainer:
         self,
         layout: Layout,
         config: TokenizerConfig,
-        data: TrainingData,
+        x_ND: Slots,
+        validation_ND: Slots,
+        lessons: Lessons | None = None,
         *,
         device: torch.device,
         checkpoint: Path | None = None,
@@ -122,13 +105,15 @@ class Trainer:
     ) -> None:
         self.config, self.checkpoint, self.device = config, checkpoint, device
         self.fingerprint = fingerprint
-        self.data = data.to(device)
+        self.x_ND, self.validation_ND = (torch.from_numpy(slots).to(device) for slots in (x_ND, validation_ND))
+        self.lessons = None if lessons is None else Lessons(*(part.to(device) for part in lessons))
         torch.manual_seed(config.seed)
-        self.network = CodeNetwork(layout, config, targets=data.lessons.targets if data.lessons else 0).to(device)
-        self.network.start_at_frequencies(self.data.x_ND[self._sample()])
-        self.loss = ReconstructionLoss(layout, config, self.data.x_ND)
+        targets = 0 if lessons is None else lessons.training_NQ.shape[1]
+        self.network = CodeNetwork(layout, config, targets=targets).to(device)
+        self.network.start_at_frequencies(self.x_ND[self._sample()])
+        self.weight_D = slot_weights(layout, config, self.x_ND)
         trained = [p for p in self.network.parameters() if p.requires_grad]
-        self.optimiser = adamw(trained, device=device, lr=config.learning_rate, weight_decay=config.weight_decay)
+        self.optimiser = adamw(trained, device=device, lr=config.learning_rate, weight_decay=WEIGHT_DECAY)
         self.warm_steps = int(config.warm_share * config.steps)
         self.history = TrainingHistory()
         self.best = KeepBest()
@@ -141,7 +126,7 @@ class Trainer:
     def run(self) -> CodeNetwork:
         self._resume()
         check_every = max(1, self.config.steps // self.config.checks)
-        patience = self.config.patience * check_every
+        patience = PATIENCE * check_every
         self.network.train()
         with progress("training the tokenizer", self.config.steps, done=self.step) as advance:
             while self.step < self.config.steps and not self.best.exhausted(self.step, patience=patience):
@@ -166,20 +151,20 @@ class Trainer:
         """One training step; returns its loss."""
         config, network = self.config, self.network
         if self.step == self.warm_steps:
-            self._initialise_codebooks()
+            network.quantiser.initialise(self._latents(), self._generator("k-means"))
         generator = self._generator("step", self.step)
         rows = self._rows()
-        x_ND = self.data.x_ND[rows]
+        x_ND = self.x_ND[rows]
         latent_Nd = network.encode_latent(x_ND, self._mask(x_ND, generator))
         quantised = None
         decoded_Nd, codebook_loss = latent_Nd, latent_Nd.new_zeros(())
         if self.step >= self.warm_steps:
             quantised = network.quantiser(latent_Nd)
-            decoded_Nd = straight_through(latent_Nd, quantised.latent_Nd, config.straight_through)
-            codebook_loss = config.commitment * quantised.commitment
+            decoded_Nd = straight_through(latent_Nd, quantised.latent_Nd)
+            codebook_loss = COMMITMENT * quantised.commitment
             if config.codebook == "gradient":
                 codebook_loss = codebook_loss + quantised.codebook
-        lessons = self.data.lessons
+        lessons = self.lessons
         targets_NQ = None if lessons is None else lessons.training_NQ[rows]
         loss = self._record_loss(decoded_Nd, x_ND, targets_NQ).mean() + codebook_loss
         if lessons is not None:
@@ -191,14 +176,14 @@ class Trainer:
         self.optimiser.step()
         if quantised is not None:
             network.quantiser.follow(quantised)
-            if config.replace_dead and (self.step + 1) % DEAD_EVERY == 0 and self.step < DEAD_UNTIL * config.steps:
+            if (self.step + 1) % DEAD_EVERY == 0 and self.step < DEAD_UNTIL * config.steps:
                 self.history.replaced += network.quantiser.replace_dead(quantised, self._generator("dead", self.step))
         self.step += 1
         return loss.detach()
 
     def _record_loss(self, latent_Nd: Tensor, x_ND: Tensor, targets_NQ: Tensor | None) -> Tensor:
         """Reconstruction from a latent, plus the error of the label head."""
-        loss_N: Tensor = self.loss(self.network, latent_Nd, x_ND)
+        loss_N = self.network.loss(latent_Nd, x_ND, self.weight_D)
         return loss_N if targets_NQ is None else loss_N + self._label_loss(latent_Nd, targets_NQ)
 
     def _label_loss(self, latent_Nd: Tensor, targets_NQ: Tensor) -> Tensor:
@@ -225,13 +210,10 @@ class Trainer:
         keep_ND = torch.rand(x_ND.shape, generator=generator, device=self.device) < retention_N1
         return keep_ND | ~masked_N1
 
-    def _initialise_codebooks(self) -> None:
-        self.network.quantiser.initialise(self._latents(), self._generator("k-means"))
-
     @torch.no_grad()
     def _latents(self) -> Tensor:
         """Latents of (a sample of) the training records."""
-        chunks = self.data.x_ND[self._sample()].split(CHUNK)
+        chunks = self.x_ND[self._sample()].split(CHUNK)
         return torch.cat([self.network.encode_latent(chunk) for chunk in chunks])
 
     # ---- randomness and schedule: functions of seed and step --------------------------------------------------
@@ -244,12 +226,12 @@ class Trainer:
 
     def _sample(self) -> Tensor:
         """A sample of the training rows, for what would take too long on all of them."""
-        return torch.randperm(len(self.data.x_ND), generator=self._generator("sample"))[:LATENTS].to(self.device)
+        return torch.randperm(len(self.x_ND), generator=self._generator("sample"))[:LATENTS].to(self.device)
 
     def _rows(self) -> Tensor:
         """The training rows of this step: every pass over all rows has its own order."""
         assert self.config.batch is not None
-        rows, batch = len(self.data.x_ND), min(self.config.batch, len(self.data.x_ND))
+        rows, batch = len(self.x_ND), min(self.config.batch, len(self.x_ND))
         epoch, position = divmod(self.step, rows // batch)
         if self.order_N is None or self.order_N[0] != epoch:
             self.order_N = epoch, torch.randperm(rows, generator=self._generator("epoch", epoch)).to(self.device)
@@ -266,15 +248,15 @@ class Trainer:
     def _validate(self) -> None:
         """Measure the loss of validation records from their greedy codes, and keep the best state."""
         self.network.eval()
-        total = 0.0
-        lessons = self.data.lessons
-        for rows in _chunks(len(self.data.validation_ND)):
-            x_ND = self.data.validation_ND[rows]
+        total, lessons = 0.0, self.lessons
+        for start in range(0, len(self.validation_ND), CHUNK):
+            rows = slice(start, start + CHUNK)
+            x_ND = self.validation_ND[rows]
             latent_Nd = self.network.quantiser(self.network.encode_latent(x_ND)).latent_Nd
             loss_N = self._record_loss(latent_Nd, x_ND, None if lessons is None else lessons.validation_NQ[rows])
             total += float(loss_N.sum())
         self.network.train()
-        loss = total / len(self.data.validation_ND)
+        loss = total / len(self.validation_ND)
         if not math.isfinite(loss):
             raise SettingsError(
                 f"training diverged at step {self.step}: the loss is {loss}",
@@ -292,8 +274,8 @@ class Trainer:
         network, config = self.network, self.config
         network.quantiser.settle(self._latents(), config.settle)
         sample = self._sample()
-        x_ND = self.data.x_ND[sample]
-        targets_NQ = None if self.data.lessons is None else self.data.lessons.training_NQ[sample]
+        x_ND = self.x_ND[sample]
+        targets_NQ = None if self.lessons is None else self.lessons.training_NQ[sample]
         with torch.no_grad():
             codes_NK = torch.cat([network.encode(chunk) for chunk in x_ND.split(CHUNK)])
         parts = [network.decoder, *([network.head] if network.head is not None else [])]
@@ -320,8 +302,7 @@ class Trainer:
             return
         thresholds = torch.arange(0.05, 0.96, 0.05, device=self.device)
         hits, predicted, present = torch.zeros_like(thresholds), torch.zeros_like(thresholds), 0.0
-        for rows in _chunks(len(self.data.validation_ND)):
-            x_ND = self.data.validation_ND[rows]
+        for x_ND in self.validation_ND.split(CHUNK):
             score = self.network.member_scores(self.network.quantiser.embed(self.network.encode(x_ND)))
             truth = x_ND[:, member_D] > 0
             present += float(truth.sum())
@@ -341,11 +322,8 @@ class Trainer:
             "step": self.step,
             "network": self.network.state_dict(),
             "optimiser": self.optimiser.state_dict(),
-            "best_loss": self.best.loss,
-            "best_state": self.best.state,
-            "best_step": self.best.step,
-            "validation": self.history.validation,
-            "replaced": self.history.replaced,
+            "best": vars(self.best),
+            "history": vars(self.history),
         }
         save_checkpoint(self.checkpoint, self.fingerprint, body)
 
@@ -356,25 +334,15 @@ class Trainer:
         self.step = int(body["step"])
         self.network.load_state_dict(body["network"])
         self.optimiser.load_state_dict(body["optimiser"])
-        self.best = KeepBest(float(body["best_loss"]), int(body["best_step"]), body["best_state"])
-        self.history = TrainingHistory(
-            validation=[(int(step), float(loss)) for step, loss in body["validation"]],
-            replaced=int(body["replaced"]),
-            best_step=self.best.step,
-            resumed_from=self.step,
-        )
-
-
-def _chunks(rows: int) -> Iterator[slice]:
-    return (slice(start, start + CHUNK) for start in range(0, rows, CHUNK))
+        self.best = KeepBest(**body["best"])
+        self.history = TrainingHistory(**{**body["history"], "resumed_from": self.step})
 
 
 def code_seconds(x_ND: Slots, layout: Layout, config: TokenizerConfig, device: torch.device) -> tuple[float, float]:
     """The time of one training step, and of encoding one record, from a few timed steps on this machine."""
     config = config.resolved(rows=len(x_ND), layout=layout).model_copy(update={"warm_share": 0.0})
-    sample_ND = torch.from_numpy(x_ND[:PROBED])
     with torch.random.fork_rng(devices=[]):
-        trainer = Trainer(layout, config, TrainingData(sample_ND, sample_ND[:1]), device=device)
+        trainer = Trainer(layout, config, x_ND[:PROBED], x_ND[:1], device=device)
     trainer.update()  # the codebooks start
     started = time.perf_counter()
     for _ in range(TIMED_STEPS):
@@ -382,5 +350,5 @@ def code_seconds(x_ND: Slots, layout: Layout, config: TokenizerConfig, device: t
     step = (time.perf_counter() - started) / TIMED_STEPS
     started = time.perf_counter()
     with torch.inference_mode():
-        trainer.network.eval().encode(sample_ND.to(device))
-    return step, (time.perf_counter() - started) / len(sample_ND)
+        trainer.network.eval().encode(trainer.x_ND)
+    return step, (time.perf_counter() - started) / len(trainer.x_ND)

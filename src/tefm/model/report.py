@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from tefm.base.errors import InputError
 from tefm.base.progress import note
 from tefm.codes.coder import SlotCoder
-from tefm.codes.doctor import findings, label_losses, use_of_distinct
+from tefm.codes.doctor import findings, label_losses
 from tefm.codes.fidelity import codebook_use, collisions, hierarchy, measure
 from tefm.explain.cards import quoted
 from tefm.explain.reasons import Question
@@ -415,11 +415,7 @@ def codes_of(
             tuple(codes_NK[mapped, 0].tolist()),
             variance,
         ),
-        findings=tuple(
-            findings(
-                coder, fidelity, use_of_distinct(x_ND, codes_NK, coder.config.entries), shared, prefixes, scores=None
-            )
-        ),
+        findings=tuple(findings(coder, x_ND, codes_NK, fidelity, shared, prefixes)),
         label_losses=losses,
     )
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tefm.codes.coder import SlotCoder, teacher_of
+from tefm.codes.config import MAX_ROWS
 from tefm.pipeline.config import ModelConfig
 from tefm.pipeline.data import Part, TaskData, shares_of
 from tefm.rationale.masks import masked_copies
@@ -103,7 +104,7 @@ def _of_records(
     """The log-probabilities of the classes from the teacher of the codes, where every sequence is a single record."""
     part, taught = data.training, coder.teacher_
     labels_N, settings = part.record_labels_N, config.tokenizer_config
-    sampled = len(part.slots_ND) > settings.max_rows  # then the codes have not seen all records
+    sampled = len(part.slots_ND) > MAX_ROWS  # then the codes have not seen all records
     if (everyone.lengths > 1).any() or not config.task_aware or sampled or coder.classes_ != data.classes:
         return None
     if taught is None:  # the coder was learned before this run was interrupted

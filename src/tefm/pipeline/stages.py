@@ -21,6 +21,7 @@ from tefm.base.progress import note, stage
 from tefm.base.settings import StageSettings
 from tefm.base.training import identity, stage_folder
 from tefm.codes.coder import Codes, SlotCoder, load_coder, save_coder
+from tefm.codes.config import MAX_ROWS
 from tefm.explain.look_alikes import LookAlikes
 from tefm.language.alignment import Alignment, AlignmentExamples, measure_alignment
 from tefm.language.alignment import align as align_language_model
@@ -113,7 +114,7 @@ def learn_codes(
 ) -> SlotCoder:
     """Stage 1: learn codes from all training records; the several processes of one job share what the first learns."""
     settings, training = config.tokenizer_config, data.training
-    rows = _sample(len(training.slots_ND), settings.max_rows, settings.seed)
+    rows = _sample(len(training.slots_ND), MAX_ROWS, settings.seed)
     x_ND, groups_N, labels_N = training.slots_ND, training.groups_N, training.record_labels_N
     if rows is not None:
         x_ND = x_ND[rows]

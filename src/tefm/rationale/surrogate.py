@@ -125,7 +125,7 @@ def read_latent(network: CodeNetwork, x_ND: Tensor, keep_ND: Tensor | None, read
         return latent_Nd, latent_Nd
     quantiser = network.quantiser
     codes_NK = quantiser.encode(latent_Nd.detach(), network.config.beam)
-    return latent_Nd, straight_through(latent_Nd, quantiser.embed(codes_NK), "identity")
+    return latent_Nd, straight_through(latent_Nd, quantiser.embed(codes_NK))
 
 
 def slots_tensor(x_ND: Slots) -> Tensor:

@@ -48,8 +48,7 @@ class Interval:
 
     def to_dict(self) -> dict[str, float | None]:
         """None for nan, which JSON does not have."""
-        bounds = {"value": self.value, "low": self.low, "high": self.high}
-        return {name: None if math.isnan(number) else number for name, number in bounds.items()}
+        return {name: None if math.isnan(number) else number for name, number in vars(self).items()}
 
 
 def bootstrap(metric: Callable[[Floats], Floats], counts: Iterable[Floats]) -> Floats:
@@ -63,30 +62,22 @@ def bootstrap(metric: Callable[[Floats], Floats], counts: Iterable[Floats]) -> F
     return np.concatenate([metric(counts_RN) for counts_RN in counts])
 
 
-def resample_counts(n: int, resamples: int, seed: int) -> Iterator[Floats]:
-    """How often each of `n` sequences is drawn, a chunk of resamples at a time."""
-    return _counts(n, resamples, seed, lambda rng, rows: rng.integers(0, n, size=(rows, n)))
+def resample_counts(n: int, resamples: int, seed: int, *, strata_N: NDArray[Any] | None = None) -> Iterator[Floats]:
+    """How often each of `n` sequences is drawn, a chunk of resamples at a time.
 
-
-def stratified_counts(labels_N: NDArray[Any], resamples: int, seed: int) -> Iterator[Floats]:
-    """Counts drawn within each class, so that every resample has as many sequences of a class as the sample."""
-    members = [np.flatnonzero(labels_N == label) for label in np.unique(labels_N)]
-
-    def draw(rng: np.random.Generator, rows: int) -> NDArray[np.int64]:
-        return np.stack([np.concatenate([rng.choice(of, len(of)) for of in members]) for _ in range(rows)])
-
-    return _counts(len(labels_N), resamples, seed, draw)
-
-
-def _counts(
-    n: int, resamples: int, seed: int, draw: Callable[[np.random.Generator, int], NDArray[np.int64]]
-) -> Iterator[Floats]:
+    With `strata_N` (classes, for example), every resample has as many sequences of each stratum as the sample.
+    """
     if resamples < 0:
         raise SettingsError("the number of resamples is below 0", value=resamples, remedy="1,000 is usual")
     rng = np.random.default_rng(seed)
+    strata = [] if strata_N is None else [np.flatnonzero(strata_N == stratum) for stratum in np.unique(strata_N)]
     yield np.ones((1, n))
     chunk = max(1, CHUNK_CELLS // n)
     for start in range(0, resamples, chunk):
         rows = min(chunk, resamples - start)
-        cells_RN = draw(rng, rows) + n * np.arange(rows)[:, None]
+        if strata:
+            drawn_RN = np.array([np.concatenate([rng.choice(of, len(of)) for of in strata]) for _ in range(rows)])
+        else:
+            drawn_RN = rng.integers(0, n, size=(rows, n))
+        cells_RN = drawn_RN + n * np.arange(rows)[:, None]
         yield np.bincount(cells_RN.ravel(), minlength=rows * n).reshape(rows, n).astype(np.float64)

@@ -23,7 +23,7 @@ from sklearn.metrics import (
 
 from tefm.scoring import weighted
 from tefm.scoring.bootstrap import Interval, bootstrap, resample_counts
-from tefm.scoring.metrics import auroc, average_precision
+from tefm.scoring.metrics import auroc
 
 Floats = NDArray[np.float64]
 Points = tuple[float, ...]
@@ -107,9 +107,6 @@ class Confusion:
     classes: tuple[str, ...]
     #: a row per true class, a column per predicted one
     counts: tuple[tuple[int, ...], ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"classes": list(self.classes), "counts": [list(row) for row in self.counts]}
 
 
 def confusion(
@@ -294,7 +291,7 @@ def class_curve(p_S: Floats, positive_S: NDArray[np.bool_], predicted_S: NDArray
         *roc,
         *ranked,
         auroc=auroc(p_S, positive_S),
-        average_precision=average_precision(p_S, positive_S),
+        average_precision=float(weighted.average_precision(p_S, positive_S, np.ones((1, len(p_S))))[0]),
         operating=Operating(_ratio(called - hits, len(p_S) - positives), _ratio(hits, positives), _ratio(hits, called)),
     )
 

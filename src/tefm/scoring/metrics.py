@@ -1,6 +1,6 @@
 """How good predictions are: ranking, decisions and calibration, each with its uncertainty.
 
-`auroc` and `average_precision` are single numbers. `score` gives every metric of a model with a 95% percentile
+`auroc` is a single number. `score` gives every metric of a model with a 95% percentile
 bootstrap over sequences, and `compare` says which of two models is better on the same sequences.
 
 Shapes: N sequences, Q classes, R resamples (rows of counts).
@@ -28,9 +28,6 @@ Metric = Literal["auroc", "auprc", "accuracy", "macro_f1", "brier", "ece"]
 TOLERANCE = 2e-3
 
 
-# ---- single numbers -------------------------------------------------------------------------------------------------
-
-
 def auroc(scores_N: NDArray[Any], positive_N: NDArray[Any], weights_N: NDArray[Any] | None = None) -> float:
     """The chance that a positive scores higher than a negative, a tie counting half; nan where either is missing.
 
@@ -39,21 +36,8 @@ def auroc(scores_N: NDArray[Any], positive_N: NDArray[Any], weights_N: NDArray[A
     >>> auroc(np.array([0.9, 0.5, 0.5, 0.1]), np.array([True, True, False, False]))
     0.875
     """
-    return float(weighted.auroc(scores_N, np.asarray(positive_N, dtype=bool), _weights(weights_N, len(scores_N)))[0])
-
-
-def average_precision(scores_N: NDArray[Any], positive_N: NDArray[Any], weights_N: NDArray[Any] | None = None) -> float:
-    """The area under the precision-recall curve, without interpolation; nan where positives or negatives are missing.
-
-    >>> round(average_precision(np.array([0.9, 0.6, 0.3]), np.array([True, False, True])), 3)
-    0.833
-    """
-    positive_N = np.asarray(positive_N, dtype=bool)
-    return float(weighted.average_precision(scores_N, positive_N, _weights(weights_N, len(scores_N)))[0])
-
-
-def _weights(weights_N: NDArray[Any] | None, n: int) -> Floats:
-    return np.ones((1, n)) if weights_N is None else np.asarray(weights_N, dtype=np.float64)[None]
+    weights_N = np.ones(len(scores_N)) if weights_N is None else np.asarray(weights_N, dtype=np.float64)
+    return float(weighted.auroc(scores_N, np.asarray(positive_N, dtype=bool), weights_N[None])[0])
 
 
 # ---- what a model predicts ------------------------------------------------------------------------------------------
@@ -164,16 +148,8 @@ class Scores:
     ece: Interval
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "n": self.n,
-            "classes": list(self.classes),
-            "auroc": self.auroc.to_dict(),
-            "auprc": self.auprc.to_dict(),
-            "accuracy": self.accuracy.to_dict(),
-            "macro_f1": self.macro_f1.to_dict(),
-            "brier": self.brier.to_dict(),
-            "ece": self.ece.to_dict(),
-        }
+        body: dict[str, Any] = {"n": self.n, "classes": list(self.classes)}
+        return body | {name: getattr(self, name).to_dict() for name in METRICS}
 
 
 @dataclass(frozen=True)
@@ -253,25 +229,15 @@ class Verdict:
     @property
     def sentence(self) -> str:
         (first, second), (high, low) = self.models, self.values
+        outcome = f"No significant difference in {self.metric}: {first} {high:.3f}, {second} {low:.3f}"
         if self.better is not None:
-            return (
-                f"{first} is better here: {self.metric} {high:.3f} against {low:.3f} of {second}, "
-                f"difference {self.difference}"
-            )
-        return (
-            f"No significant difference in {self.metric}: {first} {high:.3f}, {second} {low:.3f}, "
-            f"difference {self.difference}"
-        )
+            outcome = f"{first} is better here: {self.metric} {high:.3f} against {low:.3f} of {second}"
+        return f"{outcome}, difference {self.difference}"
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "models": list(self.models),
-            "metric": self.metric,
-            "values": list(self.values),
-            "difference": self.difference.to_dict(),
-            "better": self.better,
-            "sentence": self.sentence,
-        }
+        in_words = {"better": self.better, "sentence": self.sentence}
+        lists = {"models": list(self.models), "values": list(self.values)}
+        return {**vars(self), **lists, "difference": self.difference.to_dict(), **in_words}
 
 
 def paired_difference(metric: Metric, a: Predicted, b: Predicted, *, resamples: int = 1000, seed: int = 0) -> Interval:

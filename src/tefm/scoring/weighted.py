@@ -66,20 +66,13 @@ def ranked_classes(classes: int, positive: int) -> tuple[int, ...]:
     return (positive,) if classes == 2 else tuple(range(classes))
 
 
-def f1_per_class(
-    labels_N: NDArray[Any], predicted_N: NDArray[Any], classes: int, weights_RN: Floats
-) -> tuple[Floats, NDArray[np.bool_]]:
-    """The F1 of each class number, and whether the class occurs in labels or predictions (its F1 is 0 if not)."""
+def macro_f1(labels_N: NDArray[Any], predicted_N: NDArray[Any], classes: int, weights_RN: Floats) -> Floats:
+    """The mean F1 over the classes that occur in labels or predictions."""
     true_NQ, predicted_NQ = (numbers_N[:, None] == np.arange(classes) for numbers_N in (labels_N, predicted_N))
     both_RQ = weights_RN @ (true_NQ & predicted_NQ)
     either_RQ = weights_RN @ (true_NQ.astype(np.float64) + predicted_NQ)
-    return _ratio(2 * both_RQ, either_RQ, otherwise=0.0), either_RQ > 0
-
-
-def macro_f1(labels_N: NDArray[Any], predicted_N: NDArray[Any], classes: int, weights_RN: Floats) -> Floats:
-    """The mean F1 over the classes that occur in labels or predictions."""
-    f1_RQ, occurs_RQ = f1_per_class(labels_N, predicted_N, classes, weights_RN)
-    return _ratio(f1_RQ.sum(axis=1), occurs_RQ.sum(axis=1))
+    f1_RQ = _ratio(2 * both_RQ, either_RQ, otherwise=0.0)
+    return _ratio(f1_RQ.sum(axis=1), (either_RQ > 0).sum(axis=1))
 
 
 def mean(values_N: NDArray[Any], weights_RN: Floats) -> Floats:

@@ -151,10 +151,7 @@ class Figures:
         body = asdict(replace(self, codes=None, explained=None))
         body["calibration"] = [{**asdict(b), "observed": b.observed.to_dict()} for b in self.calibration]
         if (codes := self.codes) is not None:
-            body["codes"] = asdict(codes) | {
-                "fidelity": codes.fidelity.to_dict(),
-                "hierarchy": [prefix.to_dict() for prefix in codes.hierarchy],
-            }
+            body["codes"] = asdict(codes) | {"fidelity": codes.fidelity.to_dict()}
         if (explained := self.explained) is not None:
             body["explained"] = {
                 "summary": asdict(explained.summary),
@@ -197,6 +194,6 @@ class Outcome:
             "tokens": [vars(count) for count in self.tokens],
             "remarks": list(self.remarks),
             "verdict": None if self.verdict is None else self.verdict.to_dict(),
-            "confusion": None if self.confusion is None else self.confusion.to_dict(),
+            "confusion": None if self.confusion is None else asdict(self.confusion),
             **({} if self.questions is None else {"questions": self.questions.model_dump(mode="json")}),
         }

@@ -213,7 +213,7 @@ def hierarchy_table(prefixes: Sequence[PrefixDistance]) -> HtmlTable:
     """Distances between records whose codes begin alike, compared with other records."""
     rows = [
         [
-            p.name,
+            p.prefix,
             f"{p.groups:,}",
             spread(p.intra_mean, p.intra_std),
             spread(p.inter_mean, p.inter_std),
