@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from tefm.base.errors import InputError, did_you_mean, listed
 from tefm.base.progress import log
 from tefm.tables.readers.arrow import parquet_files
-from tefm.tables.readers.source import Source, explaining
+from tefm.tables.readers.source import Table, before_last_run, explaining, whole_runs
 from tefm.tables.schema import Field, Lookup, MedsRecords, Schema
 
 #: The columns of records that are not vocabularies or codes. `days` is how long a record lasts, `days_since` the time
@@ -40,6 +40,8 @@ VISITS = ("visit_id", "hadm_id", "encounter_id", "visit_occurrence_id", "stay_id
 STARTS = ("HOSPITAL_ADMISSION", "ADMISSION", "VISIT", "Visit", "ENCOUNTER", "ENCOUNTER_START")
 CODES = Path("metadata") / "codes.parquet"
 CODE_COUNTS = {"code": pl.String, "values": pl.Int64}
+#: What a code begins with: DIAGNOSIS of DIAGNOSIS//ICD10CM//I10.
+VOCABULARY = pl.col("code").str.split("//").list.first().alias("vocabulary")
 
 
 def is_meds(folder: Path) -> bool:
@@ -48,19 +50,19 @@ def is_meds(folder: Path) -> bool:
     return (folder / "data").is_dir() and any((metadata / name).is_file() for name in ("dataset.json", "codes.parquet"))
 
 
-def open_meds(folder: Path, labels: str | None, how: MedsRecords | None) -> Source:
+def open_meds(folder: Path, labels: str | None, how: MedsRecords | None) -> Table:
     """The records of a MEDS folder; `labels` is a label file or folder: subjects, prediction times and labels."""
     files = parquet_files(folder / "data")
     how = _resolved(files, how or MedsRecords(), folder)
     cohort = None if labels is None else _labels(Path(labels).expanduser())
     names = [*TYPES, *([how.visit] if how.records == "visit" and how.visit is not None else [])]
-    empty = records_of(_with_vocabulary(_events(pl.DataFrame(schema=TYPES), names)), how, cohort)
+    empty = records_of(_events(pl.DataFrame(schema=TYPES), names), how, cohort)
 
     def read(columns: list[str], _: int) -> Iterator[pl.DataFrame]:
         for events in _whole_subjects(files, names):
-            yield records_of(_with_vocabulary(events), how, cohort, columns)
+            yield records_of(events, how, cohort, columns)
 
-    return Source(str(folder), empty, read, meds=how)
+    return Table(str(folder), empty, read, meds=how)
 
 
 # ---- events ---------------------------------------------------------------------------------------------------------
@@ -86,20 +88,11 @@ def _whole_subjects(files: Sequence[Path], names: Sequence[str]) -> Iterator[pl.
         return frame
 
     for file in files:
-        held = _events(pl.DataFrame(schema=TYPES), names)
-        for batch in _batches(file, names, EVENTS):
-            held = pl.concat([held, batch])
-            if held.height >= EVENTS:
-                run = held[SUBJECT].rle_id()
-                whole = int((run < run[-1]).sum())
-                if whole:
-                    yield checked(held[:whole], file)
-                held = held[whole:]
-        if held.height:
-            yield checked(held, file)
+        for frame in whole_runs(_batches(file, names), EVENTS, lambda events: before_last_run(events[SUBJECT])):
+            yield checked(frame, file)
 
 
-def _batches(file: Path, names: Sequence[str], rows: int) -> Iterator[pl.DataFrame]:
+def _batches(file: Path, names: Sequence[str]) -> Iterator[pl.DataFrame]:
     with explaining(file, "Parquet"), pq.ParquetFile(file, pre_buffer=False, buffer_size=1 << 20) as opened:
         there = opened.schema_arrow.names
         missing = [name for name in (SUBJECT, TIME, "code") if name in names and name not in there]
@@ -110,7 +103,7 @@ def _batches(file: Path, names: Sequence[str], rows: int) -> Iterator[pl.DataFra
                 column=missing[0],
                 remedy=f"it has {listed(there)}; events have subject_id, time, code, numeric_value",
             )
-        for batch in opened.iter_batches(batch_size=rows, columns=[name for name in names if name in there]):
+        for batch in opened.iter_batches(batch_size=EVENTS, columns=[name for name in names if name in there]):
             yield _events(pl.DataFrame(batch), names)
 
 
@@ -120,10 +113,6 @@ def _events(frame: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
         (pl.col(name) if name in frame.columns else pl.lit(None)).cast(TYPES.get(name, pl.String)).alias(name)
         for name in names
     )
-
-
-def _with_vocabulary(frame: pl.DataFrame) -> pl.DataFrame:
-    return frame.with_columns(vocabulary(pl.col("code")).alias("vocabulary"))
 
 
 # ---- what the folder has --------------------------------------------------------------------------------------------
@@ -145,7 +134,8 @@ def _resolved(files: Sequence[Path], how: MedsRecords, folder: Path) -> MedsReco
     if how.sets is not None and how.numbers is not None and how.age is not None and not needs_start:
         return how
     counts = _counts(files)
-    codes = _with_vocabulary(pl.DataFrame({"code": list(counts), "values": list(counts.values())}, CODE_COUNTS))
+    codes = pl.DataFrame({"code": list(counts), "values": list(counts.values())}, CODE_COUNTS)
+    codes = codes.with_columns(VOCABULARY)
     born = begins_with(pl.col("code"), (BIRTH,))
     if needs_start:
         starts = [name for name in STARTS if codes.select(begins_with(pl.col("code"), (name,)).any()).item()]
@@ -170,7 +160,7 @@ def _counts(files: Sequence[Path]) -> Counter[str]:
     """All codes, and how often each has a numeric value."""
     counts: Counter[str] = Counter()
     for file in files:
-        for batch in _batches(file, ("code", "numeric_value"), EVENTS):
+        for batch in _batches(file, ("code", "numeric_value")):
             values = batch.group_by("code").agg(pl.col("numeric_value").is_not_nan().sum())
             counts.update(dict(values.drop_nulls("code").rows()))
     return counts
@@ -212,11 +202,6 @@ def _labels(path: Path) -> pl.DataFrame:
     return latest
 
 
-def vocabulary(code: pl.Expr) -> pl.Expr:
-    """What a code begins with: DIAGNOSIS of DIAGNOSIS//ICD10CM//I10."""
-    return code.str.split("//").list.first()
-
-
 def set_column(name: str) -> str:
     """The column of a vocabulary.
 
@@ -240,7 +225,7 @@ def records_of(
     """
     code = pl.col("code")
     born = events.filter(begins_with(code, (BIRTH,))).group_by(SUBJECT).agg(pl.col(TIME).min().alias("born"))
-    events = events.filter(~begins_with(code, (BIRTH,)))
+    events = events.filter(~begins_with(code, (BIRTH,))).with_columns(VOCABULARY)
     if cohort is not None:
         events = events.join(cohort, on=SUBJECT, how="inner", maintain_order="left")
         events = events.filter(pl.col(TIME).is_null() | (pl.col(TIME) <= pl.col("prediction_time")))
@@ -306,11 +291,11 @@ def _fields(how: MedsRecords, columns: Sequence[str] | None) -> tuple[dict[str, 
         name: getattr(value.filter((code == name) & value.is_not_null()).cast(pl.Float64), how.value)().alias(name)
         for name in how.numbers or ()
     }
-    wanted = {*sets, *numbers} if columns is None else set(columns)
-    return (
-        {name: field for name, field in sets.items() if name in wanted},
-        {name: field for name, field in numbers.items() if name in wanted},
-    )
+
+    def wanted(fields: dict[str, pl.Expr]) -> dict[str, pl.Expr]:
+        return {name: field for name, field in fields.items() if columns is None or name in columns}
+
+    return wanted(sets), wanted(numbers)
 
 
 def _with_static(
