@@ -285,12 +285,9 @@ def gap_words(frame: pl.DataFrame, schema: Schema, sequences: Sequences) -> list
         raise InputError("time gaps in the prompt need a time column", file=sequences.file, remedy=remedy)
     column, unit_seconds = times_of(frame, schema.time, schema, sequences.file)
     if unit_seconds is None:
-        raise InputError(
-            "time gaps in the prompt need dates, but this column contains plain numbers",
-            file=sequences.file,
-            column=schema.time,
-            remedy="give a column of dates, or leave `gaps` out of the prompt",
-        )
+        problem = "time gaps in the prompt need dates, but this column contains plain numbers"
+        remedy = "give a column of dates, or leave `gaps` out of the prompt"
+        raise InputError(problem, file=sequences.file, column=schema.time, remedy=remedy)
     time_N = column.gather(sequences.rows).to_numpy()
     firsts = set(sequences.starts[:-1].tolist())
     return ["" if i in firsts else _in_words((time_N[i] - time_N[i - 1]) * unit_seconds) for i in range(len(time_N))]

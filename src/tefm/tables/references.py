@@ -107,32 +107,21 @@ def _check_columns(table: Table) -> None:
     missing = [name for name in REQUIRED if name not in table.columns]
     unknown = [name for name in table.columns if name not in known]
     if missing:
-        raise InputError(
-            f"a table of references needs the columns {listed(REQUIRED)}; it has {listed(table.columns)}",
-            file=table.name,
-            column=missing[0],
-            remedy=f"add or rename {listed(missing)}",
-        )
+        problem = f"a table of references needs the columns {listed(REQUIRED)}; it has {listed(table.columns)}"
+        raise InputError(problem, file=table.name, column=missing[0], remedy=f"add or rename {listed(missing)}")
     if unknown:
-        raise InputError(
-            "a table of references has no such column",
-            file=table.name,
-            column=unknown[0],
-            remedy=f"{did_you_mean(unknown[0], known)}; otherwise leave {listed(unknown)} out",
-        )
+        problem = "a table of references has no such column"
+        remedy = f"{did_you_mean(unknown[0], known)}; otherwise leave {listed(unknown)} out"
+        raise InputError(problem, file=table.name, column=unknown[0], remedy=remedy)
 
 
 def _texts(column: pl.Series, missing: Iterable[str], file: str) -> list[str]:
     texts = _clean(column, missing, file)
     if texts.null_count():
         row = int(texts.is_null().arg_true()[0])
-        raise InputError(
-            f"the reference in row {row + 1} has no {column.name}",
-            file=file,
-            column=column.name,
-            value=column[row],
-            remedy=f"a reference needs {listed(REQUIRED)}: complete the row, or leave it out",
-        )
+        problem = f"the reference in row {row + 1} has no {column.name}"
+        remedy = f"a reference needs {listed(REQUIRED)}: complete the row, or leave it out"
+        raise InputError(problem, file=file, column=column.name, value=column[row], remedy=remedy)
     return texts.to_list()
 
 
@@ -143,13 +132,9 @@ def _weights(column: pl.Series, file: str) -> list[float | None]:
     weights = texts.cast(float, strict=False)
     refused = (texts.is_not_null() & ~weights.is_finite().fill_null(False)).arg_true()
     if len(refused):
-        raise InputError(
-            f"the weight of the reference in row {refused[0] + 1} is not a number",
-            file=file,
-            column=column.name,
-            value=texts[refused[0]],
-            remedy="write a number with a decimal point, such as 7 or -0.5, or leave the cell empty",
-        )
+        problem = f"the weight of the reference in row {refused[0] + 1} is not a number"
+        remedy = "write a number with a decimal point, such as 7 or -0.5, or leave the cell empty"
+        raise InputError(problem, file=file, column=column.name, value=texts[refused[0]], remedy=remedy)
     return weights.to_list()
 
 

@@ -174,12 +174,8 @@ def _numbers_among(words: frozenset[str]) -> list[float]:
 
 def _as_floats(series: pl.Series, field: Field, missing: frozenset[str], file: str | None) -> NDArray[np.float64]:
     if series.dtype.is_temporal():
-        raise InputError(
-            "a date or time is not a number",
-            file=file,
-            column=series.name,
-            remedy="give it the role `time:`, put it under `ignore:`, or turn it into a duration first",
-        )
+        remedy = "give it the role `time:`, put it under `ignore:`, or turn it into a duration first"
+        raise InputError("a date or time is not a number", file=file, column=series.name, remedy=remedy)
     if series.dtype.is_numeric() or series.dtype == pl.Boolean:
         return unnamed(series).cast(pl.Float64).to_numpy()  # null becomes NaN
     if series.dtype == pl.Null:

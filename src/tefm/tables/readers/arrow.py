@@ -60,12 +60,9 @@ def readable_names(schema: pa.Schema, file: str | Path) -> list[str]:
     """The clean names of the columns; refuses duplicates and columns of a type that polars does not have."""
     for field in schema:
         if _UNSUPPORTED.search(str(field.type)):
-            raise InputError(
-                f"columns of the Arrow type {field.type} cannot be read",
-                file=file,
-                column=field.name,
-                remedy="cast the column to text, a number or a list, or leave it out of the table",
-            )
+            problem = f"columns of the Arrow type {field.type} cannot be read"
+            remedy = "cast the column to text, a number or a list, or leave it out of the table"
+            raise InputError(problem, file=file, column=field.name, remedy=remedy)
     return named(schema.names, file)
 
 

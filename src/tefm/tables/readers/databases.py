@@ -170,12 +170,8 @@ def _explaining(address: Address, query: str) -> Iterator[None]:
                 file=address.shown,
                 remedy="run the same command again when the server is back",
             ) from None
-        raise InputError(
-            f"the query fails: {problem}",
-            file=address.shown,
-            value=query,
-            remedy="try it with psql; `query` is one SELECT, or the name of a table",
-        ) from None
+        remedy = "try it with psql; `query` is one SELECT, or the name of a table"
+        raise InputError(f"the query fails: {problem}", file=address.shown, value=query, remedy=remedy) from None
 
 
 def _message(error: BaseException, address: Address) -> str:
@@ -260,12 +256,9 @@ def _refuse_unknown(schema: pa.Schema, file: str) -> None:
     """Refuse types that the driver hands over as bytes in the server's own format."""
     for field in schema:
         if isinstance(field.type, pa.BaseExtensionType) and pa.types.is_binary(field.type.storage_type):
-            raise InputError(
-                f"columns of the type {field.type.type_name} cannot be read",
-                file=file,
-                column=field.name,
-                remedy=f"leave it out of the query, or cast it: {field.name}::text",
-            )
+            problem = f"columns of the type {field.type.type_name} cannot be read"
+            remedy = f"leave it out of the query, or cast it: {field.name}::text"
+            raise InputError(problem, file=file, column=field.name, remedy=remedy)
 
 
 def _with_numbers(frame: pl.DataFrame, numeric: list[str]) -> pl.DataFrame:

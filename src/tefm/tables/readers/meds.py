@@ -39,7 +39,6 @@ VISITS = ("visit_id", "hadm_id", "encounter_id", "visit_occurrence_id", "stay_id
 #: What begins a visit, as they write it.
 STARTS = ("HOSPITAL_ADMISSION", "ADMISSION", "VISIT", "Visit", "ENCOUNTER", "ENCOUNTER_START")
 CODES = Path("metadata") / "codes.parquet"
-CODE_COUNTS = {"code": pl.String, "values": pl.Int64}
 #: What a code begins with: DIAGNOSIS of DIAGNOSIS//ICD10CM//I10.
 VOCABULARY = pl.col("code").str.split("//").list.first().alias("vocabulary")
 
@@ -95,16 +94,17 @@ def _whole_subjects(files: Sequence[Path], names: Sequence[str]) -> Iterator[pl.
 def _batches(file: Path, names: Sequence[str]) -> Iterator[pl.DataFrame]:
     with explaining(file, "Parquet"), pq.ParquetFile(file, pre_buffer=False, buffer_size=1 << 20) as opened:
         there = opened.schema_arrow.names
-        missing = [name for name in (SUBJECT, TIME, "code") if name in names and name not in there]
-        if missing:
-            raise InputError(
-                f"not a MEDS shard: the column {missing[0]!r} is missing",
-                file=file,
-                column=missing[0],
-                remedy=f"it has {listed(there)}; events have subject_id, time, code, numeric_value",
-            )
+        needed = [name for name in (SUBJECT, TIME, "code") if name in names]
+        _refuse_missing("shard", there, needed, file, "; events have subject_id, time, code, numeric_value")
         for batch in opened.iter_batches(batch_size=EVENTS, columns=[name for name in names if name in there]):
             yield _events(pl.DataFrame(batch), names)
+
+
+def _refuse_missing(what: str, columns: Sequence[str], needed: Sequence[str], file: Path, hint: str = "") -> None:
+    missing = [name for name in needed if name not in columns]
+    if missing:
+        problem, remedy = f"not a MEDS {what}: the column {missing[0]!r} is missing", f"it has {listed(columns)}{hint}"
+        raise InputError(problem, file=file, column=missing[0], remedy=remedy)
 
 
 def _events(frame: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
@@ -122,20 +122,14 @@ def _resolved(files: Sequence[Path], how: MedsRecords, folder: Path) -> MedsReco
     """The settings, with what they leave open: it takes one pass over the codes."""
     columns = pq.read_schema(files[0]).names
     if how.records == "visit" and how.visit is not None and how.visit not in columns:
-        raise InputError(
-            "the events do not have the column that names a visit",
-            file=files[0],
-            column=how.visit,
-            remedy=did_you_mean(how.visit, columns),
-        )
+        problem, remedy = "the events do not have the column that names a visit", did_you_mean(how.visit, columns)
+        raise InputError(problem, file=files[0], column=how.visit, remedy=remedy)
     if how.visit is None and how.starts is None and how.records == "visit":
         how = how.model_copy(update={"visit": next((name for name in VISITS if name in columns), None)})
     needs_start = how.records == "visit" and how.visit is None and how.starts is None
     if how.sets is not None and how.numbers is not None and how.age is not None and not needs_start:
         return how
-    counts = _counts(files)
-    codes = pl.DataFrame({"code": list(counts), "values": list(counts.values())}, CODE_COUNTS)
-    codes = codes.with_columns(VOCABULARY)
+    codes = _codes(files)
     born = begins_with(pl.col("code"), (BIRTH,))
     if needs_start:
         starts = [name for name in STARTS if codes.select(begins_with(pl.col("code"), (name,)).any()).item()]
@@ -156,14 +150,14 @@ def _resolved(files: Sequence[Path], how: MedsRecords, folder: Path) -> MedsReco
     return how.model_copy(update={"sets": sets, "numbers": numbers, "age": age})
 
 
-def _counts(files: Sequence[Path]) -> Counter[str]:
+def _codes(files: Sequence[Path]) -> pl.DataFrame:
     """All codes, and how often each has a numeric value."""
-    counts: Counter[str] = Counter()
+    codes = pl.DataFrame(schema={"code": pl.String, "values": pl.Int64})
     for file in files:
         for batch in _batches(file, ("code", "numeric_value")):
-            values = batch.group_by("code").agg(pl.col("numeric_value").is_not_nan().sum())
-            counts.update(dict(values.drop_nulls("code").rows()))
-    return counts
+            values = batch.select("code", pl.col("numeric_value").is_not_nan().cast(pl.Int64).alias("values"))
+            codes = pl.concat([codes, values]).group_by("code").agg(pl.col("values").sum())
+    return codes.drop_nulls("code").with_columns(VOCABULARY)
 
 
 # ---- labels ---------------------------------------------------------------------------------------------------------
@@ -178,14 +172,7 @@ def _labels(path: Path) -> pl.DataFrame:
     files = parquet_files(path) if path.is_dir() else [path]
     with explaining(path, "Parquet"):
         labels = pl.concat([pl.DataFrame(pq.read_table(file)) for file in files], how="diagonal_relaxed")
-    missing = [name for name in (SUBJECT, "prediction_time") if name not in labels.columns]
-    if missing:
-        raise InputError(
-            f"not a MEDS label file: the column {missing[0]!r} is missing",
-            file=path,
-            column=missing[0],
-            remedy=f"it has {listed(labels.columns)}",
-        )
+    _refuse_missing("label file", labels.columns, (SUBJECT, "prediction_time"), path)
     kinds = ("categorical_value", "boolean_value", "integer_value")
     value = next((name for name in kinds if name in labels.columns and labels[name].null_count() < labels.height), None)
     if value is None and "float_value" in labels.columns:

@@ -113,12 +113,9 @@ class Table:
             try:
                 columns.append(_plain(unnamed(frame[self._original[name]])).alias(name))
             except (PolarsError, PanicException) as error:  # polars panics at bytes inside an object
-                raise InputError(
-                    f"the values cannot be turned into text: {first_line(error)}",
-                    file=self.name,
-                    column=name,
-                    remedy="leave the column out of the table, or write it as text",
-                ) from error
+                problem = f"the values cannot be turned into text: {first_line(error)}"
+                remedy = "leave the column out of the table, or write it as text"
+                raise InputError(problem, file=self.name, column=name, remedy=remedy) from error
         return pl.DataFrame(columns)
 
     def _names_of(self, columns: Sequence[str] | None) -> tuple[str, ...]:
