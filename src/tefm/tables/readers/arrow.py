@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from polars.exceptions import PanicException, PolarsError
 
-from tefm.base.errors import InputError, listed
-from tefm.tables.readers.source import Table, explaining, first_line, joined, named, unnamed
+from tefm.base.errors import InputError, first_line, listed
+from tefm.tables.readers.source import Table, explaining, joined, named, unnamed
 
 PARQUET_ENDINGS = (".parquet", ".pq")
 

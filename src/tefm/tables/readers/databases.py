@@ -18,10 +18,10 @@ from urllib.parse import quote, unquote
 import polars as pl
 import pyarrow as pa
 
-from tefm.base.errors import InputError, MissingExtraError, listed
+from tefm.base.errors import InputError, MissingExtraError, first_line, listed
 from tefm.base.progress import log
 from tefm.tables.readers.arrow import from_arrow, readable_names
-from tefm.tables.readers.source import Table, first_line
+from tefm.tables.readers.source import Table
 
 SCHEMES = ("postgresql://", "postgres://")
 #: Bytes of a batch that the driver aims at.

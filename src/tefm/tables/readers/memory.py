@@ -13,9 +13,9 @@ import polars.selectors as selectors
 import pyarrow as pa
 from polars.exceptions import PolarsError
 
-from tefm.base.errors import InputError
+from tefm.base.errors import InputError, first_line
 from tefm.tables.readers.arrow import from_arrow, readable_names
-from tefm.tables.readers.source import Table, first_line, from_frame, named
+from tefm.tables.readers.source import Table, from_frame, named
 
 #: What error messages call such a table.
 MEMORY = "table in memory"

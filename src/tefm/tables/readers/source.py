@@ -19,7 +19,7 @@ import polars as pl
 import pyarrow as pa
 from polars.exceptions import PanicException, PolarsError
 
-from tefm.base.errors import InputError, SettingsError, did_you_mean, listed
+from tefm.base.errors import InputError, SettingsError, did_you_mean, first_line, listed
 from tefm.base.progress import log
 from tefm.tables.schema import MedsRecords
 
@@ -189,11 +189,6 @@ def explaining(file: Path, format_: str) -> Iterator[None]:
             file=file,
             remedy="check that it was copied or written completely, and that its ending matches its format",
         ) from error
-
-
-def first_line(error: BaseException) -> str:
-    """The error's message, without the context that only its library's developers need."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def not_utf8(file: Path) -> InputError:

@@ -17,13 +17,13 @@ from typing import Any
 import polars as pl
 from polars.exceptions import PolarsError
 
-from tefm.base.errors import InputError, did_you_mean, listed
+from tefm.base.errors import InputError, did_you_mean, first_line, listed
 from tefm.tables.readers import arrow, databases, text_files
 from tefm.tables.readers.arrow import parquet_files
 from tefm.tables.readers.databases import is_postgresql, open_postgresql
 from tefm.tables.readers.meds import is_meds, open_meds
 from tefm.tables.readers.memory import MEMORY, open_memory
-from tefm.tables.readers.source import Table, explaining, first_line, joined, selected
+from tefm.tables.readers.source import Table, explaining, joined, selected
 from tefm.tables.schema import MedsRecords
 
 __all__ = ["FORMATS", "Table", "open_table", "parquet_files", "table_files"]
