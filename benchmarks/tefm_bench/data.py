@@ -11,12 +11,13 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
 from tefm.base.errors import InputError
 from tefm.base.files import replacing
@@ -151,7 +152,7 @@ class SplitData:
     def save(self, path: Path) -> None:
         body = {
             "slots": self.layout.to_json(),
-            "phrases": self.phrases.to_dict(),
+            "phrases": asdict(self.phrases),
             "tasks": {name: task.classes for name, task in self.tasks.items()},
         }
         arrays: dict[str, Any] = {"x": self.x_ND, "part": self.part_N, "group": self.group_N, "label": self.label_N}
@@ -178,7 +179,7 @@ class SplitData:
         }
         layout = Layout.from_json(body["slots"])
         x_ND, part_N, group_N, label_N = (arrays[name] for name in ("x", "part", "group", "label"))
-        return cls(x_ND, part_N, group_N, label_N, layout, Phrases.from_dict(body["phrases"]), tasks)
+        return cls(x_ND, part_N, group_N, label_N, layout, TypeAdapter(Phrases).validate_python(body["phrases"]), tasks)
 
 
 @dataclass(frozen=True)

@@ -95,6 +95,11 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"known: {listed(known)}"
 
 
+def first_line(error: BaseException) -> str:
+    """The error's message, without the context that only its library's developers need."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
 def listed(names: Sequence[str], most: int = 12) -> str:
     """Names in quotes; of a long list, the first ones and how many there are.
 

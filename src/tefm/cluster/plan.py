@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -19,7 +18,6 @@ from tefm.base.errors import InputError, SettingsError
 from tefm.tables.chunks import is_grouped, whole_sequences
 from tefm.tables.grouping import times_of
 from tefm.tables.readers.arrow import PARQUET_ENDINGS, Piece, pieces_of, rows_in
-from tefm.tables.readers.source import Source
 from tefm.tables.readers.table import Table, open_table, table_files
 from tefm.tables.schema import Schema
 
@@ -95,11 +93,7 @@ def _parts(counts: list[tuple[str, int]], bounds: list[int]) -> tuple[TablePart,
 
 def _column(table: Table, name: str) -> Table:
     """The table with one column only."""
-
-    def read(columns: list[str], rows: int) -> Iterator[pl.DataFrame]:
-        return table.batches(columns, rows)
-
-    return Table(Source(table.name, table.head(0).select(name), read))
+    return Table(table.name, table.head(0).select(name), table.batches)
 
 
 def _refuse_disorder(table: Table, schema: Schema) -> None:

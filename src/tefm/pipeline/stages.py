@@ -8,7 +8,7 @@ Shapes: N records, D slots, K levels, S sequences, Q classes.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial, reduce
 from pathlib import Path
 from typing import Any, TypeVar
@@ -226,7 +226,7 @@ def align(
         lambda: {
             "codes": coder.identity,
             "records": identity(x_ND, data.validation.slots_ND),
-            "words": phrases.to_dict(),
+            "words": asdict(phrases),
             "backbone": (config.backbone, config.kept_layers, config.start, config.seed),
             "settings": settings.model_dump_json(),
             "device": backbone.device,

@@ -16,7 +16,7 @@ import polars as pl
 
 from tefm.base.errors import InputError, TefmError, listed
 from tefm.pipeline.prepare import Preparation
-from tefm.tables.readers.table import Table, open_table
+from tefm.tables.readers.table import open_table
 from tefm.tables.readers.text_files import open_csv
 
 #: What error messages call the table of a request.
@@ -148,7 +148,7 @@ def csv_frame(body: bytes) -> pl.DataFrame:
         file.flush()
         path = Path(f"/proc/self/fd/{file.fileno()}" if in_memory else file.name)
         try:
-            return Table(open_csv(path, DELIMITERS, None)).frame()
+            return open_csv(path, DELIMITERS, None).frame()
         except TefmError as error:
             remedy = error.remedy and error.remedy.replace(str(path), "FILE").replace(path.name, "FILE")
             raise InputError(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from tefm.base.files import explained_writing, remove_left_over, replacing, temporary_name
-from tefm.tables.grouping import entities_of, time_ranks
-from tefm.tables.readers.source import unnamed
+from tefm.tables.grouping import entities_of, first_rows, time_ranks
+from tefm.tables.readers.source import before_last_run, unnamed, whole_runs
 from tefm.tables.readers.table import Table
 from tefm.tables.schema import Schema
 
@@ -40,25 +41,12 @@ def whole_sequences(
     """
     entity = schema.entity if window is None else None
     scattered = schema.time is not None if window is not None else entity is not None and not is_grouped(table, entity)
-    if scattered:
-        parts = _parts(table, schema, window, rows)
-        if parts is None:
-            frame = table.frame()
-            if frame.height:
-                yield frame
-        else:
-            yield from regrouped(table, parts, rows)
-        return
-    held = table.head(0)
-    for frame in table.batches(rows=rows):
-        held = pl.concat([held, frame])
-        if held.height >= rows:
-            whole = _whole_rows(held, entity, window)
-            if whole:
-                yield held[:whole]
-            held = held[whole:]
-    if held.height:
-        yield held
+    if not scattered:
+        yield from whole_runs(table.batches(rows=rows), rows, lambda frame: _whole_rows(frame, entity, window))
+    elif (part_N := _parts(table, schema, window, rows)) is not None:
+        yield from regrouped(table, part_N, rows)
+    elif (frame := table.frame()).height:
+        yield frame
 
 
 def _parts(table: Table, schema: Schema, window: int | None, rows: int) -> NDArray[np.int64] | None:
@@ -78,8 +66,7 @@ def _parts(table: Table, schema: Schema, window: int | None, rows: int) -> NDArr
         part_N = np.empty(column.height, dtype=np.int64)
         part_N[order] = np.arange(column.height) // (-(-at_least // window) * window)
         return part_N
-    names = entities_of(column, role, schema, table.name).alias("entity").to_frame().with_row_index("row")
-    first_N = names.select(pl.col("row").min().over("entity")).to_series().to_numpy().astype(np.int64)
+    first_N = first_rows(entities_of(column, role, schema, table.name))
     _, entity_N, count_E = np.unique(first_N, return_inverse=True, return_counts=True)
     before_E = np.cumsum(count_E) - count_E
     number_E = np.unique(before_E // at_least, return_inverse=True)[1]
@@ -90,10 +77,7 @@ def _whole_rows(frame: pl.DataFrame, entity: str | None, window: int | None) -> 
     """The rows before the last sequence, which may go on in the next frame."""
     if window is not None:
         return frame.height // window * window
-    if entity is None:
-        return frame.height
-    run = unnamed(frame[entity]).rle_id()
-    return int((run < run[-1]).sum())
+    return frame.height if entity is None else before_last_run(frame[entity])
 
 
 def is_grouped(table: Table, entity: str) -> bool:
@@ -188,23 +172,21 @@ def without_formulas(frame: pl.DataFrame) -> pl.DataFrame:
 
 def write_frames(frames: Iterable[pl.DataFrame], target: Path) -> int:
     """Write frames of the same columns as one file; returns the number of rows. At least one frame is needed."""
-    iterator = iter(frames)
-    first = next(iterator)
-    written = first.height
+    frames = iter(frames)
+    first = next(frames)
+    written = 0
     with replacing(target) as temporary:
         if target.suffix == ".csv":
             with temporary.open("wb") as file:
-                header = pl.Series(first.columns).to_frame()
-                names = without_formulas(header).to_series().to_list()
-                without_formulas(first).rename(dict(zip(first.columns, names, strict=True))).write_csv(file)
-                for frame in iterator:
+                names = without_formulas(pl.Series(first.columns).to_frame()).to_series()
+                first.clear().rename(dict(zip(first.columns, names, strict=True))).write_csv(file)
+                for frame in chain([first], frames):
                     without_formulas(frame).write_csv(file, include_header=False)
                     written += frame.height
         else:
-            rows = first.to_arrow()
-            with pq.ParquetWriter(temporary, rows.schema) as writer:
-                writer.write_table(rows)
-                for frame in iterator:
-                    writer.write_table(frame.to_arrow().cast(rows.schema))
+            schema = first.to_arrow().schema
+            with pq.ParquetWriter(temporary, schema) as writer:
+                for frame in chain([first], frames):
+                    writer.write_table(frame.to_arrow().cast(schema))
                     written += frame.height
     return written

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 import polars as pl
@@ -97,10 +96,8 @@ def _field_columns(columns: Sequence[str], schema: Schema) -> list[str]:
 def needed_columns(columns: Sequence[str], schema: Schema, file: str | None = None) -> tuple[str, ...]:
     """Those of a table's columns that the fields are read from; if some are missing, an error shows the difference."""
     needed = _field_columns(columns, schema)
-    missing = [name for name in needed if name not in columns]
-    if missing:
-        remedy = "rename the columns, or edit the schema (`tefm inspect TABLE` writes one)"
-        raise _missing(columns, schema, needed, missing, remedy, file)
+    remedy = "rename the columns, or edit the schema (`tefm inspect TABLE` writes one)"
+    _refuse_missing(columns, schema, needed, remedy, file)
     return tuple(needed)
 
 
@@ -121,31 +118,26 @@ def completed(
         remedy = "rename the columns; fields may be missing with `--absent` (in Python `absent=True`)"
         if roles:
             remedy += f", but not {listed(roles)}"
-        raise _missing(table.columns, schema, needed, missing, remedy, table.name)
+        _refuse_missing(table.columns, schema, needed, remedy, table.name)
     log.warning(
         f"{len(missing)} of {len(needed)} columns are not in {table.name} and count as absent: {listed(missing)}"
     )
     return table.with_absent(missing)
 
 
-def _missing(
-    columns: Sequence[str],
-    schema: Schema,
-    needed: Sequence[str],
-    missing: Sequence[str],
-    remedy: str,
-    file: str | None,
-) -> InputError:
+def _refuse_missing(
+    columns: Sequence[str], schema: Schema, needed: Sequence[str], remedy: str, file: str | None
+) -> None:
+    """Refuse a table that lacks needed columns: the error shows how it differs from the schema."""
+    missing = [name for name in needed if name not in columns]
+    if not missing:
+        return
     in_schema = {*needed, schema.entity, schema.time, schema.label, *schema.text, *schema.ignore}
     extra = [name for name in columns if name not in in_schema]
     lines = [f"  − {name}  (in the schema, not in the table)" for name in missing]
     lines += [f"  + {name}  (in the table, not in the schema)" for name in extra[:20]]
-    return InputError(
-        f"{len(missing)} of {len(needed)} columns are missing\n" + "\n".join(lines),
-        file=file,
-        column=missing[0],
-        remedy=remedy,
-    )
+    problem = f"{len(missing)} of {len(needed)} columns are missing\n" + "\n".join(lines)
+    raise InputError(problem, file=file, column=missing[0], remedy=remedy)
 
 
 def columns_of(table: Table, schema: Schema, extra: Sequence[str] = (), rows: int = BATCH_ROWS) -> Iterator[Columns]:
@@ -159,19 +151,23 @@ def columns_of(table: Table, schema: Schema, extra: Sequence[str] = (), rows: in
 def with_sides(table: Table, schema: Schema, sides: Mapping[str, str]) -> Table:
     """The table with a list of values in place of the side tables of these fields, read from where the user says."""
     for name, location in sides.items():
-        side = schema.field(name).side
-        if side is None:
-            raise InputError("this field is not read from a side table", column=name, remedy=f"leave --side {name} out")
-        key, lists = side.key, _side_lists(side, schema, location)
-        if key not in table.columns:
-            remedy = did_you_mean(key, table.columns)
-            raise InputError("the key of the side table is missing", file=table.name, column=key, remedy=remedy)
-        table = table.with_columns([name], [key], partial(_with_lists, name=name, key=key, lists=lists, schema=schema))
+        table = _with_side(table, schema, name, location)
     return table
 
 
-def _with_lists(frame: pl.DataFrame, name: str, key: str, lists: pl.DataFrame, schema: Schema) -> pl.DataFrame:
-    return frame.with_columns(_joined(frame[key], lists, schema).alias(name))
+def _with_side(table: Table, schema: Schema, name: str, location: str) -> Table:
+    side = schema.field(name).side
+    if side is None:
+        raise InputError("this field is not read from a side table", column=name, remedy=f"leave --side {name} out")
+    key, lists = side.key, _side_lists(side, schema, location)
+    if key not in table.columns:
+        remedy = did_you_mean(key, table.columns)
+        raise InputError("the key of the side table is missing", file=table.name, column=key, remedy=remedy)
+
+    def joined(frame: pl.DataFrame) -> pl.DataFrame:
+        return frame.with_columns(_joined(frame[key], lists, schema).alias(name))
+
+    return table.with_columns([name], [key], joined)
 
 
 def _joined(keys: pl.Series, lists: pl.DataFrame, schema: Schema) -> pl.Series:

@@ -6,6 +6,7 @@ the time between records are written into prompts. Values that cannot be read ra
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from tefm.base.errors import InputError, SettingsError, did_you_mean
 from tefm.tables.readers.source import unnamed
 from tefm.tables.schema import Schema
-from tefm.tables.sequences import Sequences, Text, Texts
+from tefm.tables.sequences import Sequences, Text, Texts, runs
 from tefm.tables.words import text_of
 
 
@@ -36,18 +37,17 @@ def by_entity(
     >>> [(name, sequences[i].tolist(), sequences.labels[i]) for i, name in enumerate(sequences.ids)]
     [('a', [2, 0], '1'), ('b', [1], '0')]
     """
-    times, labels = time_ranks(frame, schema, file), labels_of(frame, schema, file)
+    times_N = time_ranks(frame, schema, file)
     if schema.entity is None:
-        rows = np.arange(frame.height)
-        return _sequences(rows, rows, _numbered(frame.height), times, labels, background, file)
-    entities = entities_of(frame, schema.entity, schema, file)
-    numbered = pl.DataFrame({"entity": entities}).with_row_index("row").cast({"row": pl.Int64})
-    # the entity of each row, as the number of its first row
-    first = numbered.select(pl.col("row").min().over("entity")).to_series().to_numpy()
-    rows = np.lexsort((times, first))  # stable: ties keep the file's order
-    starts = np.flatnonzero(np.diff(first[rows], prepend=-1))
-    ids = np.array(unnamed(entities).gather(first[rows[starts]]).to_list(), dtype=object)
-    return _sequences(rows, starts, ids, times, labels, background, file)
+        rows = starts = np.arange(frame.height)
+        ids = None
+    else:
+        entities = entities_of(frame, schema.entity, schema, file)
+        first_N = first_rows(entities)
+        rows = np.lexsort((times_N, first_N))  # stable: ties keep the file's order
+        starts = np.flatnonzero(np.diff(first_N[rows], prepend=-1))
+        ids = np.array(unnamed(entities).gather(first_N[rows[starts]]).to_list(), dtype=object)
+    return _sequences(frame, schema, rows, starts, ids, times_N, background, file)
 
 
 def by_window(
@@ -65,8 +65,8 @@ def by_window(
     """
     if size < 1:
         raise SettingsError("a window needs at least one record", value=size, remedy="set size to 1 or more")
-    times, labels = time_ranks(frame, schema, file), labels_of(frame, schema, file)
-    rows = np.argsort(times, kind="stable")
+    times_N = time_ranks(frame, schema, file)
+    rows = np.argsort(times_N, kind="stable")
     if drop_last:
         rows = rows[: len(rows) // size * size]
         if not len(rows):
@@ -75,8 +75,7 @@ def by_window(
                 file=file,
                 remedy="give more records, a smaller size, or drop_last=False",
             )
-    starts = np.arange(0, len(rows), size)
-    return _sequences(rows, starts, _numbered(len(starts)), times, labels, background, file)
+    return _sequences(frame, schema, rows, np.arange(0, len(rows), size), None, times_N, background, file)
 
 
 def up_to(
@@ -99,32 +98,32 @@ def up_to(
     [([0], 'a', '0'), ([0, 2], 'a', '1'), ([1], 'b', '0')]
     """
     schema = schema if sequences.labels is not None else schema.model_copy(update={"label": None})
+    file = sequences.file
     unit_S = sequences.sequence_N[ends]
     firsts = sequences.starts[unit_S]
-    lengths = ends - firsts + 1
-    starts = np.cumsum(lengths) - lengths
-    places = np.repeat(firsts - starts, lengths) + np.arange(lengths.sum())
-    times, labels = time_ranks(frame, schema, sequences.file), labels_of(frame, schema, sequences.file)
-    return _sequences(
-        sequences.rows[places], starts, sequences.names[unit_S], times, labels, background, sequences.file
-    )
+    places, bounds = runs(firsts, ends - firsts + 1)
+    rows, ids, times_N = sequences.rows[places], sequences.names[unit_S], time_ranks(frame, schema, file)
+    return _sequences(frame, schema, rows, bounds[:-1], ids, times_N, background, file)
 
 
 def _sequences(
+    frame: pl.DataFrame,
+    schema: Schema,
     rows: NDArray[np.int64],
     starts: NDArray[np.int64],
-    ids: Texts,
-    times: NDArray[np.int64],
-    labels: Texts | None,
+    ids: Texts | None,
+    times_N: NDArray[np.int64],
     background: str | None,
     file: str | None,
 ) -> Sequences:
-    """`times` and `labels` are per row of the table."""
+    """Sequences of these rows of the table, numbered if they have no ids; `times_N` are of all rows."""
     bounds = np.append(starts, len(rows))
     last = rows[bounds[1:] - 1]
+    labels = labels_of(frame, schema, file)
     if labels is not None:
         labels = labels[last] if background is None else _first_unusual(labels[rows], bounds, background)
-    return Sequences(rows, bounds, ids, labels, times[last], file=file)
+    sequences = Sequences(rows, bounds, ids, labels, times_N[last], file=file)
+    return replace(sequences, ids=sequences.names)
 
 
 def _first_unusual(labels: Texts, bounds: NDArray[np.int64], background: str) -> Texts:
@@ -142,8 +141,10 @@ def _first_unusual(labels: Texts, bounds: NDArray[np.int64], background: str) ->
     return label_of
 
 
-def _numbered(count: int) -> Texts:
-    return np.array([str(i) for i in range(count)], dtype=object)
+def first_rows(entities: pl.Series) -> NDArray[np.int64]:
+    """The entity of each row, as the number of its first row."""
+    numbered = pl.DataFrame({"entity": entities}).with_row_index("row").cast({"row": pl.Int64})
+    return numbered.select(pl.col("row").min().over("entity")).to_series().to_numpy()
 
 
 #: Times as text: ISO 8601, with "T" replaced by a blank and "Z" by +00:00.
@@ -185,27 +186,25 @@ def times_of(frame: pl.DataFrame, name: str, schema: Schema, file: str | None = 
     elif isinstance(column.dtype, pl.Datetime | pl.Duration):
         unit_seconds = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3}[column.dtype.time_unit or "us"]
     # a record without a time cannot be ordered, and the last record of a sequence decides its label
-    _refuse_nulls(
-        column.alias(name),
-        "time",
-        "drop these rows, fill in their time, or remove `time:` to keep the file's order",
-        file,
-    )
+    remedy = "drop these rows, fill in their time, or remove `time:` to keep the file's order"
+    _refuse_nulls(column.alias(name), "time", remedy, file)
     return column.to_physical().alias(name), unit_seconds
 
 
 def role_column(frame: pl.DataFrame, name: str, role: str, file: str | None = None) -> pl.Series:
     """The column of a role, which has one plain value per row."""
-    if name not in frame.columns:
-        raise InputError(
-            f"the {role} column is not in the table", file=file, column=name, remedy=did_you_mean(name, frame.columns)
-        )
-    column = frame[name]
+    column = _column(frame, name, role, file)
     if column.dtype.is_nested() or column.dtype == pl.Binary:
-        raise InputError(
-            f"the {role} column contains {column.dtype} values", file=file, column=name, remedy="give one value per row"
-        )
+        problem = f"the {role} column contains {column.dtype} values"
+        raise InputError(problem, file=file, column=name, remedy="give one value per row")
     return column
+
+
+def _column(frame: pl.DataFrame, name: str, role: str, file: str | None) -> pl.Series:
+    if name not in frame.columns:
+        remedy = did_you_mean(name, frame.columns)
+        raise InputError(f"the {role} column is not in the table", file=file, column=name, remedy=remedy)
+    return frame[name]
 
 
 def _refuse_nulls(column: pl.Series, role: str, remedy: str, file: str | None) -> None:
@@ -253,7 +252,6 @@ def texts_of(frame: pl.DataFrame, schema: Schema, sequences: Sequences) -> list[
 
     Where the columns have budgets, it is the notes of all records, otherwise the text of the last one.
 
-    >>> from tefm.tables.grouping import by_entity
     >>> frame = pl.DataFrame({"who": ["a", "a"], "x": [1, 2], "said": ["hot", None], "seen": ["red", "pale"]})
     >>> def texts(text: str) -> list[Text] | None:
     ...     schema = Schema.from_yaml(f"{{entity: who, text: {text}, fields: {{x: number}}}}")
@@ -263,17 +261,12 @@ def texts_of(frame: pl.DataFrame, schema: Schema, sequences: Sequences) -> list[
     """
     if not schema.text:
         return None
-    missing = [name for name in schema.text if name not in frame.columns]
-    if missing:
-        remedy = did_you_mean(missing[0], frame.columns)
-        raise InputError("the text column is not in the table", file=sequences.file, column=missing[0], remedy=remedy)
     rows = sequences.rows if schema.text_budgets else sequences.last
-    columns = [
-        text_of(unnamed(frame[name]), schema.missing_words).gather(rows).fill_null("").to_list() for name in schema.text
-    ]
-    records = list(zip(*columns, strict=True))
+    columns = [_column(frame, name, "text", sequences.file) for name in schema.text]
+    texts = [text_of(unnamed(column), schema.missing_words).gather(rows).fill_null("") for column in columns]
+    records = list(zip(*(text.to_list() for text in texts), strict=True))
     if not schema.text_budgets:
-        return ["\n".join(filter(None, texts)) for texts in records]
+        return ["\n".join(filter(None, record)) for record in records]
     starts = sequences.starts.tolist()
     return [tuple(records[start:end]) for start, end in pairwise(starts)]
 
@@ -281,7 +274,6 @@ def texts_of(frame: pl.DataFrame, schema: Schema, sequences: Sequences) -> list[
 def gap_words(frame: pl.DataFrame, schema: Schema, sequences: Sequences) -> list[str]:
     """The time since the previous record in words, per record in the order of the sequences; empty for the first.
 
-    >>> from tefm.tables.grouping import by_entity
     >>> days = ["2024-01-01", "2024-01-04", "2024-01-01"]
     >>> frame = pl.DataFrame({"who": ["a", "a", "b"], "day": days, "x": [1, 2, 3]})
     >>> schema = Schema.from_yaml("{entity: who, time: day, fields: {x: number}}")
@@ -293,12 +285,9 @@ def gap_words(frame: pl.DataFrame, schema: Schema, sequences: Sequences) -> list
         raise InputError("time gaps in the prompt need a time column", file=sequences.file, remedy=remedy)
     column, unit_seconds = times_of(frame, schema.time, schema, sequences.file)
     if unit_seconds is None:
-        raise InputError(
-            "time gaps in the prompt need dates, but this column contains plain numbers",
-            file=sequences.file,
-            column=schema.time,
-            remedy="give a column of dates, or leave `gaps` out of the prompt",
-        )
+        problem = "time gaps in the prompt need dates, but this column contains plain numbers"
+        remedy = "give a column of dates, or leave `gaps` out of the prompt"
+        raise InputError(problem, file=sequences.file, column=schema.time, remedy=remedy)
     time_N = column.gather(sequences.rows).to_numpy()
     firsts = set(sequences.starts[:-1].tolist())
     return ["" if i in firsts else _in_words((time_N[i] - time_N[i - 1]) * unit_seconds) for i in range(len(time_N))]

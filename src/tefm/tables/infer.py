@@ -10,17 +10,17 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import polars as pl
 
-from tefm.base.errors import InputError, SchemaError, did_you_mean
+from tefm.base.errors import InputError, SchemaError
 from tefm.tables.grouping import role_column
 from tefm.tables.readers.meds import LABEL, SUBJECT, TIME, with_meds
 from tefm.tables.readers.source import unnamed
 from tefm.tables.readers.table import Table, open_table
-from tefm.tables.schema import FALSE_WORDS, MISSING_WORDS, TRUE_WORDS, Field, Schema
+from tefm.tables.schema import FALSE_WORDS, MISSING_WORDS, TRUE_WORDS, Field, Kind, Schema
 from tefm.tables.words import as_numbers, is_open_ended, text_of
 
 #: Rows sampled, and the first rows they are drawn from: a file sorted by time starts with outdated conventions.
@@ -101,13 +101,8 @@ def schema_of(
         entity, time = entity or SUBJECT, time or TIME
         label = label or (LABEL if LABEL in table.columns else None)
     for role, name in (("entity", entity), ("time", time), ("label", label)):
-        if name is not None and name not in table.columns:
-            raise InputError(
-                f"the {role} column is not in the table",
-                file=table.name,
-                column=name,
-                remedy=did_you_mean(name, table.columns),
-            )
+        if name is not None:
+            role_column(table.head(0), name, role, table.name)
     frame = sample_of(table)
     if frame.height == 0:
         raise InputError("the table has no rows", file=table.name, remedy="inferring a schema needs at least one row")
@@ -118,9 +113,12 @@ def schema_of(
     if len(roles) < len(named):
         pairs = ", ".join(f"{role} {name!r}" for role, name in named)
         raise InputError(f"one column has two roles: {pairs}", file=table.name, remedy="give each role its own column")
-    for role, name in named:
-        role_column(frame, name, role, table.name)
-    guesses = [_role(frame[name], roles[name]) if name in roles else _guess(frame[name]) for name in frame.columns]
+    guesses = [
+        _guessed(frame[name], "by its name, or as specified", frame[name].n_unique(), roles[name])
+        if name in roles
+        else _guess(frame[name])
+        for name in frame.columns
+    ]
     if frame.height >= min(SAMPLE, _reach(table)):  # the table may have more rows
         guesses = _checked_on_all_rows(guesses, frame, table)
     fields = _with_sets([guess.field for guess in guesses if guess.field is not None], frame)
@@ -129,8 +127,13 @@ def schema_of(
         raise SchemaError("no column of this table can be a field", file=table.name, remedy=f"columns: {reasons}")
     ignored = tuple(guess.column for guess in guesses if guess.kind == "ignore")
     schema = Schema(fields=tuple(fields), entity=entity, time=time, label=label, ignore=ignored)
-    joined = {column: field.name for field in fields if len(field.columns) > 1 for column in field.columns}
-    guesses = [_joined(guess, joined) for guess in guesses]
+    set_of = {column: field.name for field in fields if len(field.columns) > 1 for column in field.columns}
+    guesses = [
+        replace(guess, kind="set", why=f"one of the columns of the set {set_of[guess.column]!r}", field=None)
+        if guess.column in set_of
+        else guess
+        for guess in guesses
+    ]
     return schema if table.meds is None else with_meds(schema, table.meds, Path(table.name)), guesses
 
 
@@ -209,36 +212,30 @@ def _named(
     return matches[0] if len(matches) == 1 else None
 
 
-def _role(series: pl.Series, role: str) -> Guess:
-    return Guess(
-        series.name, role, "by its name, or as specified", series.n_unique(), series.null_count() / len(series)
-    )
-
-
 def _guess(series: pl.Series, missing: Sequence[str] = MISSING_WORDS) -> Guess:
     """The kind of one column."""
     name = series.name
-    if (series := unnamed(series) if _is_pattern(name) else series).name != name:
-        guess = _guess(series, missing)
+    if name.startswith("^") and name.endswith("$"):  # polars would take it for a pattern
+        guess = _guess(unnamed(series), missing)
         return replace(guess, column=name, field=guess.field and guess.field.model_copy(update={"name": name}))
     if isinstance(series.dtype, pl.List):
         return _list(series)
     if series.dtype.is_temporal():
-        return _ignored(series, "a date or time: use it with --time to order records", series.drop_nulls().n_unique())
+        return _guessed(series, "a date or time: use it with --time to order records", series.drop_nulls().n_unique())
     words = text_of(series, missing)
     present = words.drop_nulls()
     counts = present.alias("word").value_counts(sort=True)  # a column may itself be called "count"
     distinct = counts.height
     if distinct == 0:
-        return _ignored(words, "always missing", 0)
+        return _guessed(words, "always missing", 0)
     if distinct == 1 and len(present) == len(words):  # if some are missing, being present is information
-        return _ignored(words, f"always {counts['word'][0]!r}", 1)
+        return _guessed(words, f"always {counts['word'][0]!r}", 1)
     dashes = tuple(sorted(DASHES.intersection(counts["word"])))
     if dashes and distinct > 1 + len(dashes):  # with one other word, "+" or "x", a dash is a value
         return _with_absent(_guess(series, (*missing, *dashes)), dashes)
     lower = {word.lower() for word in counts["word"]} if distinct <= 2 else set()
     if lower & {*TRUE_WORDS} and lower <= {*TRUE_WORDS, *FALSE_WORDS}:
-        return _field(words, Field(name=name, kind="flag"), "yes or no", distinct)
+        return _guessed(words, "yes or no", distinct, "flag")
     numbers = as_numbers(present)
     open_ended = counts["word"].filter(is_open_ended(counts["word"]))
     mostly_open = len(open_ended) and 2 * len(open_ended) >= as_numbers(counts["word"]).count()  # >200, >300, normal
@@ -247,18 +244,13 @@ def _guess(series: pl.Series, missing: Sequence[str] = MISSING_WORDS) -> Guess:
     return _text(words, present, distinct)
 
 
-def _is_pattern(name: str) -> bool:
-    """Whether polars takes a name for a pattern."""
-    return name.startswith("^") and name.endswith("$")
-
-
 def _list(series: pl.Series) -> Guess:
     if series.dtype.inner.is_nested():  # type: ignore[attr-defined]
-        return _ignored(series, "nested lists: flatten them to use them", 0)
+        return _guessed(series, "nested lists: flatten them to use them", 0)
     distinct = series.explode().drop_nulls().n_unique()
     if distinct == 0:
-        return _ignored(series, "always missing", 0)
-    return _field(series, Field(name=series.name, kind="set"), "a list of values", distinct)
+        return _guessed(series, "always missing", 0)
+    return _guessed(series, "a list of values", distinct, "set")
 
 
 def _number(words: pl.Series, present: pl.Series, numbers: pl.Series, distinct: int) -> Guess:
@@ -271,27 +263,27 @@ def _number(words: pl.Series, present: pl.Series, numbers: pl.Series, distinct: 
             and len(values) > FEW
             and distinct > IDENTIFIER_SHARE * len(values)
         ):
-            return _ignored(words, f"a different number in nearly every row: an identifier; {AS_CATEGORY}", distinct)
+            return _guessed(words, f"a different number in nearly every row: an identifier; {AS_CATEGORY}", distinct)
         if CODE_NAME.search(name) and distinct <= MOST_CODES:
-            return _field(words, Field(name=name, kind="category"), "integers that look like codes", distinct)
+            return _guessed(words, "integers that look like codes", distinct, "category")
         if is_identifier and distinct > MOST_CODES:
             return _item(words, len(values), distinct)
         if _is_counter(values, distinct, len(words)):
-            return _ignored(words, f"counts the rows, or numbers them in order; {AS_NUMBER}", distinct)
+            return _guessed(words, f"counts the rows, or numbers them in order; {AS_NUMBER}", distinct)
     odd = tuple(sorted(set(present.filter(numbers.is_null())))) if numbers.null_count() else ()
     if len(odd) > MOST_WORDS:  # codes such as ICD: 250.01, 428, V45, E878
         return _text(words, present, distinct)
-    return _with_absent(_field(words, Field(name=name, kind="number"), "numbers", distinct), odd)
+    return _with_absent(_guessed(words, "numbers", distinct, "number"), odd)
 
 
 def _item(words: pl.Series, rows: int, distinct: int) -> Guess:
     """An identifier: the most frequent values where each has many rows, nothing otherwise."""
     if distinct > ITEM_SHARE * rows:
         why = f"an identifier, by its name, with {distinct:,} values in {rows:,} rows; {AS_CATEGORY}"
-        return _ignored(words, why, distinct)
-    field = Field(name=words.name, kind="category")
-    why = f"an identifier, by its name: its {field.limit} most frequent values (`top:`); {AS_NUMBER}"
-    return _field(words, field, why, distinct)
+        return _guessed(words, why, distinct)
+    most = Field(name=words.name, kind="category").limit
+    why = f"an identifier, by its name: its {most} most frequent values (`top:`); {AS_NUMBER}"
+    return _guessed(words, why, distinct, "category")
 
 
 def _is_counter(values: pl.Series, distinct: int, rows: int) -> bool:
@@ -304,31 +296,34 @@ def _is_counter(values: pl.Series, distinct: int, rows: int) -> bool:
 
 
 def _text(words: pl.Series, present: pl.Series, distinct: int) -> Guess:
-    name = words.name
     if present.head(200).str.contains(DATE.pattern).mean() == 1:
-        return _ignored(words, "a date or time: use it with --time to order records", distinct)
+        return _guessed(words, "a date or time: use it with --time to order records", distinct)
     for delimiter in DELIMITERS:
         if present.str.contains(delimiter, literal=True).mean() >= 0.3:  # type: ignore[operator]
             items = present.str.split(delimiter).list.eval(pl.element().str.strip_chars()).list.unique().explode()
             rows_each = items.alias("item").value_counts(name="rows")["rows"]
             if (rows_each > 1).mean() >= REPEATED_SHARE:  # type: ignore[operator]
-                field = Field(name=name, kind="set", delimiter=delimiter)
-                return _field(words, field, f"values separated by {delimiter!r}", len(rows_each))
+                why = f"values separated by {delimiter!r}"
+                return _guessed(words, why, len(rows_each), "set", delimiter=delimiter)
     lengths = present.str.split(" ").list.len()
     if distinct > 0.5 * len(present) and float(np.median(lengths)) > 6:
-        return _ignored(words, "free text: list it under `text:` to pass it to the prompt", distinct)
+        return _guessed(words, "free text: list it under `text:` to pass it to the prompt", distinct)
     if len(present) > FEW and distinct > IDENTIFIER_SHARE * len(present):
-        return _ignored(words, f"a different value in nearly every row: an identifier; {AS_CATEGORY}", distinct)
+        return _guessed(words, f"a different value in nearly every row: an identifier; {AS_CATEGORY}", distinct)
     if distinct > MOST_TITLES and distinct > TITLE_SHARE * len(present):
         is_text = float(np.median(lengths)) > 1
         what = "titles, which `text:` passes to the prompt" if is_text else "an identifier"
         why = f"{distinct:,} different values in {len(present):,} rows: {what}; {AS_CATEGORY}"
-        return _ignored(words, why, distinct)
-    return _field(words, Field(name=name, kind="category"), "words", distinct)
+        return _guessed(words, why, distinct)
+    return _guessed(words, "words", distinct, "category")
 
 
-def _field(column: pl.Series, field: Field, why: str, distinct: int) -> Guess:
-    return Guess(column.name, field.kind, why, distinct, column.null_count() / len(column), field)
+def _guessed(column: pl.Series, why: str, distinct: int, kind: str = "ignore", **settings: Any) -> Guess:
+    """What a column is: a role, ignored, or a field with these settings."""
+    field = None
+    if kind in get_args(Kind):
+        field = Field.model_validate({"name": column.name, "kind": kind, **settings})
+    return Guess(column.name, kind, why, distinct, column.null_count() / len(column), field)
 
 
 def _with_absent(guess: Guess, odd: tuple[str, ...]) -> Guess:
@@ -353,10 +348,6 @@ def _as_read(word: str) -> str:
     if word.startswith((">", "<")) and "=" not in word:
         return f"is just {'above' if word.startswith('>') else 'below'} {number}"
     return f"is {number}"
-
-
-def _ignored(column: pl.Series, why: str, distinct: int) -> Guess:
-    return Guess(column.name, "ignore", why, distinct, column.null_count() / len(column))
 
 
 def _with_sets(fields: list[Field], frame: pl.DataFrame) -> list[Field]:
@@ -384,11 +375,3 @@ def _share_words(columns: list[pl.Series]) -> bool:
     ]
     common, together = set.intersection(*tops), set.union(*tops)
     return len(together) > 10 and len(common) >= 0.25 * len(together)
-
-
-def _joined(guess: Guess, joined: dict[str, str]) -> Guess:
-    if guess.column not in joined:
-        return guess
-    return Guess(
-        guess.column, "set", f"one of the columns of the set {joined[guess.column]!r}", guess.distinct, guess.missing
-    )

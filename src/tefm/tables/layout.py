@@ -1,7 +1,7 @@
 """The layout of a vectorised record: the meaning of each slot.
 
 Slot value 0 always means "absent": missing, not measured, flag off, masked out. A slot of size n takes the values 0…n.
-This module needs only the standard library and numpy, so that the stages after `records/` can work from arrays alone.
+This module needs only the standard library and numpy, so that the stages after `tables/` can work from arrays alone.
 
 Shapes: N records, D slots.
 """

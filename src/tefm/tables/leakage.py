@@ -129,18 +129,12 @@ def label_copies(frame: pl.DataFrame, schema: Schema) -> list[Leak]:
     classes = len(counts)
     if frame.height - max(counts.values(), default=0) < MIN_RECORDS:
         return []
-    columns = [
-        name
-        for name in (*schema.columns, *schema.text)
-        if name in frame.columns and _plain(frame[name].dtype) and frame[name].n_unique() == classes
-    ]
+    inputs = [frame[name] for name in (*schema.columns, *schema.text) if name in frame.columns]
+    # lists and Python objects are never a copy of a label
+    plain = [column for column in inputs if not column.dtype.is_nested() and column.dtype != pl.Object]
+    names = [column.name for column in plain if column.n_unique() == classes]
     reason = f"has one value for each value of the label {schema.label!r}"
-    return [Leak(name, reason, 1.0, _REMEDY) for name in columns if frame[[name, _LABEL]].unique().height == classes]
-
-
-def _plain(dtype: pl.DataType) -> bool:
-    """Whether values can be counted: lists and Python objects are never a copy of a label."""
-    return not (dtype.is_nested() or dtype == pl.Object)
+    return [Leak(name, reason, 1.0, _REMEDY) for name in names if frame[[name, _LABEL]].unique().height == classes]
 
 
 def _halves(label_N: NDArray[np.int64]) -> NDArray[np.int64]:

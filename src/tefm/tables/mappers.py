@@ -79,9 +79,8 @@ class NumberMapper(_Mapper):
         bucket_N *= np.isfinite(values_N)
         return bucket_N
 
-    def backward(self, slots_N: NDArray[Any]) -> list[float | None]:
-        values = (None, *self.middle)
-        return [values[slot] for slot in slots_N.tolist()]
+    def backward(self, slots_NW: NDArray[Any]) -> pl.Series:
+        return pl.Series([None, *self.middle], dtype=pl.Float64).gather(slots_NW[:, 0]).alias(self.field)
 
     def in_words(self, value: int) -> str:
         """The range of a bucket in words."""
@@ -140,9 +139,8 @@ class CategoryMapper(_Mapper):
         slots[None] = 0
         return np.array([slots.get(word, len(self.values) + 1) for word in words], dtype=np.uint16)[ids_N]
 
-    def backward(self, slots_N: NDArray[Any]) -> list[str | None]:
-        values = (None, *self.values, OTHER)
-        return [values[slot] for slot in slots_N.tolist()]
+    def backward(self, slots_NW: NDArray[Any]) -> pl.Series:
+        return pl.Series([None, *self.values, OTHER], dtype=pl.String).gather(slots_NW[:, 0]).alias(self.field)
 
     def in_words(self, value: int) -> str:
         if value > len(self.values):
@@ -161,8 +159,8 @@ class FlagMapper(_Mapper):
     def slots(self) -> tuple[Slot, ...]:
         return (Slot(self.field, "flag", 1),)
 
-    def backward(self, slots_N: NDArray[Any]) -> list[str | None]:
-        return [self.on if slot else None for slot in slots_N.tolist()]
+    def backward(self, slots_NW: NDArray[Any]) -> pl.Series:
+        return pl.Series([None, self.on], dtype=pl.String).gather(slots_NW[:, 0]).alias(self.field)
 
     def in_words(self, value: int) -> str:
         return "yes"
@@ -193,14 +191,14 @@ class SetMapper(_Mapper):
         out_WN[0] = self.count.forward(np.where(counts > 0, counts, np.nan))
         return out_WN
 
-    def backward(self, slots_NW: NDArray[Any]) -> list[list[str]]:
+    def backward(self, slots_NW: NDArray[Any]) -> pl.Series:
         """The members of each record; members without a flag of their own are counted as "other"."""
         decoded = []
         for row in slots_NW:
             members, count = self.present(row)
             unknown = max(1, int(self.count.low[count - 1])) - len(members) if self.count and count else 0
             decoded.append(members + [f"{OTHER} {i + 1}" for i in range(unknown)])
-        return decoded
+        return pl.Series(self.field, decoded, pl.List(pl.String))
 
     def present(self, slots_W: NDArray[Any]) -> tuple[list[str], int]:
         """The members of one record and its count bucket (0 if absent or not counted)."""
@@ -239,8 +237,7 @@ def flags_of(ids_N: NDArray[np.int64], words: Sequence[str | None], f: Field, fi
     A value that is neither yes nor no is not an error after training: a number other than 0 is on (a count that was 0
     or 1 in training), any other word is absent, and a warning names it.
     """
-    on = frozenset(f.on if f.on is not None else TRUE_WORDS)
-    state = np.array([word is not None and (word in on or word.lower() in on) for word in words], dtype=np.uint8)
+    state = np.array([word is not None and f.is_on(word) for word in words], dtype=np.uint8)
     unknown = _neither(words, f)
     if unknown:
         values = as_numbers(pl.Series([words[i] for i in unknown])).fill_null(0)

@@ -7,8 +7,7 @@ millions of descriptions can be composed (and each phrase tokenised once) withou
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -48,22 +47,6 @@ class Phrases:
     record: str
     fields: tuple[FieldPhrases, ...]
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, body: dict[str, Any]) -> Phrases:
-        fields = (
-            FieldPhrases(
-                field["title"],
-                tuple(field["slots"]),
-                tuple(tuple(words) for words in field["values"]),
-                field["several"],
-            )
-            for field in body["fields"]
-        )
-        return cls(body["record"], tuple(fields))
-
 
 def phrases_of(vectoriser: Vectoriser) -> Phrases:
     """The words of a fitted vectoriser."""
@@ -89,20 +72,21 @@ class Statement:
     slots: tuple[int, ...]
 
 
-def statements(vectoriser: Vectoriser, slots_D: NDArray[Any], fields: Collection[str] | None = None) -> list[Statement]:
+def statements(vectoriser: Vectoriser, slots_D: NDArray[Any]) -> list[Statement]:
     """The present slots of one record in words, field by field; absent slots are left out."""
     result = []
     for field, mapper, own in vectoriser.parts:
         part = slots_D[own]
         present = np.flatnonzero(part)
-        if len(present) and (fields is None or field.name in fields):
-            if mapper.kind == "set":
-                words = f"{field.display_name}: {_set_in_words(mapper, part)}"
-            elif mapper.kind == "flag":
-                words = field.display_name
-            else:
-                words = f"{field.display_name}: {mapper.in_words(int(part[0]))}"
-            result.append(Statement(field.name, field.group, words, tuple((own.start + present).tolist())))
+        if not len(present):
+            continue
+        if mapper.kind == "set":
+            words = f"{field.display_name}: {_set_in_words(mapper, part)}"
+        elif mapper.kind == "flag":
+            words = field.display_name
+        else:
+            words = f"{field.display_name}: {mapper.in_words(int(part[0]))}"
+        result.append(Statement(field.name, field.group, words, tuple((own.start + present).tolist())))
     return result
 
 
@@ -116,14 +100,8 @@ def _set_in_words(mapper: SetMapper, part: NDArray[Any]) -> str:
     return f"{text} ({count} in all)" if count and count != str(len(members)) else text
 
 
-def describe(
-    vectoriser: Vectoriser,
-    slots_D: NDArray[Any],
-    *,
-    sample: int | None = None,
-    rng: np.random.Generator | None = None,
-) -> str:
-    """One record as sentences: all of its fields, or a random sample of them.
+def describe(vectoriser: Vectoriser, slots_D: NDArray[Any]) -> str:
+    """One record as sentences.
 
     >>> import polars as pl
     >>> from tefm import Field, Schema, Vectoriser
@@ -138,10 +116,5 @@ def describe(
     >>> describe(vectoriser, vectoriser.transform(table)[0])
     'This admission: Length of stay: ≤ 2 days. ICU stay. Diagnoses: heart failure (428).'
     """
-    fields: Collection[str] | None = None
-    if sample is not None:
-        present = [statement.field for statement in statements(vectoriser, slots_D)]
-        rng = rng or np.random.default_rng()
-        fields = set(rng.choice(present, size=min(sample, len(present)), replace=False)) if present else set()
-    sentences = [f"{statement.words}." for statement in statements(vectoriser, slots_D, fields)]
+    sentences = [f"{statement.words}." for statement in statements(vectoriser, slots_D)]
     return f"This {vectoriser.table_schema.record}: {' '.join(sentences) or 'nothing recorded.'}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -50,21 +51,9 @@ class Records:
     known: list[tuple[Vectoriser, Slots]] = field(default_factory=list, repr=False)
 
     @classmethod
-    def of(
-        cls,
-        table: Table,
-        schema: Schema,
-        *,
-        window: int | None = None,
-        background: str | None = None,
-        labelled: bool = True,
-        whole: bool = True,
-    ) -> Records:
-        """All rows of a table."""
-        frame = table.frame()
-        return cls.of_frame(
-            frame, schema, window=window, background=background, labelled=labelled, whole=whole, file=table.name
-        )
+    def of(cls, table: Table, schema: Schema, **how: Any) -> Records:
+        """All rows of a table; `how` they are grouped is as in `of_frame`."""
+        return cls.of_frame(table.frame(), schema, file=table.name, **how)
 
     @classmethod
     def of_frame(

@@ -5,7 +5,6 @@ They are looked up and cited beside the features of a rationale, never written b
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,16 +55,11 @@ class References:
 
     def __init__(self, references: Iterable[Reference] = ()) -> None:
         self._references = tuple(dict.fromkeys(references))
-        self._exact: dict[tuple[str, str], list[Reference]] = {}
-        self._beginnings: dict[tuple[str, str], list[Reference]] = {}
-        self._longest = 0
+        #: by field, value or its beginning, and whether other endings count too
+        self._known: dict[tuple[str, str, bool], list[Reference]] = {}
         for reference in self._references:
-            beginning = reference.value.removesuffix("*")
-            if beginning == reference.value:
-                self._exact.setdefault((reference.field, reference.value), []).append(reference)
-            else:
-                self._beginnings.setdefault((reference.field, beginning), []).append(reference)
-                self._longest = max(self._longest, len(beginning))
+            key = (reference.field, reference.value.removesuffix("*"), reference.value.endswith("*"))
+            self._known.setdefault(key, []).append(reference)
 
     def __len__(self) -> int:
         return len(self._references)
@@ -78,10 +72,9 @@ class References:
 
     def about(self, field: str, value: str) -> tuple[Reference, ...]:
         """The references about a value: exact ones first, then patterns, the longest first, in the table's order."""
-        matches = list(self._exact.get((field, value), ()))
-        for length in range(min(len(value), self._longest), -1, -1):
-            matches += self._beginnings.get((field, value[:length]), ())
-        return tuple(matches)
+        beginnings = [(field, value[:length], True) for length in range(len(value), -1, -1)]
+        keys = [(field, value, False), *beginnings]
+        return tuple(reference for key in keys for reference in self._known.get(key, ()))
 
     @classmethod
     def read(cls, path: str | Path) -> References:
@@ -114,67 +107,40 @@ def _check_columns(table: Table) -> None:
     missing = [name for name in REQUIRED if name not in table.columns]
     unknown = [name for name in table.columns if name not in known]
     if missing:
-        raise InputError(
-            f"a table of references needs the columns {listed(REQUIRED)}; it has {listed(table.columns)}",
-            file=table.name,
-            column=missing[0],
-            remedy=f"add or rename {listed(missing)}",
-        )
+        problem = f"a table of references needs the columns {listed(REQUIRED)}; it has {listed(table.columns)}"
+        raise InputError(problem, file=table.name, column=missing[0], remedy=f"add or rename {listed(missing)}")
     if unknown:
-        raise InputError(
-            "a table of references has no such column",
-            file=table.name,
-            column=unknown[0],
-            remedy=f"{did_you_mean(unknown[0], known)}; otherwise leave {listed(unknown)} out",
-        )
+        problem = "a table of references has no such column"
+        remedy = f"{did_you_mean(unknown[0], known)}; otherwise leave {listed(unknown)} out"
+        raise InputError(problem, file=table.name, column=unknown[0], remedy=remedy)
 
 
 def _texts(column: pl.Series, missing: Iterable[str], file: str) -> list[str]:
-    texts = []
-    for row, text in enumerate(_cells(column, missing, file), start=1):
-        if text is None:
-            raise InputError(
-                f"the reference in row {row} has no {column.name}",
-                file=file,
-                column=column.name,
-                value=column[row - 1],
-                remedy=f"a reference needs {listed(REQUIRED)}: complete the row, or leave it out",
-            )
-        texts.append(text)
-    return texts
+    texts = _clean(column, missing, file)
+    if texts.null_count():
+        row = int(texts.is_null().arg_true()[0])
+        problem = f"the reference in row {row + 1} has no {column.name}"
+        remedy = f"a reference needs {listed(REQUIRED)}: complete the row, or leave it out"
+        raise InputError(problem, file=file, column=column.name, value=column[row], remedy=remedy)
+    return texts.to_list()
 
 
 def _weights(column: pl.Series, file: str) -> list[float | None]:
     from tefm.tables.schema import MISSING_WORDS
 
-    weights: list[float | None] = []
-    for row, text in enumerate(_cells(column, MISSING_WORDS, file), start=1):
-        try:
-            weight = None if text is None else float(text)
-        except ValueError:
-            weight = math.nan
-        if weight is not None and not math.isfinite(weight):
-            raise InputError(
-                f"the weight of the reference in row {row} is not a number",
-                file=file,
-                column=column.name,
-                value=text,
-                remedy="write a number with a decimal point, such as 7 or -0.5, or leave the cell empty",
-            )
-        weights.append(weight)
-    return weights
+    texts = _clean(column, MISSING_WORDS, file)
+    weights = texts.cast(float, strict=False)
+    refused = (texts.is_not_null() & ~weights.is_finite().fill_null(False)).arg_true()
+    if len(refused):
+        problem = f"the weight of the reference in row {refused[0] + 1} is not a number"
+        remedy = "write a number with a decimal point, such as 7 or -0.5, or leave the cell empty"
+        raise InputError(problem, file=file, column=column.name, value=texts[refused[0]], remedy=remedy)
+    return weights.to_list()
 
 
-def _cells(column: pl.Series, missing: Iterable[str], file: str) -> list[str | None]:
+def _clean(column: pl.Series, missing: Iterable[str], file: str) -> pl.Series:
     """A column as clean text, spelled as the values of a field are: `428` where Parquet has the number 428.0."""
+    from tefm.tables.grouping import role_column
     from tefm.tables.words import text_of
 
-    if column.dtype.is_nested():
-        raise InputError(
-            f"the column contains {column.dtype}, not text",
-            file=file,
-            column=column.name,
-            remedy="write one value per row",
-        )
-    cells: list[str | None] = text_of(column, missing).to_list()
-    return cells
+    return text_of(role_column(column.to_frame(), column.name, "reference", file), missing)

@@ -7,13 +7,14 @@ when it is read back. It has no learned values: those are in the fitted `Vectori
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, PositiveInt, ValidationError, field_validator, model_validator
 from pydantic import Field as Setting
 
 from tefm.base.errors import SchemaError, did_you_mean
@@ -31,10 +32,8 @@ TRUE_WORDS = ("1", "1.0", "true", "t", "yes", "y", "on")
 FALSE_WORDS = ("0", "0.0", "false", "f", "no", "n", "off")
 
 
-class Side(BaseModel):
+class Side(Settings):
     """A long side table with several values per record, one per row."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     table: str
     key: str
@@ -43,17 +42,15 @@ class Side(BaseModel):
     opened: bool = Setting(default=True, exclude=True)
 
 
-class Lookup(BaseModel):
+class Lookup(Settings):
     """A table with readable names for values: ICD code → title."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     table: str
     key: str
     name: str
 
 
-class Field(BaseModel):
+class Field(Settings):
     """One field of a record: one column, or several columns that form a set.
 
     >>> Field(name="age", kind="number", unit="years").source
@@ -61,8 +58,6 @@ class Field(BaseModel):
     >>> Field(name="dx", kind="set", columns=("diag_1", "diag_2")).source
     ('diag_1', 'diag_2')
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     kind: Kind
@@ -83,7 +78,7 @@ class Field(BaseModel):
     #: values that switch a flag on; None is the usual words (1, true, yes, …)
     on: tuple[str, ...] | None = Setting(default=None, min_length=1)
     #: readable names of values
-    names: dict[str, str] = {}
+    names: dict[str, str] = Setting(default={})
     lookup: Lookup | None = None
     side: Side | None = None
 
@@ -104,6 +99,14 @@ class Field(BaseModel):
         """How many values are distinguished; the rest are "other"."""
         return self.top or (200 if self.kind == "set" else 40)
 
+    @property
+    def on_words(self) -> tuple[str, ...]:
+        """The values that switch a flag on."""
+        return self.on or TRUE_WORDS
+
+    def is_on(self, word: str) -> bool:
+        return word in self.on_words or word.lower() in self.on_words
+
     @model_validator(mode="after")
     def _consistent(self) -> Field:
         if len(self.columns) > 1 and self.kind != "set":
@@ -118,7 +121,7 @@ class Field(BaseModel):
         return self
 
 
-class Schema(BaseModel):
+class Schema(Settings):
     """What the columns of a table mean: fields, roles and words for missing values.
 
     >>> schema = Schema(
@@ -139,8 +142,6 @@ class Schema(BaseModel):
     >>> Schema.from_yaml(schema.to_yaml()) == schema
     True
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     fields: tuple[Field, ...]
     record: str = "record"
@@ -163,9 +164,8 @@ class Schema(BaseModel):
             return body
         budgets = {}
         for column, settings in body["text"].items():
-            tokens = settings.get("tokens") if isinstance(settings, dict) else settings
-            unknown = set(settings) - {"tokens"} if isinstance(settings, dict) else set()
-            if unknown or tokens is None or not str(tokens).isdigit() or int(tokens) < 1:
+            tokens = settings["tokens"] if isinstance(settings, dict) and set(settings) == {"tokens"} else settings
+            if not str(tokens).isdigit() or int(tokens) < 1:
                 raise ValueError(
                     f"the text {column!r} needs a number of tokens, not {settings!r}"
                     f" → write `text: {{{column}: {{tokens: 64}}}}`, or `text: [{column}]` for the last record's"
@@ -200,11 +200,9 @@ class Schema(BaseModel):
                 f"field {leaking.name!r} would be read from the label column {self.label!r}"
                 " → rename the field, or leave it out"
             )
-        names: set[str] = set()
-        for field in self.fields:
-            if field.name in names:
-                raise ValueError(f"field name {field.name!r} is used twice → rename one of them")
-            names.add(field.name)
+        (name, times), *_ = Counter(field.name for field in self.fields).most_common(1)
+        if times > 1:
+            raise ValueError(f"field name {name!r} is used twice → rename one of them")
         return self
 
     @property
@@ -218,12 +216,10 @@ class Schema(BaseModel):
 
     def field(self, name: str) -> Field:
         """The field with this name."""
-        for field in self.fields:
-            if field.name == name:
-                return field
-        raise SchemaError(
-            "no such field", column=name, remedy=did_you_mean(name, [field.name for field in self.fields])
-        )
+        by_name = {field.name: field for field in self.fields}
+        if name not in by_name:
+            raise SchemaError("no such field", column=name, remedy=did_you_mean(name, by_name))
+        return by_name[name]
 
     def field_reading(self, column: str) -> Field | None:
         """The field that is read from a column, or would be if the table lacks the field's own columns."""
@@ -276,15 +272,17 @@ class Schema(BaseModel):
             side = None if field.side is None else field.side.model_copy(update={"opened": False})
             known = field.names if field.lookup is None else {**names.get(field.name, {}), **field.names}
             fields.append(field.model_copy(update={"side": side, "lookup": None, "names": known}))
-        return self.model_copy(update={"fields": tuple(fields)})
+        return self._with_fields(fields)
 
     def with_buckets(self, buckets: int) -> Schema:
         """A copy with this many buckets for every number."""
-        fields = tuple(
+        return self._with_fields(
             _parse(Field, {**dict(field), "buckets": buckets}, column=field.name) if field.kind == "number" else field
             for field in self.fields
         )
-        return self.model_copy(update={"fields": fields})
+
+    def _with_fields(self, fields: Iterable[Field]) -> Schema:
+        return self.model_copy(update={"fields": tuple(fields)})
 
     # ---- YAML -------------------------------------------------------------------------------------------------
 
@@ -307,15 +305,13 @@ class Schema(BaseModel):
         """Read a schema from a YAML file; paths of lookups and side tables are relative to it."""
         path = Path(path)
         if not path.is_file():
-            raise SchemaError(
-                "there is no schema file", file=path, remedy="create one with: tefm inspect TABLE --out schema.yaml"
-            )
+            remedy = "create one with: tefm inspect TABLE --out schema.yaml"
+            raise SchemaError("there is no schema file", file=path, remedy=remedy)
         try:
             text = path.read_text(encoding="utf-8")
         except UnicodeDecodeError as error:
             raise SchemaError("the schema is not UTF-8 text", file=path, remedy="save it as UTF-8") from error
-        schema = cls.from_yaml(text, file=path)
-        return schema.relative_to(path.parent)
+        return cls.from_yaml(text, file=path).relative_to(path.parent)
 
     def relative_to(self, folder: Path) -> Schema:
         """A copy with the paths of side and lookup tables taken as relative to `folder`."""
@@ -328,7 +324,7 @@ class Schema(BaseModel):
             }
             return field.model_copy(update=update)
 
-        return self.model_copy(update={"fields": tuple(resolved(field) for field in self.fields)})
+        return self._with_fields(map(resolved, self.fields))
 
     @classmethod
     def from_yaml(cls, text: str, *, file: str | Path | None = None) -> Schema:

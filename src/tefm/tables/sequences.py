@@ -45,7 +45,7 @@ class Sequences:
     #: when each sequence ends, as a rank: it orders the sequences and has no unit
     ends: NDArray[np.int64] | None = None
     #: text per sequence for the language model: in addition to the codes (of the last record, or the notes of every
-    #: record: see `notes.py`), or instead of them
+    #: record: see `Notes`), or instead of them
     texts: Sequence[Any] | None = None
     #: per record, the time since the previous one in words
     gaps: Sequence[str] | None = None
@@ -105,13 +105,13 @@ class Sequences:
 
     def places(self, chosen: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
         """The positions in `values` of the records of the chosen sequences, one sequence after another."""
-        return _places(self.starts, np.asarray(chosen))[0]
+        return runs(self.starts[:-1][chosen], self.lengths[chosen])[0]
 
     def select(self, which: ArrayLike) -> Sequences:
         """Some of the sequences, by mask or by index; an index may occur more than once."""
         chosen = np.asarray(which)
         chosen = np.flatnonzero(chosen) if chosen.dtype == bool else chosen.astype(np.int64)
-        places, starts = _places(self.starts, chosen)
+        places, starts = runs(self.starts[:-1][chosen], self.lengths[chosen])
         return replace(
             self,
             values=self.values[places],
@@ -136,21 +136,20 @@ class Sequences:
         ([4, 5, 6], [0, 2, 3])
         """
 
-        def arrays(mine: NDArray[Any] | None, others: NDArray[Any] | None) -> NDArray[Any] | None:
-            return None if mine is None or others is None else np.concatenate([mine, others])
-
-        def lists(mine: Sequence[Any] | None, others: Sequence[Any] | None) -> list[Any] | None:
-            return None if mine is None or others is None else [*mine, *others]
+        def joined(mine: Any, others: Any) -> Any:
+            if mine is None or others is None:
+                return None
+            return np.concatenate([mine, others]) if isinstance(mine, np.ndarray) else [*mine, *others]
 
         return replace(
             self,
             values=np.concatenate([self.values, other.values]),
             starts=np.concatenate([self.starts, self.starts[-1] + other.starts[1:]]),
-            ids=arrays(self.ids, other.ids),
-            labels=arrays(self.labels, other.labels),
-            ends=arrays(self.ends, other.ends),
-            texts=lists(self.texts, other.texts),
-            gaps=lists(self.gaps, other.gaps),
+            ids=joined(self.ids, other.ids),
+            labels=joined(self.labels, other.labels),
+            ends=joined(self.ends, other.ends),
+            texts=joined(self.texts, other.texts),
+            gaps=joined(self.gaps, other.gaps),
         )
 
     def distinct(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -180,12 +179,15 @@ class Sequences:
         return replace(self, values=np.where(keep_ND, self.values, 0).astype(self.values.dtype))
 
 
-def _places(starts: NDArray[np.int64], chosen: NDArray[np.integer[Any]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The positions of the chosen sequences' records, and where each sequence starts among them."""
-    lengths = np.diff(starts)[chosen]
-    new_starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    shifts = np.repeat(starts[:-1][chosen] - new_starts[:-1], lengths)
-    return shifts + np.arange(new_starts[-1]), new_starts
+def runs(firsts: NDArray[np.int64], lengths: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The positions in runs of these lengths, each counted from its first one; and where each run starts among them.
+
+    >>> places, starts = runs(np.array([7, 2]), np.array([2, 3]))
+    >>> places.tolist(), starts.tolist()
+    ([7, 8, 2, 3, 4], [0, 2, 5])
+    """
+    starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    return np.repeat(firsts - starts[:-1], lengths) + np.arange(starts[-1]), starts
 
 
 def check_label(labels: Texts | None, *, column: str | None = None, file: str | None = None) -> tuple[str, ...]:

@@ -83,10 +83,9 @@ def serialise(frame: pl.DataFrame, schema: Schema, sequences: Sequences, format:
         )
     titles = _titles(schema)
     write = {"prose": _prose, "compact": _compact, "csv": _csv, "json": _json, "toon": _toon}[format]
-    names = {field.name: value_names(field) for field in schema.fields}
     columns = Columns.of(frame[sequences.rows], schema, sequences.file)
     cells = [
-        _cells(columns, field, title, names[field.name], write, codes=format == "prose")
+        _cells(columns, field, title, write, codes=format == "prose")
         for field, title in zip(schema.fields, titles, strict=True)
     ]
     records = list(zip(*cells, strict=True))
@@ -174,10 +173,9 @@ def _on_one_line(value: _Value) -> str:
 # ---- the values of a column -----------------------------------------------------------------------------------------
 
 
-def _cells(
-    columns: Columns, field: Field, title: str, names: dict[str, str], write: _Write, *, codes: bool
-) -> list[_Cell]:
+def _cells(columns: Columns, field: Field, title: str, write: _Write, *, codes: bool) -> list[_Cell]:
     """A field of every record, written; with `codes`, a named member of a set keeps its code."""
+    names = value_names(field)
     if field.kind == "set":
         return [write(title, field, value) if value else None for value in _sets(columns, field, names, codes)]
     ids: NDArray[Any]

@@ -36,7 +36,7 @@ from tefm.tables.mappers import (
 )
 from tefm.tables.readers.source import selected
 from tefm.tables.readers.table import Table, open_table
-from tefm.tables.schema import TRUE_WORDS, Field, Schema
+from tefm.tables.schema import Field, Schema
 from tefm.tables.words import distinct_pairs
 
 __all__ = ["Vectoriser", "needed_columns"]
@@ -88,26 +88,22 @@ class Vectoriser(BaseModel):
         Here and below, `name` is what error messages call a frame in memory: the file that its rows come from.
         """
         table = open_table(source, name=name)
-        learners = {f.name: _Learner(f, schema) for f in schema.fields}
+        learners = {f.name: _Learner(f) for f in schema.fields if f.kind != "number"}
         numbers = [f for f in schema.fields if f.kind == "number"]
         sample = _RowSample(len(numbers), seed)
         rows = 0
         for columns in columns_of(table, schema):
             rows += columns.height
-            sample.add(np.stack([columns.numbers(f) for f in numbers], axis=1) if numbers else None)
-            for f in schema.fields:
-                if f.kind != "number":
-                    learners[f.name].update(columns)
+            if numbers:
+                sample.add(np.stack([columns.numbers(f) for f in numbers], axis=1))
+            for learner in learners.values():
+                learner.update(columns)
         if rows == 0:
             raise InputError("the table has no rows", file=table.name, remedy="give at least one training row")
-        values = dict(zip((f.name for f in numbers), sample.columns(), strict=True))
-        mappers = tuple(
-            NumberMapper.fit(f.name, values[f.name], f.buckets, f.unit)
-            if f.kind == "number"
-            else learners[f.name].finish()
-            for f in schema.fields
-        )
-        return cls(table_schema=schema, mappers=mappers)
+        fitted: dict[str, Mapper] = {name: learner.finish() for name, learner in learners.items()}
+        for f, values_N in zip(numbers, sample.rows.T, strict=True):
+            fitted[f.name] = NumberMapper.fit(f.name, values_N, f.buckets, f.unit)
+        return cls(table_schema=schema, mappers=tuple(fitted[f.name] for f in schema.fields))
 
     @property
     def layout(self) -> Layout:
@@ -151,18 +147,7 @@ class Vectoriser(BaseModel):
         """Slots as a table again, one column per field: a bucket's middle value, a value, a list of members."""
         if slots_ND.ndim != 2 or slots_ND.shape[1] != self.layout.width:
             raise InputError(f"not slots of this schema: their shape is {slots_ND.shape}, not (N, {self.layout.width})")
-        series = []
-        for _, mapper, own in self.parts:
-            part = slots_ND[:, own]
-            values: list[Any]
-            dtype: pl.DataType | type[pl.DataType] = pl.String
-            if isinstance(mapper, SetMapper):
-                values, dtype = mapper.backward(part), pl.List(pl.String)
-            else:
-                values = mapper.backward(part[:, 0])
-                dtype = pl.Float64 if isinstance(mapper, NumberMapper) else dtype
-            series.append(pl.Series(mapper.field, values, dtype))
-        return pl.DataFrame(series)
+        return pl.DataFrame([mapper.backward(slots_ND[:, own]) for _, mapper, own in self.parts])
 
     def closed(self) -> Vectoriser:
         """The vectoriser of a saved model: its schema opens no lookup or side table by itself."""
@@ -210,7 +195,6 @@ class _Learner:
     """Counts the words of a field that is not a number."""
 
     field: Field
-    schema: Schema
     counts: Counter[str] = attribute(default_factory=Counter)
     lengths: Counter[int] = attribute(default_factory=Counter)
 
@@ -235,11 +219,8 @@ class _Learner:
     def finish(self) -> Mapper:
         f = self.field
         if f.kind == "flag":
-            on = f.on if f.on is not None else TRUE_WORDS
-            written = [
-                word for word in most_frequent(self.counts, len(self.counts)) if word in on or word.lower() in on
-            ]
-            return FlagMapper(field=f.name, on=written[0] if written else on[0])
+            written = [word for word in most_frequent(self.counts, len(self.counts)) if f.is_on(word)]
+            return FlagMapper(field=f.name, on=written[0] if written else f.on_words[0])
         values = most_frequent(self.counts, f.limit)
         all_names = value_names(f)
         names = {value: all_names[value] for value in values if value in all_names}
@@ -260,9 +241,7 @@ class _RowSample:
         self.keys = np.zeros(0)
         self.rows = np.zeros((0, width))
 
-    def add(self, batch: NDArray[np.float64] | None) -> None:
-        if batch is None:
-            return
+    def add(self, batch: NDArray[np.float64]) -> None:
         keys = self.rng.random(len(batch))
         if len(self.keys) == self.limit:  # most rows of a long stream have a larger key than all kept ones
             smaller = keys < self.keys.max()
@@ -272,6 +251,3 @@ class _RowSample:
         if len(self.keys) > self.limit:
             keep = np.argpartition(self.keys, self.limit)[: self.limit]
             self.keys, self.rows = self.keys[keep], self.rows[keep]
-
-    def columns(self) -> list[NDArray[np.float64]]:
-        return [self.rows[:, i] for i in range(self.rows.shape[1])]

@@ -91,6 +91,8 @@ def _distinct(series: pl.Series) -> tuple[NDArray[np.int64], list[str]]:
         series = pl.Series(series.name, [None if v is None or v != v else str(v) for v in series.to_list()], pl.String)
     if isinstance(series.dtype, pl.Categorical | pl.Enum | pl.Int128):  # Arrow has no 128-bit integers
         series = unnamed(series).cast(pl.String).alias(series.name)
+    if getattr(series.dtype, "time_unit", None) == "ns":  # Python's times know no nanoseconds
+        series = unnamed(series).dt.cast_time_unit("us").alias(series.name)
     if series.dtype.is_nested():
         raise InputError(
             f"the column contains {series.dtype} values",
@@ -104,24 +106,12 @@ def _distinct(series: pl.Series) -> tuple[NDArray[np.int64], list[str]]:
         array = array.cast(pa.large_string())
     encoded = array if pa.types.is_dictionary(array.type) else pc.dictionary_encode(array)
     ids: NDArray[np.int64] = encoded.indices.cast(pa.int64()).fill_null(len(encoded.dictionary)).to_numpy()
-    return ids, [_as_word(value) for value in _python_values(encoded.dictionary, series.name)]
-
-
-def _python_values(values: pa.Array, column: str) -> list[object]:
     try:
-        if pa.types.is_temporal(values.type) and getattr(values.type, "unit", None) == "ns":
-            values = pc.cast(values, _microseconds(values.type), safe=False)  # Python's times know no nanoseconds
-        return list(values.to_pylist())
+        return ids, [_as_word(value) for value in encoded.dictionary.to_pylist()]
     except (pa.ArrowException, ValueError, OverflowError) as error:
         raise InputError(
-            f"{values.type} values are out of range: {error}", column=column, remedy="write the column as text"
+            f"{series.dtype} values are out of range: {error}", column=series.name, remedy="write the column as text"
         ) from error
-
-
-def _microseconds(type_: pa.DataType) -> pa.DataType:
-    if pa.types.is_duration(type_):
-        return pa.duration("us")
-    return pa.timestamp("us", type_.tz) if pa.types.is_timestamp(type_) else pa.time64("us")
 
 
 def _as_word(value: object) -> str:
@@ -184,12 +174,8 @@ def _numbers_among(words: frozenset[str]) -> list[float]:
 
 def _as_floats(series: pl.Series, field: Field, missing: frozenset[str], file: str | None) -> NDArray[np.float64]:
     if series.dtype.is_temporal():
-        raise InputError(
-            "a date or time is not a number",
-            file=file,
-            column=series.name,
-            remedy="give it the role `time:`, put it under `ignore:`, or turn it into a duration first",
-        )
+        remedy = "give it the role `time:`, put it under `ignore:`, or turn it into a duration first"
+        raise InputError("a date or time is not a number", file=file, column=series.name, remedy=remedy)
     if series.dtype.is_numeric() or series.dtype == pl.Boolean:
         return unnamed(series).cast(pl.Float64).to_numpy()  # null becomes NaN
     if series.dtype == pl.Null:
@@ -198,9 +184,8 @@ def _as_floats(series: pl.Series, field: Field, missing: frozenset[str], file: s
     values = text.cast(pl.Float64, strict=False)
     if values.null_count() > text.null_count():
         text = text.str.strip_chars()
-        text = text.set(
-            text.str.to_lowercase().is_in(["", *missing]), None
-        )  # also "> 89", where it is declared missing
+        # also "> 89", where it is declared missing
+        text = text.set(text.str.to_lowercase().is_in(["", *missing]), None)
         values = as_numbers(text)
         failed = text.is_not_null() & values.is_null()
         if failed.any():

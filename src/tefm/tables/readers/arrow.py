@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from polars.exceptions import PanicException, PolarsError
 
-from tefm.base.errors import InputError, listed
-from tefm.tables.readers.source import Source, Table, explaining, first_line, named, refuse_duplicates, unnamed
+from tefm.base.errors import InputError, first_line, listed
+from tefm.tables.readers.source import Table, explaining, joined, named, unnamed
 
 PARQUET_ENDINGS = (".parquet", ".pq")
 
@@ -26,12 +26,12 @@ PARQUET_ENDINGS = (".parquet", ".pq")
 _UNSUPPORTED = re.compile(r"(^|: )((dense|sparse)_union|map|run_end_encoded|(large_)?list_view|\w+_interval)\b")
 
 
-def open_ipc(path: Path) -> Source:
+def open_ipc(path: Path) -> Table:
     """An Arrow IPC file (Feather version 2) or stream, read batch by batch."""
     with explaining(path, "Arrow IPC"), pa.OSFile(str(path)) as file:
         schema = _ipc_reader(file).schema
-        names = named(schema.names, path)
-        empty = empty_frame(schema, path, names)
+        names = readable_names(schema, path)
+        empty = from_arrow(schema.empty_table(), path, names)
     places = {name: place for place, name in enumerate(names)}
 
     def read(columns: list[str], rows: int) -> Iterator[pl.DataFrame]:
@@ -40,7 +40,7 @@ def open_ipc(path: Path) -> Source:
             for batch in _ipc_batches(_ipc_reader(file, included_fields=fields)):
                 yield from_arrow(batch, path, [names[field] for field in fields])
 
-    return Source(str(path), empty, read)
+    return Table(str(path), empty, read)
 
 
 def _ipc_reader(file: pa.NativeFile, **options: Any) -> Any:
@@ -56,23 +56,14 @@ def _ipc_batches(reader: Any) -> Iterable[pa.RecordBatch]:
     return cast(Iterable[pa.RecordBatch], reader)
 
 
-def empty_frame(schema: pa.Schema, file: str | Path, names: Sequence[str] | None = None) -> pl.DataFrame:
-    """A frame without rows; refuses duplicate names and types that cannot be read."""
-    check_schema(schema, file, names)
-    return from_arrow(schema.empty_table(), file, names)
-
-
-def check_schema(schema: pa.Schema, file: str | Path, names: Sequence[str] | None = None) -> None:
-    """Refuse duplicate column names and columns of a type that polars does not have."""
-    refuse_duplicates(schema.names if names is None else names, file)
+def readable_names(schema: pa.Schema, file: str | Path) -> list[str]:
+    """The clean names of the columns; refuses duplicates and columns of a type that polars does not have."""
     for field in schema:
         if _UNSUPPORTED.search(str(field.type)):
-            raise InputError(
-                f"columns of the Arrow type {field.type} cannot be read",
-                file=file,
-                column=field.name,
-                remedy="cast the column to text, a number or a list, or leave it out of the table",
-            )
+            problem = f"columns of the Arrow type {field.type} cannot be read"
+            remedy = "cast the column to text, a number or a list, or leave it out of the table"
+            raise InputError(problem, file=file, column=field.name, remedy=remedy)
+    return named(schema.names, file)
 
 
 def from_arrow(data: pa.Table | pa.RecordBatch, file: str | Path, names: Sequence[str] | None = None) -> pl.DataFrame:
@@ -123,12 +114,12 @@ def _plain_type(type_: pa.DataType) -> pa.DataType:
     return type_
 
 
-def open_parquet(path: Path, start: int = 0, stop: int | None = None) -> Source:
+def open_parquet(path: Path, start: int = 0, stop: int | None = None) -> Table:
     """A Parquet file, or its rows `start` to `stop`: only the requested columns, part of a row group at a time."""
     with explaining(path, "Parquet"):
         schema = pq.read_schema(path)
-        names = named(schema.names, path)
-        empty = empty_frame(schema, path, names)
+        names = readable_names(schema, path)
+        empty = from_arrow(schema.empty_table(), path, names)
     originals = dict(zip(names, schema.names, strict=True))
 
     def read(columns: list[str], rows: int) -> Iterator[pl.DataFrame]:
@@ -148,13 +139,14 @@ def open_parquet(path: Path, start: int = 0, stop: int | None = None) -> Source:
                     # asking for "a" also returns the column "a.b", which looks like a part of it
                     yield from_arrow(batch.select(wanted).slice(first, last - first), path, columns)
 
-    return Source(str(path), empty, read)
+    return Table(str(path), empty, read)
 
 
 def parquet_files(folder: Path) -> list[Path]:
     """All Parquet files below a folder, by name; hidden and unfinished ones (`.x`, `_x`) are left out."""
     paths = sorted(path for path in folder.rglob("*") if path.name.lower().endswith(PARQUET_ENDINGS))
-    paths = [path for path in paths if path.is_file() and not _is_hidden(path.relative_to(folder))]
+    paths = [path for path in paths if path.is_file()]
+    paths = [path for path in paths if not any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)]
     if paths:
         return paths
     contents = sorted(path.name + "/" * path.is_dir() for path in folder.iterdir())
@@ -163,10 +155,6 @@ def parquet_files(folder: Path) -> list[Path]:
         file=folder,
         remedy="give the path of one file in it" if contents else "give the path of a file",
     )
-
-
-def _is_hidden(path: Path) -> bool:
-    return any(part.startswith((".", "_")) for part in path.parts)
 
 
 @dataclass(frozen=True)
@@ -201,13 +189,5 @@ def pieces_of(counts: Sequence[tuple[str, int]], start: int, stop: int) -> tuple
 
 def open_pieces(pieces: Sequence[Piece], like: pl.DataFrame | None = None) -> Table:
     """Pieces as one table, with the columns and types of `like`, a frame without rows; of one piece, with its own."""
-    tables = [Table(open_parquet(Path(piece.file), piece.start, piece.stop)) for piece in pieces]
-    empty = tables[0].head(0) if like is None else like
-    types = empty.schema
-
-    def read(columns: list[str], rows: int) -> Iterator[pl.DataFrame]:
-        for table in tables:
-            for frame in table.batches(columns, rows):
-                yield frame.cast({column: types[column] for column in columns})
-
-    return Table(Source(pieces[0].file, empty, read))
+    tables = [open_parquet(Path(piece.file), piece.start, piece.stop) for piece in pieces]
+    return joined(tables, tables[0].head(0) if like is None else like, pieces[0].file)

@@ -8,7 +8,7 @@ network.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +18,10 @@ from urllib.parse import quote, unquote
 import polars as pl
 import pyarrow as pa
 
-from tefm.base.errors import InputError, MissingExtraError, listed
+from tefm.base.errors import InputError, MissingExtraError, first_line, listed
 from tefm.base.progress import log
-from tefm.tables.readers.arrow import empty_frame, from_arrow
-from tefm.tables.readers.source import Source, first_line
+from tefm.tables.readers.arrow import from_arrow, readable_names
+from tefm.tables.readers.source import Table
 
 SCHEMES = ("postgresql://", "postgres://")
 #: Bytes of a batch that the driver aims at.
@@ -32,9 +32,6 @@ PRIVATE = ("user", "password", "sslpassword", "passfile")
 _USER = re.compile(r"^(?P<user>[^:@/?]*)(?::(?!\d+/)(?P<password>.*))?@(?P<rest>[^@]*)$", re.DOTALL)
 #: A table's name, with or without its schema and quotes, in place of a query.
 _TABLE = re.compile(r'^\s*(?:"[^"]+"|[^\W\d][\w$]*)(?:\.(?:"[^"]+"|[^\W\d][\w$]*))?\s*$')
-#: What hides an ORDER BY, or only looks like one: text, quoted names, comments.
-_HIDDEN = re.compile(r"'(?:[^']|'')*'|\"[^\"]*\"|--[^\n]*|/\*.*?\*/", re.DOTALL)
-
 #: Text, quoted names and comments of SQL, as the server splits them.
 _SQL_TOKENS = re.compile(
     r"""\$(\w*)\$.*?\$\1\$ | [eE]'(?:\\.|''|[^'\\])*' | '(?:[^']|'')*' | "(?:[^"]|"")*" | --[^\n]* | /\*.*?\*/""",
@@ -102,12 +99,12 @@ def shown_location(source: str) -> str:
     return Address.of(source).shown if is_postgresql(source) else str(Path(source).absolute())
 
 
-def open_postgresql(location: str, query: str | None) -> Source:
+def open_postgresql(location: str, query: str | None) -> Table:
     """The rows that a query selects, or those of a table, if `query` is the name of one."""
     address = Address.of(location)
     with _cursor(address) as cursor:
         if query is None:
-            tables = _tables(cursor)
+            tables = _column(cursor, _TABLES)
             raise InputError(
                 "a database needs a query or the name of a table",
                 file=address.shown,
@@ -117,18 +114,18 @@ def open_postgresql(location: str, query: str | None) -> Source:
         with _explaining(address, query):
             schema = cursor.adbc_execute_schema(f"SELECT * FROM {rows}")
     _refuse_unknown(schema, address.shown)
-    numeric = [field.name for field in schema if _type_of(field) == "numeric"]
-    empty = _with_numbers(empty_frame(schema, address.shown), numeric)
+    readable_names(schema, address.shown)
+    numeric = [field.name for field in schema if (field.metadata or {}).get(b"POSTGRESQL:type") == b"numeric"]
+    empty = _with_numbers(from_arrow(schema.empty_table(), address.shown), numeric)
 
     def read(columns: list[str], _: int) -> Iterator[pl.DataFrame]:
-        names = ", ".join(map(_quoted, columns))
         with _cursor(address) as cursor, _explaining(address, query):
             cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(BATCH_BYTES)})
-            cursor.execute(f"SELECT {names} FROM {rows}{order}")
+            cursor.execute(f"SELECT {_quoted(columns)} FROM {rows}{order}")
             for batch in cursor.fetch_record_batch():
                 yield _with_numbers(from_arrow(batch, address.shown), numeric)
 
-    return Source(address.shown, empty, read)
+    return Table(address.shown, empty, read)
 
 
 # ---- the connection -------------------------------------------------------------------------------------------------
@@ -173,19 +170,15 @@ def _explaining(address: Address, query: str) -> Iterator[None]:
                 file=address.shown,
                 remedy="run the same command again when the server is back",
             ) from None
-        raise InputError(
-            f"the query fails: {problem}",
-            file=address.shown,
-            value=query,
-            remedy="try it with psql; `query` is one SELECT, or the name of a table",
-        ) from None
+        remedy = "try it with psql; `query` is one SELECT, or the name of a table"
+        raise InputError(f"the query fails: {problem}", file=address.shown, value=query, remedy=remedy) from None
 
 
 def _message(error: BaseException, address: Address) -> str:
     """The server's message in one line, without what the driver adds."""
     text = re.split(r"\n\s*Query was:|\. SQLSTATE|\. Detail:", str(error))[0]
-    text = re.sub(r"^[A-Z_]+: |\[libpq\] |Failed to (connect|prepare query|execute query): |\nLINE \d+:.*", "", text)
-    text = re.sub(r"\nLINE \d+:.*", "", text, flags=re.DOTALL)
+    driver = r"^[A-Z_]+: |\[libpq\] |Failed to (connect|prepare query|execute query): |\nLINE \d+:.*"
+    text = re.sub(driver, "", text, flags=re.DOTALL)
     return address.without_secrets(" ".join(text.split()))
 
 
@@ -203,7 +196,7 @@ def _rows_and_order(cursor: Any, query: str, address: Address) -> tuple[str, str
     key = _column(cursor, _PRIMARY_KEY.format(name=name.replace("'", "''")))
     if not key:
         _warn_of_order(f"the table {name} has no primary key", address)
-    return name, f" ORDER BY {', '.join(map(_quoted, key))}" if key else ""
+    return name, f" ORDER BY {_quoted(key)}" if key else ""
 
 
 def _refuse_unless_select(query: str, address: Address) -> None:
@@ -224,7 +217,7 @@ def is_ordered(query: str) -> bool:
     >>> is_ordered("SELECT * FROM stays ORDER BY id"), is_ordered("SELECT * FROM (SELECT 1 ORDER BY 1) AS one")
     (True, False)
     """
-    text, before = _HIDDEN.sub(" ", query), None
+    text, before = _SQL_TOKENS.sub(" ", query), None
     while text != before:
         text, before = re.sub(r"\([^()]*\)", " ", text), text
     return re.search(r"\border\s+by\b", text, re.IGNORECASE) is not None
@@ -249,34 +242,23 @@ FROM information_schema.tables WHERE table_schema NOT IN ('pg_catalog', 'informa
 """
 
 
-def _tables(cursor: Any) -> list[str]:
-    return _column(cursor, _TABLES)
-
-
 def _column(cursor: Any, query: str) -> list[str]:
     cursor.execute(query)
     return [row[0] for row in cursor.fetchall()]
 
 
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _type_of(field: pa.Field) -> str:
-    return str((field.metadata or {}).get(b"POSTGRESQL:type", b""), "utf-8")
+def _quoted(columns: Sequence[str]) -> str:
+    """The names of columns as SQL has them."""
+    return ", ".join('"' + name.replace('"', '""') + '"' for name in columns)
 
 
 def _refuse_unknown(schema: pa.Schema, file: str) -> None:
     """Refuse types that the driver hands over as bytes in the server's own format."""
     for field in schema:
-        opaque = isinstance(field.type, pa.BaseExtensionType) and pa.types.is_binary(field.type.storage_type)
-        if opaque:
-            raise InputError(
-                f"columns of the type {field.type.type_name} cannot be read",
-                file=file,
-                column=field.name,
-                remedy=f"leave it out of the query, or cast it: {field.name}::text",
-            )
+        if isinstance(field.type, pa.BaseExtensionType) and pa.types.is_binary(field.type.storage_type):
+            problem = f"columns of the type {field.type.type_name} cannot be read"
+            remedy = f"leave it out of the query, or cast it: {field.name}::text"
+            raise InputError(problem, file=file, column=field.name, remedy=remedy)
 
 
 def _with_numbers(frame: pl.DataFrame, numeric: list[str]) -> pl.DataFrame:
@@ -291,18 +273,18 @@ CLOSED: dict[str, str | bool | int | float | list[str]] = {
 }
 
 
-def open_duckdb(path: Path, query: str | None) -> Source:
+def open_duckdb(path: Path, query: str | None) -> Table:
     """The rows that a query selects."""
 
     def read(columns: list[str], rows: int) -> Iterator[pl.DataFrame]:
         with _relation(path, query) as relation:
-            quoted = ", ".join('"' + column.replace('"', '""') + '"' for column in columns)
-            for batch in relation.project(quoted).to_arrow_reader(rows):
+            for batch in relation.project(_quoted(columns)).to_arrow_reader(rows):
                 yield from_arrow(batch, path)
 
     with _relation(path, query) as relation:
-        empty = empty_frame(relation.limit(0).to_arrow_table().schema, path)
-    return Source(str(path), empty, read)
+        empty = relation.limit(0).to_arrow_table()
+    readable_names(empty.schema, path)
+    return Table(str(path), from_arrow(empty, path), read)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from tefm.base.errors import InputError, did_you_mean, listed
 from tefm.base.progress import log
 from tefm.tables.readers.arrow import parquet_files
-from tefm.tables.readers.source import Source, explaining
+from tefm.tables.readers.source import Table, before_last_run, explaining, whole_runs
 from tefm.tables.schema import Field, Lookup, MedsRecords, Schema
 
 #: The columns of records that are not vocabularies or codes. `days` is how long a record lasts, `days_since` the time
@@ -39,7 +39,8 @@ VISITS = ("visit_id", "hadm_id", "encounter_id", "visit_occurrence_id", "stay_id
 #: What begins a visit, as they write it.
 STARTS = ("HOSPITAL_ADMISSION", "ADMISSION", "VISIT", "Visit", "ENCOUNTER", "ENCOUNTER_START")
 CODES = Path("metadata") / "codes.parquet"
-CODE_COUNTS = {"code": pl.String, "values": pl.Int64}
+#: What a code begins with: DIAGNOSIS of DIAGNOSIS//ICD10CM//I10.
+VOCABULARY = pl.col("code").str.split("//").list.first().alias("vocabulary")
 
 
 def is_meds(folder: Path) -> bool:
@@ -48,19 +49,19 @@ def is_meds(folder: Path) -> bool:
     return (folder / "data").is_dir() and any((metadata / name).is_file() for name in ("dataset.json", "codes.parquet"))
 
 
-def open_meds(folder: Path, labels: str | None, how: MedsRecords | None) -> Source:
+def open_meds(folder: Path, labels: str | None, how: MedsRecords | None) -> Table:
     """The records of a MEDS folder; `labels` is a label file or folder: subjects, prediction times and labels."""
     files = parquet_files(folder / "data")
     how = _resolved(files, how or MedsRecords(), folder)
     cohort = None if labels is None else _labels(Path(labels).expanduser())
     names = [*TYPES, *([how.visit] if how.records == "visit" and how.visit is not None else [])]
-    empty = records_of(_with_vocabulary(_events(pl.DataFrame(schema=TYPES), names)), how, cohort)
+    empty = records_of(_events(pl.DataFrame(schema=TYPES), names), how, cohort)
 
     def read(columns: list[str], _: int) -> Iterator[pl.DataFrame]:
         for events in _whole_subjects(files, names):
-            yield records_of(_with_vocabulary(events), how, cohort, columns)
+            yield records_of(events, how, cohort, columns)
 
-    return Source(str(folder), empty, read, meds=how)
+    return Table(str(folder), empty, read, meds=how)
 
 
 # ---- events ---------------------------------------------------------------------------------------------------------
@@ -86,32 +87,24 @@ def _whole_subjects(files: Sequence[Path], names: Sequence[str]) -> Iterator[pl.
         return frame
 
     for file in files:
-        held = _events(pl.DataFrame(schema=TYPES), names)
-        for batch in _batches(file, names, EVENTS):
-            held = pl.concat([held, batch])
-            if held.height >= EVENTS:
-                run = held[SUBJECT].rle_id()
-                whole = int((run < run[-1]).sum())
-                if whole:
-                    yield checked(held[:whole], file)
-                held = held[whole:]
-        if held.height:
-            yield checked(held, file)
+        for frame in whole_runs(_batches(file, names), EVENTS, lambda events: before_last_run(events[SUBJECT])):
+            yield checked(frame, file)
 
 
-def _batches(file: Path, names: Sequence[str], rows: int) -> Iterator[pl.DataFrame]:
+def _batches(file: Path, names: Sequence[str]) -> Iterator[pl.DataFrame]:
     with explaining(file, "Parquet"), pq.ParquetFile(file, pre_buffer=False, buffer_size=1 << 20) as opened:
         there = opened.schema_arrow.names
-        missing = [name for name in (SUBJECT, TIME, "code") if name in names and name not in there]
-        if missing:
-            raise InputError(
-                f"not a MEDS shard: the column {missing[0]!r} is missing",
-                file=file,
-                column=missing[0],
-                remedy=f"it has {listed(there)}; events have subject_id, time, code, numeric_value",
-            )
-        for batch in opened.iter_batches(batch_size=rows, columns=[name for name in names if name in there]):
+        needed = [name for name in (SUBJECT, TIME, "code") if name in names]
+        _refuse_missing("shard", there, needed, file, "; events have subject_id, time, code, numeric_value")
+        for batch in opened.iter_batches(batch_size=EVENTS, columns=[name for name in names if name in there]):
             yield _events(pl.DataFrame(batch), names)
+
+
+def _refuse_missing(what: str, columns: Sequence[str], needed: Sequence[str], file: Path, hint: str = "") -> None:
+    missing = [name for name in needed if name not in columns]
+    if missing:
+        problem, remedy = f"not a MEDS {what}: the column {missing[0]!r} is missing", f"it has {listed(columns)}{hint}"
+        raise InputError(problem, file=file, column=missing[0], remedy=remedy)
 
 
 def _events(frame: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
@@ -122,10 +115,6 @@ def _events(frame: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
     )
 
 
-def _with_vocabulary(frame: pl.DataFrame) -> pl.DataFrame:
-    return frame.with_columns(vocabulary(pl.col("code")).alias("vocabulary"))
-
-
 # ---- what the folder has --------------------------------------------------------------------------------------------
 
 
@@ -133,19 +122,14 @@ def _resolved(files: Sequence[Path], how: MedsRecords, folder: Path) -> MedsReco
     """The settings, with what they leave open: it takes one pass over the codes."""
     columns = pq.read_schema(files[0]).names
     if how.records == "visit" and how.visit is not None and how.visit not in columns:
-        raise InputError(
-            "the events do not have the column that names a visit",
-            file=files[0],
-            column=how.visit,
-            remedy=did_you_mean(how.visit, columns),
-        )
+        problem, remedy = "the events do not have the column that names a visit", did_you_mean(how.visit, columns)
+        raise InputError(problem, file=files[0], column=how.visit, remedy=remedy)
     if how.visit is None and how.starts is None and how.records == "visit":
         how = how.model_copy(update={"visit": next((name for name in VISITS if name in columns), None)})
     needs_start = how.records == "visit" and how.visit is None and how.starts is None
     if how.sets is not None and how.numbers is not None and how.age is not None and not needs_start:
         return how
-    counts = _counts(files)
-    codes = _with_vocabulary(pl.DataFrame({"code": list(counts), "values": list(counts.values())}, CODE_COUNTS))
+    codes = _codes(files)
     born = begins_with(pl.col("code"), (BIRTH,))
     if needs_start:
         starts = [name for name in STARTS if codes.select(begins_with(pl.col("code"), (name,)).any()).item()]
@@ -166,14 +150,14 @@ def _resolved(files: Sequence[Path], how: MedsRecords, folder: Path) -> MedsReco
     return how.model_copy(update={"sets": sets, "numbers": numbers, "age": age})
 
 
-def _counts(files: Sequence[Path]) -> Counter[str]:
+def _codes(files: Sequence[Path]) -> pl.DataFrame:
     """All codes, and how often each has a numeric value."""
-    counts: Counter[str] = Counter()
+    codes = pl.DataFrame(schema={"code": pl.String, "values": pl.Int64})
     for file in files:
-        for batch in _batches(file, ("code", "numeric_value"), EVENTS):
-            values = batch.group_by("code").agg(pl.col("numeric_value").is_not_nan().sum())
-            counts.update(dict(values.drop_nulls("code").rows()))
-    return counts
+        for batch in _batches(file, ("code", "numeric_value")):
+            values = batch.select("code", pl.col("numeric_value").is_not_nan().cast(pl.Int64).alias("values"))
+            codes = pl.concat([codes, values]).group_by("code").agg(pl.col("values").sum())
+    return codes.drop_nulls("code").with_columns(VOCABULARY)
 
 
 # ---- labels ---------------------------------------------------------------------------------------------------------
@@ -188,14 +172,7 @@ def _labels(path: Path) -> pl.DataFrame:
     files = parquet_files(path) if path.is_dir() else [path]
     with explaining(path, "Parquet"):
         labels = pl.concat([pl.DataFrame(pq.read_table(file)) for file in files], how="diagonal_relaxed")
-    missing = [name for name in (SUBJECT, "prediction_time") if name not in labels.columns]
-    if missing:
-        raise InputError(
-            f"not a MEDS label file: the column {missing[0]!r} is missing",
-            file=path,
-            column=missing[0],
-            remedy=f"it has {listed(labels.columns)}",
-        )
+    _refuse_missing("label file", labels.columns, (SUBJECT, "prediction_time"), path)
     kinds = ("categorical_value", "boolean_value", "integer_value")
     value = next((name for name in kinds if name in labels.columns and labels[name].null_count() < labels.height), None)
     if value is None and "float_value" in labels.columns:
@@ -210,11 +187,6 @@ def _labels(path: Path) -> pl.DataFrame:
             f"{several:,} of {labels.height:,} label rows are left out: of several for a subject, the latest counts"
         )
     return latest
-
-
-def vocabulary(code: pl.Expr) -> pl.Expr:
-    """What a code begins with: DIAGNOSIS of DIAGNOSIS//ICD10CM//I10."""
-    return code.str.split("//").list.first()
 
 
 def set_column(name: str) -> str:
@@ -240,7 +212,7 @@ def records_of(
     """
     code = pl.col("code")
     born = events.filter(begins_with(code, (BIRTH,))).group_by(SUBJECT).agg(pl.col(TIME).min().alias("born"))
-    events = events.filter(~begins_with(code, (BIRTH,)))
+    events = events.filter(~begins_with(code, (BIRTH,))).with_columns(VOCABULARY)
     if cohort is not None:
         events = events.join(cohort, on=SUBJECT, how="inner", maintain_order="left")
         events = events.filter(pl.col(TIME).is_null() | (pl.col(TIME) <= pl.col("prediction_time")))
@@ -306,11 +278,11 @@ def _fields(how: MedsRecords, columns: Sequence[str] | None) -> tuple[dict[str, 
         name: getattr(value.filter((code == name) & value.is_not_null()).cast(pl.Float64), how.value)().alias(name)
         for name in how.numbers or ()
     }
-    wanted = {*sets, *numbers} if columns is None else set(columns)
-    return (
-        {name: field for name, field in sets.items() if name in wanted},
-        {name: field for name, field in numbers.items() if name in wanted},
-    )
+
+    def wanted(fields: dict[str, pl.Expr]) -> dict[str, pl.Expr]:
+        return {name: field for name, field in fields.items() if columns is None or name in columns}
+
+    return wanted(sets), wanted(numbers)
 
 
 def _with_static(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -12,65 +13,59 @@ import polars.selectors as selectors
 import pyarrow as pa
 from polars.exceptions import PolarsError
 
-from tefm.base.errors import InputError
-from tefm.tables.readers.arrow import check_schema, from_arrow
-from tefm.tables.readers.source import Source, first_line, from_frame, named, refuse_duplicates
+from tefm.base.errors import InputError, first_line
+from tefm.tables.readers.arrow import from_arrow, readable_names
+from tefm.tables.readers.source import Table, from_frame, named
 
 #: What error messages call such a table.
 MEMORY = "table in memory"
 
 
-def open_memory(data: Any) -> Source:
+def open_memory(data: Any, name: str = MEMORY) -> Table:
     """A polars frame (lazy or not), a pandas frame, or an Arrow table or batch."""
     if isinstance(data, pl.DataFrame):
         for column, dtype in data.schema.items():
             if dtype == pl.Object:
                 raise InputError(
-                    "a column of Python objects cannot be read", file=MEMORY, column=column, remedy="cast it to text"
+                    "a column of Python objects cannot be read", file=name, column=column, remedy="cast it to text"
                 )
-        return from_frame(data, MEMORY)
+        return from_frame(data, name)
     if isinstance(data, pl.LazyFrame):
-        return _open_lazy(data)
+        return _open_lazy(data, name)
     if isinstance(data, pa.Table | pa.RecordBatch):
-        names = named(data.schema.names, MEMORY)
-        check_schema(data.schema, MEMORY, names)
-        return from_frame(from_arrow(data, MEMORY, names), MEMORY)
+        return from_frame(from_arrow(data, name, readable_names(data.schema, name)), name)
     # pandas is an optional dependency: whoever passes such a frame has imported it
     pandas = sys.modules.get("pandas")
     if pandas is not None and isinstance(data, pandas.DataFrame):
-        return from_frame(_from_pandas(data), MEMORY)
+        return from_frame(_from_pandas(data, name), name)
     raise InputError(
         f"a {type(data).__name__} is not a table",
         remedy="give a path, a folder or glob of Parquet files, or a polars, pandas or Arrow table",
     )
 
 
-def _open_lazy(lazy: pl.LazyFrame) -> Source:
+def _open_lazy(lazy: pl.LazyFrame, name: str) -> Table:
     def read(columns: list[str], rows: int) -> Iterator[pl.DataFrame]:
-        try:
+        with _explaining_lazy(name):
             yield lazy.select(selectors.by_name(*columns)).collect()  # not a pattern, whatever the name
-        except (PolarsError, OSError) as error:
-            raise _bad_lazy(error) from error
 
+    with _explaining_lazy(name):
+        return Table(name, lazy.collect_schema().to_frame(), read)
+
+
+@contextmanager
+def _explaining_lazy(name: str) -> Iterator[None]:
     try:
-        names = lazy.collect_schema().names()
-        if not all(map(str.strip, names)):
-            lazy = lazy.rename(dict(zip(names, named(names, MEMORY), strict=True)))
-        return Source(MEMORY, lazy.collect_schema().to_frame(), read)
+        yield
     except (PolarsError, OSError) as error:
-        raise _bad_lazy(error) from error
+        raise InputError(f"the lazy frame cannot be computed: {first_line(error)}", file=name) from error
 
 
-def _bad_lazy(error: Exception) -> InputError:
-    return InputError(f"the lazy frame cannot be computed: {first_line(error)}", file=MEMORY)
-
-
-def _from_pandas(frame: Any) -> pl.DataFrame:
+def _from_pandas(frame: Any, name: str) -> pl.DataFrame:
     """The columns of a pandas frame, without its index."""
-    names = named([str(name) for name in frame.columns], MEMORY)
-    refuse_duplicates(names, MEMORY)
+    names = named([str(column) for column in frame.columns], name)
     columns = [_arrow_column(frame.iloc[:, position]) for position in range(len(names))]
-    return from_arrow(pa.table(columns, names=names), MEMORY)
+    return from_arrow(pa.table(columns, names=names), name)
 
 
 def _arrow_column(series: Any) -> pa.Array | pa.ChunkedArray:
@@ -95,7 +90,8 @@ def as_table(data: Any) -> Any:
         return pl.DataFrame([dict(data)])
     if isinstance(data, list) and data and all(isinstance(record, Mapping) for record in data):
         return pl.DataFrame([dict(record) for record in data], infer_schema_length=None)
-    if _is_sparse(data):
+    scipy_sparse = sys.modules.get("scipy.sparse")  # whoever passes such an array has imported it
+    if scipy_sparse is not None and scipy_sparse.issparse(data):
         raise InputError("sparse input is not supported", remedy="give a dense array or a frame: X.toarray()")
     is_array = isinstance(data, list) or (hasattr(data, "__array__") and not hasattr(data, "columns"))
     if not is_array:
@@ -110,8 +106,3 @@ def as_table(data: Any) -> Any:
     if np.iscomplexobj(array):
         raise InputError("Complex data not supported", remedy="give real and imaginary parts as two columns")
     return pl.DataFrame({f"x{column}": array[:, column].tolist() for column in range(array.shape[1])}, strict=False)
-
-
-def _is_sparse(data: Any) -> bool:
-    scipy_sparse = sys.modules.get("scipy.sparse")  # whoever passes such an array has imported it
-    return scipy_sparse is not None and bool(scipy_sparse.issparse(data))

@@ -1,4 +1,4 @@
-"""`Source`, which every format's reader returns, the `Table` around it, and error messages for broken files.
+"""`Table`, which every format's reader returns, and error messages for broken files.
 
 Any error that a reading library raises about a bad file becomes an `InputError` that names the file and a remedy.
 """
@@ -9,9 +9,9 @@ import codecs
 import gzip
 import re
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, cast
 
@@ -19,7 +19,7 @@ import polars as pl
 import pyarrow as pa
 from polars.exceptions import PanicException, PolarsError
 
-from tefm.base.errors import InputError, SettingsError, did_you_mean, listed
+from tefm.base.errors import InputError, SettingsError, did_you_mean, first_line, listed
 from tefm.base.progress import log
 from tefm.tables.schema import MedsRecords
 
@@ -27,20 +27,11 @@ from tefm.tables.schema import MedsRecords
 BATCH_CELLS = 1 << 23
 
 
-@dataclass(frozen=True)
-class Source:
-    """An open table: `read(columns, rows)` yields frames of those columns, about `rows` rows at a time."""
-
-    name: str
-    #: a frame without rows that shows the columns and their types
-    empty: pl.DataFrame
-    read: Callable[[list[str], int], Iterator[pl.DataFrame]]
-    #: how records are made of events, where the table is a MEDS folder
-    meds: MedsRecords | None = None
-
-
 class Table:
     """A table that can be read in batches, as often as needed.
+
+    `read(columns, rows)` yields frames of those columns, about `rows` rows at a time; `empty`, a frame without rows,
+    shows the columns and their types. `meds` says how records are made of events, where the table is a MEDS folder.
 
     >>> from tefm import open_table
     >>> table = open_table(pl.DataFrame({"age": [63, 71, 58], "sex": ["f", "m", None]}))
@@ -50,23 +41,23 @@ class Table:
     [[63, 71], [58]]
     """
 
-    #: what error messages call the table
-    name: str
-    #: the columns, without blanks around their names
-    columns: tuple[str, ...]
-    #: how records are made of events, where the table is a MEDS folder
-    meds: MedsRecords | None
-
-    def __init__(self, source: Source) -> None:
-        self.name = source.name
-        self.meds = source.meds
-        self.columns = tuple(name.strip() for name in source.empty.columns)
+    def __init__(
+        self,
+        name: str,
+        empty: pl.DataFrame,
+        read: Callable[[list[str], int], Iterator[pl.DataFrame]],
+        meds: MedsRecords | None = None,
+    ) -> None:
+        #: what error messages call the table
+        self.name = name
+        self.meds = meds
+        #: the columns, without blanks around their names
+        self.columns = tuple(named(empty.columns, name))
         if not self.columns:
-            raise InputError("the table has no columns", file=self.name)
-        refuse_duplicates(self.columns, self.name)
-        self._source = source
-        self._original = dict(zip(self.columns, source.empty.columns, strict=True))
-        self._empty = self._tidy(source.empty, self.columns)
+            raise InputError("the table has no columns", file=name)
+        self._read = read
+        self._original = dict(zip(self.columns, empty.columns, strict=True))
+        self._empty = self._tidy(empty, self.columns)
 
     def __repr__(self) -> str:
         return f"<Table {self.name}: {len(self.columns)} columns>"
@@ -107,10 +98,10 @@ class Table:
             for frame in self.batches([*own, *needs] or self.columns[:1], rows):
                 yield add(frame)
 
-        return Table(Source(self.name, add(self._empty), read))
+        return Table(self.name, add(self._empty), read)
 
     def _batches(self, names: Sequence[str], rows: int) -> Iterator[pl.DataFrame]:
-        for frame in self._source.read([self._original[name] for name in names], rows):
+        for frame in self._read([self._original[name] for name in names], rows):
             for part in frame.iter_slices(rows):
                 if part.height:
                     yield self._tidy(part, names)
@@ -122,12 +113,9 @@ class Table:
             try:
                 columns.append(_plain(unnamed(frame[self._original[name]])).alias(name))
             except (PolarsError, PanicException) as error:  # polars panics at bytes inside an object
-                raise InputError(
-                    f"the values cannot be turned into text: {first_line(error)}",
-                    file=self.name,
-                    column=name,
-                    remedy="leave the column out of the table, or write it as text",
-                ) from error
+                problem = f"the values cannot be turned into text: {first_line(error)}"
+                remedy = "leave the column out of the table, or write it as text"
+                raise InputError(problem, file=self.name, column=name, remedy=remedy) from error
         return pl.DataFrame(columns)
 
     def _names_of(self, columns: Sequence[str] | None) -> tuple[str, ...]:
@@ -203,11 +191,6 @@ def explaining(file: Path, format_: str) -> Iterator[None]:
         ) from error
 
 
-def first_line(error: BaseException) -> str:
-    """The error's message, without the context that only its library's developers need."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
-
-
 def not_utf8(file: Path) -> InputError:
     """The error for text in another encoding, with the first line and bytes that are not UTF-8."""
     where, bytes_around, encoding = "", None, "latin1"
@@ -241,23 +224,11 @@ def _bad_gzip(file: Path, error: BaseException) -> InputError:
     )
 
 
-def refuse_duplicates(names: Sequence[str], file: str | Path) -> None:
-    """Refuse two columns with the same name: a schema could mean either."""
-    duplicates = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
-    if duplicates:
-        raise InputError(
-            f"column names occur more than once: {', '.join(map(repr, duplicates))}",
-            file=file,
-            column=duplicates[0],
-            remedy="rename them in the file, or open a CSV in Python: "
-            f"open_table(path, column_names=[…]) with {len(names)} different names",
-        )
-
-
 def named(names: Sequence[str], file: str | Path) -> list[str]:
     """The names of columns without blanks around them; an empty name becomes `column_` and the position.
 
     pandas writes its index under an empty name, and a delimiter at the end of every line makes an empty last column.
+    Two columns with one name are refused: a schema could mean either.
 
     >>> named(["", "age ", " "], "visits.csv")
     ['column_1', 'age', 'column_3']
@@ -277,6 +248,15 @@ def named(names: Sequence[str], file: str | Path) -> list[str]:
             "a column has no name and is" if len(generated) == 1 else f"{len(generated)} columns have no name and are"
         )
         log.warning(f"{count} read as {', '.join(map(repr, generated))} [file {file}]")
+    duplicates = sorted(name for name, count in Counter(names).items() if count > 1)
+    if duplicates:
+        raise InputError(
+            f"column names occur more than once: {', '.join(map(repr, duplicates))}",
+            file=file,
+            column=duplicates[0],
+            remedy="rename them in the file, or open a CSV in Python: "
+            f"open_table(path, column_names=[…]) with {len(names)} different names",
+        )
     return names
 
 
@@ -296,9 +276,38 @@ def selected(frame: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
     return frame[list(names)] if names else frame.drop(frame.columns)
 
 
-def from_frame(frame: pl.DataFrame, name: str) -> Source:
-    """The source of a frame in memory."""
-    if not all(map(str.strip, frame.columns)):
-        frame = frame.clone()
-        frame.columns = named(frame.columns, name)
-    return Source(name, frame.clear(), lambda columns, rows: iter([selected(frame, columns)]))
+def from_frame(frame: pl.DataFrame, name: str) -> Table:
+    """The table of a frame in memory."""
+    return Table(name, frame.clear(), lambda columns, rows: iter([selected(frame, columns)]))
+
+
+def whole_runs(
+    frames: Iterable[pl.DataFrame], rows: int, whole: Callable[[pl.DataFrame], int]
+) -> Iterator[pl.DataFrame]:
+    """The frames in pieces of at least `rows` rows; of each piece, `whole` says how many rows do not go on after it."""
+    held: pl.DataFrame | None = None
+    for frame in frames:
+        held = frame if held is None else pl.concat([held, frame])
+        if held.height >= rows and (complete := whole(held)):
+            yield held[:complete]
+            held = held[complete:]
+    if held is not None and held.height:
+        yield held
+
+
+def before_last_run(column: pl.Series) -> int:
+    """How many rows stand before the last run of equal values."""
+    run = unnamed(column).rle_id()
+    return int((run < run[-1]).sum())
+
+
+def joined(tables: Sequence[Table], empty: pl.DataFrame, name: str) -> Table:
+    """The rows of one table after another, with the columns and types of `empty`."""
+    types = empty.schema
+
+    def read(columns: list[str], rows: int) -> Iterator[pl.DataFrame]:
+        for table in tables:
+            for frame in table.batches(columns, rows):
+                yield pl.DataFrame([unnamed(frame[name]).cast(types[name]).alias(name) for name in columns])
+
+    return Table(name, empty, read)

@@ -10,21 +10,20 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 from polars.exceptions import PolarsError
 
-from tefm.base.errors import InputError, did_you_mean, listed
+from tefm.base.errors import InputError, did_you_mean, first_line, listed
 from tefm.tables.readers import arrow, databases, text_files
 from tefm.tables.readers.arrow import parquet_files
 from tefm.tables.readers.databases import is_postgresql, open_postgresql
 from tefm.tables.readers.meds import is_meds, open_meds
 from tefm.tables.readers.memory import MEMORY, open_memory
-from tefm.tables.readers.source import Source, Table, explaining, first_line, selected, unnamed
+from tefm.tables.readers.source import Table, explaining, joined, selected
 from tefm.tables.schema import MedsRecords
 
 __all__ = ["FORMATS", "Table", "open_table", "parquet_files", "table_files"]
@@ -54,15 +53,21 @@ def open_table(
     call a table in memory, for example the file that its rows come from.
     """
     if is_postgresql(source):
-        return Table(open_postgresql(source, query))
+        return open_postgresql(source, query)
     if isinstance(source, str | os.PathLike):
-        return _open_path(Path(source).expanduser(), query, column_names, meds)
+        path = Path(source).expanduser()
+        with explaining(path, "table"):
+            if is_meds(path):
+                return open_meds(path, query, meds)
+            files = table_files(path)
+            if files == [path]:
+                return _open_file(path, query, column_names)
+            return _open_many(path, files, query, column_names)
     if query is not None or column_names is not None:
         raise InputError("`query` and `column_names` are for files", file=MEMORY, remedy="leave them out")
     if isinstance(source, Table):
         return source
-    data = open_memory(source)
-    return Table(data if name is None else replace(data, name=name))
+    return open_memory(source, name or MEMORY)
 
 
 def table_files(source: str | os.PathLike[str]) -> list[Path]:
@@ -75,26 +80,17 @@ def table_files(source: str | os.PathLike[str]) -> list[Path]:
     if path.exists():
         return [path]
     if glob.has_magic(str(path)):
-        return _matches(path)
-    raise _missing(path)
+        # not Path.glob, whose * also matches hidden files
+        matches = [Path(match) for match in sorted(glob.glob(str(path), recursive=True))]  # noqa: PTH207
+        if files := [match for match in matches if match.is_file()]:
+            return files
+        raise InputError("no file matches this pattern", file=path, remedy=_similar_names(path))
+    if re.match(r"[a-z0-9]{2,}:/", str(path)):
+        raise InputError("URLs cannot be read", file=path, remedy="download the file, or pass polars.scan_parquet(…)")
+    raise InputError("no such file or folder", file=path, remedy=_similar_names(path))
 
 
 # ---- paths --------------------------------------------------------------------------------------------------------
-
-
-def _open_path(
-    path: Path, query: str | None, column_names: Sequence[str] | None, meds: MedsRecords | None = None
-) -> Table:
-    with explaining(path, "table"):
-        if is_meds(path):
-            return Table(open_meds(path, query, meds))
-        if path.is_dir():
-            return _open_many(path, parquet_files(path), query, column_names)
-        if path.exists():
-            return _open_file(path, query, column_names)
-        if glob.has_magic(str(path)):
-            return _open_many(path, _matches(path), query, column_names)
-    raise _missing(path)
 
 
 def _open_file(path: Path, query: str | None, column_names: Sequence[str] | None) -> Table:
@@ -111,20 +107,15 @@ def _open_file(path: Path, query: str | None, column_names: Sequence[str] | None
         raise InputError(f"`column_names` is for CSV files, and this is {format_}", file=path, remedy="leave it out")
     if path.stat().st_size == 0:
         raise InputError("the file is empty (0 bytes)", file=path, remedy="write or copy it again")
-    match format_:
-        case "CSV":
-            source = text_files.open_csv(path, ",;\t", column_names)
-        case "TSV":
-            source = text_files.open_csv(path, "\t", column_names)
-        case "Parquet":
-            source = arrow.open_parquet(path)
-        case "Arrow IPC":
-            source = arrow.open_ipc(path)
-        case "JSON lines":
-            source = text_files.open_jsonl(path)
-        case _:
-            source = databases.open_duckdb(path, query)
-    return Table(source)
+    openers: dict[str, Callable[[], Table]] = {
+        "CSV": lambda: text_files.open_csv(path, ",;\t", column_names),
+        "TSV": lambda: text_files.open_csv(path, "\t", column_names),
+        "Parquet": lambda: arrow.open_parquet(path),
+        "Arrow IPC": lambda: arrow.open_ipc(path),
+        "JSON lines": lambda: text_files.open_jsonl(path),
+        "DuckDB": lambda: databases.open_duckdb(path, query),
+    }
+    return openers[format_]()
 
 
 def _open_many(location: Path, paths: Sequence[Path], query: str | None, column_names: Sequence[str] | None) -> Table:
@@ -148,34 +139,12 @@ def _open_many(location: Path, paths: Sequence[Path], query: str | None, column_
             file=location,
             remedy="write the column with the same type in all files",
         ) from error
-
-    schema = empty.schema
-
-    def read(columns: list[str], rows: int) -> Iterator[pl.DataFrame]:
-        for table in tables:
-            for frame in table.batches(columns, rows):
-                yield pl.DataFrame([unnamed(frame[column]).cast(schema[column]).alias(column) for column in columns])
-
-    return Table(Source(str(location), empty, read))
+    return joined(tables, empty, str(location))
 
 
 def _difference(table: Table, other: Table) -> str:
     only = [column for column in table.columns if column not in other.columns]
     return f"  only in {table.name}: {listed(only) or 'none'}"
-
-
-def _matches(pattern: Path) -> list[Path]:
-    # not Path.glob, whose * also matches hidden files
-    paths = [path for match in sorted(glob.glob(str(pattern), recursive=True)) if (path := Path(match)).is_file()]  # noqa: PTH207
-    if not paths:
-        raise InputError("no file matches this pattern", file=pattern, remedy=_similar_names(pattern))
-    return paths
-
-
-def _missing(path: Path) -> InputError:
-    if re.match(r"[a-z0-9]{2,}:/", os.fspath(path)):
-        return InputError("URLs cannot be read", file=path, remedy="download the file, or pass polars.scan_parquet(…)")
-    return InputError("no such file or folder", file=path, remedy=_similar_names(path))
 
 
 def _similar_names(path: Path) -> str:

@@ -23,16 +23,7 @@ from polars.exceptions import PolarsError
 
 from tefm.base.errors import InputError
 from tefm.tables.readers.arrow import from_arrow
-from tefm.tables.readers.source import (
-    Source,
-    explaining,
-    from_frame,
-    is_gzip,
-    named,
-    not_utf8,
-    open_bytes,
-    refuse_duplicates,
-)
+from tefm.tables.readers.source import Table, explaining, from_frame, is_gzip, named, not_utf8, open_bytes
 
 #: A row of a CSV must fit in one block; the reader keeps about thirty of them in memory.
 CSV_BLOCK = 2 << 20
@@ -49,7 +40,7 @@ class _Header:
     has_rows: bool
 
 
-def open_csv(path: Path, delimiters: str, column_names: Sequence[str] | None) -> Source:
+def open_csv(path: Path, delimiters: str, column_names: Sequence[str] | None) -> Table:
     """A CSV with every column as text; the delimiter is the first of `delimiters` that splits the header."""
     with explaining(path, "CSV"):
         header = _find_header(path, delimiters)
@@ -63,12 +54,8 @@ def open_csv(path: Path, delimiters: str, column_names: Sequence[str] | None) ->
             )
         names = list(column_names)
     names = named(names, path)
-    refuse_duplicates(names, path)
-    return Source(
-        name=str(path),
-        empty=pl.DataFrame(schema=dict.fromkeys(names, pl.String)),
-        read=lambda columns, rows: _read_csv(path, header, names, columns),
-    )
+    empty = pl.DataFrame(schema=dict.fromkeys(names, pl.String))
+    return Table(str(path), empty, lambda columns, rows: _read_csv(path, header, names, columns))
 
 
 def _find_header(path: Path, delimiters: str) -> _Header:
@@ -149,7 +136,7 @@ def _explain_csv(error: pa.ArrowInvalid, path: Path, header: _Header) -> NoRetur
     ) from error
 
 
-def open_jsonl(path: Path) -> Source:
+def open_jsonl(path: Path) -> Table:
     """A file of JSON lines; missing keys are null."""
     with explaining(path, "JSON lines"):
         with open_bytes(path) as file:
@@ -171,10 +158,15 @@ def _read_line_by_line(text: str, path: Path) -> pl.DataFrame:
             continue
         try:
             record = json.loads(line)
-        except ValueError as error:
-            raise _bad_line(number, line, path) from error
+        except ValueError:
+            record = None
         if not isinstance(record, dict):
-            raise _bad_line(number, line, path)
+            raise InputError(
+                f"line {number} is not a valid JSON object",
+                file=path,
+                value=line.strip()[:80],
+                remedy='write one object per line, as in {"age": 63, "drugs": ["insulin"]}',
+            )
         records.append(record)
     names = dict.fromkeys(name for record in records for name in record)
     return pl.DataFrame([_series(name, [record.get(name) for record in records]) for name in names])
@@ -186,12 +178,3 @@ def _series(name: str, values: list[Any]) -> pl.Series:
     except (TypeError, OverflowError, PolarsError):
         texts = [value if value is None or isinstance(value, str) else json.dumps(value) for value in values]
         return pl.Series(name, texts, dtype=pl.String)
-
-
-def _bad_line(number: int, line: str, path: Path) -> InputError:
-    return InputError(
-        f"line {number} is not a valid JSON object",
-        file=path,
-        value=line.strip()[:80],
-        remedy='write one object per line, as in {"age": 63, "drugs": ["insulin"]}',
-    )
