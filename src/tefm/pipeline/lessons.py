@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tefm.codes.coder import SlotCoder, teacher_of
 from tefm.pipeline.config import ModelConfig
 from tefm.pipeline.data import Part, TaskData, shares_of
-from tefm.rationale.masks import masked_copies
+from tefm.rationale.masked_model import masked_copies
 from tefm.scoring.calibration import log_softmax, prior_shift
 from tefm.tables.sequences import Sequences, record_texts
 from tefm.tabular.inputs import ALL, Features, Kind, RecordSlots, sequence_features, sequence_texts, words_of

@@ -24,7 +24,7 @@ from tefm.base.training import KeepBest, adamw
 from tefm.codes.coder import SlotCoder
 from tefm.codes.network import Block, CodeNetwork
 from tefm.codes.quantiser import straight_through
-from tefm.rationale.bag_of_words import BUCKETS, Bags, notes_N_of
+from tefm.rationale.bag_of_words import BUCKETS, bags_of, notes_N_of
 from tefm.rationale.config import SurrogateConfig
 from tefm.rationale.masked_model import Keep, MaskedModel
 from tefm.scoring.calibration import Calibration, Floats
@@ -65,7 +65,7 @@ class Surrogate(nn.Module):
             nn.EmbeddingBag(BUCKETS, hidden, mode="sum", _weight=torch.zeros(BUCKETS, hidden)) if words else None
         )
 
-    def forward(self, latent_Nd: Tensor, rows_ST: Tensor, bags: Bags | None = None) -> Tensor:
+    def forward(self, latent_Nd: Tensor, rows_ST: Tensor, bags: Sequences | None = None) -> Tensor:
         """The logits of each sequence; `rows_ST` are the records of each (`rows_of`), `bags` the words of records."""
         present_ST = rows_ST >= 0
         places_T = torch.arange(rows_ST.shape[1] - 1, -1, -1).clamp_max(PLACES - 1)
@@ -75,10 +75,12 @@ class Surrogate(nn.Module):
         score_STA = score_NA[rows_ST.clamp_min(0)].masked_fill(~present_ST[:, :, None], -1e9)
         return self.conclude(score_STA.softmax(dim=1).transpose(1, 2) @ read_Nh[rows_ST.clamp_min(0)])
 
-    def read_words(self, bags: Bags) -> Tensor:
-        """What it makes of the words of each record, N × h."""
+    def read_words(self, bags: Sequences) -> Tensor:
+        """What it makes of the words of each record (`bags_of`), N × h."""
         assert self.words is not None, "it has learned words"
-        words_Nh: Tensor = self.words(bags.numbers_W, bags.starts_N, per_sample_weights=bags.weights_W)
+        number_W, weight_W = torch.from_numpy(bags.values).unbind(1)
+        starts_N = torch.from_numpy(bags.starts[:-1])
+        words_Nh: Tensor = self.words(number_W.long(), starts_N, per_sample_weights=weight_W.float())
         return words_Nh
 
     def read(self, latent_Nd: Tensor, place_N: Tensor, words_Nh: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -156,7 +158,7 @@ class SurrogateData:
     origin_S: NDArray[np.int64]
     whole_S: NDArray[np.bool_]
     #: the words of the records, where the surrogate reads them
-    bags: Bags | None = None
+    bags: Sequences | None = None
 
     @classmethod
     def ask(
@@ -177,7 +179,7 @@ class SurrogateData:
             masked_model(masked),
             np.arange(len(sequences)),
             np.full(len(sequences), keep_ND is None),
-            Bags.of(notes_N_of(sequences)) if words else None,
+            bags_of(notes_N_of(sequences)) if words else None,
         )
 
     def __add__(self, other: SurrogateData) -> SurrogateData:
@@ -189,7 +191,7 @@ class SurrogateData:
             np.concatenate([self.p_SQ, other.p_SQ]),
             np.concatenate([self.origin_S, other.origin_S]),
             np.concatenate([self.whole_S, other.whole_S]),
-            None if self.bags is None or other.bags is None else self.bags + other.bags,
+            None if self.bags is None or other.bags is None else self.bags.followed_by(other.bags),
         )
 
 
