@@ -135,7 +135,7 @@ def _of_sequences(
     """The log-probabilities of the classes from a teacher of the sequences."""
     features = _features(data, config, everyone, single=bool((everyone.lengths == 1).all()))
     groups_S, classes = _groups(config, everyone), len(data.classes)
-    return Teacher.fit(features.x_NF, features.kinds, labels_S, groups_S, classes=classes, seed=config.seed).log_NQ
+    return Teacher.fit(features, labels_S, groups_S, classes=classes, seed=config.seed).log_NQ
 
 
 def _groups(config: ModelConfig, everyone: Sequences) -> NDArray[np.int64]:

@@ -19,7 +19,6 @@ from pydantic import Field as Setting
 
 from tefm.base.errors import ArtefactError
 from tefm.base.files import write_json
-from tefm.base.progress import log
 from tefm.base.settings import Settings
 from tefm.scoring.calibration import Calibration, log_softmax, prior_shift
 from tefm.tables.layout import Layout
@@ -104,14 +103,11 @@ def grow(
     None where there is nothing to learn, or where scikit-learn keeps its trees in a form that is not known.
     """
     classes = len(shares)
-    fold = grown_on_all(features.x_NF, features.kinds, labels_S, groups_S, classes=classes, seed=seed)
-    if fold is None:
+    fold = grown_on_all(features, labels_S, groups_S, classes=classes, seed=seed)
+    trees = None if fold is None else of_boosted(fold.models[0], features.x_NF)
+    if fold is None or trees is None:
         return None
-    (model,), known = fold.models, fold.models[0].classes_.tolist()
-    trees = of_boosted(model, features.x_NF)
-    if trees is None:
-        log.warning("this version of scikit-learn keeps its trees in another form: the language model answers alone")
-        return None
+    known = fold.models[0].classes_.tolist()
     # at the shares of the labels, then at those of the language model; a class that was not seen stays improbable
     share_Q = np.bincount(labels_S[labels_S >= 0], minlength=classes) / (labels_S >= 0).sum()
     bias_Q = -np.log(fold.kept_Q) + np.array(prior_shift(tuple(share_Q.tolist()), tuple(shares)) or [0.0] * classes)
