@@ -26,7 +26,7 @@ from tefm.codes.network import Block, CodeNetwork
 from tefm.codes.quantiser import straight_through
 from tefm.rationale.bag_of_words import BUCKETS, bags_of, notes_N_of
 from tefm.rationale.config import SurrogateConfig
-from tefm.rationale.masked_model import Keep, MaskedModel
+from tefm.rationale.masked_model import MaskedModel
 from tefm.scoring.calibration import Calibration, Floats
 from tefm.tables.layout import Slots
 from tefm.tables.sequences import Sequences
@@ -165,20 +165,19 @@ class SurrogateData:
         cls,
         network: CodeNetwork,
         sequences: Sequences,
-        masked_model: MaskedModel,
+        model: MaskedModel,
         config: SurrogateConfig,
-        keep_ND: Keep | None = None,
         *,
+        whole: bool = True,
         words: bool = False,
     ) -> SurrogateData:
-        """Let the model predict these sequences, with a mask or whole; with `words`, their texts are read too."""
-        masked = sequences if keep_ND is None else sequences.masked(keep_ND)
+        """Let the model predict these sequences, which are `whole` or versions; with `words`, texts are read too."""
         return cls(
-            latents(network, masked.x_ND, config.reads)[1],
+            latents(network, sequences.x_ND, config.reads)[1],
             rows_of(sequences.starts),
-            masked_model(masked),
+            model(sequences),
             np.arange(len(sequences)),
-            np.full(len(sequences), keep_ND is None),
+            np.full(len(sequences), whole),
             bags_of(notes_N_of(sequences)) if words else None,
         )
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -213,18 +212,13 @@ def choose_trees(
     seen, positions_N = train.seen
     stopping, stopping_positions_N = stopping_examples(validation, seen)
 
-    def candidates() -> Iterator[tuple[KnownClasses, Settings]]:
-        for settings in task.grid(grid):
-            with threads_for(len(positions_N)):
-                model, trees = fit(settings, (train.inputs.x_NF, positions_N), (stopping.x_NF, stopping_positions_N))
-            yield KnownClasses(partial(_predict, model), seen, task.classes), {**settings, "trees": trees}
+    def candidate(settings: Settings) -> tuple[KnownClasses, Settings]:
+        with threads_for(len(positions_N)):
+            model, trees = fit(settings, (train.inputs.x_NF, positions_N), (stopping.x_NF, stopping_positions_N))
+        known = KnownClasses(lambda inputs: model.predict_proba(inputs.x_NF), seen, task.classes)
+        return known, {**settings, "trees": trees}
 
-    return choose(candidates(), validation, task)
-
-
-def _predict(model: Any, inputs: Features) -> NDArray[Any]:
-    p_NQ: NDArray[Any] = model.predict_proba(inputs.x_NF)
-    return p_NQ
+    return choose(map(candidate, task.grid(grid)), validation, task)
 
 
 # ---- logistic regression ---------------------------------------------------------------------------------------------
@@ -267,15 +261,13 @@ def regressions(
     from sklearn.linear_model import LogisticRegression
 
     x_NF, (seen, positions_N) = transform(train.inputs), train.seen
-    for tried in task.grid([{**settings, "C": strength} for strength in strengths]):
+
+    def candidate(tried: Settings) -> tuple[KnownClasses, Settings]:
         linear = LogisticRegression(C=tried["C"], max_iter=1_000, random_state=task.seed)
         with warnings.catch_warnings():
             # a fit that stops early is a weaker candidate, and validation decides whether it is good enough
             warnings.simplefilter("ignore", ConvergenceWarning)
             linear.fit(x_NF, positions_N)
+        return KnownClasses(lambda inputs: linear.predict_proba(transform(inputs)), seen, task.classes), tried
 
-        def predict(inputs: Any, linear: Any = linear) -> NDArray[Any]:
-            p_NQ: NDArray[Any] = linear.predict_proba(transform(inputs))
-            return p_NQ
-
-        yield KnownClasses(predict, seen, task.classes), tried
+    return map(candidate, task.grid([{**settings, "C": strength} for strength in strengths]))

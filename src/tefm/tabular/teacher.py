@@ -78,10 +78,10 @@ class Teacher:
         with progress("learning which features predict the label", FOLDS) as advance:
             for number, held_out_N, rows in _folds(fold_N, labels_N):
                 advance(0, note=f"fold {number + 1} of {FOLDS}")
-                rows, kept_Q = _downsampled(rows, labels_N, classes, rng)
+                rows, kept_Q = downsampled(rows, labels_N, classes, rng)
                 if trees is None:
-                    stop, _ = _downsampled(np.flatnonzero(held_out_N & labelled_N), labels_N, classes, rng)
-                    trees = _tree_count(boosted, x_NF, labels_N, rows, stop)
+                    stop, _ = downsampled(np.flatnonzero(held_out_N & labelled_N), labels_N, classes, rng)
+                    trees = tree_count(boosted, x_NF, labels_N, rows, stop)
                 models = (_linear(x_NF[rows]), boosted(trees))
                 fold = Fold([learned(model, x_NF[rows], labels_N[rows]) for model in models], kept_Q)
                 log_2NQ[:, held_out_N] = fold.answers(x_NF[held_out_N])
@@ -168,27 +168,6 @@ def _log_probabilities(model: Any, x_NF: Any, classes: int) -> NDArray[np.float6
     return log_NQ
 
 
-def grown_on_all(
-    features: Features, labels_N: NDArray[np.int64], groups_N: NDArray[np.int64], *, classes: int, seed: int
-) -> Fold | None:
-    """The trees alone, fitted on all labelled rows, as many as do best on a fold; None where there is one class only.
-
-    The rows of a group are held out together.
-    """
-    x_NF, rng = features.x_NF, np.random.default_rng((seed, 23))
-    rows, kept_Q = _downsampled(np.flatnonzero(labels_N >= 0), labels_N, classes, rng)
-    if len(np.unique(labels_N[rows])) < 2:
-        return None
-    boosted = partial(boosted_trees, seed=seed, unordered_F=unordered(features))
-    first_N = folds_of(groups_N, rng) == 0
-    with progress("growing trees beside the language model", 2) as advance:
-        trees = _tree_count(boosted, x_NF, labels_N, rows[~first_N[rows]], rows[first_N[rows]])
-        advance(1)
-        model = learned(boosted(trees), x_NF[rows], labels_N[rows])
-        advance(1)
-    return Fold([model], kept_Q)
-
-
 def learned(model: Any, x_NF: NDArray[Any], labels_N: NDArray[Any], **stopping: Any) -> Any:
     """The model, fitted with as many threads as its rows are worth."""
     with threads_for(len(x_NF)):
@@ -233,7 +212,7 @@ def boosted_trees(trees: int, *, seed: int, unordered_F: NDArray[np.bool_], leav
     )
 
 
-def _tree_count(
+def tree_count(
     boosted: Callable[..., Any],
     x_NF: NDArray[Any],
     labels_N: NDArray[np.int64],
@@ -286,7 +265,7 @@ def _blend(log_2NQ: NDArray[np.float64], share: float) -> NDArray[np.float64]:
     return log_softmax(share * log_2NQ[0] + (1 - share) * log_2NQ[1])
 
 
-def _downsampled(
+def downsampled(
     rows: NDArray[np.int64], labels_N: NDArray[np.int64], classes: int, rng: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """The rows with frequent classes sampled down, and the share of each class that is kept.
