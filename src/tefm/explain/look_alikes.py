@@ -68,7 +68,7 @@ class LookAlikes:
             advance(1)
             for _ in range(config.mixtures):
                 mixture = mixed(training, rng, texts=words)
-                answers += SurrogateData.ask(network, mixture, learned, config, whole=False, words=words)
+                answers += SurrogateData.ask(network, mixture, learned, config, words=words)
                 advance(1)
         surrogate, agreement = fit_surrogate(answers, learned, config)
         occurring, labels_S = population

@@ -103,7 +103,7 @@ class MaskExplainer:
             advance(1)
             for _ in range(config.versions):
                 masked = sequences.masked(random_keep(sequences, rng))
-                data += SurrogateData.ask(network, masked, masked_model, config, whole=False)
+                data += SurrogateData.ask(network, masked, masked_model, config)
                 advance(1)
         extractor = _extractor(network, p_SQ.shape[1], config)
         rounds = 1 + config.rounds
@@ -116,7 +116,7 @@ class MaskExplainer:
             if number < rounds:
                 # random masks seldom look like selected ones, on which the surrogate has to be right
                 keep_ND = explainer.sample(sequences, p_SQ, torch.Generator().manual_seed(config.seed))
-                data += SurrogateData.ask(network, sequences.masked(keep_ND), masked_model, config, whole=False)
+                data += SurrogateData.ask(network, sequences.masked(keep_ND), masked_model, config)
         return explainer
 
     @torch.no_grad()

@@ -154,9 +154,8 @@ class SurrogateData:
     latent_Nd: Tensor
     rows_ST: Tensor
     p_SQ: Floats
-    #: the number of the training sequence that each one is a version of
-    origin_S: NDArray[np.int64]
-    whole_S: NDArray[np.bool_]
+    #: how many training sequences there are; they come first, whole, and then their versions in the same order
+    training: int
     #: the words of the records, where the surrogate reads them
     bags: Sequences | None = None
 
@@ -168,16 +167,14 @@ class SurrogateData:
         model: MaskedModel,
         config: SurrogateConfig,
         *,
-        whole: bool = True,
         words: bool = False,
     ) -> SurrogateData:
-        """Let the model predict these sequences, which are `whole` or versions; with `words`, texts are read too."""
+        """Let the model predict the training sequences, or versions; with `words`, their texts are read too."""
         return cls(
             latents(network, sequences.x_ND, config.reads)[1],
             rows_of(sequences.starts),
             model(sequences),
-            np.arange(len(sequences)),
-            np.full(len(sequences), whole),
+            len(sequences),
             bags_of(notes_N_of(sequences)) if words else None,
         )
 
@@ -188,8 +185,7 @@ class SurrogateData:
             torch.cat([self.latent_Nd, other.latent_Nd]),
             torch.cat([self.rows_ST, rows_ST]),
             np.concatenate([self.p_SQ, other.p_SQ]),
-            np.concatenate([self.origin_S, other.origin_S]),
-            np.concatenate([self.whole_S, other.whole_S]),
+            self.training,
             None if self.bags is None or other.bags is None else self.bags.followed_by(other.bags),
         )
 
@@ -212,7 +208,7 @@ def fit_surrogate(
     data: SurrogateData, masked_model: MaskedModel, config: SurrogateConfig, title: str = "fitting the surrogate"
 ) -> tuple[Surrogate, Agreement]:
     """Learn the model's answers, with early stopping on a tenth of the training sequences in all their versions."""
-    held_S = held_out(data.origin_S, config.seed)
+    held_S = held_out(np.arange(len(data.p_SQ)) % data.training, config.seed)
     assert held_S.any() and not held_S.all(), "at least two training sequences"
     p_SQ = torch.from_numpy(data.p_SQ)
     if config.targets == "labels":
@@ -301,7 +297,7 @@ def _agreement(
     p_SQ = surrogate(data.latent_Nd, data.rows_ST[held], data.bags).softmax(dim=1).double().numpy()
     same_S = masked_model.decide(p_SQ) == masked_model.decide(data.p_SQ[held])
     distance_S = np.abs(p_SQ - data.p_SQ[held]).mean(axis=1)
-    whole_S = data.whole_S[held]
+    whole_S = held < data.training
 
     def mean(value_S: NDArray[Any], where_S: NDArray[np.bool_]) -> float:
         return float(value_S[where_S].mean()) if where_S.any() else float("nan")
