@@ -427,7 +427,8 @@ def baseline_data(
     preparation: Preparation, frame: pl.DataFrame, sequences: Sequences, parts: NDArray[np.str_]
 ) -> BaselineData:
     """What tabular models are given: the slots, raw values and texts of the sequences, with labels and parts."""
-    from tefm.tabular.baselines import BaselineData, raw_values
+    from tefm.tabular.baselines import BaselineData
+    from tefm.tabular.raw_values import raw_values
 
     records = frame[sequences.rows]
     train_N = np.repeat(parts == "train", sequences.lengths)

@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from tefm.base.errors import InputError, MissingExtraError, SettingsError, did_you_mean
@@ -25,12 +24,9 @@ from tefm.base.progress import note
 from tefm.scoring.calibration import Calibration, prior_shift
 from tefm.scoring.decision import ACCURACY, Decision
 from tefm.scoring.metrics import score
-from tefm.tables.columns import Columns
-from tefm.tables.layout import Layout, Slot
-from tefm.tables.schema import Field
+from tefm.tables.layout import Layout
 from tefm.tables.sequences import Sequences, class_numbers
 from tefm.tables.splitting import PARTS
-from tefm.tables.vectorise import Vectoriser
 from tefm.tabular.inputs import (
     COMPONENTS,
     PLUS,
@@ -296,36 +292,3 @@ def stratified_sample(labels_N: NDArray[Any], most: int, seed: int) -> NDArray[n
         members = order[labels_N[order] == label]
         place_N[members] = np.arange(len(members)) / len(members)  # the first of a class has 0
     return np.sort(np.argsort(place_N, kind="stable")[:most])
-
-
-# ---- raw values -----------------------------------------------------------------------------------------------------
-
-
-def raw_values(
-    frame: pl.DataFrame, vectoriser: Vectoriser, slots_ND: NDArray[Any], train_N: NDArray[np.bool_]
-) -> tuple[NDArray[np.float32], Layout]:
-    """The fields of every record as a user would give them to boosted trees, and what each column is.
-
-    Numbers are not in buckets, and what is absent is nan. A category is its number among the words of the training
-    records, and absent where these lack it. Flags and sets are the slots that they have anyway.
-    """
-    fields = Columns.of(frame, vectoriser.table_schema)
-    columns: list[NDArray[Any]] = []
-    slots: list[Slot] = []
-    for f, mapper, own in vectoriser.parts:
-        if f.kind in ("number", "category"):
-            values_N = fields.numbers(f) if f.kind == "number" else _category_codes(fields, f, train_N)
-            columns.append(np.where(np.isfinite(values_N), values_N, np.nan)[:, None])
-            slots.append(Slot(f.name, f.kind, size=1))
-        else:
-            columns.append(slots_ND[:, own])
-            slots += [Slot(slot.field, slot.kind, 1, slot.member) for slot in mapper.slots]
-    return np.hstack(columns, dtype=np.float32, casting="unsafe"), Layout(tuple(slots))
-
-
-def _category_codes(columns: Columns, f: Field, train_N: NDArray[np.bool_]) -> NDArray[np.float64]:
-    ids, vocabulary = columns.word_ids(f)
-    words = pl.Series(vocabulary, dtype=pl.String).gather(ids)
-    known = words.filter(pl.Series(train_N)).drop_nulls().unique().sort()
-    codes: NDArray[np.float64] = words.cast(pl.Enum(known), strict=False).to_physical().cast(pl.Float64).to_numpy()
-    return codes
