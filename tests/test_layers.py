@@ -149,7 +149,7 @@ def test_a_circle_is_found() -> None:
         ("tefm.datasets.mimic3", "from tefm.codes.coder import SlotCoder"),
         ("tefm.codes.coder", "from tefm.datasets import diabetes130"),
         ("tefm.codes.coder", "from tefm.language.prompts import prompt"),
-        ("tefm.language.prompts", "from tefm.rationale.masks import top_k"),
+        ("tefm.language.prompts", "from tefm.rationale.masked_model import top_k"),
         ("tefm.rationale.verify", "from tefm_bench.attribution import by_shap"),
         ("tefm.pipeline.fit", "from tefm.model.estimator import TEFM"),
         ("tefm.model.report", "from tefm_bench.page import bench_page"),

@@ -25,8 +25,7 @@ from torch import Tensor
 
 from tefm.base.errors import InputError, MissingExtraError
 from tefm.rationale.extractor import MaskExplainer
-from tefm.rationale.masked_model import Keep, MaskedModel
-from tefm.rationale.masks import Over
+from tefm.rationale.masked_model import Keep, MaskedModel, Over
 from tefm.rationale.surrogate import read_latent, rows_of
 from tefm.tables.layout import Layout
 from tefm.tables.sequences import Sequences

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import f1_score
 
-from tefm.rationale.masked_model import Keep, MaskedModel, Numbers
-from tefm.rationale.masks import By, Of, Over, top_k
+from tefm.rationale.masked_model import By, Keep, MaskedModel, Numbers, Of, Over, top_k
 from tefm.rationale.verify import MaskedPredictions, predict, sufficient
 from tefm.scoring.bootstrap import Interval
 from tefm.scoring.metrics import Predicted, paired_difference

@@ -17,10 +17,8 @@ from pydantic import Field as Setting
 from tefm.codes.coder import SlotCoder
 from tefm.rationale.config import RationaleConfig
 from tefm.rationale.extractor import MaskExplainer
-from tefm.rationale.grow import until_sufficient
-from tefm.rationale.masked_model import Keep, MaskedModel
-from tefm.rationale.masks import top_k
-from tefm.rationale.verify import verify
+from tefm.rationale.masked_model import Keep, MaskedModel, top_k
+from tefm.rationale.verify import until_sufficient, verify
 from tefm.tables.sequences import Sequences
 from tefm_bench.data import DATA, FLOWS
 from tefm_bench.faithfulness import faithfulness, predict_shuffled

@@ -124,8 +124,6 @@ from tefm_bench.baselines.compare import BaselineData, evaluate_baselines
 from tefm.tables.layout import Layout, Slot
 from tefm.tables.sequences import Sequences
 
-pytestmark = pytest.mark.all
-
 x = np.random.default_rng(0).integers(0, 2, size=(90, 1)).astype(np.uint8)
 data = BaselineData(
     x, Layout((Slot("dx", "flag", 1),)), Sequences(np.arange(90), np.arange(91)),

@@ -10,12 +10,15 @@ import pytest
 import torch
 from conftest import Explained
 from numpy.typing import NDArray
+from torch import Tensor
 
 from tefm.base.errors import ArtefactError, InputError, SettingsError
+from tefm.base.files import read_tensors, write_tensors
 from tefm.codes.coder import SlotCoder
 from tefm.codes.config import TokenizerConfig
+from tefm.pipeline.config import ModelConfig
 from tefm.rationale.config import RationaleConfig
-from tefm.rationale.extractor import Extractor, MaskExplainer, losses, top_k_mask
+from tefm.rationale.extractor import Extractor, MaskExplainer, top_k_mask
 from tefm.rationale.greedy import search_greedily
 from tefm.rationale.masked_model import MaskedModel
 from tefm.rationale.surrogate import Surrogate, rows_of
@@ -78,8 +81,30 @@ def share_found(explainer: MaskExplainer, sequences: Sequences) -> float:
 def searched(explainer: MaskExplainer, sequences: Sequences, p_SQ: NDArray[np.float64]) -> NDArray[np.float32]:
     """The ranking that the extractor imitates."""
     decided_S = explainer.surrogate.decide(torch.from_numpy(p_SQ).float())
-    result = search_greedily(explainer.network, explainer.surrogate, sequences, decided_S, explainer.config)
-    return result.ranking(LAYOUT.width)
+    return ranking(
+        *search_greedily(explainer.network, explainer.surrogate, sequences, decided_S, explainer.config, "searching")
+    )
+
+
+def ranking(slot_NP: Tensor, value_NGP: Tensor) -> NDArray[np.float32]:
+    """In [0, 1]: first the slots in the order they were chosen, then the others by their last value."""
+    records, steps, places = value_NGP.shape
+    # the step that chose each slot; the others rank after all steps
+    turn_NP = torch.full((records, places), float(places))
+    rest_NP = slot_NP >= 0
+    for step in range(steps):
+        value_NP = value_NGP[:, step]
+        row_N = (value_NP > -torch.inf).any(dim=1).nonzero()[:, 0]
+        chosen_N = value_NP[row_N].argmax(dim=1)
+        turn_NP[row_N, chosen_N] = float(step)
+        rest_NP[row_N, chosen_N] = False
+    last_NP = value_NGP[:, -1].masked_fill(~rest_NP, -torch.inf)
+    behind_NP = steps + last_NP.argsort(dim=1, descending=True).argsort(dim=1)
+    turn_NP = torch.where(rest_NP, behind_NP, turn_NP)
+    scores_ND = torch.zeros(records, LAYOUT.width)
+    row, place = (slot_NP >= 0).nonzero(as_tuple=True)
+    scores_ND[row, slot_NP[row, place]] = 1 - turn_NP[row, place] / max(1, places)
+    return scores_ND.numpy()
 
 
 def test_finds_the_field_that_decides(explainer: MaskExplainer) -> None:
@@ -154,9 +179,11 @@ def test_a_restored_explainer_ranks_the_same(
     p_SQ = MODEL(sequences)
     assert np.array_equal(restored.rank(sequences, p_SQ), explainer.rank(sequences, p_SQ))
     assert restored.agreement_ == explainer.agreement_
-    wide = RationaleConfig(**{**QUICK, "hidden": 33})
-    explained(ArtefactError, lambda: MaskExplainer.from_tensors(coder, explainer.tensors(), wide), "settings")
-    explained(ArtefactError, lambda: MaskExplainer.from_tensors(coder, {}, wide), "not the tensors")
+    tensors, facts = read_tensors(tmp_path / "explainer.safetensors")
+    wide = {**facts, "config": {**facts["config"], "hidden": 33}}
+    for path, other in ((tmp_path / "wide.safetensors", tensors), (tmp_path / "empty.safetensors", {})):
+        write_tensors(path, other, **wide)
+        explained(ArtefactError, lambda path=path: MaskExplainer.load(coder, path), "cannot be loaded", path)
 
 
 def test_training_does_not_change_the_coder(coder: SlotCoder, explainer: MaskExplainer) -> None:
@@ -189,10 +216,22 @@ def test_too_few_sequences(coder: SlotCoder, explained: Explained) -> None:
 
 def test_settings(explained: Explained) -> None:
     paper = RationaleConfig.preset("paper", seed=5)
-    assert (paper.code_weight, paper.prediction_weight, paper.sparsity, paper.epochs, paper.seed) == (1, 1, 0.1, 100, 5)
+    assert (paper.code_weight, paper.sparsity, paper.epochs, paper.seed) == (1, 0.1, 100, 5)
     explained(SettingsError, lambda: RationaleConfig.preset("papers"), "papers")  # type: ignore[arg-type]
     explained(SettingsError, lambda: RationaleConfig.preset("default", sparcity=1), "sparcity")
-    explained(SettingsError, lambda: RationaleConfig.preset("default", least_share=0.9), "least_share")
+
+
+def test_settings_that_are_retired(
+    coder: SlotCoder, explainer: MaskExplainer, explained: Explained, tmp_path: Path
+) -> None:
+    """Their defaults are accepted, and whatever an earlier version stored."""
+    assert RationaleConfig.preset("paper", prediction_weight=1.0) == RationaleConfig.preset("paper")
+    explained(SettingsError, lambda: RationaleConfig.preset("default", least_share=0.9), "least_share", "3%")
+    explainer.save(tmp_path / "explainer.safetensors")
+    tensors, facts = read_tensors(tmp_path / "explainer.safetensors")
+    write_tensors(tmp_path / "old.safetensors", tensors, **{**facts, "config": {**facts["config"], "tolerance": 0.3}})
+    assert MaskExplainer.load(coder, tmp_path / "old.safetensors").config == explainer.config
+    assert ModelConfig.stored({"rationale": {"tolerance": 0.3}}).rationale_config == RationaleConfig()
 
 
 # ---- the pieces -----------------------------------------------------------------------------------------------------
@@ -201,14 +240,14 @@ def test_settings(explained: Explained) -> None:
 def test_the_loss_is_the_papers_formula(coder: SlotCoder) -> None:
     torch.manual_seed(0)
     network, surrogate = coder.network, Surrogate(16, 2, 8)
+    explainer = MaskExplainer(network, surrogate, Extractor(1, 1, 1), RationaleConfig.preset("paper"))
     sequences = make(2, seed=3)
     x_ND, rows_ST = torch.from_numpy(sequences.x_ND), rows_of(sequences.starts)
     z_ND = torch.rand(x_ND.shape)
     with torch.no_grad():
         whole_Nd, masked_Nd = network.encode_latent(x_ND), network.encode_latent(x_ND, z_ND)
         p_SQ, q_SQ = surrogate(whole_Nd, rows_ST).softmax(dim=1), surrogate(masked_Nd, rows_ST).softmax(dim=1)
-        terms = losses(network, surrogate, x_ND, rows_ST, z_ND, whole_Nd, p_SQ.log(), "latents")
-        total = terms.total(RationaleConfig.preset("paper"))
+        total, _ = explainer.loss(x_ND, rows_ST, z_ND, whole_Nd, p_SQ.log())
     code = ((masked_Nd - whole_Nd) ** 2).sum() / len(x_ND)
     prediction = (p_SQ * (p_SQ / q_SQ).log()).sum() / len(sequences)
     mass = z_ND.sum() / len(x_ND)
@@ -241,17 +280,18 @@ def test_the_search_gives_each_record_its_slots_one_by_one(coder: SlotCoder, exp
     depth = 6
     config = RationaleConfig(**QUICK, depth=depth)
     predicted_S = torch.from_numpy(MODEL.decide(MODEL(sequences)))
-    result = search_greedily(explainer.network, explainer.surrogate, sequences, predicted_S, config)
+    slot_NP, value_NGP = search_greedily(
+        explainer.network, explainer.surrogate, sequences, predicted_S, config, "searching"
+    )
     present_N = (sequences.x_ND > 0).sum(axis=1)
-    open_NG = (result.value_NGP > -torch.inf).sum(dim=2).numpy()
+    open_NG = (value_NGP > -torch.inf).sum(dim=2).numpy()
     assert np.array_equal(open_NG, np.clip(present_N[:, None] - np.arange(depth), 0, None))
-    ranking_ND = result.ranking(LAYOUT.width)
-    assert np.array_equal(ranking_ND > 0, sequences.x_ND > 0)
+    assert np.array_equal(ranking(slot_NP, value_NGP) > 0, sequences.x_ND > 0)
     # the first value of a slot is the surrogate's log p with that slot alone, all other records being empty
     last = sequences.starts[1:] - 1
-    place_S = (result.slot_NP[last] == DECIDES).int().argmax(dim=1)
+    place_S = (slot_NP[last] == DECIDES).int().argmax(dim=1)
     alone_ND = np.zeros_like(sequences.x_ND)
     alone_ND[last, DECIDES] = sequences.x_ND[last, DECIDES]
     log_p_SQ = explainer._whole(Sequences(alone_ND, sequences.starts))[1]
-    value_S = result.value_NGP[last, 0, place_S]
+    value_S = value_NGP[last, 0, place_S]
     torch.testing.assert_close(value_S, log_p_SQ[torch.arange(20), predicted_S])

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tefm.base.errors import InputError, SettingsError
-from tefm.rationale.masks import ABSENT, By, Of, Over, order_of, order_over, top_k
+from tefm.rationale.masked_model import ABSENT, By, Of, Over, order_of, order_over, top_k
 from tefm.tables.layout import Layout, Slot
 from tefm.tables.sequences import Sequences
 

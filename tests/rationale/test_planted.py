@@ -16,7 +16,7 @@ from tefm_bench.faithfulness import predict_shuffled
 
 from tefm.explain.rationale_card import Rationale
 from tefm.model.estimator import TEFM
-from tefm.rationale.grow import until_sufficient
+from tefm.rationale.verify import until_sufficient
 from tefm.tables.readers.table import open_table
 
 pytestmark = pytest.mark.slow

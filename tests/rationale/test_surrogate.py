@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from tefm.rationale.masks import random_keep
+from tefm.rationale.masked_model import random_keep
 from tefm.rationale.surrogate import PLACES, Surrogate, held_out, rows_of, trimmed
 from tefm.scoring.calibration import Calibration
 from tefm.tables.sequences import Sequences

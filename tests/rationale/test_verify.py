@@ -13,10 +13,8 @@ import pytest
 from numpy.typing import NDArray
 from tefm_bench.faithfulness import faithfulness, paired_gain, predict_shuffled
 
-from tefm.rationale.grow import until_sufficient
-from tefm.rationale.masked_model import Keep, MaskedModel
-from tefm.rationale.masks import order_over, top_k
-from tefm.rationale.verify import Verification, verify
+from tefm.rationale.masked_model import Keep, MaskedModel, order_over, top_k
+from tefm.rationale.verify import Verification, until_sufficient, verify
 from tefm.scoring.calibration import Calibration
 from tefm.tables.sequences import Sequences
 

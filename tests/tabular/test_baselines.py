@@ -15,7 +15,7 @@ from support.planted import LAYOUT, Fit, records, wards
 from tefm.base.errors import InputError, SettingsError
 from tefm.tabular import learners
 from tefm.tabular.inputs import RecordSlots, sequence_features
-from tefm.tabular.learners import Examples, KnownClasses, LearningTask, choose, fit_lightgbm, fit_logistic
+from tefm.tabular.learners import Candidate, Chosen, Examples, LearningTask, choose, fit_lightgbm, fit_logistic
 
 # ---- inputs ---------------------------------------------------------------------------------------------------------
 
@@ -62,23 +62,25 @@ def test_inputs_that_do_not_fit(explained: Explained) -> None:
 # ---- the choice -----------------------------------------------------------------------------------------------------
 
 
-def constant(*p: float, classes: int = 2) -> KnownClasses:
+def constant(which: str, *p: float) -> Candidate:
     """A model with these probabilities of the positive class."""
-    return KnownClasses(lambda inputs: np.column_stack([1 - np.array(p), p]), np.array([0, 1]), classes)
+    return lambda inputs: np.column_stack([1 - np.array(p), p]), {"which": which}
 
 
 def test_two_classes_are_chosen_by_auroc_and_more_by_log_loss() -> None:
     validation = Examples([""] * 3, np.array([0, 1, 1]))
-    ranks_well, is_sure = constant(0.1, 0.2, 0.3), constant(0.6, 0.5, 0.99)
-    candidates = [(is_sure, {"which": "sure"}), (ranks_well, {"which": "ranks"})]
-    assert choose(candidates, validation, LearningTask(2)).settings == {"which": "ranks"}
-    assert choose(candidates, validation, LearningTask(2, positive=0)).settings == {"which": "ranks"}
-    sure, ranks = (constant(*p, classes=3) for p in ((0.6, 0.5, 0.99), (0.1, 0.2, 0.3)))
-    chosen = choose([(ranks, {"which": "ranks"}), (sure, {"which": "sure"})], validation, LearningTask(3))
+    ranks, sure = constant("ranks", 0.1, 0.2, 0.3), constant("sure", 0.6, 0.5, 0.99)
+
+    def chosen_of(candidates: list[Candidate], validation: Examples[Any], task: LearningTask) -> Chosen:
+        return choose(candidates, np.array([0, 1]), validation, task)
+
+    assert chosen_of([sure, ranks], validation, LearningTask(2)).settings == {"which": "ranks"}
+    assert chosen_of([sure, ranks], validation, LearningTask(2, positive=0)).settings == {"which": "ranks"}
+    chosen = chosen_of([ranks, sure], validation, LearningTask(3))
     assert chosen.settings == {"which": "sure"}
     assert [tried["which"] for tried in chosen.tried] == ["ranks", "sure"]
     one_class = Examples([""] * 3, np.array([1, 1, 1]))
-    chosen = choose(candidates, one_class, LearningTask(2))
+    chosen = chosen_of([sure, ranks], one_class, LearningTask(2))
     assert chosen.settings == {"which": "sure"}
     assert chosen.tried[0]["auroc"] is None
 

@@ -11,6 +11,7 @@ from tefm.codes.config import TokenizerConfig
 from tefm.codes.trainer import Lessons, Trainer
 from tefm.tables.layout import Layout, Slot
 from tefm.tabular import teacher
+from tefm.tabular.inputs import Features
 from tefm.tabular.teacher import LEAST, Teacher, taught_by_words
 
 
@@ -20,7 +21,8 @@ def records(rows=1_500, seed=0):
 
 def taught(x, labels, groups=None, **settings):
     groups = np.arange(len(x)) if groups is None else groups
-    return Teacher.fit(x, ["number"] * x.shape[1], labels, groups, classes=int(labels.max()) + 1, **settings)
+    features = Features(x, ("number",) * x.shape[1])
+    return Teacher.fit(features, labels, groups, classes=int(labels.max()) + 1, **settings)
 
 
 def odds(x, labels, groups=None):
@@ -159,8 +161,9 @@ def test_folds_are_numbered_in_the_progress(monkeypatch):
         yield lambda steps, note=None: notes.append(note) if note else None
 
     monkeypatch.setattr(teacher, "progress", progress)
+    monkeypatch.setattr(teacher, "FOLDS", 3)
     x = records(60)
-    taught(x, (x[:, 0] > 1).astype(np.int64), folds=3)
+    taught(x, (x[:, 0] > 1).astype(np.int64))
     assert titles == [("learning which features predict the label", 3)]
     assert notes == ["fold 1 of 3", "fold 2 of 3", "fold 3 of 3"]
 

@@ -9,7 +9,7 @@ from collections.abc import Sized
 
 import numpy as np
 
-from tefm.tabular.learners import Chosen, Examples, KnownClasses, LearningTask, choose
+from tefm.tabular.learners import Chosen, Examples, LearningTask, choose
 
 
 def fit_majority(train: Examples[Sized], validation: Examples[Sized], task: LearningTask) -> Chosen:
@@ -20,5 +20,4 @@ def fit_majority(train: Examples[Sized], validation: Examples[Sized], task: Lear
     """
     seen, positions_N = train.seen
     shares_Q = np.bincount(positions_N) / len(positions_N)
-    model = KnownClasses(lambda inputs: np.tile(shares_Q, (len(inputs), 1)), seen, task.classes)
-    return choose([(model, {})], validation, task)
+    return choose([(lambda inputs: np.tile(shares_Q, (len(inputs), 1)), {})], seen, validation, task)

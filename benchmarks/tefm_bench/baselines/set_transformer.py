@@ -29,7 +29,7 @@ from tefm.base.training import KeepBest
 from tefm.codes.network import SlotInput
 from tefm.tables.layout import Layout
 from tefm.tabular.inputs import RecordSlots
-from tefm.tabular.learners import Chosen, Examples, KnownClasses, LearningTask, choose, stopping_examples
+from tefm.tabular.learners import Candidate, Chosen, Examples, LearningTask, choose, stopping_examples
 
 WIDTH, HEADS = 64, 4
 #: Positions counted from the last record; earlier records share the last of them.
@@ -122,7 +122,7 @@ def fit_set_transformer(train: Examples[RecordSlots], validation: Examples[Recor
     device = torch.device(task.device or ("cuda" if torch.cuda.is_available() else "cpu"))
     seen, _ = train.seen
 
-    def candidates() -> Iterator[tuple[KnownClasses, dict[str, Any]]]:
+    def candidates() -> Iterator[Candidate]:
         for place in (True, False):
             for dropout in DROPOUTS:
                 with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
@@ -131,9 +131,9 @@ def fit_set_transformer(train: Examples[RecordSlots], validation: Examples[Recor
                     steps = _learn(network.to(device), train, validation, device, task)
 
                 predict = partial(_probabilities, network, device=device)
-                yield KnownClasses(predict, seen, task.classes), {"place": place, "dropout": dropout, "steps": steps}
+                yield predict, {"place": place, "dropout": dropout, "steps": steps}
 
-    return choose(candidates(), validation, task)
+    return choose(candidates(), seen, validation, task)
 
 
 def _learn(

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tefm.base.errors import InputError, MissingExtraError
 from tefm.tabular.inputs import Features
-from tefm.tabular.learners import Chosen, Examples, KnownClasses, LearningTask, choose
+from tefm.tabular.learners import Candidate, Chosen, Examples, LearningTask, choose
 
 MEMBERS = (4, 16)
 #: Sequences per prediction, which bounds the memory.
@@ -36,7 +36,7 @@ def fit_tabpfn(train: Examples[Features], validation: Examples[Features], task: 
     _need_weights(TabPFNClassifier, device)
     seen, positions_N = train.seen
 
-    def candidates() -> Iterator[tuple[KnownClasses, dict[str, Any]]]:
+    def candidates() -> Iterator[Candidate]:
         for members in MEMBERS:
             for before_softmax in (False, True):
                 settings: dict[str, Any] = {"n_estimators": members, "average_before_softmax": before_softmax}
@@ -55,9 +55,9 @@ def fit_tabpfn(train: Examples[Features], validation: Examples[Features], task: 
                         f"{_first_line(error)}",
                         remedy="leave tabpfn out of the models",
                     ) from error
-                yield KnownClasses(partial(_predict, model), seen, task.classes), settings
+                yield partial(_predict, model), settings
 
-    return choose(candidates(), validation, task)
+    return choose(candidates(), seen, validation, task)
 
 
 def _predict(model: Any, inputs: Features) -> NDArray[Any]:

@@ -6,14 +6,14 @@ in two texts or more, sublinear counts); C of 1, 10 or 100.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tefm.base.errors import InputError
-from tefm.tabular.learners import Chosen, Examples, KnownClasses, LearningTask, choose, regressions
+from tefm.tabular.learners import Candidate, Chosen, Examples, LearningTask, choose, regressions
 
 NGRAMS = (1, 2)
 STRENGTHS = (1.0, 10.0, 100.0)
@@ -27,12 +27,12 @@ Texts = NDArray[np.object_]
 def fit_tfidf(train: Examples[Texts], validation: Examples[Texts], task: LearningTask) -> Chosen:
     """A logistic regression on the words of a sequence's text."""
 
-    def candidates() -> Iterator[tuple[KnownClasses, Mapping[str, Any]]]:
+    def candidates() -> Iterator[Candidate]:
         for longest in NGRAMS:
             terms = _terms(train.inputs, longest)
             yield from regressions(train, terms.transform, STRENGTHS, {"ngrams": longest}, task)
 
-    return choose(candidates(), validation, task)
+    return choose(candidates(), train.seen[0], validation, task)
 
 
 def _terms(texts: Texts, longest: int) -> Any:

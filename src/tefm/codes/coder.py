@@ -25,6 +25,7 @@ from tefm.codes.network import CodeNetwork
 from tefm.codes.trainer import CHUNK, Lessons, Trainer, TrainingHistory
 from tefm.tables.layout import Layout, Slots
 from tefm.tables.sequences import Sequences, class_numbers, distinct_rows
+from tefm.tabular.inputs import Features
 from tefm.tabular.teacher import Teacher
 
 Codes = NDArray[np.uint16]
@@ -225,9 +226,9 @@ def teacher_of(
 ) -> tuple[tuple[str, ...], Teacher]:
     """The classes of the labels (None where unknown), and the teacher of the records; the same for the same seed."""
     classes, numbers_N = class_numbers(labels_N)
-    kinds = [slot.kind for slot in layout.slots]
+    features = Features(x_ND, tuple(slot.kind for slot in layout.slots))
     groups_N = _numbers_of(groups_N, len(x_ND))
-    return classes, Teacher.fit(x_ND, kinds, numbers_N, groups_N, classes=len(classes), seed=seed)
+    return classes, Teacher.fit(features, numbers_N, groups_N, classes=len(classes), seed=seed)
 
 
 def _numbers_of(groups_N: NDArray[Any] | None, rows: int) -> NDArray[np.int64]:

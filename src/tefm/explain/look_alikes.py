@@ -5,7 +5,7 @@ Shapes: S sequences, N records, D slots, Q classes.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 import numpy as np
@@ -67,8 +67,8 @@ class LookAlikes:
             answers = SurrogateData.ask(network, training, learned, config, words=words)
             advance(1)
             for _ in range(config.mixtures):
-                mixture = SurrogateData.ask(network, mixed(training, rng, texts=words), learned, config, words=words)
-                answers += replace(mixture, whole_S=np.zeros(len(training), dtype=bool))
+                mixture = mixed(training, rng, texts=words)
+                answers += SurrogateData.ask(network, mixture, learned, config, words=words)
                 advance(1)
         surrogate, agreement = fit_surrogate(answers, learned, config)
         occurring, labels_S = population

@@ -33,7 +33,7 @@ from tefm.explain.population import Population
 from tefm.explain.settle import Search
 from tefm.explain.slot_features import Feature, features_of, keep_of, size_of, text_features
 from tefm.explain.trial import Trial
-from tefm.rationale.bag_of_words import Bags, Note, ReadTexts, notes_N_of
+from tefm.rationale.bag_of_words import Note, ReadTexts, bags_by_column, notes_N_of
 from tefm.rationale.masked_model import MaskedModel, Numbers
 from tefm.rationale.surrogate import Surrogate
 from tefm.tables.sequences import Sequences
@@ -163,7 +163,7 @@ class Reasoner:
 
     def _texts(self, own: Sequence[Note], others: Sequence[Note]) -> ReadTexts:
         with torch.inference_mode():
-            own_Fh, others_Fh = (self.surrogate.read_words(Bags.by_column(notes)) for notes in (own, others))
+            own_Fh, others_Fh = (self.surrogate.read_words(bags_by_column(notes)) for notes in (own, others))
         shape = len(own), len(own[0]), own_Fh.shape[1]
         return ReadTexts(own_Fh.view(shape), others_Fh.view(-1, *shape))
 

@@ -24,9 +24,8 @@ from tefm.pipeline.fitted import Fitted
 from tefm.pipeline.prepare import Preparation
 from tefm.rationale.bag_of_words import notes_N_of
 from tefm.rationale.extractor import MaskExplainer
-from tefm.rationale.grow import until_sufficient
-from tefm.rationale.masks import By, Of, Over, top_k
-from tefm.rationale.verify import verify
+from tefm.rationale.masked_model import By, Of, Over, top_k
+from tefm.rationale.verify import until_sufficient, verify
 from tefm.tables.records import Records
 from tefm.tables.references import References
 from tefm.tables.sequences import Sequences

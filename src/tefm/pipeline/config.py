@@ -121,7 +121,12 @@ class ModelConfig(Settings):
         """A config from what an earlier version may have stored; how a stage was trained no longer matters."""
         known = {
             name: stage.without_retired(settings[name])
-            for name, stage in (("codes", TokenizerConfig), ("tune", TuneConfig), ("align", AlignConfig))
+            for name, stage in (
+                ("codes", TokenizerConfig),
+                ("tune", TuneConfig),
+                ("align", AlignConfig),
+                ("rationale", RationaleConfig),
+            )
             if isinstance(settings.get(name), dict)
         }
         if settings.get("questions") is not None:

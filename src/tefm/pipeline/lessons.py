@@ -19,7 +19,7 @@ from tefm.codes.coder import SlotCoder, teacher_of
 from tefm.codes.config import MAX_ROWS
 from tefm.pipeline.config import ModelConfig
 from tefm.pipeline.data import Part, TaskData, shares_of
-from tefm.rationale.masks import masked_copies
+from tefm.rationale.masked_model import masked_copies
 from tefm.scoring.calibration import log_softmax, prior_shift
 from tefm.tables.sequences import Sequences, record_texts
 from tefm.tabular.inputs import ALL, Features, Kind, RecordSlots, sequence_features, sequence_texts, words_of
@@ -136,7 +136,7 @@ def _of_sequences(
     """The log-probabilities of the classes from a teacher of the sequences."""
     features = _features(data, config, everyone, single=bool((everyone.lengths == 1).all()))
     groups_S, classes = _groups(config, everyone), len(data.classes)
-    return Teacher.fit(features.x_NF, features.kinds, labels_S, groups_S, classes=classes, seed=config.seed).log_NQ
+    return Teacher.fit(features, labels_S, groups_S, classes=classes, seed=config.seed).log_NQ
 
 
 def _groups(config: ModelConfig, everyone: Sequences) -> NDArray[np.int64]:

@@ -65,49 +65,21 @@ def word_numbers(text: str, column: int) -> tuple[int, ...]:
     return tuple(crc32(f"{column} {word}".encode()) % BUCKETS for word in (*words, *pairs))
 
 
-@dataclass(frozen=True)
-class Bags:
-    """The words of records, which `torch.nn.EmbeddingBag` adds up; a text counts as one, however long it is."""
+def bags_of(notes_N: Sequence[Note]) -> Sequences:
+    """The words of each record: their vectors' numbers and their weights, W×2; a text counts as one, however long."""
+    words: list[tuple[int, float]] = []
+    starts = [0]
+    for note in notes_N:
+        for column, text in enumerate(note):
+            numbers = word_numbers(text, column)
+            words += [(number, len(numbers) ** -0.5) for number in numbers]
+        starts.append(len(words))
+    return Sequences(np.array(words, dtype=np.float64).reshape(-1, 2), np.array(starts))
 
-    numbers_W: Tensor
-    weights_W: Tensor
-    #: where each record begins
-    starts_N: Tensor
 
-    @classmethod
-    def of(cls, notes_N: Sequence[Note]) -> Bags:
-        numbers: list[int] = []
-        weights: list[float] = []
-        starts = []
-        for note in notes_N:
-            starts.append(len(numbers))
-            for column, text in enumerate(note):
-                words = word_numbers(text, column)
-                numbers += words
-                weights += [max(1, len(words)) ** -0.5] * len(words)
-        numbers_W, weights_W = torch.tensor(numbers, dtype=torch.long), torch.tensor(weights, dtype=torch.float32)
-        return cls(numbers_W, weights_W, torch.tensor(starts, dtype=torch.long))
-
-    @classmethod
-    def by_column(cls, notes_N: Sequence[Note]) -> Bags:
-        """The words of each column of a record by itself, N × M."""
-        return cls.of([("",) * m + (text,) for note in notes_N for m, text in enumerate(note)])
-
-    def select(self, rows: NDArray[np.int64]) -> Bags:
-        """Some of the records."""
-        ends = np.append(self.starts_N.numpy()[1:], len(self.numbers_W))
-        starts = self.starts_N.numpy()[rows]
-        lengths = ends[rows] - starts
-        new_starts = np.cumsum(lengths) - lengths
-        places = torch.from_numpy(np.arange(lengths.sum()) + np.repeat(starts - new_starts, lengths))
-        return Bags(self.numbers_W[places], self.weights_W[places], torch.from_numpy(new_starts))
-
-    def __add__(self, other: Bags) -> Bags:
-        return Bags(
-            torch.cat([self.numbers_W, other.numbers_W]),
-            torch.cat([self.weights_W, other.weights_W]),
-            torch.cat([self.starts_N, other.starts_N + len(self.numbers_W)]),
-        )
+def bags_by_column(notes_N: Sequence[Note]) -> Sequences:
+    """The words of each column of a record by itself, N × M."""
+    return bags_of([("",) * m + (text,) for note in notes_N for m, text in enumerate(note)])
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 from pydantic import Field as Setting
-from pydantic import model_validator
 
-from tefm.base.settings import Presets, StageSettings
+from tefm.base.settings import Presets, Retired, StageSettings
 
 
 class SurrogateConfig(StageSettings):
@@ -47,21 +47,15 @@ class RationaleConfig(SurrogateConfig):
     rounds: int = Setting(default=1, ge=0)
 
     # the extractor: what a good mask is
-    #: λ1: weight of keeping the latent unchanged
+    #: λ1: weight of keeping the latent unchanged; that of keeping the prediction, λ2, is 1
     code_weight: float = Setting(default=0.0, ge=0)
-    #: λ2: weight of keeping the prediction unchanged
-    prediction_weight: float = Setting(default=1.0, ge=0)
     #: λ3: weight of the size of a soft mask; a hard mask has a fixed size
     sparsity: float = Setting(default=0.0, ge=0)
     #: `soft`: the sigmoid mask itself; `topk`: the k best slots, k drawn for each sequence; `greedy`: the order found
     #: by a greedy search on the surrogate
     selection: Literal["soft", "topk", "greedy"] = "greedy"
-    #: steps of the greedy search, and how far (in nats) a slot may be from the best and still count as good
+    #: steps of the greedy search
     depth: int = Setting(default=8, ge=1)
-    tolerance: float = Setting(default=0.2, gt=0)
-    #: k is drawn between these shares of the present slots, uniformly on a logarithmic scale
-    least_share: float = Setting(default=0.03, gt=0, le=1)
-    most_share: float = Setting(default=0.6, gt=0, le=1)
     hidden: int = Setting(default=256, ge=2)
     #: the extractor sees the prediction to explain: one record may argue against the prediction of its sequence
     context: bool = True
@@ -72,18 +66,18 @@ class RationaleConfig(SurrogateConfig):
     batch: int = Setting(default=64, ge=1)
     learning_rate: float = Setting(default=1e-3, gt=0)
 
+    RETIRED: ClassVar[Mapping[str, Retired]] = {
+        "prediction_weight": Retired(1.0, "leave it out: `code_weight` and `sparsity` are relative to it"),
+        "tolerance": Retired(0.2, "leave it out: the search counts slots within 0.2 nats of the best as good"),
+        "least_share": Retired(0.03, "leave it out: masks in training keep 3% of the present slots or more"),
+        "most_share": Retired(0.6, "leave it out: masks in training keep up to 60% of the present slots"),
+    }
     #: "λ1 = λ2 = 1, λ3 = 0.1", a soft mask, "100 epochs" of Adam at 1e-3, batches of 32; its surrogate reads the
     #: latent.
     PRESETS: ClassVar[Presets] = {
         "paper": {
             "reads": "latents", "rounds": 0,
-            "code_weight": 1.0, "prediction_weight": 1.0, "sparsity": 0.1, "selection": "soft", "context": False,
+            "code_weight": 1.0, "sparsity": 0.1, "selection": "soft", "context": False,
             "epochs": 100, "batch": 32, "learning_rate": 1e-3,
         }
     }  # fmt: skip
-
-    @model_validator(mode="after")
-    def _shares_in_order(self) -> RationaleConfig:
-        if self.least_share > self.most_share:
-            raise ValueError("least_share is above most_share → swap the two values")
-        return self

@@ -13,7 +13,7 @@ Q classes.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -22,8 +22,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
-from tefm.base.errors import ArtefactError, InputError
+from tefm.base.errors import InputError
 from tefm.base.files import read_tensors, refusing, write_tensors
 from tefm.base.progress import progress
 from tefm.base.training import adamw
@@ -31,8 +32,7 @@ from tefm.codes.coder import SlotCoder
 from tefm.codes.network import CodeNetwork, mlp
 from tefm.rationale.config import RationaleConfig
 from tefm.rationale.greedy import search_greedily
-from tefm.rationale.masked_model import Keep, MaskedModel
-from tefm.rationale.masks import random_keep
+from tefm.rationale.masked_model import LEAST_SHARE, Keep, MaskedModel, random_keep
 from tefm.rationale.surrogate import (
     CHUNK,
     Agreement,
@@ -53,6 +53,10 @@ from tefm.tables.sequences import Sequences
 DECAY = 0.1
 #: Candidates that one search evaluates at most: about 50 seconds on two cores.
 CANDIDATES = 2_000_000
+#: A slot whose value is this much lower (in nats) than the best one's counts as nearly as good.
+TOLERANCE = 0.2
+#: In training, masks keep between `LEAST_SHARE` and this share of the present slots, uniformly on a logarithmic scale.
+MOST_SHARE = 0.6
 
 
 class Extractor(nn.Module):
@@ -98,7 +102,8 @@ class MaskExplainer:
             p_SQ = data.p_SQ
             advance(1)
             for _ in range(config.versions):
-                data += SurrogateData.ask(network, sequences, masked_model, config, random_keep(sequences, rng))
+                masked = sequences.masked(random_keep(sequences, rng))
+                data += SurrogateData.ask(network, masked, masked_model, config)
                 advance(1)
         extractor = _extractor(network, p_SQ.shape[1], config)
         rounds = 1 + config.rounds
@@ -106,11 +111,12 @@ class MaskExplainer:
             name = f" (round {number} of {rounds})" if rounds > 1 else ""
             surrogate, agreement = fit_surrogate(data, masked_model, config, f"fitting the surrogate{name}")
             explainer = cls(network, surrogate, extractor, config, agreement)
-            explainer.learn(sequences, p_SQ, name)
+            learn = explainer._imitate if config.selection == "greedy" else explainer._descend
+            learn(sequences, p_SQ, name)
             if number < rounds:
                 # random masks seldom look like selected ones, on which the surrogate has to be right
                 keep_ND = explainer.sample(sequences, p_SQ, torch.Generator().manual_seed(config.seed))
-                data += SurrogateData.ask(network, sequences, masked_model, config, keep_ND)
+                data += SurrogateData.ask(network, sequences.masked(keep_ND), masked_model, config)
         return explainer
 
     @torch.no_grad()
@@ -130,55 +136,32 @@ class MaskExplainer:
 
     # ---- saving -----------------------------------------------------------------------------------------------
 
-    def tensors(self) -> dict[str, Tensor]:
-        """All learned weights."""
-        parts = {"surrogate": self.surrogate, "extractor": self.extractor}
-        return {
-            f"{name}.{key}": value.detach().contiguous()
-            for name, part in parts.items()
-            for key, value in part.state_dict().items()
-        }
-
-    @classmethod
-    def from_tensors(cls, coder: SlotCoder, tensors: Mapping[str, Tensor], config: RationaleConfig) -> MaskExplainer:
-        """The inverse of `tensors`."""
-        network = frozen_network(coder)
-        try:
-            classes = len(tensors["surrogate.outer.1.bias"])
-            surrogate = Surrogate(network.config.latent, classes, config.surrogate_hidden)
-            extractor = _extractor(network, classes, config)
-            for name, part in (("surrogate", surrogate), ("extractor", extractor)):
-                own = {key.removeprefix(f"{name}."): t for key, t in tensors.items() if key.startswith(f"{name}.")}
-                part.load_state_dict(own)
-        except (KeyError, RuntimeError) as error:
-            raise ArtefactError(
-                "not the tensors of an extractor with these settings and this tokenizer",
-                remedy="load it with the tokenizer and the settings it was trained with",
-            ) from error
-        return cls(network, surrogate.requires_grad_(False), extractor, config)
-
     def save(self, path: Path) -> None:
         """Write one safetensors file in one step: the tensors, the settings, and the agreement with the model."""
+        tensors = {name: value.contiguous() for name, value in self._networks().state_dict().items()}
         agreement = asdict(self.agreement_) if self.agreement_ else None
-        write_tensors(path, self.tensors(), config=self.config.model_dump(), agreement=agreement)
+        write_tensors(path, tensors, config=self.config.model_dump(), agreement=agreement)
 
     @classmethod
     def load(cls, coder: SlotCoder, path: Path) -> MaskExplainer:
         """Read what `save` wrote; `coder` is the one that it was trained with."""
+        network = frozen_network(coder)
         with refusing(path, "explainer"):
             tensors, facts = read_tensors(path)
-            explainer = cls.from_tensors(coder, tensors, RationaleConfig.checked(facts["config"]))
+            config = RationaleConfig.stored(facts["config"])
+            classes = len(tensors["surrogate.outer.1.bias"])
+            surrogate = Surrogate(network.config.latent, classes, config.surrogate_hidden)
+            explainer = cls(network, surrogate, _extractor(network, classes, config), config)
+            explainer._networks().load_state_dict(tensors)
             explainer.agreement_ = Agreement(**facts["agreement"]) if facts["agreement"] else None
+        surrogate.requires_grad_(False)
         return explainer
 
-    # ---- learning ---------------------------------------------------------------------------------------------
+    def _networks(self) -> nn.ModuleDict:
+        """All that is learned, as it is named in a file."""
+        return nn.ModuleDict({"surrogate": self.surrogate, "extractor": self.extractor})
 
-    def learn(self, sequences: Sequences, p_SQ: Floats, round_name: str = "") -> None:
-        """Train the extractor further, with the surrogate as it is; `round_name` is added to progress titles."""
-        if self.config.selection == "greedy":
-            self._imitate(sequences, p_SQ, round_name)
-        else:
-            self._descend(sequences, p_SQ, round_name)
+    # ---- learning ---------------------------------------------------------------------------------------------
 
     def _descend(self, sequences: Sequences, p_SQ: Floats, round_name: str) -> None:
         """Minimise the loss of soft or top-k masks."""
@@ -189,25 +172,34 @@ class MaskExplainer:
         draw = torch.Generator().manual_seed(config.seed)
         optimiser = torch.optim.Adam(self.extractor.parameters(), lr=config.learning_rate)
         batches = math.ceil(len(sequences) / config.batch)
-        with progress(f"training the feature extractor{round_name}", config.epochs * batches) as advance:
-            for epoch in range(config.epochs):
-                if config.selection == "topk":  # so that the ranking settles
-                    optimiser.param_groups[0]["lr"] = config.learning_rate * (1 - epoch / config.epochs)
-                for chosen in torch.randperm(len(sequences), generator=draw).split(config.batch):
-                    at = torch.from_numpy(sequences.places(chosen.numpy()))
-                    lengths = torch.from_numpy(sequences.lengths[chosen.numpy()])
-                    starts = F.pad(lengths.cumsum(0), (1, 0))
-                    logits_ND = self._logits(x_ND[at], predicted_SQ[chosen].repeat_interleave(lengths, dim=0))
-                    z_ND = self._mask(logits_ND, x_ND[at] > 0, lengths, draw)
-                    terms = losses(
-                        self.network, self.surrogate, x_ND[at], rows_of(starts.numpy()), z_ND,
-                        whole_Nd[at], log_p_SQ[chosen], config.reads,
-                    )  # fmt: skip
-                    optimiser.zero_grad(set_to_none=True)
-                    terms.total(config).backward()
-                    optimiser.step()
-                    advance(1)
-                advance(0, note=f"KL {float(terms.prediction.detach()):.3f}")
+        falls = config.selection == "topk"  # so that the ranking settles
+        schedule = LambdaLR(optimiser, lambda step: 1 - step // batches / config.epochs if falls else 1.0)
+
+        def loss_of(chosen: Tensor) -> tuple[Tensor, Tensor]:
+            at = torch.from_numpy(sequences.places(chosen.numpy()))
+            lengths = torch.from_numpy(sequences.lengths[chosen.numpy()])
+            rows_ST = rows_of(F.pad(lengths.cumsum(0), (1, 0)).numpy())
+            present_ND = x_ND[at] > 0
+            logits_ND = self._logits(x_ND[at], predicted_SQ[chosen].repeat_interleave(lengths, dim=0))
+            is_soft = config.selection == "soft"
+            z_ND = logits_ND.sigmoid() if is_soft else drawn_mask(logits_ND, present_ND, lengths, draw)
+            return self.loss(x_ND[at], rows_ST, z_ND, whole_Nd[at], log_p_SQ[chosen])
+
+        self._minimise(loss_of, len(sequences), optimiser, schedule, draw, round_name, "KL")
+
+    def loss(
+        self, x_ND: Tensor, rows_ST: Tensor, z_ND: Tensor, whole_Nd: Tensor, log_p_SQ: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The loss of masks `z_ND`, and its second term; each term is a mean over the batch.
+
+        Without a mask, `whole_Nd` are the latents and `log_p_SQ` the predictions.
+        """
+        latent_Nd, read_Nd = read_latent(self.network, x_ND, z_ND, self.config.reads)
+        log_masked_SQ = self.surrogate(read_Nd, rows_ST).log_softmax(dim=1)
+        code = (latent_Nd - whole_Nd).square().sum(dim=1).mean()
+        prediction = F.kl_div(log_masked_SQ, log_p_SQ, log_target=True, reduction="batchmean")
+        mass = z_ND.sum(dim=1).mean()
+        return self.config.code_weight * code + prediction + self.config.sparsity * mass, prediction
 
     def _imitate(self, sequences: Sequences, p_SQ: Floats, round_name: str) -> None:
         """Learn the order of a greedy search; its values tell which slots are nearly as good as the best."""
@@ -217,30 +209,49 @@ class MaskExplainer:
         predicted_SQ = torch.from_numpy(p_SQ).float()
         decided_S = self.surrogate.decide(predicted_SQ)
         title = f"searching for the features behind each prediction{round_name}"
-        teacher = search_greedily(self.network, self.surrogate, sequences, decided_S, config, title)
-        open_NGP = teacher.value_NGP > -torch.inf
-        target_NGP = (teacher.value_NGP / config.tolerance).masked_fill(~open_NGP, -1e9).softmax(dim=2)
+        slot_NP, value_NGP = search_greedily(self.network, self.surrogate, sequences, decided_S, config, title)
+        open_NGP = value_NGP > -torch.inf
+        target_NGP = (value_NGP / TOLERANCE).masked_fill(~open_NGP, -1e9).softmax(dim=2)
         # small selections matter most, so early steps weigh most; a step with one slot left teaches nothing
         weight_NG = (open_NGP.sum(dim=2) > 1) / torch.arange(1, config.depth + 1)
         x_ND = slots_tensor(sequences.x_ND)
         predicted_NQ = predicted_SQ[torch.from_numpy(sequences.sequence_N)]
         weights, cpu = self.extractor.parameters(), torch.device("cpu")
         optimiser = adamw(weights, device=cpu, lr=config.learning_rate, weight_decay=DECAY)
-        batches = math.ceil(len(x_ND) / config.batch)
-        schedule = one_cycle(optimiser, config.epochs * batches)
+        schedule = one_cycle(optimiser, config.epochs * math.ceil(len(x_ND) / config.batch))
         draw = torch.Generator().manual_seed(config.seed)
-        with progress(f"training the feature extractor{round_name}", config.epochs * batches) as advance:
+
+        def loss_of(at: Tensor) -> tuple[Tensor, Tensor]:
+            logits_NP = self._logits(x_ND[at], predicted_NQ[at]).gather(1, slot_NP[at].clamp_min(0))
+            log_NGP = logits_NP[:, None].masked_fill(~open_NGP[at], -1e9).log_softmax(dim=2)
+            loss = -((target_NGP[at] * log_NGP).sum(dim=2) * weight_NG[at]).sum() / len(at)
+            return loss, loss
+
+        self._minimise(loss_of, len(x_ND), optimiser, schedule, draw, round_name, "loss")
+
+    def _minimise(
+        self,
+        loss_of: Callable[[Tensor], tuple[Tensor, Tensor]],
+        examples: int,
+        optimiser: torch.optim.Optimizer,
+        schedule: LRScheduler,
+        draw: torch.Generator,
+        round_name: str,
+        shows: str,
+    ) -> None:
+        """Train the extractor; `loss_of` the numbers of some examples is the loss, and the figure that is shown."""
+        config = self.config
+        steps = config.epochs * math.ceil(examples / config.batch)
+        with progress(f"training the feature extractor{round_name}", steps) as advance:
             for _ in range(config.epochs):
-                for at in torch.randperm(len(x_ND), generator=draw).split(config.batch):
-                    logits_NP = self._logits(x_ND[at], predicted_NQ[at]).gather(1, teacher.slot_NP[at].clamp_min(0))
-                    log_NGP = logits_NP[:, None].masked_fill(~open_NGP[at], -1e9).log_softmax(dim=2)
-                    loss = -((target_NGP[at] * log_NGP).sum(dim=2) * weight_NG[at]).sum() / len(at)
+                for chosen in torch.randperm(examples, generator=draw).split(config.batch):
+                    loss, shown = loss_of(chosen)
                     optimiser.zero_grad(set_to_none=True)
                     loss.backward()
                     optimiser.step()
                     schedule.step()
                     advance(1)
-                advance(0, note=f"loss {float(loss.detach()):.3f}")
+                advance(0, note=f"{shows} {float(shown.detach()):.3f}")
 
     @torch.no_grad()
     def sample(self, sequences: Sequences, p_SQ: Floats, draw: torch.Generator) -> Keep:
@@ -248,13 +259,8 @@ class MaskExplainer:
         x_ND = slots_tensor(sequences.x_ND)
         lengths = torch.from_numpy(sequences.lengths)
         logits_ND = self._logits(x_ND, torch.from_numpy(p_SQ).float().repeat_interleave(lengths, dim=0))
-        keep_ND: Keep = (drawn_mask(logits_ND, x_ND > 0, lengths, self.config, draw) > 0.5).numpy()
+        keep_ND: Keep = (drawn_mask(logits_ND, x_ND > 0, lengths, draw) > 0.5).numpy()
         return keep_ND
-
-    def _mask(self, logits_ND: Tensor, present_ND: Tensor, lengths: Tensor, draw: torch.Generator) -> Tensor:
-        if self.config.selection == "soft":
-            return logits_ND.sigmoid()
-        return drawn_mask(logits_ND, present_ND, lengths, self.config, draw)
 
     def _logits(self, x_ND: Tensor, predicted_NQ: Tensor) -> Tensor:
         """The extractor's scores of records whose sequences have the predictions `predicted_NQ`."""
@@ -292,39 +298,6 @@ def _extractor(network: CodeNetwork, classes: int, config: RationaleConfig) -> E
 # ---- masks with a gradient -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Losses:
-    """The three terms of the loss, each a mean over the batch."""
-
-    code: Tensor
-    prediction: Tensor
-    mass: Tensor
-
-    def total(self, config: RationaleConfig) -> Tensor:
-        """The weighted sum."""
-        return config.code_weight * self.code + config.prediction_weight * self.prediction + config.sparsity * self.mass
-
-
-def losses(
-    network: CodeNetwork,
-    surrogate: Surrogate,
-    x_ND: Tensor,
-    rows_ST: Tensor,
-    z_ND: Tensor,
-    whole_Nd: Tensor,
-    log_p_SQ: Tensor,
-    reads: str,
-) -> Losses:
-    """The loss of masks `z_ND`; `whole_Nd` are the latents and `log_p_SQ` the predictions without a mask."""
-    latent_Nd, read_Nd = read_latent(network, x_ND, z_ND, reads)
-    log_masked_SQ = surrogate(read_Nd, rows_ST).log_softmax(dim=1)
-    return Losses(
-        (latent_Nd - whole_Nd).square().sum(dim=1).mean(),
-        F.kl_div(log_masked_SQ, log_p_SQ, log_target=True, reduction="batchmean"),
-        z_ND.sum(dim=1).mean(),
-    )
-
-
 def top_k_mask(logits_ND: Tensor, present_ND: Tensor, size_N: Tensor) -> Tensor:
     """The `size_N` best present slots of each record as ones and zeros, with the gradient of a sigmoid.
 
@@ -343,11 +316,9 @@ def top_k_mask(logits_ND: Tensor, present_ND: Tensor, size_N: Tensor) -> Tensor:
     return hard_ND + soft_ND - soft_ND.detach()
 
 
-def drawn_mask(
-    logits_ND: Tensor, present_ND: Tensor, lengths: Tensor, config: RationaleConfig, draw: torch.Generator
-) -> Tensor:
+def drawn_mask(logits_ND: Tensor, present_ND: Tensor, lengths: Tensor, draw: torch.Generator) -> Tensor:
     """Top k with Gumbel noise: k slots drawn without replacement, higher-ranked ones more often."""
-    low, high = math.log(config.least_share), math.log(config.most_share)
+    low, high = math.log(LEAST_SHARE), math.log(MOST_SHARE)
     share_S = (low + (high - low) * torch.rand(len(lengths), generator=draw)).exp()
     size_N = (share_S.repeat_interleave(lengths) * present_ND.sum(dim=1)).ceil().long()
     noise_ND = -torch.empty(logits_ND.shape).exponential_(generator=draw).log()

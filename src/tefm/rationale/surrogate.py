@@ -24,9 +24,9 @@ from tefm.base.training import KeepBest, adamw
 from tefm.codes.coder import SlotCoder
 from tefm.codes.network import Block, CodeNetwork
 from tefm.codes.quantiser import straight_through
-from tefm.rationale.bag_of_words import BUCKETS, Bags, notes_N_of
+from tefm.rationale.bag_of_words import BUCKETS, bags_of, notes_N_of
 from tefm.rationale.config import SurrogateConfig
-from tefm.rationale.masked_model import Keep, MaskedModel
+from tefm.rationale.masked_model import MaskedModel
 from tefm.scoring.calibration import Calibration, Floats
 from tefm.tables.layout import Slots
 from tefm.tables.sequences import Sequences
@@ -65,7 +65,7 @@ class Surrogate(nn.Module):
             nn.EmbeddingBag(BUCKETS, hidden, mode="sum", _weight=torch.zeros(BUCKETS, hidden)) if words else None
         )
 
-    def forward(self, latent_Nd: Tensor, rows_ST: Tensor, bags: Bags | None = None) -> Tensor:
+    def forward(self, latent_Nd: Tensor, rows_ST: Tensor, bags: Sequences | None = None) -> Tensor:
         """The logits of each sequence; `rows_ST` are the records of each (`rows_of`), `bags` the words of records."""
         present_ST = rows_ST >= 0
         places_T = torch.arange(rows_ST.shape[1] - 1, -1, -1).clamp_max(PLACES - 1)
@@ -75,10 +75,12 @@ class Surrogate(nn.Module):
         score_STA = score_NA[rows_ST.clamp_min(0)].masked_fill(~present_ST[:, :, None], -1e9)
         return self.conclude(score_STA.softmax(dim=1).transpose(1, 2) @ read_Nh[rows_ST.clamp_min(0)])
 
-    def read_words(self, bags: Bags) -> Tensor:
-        """What it makes of the words of each record, N × h."""
+    def read_words(self, bags: Sequences) -> Tensor:
+        """What it makes of the words of each record (`bags_of`), N × h."""
         assert self.words is not None, "it has learned words"
-        words_Nh: Tensor = self.words(bags.numbers_W, bags.starts_N, per_sample_weights=bags.weights_W)
+        number_W, weight_W = torch.from_numpy(bags.values).unbind(1)
+        starts_N = torch.from_numpy(bags.starts[:-1])
+        words_Nh: Tensor = self.words(number_W.long(), starts_N, per_sample_weights=weight_W.float())
         return words_Nh
 
     def read(self, latent_Nd: Tensor, place_N: Tensor, words_Nh: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -152,32 +154,28 @@ class SurrogateData:
     latent_Nd: Tensor
     rows_ST: Tensor
     p_SQ: Floats
-    #: the number of the training sequence that each one is a version of
-    origin_S: NDArray[np.int64]
-    whole_S: NDArray[np.bool_]
+    #: how many training sequences there are; they come first, whole, and then their versions in the same order
+    training: int
     #: the words of the records, where the surrogate reads them
-    bags: Bags | None = None
+    bags: Sequences | None = None
 
     @classmethod
     def ask(
         cls,
         network: CodeNetwork,
         sequences: Sequences,
-        masked_model: MaskedModel,
+        model: MaskedModel,
         config: SurrogateConfig,
-        keep_ND: Keep | None = None,
         *,
         words: bool = False,
     ) -> SurrogateData:
-        """Let the model predict these sequences, with a mask or whole; with `words`, their texts are read too."""
-        masked = sequences if keep_ND is None else sequences.masked(keep_ND)
+        """Let the model predict the training sequences, or versions; with `words`, their texts are read too."""
         return cls(
-            latents(network, masked.x_ND, config.reads)[1],
+            latents(network, sequences.x_ND, config.reads)[1],
             rows_of(sequences.starts),
-            masked_model(masked),
-            np.arange(len(sequences)),
-            np.full(len(sequences), keep_ND is None),
-            Bags.of(notes_N_of(sequences)) if words else None,
+            model(sequences),
+            len(sequences),
+            bags_of(notes_N_of(sequences)) if words else None,
         )
 
     def __add__(self, other: SurrogateData) -> SurrogateData:
@@ -187,9 +185,8 @@ class SurrogateData:
             torch.cat([self.latent_Nd, other.latent_Nd]),
             torch.cat([self.rows_ST, rows_ST]),
             np.concatenate([self.p_SQ, other.p_SQ]),
-            np.concatenate([self.origin_S, other.origin_S]),
-            np.concatenate([self.whole_S, other.whole_S]),
-            None if self.bags is None or other.bags is None else self.bags + other.bags,
+            self.training,
+            None if self.bags is None or other.bags is None else self.bags.followed_by(other.bags),
         )
 
 
@@ -211,7 +208,7 @@ def fit_surrogate(
     data: SurrogateData, masked_model: MaskedModel, config: SurrogateConfig, title: str = "fitting the surrogate"
 ) -> tuple[Surrogate, Agreement]:
     """Learn the model's answers, with early stopping on a tenth of the training sequences in all their versions."""
-    held_S = held_out(data.origin_S, config.seed)
+    held_S = held_out(np.arange(len(data.p_SQ)) % data.training, config.seed)
     assert held_S.any() and not held_S.all(), "at least two training sequences"
     p_SQ = torch.from_numpy(data.p_SQ)
     if config.targets == "labels":
@@ -300,7 +297,7 @@ def _agreement(
     p_SQ = surrogate(data.latent_Nd, data.rows_ST[held], data.bags).softmax(dim=1).double().numpy()
     same_S = masked_model.decide(p_SQ) == masked_model.decide(data.p_SQ[held])
     distance_S = np.abs(p_SQ - data.p_SQ[held]).mean(axis=1)
-    whole_S = data.whole_S[held]
+    whole_S = held < data.training
 
     def mean(value_S: NDArray[Any], where_S: NDArray[np.bool_]) -> float:
         return float(value_S[where_S].mean()) if where_S.any() else float("nan")

@@ -14,7 +14,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from tefm.base.errors import InputError, MissingExtraError, SettingsError, did_y
 from tefm.base.progress import note
 from tefm.scoring.calibration import Calibration, prior_shift
 from tefm.scoring.decision import ACCURACY, Decision
-from tefm.scoring.metrics import Scores, score
+from tefm.scoring.metrics import score
 from tefm.tables.layout import Layout
 from tefm.tables.sequences import Sequences, class_numbers
 from tefm.tables.splitting import PARTS
@@ -166,24 +165,21 @@ def fit_baselines(
     for name in models:
         if name not in available:
             raise SettingsError("not a valid baseline", value=name, remedy=did_you_mean(name, available))
-    data = _labelled(data)
-    classes, numbers_N = class_numbers(data.labels)
-    _check_parts(numbers_N, data.parts)
+    data, classes = _numbered(data)
+    labels_of: dict[str, Numbers] = {part: data.labels[data.parts == part] for part in PARTS}
     task = LearningTask(len(classes), positive, seed, device, steps)
-    trained = np.bincount(numbers_N[data.parts == "train"], minlength=len(classes)) / (data.parts == "train").sum()
+    trained = np.bincount(labels_of["train"], minlength=len(classes)) / len(labels_of["train"])
     shift = prior_shift(trained.tolist(), shares or trained.tolist())
 
-    def scored(p_NQ: NDArray[Any], part: str, predicted_N: Numbers | None = None) -> Scores:
-        labels_N = numbers_N[data.parts == part]
-        return score(
-            p_NQ, labels_N, classes, predicted_N=predicted_N, positive=positive, resamples=resamples, seed=seed
-        )
+    def scored(p_NQ: NDArray[Any], part: str, predicted_N: Numbers | None = None) -> dict[str, Any]:
+        settings: dict[str, Any] = {"positive": positive, "resamples": resamples, "seed": seed}
+        return score(p_NQ, labels_of[part], classes, predicted_N=predicted_N, **settings).to_dict()
 
     results: dict[str, Compared] = {}
     for name in models:
         began = time.perf_counter()
         try:
-            best, kind, tried, test = _fit(available[name], data, numbers_N, kinds, task)
+            best, kind, tried, test = _fit(available[name], data, kinds, task)
         except MissingExtraError as error:
             if not skip_missing:
                 raise
@@ -191,29 +187,55 @@ def fit_baselines(
             continue
         test_NQ = best.predict_proba(test)
         seconds = time.perf_counter() - began
-        validation_N = numbers_N[data.parts == "validation"]
+        validation_NQ, logits_NQ = (np.log(np.maximum(p_NQ, LEAST)) for p_NQ in (best.validation_NQ, test_NQ))
         calibration = Calibration.fit(
-            _logits(best.validation_NQ), validation_N, positive=positive, decision=decision, shift=shift
+            validation_NQ, labels_of["validation"], positive=positive, decision=decision, shift=shift
         )
-        calibrated_NQ = calibration.probabilities(_logits(test_NQ))
+        calibrated_NQ = calibration.probabilities(logits_NQ)
         predicted_N = calibration.predict(calibrated_NQ)
         figures = {
             "kind": kind,
             "settings": dict(best.settings),
             "tried": tried,
-            "train": int((data.parts == "train").sum()),
+            "train": len(labels_of["train"]),
             "seconds": seconds,
-            "validation": scored(best.validation_NQ, "validation").to_dict(),
+            "validation": scored(best.validation_NQ, "validation"),
             "calibration": calibration.to_dict(),
-            "test": scored(test_NQ, "test").to_dict(),
-            "test_calibrated": scored(calibrated_NQ, "test", predicted_N).to_dict(),
+            "test": scored(test_NQ, "test"),
+            "test_calibrated": scored(calibrated_NQ, "test", predicted_N),
         }
         results[name] = Compared(figures, calibrated_NQ, predicted_N)
     return results
 
 
+def _numbered(data: BaselineData) -> tuple[BaselineData, tuple[str, ...]]:
+    """The sequences that have a label, with class numbers in place of labels; and the classes.
+
+    A model needs two classes to learn, early stopping one of these, and a score at least one sequence.
+    """
+    RecordSlots(data.slots_ND, data.layout, data.sequences)  # refuses slots of another layout
+    for what, values in (("labels", data.labels), ("parts", data.parts), ("texts", data.texts)):
+        if values is not None and len(values) != len(data.sequences):
+            raise InputError(
+                f"there are {len(data.sequences)} sequences, but {len(values)} {what}", remedy="give one per sequence"
+            )
+    data = data.select(np.flatnonzero([label is not None for label in data.labels]))
+    classes, numbers_N = class_numbers(data.labels)
+    trained = np.unique(numbers_N[data.parts == "train"])
+    for part, least, where in (("train", 2, ""), ("validation", 1, " of the train part"), ("test", 1, "")):
+        present = np.unique(numbers_N[data.parts == part])
+        usable = len(np.intersect1d(present, trained)) if part == "validation" else len(present)
+        if usable < least:
+            raise InputError(
+                f"the {part} part has labels of {usable} classes{where}",
+                value=part,
+                remedy="give more labelled sequences, or split stratified by the label",
+            )
+    return replace(data, labels=numbers_N), classes
+
+
 def _fit(
-    baseline: Baseline, data: BaselineData, numbers_N: Numbers, kinds: Sequence[str], task: LearningTask
+    baseline: Baseline, data: BaselineData, kinds: Sequence[str], task: LearningTask
 ) -> tuple[Chosen, str, list[dict[str, Any]], Any]:
     """The model on the inputs that do best on validation, their name, all settings tried, and the test inputs."""
     if baseline.raw and data.raw is not None:
@@ -223,30 +245,31 @@ def _fit(
     is_large = baseline.samples and len(train) > most
     forms = [] if data.notes is None else scoped(baseline.text_forms, data.sequences)
     if not is_large and not forms:
-        return _choose(baseline, data, numbers_N, kinds, task)
-    search = partial(_choose, baseline, data, numbers_N)
+        return _choose(baseline, data, kinds, task)
+    searched = data
     if is_large:
-        drawn = train[stratified_sample(numbers_N[train], most, task.seed)]
-        sampled = np.sort(np.concatenate([drawn, np.flatnonzero(data.parts == "validation")]))
-        search = partial(_choose, baseline, data.select(sampled), numbers_N[sampled])
-    _, kind, tried_kinds, _ = search(kinds, replace(task, tries=1))
+        drawn = train[stratified_sample(data.labels[train], most, task.seed)]
+        searched = data.select(np.sort(np.concatenate([drawn, np.flatnonzero(data.parts == "validation")])))
+    first = replace(task, tries=1)
+    _, kind, tried_kinds, _ = _choose(baseline, searched, kinds, first)
     if forms:
-        _, kind, tried_forms, _ = search([kind, *(kind + PLUS + form for form in forms)], replace(task, tries=1))
+        texts = [kind, *(kind + PLUS + form for form in forms)]
+        _, kind, tried_forms, _ = _choose(baseline, searched, texts, first)
         tried_kinds += tried_forms
-    chosen, _, tried, test = search([kind], task)
+    chosen, _, tried, test = _choose(baseline, searched, [kind], task)
     if is_large:
-        chosen, kind, _, test = _choose(baseline, data, numbers_N, [kind], replace(task, settled=chosen.settings))
+        chosen, kind, _, test = _choose(baseline, data, [kind], replace(task, settled=chosen.settings))
     return chosen, kind, tried_kinds + tried, test
 
 
 def _choose(
-    baseline: Baseline, data: BaselineData, numbers_N: Numbers, kinds: Sequence[str], task: LearningTask
+    baseline: Baseline, data: BaselineData, kinds: Sequence[str], task: LearningTask
 ) -> tuple[Chosen, str, list[dict[str, Any]], Any]:
     train_N, validation_N, test_N = (data.parts == part for part in PARTS)
     best: tuple[Chosen, str, Any] | None = None
     tried: list[dict[str, Any]] = []
     for kind, inputs in baseline.inputs(data, kinds):
-        train, validation = (Examples(inputs[part_N], numbers_N[part_N]) for part_N in (train_N, validation_N))
+        train, validation = (Examples(inputs[part_N], data.labels[part_N]) for part_N in (train_N, validation_N))
         chosen = baseline.fit(train, validation, task)
         tried += [{"kind": kind, **settings} for settings in chosen.tried]
         if best is None or chosen.rank < best[0].rank:
@@ -269,35 +292,3 @@ def stratified_sample(labels_N: NDArray[Any], most: int, seed: int) -> NDArray[n
         members = order[labels_N[order] == label]
         place_N[members] = np.arange(len(members)) / len(members)  # the first of a class has 0
     return np.sort(np.argsort(place_N, kind="stable")[:most])
-
-
-def _labelled(data: BaselineData) -> BaselineData:
-    """The sequences that have a label."""
-    counts = {"labels": len(data.labels), "parts": len(data.parts)}
-    counts |= {} if data.texts is None else {"texts": len(data.texts)}
-    sequences = len(data.sequences)
-    for what, count in counts.items():
-        if count != sequences:
-            raise InputError(f"there are {sequences} sequences, but {count} {what}", remedy="give one per sequence")
-    labelled_N = np.array([label is not None for label in data.labels], dtype=bool)
-    RecordSlots(data.slots_ND, data.layout, data.sequences)  # refuses slots of another layout
-    return data.select(np.flatnonzero(labelled_N))
-
-
-def _logits(p_NQ: NDArray[Any]) -> NDArray[Any]:
-    logits_NQ: NDArray[Any] = np.log(np.maximum(p_NQ, LEAST))
-    return logits_NQ
-
-
-def _check_parts(numbers_N: Numbers, parts: NDArray[np.str_]) -> None:
-    """A model needs two classes to learn, early stopping one of these, and a score at least one sequence."""
-    train_classes = np.unique(numbers_N[parts == "train"])
-    for part in PARTS:
-        classes = np.unique(numbers_N[parts == part])
-        usable = len(np.intersect1d(classes, train_classes)) if part == "validation" else len(classes)
-        if usable < (2 if part == "train" else 1):
-            raise InputError(
-                f"the {part} part has labels of {usable} classes{' of the train part' if part == 'validation' else ''}",
-                value=part,
-                remedy="give more labelled sequences, or split stratified by the label",
-            )

@@ -5,13 +5,14 @@ Neither the codes nor the language model change, so the answers to all other que
 Codes hold what the tokenizer found worth keeping before it knew the question, so fields are read beside them. The state
 of the language model is read only where it has read texts: otherwise it says less than the codes that it comes from.
 
-Shapes: S sequences, F features, M models.
+Shapes: S sequences, F features, M models, C settings of a model.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from scipy.special import logit
 
 from tefm.base.errors import InputError
 from tefm.base.progress import progress
-from tefm.tabular.heads import Floats, Head, HeadPart, Linear, Reads, Trees, joined_trees
+from tefm.tabular.heads import Floats, Head, HeadPart, Linear, Reads, Trees, joined_trees, nodes_of
 from tefm.tabular.question_teacher import LEAST_SPREAD
 
 #: The fewest labelled sequences of each answer.
@@ -37,8 +38,6 @@ BOOSTED, LEAVES, BAGS = 100, 4, 3
 #: Random trees, and the fewest sequences in a leaf of any tree.
 RANDOM, LEAST_LEAF = 100, 3
 
-#: By setting: the log-odds of yes.
-Scores = Mapping[float, Floats]
 #: Row numbers to learn from, and those that are left out; several times.
 Folds = Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]]
 
@@ -52,21 +51,20 @@ def learn(
     The held-out log-odds of a sequence come from models that had not seen it, in a blend that was chosen on the others.
     """
     learners, folds = [learner for learner in LEARNERS if learner.reads in features], _folds(yes_S, seed)
-    scores = []
+    scores: list[Floats] = []
     with progress("learning the question", len(learners)) as advance:
         for learner in learners:
             scores.append(learner.held_out(features[learner.reads], yes_S, folds, seed))
             advance(1)
-    blend = _Blend.of(scores, yes_S)
-    parts = [
-        HeadPart(reads=learner.reads, share=of, model=learner.fit(features[learner.reads], yes_S, setting, seed))
-        for learner, setting, of in zip(learners, blend.settings, blend.share_M.tolist(), strict=True)
-    ]
+    parts = []
+    for learner, number, of in zip(learners, *_blend(scores, yes_S), strict=True):
+        model = learner.fit(features[learner.reads], yes_S, learner.settings[number], seed)
+        parts.append(HeadPart(reads=learner.reads, share=float(of), model=model))
     shift = 0.0 if share is None else float(logit(share) - logit(yes_S.mean()))
     score_S = np.zeros(len(yes_S))
     for others, own in folds:
-        chosen = _Blend.of([{setting: of[others] for setting, of in model.items()} for model in scores], yes_S[others])
-        score_S[own] = chosen.score([{setting: of[own] for setting, of in model.items()} for model in scores])
+        best, share_M = _blend([score_CS[:, others] for score_CS in scores], yes_S[others])
+        score_S[own] = share_M @ np.stack([score_CS[c, own] for score_CS, c in zip(scores, best, strict=True)])
     return Head(parts=tuple(parts), shift=shift), score_S
 
 
@@ -90,23 +88,10 @@ def _folds(yes_S: NDArray[np.bool_], seed: int) -> Folds:
     return list(StratifiedKFold(folds, shuffle=True, random_state=seed).split(yes_S, yes_S))
 
 
-@dataclass(frozen=True)
-class _Blend:
-    """The setting of each model, and its share in the answer."""
-
-    settings: tuple[float, ...]
-    share_M: Floats
-
-    @classmethod
-    def of(cls, scores: Sequence[Scores], yes_S: NDArray[np.bool_]) -> _Blend:
-        """Each model with the setting that has the lowest loss, in the blend that has the lowest loss."""
-        settings = tuple(min(of, key=lambda setting: _loss(of[setting], yes_S)) for of in scores)
-        return cls(settings, _shares(np.stack([of[best] for of, best in zip(scores, settings, strict=True)]), yes_S))
-
-    def score(self, scores: Sequence[Scores]) -> Floats:
-        """The log-odds of yes."""
-        score_S: Floats = self.share_M @ np.stack([of[best] for of, best in zip(scores, self.settings, strict=True)])
-        return score_S
+def _blend(scores: Sequence[Floats], yes_S: NDArray[np.bool_]) -> tuple[list[int], Floats]:
+    """The number of each model's best setting, and its share in the answer: those with the lowest loss."""
+    best = [int(np.argmin([_loss(score_S, yes_S) for score_S in score_CS])) for score_CS in scores]
+    return best, _shares(np.stack([score_CS[c] for score_CS, c in zip(scores, best, strict=True)]), yes_S)
 
 
 def _shares(score_MS: Floats, yes_S: NDArray[np.bool_]) -> Floats:
@@ -143,14 +128,13 @@ class Learner:
     fit: Callable[[NDArray[Any], NDArray[np.bool_], float, int], Linear | Trees]
     settings: Sequence[float]
 
-    def held_out(self, x_SF: NDArray[Any], yes_S: NDArray[np.bool_], folds: Folds, seed: int) -> Scores:
-        """For each setting, what models say of sequences that they have not seen."""
-        scores = {setting: np.zeros(len(yes_S)) for setting in self.settings}
-        for setting, score_S in scores.items():
+    def held_out(self, x_SF: NDArray[Any], yes_S: NDArray[np.bool_], folds: Folds, seed: int) -> Floats:
+        """The log-odds of yes, for each setting from models that have not seen the sequence, C × S."""
+        score_CS = np.zeros((len(self.settings), len(yes_S)))
+        for setting, score_S in zip(self.settings, score_CS, strict=True):
             for learned, left_out in folds:
-                model = self.fit(x_SF[learned], yes_S[learned], setting, seed)
-                score_S[left_out] = model.score(x_SF[left_out])
-        return scores
+                score_S[left_out] = self.fit(x_SF[learned], yes_S[learned], setting, seed).score(x_SF[left_out])
+        return score_CS
 
 
 def _linear(x_SF: NDArray[Any], yes_S: NDArray[np.bool_], strength: float, seed: int, least: float = 0.0) -> Linear:
@@ -163,10 +147,6 @@ def _linear(x_SF: NDArray[Any], yes_S: NDArray[np.bool_], strength: float, seed:
     fitted = LogisticRegression(C=strength, max_iter=2_000).fit((x_SF - mean_F) / spread_F, yes_S)
     weights_F = fitted.coef_[0] / spread_F
     return Linear(weights=tuple(weights_F.tolist()), bias=float(fitted.intercept_[0] - weights_F @ mean_F))
-
-
-def _of_fields(x_SF: NDArray[Any], yes_S: NDArray[np.bool_], strength: float, seed: int) -> Linear:
-    return _linear(x_SF, yes_S, strength, seed, LEAST_SPREAD)
 
 
 def _boosted(x_SF: NDArray[Any], yes_S: NDArray[np.bool_], leaves: float, seed: int) -> Trees:
@@ -187,8 +167,8 @@ def _boosted(x_SF: NDArray[Any], yes_S: NDArray[np.bool_], leaves: float, seed: 
         for bag in range(BAGS)
     ]
     trees = [tree.tree_ for model in models for tree in model.estimators_[:, 0]]
-    values = [models[0].learning_rate / BAGS * tree.value[:, 0, 0] for tree in trees]
-    return joined_trees(trees, values, shares=False, bias=float(logit(yes_S.mean())))
+    nodes = [nodes_of(tree, models[0].learning_rate / BAGS * tree.value[:, 0, 0]) for tree in trees]
+    return joined_trees(nodes, shares=False, bias=float(logit(yes_S.mean())))
 
 
 def _random(x_SF: NDArray[Any], yes_S: NDArray[np.bool_], least: float, seed: int) -> Trees:
@@ -197,8 +177,8 @@ def _random(x_SF: NDArray[Any], yes_S: NDArray[np.bool_], least: float, seed: in
 
     forest = ExtraTreesClassifier(RANDOM, min_samples_leaf=int(least), max_features=0.3, random_state=seed)
     trees = [tree.tree_ for tree in forest.fit(*_sample(x_SF, yes_S, seed)).estimators_]
-    values = [tree.value[:, 0, 1] / tree.value[:, 0].sum(axis=1) / len(trees) for tree in trees]
-    return joined_trees(trees, values, shares=True)
+    nodes = [nodes_of(tree, tree.value[:, 0, 1] / tree.value[:, 0].sum(axis=1) / len(trees)) for tree in trees]
+    return joined_trees(nodes, shares=True)
 
 
 def _sample(x_SF: NDArray[Any], yes_S: NDArray[np.bool_], seed: int) -> tuple[NDArray[Any], NDArray[np.bool_]]:
@@ -208,7 +188,7 @@ def _sample(x_SF: NDArray[Any], yes_S: NDArray[np.bool_], seed: int) -> tuple[ND
 
 LEARNERS = (
     Learner("codes", _linear, STRENGTHS),
-    Learner("fields", _of_fields, STRENGTHS),
+    Learner("fields", partial(_linear, least=LEAST_SPREAD), STRENGTHS),
     Learner("slots", _boosted, (LEAVES,)),
     Learner("slots", _random, (LEAST_LEAF,)),
     Learner("state", _linear, STRENGTHS),

@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field as Setting
 from scipy.special import logit
 
+from tefm.base.progress import log
 from tefm.base.settings import Settings
 
 #: What is read of a history: its codes; its fields, with a column per value; its slots, for trees; the state of the
@@ -65,8 +66,7 @@ class Linear(Settings):
         return len(self.weights) == width and bool(np.isfinite(self.weights).all())
 
 
-@dataclass(frozen=True, eq=False)
-class Nodes:
+class Nodes(NamedTuple):
     """The nodes of trees as arrays. A leaf is its own child, so that all ways take the same number of steps."""
 
     roots: NDArray[np.int64]
@@ -78,17 +78,6 @@ class Nodes:
     value: Floats
     #: the longest way from a root to a leaf
     depth: int
-
-    @classmethod
-    def of(cls, trees: Trees) -> Nodes:
-        roots, feature, among = (np.array(of, dtype=np.int64) for of in (trees.roots, trees.feature, trees.among))
-        number, is_leaf = np.arange(len(feature)), feature < 0
-        left, right = (np.where(is_leaf, number, np.array(of, dtype=np.int64)) for of in (trees.left, trees.right))
-        children, depth, reached = np.stack([left, right], axis=1).ravel(), 0, np.unique(roots)
-        while len(reached := reached[~is_leaf[reached]]):
-            reached, depth = np.unique(np.concatenate([left[reached], right[reached]])), depth + 1
-        threshold, value = np.array(trees.threshold), np.array(trees.value)
-        return cls(roots, np.maximum(feature, 0), threshold, among, children, value, depth)
 
 
 class Trees(Settings):
@@ -141,7 +130,14 @@ class Trees(Settings):
 
     @cached_property
     def _nodes(self) -> Nodes:
-        return Nodes.of(self)
+        roots, feature, among = (np.array(of, dtype=np.int64) for of in (self.roots, self.feature, self.among))
+        number, is_leaf = np.arange(len(feature)), feature < 0
+        left, right = (np.where(is_leaf, number, np.array(of, dtype=np.int64)) for of in (self.left, self.right))
+        children, depth, reached = np.stack([left, right], axis=1).ravel(), 0, np.unique(roots)
+        while len(reached := reached[~is_leaf[reached]]):
+            reached, depth = np.unique(np.concatenate([left[reached], right[reached]])), depth + 1
+        threshold, value = np.array(self.threshold), np.array(self.value)
+        return Nodes(roots, np.maximum(feature, 0), threshold, among, children, value, depth)
 
     def fits(self, width: int) -> bool:
         """Whether it reads this many features, and every way through it ends."""
@@ -231,18 +227,30 @@ def log_odds(share_S: Any) -> Floats:
 # ---- trees of scikit-learn as numbers -------------------------------------------------------------------------------
 
 
-def joined_trees(trees: Sequence[Any], values: Sequence[Floats], *, shares: bool, bias: float = 0.0) -> Trees:
-    """Trees one after the other; a leaf has no children in scikit-learn, and here no feature."""
-    leaf = [tree.children_left < 0 for tree in trees]
-    return _joined(
-        leaf,
-        [tree.feature for tree in trees],
-        [tree.threshold for tree in trees],
-        [(tree.children_left, tree.children_right) for tree in trees],
-        values,
-        shares=shares,
-        bias=bias,
-    )
+#: Of one tree, the arrays of its nodes by the names that `Trees` has for them, and which nodes are leaves (`leaf`).
+TreeNodes = Mapping[str, NDArray[Any]]
+
+
+def joined_trees(trees: Sequence[TreeNodes], *, shares: bool, bias: float = 0.0) -> Trees:
+    """Trees one after the other. A leaf has no feature and no children, and only a leaf has a value."""
+    starts = np.cumsum([0, *(len(nodes["leaf"]) for nodes in trees[:-1])])
+    is_leaf = np.concatenate([nodes["leaf"] for nodes in trees])
+    first = np.repeat(starts, [len(nodes["leaf"]) for nodes in trees])
+    arrays = {name: np.concatenate([nodes[name] for nodes in trees]) for name in trees[0]}
+    for name in ("left", "right"):
+        arrays[name] = arrays[name] + first
+    at_leaf = {"feature": -1, "threshold": 0.0, "among": -1, "left": -1, "right": -1}
+    columns = {name: np.where(is_leaf, at_leaf[name], arrays[name]) for name in at_leaf if name in arrays}
+    columns["value"] = np.where(is_leaf, arrays["value"], 0.0)
+    nodes = {name: tuple(column.tolist()) for name, column in columns.items()}
+    return Trees(roots=tuple(starts.tolist()), **nodes, shares=shares, bias=bias)
+
+
+def nodes_of(tree: Any, value: Floats) -> TreeNodes:
+    """The nodes of a tree of a forest, where a leaf has no children; `value` is what each of them adds as a leaf."""
+    left, right = tree.children_left, tree.children_right
+    split = {"feature": tree.feature, "threshold": tree.threshold, "left": left, "right": right}
+    return {**split, "leaf": left < 0, "value": value}
 
 
 def of_boosted(model: Any, x_SF: NDArray[Any]) -> tuple[Trees, ...] | None:
@@ -255,39 +263,34 @@ def of_boosted(model: Any, x_SF: NDArray[Any]) -> tuple[Trees, ...] | None:
     """
     try:
         trees = tuple(_of_boosted(model, number) for number in range(len(model._predictors[0])))
+        x_SF = x_SF[:CHECKED]
+        score_ST = np.stack([of_class.score(x_SF) for of_class in trees], axis=1)
+        expected_ST = model.decision_function(x_SF).reshape(score_ST.shape)
+        bias_T = expected_ST[0] - score_ST[0]
+        if np.allclose(score_ST + bias_T, expected_ST, atol=1e-6):
+            return tuple(of.model_copy(update={"bias": bias}) for of, bias in zip(trees, bias_T.tolist(), strict=True))
     except (AttributeError, KeyError, IndexError, TypeError, ValueError):
-        return None
-    x_SF = x_SF[:CHECKED]
-    score_ST = np.stack([of_class.score(x_SF) for of_class in trees], axis=1)
-    expected_ST = model.decision_function(x_SF).reshape(score_ST.shape)
-    bias_T = expected_ST[0] - score_ST[0]
-    if not np.allclose(score_ST + bias_T, expected_ST, atol=1e-6):
-        return None
-    return tuple(of.model_copy(update={"bias": bias}) for of, bias in zip(trees, bias_T.tolist(), strict=True))
+        pass
+    log.warning("this version of scikit-learn keeps its trees in another form: the model answers without these trees")
+    return None
 
 
 def _of_boosted(model: Any, number: int) -> Trees:
-    predictors = [of_iteration[number] for of_iteration in model._predictors]
-    nodes = [predictor.nodes for predictor in predictors]
-    feature, among = [of["feature_idx"].astype(np.int64) for of in nodes], None
-    if model.is_categorical_ is not None and model.is_categorical_.any():
-        category_F = model.is_categorical_
-        given = np.concatenate([np.flatnonzero(category_F), np.flatnonzero(~category_F)])
+    is_category_F = model.is_categorical_
+    has_categories = is_category_F is not None and bool(is_category_F.any())
+    given, known = np.arange(model.n_features_in_), []
+    if has_categories:
+        given = np.concatenate([np.flatnonzero(is_category_F), np.flatnonzero(~is_category_F)])
         known = model._preprocessor.named_transformers_["encoder"].categories_
-        among = [
-            np.array([_goes_left(node, predictor.raw_left_cat_bitsets, known) for node in of], dtype=np.int64)
-            for predictor, of in zip(predictors, nodes, strict=True)
-        ]
-        feature = [given[of] for of in feature]
-    return _joined(
-        [of["is_leaf"].astype(bool) for of in nodes],
-        feature,
-        [of["num_threshold"] for of in nodes],
-        [(of["left"].astype(np.int64), of["right"].astype(np.int64)) for of in nodes],
-        [of["value"] for of in nodes],
-        among=among,
-        shares=False,
-    )
+    trees = []
+    for predictor in (of_iteration[number] for of_iteration in model._predictors):
+        nodes, bitsets = predictor.nodes, predictor.raw_left_cat_bitsets
+        left, right, feature = (nodes[name].astype(np.int64) for name in ("left", "right", "feature_idx"))
+        tree = {"feature": given[feature], "threshold": nodes["num_threshold"], "left": left, "right": right}
+        if has_categories:
+            tree["among"] = np.array([_goes_left(node, bitsets, known) for node in nodes], dtype=np.int64)
+        trees.append({**tree, "leaf": nodes["is_leaf"].astype(bool), "value": nodes["value"]})
+    return joined_trees(trees, shares=False)
 
 
 def _goes_left(node: Any, bitsets: NDArray[np.uint32], known: Sequence[NDArray[Any]]) -> int:
@@ -299,40 +302,3 @@ def _goes_left(node: Any, bitsets: NDArray[np.uint32], known: Sequence[NDArray[A
     if node["missing_go_to_left"]:  # values that it has not seen
         left |= set(range(MOST_BITS)) - set(values)
     return sum(1 << value for value in left)
-
-
-def _joined(
-    leaf: Sequence[NDArray[np.bool_]],
-    feature: Sequence[NDArray[Any]],
-    threshold: Sequence[NDArray[Any]],
-    children: Sequence[tuple[NDArray[Any], NDArray[Any]]],
-    values: Sequence[NDArray[Any]],
-    *,
-    shares: bool,
-    bias: float = 0.0,
-    among: Sequence[NDArray[np.int64]] | None = None,
-) -> Trees:
-    """Trees one after the other, from what is known of the nodes of each."""
-    starts = np.cumsum([0, *(len(of) for of in leaf[:-1])])
-
-    def joined(arrays: Sequence[NDArray[Any]], at_leaf: float) -> tuple[Any, ...]:
-        return tuple(
-            np.concatenate([np.where(of, at_leaf, array) for of, array in zip(leaf, arrays, strict=True)]).tolist()
-        )
-
-    left, right = (
-        joined([start + of[side] for start, of in zip(starts, children, strict=True)], -1) for side in (0, 1)
-    )
-    return Trees(
-        roots=tuple(starts.tolist()),
-        feature=joined(feature, -1),
-        threshold=joined(threshold, 0.0),
-        among=() if among is None else joined(among, -1),
-        left=left,
-        right=right,
-        value=tuple(
-            np.concatenate([np.where(of, value, 0.0) for of, value in zip(leaf, values, strict=True)]).tolist()
-        ),
-        shares=shares,
-        bias=bias,
-    )

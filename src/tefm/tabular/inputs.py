@@ -10,7 +10,7 @@ Shapes: N records or sequences, D slots, F features, L records of the longest se
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -191,28 +191,18 @@ def with_text(
     features: Features, texts: Sequence[str], form: str, labels: NDArray[Any], parts: NDArray[np.str_]
 ) -> Features:
     """The features and the words of the texts; without a word that occurs twice in training, the features alone."""
+    from sklearn.decomposition import TruncatedSVD
+    from sklearn.feature_selection import SelectKBest, chi2
+
     train = np.flatnonzero(parts == "train")
     words_NV = words_of(texts, train)
     if words_NV is None:
         return features
     if form.startswith(WORDS):
-        return Features(features.x_NF, features.kinds, words_NV)
-    return features.with_numbers(_columns(words_NV, form, train, labels[train].astype(str)))
-
-
-def _columns(words_NV: Any, form: str, train: NDArray[np.int64], labels: NDArray[Any]) -> NDArray[np.float32]:
-    """Few columns in place of all words."""
-    if form.startswith(COMPONENTS):
-        from sklearn.decomposition import TruncatedSVD
-
-        count = min(MOST_COMPONENTS, words_NV.shape[1] - 1, len(train) - 1)
-        if count > 0:
-            components: NDArray[np.float32] = (
-                TruncatedSVD(count, random_state=0).fit(words_NV[train]).transform(words_NV)
-            )
-            return components
-    from sklearn.feature_selection import SelectKBest, chi2
-
-    chosen = SelectKBest(chi2, k=min(MOST_TELLING, words_NV.shape[1])).fit(words_NV[train], labels)
-    telling: NDArray[np.float32] = chosen.transform(words_NV).toarray()
-    return telling
+        return replace(features, words_NV=words_NV)
+    count = min(MOST_COMPONENTS, words_NV.shape[1] - 1, len(train) - 1)
+    if form.startswith(COMPONENTS) and count > 0:
+        components = TruncatedSVD(count, random_state=0).fit(words_NV[train])
+        return features.with_numbers(components.transform(words_NV))
+    telling = SelectKBest(chi2, k=min(MOST_TELLING, words_NV.shape[1])).fit(words_NV[train], labels[train])
+    return features.with_numbers(telling.transform(words_NV).toarray())

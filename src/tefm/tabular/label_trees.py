@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +18,15 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field as Setting
 
-from tefm.base.errors import ArtefactError
-from tefm.base.files import write_json
-from tefm.base.progress import log
+from tefm.base.files import refusing, write_json
+from tefm.base.progress import progress
 from tefm.base.settings import Settings
 from tefm.scoring.calibration import Calibration, log_softmax, prior_shift
 from tefm.tables.layout import Layout
 from tefm.tables.sequences import Sequences
 from tefm.tabular.heads import Floats, Trees, of_boosted
 from tefm.tabular.inputs import Features, Kind, RecordSlots, empty_record, sequence_features
-from tefm.tabular.teacher import LEAST, grown_on_all
+from tefm.tabular.teacher import LEAST, boosted_trees, downsampled, folds_of, learned, tree_count, unordered
 
 #: The shares of the language model that are tried.
 SHARES = tuple(number / 10 for number in range(11))
@@ -82,12 +82,8 @@ class LabelTrees(Settings):
 
     @classmethod
     def load(cls, path: Path) -> LabelTrees:
-        try:
+        with refusing(path, "set of trees"):
             return cls.checked(json.loads(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError, RecursionError) as error:
-            raise ArtefactError(
-                f"the trees of this model cannot be read: {error}", file=path, remedy="save the model again"
-            ) from error
 
 
 def grow(
@@ -101,25 +97,29 @@ def grow(
 ) -> LabelTrees | None:
     """Learn from all labelled sequences (−1: no label); `shares` are those that the language model was trained on.
 
-    None where there is nothing to learn, or where scikit-learn keeps its trees in a form that is not known.
+    As many trees as do best on a fold, for which the sequences of a group are held out together. None where there is
+    nothing to learn, or where scikit-learn keeps its trees in a form that is not known.
     """
-    classes = len(shares)
-    fold = grown_on_all(features.x_NF, features.kinds, labels_S, groups_S, classes=classes, seed=seed)
-    if fold is None:
+    x_SF, classes, rng = features.x_NF, len(shares), np.random.default_rng((seed, 23))
+    rows, kept_Q = downsampled(np.flatnonzero(labels_S >= 0), labels_S, classes, rng)
+    if len(np.unique(labels_S[rows])) < 2:
         return None
-    (model,), known = fold.models, fold.models[0].classes_.tolist()
-    trees = of_boosted(model, features.x_NF)
+    boosted = partial(boosted_trees, seed=seed, unordered_F=unordered(features))
+    first_S = folds_of(groups_S, rng) == 0
+    with progress("growing trees beside the language model", 2) as advance:
+        count = tree_count(boosted, x_SF, labels_S, rows[~first_S[rows]], rows[first_S[rows]])
+        advance(1)
+        model = learned(boosted(count), x_SF[rows], labels_S[rows])
+        advance(1)
+    trees, known = of_boosted(model, x_SF), model.classes_.tolist()
     if trees is None:
-        log.warning("this version of scikit-learn keeps its trees in another form: the language model answers alone")
         return None
     # at the shares of the labels, then at those of the language model; a class that was not seen stays improbable
     share_Q = np.bincount(labels_S[labels_S >= 0], minlength=classes) / (labels_S >= 0).sum()
-    bias_Q = -np.log(fold.kept_Q) + np.array(prior_shift(tuple(share_Q.tolist()), tuple(shares)) or [0.0] * classes)
+    bias_Q = -np.log(kept_Q) + np.array(prior_shift(tuple(share_Q.tolist()), tuple(shares)) or [0.0] * classes)
     bias_Q[np.setdiff1d(np.arange(classes), known)] = np.log(LEAST)
     numbers = known[1:] if len(trees) == 1 else known
-    return LabelTrees(
-        kind=kind, width=features.x_NF.shape[1], trees=trees, numbers=tuple(numbers), bias=tuple(bias_Q.tolist())
-    )
+    return LabelTrees(kind=kind, width=x_SF.shape[1], trees=trees, numbers=tuple(numbers), bias=tuple(bias_Q.tolist()))
 
 
 def best_share(

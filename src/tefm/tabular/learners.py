@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -28,6 +28,8 @@ Numbers = NDArray[np.int64]
 Probabilities = NDArray[np.float64]
 Inputs = TypeVar("Inputs")
 Settings = Mapping[str, Any]
+#: The probabilities of the classes of training, from inputs; and the settings of the model that gives them.
+Candidate = tuple[Callable[[Any], NDArray[Any]], Settings]
 #: Rows of features and the class of each.
 Labelled = tuple[NDArray[Any], Numbers]
 
@@ -106,25 +108,11 @@ class Examples(Generic[Inputs]):
 
 
 @dataclass(frozen=True, eq=False)
-class KnownClasses:
-    """A fitted model, which knows the classes of training alone; its probabilities have a column for every class."""
-
-    predict: Callable[[Any], NDArray[Any]]
-    seen: Numbers
-    classes: int
-
-    def predict_proba(self, inputs: Any) -> Probabilities:
-        p_NQ = np.zeros((len(inputs), self.classes))
-        p_NQ[:, self.seen] = self.predict(inputs)
-        p_NQ /= p_NQ.sum(axis=1, keepdims=True)  # single-precision libraries are slightly off
-        return p_NQ
-
-
-@dataclass(frozen=True, eq=False)
 class Chosen:
     """The model that did best on validation."""
 
-    model: KnownClasses
+    #: the probability of each class, also of those that training lacks
+    predict_proba: Callable[[Any], Probabilities]
     settings: Settings
     #: its probabilities for the validation sequences
     validation_NQ: Probabilities
@@ -133,22 +121,26 @@ class Chosen:
     #: every setting that was tried, with its AUROC and log-loss on validation
     tried: tuple[Settings, ...]
 
-    def predict_proba(self, inputs: Any) -> Probabilities:
-        return self.model.predict_proba(inputs)
 
+def choose(candidates: Iterable[Candidate], seen: Numbers, validation: Examples[Any], task: LearningTask) -> Chosen:
+    """The candidate that does best on validation; `seen` are the classes of training, which are all that they know."""
 
-def choose(
-    candidates: Iterable[tuple[KnownClasses, Settings]], validation: Examples[Any], task: LearningTask
-) -> Chosen:
-    """The candidate that does best on validation; each comes with its settings."""
-    ranked, tried = [], []
-    for model, settings in candidates:
-        p_NQ = model.predict_proba(validation.inputs)
+    def all_classes(predict: Callable[[Any], NDArray[Any]], inputs: Any) -> Probabilities:
+        p_NQ = np.zeros((len(inputs), task.classes))
+        p_NQ[:, seen] = predict(inputs)
+        p_NQ /= p_NQ.sum(axis=1, keepdims=True)  # single-precision libraries are slightly off
+        return p_NQ
+
+    tried: list[Chosen] = []
+    figures = []
+    for predict, settings in candidates:
+        predict_proba = partial(all_classes, predict)
+        p_NQ = predict_proba(validation.inputs)
         auroc, loss = auroc_of(p_NQ, validation.labels_N, task), log_loss(p_NQ, validation.labels_N)
-        ranked.append(((-auroc if auroc is not None and task.classes == 2 else 0.0, loss), model, settings, p_NQ))
-        tried.append({**settings, "auroc": auroc, "log_loss": loss})
-    rank, model, settings, p_NQ = min(ranked, key=lambda candidate: candidate[0])
-    return Chosen(model, settings, p_NQ, rank, tuple(tried))
+        rank = (-auroc if auroc is not None and task.classes == 2 else 0.0, loss)
+        figures.append({**settings, "auroc": auroc, "log_loss": loss})
+        tried.append(Chosen(predict_proba, settings, p_NQ, rank, ()))
+    return replace(min(tried, key=lambda candidate: candidate.rank), tried=tuple(figures))
 
 
 def stopping_examples(validation: Examples[Any], seen: Numbers) -> tuple[Any, Numbers]:
@@ -213,18 +205,12 @@ def choose_trees(
     seen, positions_N = train.seen
     stopping, stopping_positions_N = stopping_examples(validation, seen)
 
-    def candidates() -> Iterator[tuple[KnownClasses, Settings]]:
-        for settings in task.grid(grid):
-            with threads_for(len(positions_N)):
-                model, trees = fit(settings, (train.inputs.x_NF, positions_N), (stopping.x_NF, stopping_positions_N))
-            yield KnownClasses(partial(_predict, model), seen, task.classes), {**settings, "trees": trees}
+    def candidate(settings: Settings) -> Candidate:
+        with threads_for(len(positions_N)):
+            model, trees = fit(settings, (train.inputs.x_NF, positions_N), (stopping.x_NF, stopping_positions_N))
+        return lambda inputs: model.predict_proba(inputs.x_NF), {**settings, "trees": trees}
 
-    return choose(candidates(), validation, task)
-
-
-def _predict(model: Any, inputs: Features) -> NDArray[Any]:
-    p_NQ: NDArray[Any] = model.predict_proba(inputs.x_NF)
-    return p_NQ
+    return choose(map(candidate, task.grid(grid)), seen, validation, task)
 
 
 # ---- logistic regression ---------------------------------------------------------------------------------------------
@@ -252,7 +238,7 @@ def fit_logistic(train: Examples[Features], validation: Examples[Features], task
         return x_NF if features.words_NV is None else hstack([csr_matrix(x_NF), features.words_NV], format="csr")
 
     strengths = STRENGTHS if features.words_NV is None else WORD_STRENGTHS
-    return choose(regressions(train, transform, strengths, {}, task), validation, task)
+    return choose(regressions(train, transform, strengths, {}, task), train.seen[0], validation, task)
 
 
 def regressions(
@@ -261,21 +247,19 @@ def regressions(
     strengths: Sequence[float],
     settings: Settings,
     task: LearningTask,
-) -> Iterator[tuple[KnownClasses, Settings]]:
+) -> Iterator[Candidate]:
     """A logistic regression on the transformed inputs for each strength; `settings` are those of the transformation."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
-    x_NF, (seen, positions_N) = transform(train.inputs), train.seen
-    for tried in task.grid([{**settings, "C": strength} for strength in strengths]):
+    x_NF, (_, positions_N) = transform(train.inputs), train.seen
+
+    def candidate(tried: Settings) -> Candidate:
         linear = LogisticRegression(C=tried["C"], max_iter=1_000, random_state=task.seed)
         with warnings.catch_warnings():
             # a fit that stops early is a weaker candidate, and validation decides whether it is good enough
             warnings.simplefilter("ignore", ConvergenceWarning)
             linear.fit(x_NF, positions_N)
+        return lambda inputs: linear.predict_proba(transform(inputs)), tried
 
-        def predict(inputs: Any, linear: Any = linear) -> NDArray[Any]:
-            p_NQ: NDArray[Any] = linear.predict_proba(transform(inputs))
-            return p_NQ
-
-        yield KnownClasses(predict, seen, task.classes), tried
+    return map(candidate, task.grid([{**settings, "C": strength} for strength in strengths]))

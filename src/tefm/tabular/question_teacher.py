@@ -17,7 +17,7 @@ Shapes: H histories, F features, Q questions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 from scipy.sparse import csr_matrix
 
-from tefm.base.progress import log, progress
+from tefm.base.progress import progress
 from tefm.scoring.metrics import auroc
 from tefm.tabular.heads import Floats, Head, HeadPart, Linear, Trees, of_boosted
 from tefm.tabular.inputs import Features, RecordSlots
@@ -100,61 +100,51 @@ class QuestionTeacher:
         A question that is not asked of a history is answered all the same. `trees` are the features of the histories
         for trees; without them, there are regressions alone.
         """
-        fold_H = folds_of(groups_H, FOLDS, np.random.default_rng((seed, 19)))
+        fold_H = folds_of(groups_H, np.random.default_rng((seed, 19)))
         scores: dict[float, Floats] = {strength: np.zeros(answers_HQ.shape, dtype=np.float64) for strength in STRENGTHS}
         with progress("learning which records answer the questions", FOLDS + 1) as advance:
             for fold in range(FOLDS):
                 own_H = fold_H == fold
                 if own_H.any() and not own_H.all():
-                    for strength, weights_FQ, bias_Q in _ridge(features_HF[~own_H], answers_HQ[~own_H], STRENGTHS):
+                    others = _ridge(features_HF[~own_H], answers_HQ[~own_H], STRENGTHS)
+                    for strength, (weights_FQ, bias_Q) in others.items():
                         scores[strength][own_H] = features_HF[own_H] @ weights_FQ + bias_Q
                 advance(1)
             ranked_SQ = np.stack([_shrunk(_ranked(score_HQ, answers_HQ), answers_HQ) for score_HQ in scores.values()])
-            best_Q = np.array(STRENGTHS)[ranked_SQ.argmax(axis=0)]
-            score_HQ = np.stack([scores[best][:, question] for question, best in enumerate(best_Q.tolist())], axis=1)
-            weights_FQ, bias_Q = _ridge_of_all(features_HF, answers_HQ, best_Q)
+            best = np.array(STRENGTHS)[ranked_SQ.argmax(axis=0)].tolist()
+            score_HQ = np.stack([scores[strength][:, question] for question, strength in enumerate(best)], axis=1)
+            everyone = _ridge(features_HF, answers_HQ, sorted(set(best)))
             advance(1)
         scale_Q, shift_Q = _calibration(score_HQ, answers_HQ)
-        regressions = tuple(
-            Linear.of(weights_F * scale, float(bias * scale + shift))
-            for weights_F, bias, scale, shift in zip(weights_FQ.T, bias_Q, scale_Q, shift_Q, strict=True)
-        )
-        heads: tuple[Head | None, ...] = (None,) * len(regressions)
+        regressions = []
+        for question, (strength, scale, shift) in enumerate(zip(best, scale_Q, shift_Q, strict=True)):
+            weights_FQ, bias_Q = everyone[strength]
+            regressions.append(Linear.of(weights_FQ[:, question] * scale, float(bias_Q[question] * scale + shift)))
+        heads: list[Head | None] = [None] * len(regressions)
         if trees is not None:
             score_HQ, models = _with_trees(score_HQ, trees, answers_HQ, fold_H, seed=seed)
             scale_Q, shift_Q = _calibration(score_HQ, answers_HQ)
-            heads = tuple(
-                _head(models[question], scale, shift) if question in models else None
-                for question, (scale, shift) in enumerate(zip(scale_Q.tolist(), shift_Q.tolist(), strict=True))
-            )
+            for question, model in models.items():
+                if scale_Q[question] > 0:  # otherwise they tell yes and no apart in no way
+                    part = HeadPart(reads="slots", share=float(scale_Q[question]), model=model)
+                    heads[question] = Head(parts=(part,), shift=float(shift_Q[question]))
         logit_HQ = score_HQ * scale_Q + shift_Q
         yes_HQ = (1 / (1 + np.exp(-SUREST * np.tanh(logit_HQ / SUREST)))).astype(np.float32)
-        return cls(yes_HQ, regressions, heads)
-
-
-def _head(trees: Trees, scale: float, shift: float) -> Head | None:
-    """Trees as log-odds; none where they tell yes and no apart in no way."""
-    return Head(parts=(HeadPart(reads="slots", share=scale, model=trees),), shift=shift) if scale > 0 else None
-
-
-def _frequent(answers_HQ: NDArray[np.int8]) -> NDArray[np.int64]:
-    """The questions that trees learn, the most frequent first."""
-    counts_Q = np.minimum((answers_HQ == 0).sum(axis=0), (answers_HQ == 1).sum(axis=0))
-    order = np.argsort(-counts_Q, kind="stable")
-    frequent: NDArray[np.int64] = order[counts_Q[order] >= FREQUENT][:MOST_FREQUENT]
-    return frequent
+        return cls(yes_HQ, tuple(regressions), tuple(heads))
 
 
 def _with_trees(
     score_HQ: Floats, features: Features, answers_HQ: NDArray[np.int8], fold_H: NDArray[np.int64], *, seed: int
 ) -> tuple[Floats, dict[int, Trees]]:
     """The scores of frequent questions come from trees where these rank held-out answers better; and these trees."""
-    frequent = _frequent(answers_HQ)
-    score_HQ, found = score_HQ.copy(), dict[int, Trees]()
+    count_Q = np.minimum((answers_HQ == 0).sum(axis=0), (answers_HQ == 1).sum(axis=0))
+    order = np.argsort(-count_Q, kind="stable")
+    frequent = order[count_Q[order] >= FREQUENT][:MOST_FREQUENT]
+    score_HQ, models = score_HQ.copy(), dict[int, Trees]()
     if not len(frequent):
-        return score_HQ, found
-    x_HF, everyone_H = features.x_NF, np.full(len(fold_H), True)
-    unordered_F, rng = unordered(x_HF, features.kinds), np.random.default_rng((seed, 21))
+        return score_HQ, models
+    x_HF, rng = features.x_NF, np.random.default_rng((seed, 21))
+    unordered_F = unordered(features)
 
     def grown(answer_H: NDArray[np.int8], rows_H: NDArray[np.bool_]) -> Any:
         yes, no = (np.flatnonzero(rows_H & (answer_H == answer)) for answer in (1, 0))
@@ -167,15 +157,12 @@ def _with_trees(
             answer_H = answers_HQ[:, question]
             by_trees_H = _held_out(partial(grown, answer_H), x_HF, score_HQ[:, question], answer_H, fold_H)
             if by_trees_H is not None:
-                stored = of_boosted(grown(answer_H, everyone_H), x_HF)
+                stored = of_boosted(grown(answer_H, np.full(len(fold_H), True)), x_HF)
                 if stored is None:
-                    log.warning(
-                        "this version of scikit-learn keeps its trees in another form: regressions answer alone"
-                    )
                     break
-                (found[question],), score_HQ[:, question] = stored, by_trees_H
+                (models[question],), score_HQ[:, question] = stored, by_trees_H
             advance(1)
-    return score_HQ, found
+    return score_HQ, models
 
 
 def _held_out(
@@ -206,8 +193,8 @@ def _held_out(
 
 
 def _ridge(
-    features_HF: NDArray[Any], answers_HQ: NDArray[np.int8], strengths: Iterable[float]
-) -> Iterator[tuple[float, Floats, Floats]]:
+    features_HF: NDArray[Any], answers_HQ: NDArray[np.int8], strengths: Sequence[float]
+) -> dict[float, tuple[Floats, Floats]]:
     """For each strength, the weights of features and the bias for each question."""
     mean_F, spread_F = features_HF.mean(axis=0), np.maximum(features_HF.std(axis=0), LEAST_SPREAD)
     x_HF = (features_HF - mean_F) / spread_F
@@ -216,19 +203,12 @@ def _ridge(
     # what is not asked says nothing: it counts as the mean
     centred_HQ = np.where(asked, yes - share_Q, 0.0) / np.sqrt(np.maximum(share_Q * (1 - share_Q), 1e-6))
     gram_FF, target_FQ = x_HF.T @ x_HF, x_HF.T @ centred_HQ.astype(np.float32)
+    models = {}
     for strength in strengths:
         stronger_FF = gram_FF + strength * len(x_HF) * np.eye(len(gram_FF), dtype=np.float32)
         weights_FQ = cho_solve(cho_factor(stronger_FF), target_FQ) / spread_F[:, None]
-        yield strength, weights_FQ, -(mean_F @ weights_FQ)
-
-
-def _ridge_of_all(features_HF: NDArray[Any], answers_HQ: NDArray[np.int8], strength_Q: Floats) -> tuple[Floats, Floats]:
-    """The weights and the bias of each question, with its strength, from all histories."""
-    weights_FQ, bias_Q = np.zeros((features_HF.shape[1], len(strength_Q))), np.zeros(len(strength_Q))
-    for strength, own_FQ, own_Q in _ridge(features_HF, answers_HQ, np.unique(strength_Q).tolist()):
-        of_Q = strength_Q == strength
-        weights_FQ[:, of_Q], bias_Q[of_Q] = own_FQ[:, of_Q], own_Q[of_Q]
-    return weights_FQ, bias_Q
+        models[strength] = weights_FQ, -(mean_F @ weights_FQ)
+    return models
 
 
 def _ranked(score_HQ: Floats, answers_HQ: NDArray[np.int8]) -> Floats:

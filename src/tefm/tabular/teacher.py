@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from tefm.base.progress import progress
 from tefm.base.training import threads_for
 from tefm.scoring.calibration import log_softmax
-from tefm.tables.layout import SlotKind
+from tefm.tabular.inputs import Features
 
 FOLDS = 5
 #: In each fit, a frequent class has at most this many times the records of the rarest class.
@@ -57,40 +57,37 @@ class Teacher:
     @classmethod
     def fit(
         cls,
-        x_NF: NDArray[Any],
-        kinds: Sequence[SlotKind],
+        features: Features,
         labels_N: NDArray[np.int64],
         groups_N: NDArray[np.int64],
         *,
         classes: int,
         seed: int = 0,
-        folds: int = FOLDS,
     ) -> Teacher:
         """Fit both models on all folds but one, for each of them in turn.
 
-        `labels_N` holds class numbers below `classes`, −1 where the label is unknown; `kinds` is the kind of each
-        feature.
+        `labels_N` holds class numbers below `classes`, −1 where the label is unknown.
         """
-        rng = np.random.default_rng(seed)
-        fold_N = folds_of(groups_N, folds, rng)
+        x_NF, rng = features.x_NF, np.random.default_rng(seed)
+        fold_N = folds_of(groups_N, rng)
         labelled_N = labels_N >= 0
         share_Q = np.bincount(labels_N[labelled_N], minlength=classes) / labelled_N.sum()
         log_2NQ = np.tile(np.log(np.maximum(share_Q, LEAST)), (2, len(x_NF), 1))
         fitted: list[Fold] = []
-        trees, boosted = None, partial(boosted_trees, seed=seed, unordered_F=unordered(x_NF, kinds))
-        with progress("learning which features predict the label", folds) as advance:
-            for number, held_out_N, rows in _folds(fold_N, labels_N, folds):
-                advance(0, note=f"fold {number + 1} of {folds}")
-                rows, kept_Q = _downsampled(rows, labels_N, classes, rng)
+        trees, boosted = None, partial(boosted_trees, seed=seed, unordered_F=unordered(features))
+        with progress("learning which features predict the label", FOLDS) as advance:
+            for number, held_out_N, rows in _folds(fold_N, labels_N):
+                advance(0, note=f"fold {number + 1} of {FOLDS}")
+                rows, kept_Q = downsampled(rows, labels_N, classes, rng)
                 if trees is None:
-                    stop, _ = _downsampled(np.flatnonzero(held_out_N & labelled_N), labels_N, classes, rng)
-                    trees = _tree_count(boosted, x_NF, labels_N, rows, stop)
+                    stop, _ = downsampled(np.flatnonzero(held_out_N & labelled_N), labels_N, classes, rng)
+                    trees = tree_count(boosted, x_NF, labels_N, rows, stop)
                 models = (_linear(x_NF[rows]), boosted(trees))
                 fold = Fold([learned(model, x_NF[rows], labels_N[rows]) for model in models], kept_Q)
                 log_2NQ[:, held_out_N] = fold.answers(x_NF[held_out_N])
                 fitted.append(fold)
                 advance(1)
-        share = _best_share(log_2NQ[:, labelled_N], labels_N[labelled_N], LINEAR_SHARES)
+        share, _ = _best_share(log_2NQ, labels_N, LINEAR_SHARES)
         return cls(_blend(log_2NQ, share).astype(np.float32), tuple(fitted), share)
 
     def mixed(self, x_ND: NDArray[Any], count: int, seed: int) -> tuple[NDArray[Any], NDArray[np.float32]]:
@@ -126,7 +123,6 @@ def taught_by_words(
     groups_N: NDArray[np.int64],
     *,
     seed: int = 0,
-    folds: int = FOLDS,
 ) -> NDArray[np.float32]:
     """What a teacher says, blended with logistic regressions on the words of texts that never saw the row's group.
 
@@ -135,22 +131,18 @@ def taught_by_words(
     """
     from sklearn.linear_model import LogisticRegression
 
-    fold_N, labelled_N = folds_of(groups_N, folds, np.random.default_rng(seed)), labels_N >= 0
+    fold_N = folds_of(groups_N, np.random.default_rng(seed))
     candidates: dict[float, NDArray[np.float64]] = {}
-    with progress("learning which words predict the label", folds * len(WORD_STRENGTHS)) as advance:
+    with progress("learning which words predict the label", FOLDS * len(WORD_STRENGTHS)) as advance:
         for strength in WORD_STRENGTHS:
             words_NQ = log_NQ.astype(np.float64)
-            for _, held_out_N, rows in _folds(fold_N, labels_N, folds):
+            for _, held_out_N, rows in _folds(fold_N, labels_N):
                 model = LogisticRegression(C=strength, max_iter=500).fit(words_NV[rows], labels_N[rows])
-                answers = np.full((int(held_out_N.sum()), log_NQ.shape[1]), LEAST)
-                answers[:, model.classes_] = np.maximum(model.predict_proba(words_NV[held_out_N]), LEAST)
-                words_NQ[held_out_N] = np.log(answers)
+                words_NQ[held_out_N] = _log_probabilities(model, words_NV[held_out_N], log_NQ.shape[1])
                 advance(1)
             log_2NQ = np.stack([words_NQ, log_NQ])
-            share = _best_share(log_2NQ[:, labelled_N], labels_N[labelled_N], WORD_SHARES)
-            blended_NQ = _blend(log_2NQ, share)
-            loss = -float(blended_NQ[labelled_N, labels_N[labelled_N]].mean())
-            candidates[loss] = blended_NQ
+            share, loss = _best_share(log_2NQ, labels_N, WORD_SHARES)
+            candidates[loss] = _blend(log_2NQ, share)
     return candidates[min(candidates)].astype(np.float32)
 
 
@@ -163,40 +155,17 @@ class Fold:
 
     def answers(self, x_NF: NDArray[Any]) -> NDArray[np.float64]:
         """The log-probabilities of both models, 2 × N × Q."""
-        log_2NQ = np.full((len(self.models), len(x_NF), len(self.kept_Q)), np.log(LEAST))
-        for log_NQ, model in zip(log_2NQ, self.models, strict=True):
-            with threads_for(len(x_NF)):
-                log_NQ[:, model.classes_] = np.log(np.maximum(model.predict_proba(x_NF), LEAST))
+        with threads_for(len(x_NF)):
+            log_2NQ = np.stack([_log_probabilities(model, x_NF, len(self.kept_Q)) for model in self.models])
         # a class of which only a share was kept is more frequent than the models have seen
         return log_softmax(log_2NQ - np.log(self.kept_Q))
 
 
-def grown_on_all(
-    x_NF: NDArray[Any],
-    kinds: Sequence[SlotKind],
-    labels_N: NDArray[np.int64],
-    groups_N: NDArray[np.int64],
-    *,
-    classes: int,
-    seed: int = 0,
-) -> Fold | None:
-    """The trees alone, fitted on all labelled rows, as many as do best on a fold; None where there is one class only.
-
-    The rows of a group are held out together.
-    """
-    rng = np.random.default_rng((seed, 23))
-    labelled_N = labels_N >= 0
-    rows, kept_Q = _downsampled(np.flatnonzero(labelled_N), labels_N, classes, rng)
-    if len(np.unique(labels_N[rows])) < 2:
-        return None
-    boosted = partial(boosted_trees, seed=seed, unordered_F=unordered(x_NF, kinds))
-    first_N = folds_of(groups_N, FOLDS, rng) == 0
-    with progress("growing trees beside the language model", 2) as advance:
-        trees = _tree_count(boosted, x_NF, labels_N, rows[~first_N[rows]], rows[first_N[rows]])
-        advance(1)
-        model = learned(boosted(trees), x_NF[rows], labels_N[rows])
-        advance(1)
-    return Fold([model], kept_Q)
+def _log_probabilities(model: Any, x_NF: Any, classes: int) -> NDArray[np.float64]:
+    """What a model says of each class; one that it has not seen is as improbable as can be."""
+    log_NQ = np.full((x_NF.shape[0], classes), np.log(LEAST))
+    log_NQ[:, model.classes_] = np.log(np.maximum(model.predict_proba(x_NF), LEAST))
+    return log_NQ
 
 
 def learned(model: Any, x_NF: NDArray[Any], labels_N: NDArray[Any], **stopping: Any) -> Any:
@@ -220,9 +189,10 @@ def _linear(x_NF: NDArray[Any]) -> Any:
     return make_pipeline(values, LogisticRegression(C=0.05, max_iter=200))
 
 
-def unordered(x_NF: NDArray[Any], kinds: Sequence[SlotKind]) -> NDArray[np.bool_]:
+def unordered(features: Features) -> NDArray[np.bool_]:
     """Which features trees take as unordered categories."""
-    unordered_F: NDArray[np.bool_] = np.array([kind == "category" for kind in kinds]) & (x_NF.max(axis=0) <= UNORDERED)
+    is_category_F = np.array([kind == "category" for kind in features.kinds])
+    unordered_F: NDArray[np.bool_] = is_category_F & (features.x_NF.max(axis=0) <= UNORDERED)
     return unordered_F
 
 
@@ -242,7 +212,7 @@ def boosted_trees(trees: int, *, seed: int, unordered_F: NDArray[np.bool_], leav
     )
 
 
-def _tree_count(
+def tree_count(
     boosted: Callable[..., Any],
     x_NF: NDArray[Any],
     labels_N: NDArray[np.int64],
@@ -261,33 +231,33 @@ def _tree_count(
     return max(1, int(np.argmax(model.validation_score_)))  # the first score is that of no tree at all
 
 
-def folds_of(groups_N: NDArray[np.int64], folds: int, rng: np.random.Generator) -> NDArray[np.int64]:
+def folds_of(groups_N: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
     """The fold of each row; a group is in one fold."""
-    fold_N: NDArray[np.int64] = (rng.permutation(int(groups_N.max()) + 1) % folds)[groups_N]
+    fold_N: NDArray[np.int64] = (rng.permutation(int(groups_N.max()) + 1) % FOLDS)[groups_N]
     return fold_N
 
 
 def _folds(
-    fold_N: NDArray[np.int64], labels_N: NDArray[np.int64], folds: int
+    fold_N: NDArray[np.int64], labels_N: NDArray[np.int64]
 ) -> Iterator[tuple[int, NDArray[np.bool_], NDArray[np.int64]]]:
     """The number of each fold, its rows, and the labelled rows of the others.
 
     A fold is left out where the others have one class only: there is nothing to learn, and what was known stays.
     """
-    for number in range(folds):
+    for number in range(FOLDS):
         held_out_N = fold_N == number
         rows = np.flatnonzero(~held_out_N & (labels_N >= 0))
         if held_out_N.any() and len(np.unique(labels_N[rows])) > 1:
             yield number, held_out_N, rows
 
 
-def _best_share(log_2NQ: NDArray[np.float64], labels_N: NDArray[np.int64], shares: Sequence[float]) -> float:
-    """The share of the first model with the lowest loss."""
-
-    def loss(share: float) -> float:
-        return -float(_blend(log_2NQ, share)[np.arange(len(labels_N)), labels_N].mean())
-
-    return min(shares, key=loss)
+def _best_share(
+    log_2NQ: NDArray[np.float64], labels_N: NDArray[np.int64], shares: Sequence[float]
+) -> tuple[float, float]:
+    """The share of the first model with the lowest loss on labelled rows, and this loss."""
+    rows = np.flatnonzero(labels_N >= 0)
+    losses = [-float(_blend(log_2NQ[:, rows], share)[np.arange(len(rows)), labels_N[rows]].mean()) for share in shares]
+    return shares[int(np.argmin(losses))], min(losses)
 
 
 def _blend(log_2NQ: NDArray[np.float64], share: float) -> NDArray[np.float64]:
@@ -295,7 +265,7 @@ def _blend(log_2NQ: NDArray[np.float64], share: float) -> NDArray[np.float64]:
     return log_softmax(share * log_2NQ[0] + (1 - share) * log_2NQ[1])
 
 
-def _downsampled(
+def downsampled(
     rows: NDArray[np.int64], labels_N: NDArray[np.int64], classes: int, rng: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """The rows with frequent classes sampled down, and the share of each class that is kept.
