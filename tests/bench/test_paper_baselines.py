@@ -22,6 +22,8 @@ from tefm_bench.baselines.xgboost import fit_xgboost
 from tefm.base.errors import InputError, MissingExtraError
 from tefm.tabular.learners import Examples, LearningTask
 
+pytestmark = pytest.mark.all
+
 MODELS = {
     "tfidf": Fit(fit_tfidf, words),
     "xgboost": Fit(fit_xgboost),
