@@ -21,9 +21,15 @@ from conftest import MASKS, QUICK, stays
 from markdown.extensions.toc import slugify
 
 import tefm
+from tefm.base.settings import Settings
 from tefm.cli import app
+from tefm.codes.config import TokenizerConfig
+from tefm.language.config import AlignConfig, TuneConfig
+from tefm.language.prompts import Prompt
 from tefm.model.task import Split, Task
 from tefm.pipeline.config import ModelConfig
+from tefm.questions.config import QuestionsConfig, QuestionSettings
+from tefm.rationale.config import LookAlikeConfig, RationaleConfig
 from tefm.tables.schema import Field, Schema
 
 ROOT = Path(__file__).parent.parent
@@ -180,6 +186,29 @@ def test_every_setting_has_its_line() -> None:
     for name in {*own, *ModelConfig.model_fields, *Field.model_fields} - {"name"}:
         assert f"`{name}`" in rows, name
     assert all(f"{name}:" in page for name in Split.model_fields)
+
+
+#: Settings that nobody writes: they come from the schema, or a list stands for them.
+NOT_WRITTEN = {"text_budgets", "asked"}
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        TokenizerConfig,
+        AlignConfig,
+        TuneConfig,
+        Prompt,
+        QuestionsConfig,
+        QuestionSettings,
+        LookAlikeConfig,
+        RationaleConfig,
+    ],
+)
+def test_every_setting_of_a_stage_is_on_a_page(config: type[Settings]) -> None:
+    pages = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs").glob("*.md"))
+    named = {*re.findall(r"`([a-z_]+)(?:: [^`]*)?`", pages), *re.findall(r"[{ ,(]([a-z_]+): ", pages)}
+    assert set(config.model_fields) - named - NOT_WRITTEN == set()
 
 
 # ---- Python ---------------------------------------------------------------------------------------------------------
