@@ -25,6 +25,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext
+from functools import partial
 from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
@@ -190,8 +191,7 @@ def peak_mib() -> float:
 def on_ray(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     from tefm.cluster.engine import Engine, run
     from tefm.cluster.plan import plan_rows
-    from tefm.cluster.work import predict_on_ray
-    from tefm.cluster.workers import Encoder
+    from tefm.cluster.work import OnRay, encode_part
 
     tokenizer = small_tokenizer(folder)
     table = in_files(made_here(arguments.encoded), folder / "encoded")
@@ -204,7 +204,7 @@ def on_ray(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
             for _, frame in run(
                 Engine(workers=workers),
                 plan_rows(table, 1 << 17),
-                lambda gpu: Encoder(RecordTokenizer.load(tokenizer, device=gpu), False),
+                lambda gpu: partial(encode_part, RecordTokenizer.load(tokenizer, device=gpu), False),
                 "encoding",
             )
         ),
@@ -224,7 +224,7 @@ def on_ray(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     predict = compared(
         "predict",
         lambda: model.predict_batches(table),
-        lambda workers: predict_on_ray(Engine(workers=workers), saved, str(table), rows=arguments.predicted // 8),
+        lambda workers: OnRay(Engine(workers=workers), saved, str(table), rows=arguments.predicted // 8).predict(),
     )
     settings = {"backbone": arguments.backbone, "layers": arguments.layers}
     return {"encode": encode, "predict": {**settings, **predict}}

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 from tefm.base.errors import InputError, SettingsError
+from tefm.cluster.engine import BUCKET, ROW, explaining, telling, to_buckets
 from tefm.cluster.plan import plan_rows, plan_sequences
-from tefm.cluster.workers import BUCKET, ROW, Predictor, telling, to_buckets, told
+from tefm.cluster.work import predict_part
 from tefm.model.estimator import TEFM
 from tefm.tables.chunks import is_grouped
 from tefm.tables.readers.arrow import Piece, open_pieces, pieces_of
@@ -101,10 +102,11 @@ def test_rows_and_windows_are_numbered_as_in_the_whole_table(backbones: dict[str
     for window in (None, 7):
         schema = Schema.from_yaml(fields)
         model = quick(backbones["llama"], schema, window=window, **ONLY_PREDICTS, seed=1).fit(frame)
-        worker = Predictor(TEFM.load(model.save(tmp_path / f"model-{window}"), device="cpu"), False)
+        loaded = TEFM.load(model.save(tmp_path / f"model-{window}"), device="cpu")
         plan = plan_sequences(folder, schema, window=window, rows=25)
         assert len(plan.parts) > 3
-        parts = [worker(part, open_pieces(part.pieces, plan.table.head(0))) for part in plan.parts]
+        tables = [open_pieces(part.pieces, plan.table.head(0)) for part in plan.parts]
+        parts = [predict_part(loaded, False, part.start, table) for part, table in zip(plan.parts, tables, strict=True)]
         assert_frame_equal(pl.concat(parts), model.predict_table(folder), rel_tol=0, abs_tol=1e-6)
     backwards = written(frame.reverse(), tmp_path / "backwards", [25])
     with pytest.raises(InputError, match="order of time"):
@@ -124,6 +126,8 @@ def test_an_error_in_a_worker_is_found_in_its_text() -> None:
     error = InputError("no entity", file="stays.parquet", column="patient", value=7, remedy="fill it in")
     with pytest.raises(RuntimeError) as caught, telling():
         raise error
-    found = told(f"a long\ntraceback: {caught.value}\n")
-    assert type(found) is InputError and str(found) == str(error)
-    assert told("another error") is None
+    with pytest.raises(InputError) as found, explaining():
+        raise RuntimeError(f"a long\ntraceback: {caught.value}\n")
+    assert type(found.value) is InputError and str(found.value) == str(error)
+    with pytest.raises(RuntimeError, match="another error"), explaining():
+        raise RuntimeError("another error")

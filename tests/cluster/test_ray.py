@@ -23,7 +23,7 @@ from polars.testing import assert_frame_equal
 from tefm.base.errors import InputError, SettingsError
 from tefm.base.files import write_json
 from tefm.cluster.engine import Engine, running
-from tefm.cluster.work import encode_on_ray, explain_on_ray, predict_on_ray
+from tefm.cluster.work import OnRay
 from tefm.codes.stream import encode_to_parquet
 from tefm.model.estimator import TEFM
 
@@ -69,7 +69,7 @@ def test_codes_are_those_of_one_machine(fitted: TEFM, model: Path, tmp_path: Pat
     stays(1).clear().write_parquet(folder / "none.parquet")
     local, ray = tmp_path / "local", tmp_path / "ray"
     count = encode_to_parquet(fitted.tokenizer_, folder, local)
-    assert encode_on_ray(TWO, model / "tokenizer", str(folder), ray, rows=60) == count
+    assert OnRay(TWO, model / "tokenizer", str(folder), rows=60).encode(ray) == count
     assert [path.name for path in sorted(ray.iterdir())] == ["0.parquet", "1.parquet", "2.parquet", "none.parquet"]
     for path in ray.iterdir():
         assert pl.read_parquet(path).equals(pl.read_parquet(local / path.name))
@@ -80,17 +80,17 @@ def test_predictions_are_those_of_one_machine_whatever_the_number_of_workers(
 ) -> None:
     """Of a glob, with patients that lie in two files; the parts are in two files too."""
     table = written(stays(150), tmp_path / "table") / "*.parquet"
-    parts = list(predict_on_ray(TWO, model, str(table), device="cpu", rows=30))
+    parts = list(OnRay(TWO, model, str(table), device="cpu", rows=30).predict())
     assert len(parts) > 4
     same(pl.concat(parts), fitted.predict_table(table))
-    one = predict_on_ray(Engine(workers=1), model, str(table), device="cpu", rows=30)
+    one = OnRay(Engine(workers=1), model, str(table), device="cpu", rows=30).predict()
     assert pl.concat(one).equals(pl.concat(parts))
 
 
 @pytest.mark.all
 def test_patients_whose_rows_are_scattered_stay_whole(fitted: TEFM, model: Path, tmp_path: Path) -> None:
     folder = written(scattered(stays(150)), tmp_path / "table")
-    predictions = pl.concat(predict_on_ray(TWO, model, str(folder), device="cpu", rows=60))
+    predictions = pl.concat(OnRay(TWO, model, str(folder), device="cpu", rows=60).predict())
     assert predictions.height == 150
     same(predictions, fitted.predict_table(folder))
 
@@ -116,7 +116,7 @@ def test_killed_workers_are_replaced_and_nothing_is_lost_or_doubled(
 
     monkeypatch.setattr(work, "run", run_and_kill)
     with caplog.at_level(logging.INFO, "tefm"):
-        explanations = explain_on_ray(TWO, model, str(folder), device="cpu", rows=3)
+        explanations = OnRay(TWO, model, str(folder), device="cpu", rows=3).explain()
     assert killed and not set(killed) & set(at_work())
     assert [one.sequence for one in explanations] == [f"p{number}" for number in range(16)]
     assert [one.verdict for one in explanations] == [one.verdict for one in expected]
@@ -170,4 +170,4 @@ def test_what_is_refused_before_anything_starts(model: Path, tmp_path: Path) -> 
     with pytest.raises(SettingsError, match="worker"):
         Engine(workers=0)
     with pytest.raises(InputError, match="no rows"):
-        list(predict_on_ray(TWO, model, str(written(stays(1).clear(), tmp_path / "empty", files=1))))
+        list(OnRay(TWO, model, str(written(stays(1).clear(), tmp_path / "empty", files=1))).predict())

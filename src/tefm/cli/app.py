@@ -1,17 +1,17 @@
-"""The command line itself: what a command is, how an error is shown, and what commands print."""
+"""The command line itself: what a command is, the options of several commands, errors, and what commands print."""
 
 from __future__ import annotations
 
 import json
 import sys
 import warnings
-from collections.abc import Callable, Iterable
-from dataclasses import is_dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, is_dataclass
 from functools import partial
 from inspect import Parameter, Signature, signature
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from rich.console import RenderableType
@@ -23,6 +23,11 @@ from tefm.base.files import check_writable, write_text
 from tefm.base.progress import err, out
 from tefm.base.settings import Settings
 
+if TYPE_CHECKING:
+    from tefm import TEFM
+    from tefm.cluster.work import OnRay
+    from tefm.tables.readers.table import Table
+
 #: What typer exits with after Ctrl-C.
 INTERRUPTED = 130
 
@@ -33,8 +38,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-
-JsonOption = Annotated[bool, typer.Option("--json", help="print JSON for machines")]
 
 
 def main() -> NoReturn:
@@ -67,7 +70,7 @@ def root(version: Annotated[bool, typer.Option("--version", help="print the vers
         raise typer.Exit
 
 
-# ---- what commands share ------------------------------------------------------------------------------------------
+# ---- what a command is ----------------------------------------------------------------------------------------------
 
 
 def command(example: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -112,6 +115,113 @@ def _options_of(group: Any) -> list[Parameter]:
         )
         for name, field in group.model_fields.items()
     ]
+
+
+# ---- options of several commands ------------------------------------------------------------------------------------
+
+JsonOption = Annotated[bool, typer.Option("--json", help="print JSON for machines")]
+TableArg = Annotated[
+    str,
+    typer.Argument(
+        help="CSV, CSV.gz, TSV, Parquet (file, folder, glob), Arrow, JSON lines, DuckDB, postgresql://…, MEDS"
+    ),
+]
+ModelArg = Annotated[Path, typer.Argument(help="folder of a model")]
+TokenizerArg = Annotated[Path, typer.Argument(help="folder of a tokenizer")]
+QueryOption = Annotated[
+    str | None, typer.Option(help="SQL for DuckDB; SQL or a table's name for PostgreSQL; the label file for MEDS")
+]
+AbsentOption = Annotated[
+    bool, typer.Option("--absent", help="treat fields whose columns are missing as absent, instead of an error")
+]
+SideOption = Annotated[
+    list[str] | None,
+    typer.Option("--side", help="side table of a field as FIELD=TABLE; a saved model opens none by itself"),
+]
+DeviceOption = Annotated[str | None, typer.Option(help="cpu or cuda (default: the GPU if there is one)")]
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """How the table of a command is read for a model."""
+
+    query: QueryOption = None
+    absent: AbsentOption = False
+    side: SideOption = None
+    domain: Annotated[
+        str | None,
+        typer.Option(help="domain to use, of a model with several; default: found by the columns of the table"),
+    ] = None
+
+    def readable(self, model: Path, table: str, *, labelled: bool = False) -> tuple[Table, str | None]:
+        """The table, checked before the weights of the model are loaded, and the domain that reads it."""
+        from tefm import open_table
+        from tefm.model.domains import find_domain
+        from tefm.tables.columns import with_sides
+
+        domain, preparation = find_domain(model, table, self.domain, query=self.query)
+        opened = open_table(table, query=self.query, meds=preparation.schema.meds)
+        opened = with_sides(opened, preparation.schema, side_tables(self.side))
+        return preparation.readable(opened, labelled=labelled, absent=self.absent), domain
+
+
+@dataclass(frozen=True)
+class ModelOptions(TableOptions):
+    """How the table is read, and where the model works."""
+
+    device: DeviceOption = None
+
+    def opened(self, model: Path, table: str, *, labelled: bool = False) -> tuple[TEFM, Table]:
+        """The model, and the table as it reads it."""
+        from tefm import TEFM
+
+        opened, domain = self.readable(model, table, labelled=labelled)
+        return TEFM.load(model, device=self.device, domain=domain), opened
+
+
+@dataclass(frozen=True)
+class RayOptions:
+    """Whether the work is done on a Ray cluster."""
+
+    engine: Annotated[str, typer.Option(help="local, or ray for a cluster")] = "local"
+    address: Annotated[str | None, typer.Option(help="address of a Ray cluster (default: start one locally)")] = None
+    workers: Annotated[
+        int | None, typer.Option(help="number of Ray workers (default: one per GPU, or per CPU without GPUs)")
+    ] = None
+
+    def job(
+        self, folder: Path, table: str, *, query: str | None, side: Sequence[str] | None, **reading: Any
+    ) -> OnRay | None:
+        """The work on a Ray cluster, or None for this machine."""
+        if self.engine not in ("local", "ray"):
+            raise TefmError("no such engine", value=self.engine, remedy="--engine local or --engine ray")
+        if self.engine == "local":
+            if self.address is not None or self.workers is not None:
+                option = "--workers" if self.address is None else "--address"
+                raise TefmError(f"{option} is for a Ray cluster", remedy="add --engine ray")
+            return None
+        if query is not None:
+            remedy = "write the rows as Parquet first"
+            raise TefmError("the Ray engine reads Parquet files, without --query", remedy=remedy)
+        if side:
+            remedy = "write a column with a list per record into the files"
+            raise TefmError("the Ray engine reads Parquet files, without --side", value=side[0], remedy=remedy)
+        from tefm.cluster.engine import Engine
+        from tefm.cluster.work import OnRay
+
+        return OnRay(Engine(self.address, self.workers), folder, table, **reading)
+
+
+def side_tables(sides: Sequence[str] | None) -> dict[str, str]:
+    """The values of `--side`: the field and its table."""
+    sides = sides or ()
+    for side in sides:
+        if not all(side.partition("=")):
+            raise TefmError("--side needs a field and a table", value=side, remedy="--side diagnoses=diagnoses.csv")
+    return {name: table for name, _, table in (side.partition("=") for side in sides)}
+
+
+# ---- what commands print --------------------------------------------------------------------------------------------
 
 
 def check_target(target: Path | None, problem: str, example: str, *endings: str) -> None:

@@ -1,4 +1,4 @@
-"""Commands about a model and its answers: fit, predict, evaluate, report, tokens."""
+"""Commands about a model and its answers: fit, extend, predict, evaluate, report, tokens, ask, teach."""
 
 from __future__ import annotations
 
@@ -12,9 +12,21 @@ from rich.markup import escape
 from rich.rule import Rule
 
 from tefm.base.errors import TefmError
-from tefm.base.progress import err, shown
-from tefm.cli.app import JsonOption, check_target, command, page_written, present
-from tefm.cli.options import DeviceOption, ModelArg, ModelOptions, RayOptions, TableArg, TableOptions
+from tefm.base.files import check_writable
+from tefm.base.progress import err, out, shown
+from tefm.cli.app import (
+    DeviceOption,
+    JsonOption,
+    ModelArg,
+    ModelOptions,
+    RayOptions,
+    TableArg,
+    TableOptions,
+    check_target,
+    command,
+    page_written,
+    present,
+)
 
 if TYPE_CHECKING:
     from tefm.show.figures import Outcome
@@ -42,9 +54,9 @@ def fit(
     Several task files become the domains of one language model, each named after its file.
     Resumes if interrupted. Redirected to a file, the output is a log: a line per stage and per minute.
     """
+    from tefm import Task
     from tefm.model.domains import domain_names
     from tefm.model.run import fit_task, fit_tasks
-    from tefm.model.task import Task
     from tefm.pipeline.config import ModelConfig
 
     given = {"backbone": backbone, "layers": layers, "align": align, "seed": seed}
@@ -76,9 +88,9 @@ def extend(
     as_json: JsonOption = False,
 ) -> None:
     """Add a domain to a model: new codes and an adapter. Predictions of the other domains stay bit-identical."""
-    from tefm.model.domains import Domains, domain_names
+    from tefm import Domains, Task
+    from tefm.model.domains import domain_names
     from tefm.model.run import extend_task
-    from tefm.model.task import Task
 
     ((name, path),) = domain_names([task]).items()
     loaded, target = Task.load(path), folder or model
@@ -121,12 +133,8 @@ def predict(
 
     check_target(target, "predictions are written as CSV or Parquet", "--out predictions.csv", ".csv", ".parquet")
     with shown():
-        if (cluster := ray.cluster(options.query, options.side)) is not None:
-            from tefm.cluster.work import predict_on_ray
-
-            batches = predict_on_ray(
-                cluster, model, table, domain=options.domain, absent=options.absent, device=options.device
-            )
+        if (job := ray.job(model, table, **vars(options))) is not None:
+            batches = job.predict()
         else:
             loaded, opened = options.opened(model, table)
             batches = loaded.predict_batches(opened)
@@ -170,7 +178,7 @@ def report(
     as_json: JsonOption = False,
 ) -> None:
     """Write one HTML page about a model: decisions, scores, curves, groups, data, explanations, tokens, codes."""
-    from tefm.model.estimator import TEFM
+    from tefm import TEFM
     from tefm.model.report import figures_of, source_of, split_of
     from tefm.show.report_page import report_page
 
@@ -198,7 +206,7 @@ def tokens(
     as_json: JsonOption = False,
 ) -> None:
     """Count the tokens the model reads per sequence, and those of the same records as text."""
-    from tefm.model.estimator import TEFM
+    from tefm import TEFM
     from tefm.model.run import count_tokens
     from tefm.show.terminal import token_table
 
@@ -206,3 +214,107 @@ def tokens(
     loaded = TEFM.load(model, device="cpu", domain=domain)
     counts = count_tokens(loaded, loaded.preparation.to_predict(opened))
     present([vars(count) for count in counts], [token_table(counts)], as_json=as_json)
+
+
+# ---- questions in words --------------------------------------------------------------------------------------------
+
+
+@command('tefm ask model admissions.csv "Next admission: heart failure?"')
+def ask(
+    model: ModelArg,
+    options: ModelOptions,
+    table: Annotated[str | None, typer.Argument(help="records to ask about, as for `tefm predict`")] = None,
+    questions: Annotated[list[str] | None, typer.Argument(help="one question or more, in words")] = None,
+    listed: Annotated[
+        bool, typer.Option("--list", help="list the questions that the model was trained on, with their scores")
+    ] = False,
+    entity: Annotated[list[str] | None, typer.Option("--entity", help="ask only about this one; repeatable")] = None,
+    target: Annotated[Path | None, typer.Option("--out", help="CSV or Parquet file (default: print)")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Ask about every sequence of a table: the probability of yes, and how reliable answers to this question are."""
+    import polars as pl
+
+    from tefm import TEFM
+    from tefm.model.bundle import load_book
+    from tefm.questions.book import checked_question, question_frame
+    from tefm.show.terminal import answer_table, question_tables
+    from tefm.tables.chunks import write_frames
+
+    if listed:
+        book = load_book(model, options.domain)
+        body = {"questions": question_frame(book).to_dicts(), "new": book.new.model_dump()}
+        present(body, question_tables(book), as_json=as_json)
+        return
+    if table is None or not questions:
+        raise TefmError(
+            "`tefm ask` needs a table and a question",
+            remedy='tefm ask MODEL TABLE "Next admission: heart failure?"; `tefm ask MODEL --list` shows what it knows',
+        )
+    check_target(target, "answers are written as CSV or Parquet", "--out answers.csv", ".csv", ".parquet")
+    texts = [checked_question(text) for text in questions]
+    with shown():
+        opened, domain = options.readable(model, table)
+        book = load_book(model, domain)
+        loaded = TEFM.load(model, device=options.device, domain=domain)
+        batches = loaded.ask_batches(opened, texts)
+        if entity:
+            noun = loaded.preparation.sequence_noun
+            batches = (part.filter(pl.col(noun).cast(pl.String).is_in(entity)) for part in batches)
+        if target is not None:
+            written = write_frames(batches, target)
+        else:
+            answers = pl.concat(batches)
+            if entity and not answers.height:
+                raise TefmError(f"there is no such {noun} in this table", value=entity[0], remedy="check its name")
+    if target is not None:
+        err.print(f"{written:,} answers written to {target}")
+    elif as_json:
+        worth = {text: book.worth(text) for text in texts}
+        present({"answers": answers.to_dicts(), "worth": worth}, [], as_json=True)
+        return
+    else:
+        out.print(answer_table(answers))
+    for text in texts:
+        _say_worth(text, book.worth(text))
+
+
+@command('tefm teach model labelled.csv --question "Is the wound infected?" --answer infected')
+def teach(
+    model: ModelArg,
+    table: Annotated[str, typer.Argument(help="labelled records, as for `tefm predict`")],
+    question: Annotated[str, typer.Option(help="the new question, in words")],
+    answer: Annotated[str, typer.Option(help="column that holds the answer, at the last record of a sequence")],
+    options: ModelOptions,
+    yes: Annotated[str | None, typer.Option(help="value that means yes (default: detected)")] = None,
+    share: Annotated[
+        float | None, typer.Option(help="share of yes in the population, if the table has another one")
+    ] = None,
+    target: Annotated[Path | None, typer.Option("--out", help="folder to write (default: the model itself)")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Teach a model a new question from eight or more labelled sequences; all other answers stay the same."""
+    from tefm import TEFM, Domains
+    from tefm.base.files import check_replaceable
+    from tefm.model.bundle import is_saved
+    from tefm.questions.book import checked_question
+
+    text, folder = checked_question(question), target or model
+    check_replaceable(folder, is_saved)
+    check_writable(folder)
+    with shown():
+        opened, domain = options.readable(model, table)
+        saved = (TEFM if domain is None else Domains).load(model, device=options.device)
+        taught = saved if isinstance(saved, TEFM) else saved[str(domain)]
+        worth = taught.teach(opened, text, answer=answer, yes=yes, share=share, absent=options.absent)
+        saved.save(folder)
+    if as_json:
+        present({"question": text, "worth": worth, "model": str(folder)}, [], as_json=True)
+        return
+    _say_worth(text, worth)
+    err.print(f"written to {folder}; ask it: tefm ask {folder} TABLE “{escape(text)}”", highlight=False)
+
+
+def _say_worth(text: str, worth: str) -> None:
+    """What answers to a question are worth."""
+    out.print(f"“{escape(text)}” {escape(worth)}", highlight=False, soft_wrap=True)

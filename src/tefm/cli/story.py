@@ -56,21 +56,18 @@ class Demo:
     def shown(self, *, verbose: bool = False) -> Iterator[RenderableType]:
         """The story on one screen; with `verbose`, the details of every stage."""
         outcome = self.outcome
-        codes, text = (_tokens(outcome, form) for form in ("codes, with the question", "compact"))
-        yield Text.assemble(
-            ("Data      ", "bold"),
-            f"{self.data.frame.height:,} admissions of {self.patients:,} patients in 130 US hospitals "
+        tokens = {count.format: count.mean for count in outcome.tokens}
+        codes, text = tokens["codes, with the question"], tokens["compact"]
+        facts = {
+            "Data": f"{self.data.frame.height:,} admissions of {self.patients:,} patients in 130 US hospitals "
             "(UCI Diabetes 130, CC BY 4.0)",
-        )
-        yield Text.assemble(
-            ("Question  ", "bold"),
-            f"does the last admission end in death? {outcome.sequences['train']:,} patients to train on, "
+            "Question": f"does the last admission end in death? {outcome.sequences['train']:,} patients to train on, "
             f"{outcome.sequences['test']:,} to test on, classes balanced",
-        )
-        yield Text.assemble(
-            ("Tokens    ", "bold"),
-            f"{codes:.1f} per patient as codes, with the question; {text:.0f} as compact text ({codes / text:.1%})",
-        )
+            "Tokens": f"{codes:.1f} per patient as codes, with the question; {text:.0f} as compact text "
+            f"({codes / text:.1%})",
+        }
+        for name, fact in facts.items():
+            yield Text.assemble((f"{name:<10}", "bold"), fact)
         yield comparison_table(outcome)
         if outcome.verdict is not None:
             yield Text(outcome.verdict.sentence)
@@ -84,14 +81,7 @@ class Demo:
         yield Text("Your own table: tefm inspect TABLE --label COLUMN --out schema.yaml")
 
 
-def run_demo(
-    *,
-    steps: int = 1_500,
-    layers: int = 4,
-    tune_steps: int = 160,
-    report: Path = Path("tefm-demo.html"),
-    save: Path | None = None,
-) -> Demo:
+def run_demo(*, steps: int, layers: int, tune_steps: int, report: Path, save: Path | None) -> Demo:
     """Fit the demo's model, explain one test patient, write the report; with `save`, keep the model in that folder."""
     if save is not None:
         check_replaceable(save, is_saved)  # before minutes of work
@@ -122,7 +112,3 @@ def run_demo(
                 model.save(save)
     seconds = time.perf_counter() - started
     return Demo(data, len(everyone), outcome, explanation, figures, report, seconds)
-
-
-def _tokens(outcome: Outcome, form: str) -> float:
-    return next(count.mean for count in outcome.tokens if count.format == form)

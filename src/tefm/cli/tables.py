@@ -13,15 +13,17 @@ from rich.markup import escape
 
 from tefm.base.errors import TefmError
 from tefm.base.progress import err, note, out, shown
-from tefm.cli.app import JsonOption, command, present
-from tefm.cli.options import (
+from tefm.cli.app import (
     AbsentOption,
     DeviceOption,
+    JsonOption,
     QueryOption,
     RayOptions,
     SideOption,
     TableArg,
     TokenizerArg,
+    command,
+    present,
     side_tables,
 )
 
@@ -51,10 +53,10 @@ def inspect(
     as_json: JsonOption = False,
 ) -> None:
     """Look at a table: the probable kind of each column, and columns that leak the label."""
+    from tefm import open_table
     from tefm.show.terminal import schema_table
     from tefm.tables.infer import schema_of
     from tefm.tables.readers.databases import is_postgresql
-    from tefm.tables.readers.table import open_table
     from tefm.tables.schema import MedsRecords
 
     settings = MedsRecords.checked(_pairs(meds, option="--meds", example="window=7d")) if meds else None
@@ -101,8 +103,8 @@ def tokenize(
     as_json: JsonOption = False,
 ) -> None:
     """Fit a tokenizer: learn slots and codes from a table. Resumes if interrupted."""
+    from tefm import RecordTokenizer
     from tefm.base.files import check_replaceable, check_writable, held
-    from tefm.codes.tokenizer import RecordTokenizer
 
     opened, table_schema = _table_and_schema(table, schema, options)
     table_schema = table_schema if buckets is None else table_schema.with_buckets(buckets)
@@ -147,14 +149,12 @@ def encode(
     as_json: JsonOption = False,
 ) -> None:
     """Encode a table to Parquet, with entity, time and label, in bounded memory."""
+    from tefm import RecordTokenizer
     from tefm.codes.stream import encode_to_parquet
-    from tefm.codes.tokenizer import RecordTokenizer
 
     with shown():
-        if (cluster := ray.cluster(query, side)) is not None:
-            from tefm.cluster.work import encode_on_ray
-
-            records = encode_on_ray(cluster, tokenizer, table, target, absent=absent, device=device)
+        if (job := ray.job(tokenizer, table, query=query, side=side, absent=absent, device=device)) is not None:
+            records = job.encode(target)
         else:
             loaded = RecordTokenizer.load(tokenizer, device=device)
             sides = side_tables(side)
@@ -172,9 +172,9 @@ def decode(
     as_json: JsonOption = False,
 ) -> None:
     """Turn codes back into records: a lossy reconstruction."""
+    from tefm import RecordTokenizer
     from tefm.base.files import replacing
     from tefm.codes.stream import read_codes
-    from tefm.codes.tokenizer import RecordTokenizer
     from tefm.language.vocabulary import CodeVocabulary
     from tefm.tables.phrases import describe
 
@@ -208,11 +208,10 @@ def doctor(
 
     Give it records that the tokenizer was not trained on; on training records the figures are too good.
     """
+    from tefm import RecordTokenizer, open_table
     from tefm.codes.doctor import examine_table
-    from tefm.codes.tokenizer import RecordTokenizer
     from tefm.show.terminal import examination_tables
     from tefm.tables.columns import with_sides
-    from tefm.tables.readers.table import open_table
 
     with shown():
         loaded = RecordTokenizer.load(tokenizer, device=device)
@@ -222,9 +221,8 @@ def doctor(
 
 
 def _table_and_schema(table: str, schema: Path | None, options: RoleOptions) -> tuple[Any, Any]:
+    from tefm import Schema, open_table
     from tefm.tables.infer import infer_schema
-    from tefm.tables.readers.table import open_table
-    from tefm.tables.schema import Schema
 
     given = None if schema is None else Schema.load(schema)
     opened = open_table(table, query=options.query, meds=None if given is None else given.meds)
@@ -240,10 +238,10 @@ def _table_and_schema(table: str, schema: Path | None, options: RoleOptions) -> 
 
 def _leaks(opened: Any, schema: Any) -> list[Any]:
     """Fields of the first rows that give the label away."""
+    from tefm import Vectoriser
     from tefm.tables.grouping import labels_of
     from tefm.tables.infer import sample_of
     from tefm.tables.leakage import check_leakage, label_copies
-    from tefm.tables.vectorise import Vectoriser
 
     frame = sample_of(opened)
     labels = labels_of(frame, schema, file=opened.name)

@@ -1,14 +1,17 @@
 """Running parts on a Ray cluster: an existing one by its address, or one on this machine that ends with the work.
 
 Results come back in the order of the table. Ray replaces a worker that dies and gives its part to another; a part's
-result counts only when it is complete, so nothing is lost or doubled.
+result counts only when it is complete, so nothing is lost or doubled. What workers return does not depend on which
+parts they had before.
 """
 
 from __future__ import annotations
 
+import base64
 import logging
 import os
 import pickle
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
@@ -16,14 +19,26 @@ from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
 
-from tefm.base.errors import InputError, MissingExtraError, SettingsError
+from tefm.base.errors import InputError, MissingExtraError, SettingsError, TefmError
 from tefm.base.progress import note, progress
-from tefm.cluster.plan import Plan
-from tefm.cluster.workers import BUCKET, FIRST, PART, REPLACEMENT, OnBuckets, OnParts, to_buckets, told
+from tefm.cluster.plan import Plan, TablePart
+from tefm.tables.readers.arrow import open_pieces
+from tefm.tables.readers.table import Table, open_table
+from tefm.tables.words import text_of
 
 #: Memory for results and shuffled rows on a cluster of this machine; what is more goes to the disk.
 OBJECT_STORE = 1 << 30
+#: Columns beside those of the result: the part that a row is from, the sequence's first row, and the process.
+PART, FIRST, REPLACEMENT = "__part", "__first", "__worker"
+#: Columns of rows on their way to a bucket.
+ROW, BUCKET = "__row", "__bucket"
+#: In a result of some sequences of a part only, the number of the sequence in it that each row is about.
+SEQUENCE = "__sequence"
+
+#: What is done with a part of a table, which begins with this row of the whole table.
+PartWork = Callable[[int, Table], pl.DataFrame]
 
 
 @dataclass(frozen=True)
@@ -76,12 +91,12 @@ def running(engine: Engine) -> Iterator[Any]:
 
 
 def run(
-    engine: Engine, plan: Plan, make: Callable[[str | None], Any], title: str, *, like: bool = True
+    engine: Engine, plan: Plan, make: Callable[[str | None], PartWork], title: str, *, like: bool = True
 ) -> Iterator[tuple[int, pl.DataFrame]]:
     """The results of a plan in the order of the table, each with the number of its part.
 
-    `make(device)` makes a worker, on the machine where it works. With `like`, all parts get the types of the whole
-    table; otherwise those of their file.
+    `make(device)` loads what the work needs, on the machine where it is done. With `like`, all parts get the types of
+    the whole table; otherwise those of their file.
     """
     with running(engine) as ray:
         context = ray.data.DataContext.get_current()
@@ -103,7 +118,7 @@ def run(
         device = "cuda" if gpus else None
         data = _dataset(ray, plan, lambda: make(device), options, like)
         done, replacements = 0, set[str]()
-        with progress(title, plan.rows) as advance, _explaining():
+        with progress(title, plan.rows) as advance, explaining():
             for block in data.iter_batches(batch_size=None, batch_format="pyarrow"):
                 frame = pl.DataFrame(block)
                 replacements.update(frame[REPLACEMENT].drop_nulls().unique())
@@ -119,7 +134,7 @@ def run(
             note(f"{_several(len(replacements), 'worker')} died and {again} were done again")
 
 
-def _dataset(ray: Any, plan: Plan, make: Callable[[], Any], options: dict[str, Any], like: bool) -> Any:
+def _dataset(ray: Any, plan: Plan, make: Callable[[], PartWork], options: dict[str, Any], like: bool) -> Any:
     items = [{"number": number, "part": pickle.dumps(part)} for number, part in enumerate(plan.parts)]
     parts = ray.data.from_items(items, override_num_blocks=len(items))
     empty = plan.table.head(0) if like else None
@@ -132,17 +147,77 @@ def _dataset(ray: Any, plan: Plan, make: Callable[[], Any], options: dict[str, A
     return results.sort(FIRST)
 
 
+def _several(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+# ---- what workers do ------------------------------------------------------------------------------------------------
+
+
+class OnParts:
+    """A worker of parts in order: `batch` names one part, whose rows are read here."""
+
+    def __init__(self, make: Callable[[], PartWork], like: pl.DataFrame | None) -> None:
+        self.work, self.like = make(), like
+
+    def __call__(self, batch: dict[str, Any]) -> pa.Table:
+        (content,), (number,) = batch["part"], batch["number"]
+        part: TablePart = pickle.loads(content)
+        with telling():
+            return marked(self.work(part.start, open_pieces(part.pieces, self.like)), int(number))
+
+
+class OnBuckets:
+    """A worker of buckets: all rows of some entities, which the shuffle brought together."""
+
+    def __init__(self, make: Callable[[], PartWork], entity: str) -> None:
+        self.work, self.entity = make(), entity
+
+    def __call__(self, batch: pa.Table) -> pa.Table:
+        frame = pl.DataFrame(batch).sort(ROW)
+        # sequences are in the order of their first rows
+        first = frame[ROW].filter(text_of(frame[self.entity], ()).is_first_distinct())
+        with telling():
+            result = self.work(0, open_table(frame.drop(ROW, BUCKET)))
+        numbers = result[SEQUENCE] if SEQUENCE in result.columns else pl.int_range(result.height, eager=True)
+        return marked(result.with_columns(first.gather(numbers).alias(FIRST)), int(frame[BUCKET][0]))
+
+
+def to_buckets(batch: dict[str, Any], *, like: pl.DataFrame, entity: str, buckets: int) -> pa.Table:
+    """The rows of a part, each with the bucket that it goes to."""
+    part: TablePart = pickle.loads(batch["part"][0])
+    frame = open_pieces(part.pieces, like).frame()
+    rows = pl.int_range(part.start, part.start + frame.height, dtype=pl.Int64, eager=True)
+    bucket = (text_of(frame[entity], ()).hash() % buckets).cast(pl.Int64)
+    return frame.with_columns(rows.alias(ROW), bucket.alias(BUCKET)).to_arrow()
+
+
 @contextmanager
-def _explaining() -> Iterator[None]:
+def telling() -> Iterator[None]:
+    """An error of ours as text that `explaining` reads: of an exception in a worker, Ray brings back only its text."""
+    try:
+        yield
+    except TefmError as error:
+        raise RuntimeError(f"tefm<{base64.b64encode(pickle.dumps(error)).decode()}>") from None
+
+
+@contextmanager
+def explaining() -> Iterator[None]:
     """An error of ours that a worker met is ours again; others of Ray stay what they are."""
     try:
         yield
     except Exception as error:
-        ours = told(str(error))
-        if ours is None:
+        told = re.search(r"tefm<([\w+/=]+)>", str(error))
+        if told is None:
             raise
+        ours: TefmError = pickle.loads(base64.b64decode(told[1]))
         raise ours from None
 
 
-def _several(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+def marked(frame: pl.DataFrame, number: int) -> pa.Table:
+    """A result with the part that it is from, and the process that made it if it replaces one that died."""
+    import ray
+
+    context = ray.get_runtime_context()
+    worker = f"{context.get_node_id()}:{os.getpid()}" if context.was_current_actor_reconstructed else None
+    return frame.with_columns(pl.lit(number).alias(PART), pl.lit(worker, dtype=pl.String).alias(REPLACEMENT)).to_arrow()

@@ -74,17 +74,15 @@ def plan_sequences(source: str | Path, schema: Schema, *, window: int | None, ro
     if not total:
         raise InputError("the table has no rows", file=table.name, remedy="give a table with records")
     entity = schema.entity if window is None else None
-    if entity is not None and not is_grouped(table, entity):
-        starts = list(range(0, total, rows))
-        parts = _parts(counts, [*starts, total])
-        return Plan(table, parts, total, buckets=len(parts), entity=entity)
+    is_scattered = entity is not None and not is_grouped(table, entity)
+    if entity is not None and not is_scattered:
+        ends = np.cumsum([frame.height for frame in whole_sequences(_column(table, entity), schema, rows=rows)])
+        return Plan(table, _parts(counts, [0, *ends.tolist()]), total)
     if window is not None and schema.time is not None:
         _refuse_disorder(table, schema)
-    if entity is None:
-        size = rows if window is None else max(1, rows // window) * window
-        return Plan(table, _parts(counts, [*range(0, total, size), total]), total)
-    ends = np.cumsum([frame.height for frame in whole_sequences(_column(table, entity), schema, rows=rows)])
-    return Plan(table, _parts(counts, [0, *ends.tolist()]), total)
+    size = rows if window is None else max(1, rows // window) * window
+    parts = _parts(counts, [*range(0, total, size), total])
+    return Plan(table, parts, total, buckets=len(parts) if is_scattered else 0, entity=entity or "")
 
 
 def _parts(counts: list[tuple[str, int]], bounds: list[int]) -> tuple[TablePart, ...]:

@@ -8,129 +8,157 @@ from __future__ import annotations
 import pickle
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from tefm.base.errors import InputError, did_you_mean
 from tefm.base.progress import log
-from tefm.cluster.engine import Engine, run
+from tefm.cluster.engine import SEQUENCE, Engine, PartWork, run
 from tefm.cluster.plan import Plan, plan_rows, plan_sequences
-from tefm.cluster.workers import EXPLANATION, Encoder, Explainer, Predictor
-from tefm.codes.stream import check_targets, no_codes, write_codes
+from tefm.codes.stream import check_targets, encoded, no_codes, write_codes
 from tefm.codes.tokenizer import RecordTokenizer
 from tefm.explain.explanation import Explanation
 from tefm.explain.reasons import Question
 from tefm.model.domains import find_domain
 from tefm.model.estimator import MANY, TEFM, answer_column
+from tefm.model.explainer import explain
 from tefm.pipeline.prepare import Preparation
 from tefm.tables.chunks import ROWS
+from tefm.tables.readers.table import Table
 from tefm.tables.references import References
 
 #: Rows of a part that is encoded: a whole number of the batches that one machine encodes.
 ENCODED_ROWS = 1 << 17
 #: Rows of a part that is explained: an explanation takes about a second.
 EXPLAINED_ROWS = 1 << 8
+#: The column of pickled explanations.
+EXPLANATION = "explanation"
 
 
-def encode_on_ray(
-    engine: Engine,
-    folder: Path,
-    source: str,
-    out: Path,
-    *,
-    absent: bool = False,
-    device: str | None = None,
-    rows: int = ENCODED_ROWS,
-) -> int:
-    """Write the codes of Parquet files as `encode_to_parquet` does; returns the number of records."""
-    folder = folder.absolute()
-    tokenizer = RecordTokenizer.load(folder, device="cpu")
-    plan = plan_rows(source, rows)
-    targets = check_targets(source, out)
-    empty = no_codes(tokenizer, tokenizer.vectoriser.readable(plan.table, absent=absent))  # before anything is started
+@dataclass
+class OnRay:
+    """A saved model or tokenizer and a table of Parquet files, on a Ray cluster."""
 
-    def make(gpu: str | None) -> Encoder:
-        return Encoder(RecordTokenizer.load(folder, device=device or gpu), absent)
+    engine: Engine
+    folder: Path
+    source: str
+    domain: str | None = None
+    absent: bool = False
+    device: str | None = None
+    #: rows of a part, about; what suits the work when left out
+    rows: int | None = None
 
-    files = [targets[Path(part.pieces[0].file)] for part in plan.parts]
-    results = run(engine, plan, make, "encoding", like=len(set(targets.values())) == 1)
-    written = 0
-    for target, frames in groupby(results, key=lambda result: files[result[0]]):
-        written += write_codes((frame for _, frame in frames), empty, target, lambda _: None)
-    for target in dict.fromkeys(targets.values()):
-        if target not in files:
-            write_codes((), empty, target, lambda _: None)
-    return written
+    def __post_init__(self) -> None:
+        self.folder = self.folder.absolute()
 
+    def encode(self, out: Path) -> int:
+        """Write the codes as `encode_to_parquet` does; returns the number of records."""
+        tokenizer = RecordTokenizer.load(self.folder, device="cpu")
+        plan = plan_rows(self.source, self.rows or ENCODED_ROWS)
+        targets = check_targets(self.source, out)
+        readable = tokenizer.vectoriser.readable(plan.table, absent=self.absent)  # before anything is started
+        empty = no_codes(tokenizer, readable)
 
-def predict_on_ray(
-    engine: Engine,
-    folder: Path,
-    source: str,
-    *,
-    domain: str | None = None,
-    absent: bool = False,
-    device: str | None = None,
-    rows: int = ROWS,
-) -> Iterator[pl.DataFrame]:
-    """What `TEFM.predict_batches` gives, part by part."""
-    folder = folder.absolute()
-    domain, preparation, plan = _planned(folder, source, domain, absent, rows)
+        def make(gpu: str | None) -> PartWork:
+            return partial(encode_part, RecordTokenizer.load(self.folder, device=self.device or gpu), self.absent)
 
-    def make(gpu: str | None) -> Predictor:
-        return Predictor(TEFM.load(folder, device=device or gpu, domain=domain), absent)
+        files = [targets[Path(part.pieces[0].file)] for part in plan.parts]
+        results = run(self.engine, plan, make, "encoding", like=len(set(targets.values())) == 1)
+        written = 0
+        for target, frames in groupby(results, key=lambda result: files[result[0]]):
+            written += write_codes((frame for _, frame in frames), empty, target, lambda _: None)
+        for target in dict.fromkeys(targets.values()):
+            if target not in files:
+                write_codes((), empty, target, lambda _: None)
+        return written
 
-    answers: Counter[str] = Counter()
-    column = answer_column(preparation.sequence_noun)
-    for _, predictions in run(engine, plan, make, "predicting"):
-        answers.update(predictions[column].to_list())
-        yield predictions
-    if answers.total() >= MANY and len(answers) == 1:
-        log.warning(f"all {answers.total():,} sequences have the same prediction: {next(iter(answers))}")
+    def predict(self) -> Iterator[pl.DataFrame]:
+        """What `TEFM.predict_batches` gives, part by part."""
+        preparation, plan = self._planned(ROWS)
+        answers: Counter[str] = Counter()
+        column = answer_column(preparation.sequence_noun)
+        for _, predictions in run(
+            self.engine, plan, lambda gpu: partial(predict_part, *self._loaded(gpu)), "predicting"
+        ):
+            answers.update(predictions[column].to_list())
+            yield predictions
+        if answers.total() >= MANY and len(answers) == 1:
+            log.warning(f"all {answers.total():,} sequences have the same prediction: {next(iter(answers))}")
 
+    def explain(
+        self, *, entities: Sequence[str] | None = None, references: References | None = None, **question: Any
+    ) -> list[Explanation]:
+        """What `TEFM.explain` gives."""
+        checked = Question.checked(question)
+        preparation, plan = self._planned(EXPLAINED_ROWS)
 
-def explain_on_ray(
-    engine: Engine,
-    folder: Path,
-    source: str,
-    *,
-    domain: str | None = None,
-    entities: Sequence[str] | None = None,
-    references: References | None = None,
-    absent: bool = False,
-    device: str | None = None,
-    rows: int = EXPLAINED_ROWS,
-    **question: Any,
-) -> list[Explanation]:
-    """What `TEFM.explain` gives."""
-    folder, asked = folder.absolute(), Question.checked(question)
-    domain, preparation, plan = _planned(folder, source, domain, absent, rows)
+        def make(gpu: str | None) -> PartWork:
+            return partial(explain_part, *self._loaded(gpu), checked, references, entities)
 
-    def make(gpu: str | None) -> Explainer:
-        model = TEFM.load(folder, device=device or gpu, domain=domain)
-        return Explainer(model, absent, asked, references, entities)
+        explanations: list[Explanation] = []
+        for _, results in run(self.engine, plan, make, "explaining"):
+            explanations += [pickle.loads(content) for content in results[EXPLANATION]]
+        if entities is None:
+            return explanations
+        by_name = {str(explanation.sequence): explanation for explanation in explanations}
+        for name in entities:
+            if name not in by_name:
+                noun, remedy = preparation.sequence_noun, did_you_mean(name, by_name) if by_name else "check the name"
+                raise InputError(f"there is no such {noun} in this table", file=self.source, value=name, remedy=remedy)
+        return [by_name[name] for name in entities]
 
-    explanations: list[Explanation] = []
-    for _, results in run(engine, plan, make, "explaining"):
-        explanations += [pickle.loads(content) for content in results[EXPLANATION]]
-    if entities is None:
-        return explanations
-    found = {str(one.sequence): one for one in explanations}
-    for name in entities:
-        if name not in found:
-            noun, remedy = preparation.sequence_noun, did_you_mean(name, found) if found else "check the name"
-            raise InputError(f"there is no such {noun} in this table", file=source, value=name, remedy=remedy)
-    return [found[name] for name in entities]
+    def _planned(self, rows: int) -> tuple[Preparation, Plan]:
+        """How the model sees tables, and the parts of this one; a table that does not fit is refused here."""
+        self.domain, preparation = find_domain(self.folder, self.source, self.domain)
+        window = preparation.config.window
+        plan = plan_sequences(self.source, preparation.schema, window=window, rows=self.rows or rows)
+        preparation.readable(plan.table, absent=self.absent)
+        return preparation, plan
+
+    def _loaded(self, gpu: str | None) -> tuple[TEFM, bool]:
+        return TEFM.load(self.folder, device=self.device or gpu, domain=self.domain), self.absent
 
 
-def _planned(
-    folder: Path, source: str, domain: str | None, absent: bool, rows: int
-) -> tuple[str | None, Preparation, Plan]:
-    """The domain, how it sees tables, and the parts of this one; a table that does not fit is refused here."""
-    domain, preparation = find_domain(folder, source, domain)
-    plan = plan_sequences(source, preparation.schema, window=preparation.config.window, rows=rows)
-    preparation.readable(plan.table, absent=absent)
-    return domain, preparation, plan
+# ---- the work on a part: it begins with the row `start` of the whole table --------------------------------------
+
+
+def encode_part(tokenizer: RecordTokenizer, absent: bool, start: int, table: Table) -> pl.DataFrame:
+    """The codes of the records."""
+    return pl.concat(encoded(tokenizer, tokenizer.vectoriser.readable(table, absent=absent)))
+
+
+def predict_part(model: TEFM, absent: bool, start: int, table: Table) -> pl.DataFrame:
+    """The predictions for the sequences."""
+    return pl.concat(model.predicted(table, absent=absent, before=start // (model.preparation.config.window or 1)))
+
+
+def explain_part(
+    model: TEFM,
+    absent: bool,
+    question: Question,
+    references: References | None,
+    entities: Sequence[str] | None,
+    start: int,
+    table: Table,
+) -> pl.DataFrame:
+    """The explanations of the sequences, pickled; of `entities` only, where they are given."""
+    preparation = model.preparation
+    records = preparation.to_predict(table, absent=absent)
+    sequences = records.sequences
+    if preparation.entity is None:  # sequences are numbered
+        before = start // (preparation.config.window or 1)
+        names = [str(before + number) for number in range(len(sequences))]
+        sequences = replace(sequences, ids=np.array(names, dtype=object))
+    chosen = np.arange(len(sequences))
+    if entities is not None:
+        chosen = chosen[np.isin(sequences.names.astype(str), entities)]
+    records = records.with_sequences(sequences.select(chosen))
+    explanations = explain(model.fitted, preparation, records, question, references)
+    contents = [pickle.dumps(explanation) for explanation in explanations]
+    return pl.DataFrame({EXPLANATION: contents, SEQUENCE: chosen}, {EXPLANATION: pl.Binary, SEQUENCE: pl.Int64})

@@ -4,7 +4,7 @@ rows.py      the records of a request, as text
 served.py    a model that answers the records of several requests at once
 worker.py    the thread, its queue and its batches
 messages.py  what requests and replies look like, errors too
-describe.py  what clients are told of a model, with examples
+describe.py  what clients are told of a model, with example rows
 service.py   reading a request, and waiting for its answer
 routes.py    the routes, also those that other servers' clients know
 limits.py    what a server accepts, and what it counts

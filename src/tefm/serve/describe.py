@@ -1,4 +1,4 @@
-"""What clients are told of a model: its columns, example rows, and the bodies of requests in OpenAPI.
+"""What clients are told of a model: its columns and example rows.
 
 Example rows are invented from what the schema and the vectoriser say of each field: they are no training records.
 """
@@ -6,23 +6,12 @@ Example rows are invented from what the schema and the vectoriser say of each fi
 from __future__ import annotations
 
 from datetime import date, timedelta
-from typing import Any
+from typing import Any, Literal
 
-import polars as pl
-from pydantic import BaseModel
+import pydantic
 
 from tefm.pipeline.prepare import Preparation
-from tefm.serve.messages import (
-    AskRequest,
-    ClassifyRequest,
-    Column,
-    ErrorReply,
-    ExplainRequest,
-    InvocationsRequest,
-    ModelInfo,
-    PredictRequest,
-    Value,
-)
+from tefm.serve.messages import Record
 from tefm.serve.served import Served
 from tefm.tables.mappers import CategoryMapper, FlagMapper, Mapper, NumberMapper, SetMapper
 from tefm.tables.schema import Field
@@ -33,6 +22,58 @@ LISTED = 300
 EXAMPLES = 6
 #: A date to begin with; only the order of times counts.
 FIRST_DAY = date(2024, 1, 31)
+
+
+class Value(pydantic.BaseModel):
+    """A value that the model knows, and its readable name."""
+
+    value: str
+    name: str
+
+
+class Column(pydantic.BaseModel):
+    """A column that a request has."""
+
+    name: str
+    #: `entity`, `time`, `text`, or the kind of its field
+    role: str
+    title: str
+    field: str | None = None
+    group: str | None = None
+    unit: str | None = None
+    #: of a set that is written as one text
+    delimiter: str | None = None
+    #: of a number
+    low: float | None = None
+    high: float | None = None
+    #: of a category or set, the most frequent first
+    values: list[Value] = []
+
+
+class ModelInfo(pydantic.BaseModel):
+    """A model that is served."""
+
+    id: str
+    object: Literal["model"] = "model"
+    owned_by: str = "tefm"
+    title: str = pydantic.Field(description="what is predicted from what")
+    classes: list[str]
+    positive: str
+    label: str | None
+    record: str = pydantic.Field(description="what one row is called")
+    sequence: str = pydantic.Field(description="what one prediction is about")
+    entity: str | None
+    time: str | None
+    window: int | None
+    explains: bool
+    questions: list[str] = pydantic.Field(description="questions in words that it was trained on; empty: it takes none")
+    columns: list[Column]
+    example: list[Record]
+
+
+class ModelsReply(pydantic.BaseModel):
+    object: Literal["list"] = "list"
+    data: list[ModelInfo]
 
 
 def info(served: Served) -> ModelInfo:
@@ -134,59 +175,3 @@ def _cells(field: Field, mapper: Mapper, share: float, shift: int) -> dict[str, 
 def _fields(preparation: Preparation) -> list[tuple[Field, Mapper]]:
     """The fields with what was learned about them."""
     return list(zip(preparation.vectoriser.table_schema.fields, preparation.vectoriser.mappers, strict=True))
-
-
-# ---- OpenAPI ----------------------------------------------------------------------------------------------------
-
-MEANINGS = {
-    401: "no or wrong API key",
-    404: "no such model",
-    413: "the body is too large",
-    422: "something in the request is wrong: which column, which value, what to do",
-    429: "the queue has no room: try again after `Retry-After` seconds",
-    503: "waited too long and was dropped",
-    504: "took too long",
-}
-#: The errors that a route may reply with.
-ERRORS: dict[int | str, dict[str, Any]] = {
-    status: {"model": ErrorReply, "description": meaning} for status, meaning in MEANINGS.items()
-}
-
-
-def bodies(served: Served) -> dict[str, dict[str, Any]]:
-    """What OpenAPI says of the body of each route, by the route's name."""
-    rows = example_rows(served.preparation, 2)
-    columns = list(rows[0])
-    split = {"columns": columns, "data": [[row[name] for name in columns] for row in rows]}
-    asked = served.questions[0] if served.questions else "Next admission: heart failure?"
-    table = {"text/csv": {"schema": {"type": "string"}, "example": as_csv(rows)}}
-    return {
-        "predict": _body(PredictRequest, {"rows": rows, "model": served.name, "codes": True}, table),
-        "explain": _body(ExplainRequest, {"rows": rows[:1], "model": served.name}, table),
-        "ask": _body(AskRequest, {"rows": rows, "question": asked, "model": served.name}, table),
-        "classify": _body(ClassifyRequest, {"input": rows, "model": served.name}, {}),
-        "invocations": _body(InvocationsRequest, {"dataframe_split": split}, table),
-    }
-
-
-def _body(kind: type[BaseModel], example: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
-    schema = kind.model_json_schema(ref_template="#/components/schemas/{model}")
-    for part in schema.pop("$defs", {}).values():  # few and small: written where they are used
-        schema = _with_part(schema, part)
-    content = {"application/json": {"schema": schema, "example": example}, **others}
-    return {"requestBody": {"required": True, "content": content}}
-
-
-def _with_part(schema: Any, part: dict[str, Any]) -> Any:
-    """The schema with a part in the place of every reference to it."""
-    if isinstance(schema, dict):
-        if schema.get("$ref") == f"#/components/schemas/{part['title']}":
-            return part
-        return {name: _with_part(value, part) for name, value in schema.items()}
-    return [_with_part(value, part) for value in schema] if isinstance(schema, list) else schema
-
-
-def as_csv(rows: list[dict[str, Any]]) -> str:
-    """Rows as a CSV; a list becomes its first member, since a cell holds one value."""
-    cells = [{name: value[0] if isinstance(value, list) else value for name, value in row.items()} for row in rows]
-    return pl.DataFrame(cells).write_csv()

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pydantic import Field
 
 from tefm.base.settings import Settings
-
-if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
 
 SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120)
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024)
@@ -46,8 +41,7 @@ class Metrics:
     def __init__(self) -> None:
         from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-        self.registry: CollectorRegistry = CollectorRegistry()
-        own = self.registry
+        self.registry = own = CollectorRegistry()
         self.requests = Counter("tefm_requests", "Requests by route and status", ["route", "status"], registry=own)
         self.seconds = Histogram(
             "tefm_request_seconds", "Time from request to answer", ["route"], buckets=SECONDS, registry=own

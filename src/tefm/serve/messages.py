@@ -19,32 +19,6 @@ from tefm.serve.rows import RowReader, Rows, Scalar
 Record = dict[str, Scalar | list[Scalar]]
 
 
-class Value(BaseModel):
-    """A value that the model knows, and its readable name."""
-
-    value: str
-    name: str
-
-
-class Column(BaseModel):
-    """A column that a request has."""
-
-    name: str
-    #: `entity`, `time`, `text`, or the kind of its field
-    role: str
-    title: str
-    field: str | None = None
-    group: str | None = None
-    unit: str | None = None
-    #: of a set that is written as one text
-    delimiter: str | None = None
-    #: of a number
-    low: float | None = None
-    high: float | None = None
-    #: of a category or set, the most frequent first
-    values: list[Value] = []
-
-
 class Request(BaseModel):
     """What all requests have. With a CSV body, everything but the rows is given as query parameters."""
 
@@ -216,32 +190,6 @@ class InvocationsReply(BaseModel):
 
 
 # ---- about the server -------------------------------------------------------------------------------------------
-
-
-class ModelInfo(BaseModel):
-    """A model that is served."""
-
-    id: str
-    object: Literal["model"] = "model"
-    owned_by: str = "tefm"
-    title: str = Field(description="what is predicted from what")
-    classes: list[str]
-    positive: str
-    label: str | None
-    record: str = Field(description="what one row is called")
-    sequence: str = Field(description="what one prediction is about")
-    entity: str | None
-    time: str | None
-    window: int | None
-    explains: bool
-    questions: list[str] = Field(description="questions in words that it was trained on; empty: it takes none")
-    columns: list[Column]
-    example: list[Record]
-
-
-class ModelsReply(BaseModel):
-    object: Literal["list"] = "list"
-    data: list[ModelInfo]
 
 
 class Status(BaseModel):

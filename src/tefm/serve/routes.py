@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from importlib.resources import files
 from pathlib import PurePath
 from typing import Any
 
+import polars as pl
 from fastapi import FastAPI, Request, Response
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from tefm import __version__
@@ -16,29 +19,10 @@ from tefm.base.errors import InputError, TefmError
 from tefm.explain.cards import rendered
 from tefm.explain.explanation import Explanation, to_json
 from tefm.explain.reasons import Question
-from tefm.serve.describe import ERRORS, bodies, info
+from tefm.serve import messages
+from tefm.serve.describe import ModelsReply, example_rows, info
 from tefm.serve.limits import ServeSettings
-from tefm.serve.messages import (
-    AskReply,
-    AskRequest,
-    Classified,
-    ClassifyReply,
-    ClassifyRequest,
-    Explained,
-    ExplainReply,
-    ExplainRequest,
-    InvocationsReply,
-    InvocationsRequest,
-    ModelsReply,
-    Prediction,
-    PredictReply,
-    PredictRequest,
-    RefusedError,
-    Status,
-    Usage,
-    error_reply,
-    json_reply,
-)
+from tefm.serve.messages import RefusedError, Status, error_reply, json_reply
 from tefm.serve.protect import Keys, Protect
 from tefm.serve.rows import REQUEST
 from tefm.serve.served import Served
@@ -46,6 +30,19 @@ from tefm.serve.service import Service
 
 #: The types of the page's files.
 TYPES = {".css": "text/css", ".js": "text/javascript"}
+MEANINGS = {
+    401: "no or wrong API key",
+    404: "no such model",
+    413: "the body is too large",
+    422: "something in the request is wrong: which column, which value, what to do",
+    429: "the queue has no room: try again after `Retry-After` seconds",
+    503: "waited too long and was dropped",
+    504: "took too long",
+}
+#: The errors that a route may reply with.
+ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": messages.ErrorReply, "description": meaning} for status, meaning in MEANINGS.items()
+}
 
 
 def create_app(models: Sequence[Served], settings: ServeSettings | None = None, keys: Keys | None = None) -> FastAPI:
@@ -63,13 +60,13 @@ def create_app(models: Sequence[Served], settings: ServeSettings | None = None, 
         version=__version__,
         description="Predictions from structured records, and why.",
         lifespan=lifespan,
+        exception_handlers={TefmError: _refused, HTTPException: _refused},
         docs_url=None,  # these pages would load scripts from elsewhere
         redoc_url=None,
         redirect_slashes=False,  # a redirect would lead to whatever host the client names
     )
     app.state.service = service
     documented = bodies(next(iter(service.models.values())))
-    _explain_errors(app)
     _own_routes(app, service, documented)
     _compatible_routes(app, service, documented)
     _probes(app, service)
@@ -85,38 +82,38 @@ def _own_routes(app: FastAPI, service: Service, documented: dict[str, dict[str, 
     settings, worker = service.settings, service.worker
     shared: dict[str, Any] = {"responses": ERRORS, "tags": ["tefm"]}
 
-    @app.post("/v1/predict", response_model=PredictReply, openapi_extra=documented["predict"], **shared)
+    @app.post("/v1/predict", response_model=messages.PredictReply, openapi_extra=documented["predict"], **shared)
     @app.post("/v1/models/{model}/predict", include_in_schema=False)
     async def predict(request: Request, model: str | None = None) -> Response:
         """The class of each sequence and the probability of every class."""
-        asked, served, (predictions,) = await service.predict(request, PredictRequest, model)
+        asked, served, (predictions,) = await service.predict(request, messages.PredictRequest, model)
         if not asked.codes:
             predictions = [one.model_copy(update={"codes": None}) for one in predictions]
-        return json_reply(PredictReply(model=served.name, predictions=predictions))
+        return json_reply(messages.PredictReply(model=served.name, predictions=predictions))
 
-    @app.post("/v1/explain", response_model=ExplainReply, openapi_extra=documented["explain"], **shared)
+    @app.post("/v1/explain", response_model=messages.ExplainReply, openapi_extra=documented["explain"], **shared)
     @app.post("/v1/models/{model}/explain", include_in_schema=False)
     async def explain(request: Request, model: str | None = None) -> Response:
         """Why the model predicts these classes: features that settle the answer, evidence for and against."""
-        asked, served, (rows,) = await service.read(request, ExplainRequest, model)
+        asked, served, (rows,) = await service.read(request, messages.ExplainRequest, model)
         question = Question.checked(asked.model_dump(include={"of_class", "precision", "most"}))
         future = worker.explain(served, rows, question, asked.question)
         explanations = await service.answer(request, future, settings.explain_timeout)
         for one in explanations:
             service.metrics.explanations.labels(served.name, one.verdict).inc()
         replies = [explained(one, html=asked.html) for one in explanations]
-        return json_reply(ExplainReply(model=served.name, explanations=replies))
+        return json_reply(messages.ExplainReply(model=served.name, explanations=replies))
 
-    @app.post("/v1/ask", response_model=AskReply, openapi_extra=documented["ask"], **shared)
+    @app.post("/v1/ask", response_model=messages.AskReply, openapi_extra=documented["ask"], **shared)
     @app.post("/v1/models/{model}/ask", include_in_schema=False)
     async def ask(request: Request, model: str | None = None) -> Response:
         """The probability of yes for questions in words, each with what answers to it are worth."""
-        asked, served, (rows,) = await service.read(request, AskRequest, model)
+        asked, served, (rows,) = await service.read(request, messages.AskRequest, model)
         questions = [asked.question] if isinstance(asked.question, str) else asked.question
         if not questions:
             raise RefusedError(422, "there is no question", remedy='write {"question": …}')
         answers = await service.answer(request, worker.ask(served, rows, questions), settings.timeout)
-        return json_reply(AskReply(model=served.name, answers=answers))
+        return json_reply(messages.AskReply(model=served.name, answers=answers))
 
     @app.get("/v1/models", response_model=ModelsReply, **shared)
     async def models() -> Response:
@@ -124,8 +121,8 @@ def _own_routes(app: FastAPI, service: Service, documented: dict[str, dict[str, 
         return json_reply(ModelsReply(data=[info(served) for served in service.models.values()]))
 
 
-def explained(explanation: Explanation, *, html: bool) -> Explained:
-    return Explained(
+def explained(explanation: Explanation, *, html: bool) -> messages.Explained:
+    return messages.Explained(
         id=explanation.sequence,
         predicted=explanation.answer.says,
         p=explanation.answer.p,
@@ -141,13 +138,13 @@ def explained(explanation: Explanation, *, html: bool) -> Explained:
 
 
 def _compatible_routes(app: FastAPI, service: Service, documented: dict[str, dict[str, Any]]) -> None:
-    classifying: dict[str, Any] = {"response_model": ClassifyReply, "responses": ERRORS, "tags": ["vLLM"]}
-    invoking: dict[str, Any] = {"response_model": InvocationsReply, "responses": ERRORS, "tags": ["MLflow"]}
+    classifying: dict[str, Any] = {"response_model": messages.ClassifyReply, "responses": ERRORS, "tags": ["vLLM"]}
+    invoking: dict[str, Any] = {"response_model": messages.InvocationsReply, "responses": ERRORS, "tags": ["MLflow"]}
 
     @app.post("/classify", openapi_extra=documented["classify"], **classifying)
     async def classify(request: Request) -> Response:
         """vLLM's classification: a label and the probabilities of all classes for each input."""
-        _, served, answers = await service.predict(request, ClassifyRequest)
+        _, served, answers = await service.predict(request, messages.ClassifyRequest)
         for number, predictions in enumerate(answers):
             if len(predictions) != 1:
                 raise InputError(
@@ -159,21 +156,21 @@ def _compatible_routes(app: FastAPI, service: Service, documented: dict[str, dic
         data, tokens = [], 0
         for index, (one,) in enumerate(answers):
             probs = list(one.probabilities.values())
-            data.append(Classified(index=index, label=one.predicted, probs=probs, num_classes=len(probs)))
+            data.append(messages.Classified(index=index, label=one.predicted, probs=probs, num_classes=len(probs)))
             tokens += sum(map(len, one.codes or []))  # the words of the question are not counted
-        usage = Usage(prompt_tokens=tokens, total_tokens=tokens)
-        return json_reply(ClassifyReply(model=served.name, data=data, usage=usage))
+        usage = messages.Usage(prompt_tokens=tokens, total_tokens=tokens)
+        return json_reply(messages.ClassifyReply(model=served.name, data=data, usage=usage))
 
     @app.post("/invocations", openapi_extra=documented["invocations"], **invoking)
     @app.post("/v1/models/{model}/invocations", include_in_schema=False)
     async def invocations(request: Request, model: str | None = None) -> Response:
         """MLflow's scoring of `dataframe_split`, `dataframe_records` or a CSV, with the columns of `predict_table`."""
-        _, served, (predictions,) = await service.predict(request, InvocationsRequest, model)
+        _, served, (predictions,) = await service.predict(request, messages.InvocationsRequest, model)
         noun = served.preparation.sequence_noun
-        return json_reply(InvocationsReply(predictions=[row(noun, one) for one in predictions]))
+        return json_reply(messages.InvocationsReply(predictions=[row(noun, one) for one in predictions]))
 
 
-def row(noun: str, prediction: Prediction) -> dict[str, Any]:
+def row(noun: str, prediction: messages.Prediction) -> dict[str, Any]:
     """A prediction with the columns of `predict_table`."""
     columns: dict[str, Any] = {
         "records": len(prediction.rows),
@@ -220,17 +217,41 @@ def _page(app: FastAPI) -> None:
         return Response(contents[name], media_type=TYPES[PurePath(name).suffix])
 
 
-# ---- errors -----------------------------------------------------------------------------------------------------
+# ---- what OpenAPI says of requests and errors -----------------------------------------------------------------------
 
 
-def _explain_errors(app: FastAPI) -> None:
-    """Every error is a reply of the same form; what the client can fix is a 4xx."""
+def bodies(served: Served) -> dict[str, dict[str, Any]]:
+    """What OpenAPI says of the body of each route, by the route's name."""
+    rows = example_rows(served.preparation, 2)
+    columns = list(rows[0])
+    split = {"columns": columns, "data": [[row[name] for name in columns] for row in rows]}
+    question = served.questions[0] if served.questions else "Next admission: heart failure?"
+    # in a CSV, a cell holds one value: the first of a list
+    cells = [{name: value[0] if isinstance(value, list) else value for name, value in row.items()} for row in rows]
+    table = {"text/csv": {"schema": {"type": "string"}, "example": pl.DataFrame(cells).write_csv()}}
+    return {
+        "predict": _body(messages.PredictRequest, {"rows": rows, "model": served.name, "codes": True}, table),
+        "explain": _body(messages.ExplainRequest, {"rows": rows[:1], "model": served.name}, table),
+        "ask": _body(messages.AskRequest, {"rows": rows, "question": question, "model": served.name}, table),
+        "classify": _body(messages.ClassifyRequest, {"input": rows, "model": served.name}, {}),
+        "invocations": _body(messages.InvocationsRequest, {"dataframe_split": split}, table),
+    }
 
-    @app.exception_handler(TefmError)
-    async def wrong(request: Request, error: TefmError) -> Response:
-        return error_reply(error)
 
-    @app.exception_handler(HTTPException)
-    async def http(request: Request, error: HTTPException) -> Response:
+def _body(kind: type[BaseModel], example: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
+    schema = kind.model_json_schema()
+    parts = schema.pop("$defs", {})
+    text = json.dumps(schema)
+    for name, part in parts.items():  # few and small: written where they are used
+        text = text.replace(json.dumps({"$ref": f"#/$defs/{name}"}), json.dumps(part))
+    content = {"application/json": {"schema": json.loads(text), "example": example}, **others}
+    return {"requestBody": {"required": True, "content": content}}
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    """The reply to every error has the same form; what the client can fix is a 4xx."""
+    if isinstance(error, HTTPException):
         remedy, headers = "see /openapi.json for the routes", dict(error.headers or {})
-        return error_reply(RefusedError(error.status_code, str(error.detail), remedy=remedy, headers=headers))
+        error = RefusedError(error.status_code, str(error.detail), remedy=remedy, headers=headers)
+    assert isinstance(error, TefmError)
+    return error_reply(error)

@@ -59,14 +59,13 @@ class Served:
 
     def predict(self, tables: Sequence[Rows]) -> list[PredictionsOrError]:
         """The answers to the rows of each request; where one of them is wrong, the others do not notice."""
-        outcomes: list[PredictionsOrError] = [[] for _ in tables]
         kinds: dict[Any, list[int]] = {}
         for number, rows in enumerate(tables):
             kinds.setdefault(tuple(rows.frame.schema.items()), []).append(number)
+        outcomes: dict[int, PredictionsOrError] = {}
         for numbers in kinds.values():
-            for number, outcome in zip(numbers, self._alike([tables[i] for i in numbers]), strict=True):
-                outcomes[number] = outcome
-        return outcomes
+            outcomes |= zip(numbers, self._alike([tables[number] for number in numbers]), strict=True)
+        return [outcomes[number] for number in range(len(tables))]
 
     def _alike(self, tables: Sequence[Rows]) -> Sequence[PredictionsOrError]:
         """The outcomes of requests with the same columns."""

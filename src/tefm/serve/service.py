@@ -164,10 +164,7 @@ def validated(kind: type[Asked], content: bytes | dict[str, Any]) -> Asked:
         elif details["type"] == "json_invalid":
             problem, remedy, value = f"the body is not valid JSON: {details['ctx']['error']}", "check the JSON", None
         scalar = value if isinstance(value, str | int | float) else None
-        raise RefusedError(422, problem, column=_column_of(details["loc"]), value=scalar, remedy=remedy) from None
-
-
-def _column_of(place: tuple[int | str, ...]) -> str | None:
-    """The column, where a cell of a row is wrong: ("rows", 3, "age", …)."""
-    is_cell = len(place) > 2 and isinstance(place[1], int) and isinstance(place[2], str)
-    return str(place[2]) if is_cell else None
+        place = details["loc"]
+        is_cell = len(place) > 2 and isinstance(place[1], int) and isinstance(place[2], str)  # ("rows", 3, "age", …)
+        column = str(place[2]) if is_cell else None
+        raise RefusedError(422, problem, column=column, value=scalar, remedy=remedy) from None

@@ -13,9 +13,11 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
 from typing import Any, Literal
 
 from tefm.base.errors import TefmError
@@ -25,7 +27,7 @@ from tefm.explain.reasons import Question
 from tefm.serve.limits import Metrics, ServeSettings
 from tefm.serve.messages import AnswerInWords, InternalError, Prediction, RefusedError
 from tefm.serve.rows import Rows
-from tefm.serve.served import Served
+from tefm.serve.served import PredictionsOrError, Served
 
 Lane = Literal["predict", "explain"]
 #: Rows of a batch of predictions; a larger request is a batch of its own.
@@ -56,12 +58,11 @@ class Job:
 
     lane: Lane
     served: Served
-    rows: int
+    #: one table per part that must not mix with the others
+    tables: tuple[Rows, ...]
     #: resolved by the worker; cancelled by whoever no longer waits for it
     future: Future[Any] = field(default_factory=Future)
     arrived: float = field(default_factory=lambda: time.monotonic())
-    #: one table per part that must not mix with the others
-    tables: tuple[Rows, ...] = ()
     question: Question | None = None
     #: questions in words: to be answered, or of which one is to be explained
     texts: tuple[str, ...] = ()
@@ -70,6 +71,10 @@ class Job:
     content: Hashable = None
     #: when the current sequence was begun
     begun: float = 0.0
+
+    @property
+    def rows(self) -> int:
+        return sum(table.height for table in self.tables)
 
 
 class Worker:
@@ -106,12 +111,11 @@ class Worker:
 
     def predict(self, served: Served, tables: Iterable[Rows]) -> Future[list[list[Prediction]]]:
         """Have the rows of a request answered: a list per table, which shares no sequence with the others."""
-        parts = tuple(tables)
-        return self._submit(Job("predict", served, sum(part.height for part in parts), tables=parts))
+        return self._submit(Job("predict", served, tuple(tables)))
 
     def ask(self, served: Served, rows: Rows, texts: Iterable[str]) -> Future[list[AnswerInWords]]:
         """Have questions in words answered, about the sequences of a request."""
-        return self._submit(Job("predict", served, rows.height, tables=(rows,), texts=tuple(texts)))
+        return self._submit(Job("predict", served, (rows,), texts=tuple(texts)))
 
     def explain(
         self, served: Served, rows: Rows, question: Question, text: str | None = None
@@ -122,8 +126,7 @@ class Worker:
             Job(
                 "explain",
                 served,
-                rows.height,
-                tables=(rows,),
+                (rows,),
                 question=question,
                 texts=texts,
                 sequences=min(served.count(rows), self.settings.max_explanations),
@@ -146,7 +149,7 @@ class Worker:
     def _submit(self, job: Job) -> Future[Any]:
         with self._changed:
             lane = self._lanes[job.lane]
-            rows = sum(other.rows for other in lane) if len(lane) else 0
+            rows = sum(other.rows for other in lane)
             full = len(lane) >= self.settings.queue or (lane and rows + job.rows > self.settings.waiting_rows)
             until_room = self._until_room(job) if job.lane == "explain" else 0.0
             if full or until_room > 0:
@@ -232,33 +235,13 @@ class Worker:
         started = time.monotonic()
         for job in batch:
             if job.texts:
-                self._ask(job)
+                self._settle([job], partial(_answers, job))
         for served in dict.fromkeys(job.served for job in batch if not job.texts):
             jobs = [job for job in batch if job.served is served and not job.texts]
-            tables = [rows for job in jobs for rows in job.tables]
-            try:
-                outcomes = iter(served.predict(tables))
-            except Exception as error:
-                self._failed(jobs, error)
-                continue
-            for job in jobs:
-                results = [next(outcomes) for _ in job.tables]
-                errors = [result for result in results if isinstance(result, TefmError)]
-                if errors:
-                    self._failed([job], errors[0])
-                else:
-                    job.future.set_result(results)
+            self._settle(jobs, partial(_predictions, served, jobs))
         seconds = time.monotonic() - started
         self._predict_pace = _lately(self._predict_pace, seconds / len(batch))
         self.metrics.batch("predict", sum(job.rows for job in batch), seconds)
-
-    def _ask(self, job: Job) -> None:
-        try:
-            answers = job.served.ask(job.tables[0], job.texts)
-        except Exception as error:
-            self._failed([job], error)
-        else:
-            job.future.set_result(answers)
 
     def _explain(self, jobs: list[Job]) -> None:
         """Answer requests for the same explanation."""
@@ -271,13 +254,8 @@ class Worker:
                 self._predict(batch)
                 given_away += time.monotonic() - before
 
-        try:
-            explanations = self._explanations(jobs[0], max(job.arrived for job in jobs), pause)
-        except Exception as error:
-            self._failed(jobs, error)
-        else:
-            for job in jobs:
-                job.future.set_result(explanations)
+        arrived = max(job.arrived for job in jobs)
+        self._settle(jobs, lambda: [self._explanations(jobs[0], arrived, pause)] * len(jobs))
         self.metrics.batch("explain", jobs[0].rows, time.monotonic() - started - given_away)
 
     def _explanations(self, job: Job, arrived: float, pause: Callable[[], None]) -> list[Explanation]:
@@ -300,12 +278,32 @@ class Worker:
             self._running = None
         return explanations
 
-    def _failed(self, jobs: list[Job], error: Exception) -> None:
-        if not isinstance(error, TefmError):
+    def _settle(self, jobs: Sequence[Job], answer: Callable[[], Iterable[Any]]) -> None:
+        """Resolve requests with the answer to each, which may be an error; one that is raised is of all of them."""
+        try:
+            outcomes = list(answer())
+        except TefmError as error:
+            outcomes = [error] * len(jobs)
+        except Exception as error:
             log.error(f"internal error while answering:\n{where(error)}")
-            error = InternalError()
-        for job in jobs:
-            job.future.set_exception(error)
+            outcomes = [InternalError()] * len(jobs)
+        for job, outcome in zip(jobs, outcomes, strict=True):
+            if isinstance(outcome, TefmError):
+                job.future.set_exception(outcome)
+            else:
+                job.future.set_result(outcome)
+
+
+def _predictions(served: Served, jobs: Sequence[Job]) -> Iterator[list[PredictionsOrError] | TefmError]:
+    """For each request, the predictions for each of its tables, or the first error."""
+    outcomes = iter(served.predict([rows for job in jobs for rows in job.tables]))
+    for job in jobs:
+        results = list(islice(outcomes, len(job.tables)))
+        yield next((result for result in results if isinstance(result, TefmError)), results)
+
+
+def _answers(job: Job) -> list[list[AnswerInWords]]:
+    return [job.served.ask(job.tables[0], job.texts)]
 
 
 def _lately(before: float, now: float) -> float:

@@ -1,4 +1,4 @@
-"""Commands that answer questions and explain answers: ask, teach, explain, and rationale for the paper's masks."""
+"""Commands for a model in use: explain, rationale (the paper's masks), monitor, serve; and the demo."""
 
 from __future__ import annotations
 
@@ -12,13 +12,29 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import RenderableType
-from rich.markup import escape
 
-from tefm.base.errors import TefmError
-from tefm.base.files import check_writable, write_text
-from tefm.base.progress import err, out, shown
-from tefm.cli.app import JsonOption, check_target, command, present
-from tefm.cli.options import ModelArg, ModelOptions, RayOptions, TableArg
+from tefm.base.errors import MissingExtraError, TefmError
+from tefm.base.files import write_text
+from tefm.base.progress import err, shown
+from tefm.cli.app import (
+    DeviceOption,
+    JsonOption,
+    ModelArg,
+    ModelOptions,
+    RayOptions,
+    TableArg,
+    check_target,
+    command,
+    page_written,
+    present,
+)
+from tefm.serve.limits import ServeSettings
+
+#: The exit status of `tefm monitor` when a batch has drifted; 0 is no alarm, 1 an error.
+ALARM = 3
+
+
+# ---- explanations ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -48,111 +64,6 @@ class CardOptions:
         lines = (json.dumps(values, ensure_ascii=False) + "\n" for values in as_values)
         write_text(self.target, page() if self.target.suffix == ".html" else "".join(lines))
         err.print(f"{len(as_values):,} explanations written to {self.target}")
-
-
-@command('tefm ask model admissions.csv "Next admission: heart failure?"')
-def ask(
-    model: ModelArg,
-    options: ModelOptions,
-    table: Annotated[str | None, typer.Argument(help="records to ask about, as for `tefm predict`")] = None,
-    questions: Annotated[list[str] | None, typer.Argument(help="one question or more, in words")] = None,
-    listed: Annotated[
-        bool, typer.Option("--list", help="list the questions that the model was trained on, with their scores")
-    ] = False,
-    entity: Annotated[list[str] | None, typer.Option("--entity", help="ask only about this one; repeatable")] = None,
-    target: Annotated[Path | None, typer.Option("--out", help="CSV or Parquet file (default: print)")] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Ask about every sequence of a table: the probability of yes, and how reliable answers to this question are."""
-    import polars as pl
-
-    from tefm.model.bundle import load_book
-    from tefm.model.estimator import TEFM
-    from tefm.questions.book import checked_question, question_frame
-    from tefm.show.terminal import answer_table, question_tables
-    from tefm.tables.chunks import write_frames
-
-    if listed:
-        book = load_book(model, options.domain)
-        body = {"questions": question_frame(book).to_dicts(), "new": book.new.model_dump()}
-        present(body, question_tables(book), as_json=as_json)
-        return
-    if table is None or not questions:
-        raise TefmError(
-            "`tefm ask` needs a table and a question",
-            remedy='tefm ask MODEL TABLE "Next admission: heart failure?"; `tefm ask MODEL --list` shows what it knows',
-        )
-    check_target(target, "answers are written as CSV or Parquet", "--out answers.csv", ".csv", ".parquet")
-    texts = [checked_question(text) for text in questions]
-    with shown():
-        opened, domain = options.readable(model, table)
-        book = load_book(model, domain)
-        loaded = TEFM.load(model, device=options.device, domain=domain)
-        batches = loaded.ask_batches(opened, texts)
-        if entity:
-            noun = loaded.preparation.sequence_noun
-            batches = (part.filter(pl.col(noun).cast(pl.String).is_in(entity)) for part in batches)
-        if target is not None:
-            written = write_frames(batches, target)
-        else:
-            answers = pl.concat(batches)
-            if entity and not answers.height:
-                raise TefmError(f"there is no such {noun} in this table", value=entity[0], remedy="check its name")
-    if target is not None:
-        err.print(f"{written:,} answers written to {target}")
-    elif as_json:
-        worth = {text: book.worth(text) for text in texts}
-        present({"answers": answers.to_dicts(), "worth": worth}, [], as_json=True)
-        return
-    else:
-        out.print(answer_table(answers))
-    for text in texts:
-        _say_worth(text, book.worth(text))
-
-
-@command('tefm teach model labelled.csv --question "Is the wound infected?" --answer infected')
-def teach(
-    model: ModelArg,
-    table: Annotated[str, typer.Argument(help="labelled records, as for `tefm predict`")],
-    question: Annotated[str, typer.Option(help="the new question, in words")],
-    answer: Annotated[str, typer.Option(help="column that holds the answer, at the last record of a sequence")],
-    options: ModelOptions,
-    yes: Annotated[str | None, typer.Option(help="value that means yes (default: detected)")] = None,
-    share: Annotated[
-        float | None, typer.Option(help="share of yes in the population, if the table has another one")
-    ] = None,
-    target: Annotated[Path | None, typer.Option("--out", help="folder to write (default: the model itself)")] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Teach a model a new question from eight or more labelled sequences; all other answers stay the same."""
-    from tefm.base.files import check_replaceable
-    from tefm.model.bundle import is_saved
-    from tefm.model.domains import Domains
-    from tefm.model.estimator import TEFM
-    from tefm.questions.book import checked_question
-
-    text, folder = checked_question(question), target or model
-    check_replaceable(folder, is_saved)
-    check_writable(folder)
-    with shown():
-        opened, domain = options.readable(model, table)
-        saved = (TEFM if domain is None else Domains).load(model, device=options.device)
-        taught = saved if isinstance(saved, TEFM) else saved[str(domain)]
-        worth = taught.teach(opened, text, answer=answer, yes=yes, share=share, absent=options.absent)
-        saved.save(folder)
-    if as_json:
-        present({"question": text, "worth": worth, "model": str(folder)}, [], as_json=True)
-        return
-    _say_worth(text, worth)
-    err.print(f"written to {folder}; ask it: tefm ask {folder} TABLE “{escape(text)}”", highlight=False)
-
-
-def _say_worth(text: str, worth: str) -> None:
-    """What answers to a question are worth."""
-    out.print(f"“{escape(text)}” {escape(worth)}", highlight=False, soft_wrap=True)
-
-
-# ---- explanations ---------------------------------------------------------------------------------------------------
 
 
 @command("tefm explain model admissions.csv --entity 12345 --class died")
@@ -195,28 +106,16 @@ def explain(
         raise TefmError("--population summarises a whole table on the terminal", value=population, remedy=remedy)
     question: dict[str, Any] = {"of_class": of_class, "precision": precision, "most": most}
     cited = None if references is None else References.read(references)
-    cluster = ray.cluster(options.query, options.side)
-    if cluster is not None and population is not None:
+    job = ray.job(model, table, **vars(options))
+    if job is not None and population is not None:
         raise TefmError("--population is for the local engine", remedy="leave --engine ray out")
-    if question_in_words is not None and (cluster is not None or population is not None):
+    if question_in_words is not None and (job is not None or population is not None):
         raise TefmError(
             "--question explains single answers on this machine", remedy="leave --population and --engine ray out"
         )
     with shown():
-        if cluster is not None:
-            from tefm.cluster.work import explain_on_ray
-
-            explanations = explain_on_ray(
-                cluster,
-                model,
-                table,
-                domain=options.domain,
-                entities=cards.entity,
-                references=cited,
-                absent=options.absent,
-                device=options.device,
-                **question,
-            )
+        if job is not None:
+            explanations = job.explain(entities=cards.entity, references=cited, **question)
         else:
             loaded, opened = options.opened(model, table)
             if population is not None:
@@ -277,3 +176,85 @@ def _share(text: str | None) -> float | None:
     if not 0 < share <= 1:
         raise TefmError("--keep is a share of the slots", value=text, remedy="give 5% or 0.05, above 0 and up to 100%")
     return share
+
+
+# ---- a model in use, and the demo -----------------------------------------------------------------------------------
+
+
+@command("tefm monitor model new_admissions.csv --by week --html drift.html")
+def monitor(
+    model: ModelArg,
+    table: TableArg,
+    options: ModelOptions,
+    reference: Annotated[
+        str | None,
+        typer.Option(help="table of usual records to compare with (default: the held-out records of the fit)"),
+    ] = None,
+    by: Annotated[str | None, typer.Option(help="batches by day, week or month (default: one batch)")] = None,
+    html: Annotated[Path | None, typer.Option(help="also write one HTML page")] = None,
+    level: Annotated[float, typer.Option(help="false alarms per batch, over all tests together")] = 0.05,
+    as_json: JsonOption = False,
+) -> None:
+    """Compare new records with those at fit time: what changed, and the accuracy to expect.
+
+    Exit status: 0 no alarm, 3 alarm in at least one batch, 1 error. Labels in the table are used if it has them.
+    """
+    from tefm.monitor.drift_page import drift_page, drift_tables
+    from tefm.tables.readers.table import open_table
+
+    check_target(html, "the page is written as HTML", "--html drift.html", ".html")
+    with shown():
+        usual = None if reference is None else open_table(reference)
+        loaded, opened = options.opened(model, table)
+        report = loaded.monitor(opened, reference=usual, by=by, absent=options.absent, level=level)
+    if html is not None:
+        page_written("page", html, drift_page(report))
+    present(report.to_dict(), drift_tables(report), as_json=as_json)
+    if report.alarm:
+        raise typer.Exit(ALARM)
+
+
+@command("tefm serve model --port 8000")
+def serve(
+    models: Annotated[list[str], typer.Argument(help="model folders; NAME=FOLDER serves one under another name")],
+    settings: ServeSettings,
+    host: Annotated[str, typer.Option(help="address to listen on; without keys, loopback only")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="port to listen on; 0 takes a free one", min=0, max=65_535)] = 8_000,
+    api_key_file: Annotated[Path | None, typer.Option(help="file with one API key per line")] = None,
+    remember: Annotated[bool, typer.Option(help="cache answers to repeated prompts")] = True,
+    access_log: Annotated[bool, typer.Option(help="log one line per request, without its contents")] = True,
+    device: DeviceOption = None,
+) -> None:
+    """Serve models over HTTP: predictions, explanations, and a page to try them at /.
+
+    Put a proxy in front for TLS. On SIGTERM, accepted requests are still answered.
+    """
+    try:
+        from tefm.serve.protect import Keys, check_host
+        from tefm.serve.server import load_models, run
+    except ImportError as error:
+        raise MissingExtraError(f"serving needs {error.name}", remedy="pip install 'tefm[serve]'") from error
+
+    keys = Keys([]) if api_key_file is None else Keys.read(api_key_file)
+    check_host(host, keys)  # before anything is loaded
+    with shown():
+        loaded = load_models(models, remember=remember, device=device)
+    run(loaded, host=host, port=port, settings=settings, keys=keys, access_log=access_log)
+
+
+@command("tefm demo")
+def demo(
+    steps: Annotated[int, typer.Option(help="training steps of the tokenizer")] = 1_500,
+    layers: Annotated[int, typer.Option(help="use only the first N blocks of the language model")] = 4,
+    tune_steps: Annotated[int, typer.Option(help="training steps of the language model")] = 160,
+    target: Annotated[Path, typer.Option("--out", help="HTML file for the details")] = Path("tefm-demo.html"),
+    save: Annotated[Path | None, typer.Option(help="also keep the model, in this folder")] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", help="also print the tables of every stage")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Predict death from hospital admissions on embedded data, against LightGBM, and explain one prediction."""
+    from tefm.cli.story import run_demo
+
+    with shown(on_stdout=not as_json):
+        story = run_demo(steps=steps, layers=layers, tune_steps=tune_steps, report=target, save=save)
+    present(story.to_dict(), story.shown(verbose=verbose), as_json=as_json)
