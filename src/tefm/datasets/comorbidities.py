@@ -12,9 +12,9 @@ import csv
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib.resources import files
 from types import MappingProxyType
 
+from tefm.datasets.base import DATA
 from tefm.tables.references import Reference, References
 
 # Where data/comorbidities.csv comes from: the codes are those of the SAS macros of Quan et al., published by the
@@ -77,7 +77,7 @@ class ComorbidityGroup:
 @cache
 def comorbidity_groups() -> tuple[ComorbidityGroup, ...]:
     """The groups of both indices, Charlson's first."""
-    text = (files("tefm.datasets") / "data" / "comorbidities.csv").read_text(encoding="utf-8")
+    text = (DATA / "comorbidities.csv").read_text(encoding="utf-8")
     return tuple(
         ComorbidityGroup(row["index"], row["group"], int(row["weight"]), tuple(row["codes"].split()))
         for row in csv.DictReader(text.splitlines())
