@@ -170,10 +170,10 @@ def test_who_has_the_features() -> None:
     donors = population(model_of(RULES["one"]), 400, longest=3)
     one = sequences(1, seed=3, longest=1)
     keep_TD = keep_of([Feature(0, (0,))], one.x_ND.shape)
-    share = coverage(donors, one.x_ND, keep_TD)
+    share = coverage(donors, one, keep_TD)
     assert share.count == (donors.slots.last[:, 0] == one.x_ND[0, 0]).sum()
     two = Sequences(np.vstack([one.x_ND, one.x_ND]), np.array([0, 2]))
-    first = coverage(donors, two.x_ND, keep_of([Feature(0, (0,))], two.x_ND.shape))
+    first = coverage(donors, two, keep_of([Feature(0, (0,))], two.x_ND.shape))
     before = donors.slots.starts[1:] - 2
     has = (donors.slots.lengths >= 2) & (donors.slots.x_ND[np.maximum(before, 0), 0] == one.x_ND[0, 0])
     assert first.count == has.sum(), "a sequence of one record has none before the last"

@@ -11,7 +11,7 @@ import pytest
 from conftest import MASKS, STAYS, Explained, quick, stays
 
 from tefm.base.errors import InputError, NotFittedError, SettingsError
-from tefm.explain.rationale_card import from_json, to_json
+from tefm.explain.rationale_card import Rationale
 from tefm.language.classifier import Classifier
 from tefm.model.estimator import TEFM
 from tefm.tables.sequences import Sequences
@@ -97,15 +97,15 @@ def test_a_choice_that_does_not_exist_is_named(fitted: TEFM, explained: Explaine
 
 def test_it_survives_saving(fitted: TEFM, tmp_path: Path) -> None:
     again = TEFM.load(fitted.save(tmp_path / "model"), device="cpu")
-    assert [to_json(one) for one in again.explain_masked(TABLE)] == [
-        to_json(one) for one in fitted.explain_masked(TABLE)
+    assert [one.to_json() for one in again.explain_masked(TABLE)] == [
+        one.to_json() for one in fitted.explain_masked(TABLE)
     ]
     assert again.fitted.explainer.agreement_ == fitted.fitted.explainer.agreement_
 
 
 def test_two_fits_with_one_seed_explain_alike(fitted: TEFM, fitted_again: TEFM) -> None:
-    assert [to_json(one) for one in fitted_again.explain_masked(TABLE)] == [
-        to_json(one) for one in fitted.explain_masked(TABLE)
+    assert [one.to_json() for one in fitted_again.explain_masked(TABLE)] == [
+        one.to_json() for one in fitted.explain_masked(TABLE)
     ]
 
 
@@ -129,4 +129,4 @@ def test_what_stands_beside_the_codes_is_judged_with_them(backbones: dict[str, P
 
 def test_json_comes_back(fitted: TEFM) -> None:
     for one in fitted.explain_masked(TABLE)[:5]:
-        assert from_json(json.loads(json.dumps(to_json(one)))) == one
+        assert Rationale.from_json(json.loads(json.dumps(one.to_json()))) == one

@@ -165,7 +165,7 @@ def _explanation(
             answer.says,
             tuple(describe(feature) for feature in reasons.features),
             reasons.precision,
-            parts.population.observed(x_TD, keep_of(reasons.features, mask_shape(sequence)), reasons.answer, notes)
+            parts.population.observed(sequence, keep_of(reasons.features, mask_shape(sequence)), reasons.answer)
             if labelled
             else None,
         ),
