@@ -8,7 +8,6 @@ an attack? Task `attack`: which one?
 from __future__ import annotations
 
 import csv
-import io
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +18,7 @@ import polars as pl
 from tefm.base.errors import InputError, SettingsError
 from tefm.datasets.base import DATA, Dataset
 from tefm.tables.grouping import by_window
-from tefm.tables.readers.source import explaining, open_bytes
+from tefm.tables.readers.source import explaining
 from tefm.tables.readers.table import Table, open_table
 from tefm.tables.schema import MISSING_WORDS, Field, Schema
 from tefm.tables.words import numbers_of
@@ -124,14 +123,9 @@ def _open(path: Path) -> Table:
     """The official CSVs have the column `Fwd Header Length` twice, with the same values: the second is renamed."""
     if not path.is_file() or not path.name.lower().endswith((".csv", ".csv.gz")):
         return open_table(path)
-    with (
-        explaining(path, "CSV"),
-        open_bytes(path) as file,
-        io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as lines,
-    ):
-        names = [name.strip() for name in next(csv.reader(lines), [])]
-    unique = [f"{name}.{names[:i].count(name)}" if name in names[:i] else name for i, name in enumerate(names)]
-    return open_table(path, column_names=unique if len(unique) > 1 else None)
+    with explaining(path, "CSV"):
+        header = pl.read_csv(path, n_rows=0, infer_schema=False, encoding="utf8-lossy").columns
+    return open_table(path, column_names=[name.strip() for name in header] if len(header) > 1 else None)
 
 
 def _flows(table: Table) -> Iterator[pl.DataFrame]:

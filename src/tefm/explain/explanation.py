@@ -151,12 +151,17 @@ class Explanation(Card):
                 f"Default answer: the model answers {quoted(self.answer.says)} for {_percent(self.base.value)} of the "
                 "population, so no feature is needed for it."
             )
-        checked = self._checked(self.settling)
         if not self.distinct:
             return (
                 f"Unsettled: little sets this {self.entity} apart. The probability of {quoted(self.answer.says)}, "
                 f"{self.answer.p:.2f}, is not clearly above the population’s average."
             )
+        share = self.settling.precision
+        checked = (
+            f"of {share.of:,} look-alikes that share {_these(self.settling.size)} and have everything else from "
+            f"another {self.entity}, {_percent(share.value)} get the same answer (at least {_percent(share.low)} with "
+            "95% confidence)."
+        )
         if self.verdict == "unsettled":
             features = "single feature" if self.most == 1 else f"set of up to {self.most} features"
             return f"Unsettled: no {features} was found that settles this answer. Best set found: {checked}"
@@ -168,13 +173,6 @@ class Explanation(Card):
             f"Contested: {checked} But {'another feature' if one else 'other features'} of the same {self.entity} "
             f"{'settles' if one else 'settle'} {quoted(self.rival.answer)} "
             f"({_percent(self.rival.precision.value)} of {self.rival.precision.of:,} look-alikes): {listed}."
-        )
-
-    def _checked(self, settling: Settling) -> str:
-        share, features = settling.precision, _these(settling.size)
-        return (
-            f"of {share.of:,} look-alikes that share {features} and have everything else from another {self.entity}, "
-            f"{_percent(share.value)} get the same answer (at least {_percent(share.low)} with 95% confidence)."
         )
 
     @property

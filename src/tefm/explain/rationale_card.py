@@ -23,16 +23,6 @@ class Retention:
     present: int
     slots: int
 
-    @property
-    def of_slots(self) -> float:
-        """The selected share of all slots."""
-        return self.kept / max(self.slots, 1)
-
-    @property
-    def of_present(self) -> float:
-        """The selected share of the slots that have a value."""
-        return self.kept / max(self.present, 1)
-
 
 @dataclass(frozen=True)
 class KeptStatement(Statement):
@@ -141,8 +131,8 @@ class Rationale(Card):
         """How many features were selected, in words."""
         counts = self.retention
         return (
-            f"{counts.kept:,} of {counts.present:,} recorded features ({counts.of_present:.1%}), "
-            f"out of {counts.slots:,} possible ({counts.of_slots:.1%})"
+            f"{counts.kept:,} of {counts.present:,} recorded features ({counts.kept / max(counts.present, 1):.1%}), "
+            f"out of {counts.slots:,} possible ({counts.kept / max(counts.slots, 1):.1%})"
         )
 
     @property
@@ -235,29 +225,25 @@ class Rationale(Card):
                 f"With only {features} the model predicts {quoted(self.alone.says)} (p = {self.alone.p:.2f}), "
                 f"not {predicted} as with all features (p = {self.full.p:.2f})."
             )
-        return f"With only {features} the model gives the same answer, {predicted} (p = {self.alone.p:.2f})" + (
-            self._too_little(nothing) if self.verdict == "insufficient" else self._needed()
-        )
-
-    def _too_little(self, nothing: float) -> str:
-        """Why the same answer does not pass the check; `nothing` is the probability without features."""
-        if self.full.p - nothing < MARGIN:
+        same = f"With only {features} the model gives the same answer, {predicted} (p = {self.alone.p:.2f})"
+        if self.verdict == "insufficient" and self.full.p - nothing < MARGIN:
             return (
-                f", but all features together raise p by less than {MARGIN}: it is {nothing:.2f} with no features "
-                f"and {self.full.p:.2f} with all."
+                f"{same}, but all features together raise p by less than {MARGIN}: it is {nothing:.2f} with no "
+                f"features and {self.full.p:.2f} with all."
             )
-        return (
-            f", but less surely: p is {nothing:.2f} with no features and {self.full.p:.2f} with all, and the "
-            "selected features give less than half of that increase."
-        )
-
-    def _needed(self) -> str:
-        """What the model answers without sufficient features."""
+        if self.verdict == "insufficient":
+            return (
+                f"{same}, but less surely: p is {nothing:.2f} with no features and {self.full.p:.2f} with all, and the "
+                "selected features give less than half of that increase."
+            )
         them, are = ("it", "it is") if self.retention.kept == 1 else ("them", "they are")
         answer = f"{quoted(self.without.says)} (p = {self.without.p:.2f})"
         if self.without.says != self.predicted:
-            return f"; without {them} the model predicts {answer}."
-        return f". Without {them} the model still predicts {answer}: {are} sufficient for this answer, but not needed."
+            return f"{same}; without {them} the model predicts {answer}."
+        return (
+            f"{same}. Without {them} the model still predicts {answer}: {are} sufficient for this answer, but not "
+            "needed."
+        )
 
     @property
     def measures(self) -> str:

@@ -11,7 +11,7 @@
 "At least τ" is the lower end of an exact 95% interval, over look-alikes that the search has not seen. The search may
 try `ATTEMPTS` sets; the interval's level accounts for that.
 
-Shapes: T records of the explained sequence, D slots, M columns of text, F texts, B donors, Q classes.
+Shapes: T records of the explained sequence, D slots, M columns of text, B donors, Q classes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tefm.explain.trial import Trial
 from tefm.rationale.bag_of_words import Bags, ReadTexts
 from tefm.rationale.masked_model import MaskedModel, Numbers
 from tefm.rationale.surrogate import Surrogate
-from tefm.tables.sequences import Sequences, Texts
+from tefm.tables.sequences import Sequences
 
 #: Donors of the search, of each check, and of each effect.
 SEARCHED, CHECKED, EFFECT = 96, 200, 48
@@ -149,26 +149,21 @@ class Reasoner:
         donors_B = Donors.of(self.population, len(x_TD)).search
         trial = Trial(self.network, self.surrogate, x_TD, self.population.records(donors_B, len(x_TD)))
         features = features_of(x_TD, self.network.layout)
-        if self.reads_texts(sequence):
+        # the surrogate of an older model has not learned words
+        if sequence.texts is not None and self.surrogate.words is not None:
             own_TM = texts_NM_of(sequence)
             donors_BTM = self.population.texts_NM[self.population.rows(donors_B, len(x_TD))]
-            trial = replace(trial, texts=self._texts(own_TM, donors_BTM))
+            with torch.inference_mode():
+                read = (
+                    self.surrogate.read_words(Bags.by_column(notes_in(texts))).view(*texts.shape, -1)
+                    for texts in (own_TM, donors_BTM)
+                )
+                trial = replace(trial, texts=ReadTexts(*read))
             differs_TM = (donors_BTM != own_TM).any(axis=0)  # where no donor has another text, it cannot matter
             features += [of for of in text_features(sequence) if differs_TM[of.record, of.slots[0] - x_TD.shape[1]]]
         if self.model.head is not None:
             trial = replace(trial, head=self.model.beside)
         return Search.of(trial, answer, features)
-
-    def reads_texts(self, sequence: Sequences) -> bool:
-        """Whether the texts of sequences are features; the surrogate of an older model has not learned words."""
-        return sequence.texts is not None and self.surrogate.words is not None
-
-    def _texts(self, own_TM: Texts, donors_BTM: Texts) -> ReadTexts:
-        with torch.inference_mode():
-            own_Fh, donors_Fh = (
-                self.surrogate.read_words(Bags.by_column(notes_in(texts))) for texts in (own_TM, donors_BTM)
-            )
-        return ReadTexts(own_Fh.view(*own_TM.shape, -1), donors_Fh.view(*donors_BTM.shape, -1))
 
     def reasons(
         self,
