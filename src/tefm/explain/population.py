@@ -112,8 +112,9 @@ class Population:
     def observed(self, sequence: Sequences, keep_TD: Keep, of_class: int) -> Observed:
         """How often a class was observed among those who have all kept slots and texts, and among the others."""
         labelled_S, is_class_S, has_S = self.labels_S >= 0, self.labels_S == of_class, self.has(sequence, keep_TD)
-        groups = (labelled_S & has_S, labelled_S & ~has_S)
-        return Observed(*(int(counted_S.sum()) for group_S in groups for counted_S in (group_S, group_S & is_class_S)))
+        having_S, others_S = labelled_S & has_S, labelled_S & ~has_S
+        having_class, others_class = (having_S & is_class_S).sum(), (others_S & is_class_S).sum()
+        return Observed(int(having_S.sum()), int(having_class), int(others_S.sum()), int(others_class))
 
 
 def mixed(sequences: Sequences, rng: np.random.Generator, *, least: float = 0.03, texts: bool = False) -> Sequences:

@@ -72,6 +72,16 @@ class Question(Settings):
 
 
 @dataclass(frozen=True)
+class Checked:
+    """A set of features, and its precision."""
+
+    features: tuple[Feature, ...]
+    precision: Share
+    #: look-alikes that the model was asked about
+    questions: int
+
+
+@dataclass(frozen=True)
 class Reasons:
     """Why the model gives one answer, in arrays; `explanation` puts it into words."""
 
@@ -88,10 +98,9 @@ class Reasons:
     base: Share
     #: how often the answer changes when the features are replaced
     flips: Share
-    #: the class that the same sequence comes closest to settling otherwise, and how precise that is, where it was tried
+    #: of a settled answer, the next most probable class, and the set that comes closest to settling it, where tried
     other: int | None
-    other_features: tuple[Feature, ...]
-    other_precision: Share | None
+    rival: Checked | None
     #: the class that the effects are about, and its mean probability in the population
     of_class: int
     mean_p: float
@@ -122,16 +131,6 @@ class Donors:
         attempts = min(ATTEMPTS, max(1, len(rest) // CHECKED))
         size = min(CHECKED, len(rest) // attempts)
         return cls(nearest[:search], tuple(rest[i * size : (i + 1) * size] for i in range(attempts)))
-
-
-@dataclass(frozen=True)
-class Checked:
-    """A set of features, and its precision."""
-
-    features: tuple[Feature, ...]
-    precision: Share
-    #: look-alikes that the model was asked about
-    questions: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,8 +220,7 @@ class Reasoner:
             base=base,
             flips=flips(model, population, sequence, keep_TD, answer, fresh),
             other=other,
-            other_features=() if rival is None else rival.features,
-            other_precision=None if rival is None else rival.precision,
+            rival=rival,
             of_class=of_class,
             mean_p=float(population.p_SQ[:, of_class].mean()),
             effects=tuple(found_effects),

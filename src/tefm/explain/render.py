@@ -52,7 +52,9 @@ def case_of(explanation: Explanation) -> tuple[Paragraph, ...]:
         by_heading[OTHERS] = by_heading.pop(OTHERS)
     summary = (explanation.conclusion, explanation.context, explanation.risk, explanation.doubts)
     first = Paragraph(SUMMARY, " ".join(filter(None, summary)), tuple(filter(None, [explanation.corroborated])))
-    return first, *(_paragraph(explanation, *headed, settling, effects) for headed in by_heading.items())
+    return first, *(
+        _paragraph(explanation, heading, findings, settling, effects) for heading, findings in by_heading.items()
+    )
 
 
 def _paragraph(

@@ -69,9 +69,8 @@ class Trial:
         """What the model reads of the look-alikes' records: their codes (C × B × T × K), or their slots for a head."""
         if self.head is not None:  # each slot may matter, whatever codes hold
             return torch.from_numpy(self._mixed(keep_CTD).astype(np.int64))
-        return torch.stack(
-            [torch.stack([self._codes[key] for key in of_set], dim=1) for of_set in self._encode(keep_CTD)]
-        )
+        keys = self._encode(keep_CTD)
+        return torch.stack([torch.stack([self._codes[key] for key in of_set], dim=1) for of_set in keys])
 
     def _answers(self, keys: list[list[Key]]) -> Tensor:
         """The surrogate's answers; most sets have most records in common, and each record is weighed once.
