@@ -53,7 +53,6 @@ def serve_plainly(folder: str) -> None:
     import uvicorn
     from fastapi import FastAPI
 
-    from tefm.explain.explanation import to_json
     from tefm.model.estimator import TEFM
 
     model, lock, app = TEFM.load(folder), threading.Lock(), FastAPI()
@@ -66,7 +65,7 @@ def serve_plainly(folder: str) -> None:
     @app.post("/v1/explain")
     def explain(body: dict[str, Any]) -> Any:
         with lock:
-            return {"explanations": [to_json(one) for one in model.explain(body["rows"])]}
+            return {"explanations": [one.to_json() for one in model.explain(body["rows"])]}
 
     listening = socket.create_server(("127.0.0.1", 0), backlog=2_048)
     print(f"listening on http://127.0.0.1:{listening.getsockname()[1]}", file=sys.stderr, flush=True)

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from tefm.datasets.comorbidities import VAN_WALRAVEN
 from tefm.explain.check import effects
 from tefm.explain.reasons import EFFECT, Donors, Reasons
 from tefm.explain.slot_features import Feature, features_of
@@ -82,7 +81,7 @@ def _weighed(subject: Subject, references: References, basis: Mapping[str, Any])
             slot = layout.slots[feature.slots[0]]
             if slot.member is not None and len(feature.slots) == 1:
                 found = references.about(slot.field, slot.member)
-                weight = sum(of.weight or 0.0 for of in found if of.source.startswith(VAN_WALRAVEN))
+                weight = sum(of.weight or 0.0 for of in found if of.source.startswith("van Walraven"))
                 weights |= {feature: weight} if weight else {}
         donors_B = Donors.of(population, len(x_TD)).checks[0][:EFFECT]
         p = float(subject.p_SQ[number, death])

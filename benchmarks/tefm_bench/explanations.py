@@ -169,7 +169,7 @@ class Judge:
             donors_B = self._donors(number)
             share = precision(self.model, self.population, sequence, keep_TD, answer, donors_B)
             changed = flips(self.model, self.population, sequence, keep_TD, answer, donors_B[:EFFECT])
-            covered = coverage(self.everyone, sequence.x_ND, keep_TD)
+            covered = coverage(self.everyone, sequence, keep_TD)
             self._known[key] = share.count, share.of, round(covered.value, DIGITS), round(changed.value, DIGITS)
         return self._known[key]
 

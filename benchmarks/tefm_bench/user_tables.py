@@ -19,7 +19,7 @@ from tefm.base.errors import InputError
 from tefm.datasets.base import Dataset
 from tefm.datasets.cicids2017 import FIELDS, cicids2017
 from tefm.datasets.comorbidities import DIABETES130_SPELLINGS, comorbidity_references
-from tefm.datasets.diabetes130 import CHANGES, Patients, diabetes130
+from tefm.datasets.diabetes130 import Patients, diabetes130
 from tefm.datasets.mimic3 import mimic3
 from tefm.model.task import Task
 from tefm.tables.readers.table import open_table
@@ -399,5 +399,5 @@ def _write_synthetic_patients(write: Callable[..., None], rng: np.random.Generat
             number = field_.kind == "number"
             values = rng.poisson(3 + 3 * died + 2 * soon) if number else rng.integers(0, 4, admissions)
             texts = np.array(DIAGNOSES)[values] if name.startswith("diag_") else values.astype(str)
-            columns[name] = np.where(values > 1, "Yes", "No") if name in CHANGES else texts
+            columns[name] = np.where(values > 1, "Yes", "No") if field_.kind == "flag" else texts
     write("diabetes130/diabetic_data", {**columns, "weight": ["?"] * admissions, "payer_code": ["?"] * admissions})

@@ -10,8 +10,8 @@ import pytest
 from commands import refused, tefm, write_patients
 from conftest import MASKS, QUICK
 
-from tefm.explain import rationale_card as card
-from tefm.explain.explanation import from_json
+from tefm.explain.explanation import Explanation
+from tefm.explain.rationale_card import Rationale
 from tefm.explain.summary import summarise
 from tefm.model.estimator import TEFM
 
@@ -180,7 +180,7 @@ def explain(folder, *arguments):
 def test_a_card_names_whom_it_is_about_and_what_the_check_found(folder, fitted):
     finished = explain(folder, "--entity", "p7", "--entity", "p3")
     printed = finished.stdout
-    first, second = map(from_json, explain(folder, "--entity", "p7", "--entity", "p3", "--json").json)
+    first, second = map(Explanation.from_json, explain(folder, "--entity", "p7", "--entity", "p3", "--json").json)
     assert 0 < printed.index(first.title) < printed.index(second.title), "in the order that they were asked for"
     assert first.title.startswith("patient_id p7: died = ") and len(re.findall(r"patient_id p\d", printed)) == 2
     text = " ".join(printed.replace("│", " ").split())
@@ -194,7 +194,7 @@ def test_a_card_names_whom_it_is_about_and_what_the_check_found(folder, fitted):
 
 def test_the_evidence_is_about_the_class_that_was_asked_for(folder, fitted):
     asked = ("--entity", "p7", "--entity", "p3", "--class", "yes")
-    explanations = [from_json(body) for body in explain(folder, *asked, "--json").json]
+    explanations = [Explanation.from_json(body) for body in explain(folder, *asked, "--json").json]
     assert [explanation.of_class for explanation in explanations] == ["yes", "yes"]
     assert explain(folder, *asked).stdout.count("For and against “yes”") == 2
 
@@ -203,7 +203,7 @@ def test_precision_and_number_of_features_are_what_was_asked_for(folder, fitted)
     few = [argument for number in range(6) for argument in ("--entity", f"p{number}")]
     for precision, most in ((0.9, 10), (0.97, 1)):
         asked = ("--precision", precision, "--most", most, "--json")
-        explanations = [from_json(body) for body in explain(folder, *few, *asked).json]
+        explanations = [Explanation.from_json(body) for body in explain(folder, *few, *asked).json]
         assert {(explanation.least, explanation.most) for explanation in explanations} == {(precision, most)}
         assert max(len(explanation.settling.findings) for explanation in explanations) <= most
         assert {explanation.verdict for explanation in explanations} <= {"settled", "contested", "unsettled"}
@@ -230,7 +230,7 @@ def ten(folder, fitted):
 
 def test_a_population_is_summarised(ten):
     summary = tefm(*ten, "--population", "50", "--json").json
-    alone = summarise([from_json(body) for body in tefm(*ten, "--class", "yes", "--json").json])
+    alone = summarise([Explanation.from_json(body) for body in tefm(*ten, "--class", "yes", "--json").json])
     assert summary["explained"] == alone.explained == 10 and summary["verdicts"] == alone.verdicts
     assert [rule["features"] for rule in summary["rules"]] == [list(rule.features) for rule in alone.rules] != []
     effects = [(effect["field"], effect["of_class"]) for effect in summary["fields"]]
@@ -243,7 +243,9 @@ def test_a_population_is_summarised(ten):
 def test_all_explanations_as_a_page_or_as_lines(ten, tmp_path):
     written = tefm(*ten, "--out", tmp_path / "all.jsonl")
     assert written.stdout == "" and "10 explanations written to" in written.stderr
-    explanations = [from_json(json.loads(line)) for line in (tmp_path / "all.jsonl").read_text().splitlines()]
+    explanations = [
+        Explanation.from_json(json.loads(line)) for line in (tmp_path / "all.jsonl").read_text().splitlines()
+    ]
     assert [explanation.sequence for explanation in explanations] == [f"p{i}" for i in range(10)]
     tefm(*ten, "--entity", "p5", "--entity", "p9", "--out", tmp_path / "page.html")
     assert_page_of(tmp_path / "page.html", explanations)
@@ -332,7 +334,7 @@ def test_a_masked_card_names_whom_it_is_about_and_what_the_check_found(folder, f
     asked = ("--entity", "p7", "--entity", "p3")
     finished = rationale(folder, *asked)
     printed = finished.stdout
-    first, second = map(card.from_json, rationale(folder, *asked, "--json").json)
+    first, second = map(Rationale.from_json, rationale(folder, *asked, "--json").json)
     assert 0 < printed.index(first.title) < printed.index(second.title), "in the order that they were asked for"
     assert first.title.startswith("patient_id p7: ") and printed.count("patient_id p") == 2
     text = " ".join(printed.replace("│", " ").split())
@@ -345,13 +347,13 @@ def test_a_share_is_given_in_either_way(folder, fitted):
     few = ("--entity", "p7", "--over", "record", "--json")
     (percent,), (share,) = (rationale(folder, *few, "--keep", keep).json for keep in ("25%", "0.25"))
     assert percent == share
-    retention = card.from_json(percent).retention
+    retention = Rationale.from_json(percent).retention
     assert retention.kept == 3 * round(0.25 * retention.slots / 3), "that many of each of the three records"
 
 
 def test_all_rationales_as_a_page_or_as_lines(folder, fitted, tmp_path):
     rationale(folder, "--keep", "50%", "--out", tmp_path / "all.jsonl")
-    rationales = [card.from_json(json.loads(line)) for line in (tmp_path / "all.jsonl").read_text().splitlines()]
+    rationales = [Rationale.from_json(json.loads(line)) for line in (tmp_path / "all.jsonl").read_text().splitlines()]
     assert {one.sequence for one in rationales} == {f"p{i}" for i in range(200)} and len(rationales) == 200
     rationale(folder, "--keep", "50%", "--entity", "p5", "--entity", "p9", "--out", tmp_path / "page.html")
     assert_page_of(tmp_path / "page.html", rationales)

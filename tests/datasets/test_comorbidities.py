@@ -8,15 +8,27 @@ from collections import Counter
 import pytest
 
 from tefm.datasets.comorbidities import (
-    CHARLSON,
     DIABETES130_SPELLINGS,
-    QUAN,
-    VAN_WALRAVEN,
     comorbidity_groups,
     comorbidity_references,
 )
 from tefm.tables.references import Reference
 
+#: What the references cite.
+QUAN = (
+    "Quan, Sundararajan, Halfon, Fong, Burnand, Luthi, Saunders, Beck, Feasby, Ghali: Coding algorithms for defining "
+    "comorbidities in ICD-9-CM and ICD-10 administrative data, Medical Care 43(11), 2005, 1130–1139, "
+    "doi:10.1097/01.mlr.0000182534.19832.83"
+)
+CHARLSON = (
+    "Charlson, Pompei, Ales, MacKenzie: A new method of classifying prognostic comorbidity in longitudinal studies: "
+    "development and validation, Journal of Chronic Diseases 40(5), 1987, 373–383, doi:10.1016/0021-9681(87)90171-8"
+)
+VAN_WALRAVEN = (
+    "van Walraven, Austin, Jennings, Quan, Forster: A modification of the Elixhauser comorbidity measures into a point "
+    "system for hospital death using administrative data, Medical Care 47(6), 2009, 626–633, "
+    "doi:10.1097/MLR.0b013e31819432e5"
+)
 DOTTED = comorbidity_references("diagnoses", dotted=True, spellings=DIABETES130_SPELLINGS)
 PLAIN = comorbidity_references("diagnoses", dotted=False)
 

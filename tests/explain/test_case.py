@@ -7,8 +7,8 @@ from dataclasses import replace
 from support.explanations import ASPIRIN, MORPHINE, OLD, explanation, influence, on_terminal
 
 from tefm.explain.counts import Observed
-from tefm.explain.explanation import Explanation, Settling, from_json, to_json
-from tefm.explain.render import OTHERS, SUMMARY, case_card, case_of, explanations_page
+from tefm.explain.explanation import Explanation, Settling
+from tefm.explain.render import OTHERS, SUMMARY, cards_page, case_card, case_of
 from tefm.tables.references import Reference
 
 DRUG = replace(
@@ -64,6 +64,6 @@ def test_what_the_codes_blur_is_said_where_it_is_cited() -> None:
 
 
 def test_the_page_has_the_case_and_json_keeps_all_of_it() -> None:
-    page = explanations_page([patient()])
+    page = cards_page([patient()])
     assert "As a case" in page and "raises the probability of “yes” by 0.432" in page and "blur" in page
-    assert from_json(to_json(patient())) == patient()
+    assert Explanation.from_json(patient().to_json()) == patient()

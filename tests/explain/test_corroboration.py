@@ -17,8 +17,8 @@ from support.explanations import ASPIRIN, MORPHINE, OLD, explanation, influence,
 
 from tefm.base.errors import InputError
 from tefm.explain.counts import FEW, Counts, Observed
-from tefm.explain.explanation import from_json, to_json
-from tefm.explain.render import explanations_page
+from tefm.explain.explanation import Explanation
+from tefm.explain.render import cards_page
 from tefm.model.estimator import TEFM
 from tefm.tables.layout import Layout, Slot
 from tefm.tables.references import Reference
@@ -75,7 +75,7 @@ def test_a_feature_that_the_data_contradict_is_a_warning() -> None:
     assert [one.corroboration for one in influences] == ["contradicted", "supported", "supported"]
     assert shown.doubts == "The training data contradict the direction of: Drugs: morphine (stay 3 of 3)."
     text = " ".join(printed(shown).replace("│", " ").split())
-    assert shown.doubts in text and shown.doubts in str(shown) and shown.doubts in explanations_page([shown])
+    assert shown.doubts in text and shown.doubts in str(shown) and shown.doubts in cards_page([shown])
     for one in influences:
         assert one.observation in text, text
     assert "observed for 2% of 200 training sequences with it and 10% of the others" in influences[0].observation
@@ -104,9 +104,9 @@ def test_references_are_cited_with_numbers() -> None:
     assert shown.sources == ("A 2001", "B 2005")
     assert shown.cited(findings[0]) == ["Given in palliative care. [1]", "Depresses breathing. [2]"]
     assert shown.cited(against.finding) == ["Prevents clots. [1]"]
-    for text in (printed(shown), explanations_page([shown])):
+    for text in (printed(shown), cards_page([shown])):
         assert "Depresses breathing. [2]" in text and "[1] A 2001" in text and "[2] B 2005" in text
-    assert from_json(json.loads(json.dumps(to_json(shown)))) == shown
+    assert Explanation.from_json(json.loads(json.dumps(shown.to_json()))) == shown
 
 
 # ---- from a table -----------------------------------------------------------------------------------------------

@@ -28,8 +28,8 @@ from support.explanations import (
 
 from tefm.base.errors import InputError
 from tefm.explain.cards import Answer
-from tefm.explain.explanation import SHOWN, Explanation, Finding, Settling, from_json, to_json
-from tefm.explain.render import explanations_page
+from tefm.explain.explanation import SHOWN, Explanation, Finding, Settling
+from tefm.explain.render import cards_page
 
 LOOK_ALIKES = (
     "of 200 look-alikes that share these 2 features and have everything else from another patient, 97% get the same "
@@ -39,7 +39,7 @@ LONE = Settling("yes", (MORPHINE,), share(97))
 
 
 def page_text(*explanations: Explanation) -> str:
-    return " ".join("".join(Page(explanations_page(explanations)).words).split())
+    return " ".join("".join(Page(cards_page(explanations)).words).split())
 
 
 # ---- the verdict ------------------------------------------------------------------------------------------------
@@ -95,7 +95,7 @@ def test_the_conclusion_in_plain_words(shown: Explanation, conclusion: str) -> N
     assert shown.conclusion == conclusion
     assert conclusion in unwrapped(printed(shown))
     assert conclusion in page_text(shown)
-    assert to_json(shown)["conclusion"] == conclusion
+    assert shown.to_json()["conclusion"] == conclusion
     assert conclusion in str(shown)
     assert shown.verified == (shown.verdict in ("settled", "contested"))
 
@@ -111,7 +111,7 @@ def test_how_common_the_features_are_and_what_happens_without_them() -> None:
         "the values of others changes the answer in 62% of cases."
     )
     assert shown.context in unwrapped(printed(shown)) and shown.context in page_text(shown)
-    assert to_json(shown)["context"] == shown.context
+    assert shown.to_json()["context"] == shown.context
     single = explanation(settling=LONE).context
     assert "have this feature;" in single and "Replacing it with" in single
 
@@ -203,7 +203,7 @@ def test_effects_for_and_against_have_their_sign_and_the_strongest_come_first() 
 
 
 def test_bars_are_shares_of_the_largest_effect() -> None:
-    page = Page(explanations_page([explanation()]))
+    page = Page(cards_page([explanation()]))
     widths = [attributes["style"] for tag, attributes in page.tags if tag == "i"]
     assert widths == ["width:100.0%", "width:46.3%", "width:23.1%"]
     rows = [line for line in printed(explanation(), 120).splitlines() if " to " in line]
@@ -273,10 +273,10 @@ def hostile_effect() -> Any:
     ids=["settled", "little", "contested"],
 )
 def test_json_comes_back_as_the_same_explanation(shown: Explanation) -> None:
-    body = json.loads(json.dumps(to_json(shown), allow_nan=False))
-    assert from_json(body) == shown
+    body = json.loads(json.dumps(shown.to_json(), allow_nan=False))
+    assert Explanation.from_json(body) == shown
     assert body["risk"] == shown.risk
-    assert explanations_page([from_json(body)]) == explanations_page([shown])
+    assert cards_page([Explanation.from_json(body)]) == cards_page([shown])
 
 
 @pytest.mark.parametrize(
@@ -284,21 +284,23 @@ def test_json_comes_back_as_the_same_explanation(shown: Explanation) -> None:
     [({"verdict": "fine"}, "verdict"), ({"settling": {"answer": "yes"}}, "settling"), ({"answer": None}, "answer")],
 )
 def test_other_json_is_rejected(change: dict[str, Any], where: str, explained: Explained) -> None:
-    explained(InputError, lambda: from_json(to_json(explanation()) | change), "not a valid explanation", where)
-    explained(InputError, lambda: from_json([]), "not a valid explanation")
+    explained(
+        InputError, lambda: Explanation.from_json(explanation().to_json() | change), "not a valid explanation", where
+    )
+    explained(InputError, lambda: Explanation.from_json([]), "not a valid explanation")
 
 
 def test_a_stored_explanation_is_shown_without_heavy_imports() -> None:
     """Without the libraries that read tables and run models."""
     code = """
 import json, sys
-from tefm.explain.explanation import from_json
-from tefm.explain.render import explanation_card, explanations_page
-explanation = from_json(json.load(sys.stdin))
-assert "Drugs: morphine" in explanations_page([explanation]) and explanation_card(explanation)
+from tefm.explain.explanation import Explanation
+from tefm.explain.render import explanation_card, cards_page
+explanation = Explanation.from_json(json.load(sys.stdin))
+assert "Drugs: morphine" in cards_page([explanation]) and explanation_card(explanation)
 assert not {"polars", "torch", "sklearn", "scipy"} & set(sys.modules)
 """
-    body = json.dumps(to_json(explanation()))
+    body = json.dumps(explanation().to_json())
     done = subprocess.run([sys.executable, "-c", code], input=body, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
@@ -352,7 +354,7 @@ def hostile() -> Explanation:
 
 
 def test_the_page_escapes_hostile_values() -> None:
-    assert_harmless(Page(explanations_page([hostile(), hostile()], "</title><script>alert(2)</script>")))
+    assert_harmless(Page(cards_page([hostile(), hostile()], "</title><script>alert(2)</script>")))
 
 
 def test_a_notebook_card_escapes_hostile_values() -> None:
@@ -381,7 +383,7 @@ def test_the_styles_of_a_notebook_card_apply_to_nothing_else() -> None:
 
 
 def test_the_page_loads_nothing() -> None:
-    html = explanations_page([explanation(), contested(ASPIRIN)], "Two patients")
+    html = cards_page([explanation(), contested(ASPIRIN)], "Two patients")
     page = Page(html)
     assert not re.search(r"https?:|url\(|@import|<link|<script", html)
     assert all(link.startswith("#") for _, attributes in page.tags if (link := attributes.get("href")))
@@ -400,15 +402,15 @@ def test_the_list_of_a_page_has_the_verdicts_and_one_explanation_needs_none() ->
     text = page_text(explanation(), contested(ASPIRIN))
     listed = [f"{explanation().title} {verdict}" for verdict in ("settled", "contested")]
     assert all(words in text for words in listed)
-    assert "<nav" not in explanations_page([explanation()])
+    assert "<nav" not in cards_page([explanation()])
 
 
 def test_only_a_settled_answer_has_the_colour_of_success() -> None:
-    assert 'class="passed"' in explanations_page([explanation()])
+    assert 'class="passed"' in cards_page([explanation()])
     for shown in (contested(ASPIRIN), explanation(verdict="unsettled"), explanation(verdict="default")):
-        assert 'class="passed"' not in explanations_page([shown])
+        assert 'class="passed"' not in cards_page([shown])
 
 
 def test_the_page_links_each_feature_to_its_field() -> None:
-    page = Page(explanations_page([explanation()]))
+    page = Page(cards_page([explanation()]))
     assert [attributes["data-field"] for _, attributes in page.tags if "data-field" in attributes] == ["age", "drugs"]

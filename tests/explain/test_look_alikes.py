@@ -170,10 +170,10 @@ def test_who_has_the_features() -> None:
     donors = population(model_of(RULES["one"]), 400, longest=3)
     one = sequences(1, seed=3, longest=1)
     keep_TD = keep_of([Feature(0, (0,))], one.x_ND.shape)
-    share = coverage(donors, one.x_ND, keep_TD)
+    share = coverage(donors, one, keep_TD)
     assert share.count == (donors.slots.last[:, 0] == one.x_ND[0, 0]).sum()
     two = Sequences(np.vstack([one.x_ND, one.x_ND]), np.array([0, 2]))
-    first = coverage(donors, two.x_ND, keep_of([Feature(0, (0,))], two.x_ND.shape))
+    first = coverage(donors, two, keep_of([Feature(0, (0,))], two.x_ND.shape))
     before = donors.slots.starts[1:] - 2
     has = (donors.slots.lengths >= 2) & (donors.slots.x_ND[np.maximum(before, 0), 0] == one.x_ND[0, 0])
     assert first.count == has.sum(), "a sequence of one record has none before the last"
@@ -383,7 +383,7 @@ def test_a_settled_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.precision.value == 1 and found.precision.low >= 0.9
     assert found.coverage.value == pytest.approx(0.25, abs=0.05)
     assert found.flips.value == pytest.approx(0.5, abs=0.1)
-    assert found.other == 0 and found.other_precision is None, "hopeless"
+    assert found.other == 0 and found.rival is None, "hopeless"
     assert found.mean_p == pytest.approx(0.5, abs=0.05)
 
 
@@ -396,7 +396,7 @@ def test_a_contested_answer(monkeypatch: pytest.MonkeyPatch) -> None:
 
     found = reasons(rule, [4, 4, 4, 1, 1, 1, 0, 0, 0], monkeypatch, precision=0.7)
     assert found.verdict == "contested"
-    assert found.other_precision.low >= 0.7
+    assert found.rival.precision.low >= 0.7
 
 
 def test_an_answer_that_too_many_features_decide(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -410,7 +410,7 @@ def test_a_rare_answer_is_not_contested_by_what_everyone_gets(monkeypatch: pytes
     """Without any feature at all, look-alikes get the other answer."""
     found = reasons(lambda x: (x[..., :3] == 1).all(-1), [1, 1, 1, 2, 3, 1, 0, 1, 0], monkeypatch)
     assert found.verdict == "settled" and {feature.slots for feature in found.features} == {(0,), (1,), (2,)}
-    assert found.other_precision is None
+    assert found.rival is None
 
 
 def test_an_answer_that_nearly_everyone_gets(monkeypatch: pytest.MonkeyPatch) -> None:

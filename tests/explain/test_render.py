@@ -13,7 +13,7 @@ from support.cards import LONG, SCRIPT, X_ND, everything, printed, selecting, un
 
 from tefm.explain.cards import Answer
 from tefm.explain.rationale_card import Rationale
-from tefm.explain.render import card, to_html
+from tefm.explain.render import card, cards_page
 
 # ---- terminal -------------------------------------------------------------------------------------------------------
 
@@ -83,7 +83,7 @@ def assert_harmless(page: Page) -> None:
 
 
 def test_the_page_escapes_hostile_values() -> None:
-    assert_harmless(Page(to_html([hostile()], "</title><script>alert(2)</script>")))
+    assert_harmless(Page(cards_page([hostile()], "</title><script>alert(2)</script>")))
 
 
 def test_a_notebook_shows_the_card() -> None:
@@ -113,11 +113,11 @@ def test_a_notebook_card_escapes_hostile_values() -> None:
 
 def test_the_page_of_an_empty_selection_is_well_formed() -> None:
     verification = verified("insufficient", alone=0.4, without=0.9)
-    Page(to_html([selecting(X_ND[:1], X_ND[:1] < 0, verification=verification)]))
+    Page(cards_page([selecting(X_ND[:1], X_ND[:1] < 0, verification=verification)]))
 
 
 def test_the_page_loads_nothing() -> None:
-    html = to_html([everything(X_ND[:2]), everything(X_ND[2:3])], "Two patients")
+    html = cards_page([everything(X_ND[:2]), everything(X_ND[2:3])], "Two patients")
     page = Page(html)
     assert not re.search(r"https?:|url\(|@import|<link|<script", html)
     assert all(link.startswith("#") for _, attributes in page.tags if (link := attributes.get("href")))
@@ -130,7 +130,7 @@ def test_the_page_loads_nothing() -> None:
 
 def test_the_page_links_each_statement_to_its_field_and_slots() -> None:
     rationale = everything(X_ND[:1])
-    page = Page(to_html([rationale]))
+    page = Page(cards_page([rationale]))
     tied = {
         attributes["data-field"]: attributes["data-slots"] for _, attributes in page.tags if "data-field" in attributes
     }

@@ -13,7 +13,7 @@ from safetensors import safe_open
 
 from tefm.base.errors import ArtefactError, InputError, NotFittedError, SettingsError
 from tefm.base.files import write_manifest
-from tefm.explain.explanation import from_json, to_json
+from tefm.explain.explanation import Explanation
 from tefm.explain.reasons import Donors, Question, Reasoner
 from tefm.model.estimator import TEFM
 from tefm.pipeline.data import Given
@@ -87,7 +87,7 @@ def test_what_cannot_be_asked(fitted: TEFM, explained: Explained) -> None:
 
 def test_it_survives_saving(fitted: TEFM, tmp_path: Path) -> None:
     again = TEFM.load(fitted.save(tmp_path / "model"), device="cpu")
-    assert list(map(to_json, again.explain(TABLE))) == list(map(to_json, fitted.explain(TABLE)))
+    assert [one.to_json() for one in again.explain(TABLE)] == [one.to_json() for one in fitted.explain(TABLE)]
     assert again.fitted.look_alikes.agreement == fitted.fitted.look_alikes.agreement
     card = (tmp_path / "model" / "README.md").read_text()
     count = len(fitted.fitted.look_alikes.population)
@@ -114,7 +114,7 @@ def test_a_damaged_part_is_refused(fitted: TEFM, tmp_path: Path, explained: Expl
 
 
 def test_two_fits_with_one_seed_explain_alike(fitted: TEFM, fitted_again: TEFM) -> None:
-    assert list(map(to_json, fitted_again.explain(TABLE))) == list(map(to_json, fitted.explain(TABLE)))
+    assert [one.to_json() for one in fitted_again.explain(TABLE)] == [one.to_json() for one in fitted.explain(TABLE)]
 
 
 def test_a_model_that_only_predicts_says_so(backbones: dict[str, Path], fitted: TEFM, explained: Explained) -> None:
@@ -129,12 +129,12 @@ def test_texts_and_times_beside_the_codes(backbones: dict[str, Path], tmp_path: 
     model = quick(backbones["llama"], schema, prompt=prompt).fit(stays(120))
     assert model.fitted.look_alikes.population.slots.texts is not None
     again = TEFM.load(model.save(tmp_path / "model"), device="cpu")
-    assert list(map(to_json, again.explain(TABLE))) == list(map(to_json, model.explain(TABLE)))
+    assert [one.to_json() for one in again.explain(TABLE)] == [one.to_json() for one in model.explain(TABLE)]
 
 
 def test_json_comes_back(fitted: TEFM) -> None:
     for one in fitted.explain(TABLE):
-        assert from_json(json.loads(json.dumps(to_json(one)))) == one
+        assert Explanation.from_json(json.loads(json.dumps(one.to_json()))) == one
 
 
 def test_a_model_with_masks_does_not_resume_from_one_without() -> None:

@@ -12,7 +12,7 @@ from conftest import Explained, quick
 from support.kept import Kept
 
 from tefm.base.errors import InputError, SchemaError
-from tefm.explain.explanation import from_json, to_json
+from tefm.explain.explanation import Explanation
 from tefm.model.estimator import TEFM
 from tefm.model.run import count_tokens, fit_frame
 from tefm.model.task import Split, Task
@@ -88,7 +88,7 @@ def test_the_text_settles_the_answer(noted: TEFM) -> None:
         assert strongest.words[0].words in ("fever", "calm")
         assert strongest.words[0].change > 0.05  # left out, one of the two answers is still the likelier one
         assert strongest.words[0].words in strongest.observation
-        assert from_json(to_json(one)) == one
+        assert Explanation.from_json(one.to_json()) == one
 
 
 def test_a_taught_question_reads_the_text(noted: TEFM, tmp_path: Path) -> None:

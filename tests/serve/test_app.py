@@ -13,7 +13,7 @@ from conftest import ONLY_PREDICTS, quick, stays
 from fastapi.testclient import TestClient
 from support.serving import client_of, rows_of
 
-from tefm.explain.explanation import from_json
+from tefm.explain.explanation import Explanation
 from tefm.model.estimator import TEFM
 from tefm.serve.served import Served
 
@@ -118,7 +118,7 @@ def test_explanations_are_those_of_the_model(client: TestClient, fitted: TEFM) -
     assert [one["verdict"] for one in reply["explanations"]] == [one.verdict for one in own]
     for got, right in zip(reply["explanations"], own, strict=True):
         body = {k: v for k, v in got["explanation"].items() if k not in ("conclusion", "context", "risk")}
-        assert from_json(body).settling.findings == right.settling.findings
+        assert Explanation.from_json(body).settling.findings == right.settling.findings
         assert got["conclusion"] == right.conclusion
         assert got["html"].startswith("<article") and "<script" not in got["html"]
     assert client.post("/v1/explain", json={"rows": rows[:1]}).json()["explanations"][0]["html"] is None

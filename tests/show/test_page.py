@@ -17,7 +17,7 @@ from markupsafe import escape
 from support.examples import HOSTILE, codes, curve, explained, figures, scores
 from support.explanations import ASPIRIN, contested, explanation
 
-from tefm.explain.explanation import from_json
+from tefm.explain.explanation import Explanation
 from tefm.explain.summary import FIELDS, RULES, Summary
 from tefm.scoring.breakdown import MACRO, ClassScores, Confusion
 from tefm.show.figures import Case, Figures, Method
@@ -303,7 +303,7 @@ def test_figures_are_json() -> None:
     assert body["codes"]["fidelity"]["fields"][0]["name"] == "field 0"
     assert body["calibration"][1]["observed"] == {"value": 0.6, "low": 0.4, "high": 0.75}
     (case,) = body["explained"]["cases"]
-    assert case["label"] == "yes" and from_json(case["explanation"]) == explanation()
+    assert case["label"] == "yes" and Explanation.from_json(case["explanation"]) == explanation()
     summary = body["explained"]["summary"]
     assert summary["verdicts"] == {"settled": 33, "unsettled": 4, "default": 3}
     assert summary["rules"][1]["features"] == ["Ward: heart (1 stay before the last)"]

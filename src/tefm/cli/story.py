@@ -17,7 +17,7 @@ from tefm.base.progress import duration, job, stage
 from tefm.datasets import diabetes130
 from tefm.datasets.base import Dataset
 from tefm.datasets.comorbidities import DIABETES130_SPELLINGS, comorbidity_references
-from tefm.explain.explanation import Explanation, to_json
+from tefm.explain.explanation import Explanation
 from tefm.explain.render import explanation_card
 from tefm.model.bundle import is_saved
 from tefm.model.estimator import TEFM
@@ -49,7 +49,7 @@ class Demo:
         return {
             "seconds": round(self.seconds, 1),
             "task": self.outcome.to_dict(),
-            "explanation": to_json(self.explanation),
+            "explanation": self.explanation.to_json(),
             "report": str(self.report),
         }
 

@@ -95,8 +95,7 @@ def explain(
     as_json: JsonOption = False,
 ) -> None:
     """Explain predictions: features that settle the answer, and what speaks for and against a class."""
-    from tefm.explain.explanation import to_json
-    from tefm.explain.render import case_card, explanation_card, explanations_page
+    from tefm.explain.render import cards_page, case_card, explanation_card
     from tefm.show.terminal import summary_tables
     from tefm.tables.references import References
 
@@ -128,7 +127,8 @@ def explain(
         present(asdict(summary), summary_tables(summary), as_json=as_json)
         return
     printed = map(case_card if case else explanation_card, explanations)
-    cards.show(list(map(to_json, explanations)), lambda: explanations_page(explanations), printed, as_json=as_json)
+    bodies = [one.to_json() for one in explanations]
+    cards.show(bodies, lambda: cards_page(explanations, "Explanations"), printed, as_json=as_json)
     verdicts = Counter(one.verdict for one in explanations)
     counts = ", ".join(f"{count:,} {verdict}" for verdict, count in verdicts.most_common())
     err.print(f"{len(explanations):,} explained: {counts}", highlight=False)
@@ -150,15 +150,15 @@ def rationale(
     as_json: JsonOption = False,
 ) -> None:
     """Masked sufficiency, as in the paper: a few slots with which alone the model gives the same answer."""
-    from tefm.explain.rationale_card import to_json
-    from tefm.explain.render import card, to_html
+    from tefm.explain.render import card, cards_page
 
     cards.check()
     choice: dict[str, Any] = {"keep": _share(keep), "of": of, "over": over, "by": by}
     with shown():
         loaded, opened = options.opened(model, table)
         rationales = loaded.explain_masked(opened, entities=cards.entity, **choice)
-    cards.show(list(map(to_json, rationales)), lambda: to_html(rationales), map(card, rationales), as_json=as_json)
+    bodies = [one.to_json() for one in rationales]
+    cards.show(bodies, lambda: cards_page(rationales, "Rationales"), map(card, rationales), as_json=as_json)
     sufficient = sum(one.passed for one in rationales)
     default = sum(one.verdict == "default" for one in rationales)
     counts = f"{sufficient:,} with sufficient slots, {default:,} default answers, the same with all slots masked"

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import polars as pl
 
 from tefm.tables.schema import Schema
 from tefm.tables.sequences import Sequences
+
+#: Schemas, references and the embedded table.
+DATA = Path(__file__).parent / "data"
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ an attack? Task `attack`: which one?
 from __future__ import annotations
 
 import csv
-import io
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,9 +16,9 @@ from typing import Literal, get_args
 import polars as pl
 
 from tefm.base.errors import InputError, SettingsError
-from tefm.datasets.base import Dataset
+from tefm.datasets.base import DATA, Dataset
 from tefm.tables.grouping import by_window
-from tefm.tables.readers.source import explaining, open_bytes
+from tefm.tables.readers.source import explaining
 from tefm.tables.readers.table import Table, open_table
 from tefm.tables.schema import MISSING_WORDS, Field, Schema
 from tefm.tables.words import numbers_of
@@ -32,77 +31,12 @@ SOURCE = (
 Task = Literal["ddos", "portscan", "attack"]
 SegmentLabel = Literal["last", "any"]
 
-#: The 77 statistics under their official names, by group and unit.
-STATISTICS: dict[tuple[str, str | None], tuple[str, ...]] = {
-    ("Destination", None): ("Destination Port",),
-    ("Volume", "packets"): (
-        "Total Fwd Packets", "Total Backward Packets", "act_data_pkt_fwd", "Subflow Fwd Packets", "Subflow Bwd Packets",
-    ),
-    ("Volume", "bytes"): (
-        "Total Length of Fwd Packets", "Total Length of Bwd Packets", "Subflow Fwd Bytes", "Subflow Bwd Bytes",
-        "Fwd Header Length", "Bwd Header Length",
-    ),
-    ("Volume", None): ("Down/Up Ratio",),
-    ("Rates", "bytes/s"): ("Flow Bytes/s",),
-    ("Rates", "packets/s"): ("Flow Packets/s", "Fwd Packets/s", "Bwd Packets/s"),
-    ("Packet lengths", "bytes"): (
-        "Fwd Packet Length Max", "Fwd Packet Length Min", "Fwd Packet Length Mean", "Fwd Packet Length Std",
-        "Bwd Packet Length Max", "Bwd Packet Length Min", "Bwd Packet Length Mean", "Bwd Packet Length Std",
-        "Min Packet Length", "Max Packet Length", "Packet Length Mean", "Packet Length Std",
-        "Average Packet Size", "Avg Fwd Segment Size", "Avg Bwd Segment Size", "min_seg_size_forward",
-    ),
-    ("Packet lengths", None): ("Packet Length Variance",),
-    ("Timing", "µs"): (
-        "Flow Duration", "Flow IAT Mean", "Flow IAT Std", "Flow IAT Max", "Flow IAT Min",
-        "Fwd IAT Total", "Fwd IAT Mean", "Fwd IAT Std", "Fwd IAT Max", "Fwd IAT Min",
-        "Bwd IAT Total", "Bwd IAT Mean", "Bwd IAT Std", "Bwd IAT Max", "Bwd IAT Min",
-        "Active Mean", "Active Std", "Active Max", "Active Min", "Idle Mean", "Idle Std", "Idle Max", "Idle Min",
-    ),
-    ("Flags", None): (
-        "Fwd PSH Flags", "Bwd PSH Flags", "Fwd URG Flags", "Bwd URG Flags", "FIN Flag Count", "SYN Flag Count",
-        "RST Flag Count", "PSH Flag Count", "ACK Flag Count", "URG Flag Count", "CWE Flag Count", "ECE Flag Count",
-    ),
-    ("Bulk transfers", None): (
-        "Fwd Avg Bytes/Bulk", "Fwd Avg Packets/Bulk", "Fwd Avg Bulk Rate",
-        "Bwd Avg Bytes/Bulk", "Bwd Avg Packets/Bulk", "Bwd Avg Bulk Rate",
-    ),
-    ("Windows", "bytes"): ("Init_Win_bytes_forward", "Init_Win_bytes_backward"),
-}  # fmt: skip
-
-#: Their names in the corrected release, where they differ in more than case.
-CORRECTED = {
-    "Destination Port": "Dst Port",
-    "Total Fwd Packets": "Total Fwd Packet",
-    "Total Backward Packets": "Total Bwd packets",
-    "Total Length of Fwd Packets": "Total Length of Fwd Packet",
-    "Total Length of Bwd Packets": "Total Length of Bwd Packet",
-    "act_data_pkt_fwd": "Fwd Act Data Pkts",
-    "Min Packet Length": "Packet Length Min",
-    "Max Packet Length": "Packet Length Max",
-    "Avg Fwd Segment Size": "Fwd Segment Size Avg",
-    "Avg Bwd Segment Size": "Bwd Segment Size Avg",
-    "min_seg_size_forward": "Fwd Seg Size Min",
-    "CWE Flag Count": "CWR Flag Count",
-    "Fwd Avg Bytes/Bulk": "Fwd Bytes/Bulk Avg",
-    "Fwd Avg Packets/Bulk": "Fwd Packet/Bulk Avg",
-    "Fwd Avg Bulk Rate": "Fwd Bulk Rate Avg",
-    "Bwd Avg Bytes/Bulk": "Bwd Bytes/Bulk Avg",
-    "Bwd Avg Packets/Bulk": "Bwd Packet/Bulk Avg",
-    "Bwd Avg Bulk Rate": "Bwd Bulk Rate Avg",
-    "Init_Win_bytes_forward": "FWD Init Win Bytes",
-    "Init_Win_bytes_backward": "Bwd Init Win Bytes",
-}
-TITLES = {
-    "act_data_pkt_fwd": "Fwd packets with data",
-    "min_seg_size_forward": "Fwd segment size min",
-    "CWE Flag Count": "CWR Flag Count",  # the official header misspells the flag
-    "Init_Win_bytes_forward": "Fwd initial window",
-    "Init_Win_bytes_backward": "Bwd initial window",
-}
+#: The 77 statistics: the official name, the one in the corrected release where it differs in more than case, the title.
+STATISTICS = list(csv.DictReader((DATA / "cicids2017.csv").read_text(encoding="utf-8").splitlines()))
+CORRECTED = {row["name"]: row["corrected"] for row in STATISTICS if row["corrected"]}
 FIELDS = tuple(
-    Field(name=name, kind="number", title=TITLES.get(name), group=group, unit=unit)
-    for (group, unit), names in STATISTICS.items()
-    for name in names
+    Field(name=row["name"], kind="number", title=row["title"] or None, group=row["group"], unit=row["unit"] or None)
+    for row in STATISTICS
 )
 DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday")
 
@@ -189,14 +123,9 @@ def _open(path: Path) -> Table:
     """The official CSVs have the column `Fwd Header Length` twice, with the same values: the second is renamed."""
     if not path.is_file() or not path.name.lower().endswith((".csv", ".csv.gz")):
         return open_table(path)
-    with (
-        explaining(path, "CSV"),
-        open_bytes(path) as file,
-        io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as lines,
-    ):
-        names = [name.strip() for name in next(csv.reader(lines), [])]
-    unique = [f"{name}.{names[:i].count(name)}" if name in names[:i] else name for i, name in enumerate(names)]
-    return open_table(path, column_names=unique if len(unique) > 1 else None)
+    with explaining(path, "CSV"):
+        header = pl.read_csv(path, n_rows=0, infer_schema=False, encoding="utf8-lossy").columns
+    return open_table(path, column_names=[name.strip() for name in header] if len(header) > 1 else None)
 
 
 def _flows(table: Table) -> Iterator[pl.DataFrame]:

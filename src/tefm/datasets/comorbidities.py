@@ -8,46 +8,15 @@ The codes of both are the enhanced ICD-9-CM lists of Quan et al. (2005).
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib.resources import files
 from types import MappingProxyType
 
+import yaml
+
+from tefm.datasets.base import DATA
 from tefm.tables.references import Reference, References
-
-# Where data/comorbidities.csv comes from: the codes are those of the SAS macros of Quan et al., published by the
-# Manitoba Centre for Health Policy. Every code and category of ICD-9-CM (HCUP's list of 2015, without E codes: 16,120)
-# is in the same groups by the R packages comorbidity and medicalrisk, and by MIMIC-code's elixhauser_quan.sql. What
-# differs elsewhere:
-# - The paper has ranges, such as 425.4–425.9; the macros list the codes that exist (there is no 425.6).
-# - The paper has 47.1 under peripheral vascular disease in Charlson's index, a misprint for 447.1 (macros, packages).
-# - MIMIC-code's charlson.sql misses the bare category 174; comorbidities.icd10 misses 333.92; medicalcoder 333.4.
-# - Quan has two groups for hypertension, van Walraven one; it has no points, so both have none here.
-# - MIMIC-code leaves cardiac arrhythmias out of van Walraven's score; they have 5 points in comorbidity, icd and coder.
-# - comorbidities.icd10 has van Walraven's negative weights as positive ones, except for valvular disease.
-# - Charlson's weights were revised in 2011 (Quan et al.); these are the original ones.
-
-QUAN = (
-    "Quan, Sundararajan, Halfon, Fong, Burnand, Luthi, Saunders, Beck, Feasby, Ghali: Coding algorithms for defining "
-    "comorbidities in ICD-9-CM and ICD-10 administrative data, Medical Care 43(11), 2005, 1130–1139, "
-    "doi:10.1097/01.mlr.0000182534.19832.83"
-)
-CHARLSON = (
-    "Charlson, Pompei, Ales, MacKenzie: A new method of classifying prognostic comorbidity in longitudinal studies: "
-    "development and validation, Journal of Chronic Diseases 40(5), 1987, 373–383, doi:10.1016/0021-9681(87)90171-8"
-)
-VAN_WALRAVEN = (
-    "van Walraven, Austin, Jennings, Quan, Forster: A modification of the Elixhauser comorbidity measures into a point "
-    "system for hospital death using administrative data, Medical Care 47(6), 2009, 626–633, "
-    "doi:10.1097/MLR.0b013e31819432e5"
-)
-#: Per index: the citation, its short name, and the outcome that the weights are for.
-INDICES = {
-    "charlson": (f"{CHARLSON}; codes: {QUAN}", "Charlson", "death within a year"),
-    "elixhauser": (f"{VAN_WALRAVEN}; codes: {QUAN}", "van Walraven", "in-hospital death"),
-}
 
 #: Diabetes130 cuts all codes to their category except for diabetes, and writes those as numbers: 250 is 250.00.
 DIABETES130_SPELLINGS: Mapping[str, str] = MappingProxyType({"250": "250.00"})
@@ -61,26 +30,39 @@ class ComorbidityGroup:
     name: str
     weight: int
     codes: tuple[str, ...]
+    #: whose weights they are, the outcome that they are for, and the citation
+    author: str
+    outcome: str
+    source: str
 
     @property
     def statement(self) -> str:
         """The weight in a sentence."""
-        _, author, outcome = INDICES[self.index]
         points = f"{abs(self.weight)} point{'' if abs(self.weight) == 1 else 's'}"
         if self.weight > 0:
-            return f"{self.name}: {points} towards {outcome} ({author})."
+            return f"{self.name}: {points} towards {self.outcome} ({self.author})."
         if self.weight < 0:
-            return f"{self.name}: −{points}, a lower risk of {outcome} ({author})."
-        return f"{self.name}: no points, not associated with {outcome} once the other groups are known ({author})."
+            return f"{self.name}: −{points}, a lower risk of {self.outcome} ({self.author})."
+        known = "once the other groups are known"
+        return f"{self.name}: no points, not associated with {self.outcome} {known} ({self.author})."
 
 
 @cache
 def comorbidity_groups() -> tuple[ComorbidityGroup, ...]:
     """The groups of both indices, Charlson's first."""
-    text = (files("tefm.datasets") / "data" / "comorbidities.csv").read_text(encoding="utf-8")
+    published = yaml.safe_load((DATA / "comorbidities.yaml").read_text(encoding="utf-8"))
     return tuple(
-        ComorbidityGroup(row["index"], row["group"], int(row["weight"]), tuple(row["codes"].split()))
-        for row in csv.DictReader(text.splitlines())
+        ComorbidityGroup(
+            name,
+            group["name"],
+            group["weight"],
+            tuple(group["codes"].split()),
+            index["author"],
+            index["outcome"],
+            f"{index['weights']}; codes: {published['codes']}",
+        )
+        for name, index in published["indices"].items()
+        for group in index["groups"]
     )
 
 
@@ -101,7 +83,7 @@ def comorbidity_references(
     Congestive heart failure: 7 points towards in-hospital death (van Walraven).
     """
     references = References(
-        Reference(field, value, group.statement, INDICES[group.index][0], float(group.weight))
+        Reference(field, value, group.statement, group.source, float(group.weight))
         for group in comorbidity_groups()
         for code in group.codes
         for value in _written(code, dotted)

@@ -13,32 +13,17 @@ from pathlib import Path
 import polars as pl
 
 from tefm.base.errors import InputError, did_you_mean
-from tefm.datasets.base import Dataset
+from tefm.datasets.base import DATA, Dataset
 from tefm.tables.grouping import by_entity
 from tefm.tables.mappers import most_frequent
 from tefm.tables.readers.table import open_table
-from tefm.tables.schema import Field, Schema
+from tefm.tables.schema import Schema
 from tefm.tables.splitting import balance
 
 SOURCE = (
     "Johnson, Pollard, Mark: MIMIC-III Clinical Database, PhysioNet, 2016 (credentialed; the demo is under ODbL 1.0); "
     "Johnson et al., Scientific Data 3, 2016, 160035"
 )
-
-#: Codes distinguished in each of the three blocks.
-DIAGNOSES, PROCEDURES, DRUGS = 200, 100, 150
-
-CARE_UNITS = {
-    "CCU": "coronary care unit (CCU)",
-    "CSRU": "cardiac surgery recovery unit (CSRU)",
-    "MICU": "medical ICU (MICU)",
-    "NICU": "neonatal ICU (NICU)",
-    "NWARD": "neonatal ward (NWARD)",
-    "SICU": "surgical ICU (SICU)",
-    "TSICU": "trauma surgical ICU (TSICU)",
-}
-#: Words for an unknown ethnicity.
-UNKNOWN_ETHNICITY = ("UNKNOWN/NOT SPECIFIED", "UNABLE TO OBTAIN", "PATIENT DECLINED TO ANSWER")
 
 
 def mimic3(folder: str | Path, *, balanced: bool = True, seed: int = 0) -> Dataset:
@@ -65,52 +50,25 @@ def mimic3(folder: str | Path, *, balanced: bool = True, seed: int = 0) -> Datas
     code = pl.col("icd9_code").str.strip_chars()
     # MIMIC writes the same drug as LORazepam, Lorazepam and "Lorazepam "
     drug = pl.col("drug").str.strip_chars().str.replace_all(r"\s+", " ").str.to_lowercase()
-    diagnoses = tables.lists("DIAGNOSES_ICD", code.alias("diagnoses"))
-    procedures = tables.lists("PROCEDURES_ICD", code.alias("procedures"))
-    drugs = tables.lists("PRESCRIPTIONS", drug.alias("drugs"))
+    lists = {
+        "diagnoses": tables.lists("DIAGNOSES_ICD", code.alias("diagnoses")),
+        "procedures": tables.lists("PROCEDURES_ICD", code.alias("procedures")),
+        "drugs": tables.lists("PRESCRIPTIONS", drug.alias("drugs")),
+    }
     frame = _admissions(tables)
-    for side in (_icu_stays(tables), diagnoses, procedures, drugs):
+    for side in (_icu_stays(tables), *lists.values()):
         frame = frame.join(side, on="hadm_id", how="left", maintain_order="left")
-    schema = _schema(
-        tables.titles("D_ICD_DIAGNOSES", diagnoses["diagnoses"], DIAGNOSES),
-        tables.titles("D_ICD_PROCEDURES", procedures["procedures"], PROCEDURES),
-    )
+    schema = Schema.load(DATA / "mimic3.yaml")
+    fields = []
+    for field in schema.fields:
+        table = {"diagnoses": "D_ICD_DIAGNOSES", "procedures": "D_ICD_PROCEDURES"}.get(field.name)
+        names = tables.titles(table, lists[field.name][field.name], field.limit) if table else field.names
+        fields.append(field.model_copy(update={"names": names}))
+    schema = schema.model_copy(update={"fields": tuple(fields)})
     sequences = by_entity(frame, schema, file=str(tables.path("ADMISSIONS")))
     if balanced:
         sequences = sequences.select(balance(sequences, seed=seed))
     return Dataset("mimic3", frame, schema, sequences, SOURCE)
-
-
-def _schema(diagnosis_titles: dict[str, str], procedure_titles: dict[str, str]) -> Schema:
-    def category(name: str, title: str, *absent: str, names: dict[str, str] | None = None) -> Field:
-        return Field(name=name, kind="category", title=title, group="Admission", absent=absent, names=names or {})
-
-    def number(name: str, title: str, unit: str | None = None) -> Field:
-        return Field(name=name, kind="number", title=title, unit=unit, group="Admission")
-
-    def many(name: str, codes: int, names: dict[str, str] | None = None, *, count: bool = False) -> Field:
-        title = name.capitalize()
-        return Field(name=name, kind="set", title=title, group=title, top=codes, names=names or {}, count=count)
-
-    return Schema(
-        fields=(
-            category("admission_type", "Admission type"),
-            category("insurance", "Insurance"),
-            category("ethnicity", "Ethnicity", *UNKNOWN_ETHNICITY),
-            category("first_careunit", "First care unit", names=CARE_UNITS),
-            number("icu_stays", "ICU stays"),
-            number("hospital_days", "Hospital stay", "days"),
-            number("icu_days", "ICU stay", "days"),
-            many("diagnoses", DIAGNOSES, diagnosis_titles),
-            many("procedures", PROCEDURES, procedure_titles),
-            many("drugs", DRUGS, count=True),  # the number of drugs is the eighth structured slot
-        ),
-        record="admission",
-        entity="subject_id",
-        time="admittime",
-        label="outcome",
-        ignore=("hadm_id", "dischtime", "hospital_expire_flag"),
-    )
 
 
 def _admissions(tables: _Tables) -> pl.DataFrame:

@@ -4,14 +4,15 @@ The check asks: do sequences that share some features, and otherwise vary like t
 the same answer? It asks about whole records; nothing is masked. It can fail, and often does. The influence of a feature
 on a class is the mean change of its probability when the feature is replaced by the values of other sequences.
 
-Shapes: F features, B donors, P parts of a text, T records of the explained sequence, D slots, Q classes.
+Shapes: F features, B donors, P parts of a text, T records of the explained sequence, D slots, M columns of text,
+Q classes.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
@@ -19,12 +20,10 @@ from numpy.typing import NDArray
 
 from tefm.explain.cards import TextPart
 from tefm.explain.counts import Share, Z, exact_share
-from tefm.explain.population import Population
+from tefm.explain.population import Population, texts_NM_of, with_texts
 from tefm.explain.slot_features import Feature, keep_of, keeps_of, mask_shape
 from tefm.explain.trial import Trial
-from tefm.rationale.bag_of_words import Note, notes_N_of, with_notes
 from tefm.rationale.masked_model import Keep, MaskedModel, Numbers
-from tefm.tables.layout import Slots
 from tefm.tables.sequences import Sequences
 
 #: At most this many parts of a text are left out, one at a time: of a long text, several neighbouring words at once.
@@ -59,9 +58,9 @@ def flips(
     return exact_share(int((model.decide(p_BQ) != answer).sum()), len(donors_B))
 
 
-def coverage(population: Population, x_TD: Slots, keep_TD: Keep, notes: Sequence[Note] | None = None) -> Share:
-    """The share of the population that has the features; `notes` are the texts of the sequence."""
-    return exact_share(int(population.has(x_TD, keep_TD, notes).sum()), len(population))
+def coverage(population: Population, sequence: Sequences, keep_TD: Keep) -> Share:
+    """The share of the population that has the features."""
+    return exact_share(int(population.has(sequence, keep_TD).sum()), len(population))
 
 
 # ---- single features -------------------------------------------------------------------------------------------------
@@ -135,16 +134,13 @@ def text_parts(
 
     `p` is the probability of the class for the whole sequence.
     """
-    notes, column = notes_N_of(sequence), feature.slots[0] - sequence.x_ND.shape[1]
-    note = notes[feature.record]
-    parts = parts_of(note[column])
+    texts_TM, at = texts_NM_of(sequence), (feature.record, feature.slots[0] - sequence.x_ND.shape[1])
+    parts = parts_of(texts_TM[at])
     copies = sequence.select(np.zeros(len(parts), dtype=np.int64))
-    versions = []
+    texts_PTM = np.repeat(texts_TM[None], len(parts), axis=0)
     for number in range(len(parts)):
-        left = " ".join([*parts[:number], *parts[number + 1 :]])
-        changed = (*note[:column], left, *note[column + 1 :])
-        versions += [*notes[: feature.record], changed, *notes[feature.record + 1 :]]
-    change_P = p - model(replace(copies, texts=with_notes(copies, versions)))[:, of_class]
+        texts_PTM[number, *at] = " ".join([*parts[:number], *parts[number + 1 :]])
+    change_P = p - model(with_texts(copies, texts_PTM))[:, of_class]
     strongest = np.argsort(-np.abs(change_P), kind="stable")[:NAMED].tolist()
     named = tuple(TextPart(parts[i], float(change_P[i])) for i in strongest if abs(change_P[i]) >= VISIBLE)
     return named, len(parts)

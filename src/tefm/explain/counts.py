@@ -124,8 +124,7 @@ class Counts:
         labelled = np.flatnonzero(labels_S >= 0)
         slots, labels_S = slots.select(labelled), labels_S[labelled]
         start_D = np.concatenate([[0], np.cumsum(layout.sizes_D + 1)]).astype(np.int64)
-        values = int(start_D[-1])
-        last_VQ, earlier_VQ = np.zeros((values, classes), dtype=np.int64), np.zeros((values, classes), dtype=np.int64)
+        last_VQ, earlier_VQ = np.zeros((2, start_D[-1], classes), dtype=np.int64)
         before_N = np.ones(len(slots.x_ND), dtype=bool)
         before_N[slots.starts[1:] - 1] = False
         sequence_N = slots.sequence_N[before_N]

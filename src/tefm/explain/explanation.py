@@ -6,12 +6,9 @@ It needs neither torch nor the libraries that read tables, so that a stored expl
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
-from typing import Any, Literal
+from typing import ClassVar, Literal
 
-from pydantic import TypeAdapter
-
-from tefm.explain.cards import Answer, TextPart, from_stored, printable, quoted, ranges, rendered
+from tefm.explain.cards import Answer, Card, TextPart, plain, printable, quoted
 from tefm.explain.counts import FEW, Corroboration, Observed, Share
 from tefm.tables.references import Reference
 
@@ -72,11 +69,6 @@ class Influence:
             return "without " + ", ".join(f"“{part.words}” {-part.change:+.3f}" for part in self.words)
         return "" if self.observed is None else _observation(self.observed, self.corroboration, "it")
 
-    @property
-    def certain(self) -> bool:
-        """Whether its sign can be told."""
-        return self.low > 0 or self.high < 0
-
 
 @dataclass(frozen=True)
 class Settling:
@@ -103,19 +95,15 @@ class Settling:
         return _observation(self.observed, self.observed.corroborates(True), them)
 
 
-@dataclass(frozen=True, repr=False)
-class Explanation:
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Explanation(Card):
     """Which features settle an answer, and what speaks for and against a class. Notebooks show it as a card."""
 
-    #: what the sequences are called (a patient, a host), and which one this is
-    entity: str
-    sequence: str
-    #: what one record is called, and how many the sequence has
-    record: str
+    kind: ClassVar[str] = "explanation"
+    stored: ClassVar[tuple[str, ...]] = ("conclusion", "context", "risk")
+
+    #: how many records the sequence has
     records: int
-    classes: tuple[str, ...]
-    #: the column that holds the classes
-    label: str | None
     answer: Answer
     verdict: Outcome
     #: whether the probability of the answer is clearly above the mean of the population; a default answer counts too
@@ -155,10 +143,6 @@ class Explanation:
         """The sequence and its prediction."""
         return f"{self.entity} {self.sequence}: {self.named(self.answer.says)} (p = {self.answer.p:.2f})"
 
-    def named(self, name: str) -> str:
-        """A class with its column: a bare 0 or yes says little."""
-        return f"{self.label} = {name}" if self.label else name
-
     @property
     def conclusion(self) -> str:
         """The verdict in one or two sentences, which claim no more than the check shows."""
@@ -167,12 +151,17 @@ class Explanation:
                 f"Default answer: the model answers {quoted(self.answer.says)} for {_percent(self.base.value)} of the "
                 "population, so no feature is needed for it."
             )
-        checked = self._checked(self.settling)
         if not self.distinct:
             return (
                 f"Unsettled: little sets this {self.entity} apart. The probability of {quoted(self.answer.says)}, "
                 f"{self.answer.p:.2f}, is not clearly above the population’s average."
             )
+        share = self.settling.precision
+        checked = (
+            f"of {share.of:,} look-alikes that share {_these(self.settling.size)} and have everything else from "
+            f"another {self.entity}, {_percent(share.value)} get the same answer (at least {_percent(share.low)} with "
+            "95% confidence)."
+        )
         if self.verdict == "unsettled":
             features = "single feature" if self.most == 1 else f"set of up to {self.most} features"
             return f"Unsettled: no {features} was found that settles this answer. Best set found: {checked}"
@@ -184,13 +173,6 @@ class Explanation:
             f"Contested: {checked} But {'another feature' if one else 'other features'} of the same {self.entity} "
             f"{'settles' if one else 'settle'} {quoted(self.rival.answer)} "
             f"({_percent(self.rival.precision.value)} of {self.rival.precision.of:,} look-alikes): {listed}."
-        )
-
-    def _checked(self, settling: Settling) -> str:
-        share, features = settling.precision, _these(settling.size)
-        return (
-            f"of {share.of:,} look-alikes that share {features} and have everything else from another {self.entity}, "
-            f"{_percent(share.value)} get the same answer (at least {_percent(share.low)} with 95% confidence)."
         )
 
     @property
@@ -227,50 +209,55 @@ class Explanation:
     @property
     def supporting(self) -> tuple[Influence, ...]:
         """The features that raise the probability of the class most."""
-        raising = [one for one in self.influences if one.certain and one.change >= VISIBLE]
-        return tuple(sorted(raising, key=lambda one: -one.change)[:SHOWN])
+        return self._strongest(1)
 
     @property
     def opposing(self) -> tuple[Influence, ...]:
         """The features that lower it most."""
-        lowering = [one for one in self.influences if one.certain and one.change <= -VISIBLE]
-        return tuple(sorted(lowering, key=lambda one: one.change)[:SHOWN])
+        return self._strongest(-1)
+
+    def _strongest(self, sign: int) -> tuple[Influence, ...]:
+        """The largest effects of this sign that are visible and certain, the largest first."""
+        certain = [of for of in self.influences if of.low > 0 or of.high < 0]
+        visible = [of for of in certain if sign * of.change >= VISIBLE]
+        return tuple(sorted(visible, key=lambda of: -sign * of.change)[:SHOWN])
+
+    @property
+    def shown(self) -> tuple[Influence, ...]:
+        """The effects on the card, those for the class first."""
+        return self.supporting + self.opposing
 
     def placed(self, finding: Finding) -> str:
         """A feature with its record, where there are several."""
-        if self.records == 1:
-            return finding.words
-        return f"{finding.words} ({self.record} {finding.record} of {self.records})"
+        return finding.words + self.place(finding)
+
+    def place(self, finding: Finding) -> str:
+        """The record of a feature in brackets; empty where there is only one."""
+        return f" ({self.record} {finding.record} of {self.records})" if self.records > 1 else ""
 
     @property
     def doubts(self) -> str:
         """A warning where the data contradict a feature that the model uses; empty where they do not."""
-        shown = [one for one in (*self.supporting, *self.opposing) if abs(one.change) >= DOUBTED]
-        doubtful = [one for one in shown if one.corroboration == "contradicted"]
-        if not doubtful:
-            return ""
-        listed = "; ".join(self.placed(one.finding) for one in doubtful)
-        return f"The training data contradict the direction of: {listed}."
+        large = [of for of in self.shown if abs(of.change) >= DOUBTED]
+        listed = "; ".join(self.placed(of.finding) for of in large if of.corroboration == "contradicted")
+        return f"The training data contradict the direction of: {listed}." if listed else ""
 
     @property
     def blurred(self) -> str:
         """The features on the card that the codes do not keep as they are; empty where they keep all."""
-        shown = [of.finding for of in (*self.supporting, *self.opposing)]
-        cited = [*self.settling.findings, *shown] if self.relevant else shown
-        lossy = dict.fromkeys((of.record, of.words, of.decoded) for of in cited if of.decoded is not None)
-        if not lossy:
-            return ""
-        words = {(of.record, of.words): self.placed(of) for of in cited}
+        cited = [of.finding for of in self.shown]
+        if self.relevant:
+            cited = [*self.settling.findings, *cited]
+        lossy = {(of.record, of.words): of for of in cited if of.decoded is not None}
         listed = "; ".join(
-            f"{words[record, of]} ({f'read as {quoted(decoded)}' if decoded else 'lost'})"
-            for record, of, decoded in lossy
+            f"{self.placed(of)} ({f'read as {quoted(of.decoded)}' if of.decoded else 'lost'})" for of in lossy.values()
         )
-        return f"The codes that the model reads blur: {listed}."
+        return f"The codes that the model reads blur: {listed}." if listed else ""
 
     @property
     def sources(self) -> tuple[str, ...]:
         """The sources of all references on the card, in the order of their numbers."""
-        findings = [*self.settling.findings, *(one.finding for one in (*self.supporting, *self.opposing))]
+        findings = [*self.settling.findings, *(of.finding for of in self.shown)]
         return tuple(dict.fromkeys(of.source for finding in findings for of in finding.references))
 
     def cited(self, finding: Finding) -> list[str]:
@@ -280,11 +267,11 @@ class Explanation:
     @property
     def by_record(self) -> dict[str, list[Finding]]:
         """The settling features under the heading of their record."""
-        found: dict[str, list[Finding]] = {}
+        by_heading: dict[str, list[Finding]] = {}
         for finding in sorted(self.settling.findings, key=lambda finding: finding.record):
             heading = f"{self.record.capitalize()} {finding.record} of {self.records}"
-            found.setdefault(heading, []).append(finding)
-        return found
+            by_heading.setdefault(heading, []).append(finding)
+        return by_heading
 
     @property
     def unnamed(self) -> str:
@@ -293,7 +280,7 @@ class Explanation:
         numbers = [number for number in range(1, self.records + 1) if number not in named]
         if not numbers or self.records == 1:
             return ""
-        return f"None from {self.record}{'s' if len(numbers) > 1 else ''} {ranges(numbers)}."
+        return f"None from {self.numbered(numbers)}."
 
     # ---- on its own -------------------------------------------------------------------------------------------
 
@@ -305,15 +292,9 @@ class Explanation:
         shown = f"Features: {features}." if features and self.relevant else ""
         lines = [self.title, shown, self.conclusion, self.context, self.corroborated, self.risk]
         for heading, influences in (("For", self.supporting), ("Against", self.opposing)):
-            if influences:
-                listed = "; ".join(f"{self.placed(one.finding)} ({one.change:+.3f})" for one in influences)
-                lines.append(f"{heading} {quoted(self.of_class)}: {listed}.")
-        lines += [self.doubts, self.blurred]
-        return "\n".join(printable(line) for line in lines if line)
-
-    def _repr_html_(self) -> str:
-        """The card for a notebook: no scripts, no network, and styles that touch nothing else."""
-        return rendered("notebook.html", card="explain/explanation.html", explanation=self)
+            listed = "; ".join(f"{self.placed(of.finding)} ({of.change:+.3f})" for of in influences)
+            lines.append(f"{heading} {quoted(self.of_class)}: {listed}." if listed else "")
+        return plain([*lines, self.doubts, self.blurred])
 
 
 def _observation(observed: Observed, corroboration: Corroboration | None, them: str) -> str:
@@ -342,22 +323,3 @@ def _percent(share: float) -> str:
     if 0.99 < share < 1:
         return f"{min(share, 0.999):.1%}"
     return f"{share:.0%}"
-
-
-# ---- JSON -------------------------------------------------------------------------------------------------------
-
-
-def to_json(explanation: Explanation) -> dict[str, Any]:
-    """Plain types for `from_json`, with the sentences added for readers."""
-    body: dict[str, Any] = _adapter().dump_python(explanation, mode="json")
-    return body | {"conclusion": explanation.conclusion, "context": explanation.context, "risk": explanation.risk}
-
-
-def from_json(body: Any) -> Explanation:
-    """The explanation that `to_json` wrote."""
-    return from_stored(_adapter(), body, "explanation")
-
-
-@cache
-def _adapter() -> TypeAdapter[Explanation]:
-    return TypeAdapter(Explanation)

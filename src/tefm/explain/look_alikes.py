@@ -24,6 +24,9 @@ from tefm.rationale.masked_model import MaskedModel
 from tefm.rationale.surrogate import Agreement, Surrogate, SurrogateData, fit_surrogate, frozen_network
 from tefm.tables.sequences import Sequences, stored
 
+#: What is stored of the answers to the population.
+ANSWERS = ("p_SQ", "answers_S", "labels_S")
+
 
 @dataclass(frozen=True, eq=False)
 class LookAlikes:
@@ -83,17 +86,11 @@ class LookAlikes:
     def save(self, path: Path) -> None:
         """Write one safetensors file in one step."""
         population, slots = self.population, self.population.slots
-        tensors = {f"surrogate.{name}": value.contiguous() for name, value in self.surrogate.state_dict().items()}
-        arrays = {
-            "x_ND": slots.x_ND.astype(np.int32),
-            "starts": slots.starts,
-            "p_SQ": population.p_SQ,
-            "answers_S": population.answers_S,
-            "labels_S": population.labels_S,
-        }
-        arrays = {f"population.{name}": of for name, of in arrays.items()}
+        arrays = {"population.x_ND": slots.x_ND.astype(np.int32), "population.starts": slots.starts}
+        arrays |= {f"population.{name}": getattr(population, name) for name in ANSWERS}
         arrays |= {f"counts.{field.name}": getattr(self.counts, field.name) for field in fields(Counts)}
-        tensors |= {name: torch.from_numpy(np.ascontiguousarray(of)) for name, of in arrays.items()}
+        tensors = {name: torch.from_numpy(np.ascontiguousarray(of)) for name, of in arrays.items()}
+        tensors |= {f"surrogate.{name}": value.contiguous() for name, value in self.surrogate.state_dict().items()}
         write_tensors(
             path,
             tensors,
@@ -110,18 +107,21 @@ class LookAlikes:
         with refusing(path, "part of the model that explains"):
             tensors, facts = read_tensors(path)
             config = LookAlikeConfig.checked(facts["config"])
+            learned = _part(tensors, "surrogate")
             classes = tensors["population.p_SQ"].shape[1]
-            prefix, latent = "surrogate.", network.config.latent
-            words = f"{prefix}words.weight" in tensors
-            surrogate = Surrogate(latent, classes, config.surrogate_hidden, words=words)
-            surrogate.load_state_dict(
-                {name.removeprefix(prefix): of for name, of in tensors.items() if name.startswith(prefix)}
+            surrogate = Surrogate(
+                network.config.latent, classes, config.surrogate_hidden, words="words.weight" in learned
             )
-            x_ND, starts, p_SQ, answers_S, labels_S = (
-                tensors[f"population.{name}"].numpy() for name in ("x_ND", "starts", "p_SQ", "answers_S", "labels_S")
-            )
-            slots = Sequences(x_ND.astype(coder.layout.dtype), starts, texts=stored(facts["texts"]), gaps=facts["gaps"])
-            population = Population(slots, p_SQ, answers_S, labels_S)
-            counts = Counts(**{field.name: tensors[f"counts.{field.name}"].numpy() for field in fields(Counts)})
+            surrogate.load_state_dict(learned)
+            counts = Counts(**{name: of.numpy() for name, of in _part(tensors, "counts").items()})
+            arrays = {name: of.numpy() for name, of in _part(tensors, "population").items()}
+            x_ND = arrays["x_ND"].astype(coder.layout.dtype)
+            slots = Sequences(x_ND, arrays["starts"], texts=stored(facts["texts"]), gaps=facts["gaps"])
+            population = Population(slots, *(arrays[name] for name in ANSWERS))
             agreement = Agreement(**facts["agreement"])
         return cls(config, network, surrogate.requires_grad_(False), population, counts, agreement)
+
+
+def _part(tensors: dict[str, torch.Tensor], part: str) -> dict[str, torch.Tensor]:
+    """The tensors of one part under their own names."""
+    return {name.removeprefix(f"{part}."): of for name, of in tensors.items() if name.startswith(f"{part}.")}

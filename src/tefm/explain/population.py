@@ -4,25 +4,23 @@ A *look-alike* (perturbed sample) of a sequence shares some of its features and 
 sequence, its *donor*: jointly, so that it stays plausible. Records are paired from the last one backwards.
 
 Shapes: S sequences of the population, N records of all of them, B donors, T records of the explained sequence, D slots,
-Q classes.
+M columns of text, Q classes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tefm.explain.counts import Observed
-from tefm.rationale.bag_of_words import Note, columns_of, notes_N_of, with_notes
+from tefm.rationale.bag_of_words import Note, notes_N_of, with_notes
 from tefm.rationale.masked_model import Keep, Numbers
 from tefm.scoring.calibration import Floats
 from tefm.tables.layout import Slots
-from tefm.tables.sequences import Sequences
+from tefm.tables.sequences import Sequences, Texts
 
 #: Sequences of similar length that a random mixture draws its donor from, at least.
 NEAR = 400
@@ -77,75 +75,46 @@ class Population:
         has only slots.
         """
         x_TD, donors = sequence.x_ND, self.slots
-        keep_TD, keep_TM = keep_TD[:, : x_TD.shape[1]], keep_TD[:, x_TD.shape[1] :]
-        rows_BT = self.rows(donors_B, len(x_TD))
-        mixed_BTD = np.where(keep_TD, x_TD, donors.x_ND[rows_BT]).astype(x_TD.dtype)
-        copies = sequence.select(np.zeros(len(donors_B), dtype=np.int64)).with_values(
-            mixed_BTD.reshape(-1, x_TD.shape[1])
-        )
+        width = x_TD.shape[1]
+        keep_TM, rows_BT = keep_TD[:, width:], self.rows(donors_B, len(x_TD))
+        mixed_BTD = np.where(keep_TD[:, :width], x_TD, donors.x_ND[rows_BT]).astype(x_TD.dtype)
+        copies = sequence.select(np.zeros(len(donors_B), dtype=np.int64)).with_values(mixed_BTD.reshape(-1, width))
         if keep_TM.size:
-            copies = replace(copies, texts=self._texts(copies, notes_N_of(sequence), keep_TM, rows_BT))
+            copies = with_texts(copies, np.where(keep_TM, texts_NM_of(sequence), self.texts_NM[rows_BT]))
         if own_context:
             return copies
         if not keep_TM.size:
             texts = None if donors.texts is None else [donors.texts[number] for number in donors_B.tolist()]
             copies = replace(copies, texts=texts)
-        return replace(
-            copies,
-            gaps=None if donors.gaps is None else [donors.gaps[row] for row in rows_BT.ravel().tolist()],
-        )
+        gaps = None if donors.gaps is None else [donors.gaps[row] for row in rows_BT.ravel().tolist()]
+        return replace(copies, gaps=gaps)
 
     @cached_property
-    def notes_N(self) -> list[Note]:
+    def texts_NM(self) -> Texts:
         """The texts of every record of the population."""
-        return notes_N_of(self.slots)
+        return texts_NM_of(self.slots)
 
-    def notes(self, donors_B: Numbers, length: int) -> list[Note]:
-        """The texts of `records`, one after another."""
-        return [self.notes_N[row] for row in self.rows(donors_B, length).ravel().tolist()]
+    def has(self, sequence: Sequences, keep_TD: Keep) -> NDArray[np.bool_]:
+        """Which members of the population have all kept slots and texts, in records paired from the last one."""
+        x_TD = sequence.x_ND
+        length, width = x_TD.shape
+        rows_ST = self.rows(np.arange(len(self)), length)
+        first = np.flatnonzero(keep_TD.any(axis=1)).min(initial=length - 1)
+        has_S: NDArray[np.bool_] = self.slots.lengths >= length - first  # a shorter one has no record there
+        record_K, slot_K = np.nonzero(keep_TD[:, :width])
+        has_S &= (self.slots.x_ND[rows_ST[:, record_K], slot_K] == x_TD[record_K, slot_K]).all(axis=1)
+        record_K, column_K = np.nonzero(keep_TD[:, width:])
+        if len(column_K):
+            own_TM = texts_NM_of(sequence)
+            has_S &= (self.texts_NM[rows_ST[:, record_K], column_K] == own_TM[record_K, column_K]).all(axis=1)
+        return has_S
 
-    def _texts(self, copies: Sequences, own: Sequence[Note], keep_TM: Keep, rows_BT: NDArray[np.int64]) -> list[Any]:
-        """The texts of look-alikes: the kept ones, and those of the donors."""
-        mixed = [
-            _mixed_note(own[t], self.notes_N[row], keep_M)
-            for rows_T in rows_BT.tolist()
-            for t, (row, keep_M) in enumerate(zip(rows_T, keep_TM.tolist(), strict=True))
-        ]
-        return with_notes(copies, mixed)
-
-    def has(self, x_TD: Slots, keep_TD: Keep, notes: Sequence[Note] | None = None) -> NDArray[np.bool_]:
-        """Which sequences of the population have all kept slots, in records paired from the last one backwards.
-
-        `notes` are the texts of the sequence; where the mask keeps some, they must be the same.
-        """
-        length = len(x_TD)
-        keep_TD, keep_TM = keep_TD[:, : x_TD.shape[1]], keep_TD[:, x_TD.shape[1] :]
-        if notes is not None and keep_TM.any():
-            return self.has(x_TD, keep_TD) & self._says(notes, keep_TM)
-        record_K, slot_K = np.nonzero(keep_TD)
-        rows_SK = self.rows(np.arange(len(self)), length)[:, record_K]
-        same_S: NDArray[np.bool_] = (self.slots.x_ND[rows_SK, slot_K] == x_TD[record_K, slot_K]).all(axis=1)
-        # a short sequence has no record there
-        needed = length - int(record_K.min(initial=length - 1))
-        return same_S & (self.slots.lengths >= needed)
-
-    def _says(self, notes: Sequence[Note], keep_TM: Keep) -> NDArray[np.bool_]:
-        """Which sequences of the population have the kept texts."""
-        says_S = np.ones(len(self), dtype=bool)
-        rows_ST = self.rows(np.arange(len(self)), len(notes))
-        for record, column in np.argwhere(keep_TM).tolist():
-            text = notes[record][column]
-            says_S &= np.array([self.notes_N[row][column] == text for row in rows_ST[:, record].tolist()])
-            says_S &= self.slots.lengths >= len(notes) - record  # a short sequence has no record there
-        return says_S
-
-    def observed(self, x_TD: Slots, keep_TD: Keep, of_class: int, notes: Sequence[Note] | None = None) -> Observed:
+    def observed(self, sequence: Sequences, keep_TD: Keep, of_class: int) -> Observed:
         """How often a class was observed among those who have all kept slots and texts, and among the others."""
-        labelled_S, has_S = self.labels_S >= 0, self.has(x_TD, keep_TD, notes)
-        is_class_S = self.labels_S == of_class
+        labelled_S, is_class_S, has_S = self.labels_S >= 0, self.labels_S == of_class, self.has(sequence, keep_TD)
         having_S, others_S = labelled_S & has_S, labelled_S & ~has_S
-        counts = ((group_S.sum(), (group_S & is_class_S).sum()) for group_S in (having_S, others_S))
-        return Observed(*(int(count) for pair in counts for count in pair))
+        having_class, others_class = (having_S & is_class_S).sum(), (others_S & is_class_S).sum()
+        return Observed(int(having_S.sum()), int(having_class), int(others_S.sum()), int(others_class))
 
 
 def mixed(sequences: Sequences, rng: np.random.Generator, *, least: float = 0.03, texts: bool = False) -> Sequences:
@@ -169,15 +138,20 @@ def mixed(sequences: Sequences, rng: np.random.Generator, *, least: float = 0.03
     copies = sequences.with_values(mixed_ND)
     if not texts:
         return copies
-    notes_N = donors.notes_N
-    keep_NM = rng.random((len(notes_N), columns_of(sequences))) < 0.5
-    mixed_N = [
-        _mixed_note(own, notes_N[donor], keep_M)
-        for own, donor, keep_M in zip(notes_N, donors_N.tolist(), keep_NM.tolist(), strict=True)
-    ]
-    return replace(copies, texts=with_notes(copies, mixed_N))
+    keep_NM = rng.random(donors.texts_NM.shape) < 0.5
+    return with_texts(copies, np.where(keep_NM, donors.texts_NM, donors.texts_NM[donors_N]))
 
 
-def _mixed_note(own: Note, donor: Note, keep_M: Sequence[bool]) -> Note:
-    """The kept texts of a record, and the donor's in place of the others."""
-    return tuple(mine if kept else other for mine, other, kept in zip(own, donor, keep_M, strict=True))
+def texts_NM_of(sequences: Sequences) -> Texts:
+    """The texts of every record, column by column."""
+    return np.array(notes_N_of(sequences), dtype=object)
+
+
+def notes_in(texts: Texts) -> list[Note]:
+    """The texts of one record after another, whatever they are grouped by."""
+    return [tuple(note) for note in texts.reshape(-1, texts.shape[-1]).tolist()]
+
+
+def with_texts(sequences: Sequences, texts: Texts) -> Sequences:
+    """The sequences with these texts of their records."""
+    return replace(sequences, texts=with_notes(sequences, notes_in(texts)))

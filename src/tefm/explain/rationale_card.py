@@ -8,13 +8,11 @@ tables.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
-from typing import Any
+from typing import ClassVar
 
-from pydantic import TypeAdapter
-
-from tefm.explain.cards import Answer, from_stored, printable, quoted, ranges, rendered
+from tefm.explain.cards import Answer, Card, plain, printable, quoted
 from tefm.rationale.verify import MARGIN, Verdict
+from tefm.tables.phrases import Statement
 
 
 @dataclass(frozen=True)
@@ -25,25 +23,11 @@ class Retention:
     present: int
     slots: int
 
-    @property
-    def of_slots(self) -> float:
-        """The selected share of all slots."""
-        return self.kept / max(self.slots, 1)
-
-    @property
-    def of_present(self) -> float:
-        """The selected share of the slots that have a value."""
-        return self.kept / max(self.present, 1)
-
 
 @dataclass(frozen=True)
-class KeptStatement:
+class KeptStatement(Statement):
     """The selected slots of one field in words, with the largest of their weights."""
 
-    field: str
-    group: str | None
-    words: str
-    slots: tuple[int, ...]
     weight: float
 
     @property
@@ -109,44 +93,33 @@ class RationaleRecord:
         return "; ".join(texts)
 
     @property
-    def lossless(self) -> bool:
-        """Whether the codes preserve every selected slot."""
-        return all(decoded == statement.words for statement, decoded in zip(self.statements, self.decoded, strict=True))
-
-    @property
     def unshown(self) -> int:
         """The number of selected slots without a bar."""
         return sum(len(statement.slots) for statement in self.statements) - sum(bar.kept for bar in self.bars)
 
 
-@dataclass(frozen=True, repr=False)
-class Rationale:
-    """The few features that give the same prediction on their own, and the model's answers with and without them.
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Rationale(Card):
+    """The few features that give the same prediction on their own, and the model's answers with and without them."""
 
-    Notebooks show it as a card; `print` gives it as text.
-    """
+    kind: ClassVar[str] = "rationale"
+    stored: ClassVar[tuple[str, ...]] = ("text", "conclusion", "passed", "sufficiency", "comprehensiveness")
 
-    #: what the sequences are called (a patient, a host), and which one this is
-    entity: str
-    sequence: str
-    #: what one record is called
-    record: str
-    classes: tuple[str, ...]
     #: the model's answer to all features, to the selected ones only, to all others, and to no features
     full: Answer
     alone: Answer
     without: Answer
     nothing: Answer
     verdict: Verdict
-    passed: bool
-    sufficiency: float
-    comprehensiveness: float
     retention: Retention
     records: tuple[RationaleRecord, ...]
-    #: the column that holds the classes
-    label: str | None = None
 
     # ---- in words ---------------------------------------------------------------------------------------------
+
+    @property
+    def title(self) -> str:
+        """The sequence and its prediction."""
+        return f"{self.entity} {self.sequence}: {self.named(self.predicted)} (p = {self.full.p:.2f})"
 
     @property
     def predicted(self) -> str:
@@ -154,21 +127,12 @@ class Rationale:
         return self.full.says
 
     @property
-    def title(self) -> str:
-        """The sequence and its prediction."""
-        return f"{self.entity} {self.sequence}: {self.named(self.predicted)} (p = {self.full.p:.2f})"
-
-    def named(self, name: str) -> str:
-        """A class with its column: a bare 0 or yes says little."""
-        return f"{self.label} = {name}" if self.label else name
-
-    @property
     def kept(self) -> str:
         """How many features were selected, in words."""
         counts = self.retention
         return (
-            f"{counts.kept:,} of {counts.present:,} recorded features ({counts.of_present:.1%}), "
-            f"out of {counts.slots:,} possible ({counts.of_slots:.1%})"
+            f"{counts.kept:,} of {counts.present:,} recorded features ({counts.kept / max(counts.present, 1):.1%}), "
+            f"out of {counts.slots:,} possible ({counts.kept / max(counts.slots, 1):.1%})"
         )
 
     @property
@@ -180,9 +144,7 @@ class Rationale:
     def silent(self) -> str:
         """The records without selected features, in words; empty if there are none."""
         numbers = [record.number for record in self.records if not record.statements]
-        if not numbers:
-            return ""
-        return f"No features selected from {self.record}{'s' if len(numbers) > 1 else ''} {ranges(numbers)}."
+        return f"No features selected from {self.numbered(numbers)}." if numbers else ""
 
     @property
     def text(self) -> str:
@@ -198,7 +160,7 @@ class Rationale:
     @property
     def on_losses(self) -> str:
         """A remark for the reader where the codes do not preserve a selected feature; empty where they do."""
-        if all(record.lossless for record in self.records):
+        if all(record.decoded == tuple(of.words for of in record.statements) for record in self.records):
             return ""
         return (
             f"In brackets: values of the {self.record} that its codes do not preserve. The model reads codes, not "
@@ -207,6 +169,21 @@ class Rationale:
         )
 
     # ---- the check --------------------------------------------------------------------------------------------
+
+    @property
+    def passed(self) -> bool:
+        """Whether the selected features are sufficient."""
+        return self.verdict == "sufficient"
+
+    @property
+    def sufficiency(self) -> float:
+        """How much the probability falls with only the selected features; 0 is best."""
+        return self.full.p - self.alone.probabilities[self.predicted]
+
+    @property
+    def comprehensiveness(self) -> float:
+        """How much the probability falls without the selected features; higher is better."""
+        return self.full.p - self.without.probabilities[self.predicted]
 
     @property
     def answers(self) -> list[tuple[str, Answer]]:
@@ -248,29 +225,25 @@ class Rationale:
                 f"With only {features} the model predicts {quoted(self.alone.says)} (p = {self.alone.p:.2f}), "
                 f"not {predicted} as with all features (p = {self.full.p:.2f})."
             )
-        return f"With only {features} the model gives the same answer, {predicted} (p = {self.alone.p:.2f})" + (
-            self._too_little(nothing) if self.verdict == "insufficient" else self._needed()
-        )
-
-    def _too_little(self, nothing: float) -> str:
-        """Why the same answer does not pass the check; `nothing` is the probability without features."""
-        if self.full.p - nothing < MARGIN:
+        same = f"With only {features} the model gives the same answer, {predicted} (p = {self.alone.p:.2f})"
+        if self.verdict == "insufficient" and self.full.p - nothing < MARGIN:
             return (
-                f", but all features together raise p by less than {MARGIN}: it is {nothing:.2f} with no features "
-                f"and {self.full.p:.2f} with all."
+                f"{same}, but all features together raise p by less than {MARGIN}: it is {nothing:.2f} with no "
+                f"features and {self.full.p:.2f} with all."
             )
-        return (
-            f", but less surely: p is {nothing:.2f} with no features and {self.full.p:.2f} with all, and the "
-            "selected features give less than half of that increase."
-        )
-
-    def _needed(self) -> str:
-        """What the model answers without sufficient features."""
+        if self.verdict == "insufficient":
+            return (
+                f"{same}, but less surely: p is {nothing:.2f} with no features and {self.full.p:.2f} with all, and the "
+                "selected features give less than half of that increase."
+            )
         them, are = ("it", "it is") if self.retention.kept == 1 else ("them", "they are")
         answer = f"{quoted(self.without.says)} (p = {self.without.p:.2f})"
         if self.without.says != self.predicted:
-            return f"; without {them} the model predicts {answer}."
-        return f". Without {them} the model still predicts {answer}: {are} sufficient for this answer, but not needed."
+            return f"{same}; without {them} the model predicts {answer}."
+        return (
+            f"{same}. Without {them} the model still predicts {answer}: {are} sufficient for this answer, but not "
+            "needed."
+        )
 
     @property
     def measures(self) -> str:
@@ -288,28 +261,4 @@ class Rationale:
         return printable(f"<Rationale {self.title}, {selected}, {self.verdict}>")
 
     def __str__(self) -> str:
-        lines = (self.title, f"Selected: {self.kept}.", self.text, self.conclusion)
-        return "\n".join(printable(line) for line in lines)
-
-    def _repr_html_(self) -> str:
-        """The card for a notebook: no scripts, no network, and styles that touch nothing else."""
-        return rendered("notebook.html", card="explain/card.html", rationale=self)
-
-
-# ---- JSON -------------------------------------------------------------------------------------------------------
-
-
-def to_json(rationale: Rationale) -> dict[str, Any]:
-    """Plain types for `from_json`, with the text and the conclusion added for readers."""
-    body: dict[str, Any] = _adapter().dump_python(rationale, mode="json")
-    return body | {"text": rationale.text, "conclusion": rationale.conclusion}
-
-
-def from_json(body: Any) -> Rationale:
-    """The rationale that `to_json` wrote."""
-    return from_stored(_adapter(), body, "rationale")
-
-
-@cache
-def _adapter() -> TypeAdapter[Rationale]:
-    return TypeAdapter(Rationale)
+        return plain([self.title, f"Selected: {self.kept}.", self.text, self.conclusion])

@@ -11,7 +11,7 @@
 "At least τ" is the lower end of an exact 95% interval, over look-alikes that the search has not seen. The search may
 try `ATTEMPTS` sets; the interval's level accounts for that.
 
-Shapes: T records of the explained sequence, D slots, B donors, Q classes.
+Shapes: T records of the explained sequence, D slots, M columns of text, B donors, Q classes.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from tefm.codes.network import CodeNetwork
 from tefm.explain.check import Effect, coverage, effects, expected_effects, flips, precision, strongest, text_parts
 from tefm.explain.counts import Share, exact_share
 from tefm.explain.explanation import Outcome
-from tefm.explain.population import Population
+from tefm.explain.population import Population, notes_in, texts_NM_of
 from tefm.explain.settle import Search
 from tefm.explain.slot_features import Feature, features_of, keep_of, size_of, text_features
 from tefm.explain.trial import Trial
-from tefm.rationale.bag_of_words import Note, ReadTexts, bags_by_column, notes_N_of
+from tefm.rationale.bag_of_words import ReadTexts, bags_by_column
 from tefm.rationale.masked_model import MaskedModel, Numbers
 from tefm.rationale.surrogate import Surrogate
 from tefm.tables.sequences import Sequences
@@ -72,6 +72,16 @@ class Question(Settings):
 
 
 @dataclass(frozen=True)
+class Checked:
+    """A set of features, and its precision."""
+
+    features: tuple[Feature, ...]
+    precision: Share
+    #: look-alikes that the model was asked about
+    questions: int
+
+
+@dataclass(frozen=True)
 class Reasons:
     """Why the model gives one answer, in arrays; `explanation` puts it into words."""
 
@@ -88,10 +98,9 @@ class Reasons:
     base: Share
     #: how often the answer changes when the features are replaced
     flips: Share
-    #: the class that the same sequence comes closest to settling otherwise, and how precise that is, where it was tried
+    #: of a settled answer, the next most probable class, and the set that comes closest to settling it, where tried
     other: int | None
-    other_features: tuple[Feature, ...]
-    other_precision: Share | None
+    rival: Checked | None
     #: the class that the effects are about, and its mean probability in the population
     of_class: int
     mean_p: float
@@ -124,16 +133,6 @@ class Donors:
         return cls(nearest[:search], tuple(rest[i * size : (i + 1) * size] for i in range(attempts)))
 
 
-@dataclass(frozen=True)
-class Checked:
-    """A set of features, and its precision."""
-
-    features: tuple[Feature, ...]
-    precision: Share
-    #: look-alikes that the model was asked about
-    questions: int
-
-
 @dataclass(frozen=True, eq=False)
 class Reasoner:
     """All that explanations of one model need."""
@@ -149,23 +148,21 @@ class Reasoner:
         donors_B = Donors.of(self.population, len(x_TD)).search
         trial = Trial(self.network, self.surrogate, x_TD, self.population.records(donors_B, len(x_TD)))
         features = features_of(x_TD, self.network.layout)
-        if self.reads_texts(sequence):
-            own, others = notes_N_of(sequence), self.population.notes(donors_B, len(x_TD))
-            trial = replace(trial, texts=self._texts(own, others))
-            features += [of for of in text_features(sequence) if _differs(of, own, others, x_TD.shape)]
+        # the surrogate of an older model has not learned words
+        if sequence.texts is not None and self.surrogate.words is not None:
+            own_TM = texts_NM_of(sequence)
+            donors_BTM = self.population.texts_NM[self.population.rows(donors_B, len(x_TD))]
+            with torch.inference_mode():
+                read = (
+                    self.surrogate.read_words(bags_by_column(notes_in(texts))).view(*texts.shape, -1)
+                    for texts in (own_TM, donors_BTM)
+                )
+                trial = replace(trial, texts=ReadTexts(*read))
+            differs_TM = (donors_BTM != own_TM).any(axis=0)  # where no donor has another text, it cannot matter
+            features += [of for of in text_features(sequence) if differs_TM[of.record, of.slots[0] - x_TD.shape[1]]]
         if self.model.head is not None:
             trial = replace(trial, head=self.model.beside)
         return Search.of(trial, answer, features)
-
-    def reads_texts(self, sequence: Sequences) -> bool:
-        """Whether the texts of sequences are features; the surrogate of an older model has not learned words."""
-        return sequence.texts is not None and self.surrogate.words is not None
-
-    def _texts(self, own: Sequence[Note], others: Sequence[Note]) -> ReadTexts:
-        with torch.inference_mode():
-            own_Fh, others_Fh = (self.surrogate.read_words(bags_by_column(notes)) for notes in (own, others))
-        shape = len(own), len(own[0]), own_Fh.shape[1]
-        return ReadTexts(own_Fh.view(shape), others_Fh.view(-1, *shape))
 
     def reasons(
         self,
@@ -184,7 +181,6 @@ class Reasoner:
         of_class = answer if of_class is None else of_class
         donors = Donors.of(population, len(x_TD))
         search = search or self.search(sequence, answer)
-        notes = notes_N_of(sequence) if self.reads_texts(sequence) else None
         base = exact_share(int((population.answers_S == answer).sum()), len(population))
         verdict: Outcome = "default" if base.low >= asked.precision else "unsettled"
         evidence = _log_odds(p_Q[answer]) - _log_odds(float(population.p_SQ[:, answer].mean()))
@@ -220,12 +216,11 @@ class Reasoner:
             evidence=evidence,
             features=found.features,
             precision=found.precision,
-            coverage=coverage(population, x_TD, keep_TD, notes),
+            coverage=coverage(population, sequence, keep_TD),
             base=base,
             flips=flips(model, population, sequence, keep_TD, answer, fresh),
             other=other,
-            other_features=() if rival is None else rival.features,
-            other_precision=None if rival is None else rival.precision,
+            rival=rival,
             of_class=of_class,
             mean_p=float(population.p_SQ[:, of_class].mean()),
             effects=tuple(found_effects),
@@ -250,12 +245,6 @@ class Reasoner:
                 break
         questions = results[-1].questions
         return replace(max(results, key=lambda checked: checked.precision.low), questions=questions)
-
-
-def _differs(feature: Feature, own: Sequence[Note], others: Sequence[Note], shape: tuple[int, ...]) -> bool:
-    """Whether the text of some donor is another one; `shape` is that of the slots."""
-    record, column = feature.record, feature.slots[0] - shape[1]
-    return any(note[column] != own[record][column] for note in others[record :: shape[0]])
 
 
 def _log_odds(p: float) -> float:

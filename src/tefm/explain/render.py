@@ -7,17 +7,17 @@ set (diagnoses, procedures, drugs), one for the other fields, and below each wha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.panel import Panel
 from rich.rule import Rule
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
-from tefm.explain.cards import printable, quoted, rendered
+from tefm.explain.cards import Card, printable, quoted, rendered
 from tefm.explain.explanation import Explanation, Finding, Influence
 from tefm.explain.rationale_card import Rationale, RationaleRecord
 
@@ -39,75 +39,51 @@ class Paragraph:
     corroboration: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class _Point:
-    """A feature that the explanation names: because it settles the answer, because it has an effect, or for both."""
-
-    finding: Finding
-    settles: bool
-    influence: Influence | None
-
-
 def case_of(explanation: Explanation) -> tuple[Paragraph, ...]:
     """The paragraphs; a field of which nothing is named has none."""
-    by_heading: dict[str, list[_Point]] = {}
-    others: list[_Point] = []
-    for point in _points(explanation):
-        of_set = point.finding.of_set
-        (by_heading.setdefault(_title(point.finding), []) if of_set else others).append(point)
+    settling = explanation.settling.findings if explanation.relevant else ()
+    effects = {effect.finding: effect for effect in explanation.shown}
+    named = dict.fromkeys([*settling, *effects])
+    by_heading: dict[str, list[Finding]] = {}
+    for finding in sorted(named, key=lambda finding: (finding.record, finding not in settling)):
+        heading = finding.words.partition(": ")[0] if finding.of_set else OTHERS
+        by_heading.setdefault(heading, []).append(finding)
+    if OTHERS in by_heading:  # it comes last
+        by_heading[OTHERS] = by_heading.pop(OTHERS)
     summary = (explanation.conclusion, explanation.context, explanation.risk, explanation.doubts)
-    paragraphs = [Paragraph(SUMMARY, " ".join(filter(None, summary)), tuple(filter(None, [explanation.corroborated])))]
-    paragraphs += [_paragraph(explanation, heading, points) for heading, points in by_heading.items()]
-    if others:
-        paragraphs.append(_paragraph(explanation, OTHERS, others))
-    return tuple(paragraphs)
+    first = Paragraph(SUMMARY, " ".join(filter(None, summary)), tuple(filter(None, [explanation.corroborated])))
+    return first, *(
+        _paragraph(explanation, heading, findings, settling, effects) for heading, findings in by_heading.items()
+    )
 
 
-def _points(explanation: Explanation) -> list[_Point]:
-    """All named features, record by record; those that settle the answer first."""
-    influences = {_key(of.finding): of for of in (*explanation.supporting, *explanation.opposing)}
-    settling = {_key(of): of for of in explanation.settling.findings} if explanation.relevant else {}
-    findings = settling | {key: of.finding for key, of in influences.items() if key not in settling}
-    points = [_Point(finding, key in settling, influences.get(key)) for key, finding in findings.items()]
-    return sorted(points, key=lambda point: (point.finding.record, not point.settles))
-
-
-def _key(finding: Finding) -> tuple[int, str]:
-    return finding.record, finding.words
-
-
-def _title(finding: Finding) -> str:
-    return finding.words.partition(": ")[0]
-
-
-def _paragraph(explanation: Explanation, heading: str, points: list[_Point]) -> Paragraph:
+def _paragraph(
+    explanation: Explanation,
+    heading: str,
+    findings: Sequence[Finding],
+    settling: Sequence[Finding],
+    effects: Mapping[Finding, Influence],
+) -> Paragraph:
+    """What each feature does, and what is known about it."""
+    alone = explanation.settling.size == 1
+    if explanation.verified:
+        role = "settles the answer" if alone else "is one of the features that settle the answer"
+    else:
+        role = "is the best feature found" if alone else "belongs to the best set found"
     sentences, evidence = [], []
-    for point in points:
-        finding = point.finding
+    for finding in findings:
         # under the heading of its field, a feature does not repeat it
-        named = finding.words if heading == OTHERS else finding.words.partition(": ")[2]
-        place = f" ({explanation.record} {finding.record} of {explanation.records})" if explanation.records > 1 else ""
-        sentences.append(f"{named}{place} {' and '.join(_deeds(explanation, point))}.")
-        observed = point.influence.observation if point.influence else ""
-        notes = [*([observed] if observed else []), *explanation.cited(finding)]
-        evidence += [f"{named}: {note}" for note in notes]
+        words = finding.words if heading == OTHERS else finding.words.partition(": ")[2]
+        deeds, notes = [], explanation.cited(finding)
+        if (effect := effects.get(finding)) is not None:
+            verb = "raises" if effect.change > 0 else "lowers"
+            deeds.append(f"{verb} the probability of {quoted(explanation.of_class)} by {abs(effect.change):.3f}")
+            notes = [effect.observation, *notes]
+        if finding in settling:
+            deeds.append(role)
+        sentences.append(f"{words}{explanation.place(finding)} {' and '.join(deeds)}.")
+        evidence += [f"{words}: {note}" for note in notes if note]
     return Paragraph(heading, " ".join(sentences), tuple(evidence))
-
-
-def _deeds(explanation: Explanation, point: _Point) -> list[str]:
-    """What a feature does."""
-    deeds = []
-    if point.influence is not None:
-        change = point.influence.change
-        verb = "raises" if change > 0 else "lowers"
-        deeds.append(f"{verb} the probability of {quoted(explanation.of_class)} by {abs(change):.3f}")
-    if point.settles:
-        alone = explanation.settling.size == 1
-        if explanation.verified:
-            deeds.append("settles the answer" if alone else "is one of the features that settle the answer")
-        else:
-            deeds.append("is the best feature found" if alone else "belongs to the best set found")
-    return deeds
 
 
 # ---- an explanation in a terminal -------------------------------------------------------------------------------
@@ -160,10 +136,7 @@ def _influences(explanation: Explanation, most: int | None) -> list[RenderableTy
     intervals = [f"{one.change:+.3f} ({one.low:+.3f} to {one.high:+.3f})" for one in shown]
     lines: list[RenderableType] = []
     for one, interval in zip(shown, intervals, strict=True):
-        row = Table.grid(padding=(0, 1), expand=True)
-        row.add_column(ratio=1, overflow="fold")
-        row.add_column(no_wrap=True)
-        row.add_column(no_wrap=True, justify="right", width=max(map(len, intervals)))
+        row = _bars(Column(no_wrap=True, justify="right", width=max(map(len, intervals))))
         bar = _bar(abs(one.change) / largest, kept=one.change > 0)
         row.add_row(_text(explanation.placed(one.finding)), bar, _text(interval))
         lines.append(row)
@@ -200,35 +173,21 @@ def _record_lines(rationale: Rationale, record: RationaleRecord) -> Iterator[Ren
     for group, statements in record.groups.items():
         line = _text(f"{group}. " if group else "", "bold")
         yield line.append_text(_text("; ".join(statement.within for statement in statements) + "."))
-    yield Padding(_bars(record), (1, 0))
-    yield (
-        _text("Codes ", "bold")
-        .append_text(_text(record.codes))
-        .append(" decode to: ", "bold")
-        .append_text(_text(record.decoded_text))
-    )
-
-
-def _bars(record: RationaleRecord) -> Table:
-    table = Table.grid(padding=(0, 1), expand=True)
-    table.add_column(ratio=1, overflow="fold")
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True)
+    ranking = _bars(Column(no_wrap=True))
     for bar in record.bars:
         style = "" if bar.kept else "dim"
         label = f"{bar.weight:.2f} {'selected' if bar.kept else 'not selected'}"
-        table.add_row(_text(bar.words, style), _bar(bar.weight, kept=bar.kept), _text(label, style))
+        ranking.add_row(_text(bar.words, style), _bar(bar.weight, kept=bar.kept), _text(label, style))
     if record.unshown:
-        table.add_row(_text(f"and {record.unshown:,} more selected", "dim"), "", "")
-    return table
+        ranking.add_row(_text(f"and {record.unshown:,} more selected", "dim"))
+    yield Padding(ranking, (1, 0))
+    codes = _text("Codes ", "bold").append_text(_text(record.codes))
+    yield codes.append(" decode to: ", "bold").append_text(_text(record.decoded_text))
 
 
 def _answers(rationale: Rationale) -> Table:
-    table = Table.grid(padding=(0, 2))
-    table.add_column(overflow="fold")
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True, justify="right")
-    table.add_column(overflow="fold")
+    words, right = Column(overflow="fold"), Column(no_wrap=True, justify="right")
+    table = Table.grid(words, Column(no_wrap=True), right, Column(overflow="fold"), padding=(0, 2))
     table.add_row(_text("input", "dim"), "", _text("p", "dim"), _text("prediction", "dim"))
     for name, answer in rationale.answers:
         p = answer.probabilities[rationale.predicted]
@@ -238,6 +197,9 @@ def _answers(rationale: Rationale) -> Table:
     return table
 
 
+# ---- parts of both ----------------------------------------------------------------------------------------------
+
+
 def _panel(title: str, parts: Sequence[RenderableType], *, passed: bool) -> Panel:
     style = "green" if passed else "yellow"
     return Panel(Group(*parts), title=_text(title, "bold"), title_align="left", border_style=style)
@@ -245,6 +207,11 @@ def _panel(title: str, parts: Sequence[RenderableType], *, passed: bool) -> Pane
 
 def _rule(heading: str) -> Rule:
     return Rule(_text(heading, "bold"), align="left", characters="─", style="dim")
+
+
+def _bars(figures: Column) -> Table:
+    """A table of features, bars and figures as wide as the card."""
+    return Table.grid(Column(ratio=1, overflow="fold"), Column(no_wrap=True), figures, padding=(0, 1), expand=True)
 
 
 def _bar(share: float, *, kept: bool = True) -> Text:
@@ -260,11 +227,6 @@ def _text(words: str, style: str = "") -> Text:
 # ---- browser ----------------------------------------------------------------------------------------------------
 
 
-def explanations_page(explanations: Sequence[Explanation], title: str = "Explanations") -> str:
-    """All explanations as one self-contained page."""
-    return rendered("explanations.html", title=title, explanations=explanations, case_of=case_of)
-
-
-def to_html(rationales: Sequence[Rationale], title: str = "Rationales") -> str:
-    """All rationales as one self-contained page, light or dark, from phone to print."""
-    return rendered("rationales.html", title=title, rationales=rationales)
+def cards_page(cards: Sequence[Card], title: str = "Explanations") -> str:
+    """All cards as one self-contained page, light or dark, from phone to print."""
+    return rendered("cards.html", title=title, cards=cards, case_of=case_of)

@@ -95,14 +95,14 @@ class Search:
         precise = [self._pruned(found, enough, least) for found in ends if found.precision >= enough]
         if precise:
             return min(precise, key=lambda found: (found.size, -found.value))
-        return max(ends, key=_value, default=nothing)
+        return max(ends, key=lambda candidate: candidate.value, default=nothing)
 
     def _paths(self, most: int) -> list[list[Candidate]]:
         """Sets of growing size, from the best feature and from the best pair; they are kept for the next call."""
         if most not in self.grown:
             starts = [self._alone, self._pairs] if len(self._chosen) > 1 else [self._alone]
             fitting = [[start for start in of if start.size <= most] for of in starts]
-            self.grown[most] = [[max(of, key=_value)] for of in fitting if of]
+            self.grown[most] = [[max(of, key=lambda candidate: candidate.value)] for of in fitting if of]
         return self.grown[most]
 
     @cached_property
@@ -134,7 +134,7 @@ class Search:
                 larger = [features for features in larger if size_of(features) <= most]
                 if not larger:
                     break
-                path.append(max(self._candidates(larger), key=_value))
+                path.append(max(self._candidates(larger), key=lambda candidate: candidate.value))
             found = path[step]
             if found.precision >= enough and found.size >= least:
                 return found
@@ -147,7 +147,7 @@ class Search:
             smaller = [some for some in smaller if size_of(some) >= least]
             if not smaller:
                 return found
-            best = max(self._candidates(smaller), key=_value)
+            best = max(self._candidates(smaller), key=lambda candidate: candidate.value)
             if best.precision < enough:
                 return found
             found = best
@@ -158,7 +158,3 @@ class Search:
             Candidate(tuple(features), float(precision), float(value))
             for features, precision, value in zip(sets, precision_C, value_C, strict=True)
         ]
-
-
-def _value(found: Candidate) -> float:
-    return found.value

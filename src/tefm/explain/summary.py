@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby, islice
 from statistics import median
 
 from tefm.explain.counts import Share
@@ -72,6 +73,12 @@ class Summary:
     fields: tuple[FieldEffect, ...]
 
     @property
+    def tables(self) -> list[tuple[str, tuple[str, ...], list[tuple[str, ...]]]]:
+        """Rules and fields as tables, where there are some: title, columns, cells."""
+        parts = ((RULES, RULE_COLUMNS, self.rules), (FIELDS, FIELD_COLUMNS, self.fields))
+        return [(title, columns, [one.cells for one in listed]) for title, columns, listed in parts if listed]
+
+    @property
     def sentence(self) -> str:
         """The verdicts in words."""
         counts = [f"{count:,} {verdict}" for verdict, count in self.verdicts.items()]
@@ -85,10 +92,11 @@ def summarise(explanations: Sequence[Explanation]) -> Summary:
     verified = [one for one in explanations if one.verified]
     sizes = [one.settling.size for one in verified]
     # a single record is the last one where others have several
-    words = _rule_words if any(one.records > 1 for one in explanations) else _words
+    several = any(one.records > 1 for one in explanations)
     by_rule: dict[tuple[str, tuple[str, ...]], list[Explanation]] = defaultdict(list)
     for one in verified:
-        by_rule[one.answer.says, tuple(sorted(words(one, finding) for finding in one.settling.findings))].append(one)
+        features = sorted(f.words + (_place(one, f) if several else "") for f in one.settling.findings)
+        by_rule[one.answer.says, tuple(features)].append(one)
     rules = [
         Rule(answer, features, same[0].settling.precision, same[0].coverage, len(same))
         for (answer, features), same in by_rule.items()
@@ -103,16 +111,10 @@ def summarise(explanations: Sequence[Explanation]) -> Summary:
     )
 
 
-def _rule_words(explanation: Explanation, finding: Finding) -> str:
-    """A feature with its place counted from the last record, which is what others can share."""
+def _place(explanation: Explanation, finding: Finding) -> str:
+    """The place of a feature counted from the last record, which is what others can share."""
     before, record = explanation.records - finding.record, explanation.record
-    if not before:
-        return f"{finding.words} (last {record})"
-    return f"{finding.words} ({before} {record}{'s' if before > 1 else ''} before the last)"
-
-
-def _words(_: Explanation, finding: Finding) -> str:
-    return finding.words
+    return f" ({before} {record}{'s' if before > 1 else ''} before the last)" if before else f" (last {record})"
 
 
 def _fields(explanations: Sequence[Explanation]) -> tuple[FieldEffect, ...]:
@@ -122,16 +124,9 @@ def _fields(explanations: Sequence[Explanation]) -> tuple[FieldEffect, ...]:
     for one in explanations:
         for influence in one.influences:
             (raised if influence.change > 0 else lowered)[one.of_class, influence.finding.field] += influence.change
-    effects = [
-        FieldEffect(
-            field,
-            of_class,
-            raised[of_class, field] / sequences[of_class],
-            lowered[of_class, field] / sequences[of_class],
-        )
-        for of_class, field in sorted({*raised, *lowered})
-    ]
-    by_class: dict[str, list[FieldEffect]] = defaultdict(list)
-    for effect in sorted(effects, key=lambda effect: -effect.total):
-        by_class[effect.of_class].append(effect)
-    return tuple(effect for of_class in sorted(by_class) for effect in by_class[of_class][:LISTED])
+    effects = []
+    for of_class, field in sorted({*raised, *lowered}):
+        key, count = (of_class, field), sequences[of_class]
+        effects.append(FieldEffect(field, of_class, raised[key] / count, lowered[key] / count))
+    effects.sort(key=lambda effect: (effect.of_class, -effect.total))
+    return tuple(effect for _, of in groupby(effects, lambda effect: effect.of_class) for effect in islice(of, LISTED))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 import torch
@@ -60,9 +59,8 @@ class Trial:
     @torch.inference_mode()
     def answers(self, keep_CTD: Keep) -> Tensor:
         """The probability of each class for each look-alike, C × B × Q."""
-        keys = self._encoded(keep_CTD)
-        if self.texts is not None:  # the codes of a record do not depend on which of its texts are kept
-            self._with_texts(keep_CTD, keys)
+        self._encode(keep_CTD)
+        keys = _keys(keep_CTD)
         self._read(keys)
         p_CBQ = torch.cat([self._answers(keys[start : start + SETS]) for start in range(0, len(keys), SETS)])
         return p_CBQ if self.head is None else self._with_head(p_CBQ, keep_CTD)
@@ -71,7 +69,7 @@ class Trial:
         """What the model reads of the look-alikes' records: their codes (C × B × T × K), or their slots for a head."""
         if self.head is not None:  # each slot may matter, whatever codes hold
             return torch.from_numpy(self._mixed(keep_CTD).astype(np.int64))
-        keys = self._encoded(keep_CTD)
+        keys = self._encode(keep_CTD)
         return torch.stack([torch.stack([self._codes[key] for key in of_set], dim=1) for of_set in keys])
 
     def _answers(self, keys: list[list[Key]]) -> Tensor:
@@ -98,54 +96,40 @@ class Trial:
     def _read(self, keys: list[list[Key]]) -> None:
         """Let the surrogate read the records that it has not read before."""
         new = list(dict.fromkeys(key for of_set in keys for key in of_set if key not in self._reads))
-        donors = len(self.donors_BTD)
+        donors, width = len(self.donors_BTD), self.x_TD.shape[1]
         for some in (new[start : start + SETS] for start in range(0, len(new), SETS)):
-            codes_NK = torch.cat([self._codes[key] for key in some])
+            # the codes of a record do not depend on which of its texts are kept
+            codes_NK = torch.cat([self._codes[record, mask[:width]] for record, mask in some])
             place_V = torch.tensor([len(self.x_TD) - 1 - record for record, _ in some]).clamp_max(PLACES - 1)
             latent_Nd = self.network.quantiser.embed(codes_NK)
             words_Nh = None
             if self.texts is not None:
-                kept = [np.frombuffer(mask, dtype=bool)[self.x_TD.shape[1] :] for _, mask in some]
+                kept = [np.frombuffer(mask, dtype=bool)[width:] for _, mask in some]
                 of_V = zip((record for record, _ in some), kept, strict=True)
                 words_Nh = torch.cat([self.texts.of(record, keep_M) for record, keep_M in of_V])
             read_Nh, score_NA = self.surrogate.read(latent_Nd, place_V.repeat_interleave(donors), words_Nh)
             self._reads.update(zip(some, zip(read_Nh.split(donors), score_NA.split(donors), strict=True), strict=True))
 
-    def _encoded(self, keep_CTD: Keep) -> list[list[Key]]:
-        """The records of each set, by their masks, after encoding those that have not been encoded before."""
-        length, keep_CTD = len(self.x_TD), np.ascontiguousarray(keep_CTD[:, :, : self.x_TD.shape[1]])
-        keys = [[(record, keep_TD[record].tobytes()) for record in range(length)] for keep_TD in keep_CTD]
+    def _encode(self, keep_CTD: Keep) -> list[list[Key]]:
+        """Encode the records of each set that have not been encoded before; returns all of them, by their masks."""
+        width = self.x_TD.shape[1]
+        keep_CTD = keep_CTD[:, :, :width]
+        keys = _keys(keep_CTD)
         new = list(
             {key: number for number, of_set in enumerate(keys) for key in of_set if key not in self._codes}.items()
         )
         # in parts whose slots fit into memory, also of a table with thousands of columns
         at_once = max(1, MOST_SLOTS // self.donors_BTD[:, 0].size)
         for some in (new[start : start + at_once] for start in range(0, len(new), at_once)):
-            record_U = torch.tensor([record for (record, _), _ in some])
-            keep_UD = torch.from_numpy(np.stack([keep_CTD[number, record] for (record, _), number in some]))
-            own_U1D = self._x[record_U][:, None]
-            mixed_UBD = torch.where(keep_UD[:, None], own_U1D, self._donors[:, record_U].transpose(0, 1))
+            record_U = [record for (record, _), _ in some]
+            keep_UD = np.stack([keep_CTD[number, record] for (record, _), number in some])
+            donors_UBD = self.donors_BTD[:, record_U].swapaxes(0, 1)
+            mixed_UBD = np.where(keep_UD[:, None], self.x_TD[record_U][:, None], donors_UBD)
             with torch.inference_mode():
-                parts = [self.network.encode(part) for part in mixed_UBD.flatten(0, 1).split(CHUNK)]
+                parts = [self.network.encode(part) for part in slots_tensor(mixed_UBD.reshape(-1, width)).split(CHUNK)]
             codes_UBK = torch.cat(parts).view(len(some), len(self.donors_BTD), -1)
             self._codes.update(zip((key for key, _ in some), codes_UBK, strict=True))
         return keys
-
-    def _with_texts(self, keep_CTD: Keep, keys: list[list[Key]]) -> None:
-        """Keys whose masks have the texts too, in place of those of the slots alone."""
-        for of_set, keep_TD in zip(keys, keep_CTD, strict=True):
-            for record, key in enumerate(of_set):
-                of_set[record] = (record, keep_TD[record].tobytes())
-                self._codes[of_set[record]] = self._codes[key]
-
-    @cached_property
-    def _x(self) -> Tensor:
-        return slots_tensor(self.x_TD)
-
-    @cached_property
-    def _donors(self) -> Tensor:
-        flat_ND = self.donors_BTD.reshape(-1, self.x_TD.shape[1])
-        return slots_tensor(flat_ND).view(self.donors_BTD.shape)
 
     # ---- a head beside the language model ---------------------------------------------------------------------
 
@@ -162,3 +146,8 @@ class Trial:
         x_TD = self.x_TD
         mixed_CBTD: Slots = np.where(keep_CTD[:, None, :, : x_TD.shape[1]], x_TD, self.donors_BTD)
         return mixed_CBTD.astype(x_TD.dtype)
+
+
+def _keys(keep_CTD: Keep) -> list[list[Key]]:
+    """The records of each set with their masks."""
+    return [[(record, keep_D.tobytes()) for record, keep_D in enumerate(keep_TD)] for keep_TD in keep_CTD]

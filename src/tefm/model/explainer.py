@@ -143,9 +143,9 @@ def _explanation(
         return Influence(describe(feature), effect.value, effect.low, effect.high, observed, effect.words)
 
     rival = None
-    if reasons.other is not None and reasons.other_precision is not None:
-        findings = tuple(describe(feature) for feature in reasons.other_features)
-        rival = Settling(classes[reasons.other], findings, reasons.other_precision)
+    if reasons.other is not None and reasons.rival is not None:
+        findings = tuple(describe(feature) for feature in reasons.rival.features)
+        rival = Settling(classes[reasons.other], findings, reasons.rival.precision)
     answer = Answer(classes[reasons.answer], dict(zip(classes, reasons.p_Q, strict=True)))
     return Explanation(
         entity=preparation.sequence_noun,
@@ -163,7 +163,7 @@ def _explanation(
             answer.says,
             tuple(describe(feature) for feature in reasons.features),
             reasons.precision,
-            parts.population.observed(x_TD, keep_of(reasons.features, mask_shape(sequence)), reasons.answer, notes)
+            parts.population.observed(sequence, keep_of(reasons.features, mask_shape(sequence)), reasons.answer)
             if labelled
             else None,
         ),

@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 from tefm import __version__
 from tefm.base.errors import InputError, TefmError
 from tefm.explain.cards import rendered
-from tefm.explain.explanation import Explanation, to_json
+from tefm.explain.explanation import Explanation
 from tefm.explain.reasons import Question
 from tefm.serve import messages
 from tefm.serve.describe import ModelsReply, example_rows, info
@@ -129,8 +129,8 @@ def explained(explanation: Explanation, *, html: bool) -> messages.Explained:
         probabilities=explanation.answer.probabilities,
         verdict=explanation.verdict,
         conclusion=explanation.conclusion,
-        explanation=to_json(explanation),
-        html=rendered("explanation.html", explanation=explanation, anchor="") if html else None,
+        explanation=explanation.to_json(),
+        html=rendered("explanation.html", card=explanation, anchor="") if html else None,
     )
 
 

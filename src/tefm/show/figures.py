@@ -8,7 +8,7 @@ from typing import Any
 
 from tefm.codes.doctor import CodeFinding, LabelLoss
 from tefm.codes.fidelity import Collisions, Fidelity, LevelUse, PrefixDistance
-from tefm.explain.explanation import Explanation, to_json
+from tefm.explain.explanation import Explanation
 from tefm.explain.summary import Summary
 from tefm.language.alignment import Alignment
 from tefm.language.token_counts import TokenCount
@@ -155,7 +155,7 @@ class Figures:
         if (explained := self.explained) is not None:
             body["explained"] = {
                 "summary": asdict(explained.summary),
-                "cases": [{"label": case.label, "explanation": to_json(case.explanation)} for case in explained.cases],
+                "cases": [{"label": case.label, "explanation": case.explanation.to_json()} for case in explained.cases],
                 "wrong": explained.wrong,
             }
         return body

@@ -10,7 +10,6 @@ from tefm import __version__
 from tefm.codes.doctor import CodeFinding
 from tefm.codes.fidelity import Fidelity, PrefixDistance
 from tefm.explain.explanation import Explanation
-from tefm.explain.summary import FIELD_COLUMNS, FIELDS, RULE_COLUMNS, RULES
 from tefm.show import plots
 from tefm.show.figures import Case, CodesFigures, ExplainedExamples, Figures
 from tefm.show.html import HtmlTable, Page, decimal, render, spread
@@ -263,13 +262,7 @@ class ExplanationsView:
     @property
     def tables(self) -> list[HtmlTable]:
         """The rules, and the fields that move probabilities most."""
-        summary = self.explained.summary
-        parts = ((RULES, RULE_COLUMNS, summary.rules), (FIELDS, FIELD_COLUMNS, summary.fields))
-        return [
-            HtmlTable(columns, [one.cells for one in listed], title, words=2)
-            for title, columns, listed in parts
-            if listed
-        ]
+        return [HtmlTable(columns, rows, title, words=2) for title, columns, rows in self.explained.summary.tables]
 
     @property
     def wrong_words(self) -> str:

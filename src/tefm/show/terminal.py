@@ -310,12 +310,9 @@ def answer_table(answers: pl.DataFrame, most: int = 20) -> RichTable:
 
 def summary_tables(summary: Summary) -> Iterator[RenderableType]:
     """What many explanations have in common: verdicts, rules, fields."""
-    from tefm.explain.summary import FIELD_COLUMNS, FIELDS, RULE_COLUMNS, RULES
-
     yield Text(summary.sentence)
-    for title, columns, listed in ((RULES, RULE_COLUMNS, summary.rules), (FIELDS, FIELD_COLUMNS, summary.fields)):
-        if listed:
-            yield table(title, columns, [list(map(printable, one.cells)) for one in listed], left=2)
+    for title, columns, rows in summary.tables:
+        yield table(title, columns, [list(map(printable, row)) for row in rows], left=2)
 
 
 def _interval(score: dict[str, float | None]) -> tuple[str, str | None]:
