@@ -31,14 +31,13 @@ from tefm_bench.measurement import environment
 
 from tefm.datasets import diabetes130
 from tefm.explain.counts import exact_share
-from tefm.language.classifier import Answerer
 from tefm.model.estimator import TEFM
 from tefm.model.run import split_parts
 from tefm.model.task import Split
 from tefm.monitor.causes import Cause
 from tefm.monitor.expected import expected
 from tefm.monitor.monitor import Watcher
-from tefm.monitor.observe import Arrivals, SampledRecords, SequenceAnswers, answers_to, look_at
+from tefm.monitor.observe import Arrivals, Observed, SequenceAnswers, observe
 from tefm.monitor.reference import MonitorReference
 from tefm.pipeline.prepare import sequences_of
 from tefm.scoring.metrics import auroc
@@ -112,10 +111,6 @@ def draw(
     return order[: max(1, int(np.searchsorted(np.cumsum(sequences.lengths[order]), rows, side="right")))]
 
 
-#: A record of each sequence, and the answers.
-Observed = tuple[SampledRecords, SequenceAnswers]
-
-
 def part_of(observed: Observed, chosen: NDArray[Any]) -> Observed:
     """Some sequences, without their labels."""
     return unlabelled((observed[0].part(chosen), observed[1].part(chosen)))
@@ -124,12 +119,6 @@ def part_of(observed: Observed, chosen: NDArray[Any]) -> Observed:
 def unlabelled(observed: Observed) -> Observed:
     none = np.full(len(observed[1]), -1)
     return replace(observed[0], label_S=none), replace(observed[1], label_S=none)
-
-
-def observe(model: TEFM, frame: pl.DataFrame, sequences: Sequences, answerer: Answerer, seed: int = 0) -> Observed:
-    arrivals = Arrivals.whole(sequences)
-    records = look_at(model.fitted, model.preparation, frame, arrivals, seed)
-    return records, answers_to(model.fitted, model.preparation, frame, arrivals, answerer)
 
 
 # ---- planted drifts -------------------------------------------------------------------------------------------------
@@ -271,7 +260,7 @@ def measure(data: Data, batches: int, rows: int, kinds: list[str]) -> dict[str, 
     assert stored is not None and preparation.vectoriser is not None
     answerer = fitted.answerer.remembering()
     began = time.perf_counter()
-    pool = observe(model, data.frame, data.test, answerer)
+    pool = observe(fitted, preparation, data.frame, Arrivals.whole(data.test), answerer)
     print(f"{len(data.test)} test sequences answered in {time.perf_counter() - began:.0f} s", flush=True)
     positive, fields = fitted.positive, plantable(data)
     # the columns are compared with raw records, of sequences that no batch has
@@ -284,7 +273,7 @@ def measure(data: Data, batches: int, rows: int, kinds: list[str]) -> dict[str, 
         counts = Counts()
         for batch, watcher, compared, named, field in made:
             started = time.process_time()
-            _, _, diagnosis = watcher.diagnosed(*batch, watcher.reference.whole)
+            _, _, diagnosis = watcher.diagnosed(batch, watcher.reference.whole)
             counts.seconds += time.process_time() - started
             p_values = column_tests(data.schema, batch, compared, positive)
             counts.add(diagnosis.causes, named(diagnosis.causes), p_values, field)
@@ -311,7 +300,7 @@ def measure(data: Data, batches: int, rows: int, kinds: list[str]) -> dict[str, 
             kept = order[taken:]
             old = pool[0].part(kept), pool[1].part(kept[: len(stored.whole.answers)])
             assert preparation.vectoriser is not None, "codes come from slots"
-            reference = MonitorReference.of(*old, fitted, preparation.vectoriser, stored.scale.seen)
+            reference = MonitorReference.of(old, fitted, preparation.vectoriser, stored.scale.seen)
             yield part_of(pool, order[:taken]), Watcher(fitted, preparation, reference, seed=number), old, nothing, None
 
     def labels(odds: float) -> Iterator[tuple[Observed, Watcher, Observed, Named, str | None]]:
@@ -330,7 +319,8 @@ def measure(data: Data, batches: int, rows: int, kinds: list[str]) -> dict[str, 
             chosen = base.select(draw(base, rows, rng))
             frame = data.frame[chosen.rows]
             changed, field, named = planted(kind, number, data, frame, fields, rng)
-            seen = observe(model, changed, chosen.with_values(np.arange(len(chosen.rows))), answerer, number)
+            arrivals = Arrivals.whole(chosen.with_values(np.arange(len(chosen.rows))))
+            seen = observe(fitted, preparation, changed, arrivals, answerer, seed=number)
             yield unlabelled(seen), Watcher(fitted, preparation, stored, seed=number), usual, named, field
 
     made: dict[str, Callable[[], Iterator[tuple[Observed, Watcher, Observed, Named, str | None]]]] = {

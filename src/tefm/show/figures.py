@@ -20,6 +20,16 @@ from tefm.scoring.metrics import Evaluation, Verdict
 FEW_FOR_INTERVALS = 50
 
 
+def plain(figures: Any) -> dict[str, Any]:
+    """A dataclass of figures for JSON, which has no nan: None instead.
+
+    >>> from tefm.scoring.bootstrap import Interval
+    >>> plain(Interval(0.5, float("nan"), 1.0))
+    {'value': 0.5, 'low': None, 'high': 1.0}
+    """
+    return asdict(figures, dict_factory=lambda pairs: {name: None if x != x else x for name, x in pairs})
+
+
 @dataclass(frozen=True)
 class Method:
     """The scores of one model on the sequences of the report, as `Scores.to_dict` gives them."""
