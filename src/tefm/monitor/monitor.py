@@ -201,7 +201,8 @@ def lightgbm_beside(
     None where that is not possible, with a log line that says why.
     """
     label_S = label_numbers(old[1], fitted.classes)
-    counts = np.bincount(label_S[label_S >= 0], minlength=len(fitted.classes))
+    known = np.flatnonzero(label_S >= 0)
+    counts = np.bincount(label_S[known], minlength=len(fitted.classes))
     if counts.min() < FEWEST:
         rarest = fitted.classes[int(counts.argmin())]
         log.warning(f"not compared with LightGBM: the reference table has {counts.min()} sequences of {rarest}")
@@ -211,19 +212,17 @@ def lightgbm_beside(
         return None
     from tefm.tabular.baselines import BaselineData, fit_baselines
 
-    labelled = old[1].select(np.flatnonzero(label_S >= 0))
-    slots = [preparation.slots(frame, sequences) for frame, sequences in ((old[0], labelled), new)]
-    both = replace(slots[0], labels=None).followed_by(slots[1])
-    part_S = np.where(np.random.default_rng(0).random(len(labelled)) < HELD_OUT, "validation", "train")
-    new_labels = label_numbers(new[1], fitted.classes)
-    names = np.array(fitted.classes, dtype=object)
+    slots = preparation.slots(old[0], old[1].select(known))
+    both = replace(slots, labels=None).followed_by(preparation.slots(*new))
+    part_S = np.where(np.random.default_rng(0).random(len(known)) < HELD_OUT, "validation", "train")
+    # the test part is only answered: any class will do where there is no label
+    labels_S = np.append(label_S[known], np.maximum(label_numbers(new[1], fitted.classes), 0))
     data = BaselineData(
         both.x_ND,
         fitted.coder.layout,
         both.with_values(np.arange(len(both.values))),
-        # the test part is only answered: any class will do where there is no label
-        np.concatenate([names[label_S[label_S >= 0]], names[np.maximum(new_labels, 0)]]),
-        np.concatenate([part_S, np.full(len(new[1]), "test")]),
+        np.array(fitted.classes, dtype=object)[labels_S],
+        np.append(part_S, np.full(len(new[1]), "test")),
     )
     lengths = both.lengths.max()
     compared = fit_baselines(

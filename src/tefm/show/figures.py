@@ -158,8 +158,7 @@ class Figures:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types."""
-        body = asdict(replace(self, codes=None, explained=None))
-        body["calibration"] = [{**asdict(b), "observed": b.observed.to_dict()} for b in self.calibration]
+        body = plain(replace(self, codes=None, explained=None))
         if (codes := self.codes) is not None:
             body["codes"] = asdict(codes) | {
                 "fidelity": codes.fidelity.to_dict(),

@@ -32,8 +32,8 @@ METRICS = {
 
 
 @dataclass(frozen=True)
-class DecisionsView:
-    """What the templates show of the decisions."""
+class PerformanceView:
+    """What the templates show of decisions, predictions and data."""
 
     figures: Figures
 
@@ -149,12 +149,7 @@ class DecisionsView:
         caption = f"predicting {self.figures.label} = {self.figures.positive} from each probability on"
         return HtmlTable(header, rows, caption)
 
-
-@dataclass(frozen=True)
-class PredictionsView:
-    """What the templates show of the predictions."""
-
-    figures: Figures
+    # ---- scores, tokens and calibration ---------------------------------------------------------------------------
 
     @property
     def scores(self) -> HtmlTable:
@@ -169,11 +164,9 @@ class PredictionsView:
         return HtmlTable(["", *(method.name for method in methods)], rows, f"{sequences:,} sequences{few}")
 
     @property
-    def by_class(self) -> HtmlTable | None:
+    def by_class(self) -> HtmlTable:
         """Each of several classes; two need no table, since the scores cover them."""
         figures = self.figures
-        if not figures.by_class:
-            return None
         rows = [
             [
                 scores.name,
@@ -184,10 +177,6 @@ class PredictionsView:
         ]
         caption = f"{figures.methods[0].name} by class; few: fewer than {figures.few} sequences, mostly noise"
         return HtmlTable([figures.label, "sequences", "recall", "precision", "F1"], rows, caption)
-
-    @property
-    def more_classes(self) -> int:
-        return max(0, len(self.figures.by_class) - CLASSES)
 
     @property
     def tokens(self) -> HtmlTable:
@@ -275,22 +264,6 @@ class PredictionsView:
         ]
         return HtmlTable(["", "cost"], rows, "cost")
 
-
-def _metric(method: Method, name: str) -> Interval | None:
-    """A metric with its interval; None where it is not defined. Without an interval, both ends are the value."""
-    metric = method.scores[name]
-    value, low, high = metric["value"], metric.get("low"), metric.get("high")
-    if value is None:
-        return None
-    return Interval(value, value if low is None else low, value if high is None else high)
-
-
-@dataclass(frozen=True)
-class DataView:
-    """What the templates show of the data."""
-
-    figures: Figures
-
     # ---- results by group -----------------------------------------------------------------------------------------
 
     def groups(self, fields: Sequence[FieldGroups], caption: str) -> HtmlTable:
@@ -339,3 +312,12 @@ class DataView:
         overview = self.figures.overview
         rows = [[name, f"{share:.1%}"] for name, share in list(overview.missing.items())[:MISSING]]
         return HtmlTable(["field", "missing"], rows, f"records without a value, {overview.records:,} records")
+
+
+def _metric(method: Method, name: str) -> Interval | None:
+    """A metric with its interval; None where it is not defined. Without an interval, both ends are the value."""
+    metric = method.scores[name]
+    value, low, high = metric["value"], metric.get("low"), metric.get("high")
+    if value is None:
+        return None
+    return Interval(value, value if low is None else low, value if high is None else high)

@@ -262,35 +262,31 @@ def _style(axes: Any, x: Axis, y: Axis) -> None:
     axes.set_axisbelow(True)
     if not y.names:
         axes.grid(axis="y", color=LINES, linewidth=0.6)
-    _scale(axes.xaxis, x, axes.set_xlim, axes.get_xlim, axes.set_xscale)
-    _scale(axes.yaxis, y, axes.set_ylim, axes.get_ylim, axes.set_yscale)
+    _scale(axes, axes.xaxis, x)
+    _scale(axes, axes.yaxis, y)
 
 
-def _scale(
-    axis: Any,
-    about: Axis,
-    set_limits: Callable[..., Any],
-    limits: Callable[[], tuple[float, float]],
-    set_scale: Callable[[str], None],
-) -> None:
+def _scale(axes: Any, axis: Any, about: Axis) -> None:
+    """Limits, ticks and numbers of one axis."""
     from matplotlib import ticker
 
+    name = axis.axis_name
     if about.names:
-        letters = fitting(len(about.names)) if axis.axis_name == "x" else LABEL
-        axis.set_ticks(range(len(about.names)), [shortened(name, letters) for name in about.names])
-        if axis.axis_name == "x":
-            set_limits(-0.4, len(about.names) - 0.6)
+        letters = fitting(len(about.names)) if name == "x" else LABEL
+        axis.set_ticks(range(len(about.names)), [shortened(words, letters) for words in about.names])
+        if name == "x":
+            axes.set_xlim(-0.4, len(about.names) - 0.6)
         return
     if about.log:
-        set_scale("log")
-    low, high = limits()
+        axes.set(**{f"{name}scale": "log"})
+    low, high = axis.get_view_interval()
     low = low if about.low is None else about.low
     high = high if about.high is None else about.high
     if about.share:
         low, high = max(0.0, low), min(1.0, high)
     if about.log and high < 2 * low:
         low, high = low / 1.5, high * 1.5
-    set_limits(low, high)
+    axes.set(**{f"{name}lim": (low, high)})
     axis.set_minor_locator(ticker.NullLocator())
     if about.log and high > 10 * low:
         subs = (1,) if high > 1_000 * low else (1, 3) if high > 30 * low else (1, 2, 5)

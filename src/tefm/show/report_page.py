@@ -15,7 +15,7 @@ from tefm.codes.fidelity import Fidelity, PrefixDistance
 from tefm.show import plots
 from tefm.show.figures import CodesFigures, Figures
 from tefm.show.html import HtmlTable, Page, decimal, render, spread
-from tefm.show.performance import DataView, DecisionsView, PredictionsView
+from tefm.show.performance import PerformanceView
 from tefm.show.plots import Axis, Bar, Plot, Series, bars, columns, curves
 
 #: The sections of a report, what matters most to a user first: the name of the template, and the heading.
@@ -57,9 +57,7 @@ def report_page(figures: Figures) -> Page:
             plots_available=plots.available(),
             sections={name: heading for name, heading in SECTIONS.items() if name not in absent},
             model=figures,
-            decisions=DecisionsView(figures),
-            data=DataView(figures),
-            predictions=PredictionsView(figures),
+            view=PerformanceView(figures),
             threshold_data=thresholds and asdict(thresholds),
             script=Markup(script),
             script_hash=b64encode(sha256(script.encode()).digest()).decode(),
