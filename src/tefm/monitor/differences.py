@@ -199,8 +199,8 @@ class Pair:
 
         if len(self.a_J) == 2:
             n, total, marked = self._worth()
-            drawn_R = rng.hypergeometric(marked, total - marked, n, size=draws)
-            return self.approximate_p(), self._fisher(drawn_R)
+            count_R = rng.hypergeometric(marked, total - marked, n, size=draws)
+            return self.approximate_p(), self._fisher(count_R)
         pooled_J = (self.a_J + self.b_J).round().astype(np.int64)
         drawn_RJ = rng.multivariate_hypergeometric(pooled_J, round(self.a_J.sum()), size=draws)
         drawn_R = _chi_squared(drawn_RJ.astype(np.float64), pooled_J.astype(np.float64))

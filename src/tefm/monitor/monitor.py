@@ -81,7 +81,8 @@ def monitor(
         records, answers = observe(fitted, preparation, frame, arrivals, answerer)
         advance(1)
     watcher = Watcher(fitted, preparation, stored, level=level, seed=seed)
-    known = stored.measured(growing=by is not None)
+    # the sequences of a period are as they were at its end
+    known = stored.whole if by is None or stored.growing is None else stored.growing
     reports = []
     with progress("comparing batches", None) as advance:
         for name, chosen in batches:

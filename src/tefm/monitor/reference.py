@@ -148,10 +148,6 @@ class MonitorReference:
         after = None if growing is None else Measured.of(growing, fitted, vectoriser, scale)
         return cls(scale, Measured.of(whole, fitted, vectoriser, scale), after, name)
 
-    def measured(self, *, growing: bool = False) -> Measured:
-        """What a batch is compared with; `growing` if its sequences are as they were at the end of a period."""
-        return self.growing if growing and self.growing is not None else self.whole
-
     # ---- on disk ----------------------------------------------------------------------------------------------
 
     def save(self, path: Path) -> None:
