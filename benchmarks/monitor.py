@@ -31,22 +31,21 @@ from tefm_bench.measurement import environment
 
 from tefm.datasets import diabetes130
 from tefm.explain.counts import exact_share
-from tefm.language.classifier import Answerer
 from tefm.model.estimator import TEFM
 from tefm.model.run import split_parts
 from tefm.model.task import Split
 from tefm.monitor.causes import Cause
 from tefm.monitor.expected import expected
 from tefm.monitor.monitor import Watcher
-from tefm.monitor.observe import Arrivals, SampledRecords, SequenceAnswers, answers_to, look_at
+from tefm.monitor.observe import Arrivals, Observed, SequenceAnswers, observe
 from tefm.monitor.reference import MonitorReference
 from tefm.pipeline.prepare import records_of
 from tefm.scoring.metrics import auroc
 from tefm.tables.infer import infer_schema
 from tefm.tables.readers.table import open_table
+from tefm.tables.records import Records
 from tefm.tables.schema import Schema
 from tefm.tables.sequences import Sequences
-from tefm.tables.splitting import rows_of
 
 RESULTS = Path("benchmarks/results/monitor.json")
 SPLIT = Split(shares=(0.2, 0.3, 0.5))
@@ -68,9 +67,8 @@ class Data:
 
     name: str
     model: TEFM
-    frame: pl.DataFrame
     #: of the test part, a sample in random order
-    test: Sequences
+    test: Records
 
     @property
     def schema(self) -> Schema:
@@ -91,14 +89,14 @@ def load(name: str, path: str | None, folder: Path) -> Data:
     else:
         raise SystemExit(f"no such data: {name}")
     model = TEFM(schema, quick=True, layers=1, **settings)  # type: ignore[arg-type]
-    sequences = records_of(frame, schema, model.config).sequences
-    parts, _ = split_parts(model.config, sequences, SPLIT)
+    records = records_of(frame, schema, model.config)
+    parts, _ = split_parts(model.config, records.sequences, SPLIT)
     if not folder.is_dir():
-        training, validation = (rows_of(sequences, parts, part) for part in ("train", "validation"))
-        model.fit(frame[training], validation=frame[validation]).save(folder)
+        training, validation = (records.part(parts == part).frame for part in ("train", "validation"))
+        model.fit(training, validation=validation).save(folder)
     model = TEFM.load(folder)
     test = np.random.default_rng(0).permutation(np.flatnonzero(parts == "test"))[:POOL]
-    return Data(name, model, frame, sequences.select(test))
+    return Data(name, model, records.select(test))
 
 
 def draw(
@@ -112,10 +110,6 @@ def draw(
     return order[: max(1, int(np.searchsorted(np.cumsum(sequences.lengths[order]), rows, side="right")))]
 
 
-#: A record of each sequence, and the answers.
-Observed = tuple[SampledRecords, SequenceAnswers]
-
-
 def part_of(observed: Observed, chosen: NDArray[Any]) -> Observed:
     """Some sequences, without their labels."""
     return unlabelled((observed[0].part(chosen), observed[1].part(chosen)))
@@ -126,18 +120,12 @@ def unlabelled(observed: Observed) -> Observed:
     return replace(observed[0], label_S=none), replace(observed[1], label_S=none)
 
 
-def observe(model: TEFM, frame: pl.DataFrame, sequences: Sequences, answerer: Answerer, seed: int = 0) -> Observed:
-    arrivals = Arrivals.whole(sequences)
-    records = look_at(model.fitted, model.preparation, frame, arrivals, seed)
-    return records, answers_to(model.fitted, model.preparation, frame, arrivals, answerer)
-
-
 # ---- planted drifts -------------------------------------------------------------------------------------------------
 
 
 def plantable(data: Data) -> dict[str, list[str]]:
     """The fields that each kind of drift can be planted in: with values in most records, and not constant."""
-    frame = data.frame[data.test.rows]
+    frame = data.test.frame[data.test.sequences.rows]
     fields: dict[str, list[str]] = {"number": [], "category": []}
     for f in data.schema.fields:
         if f.kind == "number":
@@ -271,7 +259,7 @@ def measure(data: Data, batches: int, rows: int, kinds: list[str]) -> dict[str, 
     assert stored is not None and preparation.vectoriser is not None
     answerer = fitted.answerer.remembering()
     began = time.perf_counter()
-    pool = observe(model, data.frame, data.test, answerer)
+    pool = observe(fitted, preparation, Arrivals.whole(data.test), answerer)
     print(f"{len(data.test)} test sequences answered in {time.perf_counter() - began:.0f} s", flush=True)
     positive, fields = fitted.positive, plantable(data)
     # the columns are compared with raw records, of sequences that no batch has
@@ -284,7 +272,7 @@ def measure(data: Data, batches: int, rows: int, kinds: list[str]) -> dict[str, 
         counts = Counts()
         for batch, watcher, compared, named, field in made:
             started = time.process_time()
-            _, _, diagnosis = watcher.diagnosed(*batch, watcher.reference.whole)
+            _, _, diagnosis = watcher.diagnosed(batch, watcher.reference.whole)
             counts.seconds += time.process_time() - started
             p_values = column_tests(data.schema, batch, compared, positive)
             counts.add(diagnosis.causes, named(diagnosis.causes), p_values, field)
@@ -302,22 +290,22 @@ def measure(data: Data, batches: int, rows: int, kinds: list[str]) -> dict[str, 
         for number in range(batches):
             rng = np.random.default_rng((1, size, number))
             watcher = Watcher(fitted, preparation, stored, seed=number)
-            yield part_of(pool, draw(free, size, rng)), watcher, usual, nothing, None
+            yield part_of(pool, draw(free.sequences, size, rng)), watcher, usual, nothing, None
 
     def redrawn() -> Iterator[tuple[Observed, Watcher, Observed, Named, str | None]]:
         for number in range(batches):
             order = np.random.default_rng((2, number)).permutation(len(data.test))
-            taken = int(np.searchsorted(np.cumsum(data.test.lengths[order]), rows, side="right"))
+            taken = int(np.searchsorted(np.cumsum(data.test.sequences.lengths[order]), rows, side="right"))
             kept = order[taken:]
             old = pool[0].part(kept), pool[1].part(kept[: len(stored.whole.answers)])
             assert preparation.vectoriser is not None, "codes come from slots"
-            reference = MonitorReference.of(*old, fitted, preparation.vectoriser, stored.scale.seen)
+            reference = MonitorReference.of(old, fitted, preparation.vectoriser, stored.scale.seen)
             yield part_of(pool, order[:taken]), Watcher(fitted, preparation, reference, seed=number), old, nothing, None
 
     def labels(odds: float) -> Iterator[tuple[Observed, Watcher, Observed, Named, str | None]]:
         weight_S = np.where(pool[1].label_S == positive, odds, 1.0)
         for number in range(batches):
-            chosen = draw(data.test, rows, np.random.default_rng((3, number)), weight_S)
+            chosen = draw(data.test.sequences, rows, np.random.default_rng((3, number)), weight_S)
             positives[odds].append(float((pool[1].label_S[chosen] == positive).mean()))
             others = np.setdiff1d(np.arange(len(data.test)), chosen)[::2]
             watcher = Watcher(fitted, preparation, stored, seed=number)
@@ -327,10 +315,10 @@ def measure(data: Data, batches: int, rows: int, kinds: list[str]) -> dict[str, 
         base = free.select(np.arange(min(PLANTED, len(free))))
         for number in range(batches):
             rng = np.random.default_rng((4, ("shift", "new", "unit", "missing").index(kind), number))
-            chosen = base.select(draw(base, rows, rng))
-            frame = data.frame[chosen.rows]
-            changed, field, named = planted(kind, number, data, frame, fields, rng)
-            seen = observe(model, changed, chosen.with_values(np.arange(len(chosen.rows))), answerer, number)
+            chosen = base.part(draw(base.sequences, rows, rng))
+            changed, field, named = planted(kind, number, data, chosen.frame, fields, rng)
+            arrivals = Arrivals.whole(replace(chosen, frame=changed, known=[]))
+            seen = observe(fitted, preparation, arrivals, answerer, seed=number)
             yield unlabelled(seen), Watcher(fitted, preparation, stored, seed=number), usual, named, field
 
     made: dict[str, Callable[[], Iterator[tuple[Observed, Watcher, Observed, Named, str | None]]]] = {
@@ -363,7 +351,7 @@ def estimates(pool: SequenceAnswers, data: Data, batches: int, rows: int) -> dic
     """How near the AUROC without labels comes to that with labels, and how often its interval holds it."""
     fitted, errors, held = data.model.fitted, [], []
     for number in range(batches):
-        chosen = draw(data.test, rows, np.random.default_rng((5, number)))
+        chosen = draw(data.test.sequences, rows, np.random.default_rng((5, number)))
         p_SQ, label_S = pool.p_SQ[chosen], pool.label_S[chosen]
         known = label_S >= 0
         estimate = expected(p_SQ, fitted.decide(p_SQ), positive=fitted.positive, seed=number).auroc

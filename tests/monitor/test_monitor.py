@@ -88,7 +88,7 @@ def test_a_label_shift_is_named(model: TEFM, labelled: bool) -> None:
     found = batch(model, table if labelled else table.drop("died"))
     assert [cause.kind for cause in found.diagnosis.causes] == ["labels"], found.sentence
     real = table.group_by("patient").agg(pl.col("died").last()).select((pl.col("died") == "yes").mean()).item()
-    assert abs(found.answered.shares.shares[1] - real) < 0.08
+    assert abs(found.answered.class_shares.shares[1] - real) < 0.08
 
 
 def test_labels_that_mean_something_else_are_another_relation(model: TEFM) -> None:
@@ -116,7 +116,7 @@ def test_the_figures_of_a_batch(model: TEFM) -> None:
     assert scores is not None and beside is not None
     assert scores.to_dict()["accuracy"]["value"] == pytest.approx(model.score(NEW))
     assert beside.auroc.value > 0.9
-    assert only.answered.predicted == tuple(np.bincount(model.fitted.decide(model.predict_proba(NEW))) / 400)
+    assert only.answered.predicted_shares == tuple(np.bincount(model.fitted.decide(model.predict_proba(NEW))) / 400)
     assert only.records == NEW.height and only.answered.sequences == 400
     assert report.reference != "held-out records at fit time"
 
@@ -183,7 +183,7 @@ def test_a_damaged_reference_is_refused(saved: Path, tmp_path: Path, explained: 
     copy = Path(shutil.copytree(saved, tmp_path / "model"))
     (copy / bundle.REFERENCE).write_bytes(b"nothing")
     write_manifest(copy, bundle.KIND)
-    explained(ArtefactError, lambda: TEFM.load(copy, device="cpu"), bundle.REFERENCE, "cannot be read")
+    explained(ArtefactError, lambda: TEFM.load(copy, device="cpu"), bundle.REFERENCE, "cannot be loaded")
 
 
 def test_settings_are_checked(model: TEFM, explained: Explained) -> None:

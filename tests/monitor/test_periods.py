@@ -8,7 +8,7 @@ import pytest
 from conftest import STAYS, Explained, stays
 
 from tefm.base.errors import InputError, SettingsError
-from tefm.monitor.observe import by_period
+from tefm.monitor.observe import batches_of
 from tefm.pipeline.config import ModelConfig
 from tefm.pipeline.prepare import Preparation
 from tefm.tables.schema import Schema
@@ -23,23 +23,23 @@ def preparation(schema: Schema = STAYS, **settings: object) -> Preparation:
 @pytest.mark.parametrize("by", ["day", "week", "month"])
 def test_every_record_is_in_one_period(by: str) -> None:
     of = preparation()
-    sequences = of.records(TABLE).sequences
-    periods = by_period(of, TABLE, sequences, by)
+    periods = batches_of(of.records(TABLE), by)
     arrivals = periods.arrivals
     days = TABLE["day"].str.to_date().dt.truncate({"day": "1d", "week": "1w", "month": "1mo"}[by])
     expected = days.dt.strftime("%Y-%m" if by == "month" else "%Y-%m-%d").to_list()
-    assert sorted(arrivals.own_rows.tolist()) == list(range(TABLE.height))
-    period_N = np.repeat(periods.batch_S, arrivals.sizes_S)
-    assert [periods.names[number] for number in period_N] == [expected[row] for row in arrivals.own_rows]
+    assert sorted(arrivals.own.rows.tolist()) == list(range(TABLE.height))
+    period_N = np.repeat(periods.batch_S, arrivals.own.lengths)
+    assert [periods.names[number] for number in period_N] == [expected[row] for row in arrivals.own.rows]
     assert list(periods.names) == sorted(set(expected))
 
 
 def test_an_entity_has_its_records_up_to_the_end_of_the_period() -> None:
     of = preparation()
-    sequences = of.records(TABLE).sequences
-    periods = by_period(of, TABLE, sequences, "month")
+    records = of.records(TABLE)
+    sequences = records.sequences
+    periods = batches_of(records, "month")
     months = TABLE["day"].str.slice(0, 7).to_numpy()
-    grown = periods.arrivals.sequences
+    grown = periods.arrivals.records.sequences
     assert len(grown) == TABLE.with_columns(month=pl.Series(months)).select("patient", "month").n_unique()
     for number in range(len(grown)):
         month, patient = periods.names[periods.batch_S[number]], grown.names[number]
@@ -52,8 +52,9 @@ def test_an_entity_has_its_records_up_to_the_end_of_the_period() -> None:
 
 def test_a_window_belongs_to_the_period_of_its_last_record() -> None:
     of = preparation(window=4)
-    sequences = of.records(TABLE, whole=False).sequences
-    periods = by_period(of, TABLE, sequences, "month")
+    records = of.records(TABLE, whole=False)
+    sequences = records.sequences
+    periods = batches_of(records, "month")
     assert len(periods.arrivals) == len(sequences)
     months = TABLE["day"].str.slice(0, 7).to_numpy()
     assert [periods.names[number] for number in periods.batch_S] == months[sequences.last].tolist()
@@ -61,8 +62,8 @@ def test_a_window_belongs_to_the_period_of_its_last_record() -> None:
 
 def test_what_cannot_be_cut(explained: Explained) -> None:
     of = preparation()
-    explained(SettingsError, lambda: by_period(of, TABLE, of.records(TABLE).sequences, "year"), "year", "week")
+    explained(SettingsError, lambda: batches_of(of.records(TABLE), "year"), "year", "week")
     timeless = preparation(STAYS.model_copy(update={"time": None}))
-    explained(InputError, lambda: by_period(timeless, TABLE, of.records(TABLE).sequences, "week"), "need a time")
+    explained(InputError, lambda: batches_of(timeless.records(TABLE), "week"), "need a time")
     numbered = TABLE.with_columns(day=pl.int_range(pl.len()))
-    explained(InputError, lambda: by_period(of, numbered, of.records(numbered).sequences, "week"), "day", "dates")
+    explained(InputError, lambda: batches_of(of.records(numbered), "week"), "day", "dates")

@@ -12,7 +12,7 @@ from support.examples import HOSTILE, scores
 from tefm.language.alignment import Alignment
 from tefm.rationale.surrogate import Agreement
 from tefm.show.html import to_html
-from tefm.show.model_card import CodesFacts, ModelCardFacts, TreesFacts, model_card
+from tefm.show.model_card import ModelCardFacts, model_card
 
 FACTS = ModelCardFacts(
     title="died from the stays of one patient",
@@ -24,7 +24,10 @@ FACTS = ModelCardFacts(
     temperature=1.234,
     threshold=0.4,
     positive="yes",
-    codes=CodesFacts(458, 3, 128, True),
+    slots=458,
+    levels=3,
+    entries=128,
+    task_aware=True,
     alignment=Alignment(1_000, 0.91, 0.92, 0.95, 0.96, 0.81, (0.5, 0.25), 1.5, 2.5),
     explains=True,
     donors=2_500,
@@ -57,7 +60,7 @@ def test_every_fact_is_in_the_card() -> None:
 
 
 def test_trees_beside_the_language_model_are_named_with_their_share() -> None:
-    card = model_card(replace(FACTS, trees=TreesFacts(1_200, 0.3)))
+    card = model_card(replace(FACTS, trees=1_200, model_share=0.3))
     assert "1,200 boosted trees on the fields answer. The language model has a share of 0.3" in card
     assert "trees" not in model_card(FACTS)
 
@@ -72,7 +75,7 @@ def test_a_model_without_alignment_and_explanations() -> None:
     card = model_card(replace(FACTS, alignment=None, explains=False, agreement=None, scores={}, threshold=None))
     assert "458 slots become 3 numbers" in card and "most probable class" in card
     assert not any(words in card for words in ("Alignment", "Explanations", "## ", "model.explain(", "None"))
-    assert "unsupervised" in model_card(replace(FACTS, codes=CodesFacts(458, 3, 128, False)))
+    assert "unsupervised" in model_card(replace(FACTS, task_aware=False))
 
 
 def test_the_lines_of_a_list_and_the_rows_of_a_table_stay_together() -> None:

@@ -73,18 +73,18 @@ class Summary:
     fields: tuple[FieldEffect, ...]
 
     @property
-    def tables(self) -> list[tuple[str, tuple[str, ...], list[tuple[str, ...]]]]:
-        """Rules and fields as tables, where there are some: title, columns, cells."""
-        parts = ((RULES, RULE_COLUMNS, self.rules), (FIELDS, FIELD_COLUMNS, self.fields))
-        return [(title, columns, [one.cells for one in listed]) for title, columns, listed in parts if listed]
-
-    @property
     def sentence(self) -> str:
         """The verdicts in words."""
         counts = [f"{count:,} {verdict}" for verdict, count in self.verdicts.items()]
         median_size = self.median_features
         size = "" if median_size is None else f"; median number of settling features: {median_size:g}"
         return f"{self.explained:,} answer{'' if self.explained == 1 else 's'} explained: {', '.join(counts)}{size}."
+
+    @property
+    def tables(self) -> list[tuple[str, tuple[str, ...], list[tuple[str, ...]]]]:
+        """The rules and the fields, where there are some: the title, the columns and the rows of each."""
+        parts = ((RULES, RULE_COLUMNS, self.rules), (FIELDS, FIELD_COLUMNS, self.fields))
+        return [(title, columns, [one.cells for one in listed]) for title, columns, listed in parts if listed]
 
 
 def summarise(explanations: Sequence[Explanation]) -> Summary:

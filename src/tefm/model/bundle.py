@@ -57,7 +57,7 @@ from tefm.pipeline.prepare import Preparation, Prepared
 from tefm.questions.book import Book
 from tefm.rationale.extractor import MaskExplainer
 from tefm.scoring.calibration import Calibration
-from tefm.show.model_card import CodesFacts, ModelCardFacts, TreesFacts, model_card
+from tefm.show.model_card import ModelCardFacts, model_card
 from tefm.tables.schema import Schema
 from tefm.tabular.label_trees import LabelTrees
 
@@ -386,7 +386,6 @@ def card_facts(bundle: Bundle) -> ModelCardFacts:
     fitted, preparation = bundle.fitted, bundle.preparation
     assert preparation is not None, "a model of arrays has no card"
     coder, calibration, look_alikes = fitted.coder, fitted.calibration, fitted.look_alikes
-    codes = CodesFacts(coder.layout.width, coder.config.levels, coder.config.entries, bool(coder.classes_))
     return ModelCardFacts(
         title=preparation.title,
         base_model=fitted.config.backbone,
@@ -399,8 +398,12 @@ def card_facts(bundle: Bundle) -> ModelCardFacts:
         positive=fitted.classes[calibration.positive],
         rule=calibration.rule,
         weighted=bool(calibration.weights),
-        codes=codes,
-        trees=None if fitted.trees is None else TreesFacts(fitted.trees.count, fitted.trees.share),
+        slots=coder.layout.width,
+        levels=coder.config.levels,
+        entries=coder.config.entries,
+        task_aware=bool(coder.classes_),
+        trees=0 if fitted.trees is None else fitted.trees.count,
+        model_share=fitted.answerer.share,
         alignment=fitted.alignment,
         explains=look_alikes is not None,
         donors=0 if look_alikes is None else len(look_alikes.population),

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,24 @@ from tefm.tables.vectorise import Vectoriser
 CauseKind = Literal["unit", "new", "missing", "shift", "size", "labels", "relation", "combination", "coding", "answers"]
 #: Tallies that a change of the class shares moves first.
 OF_CLASSES: frozenset[Kind] = frozenset({"label", "confidence", "predicted", "shares"})
+#: Tallies that are not of a field: what they are in words, and the cause that they show where no field changed.
+OTHERS: dict[Kind, tuple[str, CauseKind]] = {
+    "codes": ("use of codes", "combination"),
+    "reconstruction": ("reconstruction error", "coding"),
+    "quantisation": ("quantisation error", "coding"),
+    "confidence": ("confidence", "answers"),
+    "predicted": ("predicted classes", "answers"),
+    "shares": ("mean probabilities", "answers"),
+    "label": ("labels", "relation"),
+    "right": ("share of right answers", "relation"),
+}
+#: These causes in words; of several, the first is named.
+WITHOUT_FIELD: dict[CauseKind, str] = {
+    "combination": "fields occur in other combinations: no field changed by itself, but codes of level {levels} did",
+    "coding": "records are coded with other errors than before",
+    "answers": "the model gives other answers, though no field changed",
+    "relation": "labels changed, but records and answers did not: the relation is another",
+}
 #: One cause explains an alarm. A second one is named if it is clearer still: at this share of the level.
 SECOND = 0.2
 #: Class shares that moved by fewer standard errors explain no alarm.
@@ -67,16 +85,6 @@ class Cause:
     #: what the values were multiplied by, for a broken unit
     factor: float | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "field": self.field,
-            "sentence": self.sentence,
-            "p": self.p,
-            "factor": self.factor,
-            "evidence": [list(name) for name in self.evidence],
-        }
-
 
 @dataclass(frozen=True)
 class Diagnosis:
@@ -101,78 +109,66 @@ class Diagnostician:
         if not alarms:
             return Diagnosis()
         if (labels := self._labels(alarms)) is not None:
-            rest = [one for one in alarms if one.kind not in OF_CLASSES]
-            return Diagnosis((labels,), tuple(self._moved(rest)))
-        causes = [
-            cause
-            for field in dict.fromkeys(one.subject for one in alarms if one.kind in OF_FIELDS)
-            for cause in self._of_field(
-                field, {one.kind: one for one in alarms if one.subject == field and one.kind in OF_FIELDS}
-            )
-        ]
+            return _diagnosis([labels], [one for one in alarms if one.kind not in OF_CLASSES])
+        by_field: dict[str, dict[Kind, Difference]] = {}
+        for one in alarms:
+            if one.kind in OF_FIELDS:
+                by_field.setdefault(one.subject, {})[one.kind] = one
+        causes = [cause for field, own in by_field.items() for cause in self._of_field(field, own)]
         others = [one for one in alarms if one.kind not in OF_FIELDS]
         if causes:
             first = min(causes, key=self._p_of)
             clear = [c for c in causes if c.field == first.field or c.p <= SECOND * self.comparison.level]
-            return Diagnosis(tuple(sorted(clear, key=self._p_of)), tuple(self._moved(others)))
+            return _diagnosis(sorted(clear, key=self._p_of), others)
         only = self._without_field(others)
-        return Diagnosis((only,), tuple(self._moved([one for one in others if one.name not in only.evidence])))
-
-    # ---- one field --------------------------------------------------------------------------------------------
-
-    def _of_field(self, field: str, alarms: dict[Kind, Difference]) -> Iterator[Cause]:
-        title = self.vectoriser.table_schema.field(field).display_name
-        if "missing" in alarms:
-            was, now = (share_of(of, field, "missing") for of in (self.reference, self.batch))
-            yield self._cause("missing", field, f"{title}: {now:.1%} missing, was {was:.1%}", [alarms["missing"]])
-        shown = [alarms[kind] for kind in ("new", "values") if kind in alarms]
-        if shown and (factor := self._unit(field)) is not None:
-            words = f"{title}: values look multiplied by {factor:.4g}; check the unit"
-            yield self._cause("unit", field, words, shown, factor)
-            return
-        if "new" in alarms:
-            yield self._new(field, title, alarms["new"])
-        if "values" in alarms:
-            yield self._cause("shift", field, f"{title}: {self._shift(field)}", [alarms["values"]])
-        if "size" in alarms:
-            yield self._cause("size", field, f"{title}: the number of values per record changed", [alarms["size"]])
+        return _diagnosis([only], [one for one in others if one.name not in only.evidence])
 
     def _p_of(self, cause: Cause) -> float:
         """The smallest p-value of a cause, which tells causes apart whose adjusted ones are equal."""
         return min(one.p for one in self.comparison.differences if one.name in cause.evidence)
 
-    def _cause(
-        self,
-        kind: CauseKind,
-        field: str | None,
-        sentence: str,
-        shown: Sequence[Difference],
-        factor: float | None = None,
-    ) -> Cause:
-        evidence = tuple(one.name for one in shown)
-        return Cause(kind, field, sentence, min(one.adjusted for one in shown), evidence, factor)
+    # ---- one field --------------------------------------------------------------------------------------------
+
+    def _of_field(self, field: str, alarms: dict[Kind, Difference]) -> Iterator[Cause]:
+        title = self.vectoriser.table_schema.field(field).display_name
+
+        def cause(kind: CauseKind, words: str, *shown: Kind, factor: float | None = None) -> Cause:
+            return _cause(kind, f"{title}: {words}", [alarms[of] for of in shown if of in alarms], field, factor)
+
+        if "missing" in alarms:
+            was, now = (of.share(field, "missing") for of in (self.reference, self.batch))
+            yield cause("missing", f"{now:.1%} missing, was {was:.1%}", "missing")
+        if ("new" in alarms or "values" in alarms) and (factor := self._unit(field)) is not None:
+            words = f"values look multiplied by {factor:.4g}; check the unit"
+            yield cause("unit", words, "new", "values", factor=factor)
+            return
+        if "new" in alarms:
+            yield cause("new", self._new(field), "new")
+        if "values" in alarms:
+            yield cause("shift", self._shift(field), "values")
+        if "size" in alarms:
+            yield cause("size", "the number of values per record changed", "size")
 
     def _unit(self, field: str) -> float | None:
         mapper, numbers = self._mapper(field), self.batch.raw.numbers.get(field)
         if not isinstance(mapper, NumberMapper) or numbers is None or not len(numbers):
             return None
-        batch, reference = (tally_of(of, field, "values") for of in (self.batch, self.reference))
+        batch, reference = (of.tally(field, "values") for of in (self.batch, self.reference))
         return broken_unit(numbers, mapper, batch, reference)
 
-    def _new(self, field: str, title: str, difference: Difference) -> Cause:
-        was, now = (share_of(of, field, "new") for of in (self.reference, self.batch))
+    def _new(self, field: str) -> str:
+        """How many values are new, and which."""
+        was, now = (of.share(field, "new") for of in (self.reference, self.batch))
         mapper = self._mapper(field)
         if isinstance(mapper, NumberMapper):
-            low, high = mapper.low[0], mapper.high[-1]
-            what = f"of the values are outside the range of training ({low:.6g} to {high:.6g})"
+            what = f"outside the range of training ({mapper.low[0]:.6g} to {mapper.high[-1]:.6g})"
         else:
-            words = ", ".join(repr(word) for word in self.batch.raw.words.get(field, ()))
-            what = f"of the values are not in the training table ({words})"
-        return self._cause("new", field, f"{title}: {now:.1%} {what}, was {was:.1%}", [difference])
+            what = f"not in the training table ({', '.join(map(repr, self.batch.raw.words.get(field, ())))})"
+        return f"{now:.1%} of the values are {what}, was {was:.1%}"
 
     def _shift(self, field: str) -> str:
         """Where a field moved: up or down for a number, otherwise the value that gained or lost most."""
-        batch, reference = (tally_of(of, field, "values") for of in (self.batch, self.reference))
+        batch, reference = (of.tally(field, "values") for of in (self.batch, self.reference))
         gain_J = batch.shares_J - reference.shares_J
         mapper = self._mapper(field)
         if isinstance(mapper, NumberMapper):
@@ -182,19 +178,14 @@ class Diagnostician:
             rose = float(gain_J @ np.arange(len(gain_J))) > 0
             return f"the values {'rose' if rose else 'fell'} (median still {was:.6g})"
         cell = int(np.abs(gain_J).argmax())
-        name = self._value(field, cell)
-        return f"{name} has a share of {batch.shares_J[cell]:.1%}, was {reference.shares_J[cell]:.1%}"
-
-    def _value(self, field: str, cell: int) -> str:
-        """A cell of a field in words."""
-        mapper = self._mapper(field)
         match mapper:
             case FlagMapper():
-                return "yes" if cell else "no"
+                name = "yes" if cell else "no"
             case SetMapper():
-                return mapper.member_in_words(mapper.values[cell]) if cell < len(mapper.values) else "other"
+                name = mapper.member_in_words(mapper.values[cell]) if cell < len(mapper.values) else "other"
             case _:
-                return mapper.in_words(cell + 1)
+                name = mapper.in_words(cell + 1)
+        return f"{name} has a share of {batch.shares_J[cell]:.1%}, was {reference.shares_J[cell]:.1%}"
 
     def _mapper(self, field: str) -> Mapper:
         return next(mapper for mapper in self.vectoriser.mappers if mapper.field == field)
@@ -219,7 +210,7 @@ class Diagnostician:
             f"(± {2 * now.errors[top]:.1%}), was {was.shares[top]:.1%}; the records of each class look as before"
         )
         shown = [one for one in alarms if one.kind in OF_CLASSES] or list(alarms)
-        return self._cause("labels", None, sentence, shown)
+        return _cause("labels", sentence, shown)
 
     def _weighted(self, weight_Q: NDArray[np.float64]) -> Iterator[float]:
         """The p-value of every tally against the reference with other class shares; 0 where that is not known."""
@@ -242,31 +233,20 @@ class Diagnostician:
 
     def _without_field(self, alarms: Sequence[Difference]) -> Cause:
         """The cause of an alarm that no single field shows."""
-        by_kind: dict[str, list[Difference]] = {}
-        for one in alarms:
-            by_kind.setdefault(one.kind, []).append(one)
-        if "codes" in by_kind:
-            levels = " and ".join(one.subject for one in by_kind["codes"])
-            words = f"fields occur in other combinations: no field changed by itself, but codes of level {levels} did"
-            return self._cause("combination", None, words, by_kind["codes"])
-        coding = by_kind.get("reconstruction", []) + by_kind.get("quantisation", [])
-        if coding:
-            return self._cause("coding", None, "records are coded with other errors than before", coding)
-        answers = [one for kind in ("confidence", "predicted", "shares") for one in by_kind.get(kind, [])]
-        if answers:
-            return self._cause("answers", None, "the model gives other answers, though no field changed", answers)
-        return self._cause(
-            "relation", None, "labels changed, but records and answers did not: the relation is another", alarms
-        )
+        kind = min((OTHERS[one.kind][1] for one in alarms), key=list(WITHOUT_FIELD).index)
+        shown = [one for one in alarms if OTHERS[one.kind][1] == kind]
+        return _cause(kind, WITHOUT_FIELD[kind].format(levels=" and ".join(one.subject for one in shown)), shown)
 
-    def _moved(self, alarms: Sequence[Difference]) -> Iterator[str]:
-        """Other tallies that moved, in words."""
-        words = {
-            "codes": "use of codes", "reconstruction": "reconstruction error", "quantisation": "quantisation error",
-            "confidence": "confidence", "predicted": "predicted classes",
-            "shares": "mean probabilities", "label": "labels", "right": "share of right answers",
-        }  # fmt: skip
-        yield from dict.fromkeys(words.get(one.kind, f"field {one.subject}") for one in alarms)
+
+def _cause(
+    kind: CauseKind, sentence: str, shown: Sequence[Difference], field: str | None = None, factor: float | None = None
+) -> Cause:
+    return Cause(kind, field, sentence, min(one.adjusted for one in shown), tuple(one.name for one in shown), factor)
+
+
+def _diagnosis(causes: Sequence[Cause], moved: Sequence[Difference]) -> Diagnosis:
+    words = (OTHERS[one.kind][0] if one.kind in OTHERS else f"field {one.subject}" for one in moved)
+    return Diagnosis(tuple(causes), tuple(dict.fromkeys(words)))
 
 
 def _weighted_p(
@@ -298,15 +278,6 @@ def _weighted_p(
     squares_J = np.bincount(group_J, weights=(weighted_QJ * weight_Q[:, None]).sum(axis=0))
     variance_J = (now_J + was_J) / 2 / n * tally.effect + squares_J / whole**2 * effect
     return float(chi2.sf(float(((now_J - was_J) ** 2 / variance_J).sum()), group_J.max()))
-
-
-def tally_of(measured: Measured, subject: str, kind: Kind) -> Tally:
-    return next(tally for tally in measured.tallies if tally.name == (subject, kind))
-
-
-def share_of(measured: Measured, field: str, kind: Kind) -> float:
-    """The share of the second of two cells: what is missing, or new."""
-    return float(tally_of(measured, field, kind).shares_J[1])
 
 
 def _median(shares_J: NDArray[np.float64], mapper: NumberMapper) -> float:

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -189,13 +190,17 @@ class Pair:
         return float(_chi_squared(self.a_J[None], self.a_J + self.b_J)[0] / self.effect)
 
     def p_values(self, rng: np.random.Generator, draws: int) -> tuple[float, Floats]:
-        """The p-value of the batch and those of drawn batches."""
-        return self._exact(rng, draws) if len(self.a_J) == 2 else self._drawn(rng, draws)
+        """The p-value of the batch and those of drawn batches.
 
-    def _drawn(self, rng: np.random.Generator, draws: int) -> tuple[float, Floats]:
-        """X² of drawn batches; a gamma distribution with their mean and variance gives p-values far out."""
+        Two cells: Fisher's exact test. More: X² of drawn batches; a gamma distribution with their mean and variance
+        gives p-values far out.
+        """
         from scipy.special import gammaincc
 
+        if len(self.a_J) == 2:
+            n, total, marked = self._worth()
+            count_R = rng.hypergeometric(marked, total - marked, n, size=draws)
+            return self.approximate_p(), self._fisher(count_R)
         pooled_J = (self.a_J + self.b_J).round().astype(np.int64)
         drawn_RJ = rng.multivariate_hypergeometric(pooled_J, round(self.a_J.sum()), size=draws)
         drawn_R = _chi_squared(drawn_RJ.astype(np.float64), pooled_J.astype(np.float64))
@@ -204,43 +209,33 @@ class Pair:
         p_R: Floats = gammaincc(shape, drawn_R / scale)
         return max(SMALLEST, float(gammaincc(shape, self.statistic / scale))), p_R
 
-    def _exact(self, rng: np.random.Generator, draws: int) -> tuple[float, Floats]:
-        """Two cells: Fisher's exact test."""
-        n, total, marked = self._worth()
-        p_of, found = self._fisher()
-        drawn_R = rng.hypergeometric(marked, total - marked, n, size=draws)
-        return float(p_of[found]), p_of[drawn_R - max(0, marked - (total - n))]
-
     def approximate_p(self) -> float:
         """The p-value without drawing batches: exact for two cells, chi-squared for more."""
         from scipy.stats import chi2
 
         if len(self.a_J) > 2:
             return float(chi2.sf(self.statistic, len(self.a_J) - 1))
-        p_of, found = self._fisher()
-        return float(p_of[found])
+        return float(self._fisher(round(self.a_J[1] / self.effect)))
 
     def _worth(self) -> tuple[int, int, int]:
         """As many independent things as the counts are worth: of the batch, of both, and those in the second cell."""
         n, total = (max(1, round(of / self.effect)) for of in (self.a_J.sum(), (self.a_J + self.b_J).sum()))
         return n, total, min(total, round((self.a_J[1] + self.b_J[1]) / self.effect))
 
-    def _fisher(self) -> tuple[Floats, int]:
-        """The p-value of every possible count in the second cell, and which of them the batch has."""
+    def _fisher(self, count: Any) -> Any:
+        """The p-value of one count in the second cell, or of several."""
         from scipy.stats import hypergeom
 
         n, total, marked = self._worth()
         low, high = max(0, marked - (total - n)), min(marked, n)
-        count = np.arange(low, high + 1)
-        mass = hypergeom.pmf(count, total, marked, n)
+        mass = hypergeom.pmf(np.arange(low, high + 1), total, marked, n)
         if self.one_sided:
             p_of = np.cumsum(mass[::-1])[::-1]
         else:
             order = np.argsort(mass, kind="stable")
             # as probable ones count too, within rounding
             p_of = np.cumsum(mass[order])[np.searchsorted(mass[order], mass * (1 + 1e-9), side="right") - 1]
-        found = min(high, max(low, round(self.a_J[1] / self.effect)))
-        return np.clip(p_of, SMALLEST, 1.0), found - low
+        return np.clip(p_of, SMALLEST, 1.0)[np.clip(count, low, high) - low]
 
 
 def pooled_effect(batch: float, n: float, reference: float, total: float) -> float:

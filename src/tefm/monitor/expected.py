@@ -42,9 +42,6 @@ class Expected:
     accuracy: Interval
     auroc: Interval
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"accuracy": self.accuracy.to_dict(), "auroc": self.auroc.to_dict()}
-
 
 def expected(p_SQ: Floats, predicted_S: NDArray[np.int64], *, positive: int, seed: int = 0) -> Expected:
     """Accuracy and AUROC without labels; of more than two classes, the mean AUROC of one against the rest.
@@ -99,9 +96,6 @@ class ClassShares:
     shares: tuple[float, ...]
     errors: tuple[float, ...]
 
-    def to_dict(self) -> dict[str, list[float]]:
-        return {"shares": list(self.shares), "errors": list(self.errors)}
-
 
 def class_shares(p_SQ: Floats, prior: Sequence[float]) -> ClassShares:
     """The class shares of some sequences, without labels; `prior` are the shares that the probabilities are about.
@@ -130,7 +124,7 @@ def class_shares(p_SQ: Floats, prior: Sequence[float]) -> ClassShares:
 
 def shares_of(parts: Sequence[SequenceAnswers], prior: Sequence[float]) -> list[ClassShares]:
     """The class shares of each part: of its labels where most sequences of all parts have one, otherwise estimated."""
-    if all(answers.labelled > 0.5 for answers in parts):
+    if all((answers.label_S >= 0).mean() > 0.5 for answers in parts):
         return [_label_shares(answers.label_S, len(prior)) for answers in parts]
     return [class_shares(answers.p_SQ, prior) for answers in parts]
 

@@ -12,16 +12,16 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tefm.monitor.observe import SampledRecords
+from tefm.monitor.observe import SampledRecords, SequenceAnswers
 from tefm.monitor.tally import Kind, Tally
 from tefm.tables.columns import Columns, columns_of
 from tefm.tables.layout import Slots
-from tefm.tables.mappers import CategoryMapper, FlagMapper, Mapper, NumberMapper, SetMapper
+from tefm.tables.mappers import CategoryMapper, FlagMapper, NumberMapper, SetMapper
 from tefm.tables.readers.table import open_table
 from tefm.tables.schema import Field
 from tefm.tables.vectorise import Vectoriser
@@ -95,82 +95,90 @@ class Raw:
     numbers: dict[str, NDArray[np.float64]] = field(default_factory=dict)
 
 
-def field_tallies(
-    records: SampledRecords, vectoriser: Vectoriser, seen: Seen | None, classes: int, file: str | None = None
-) -> tuple[list[Tally], Raw]:
-    """Tallies of every field.
+class Cells(NamedTuple):
+    """Things to count: the record and the cell of each, out of a number of cells."""
+
+    subject: str
+    kind: Kind
+    row_M: NDArray[np.int64]
+    cell_M: NDArray[np.int64]
+    cells: int
+    ordered: bool = False
+
+    @classmethod
+    def of_every(cls, subject: str, kind: Kind, cell_N: NDArray[Any], cells: int, *, ordered: bool = False) -> Cells:
+        """One thing per record."""
+        return cls(subject, kind, np.arange(len(cell_N)), cell_N.astype(np.int64), cells, ordered)
+
+    def tally(self, of: SampledRecords | SequenceAnswers, classes: int) -> Tally:
+        """The things counted; `of` is what has them."""
+        unit_M, label_M = of.unit_S[self.row_M], of.label_S[self.row_M]
+        return Tally.of(self.subject, self.kind, self.cell_M, unit_M, label_M, self.cells, classes, self.ordered)
+
+
+def field_cells(records: SampledRecords, vectoriser: Vectoriser, seen: Seen | None, raw: Raw) -> Iterator[Cells]:
+    """What is counted of every field; what messages need is put into `raw`.
 
     Without `seen`, the records are compared with each other: a word that occurs once is one that the others lack.
     """
-    tallies: list[Tally] = []
-    raw = Raw()
-    columns = Columns.of(records.frame, vectoriser.table_schema, file)
+    columns = Columns.of(records.frame, vectoriser.table_schema)
     for f, mapper, own in vectoriser.parts:
-        counted = _Counted(records, records.x_SD[:, own], columns, f, seen, raw)
-        for kind, (row_M, cell_M), cells, ordered in counted.parts(mapper):
-            units, labels = records.unit_S[row_M], records.label_S[row_M]
-            tallies.append(Tally.of(f.name, kind, cell_M, units, labels, cells, classes, ordered=ordered))
-    return tallies, raw
-
-
-#: The row and the cell of each thing that is counted.
-_Cells = tuple[NDArray[np.int64], NDArray[np.int64]]
-_Part = tuple[Kind, _Cells, int, bool]
+        field = _Field(records.x_SD[:, own], columns, f, seen, raw)
+        match mapper:
+            case FlagMapper():  # off and missing are the same
+                yield Cells.of_every(f.name, "values", field.x_NW[:, 0], 2)
+            case NumberMapper():
+                yield from field.number(mapper)
+            case CategoryMapper():
+                yield from field.category(mapper)
+            case SetMapper():
+                yield from field.members(mapper)
 
 
 @dataclass(frozen=True, eq=False)
-class _Counted:
+class _Field:
     """One field of the records."""
 
-    records: SampledRecords
     x_NW: Slots
     columns: Columns
     field: Field
     seen: Seen | None
     raw: Raw
 
-    def parts(self, mapper: Mapper) -> Iterator[_Part]:
-        match mapper:
-            case FlagMapper():  # off and missing are the same
-                yield "values", _every(self.x_NW[:, 0]), 2, False
-            case NumberMapper():
-                yield from self._number(mapper)
-            case CategoryMapper():
-                yield from self._category(mapper)
-            case SetMapper():
-                yield from self._set(mapper)
-
-    def _number(self, mapper: NumberMapper) -> Iterator[_Part]:
+    def number(self, mapper: NumberMapper) -> Iterator[Cells]:
         values_N, slot_N = self.columns.numbers(self.field), self.x_NW[:, 0].astype(np.int64)
-        present_N = slot_N > 0
-        new_N = present_N & ((values_N < mapper.low[0]) | (values_N > mapper.high[-1]))
-        self.raw.numbers[self.field.name] = values_N[present_N]
-        yield from _missing_and_new(present_N, new_N)
-        known = np.flatnonzero(present_N & ~new_N)
-        yield "values", (known, slot_N[known] - 1), len(mapper.middle), True
+        new_N = (slot_N > 0) & ((values_N < mapper.low[0]) | (values_N > mapper.high[-1]))
+        self.raw.numbers[self.field.name] = values_N[slot_N > 0]
+        yield from self._one_value(slot_N, new_N, len(mapper.middle), ordered=True)
 
-    def _category(self, mapper: CategoryMapper) -> Iterator[_Part]:
+    def category(self, mapper: CategoryMapper) -> Iterator[Cells]:
         ids_N, words = self.columns.word_ids(self.field)
-        slot_N = self.x_NW[:, 0].astype(np.int64)
         new_N = self._new(ids_N, words, frozenset(mapper.values))[ids_N]
-        yield from _missing_and_new(slot_N > 0, new_N)
-        known = np.flatnonzero((slot_N > 0) & ~new_N)
-        yield "values", (known, slot_N[known] - 1), len(mapper.values) + 1, False
+        yield from self._one_value(self.x_NW[:, 0].astype(np.int64), new_N, len(mapper.values) + 1, ordered=False)
 
-    def _set(self, mapper: SetMapper) -> Iterator[_Part]:
-        words = self.columns.words(self.field)
+    def _one_value(
+        self, slot_N: NDArray[np.int64], new_N: NDArray[np.bool_], cells: int, *, ordered: bool
+    ) -> Iterator[Cells]:
+        """A field with at most one value per record: its slot is 0 where it is missing."""
+        name, present, known = self.field.name, np.flatnonzero(slot_N > 0), np.flatnonzero((slot_N > 0) & ~new_N)
+        yield Cells.of_every(name, "missing", slot_N == 0, 2)
+        yield Cells(name, "new", present, new_N[present].astype(np.int64), 2)
+        yield Cells(name, "values", known, slot_N[known] - 1, cells, ordered)
+
+    def members(self, mapper: SetMapper) -> Iterator[Cells]:
+        name, words = self.field.name, self.columns.words(self.field)
         row_M, ids_M = distinct_pairs(words)
         size_N = np.bincount(row_M, minlength=len(self.x_NW))
-        yield "missing", _every(size_N == 0), 2, False
+        yield Cells.of_every(name, "missing", size_N == 0, 2)
         new_M = self._new(ids_M, words.vocabulary, frozenset(mapper.values))[ids_M]
-        yield "new", (row_M, new_M.astype(np.int64)), 2, False
+        yield Cells(name, "new", row_M, new_M.astype(np.int64), 2)
         place = {word: number for number, word in enumerate(mapper.values)}
         cell_M = np.array([place.get(word, len(place)) for word in words.vocabulary], dtype=np.int64)[ids_M]
-        yield "values", (row_M[~new_M], cell_M[~new_M]), len(place) + 1, False
+        yield Cells(name, "values", row_M[~new_M], cell_M[~new_M], len(place) + 1)
         if mapper.count is not None:
             some = np.flatnonzero(size_N > 0)
             bucket = mapper.count.forward(size_N[some].astype(np.float64)).astype(np.int64)
-            yield "size", (some, bucket - 1), len(mapper.count.middle), True
+            yield Cells(name, "size", some, bucket - 1, len(mapper.count.middle), ordered=True)
 
     def _new(self, ids: NDArray[np.int64], words: list[Any], known: frozenset[str]) -> NDArray[np.bool_]:
         """Which words are new; the most frequent of them are remembered."""
@@ -186,13 +194,3 @@ class _Counted:
         frequent = sorted((name for name in names if often[name]), key=lambda name: (-often[name], name))
         self.raw.words[self.field.name] = tuple(frequent[:WORDS])
         return new
-
-
-def _every(cell_N: NDArray[Any]) -> _Cells:
-    return np.arange(len(cell_N)), cell_N.astype(np.int64)
-
-
-def _missing_and_new(present_N: NDArray[np.bool_], new_N: NDArray[np.bool_]) -> Iterator[_Part]:
-    yield "missing", _every(~present_N), 2, False
-    present = np.flatnonzero(present_N)
-    yield "new", (present, new_N[present].astype(np.int64)), 2, False

@@ -9,6 +9,7 @@ from tefm.monitor.causes import Diagnosis
 from tefm.monitor.differences import Comparison
 from tefm.monitor.expected import ClassShares, Expected
 from tefm.scoring.metrics import Scores
+from tefm.show.figures import plain
 
 
 @dataclass(frozen=True)
@@ -31,23 +32,12 @@ class AnswerFigures:
 
     sequences: int
     expected: Expected
-    shares: ClassShares
-    predicted: tuple[float, ...]
-    confidence: float
+    class_shares: ClassShares
+    predicted_shares: tuple[float, ...]
+    mean_confidence: float
     #: with labels
     scores: Scores | None = None
     lightgbm: Scores | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "sequences": self.sequences,
-            "expected": self.expected.to_dict(),
-            "class_shares": self.shares.to_dict(),
-            "predicted_shares": list(self.predicted),
-            "mean_confidence": self.confidence,
-            "scores": None if self.scores is None else self.scores.to_dict(),
-            "lightgbm": None if self.lightgbm is None else self.lightgbm.to_dict(),
-        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,13 +64,9 @@ class BatchReport:
     def to_dict(self) -> dict[str, Any]:
         return {
             "batch": self.name,
-            "records": self.records,
             "alarm": self.alarm,
-            "causes": [cause.to_dict() for cause in self.diagnosis.causes],
-            "consequences": list(self.diagnosis.consequences),
-            "reconstruction_error": self.errors[0],
-            "quantisation_error": self.errors[1],
-            "answers": self.answered.to_dict(),
+            **_figures(self),
+            **plain(self.diagnosis),
             "fields": [vars(watched) for watched in self.fields],
             "tests": [vars(difference) for difference in self.comparison.differences],
         }
@@ -92,7 +78,6 @@ class Monitoring:
 
     title: str
     classes: tuple[str, ...]
-    positive: int
     #: the reference: what it is called, its records, its answers, its errors
     reference: str
     records: int
@@ -113,12 +98,16 @@ class Monitoring:
             "level": self.level,
             "by": self.by,
             "classes": list(self.classes),
-            "reference": {
-                "name": self.reference,
-                "records": self.records,
-                "reconstruction_error": self.errors[0],
-                "quantisation_error": self.errors[1],
-                "answers": self.answered.to_dict(),
-            },
+            "reference": {"name": self.reference, **_figures(self)},
             "batches": [batch.to_dict() for batch in self.batches],
         }
+
+
+def _figures(of: BatchReport | Monitoring) -> dict[str, Any]:
+    """The figures of a batch, or of the reference."""
+    return {
+        "records": of.records,
+        "reconstruction_error": of.errors[0],
+        "quantisation_error": of.errors[1],
+        "answers": plain(of.answered),
+    }

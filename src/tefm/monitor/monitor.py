@@ -10,40 +10,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from tefm.base.errors import InputError, SettingsError
 from tefm.base.progress import log, progress
-from tefm.language.classifier import Answerer
 from tefm.monitor.causes import Diagnosis, Diagnostician
-from tefm.monitor.differences import DRAWS, LEVEL, Comparison, Means, compare
+from tefm.monitor.differences import LEVEL, Comparison, Means, compare
 from tefm.monitor.expected import ClassShares, expected, reweighted, shares_of
 from tefm.monitor.fields import Seen
 from tefm.monitor.findings import AnswerFigures, BatchReport, FieldWatch, Monitoring
-from tefm.monitor.observe import (
-    Batches,
-    SampledRecords,
-    SequenceAnswers,
-    answers_to,
-    by_period,
-    label_numbers,
-    look_at,
-    one_batch,
-)
+from tefm.monitor.observe import Batches, Observed, SequenceAnswers, batches_of, label_numbers, observe
 from tefm.monitor.reference import Measured, MonitorReference
-from tefm.monitor.tally import OF_FIELDS, Kind, unit_effect
+from tefm.monitor.tally import OF_FIELDS, SECOND_CELLS, unit_effect
 from tefm.pipeline.fitted import Fitted
 from tefm.pipeline.prepare import Preparation
 from tefm.scoring.metrics import Scores, score
 from tefm.scoring.weighted import ranked_classes
 from tefm.tables.records import Records
-from tefm.tables.sequences import Sequences
-from tefm.tables.vectorise import Vectoriser
 
 #: Resamples for the intervals of figures with labels.
 RESAMPLES = 500
@@ -75,36 +61,37 @@ def monitor(
             remedy="give a table of usual records with --reference (in Python `reference=`), or fit the model again",
         )
     vectoriser = preparation.vectoriser
-    new = _Opened.of(preparation, table, by, absent)
-    answerer, beside = fitted.answerer.remembering(), None
+    batches = _opened(preparation, table, by, absent)
+    arrivals, beside = batches.arrivals, None
+    answerer = fitted.answerer.remembering()
     with progress("reading the tables", 2) as advance:
         if reference is not None:
-            old = _Opened.of(preparation, reference, by, absent)
-            observed = old.observed(fitted, preparation, answerer)
+            old = _opened(preparation, reference, by, absent).arrivals
+            observed = observe(fitted, preparation, old, answerer)
             seen = None if stored is None else stored.scale.seen
-            stored = MonitorReference.of(*observed, fitted, vectoriser, seen, name=Path(old.file).name)
+            stored = MonitorReference.of(observed, fitted, vectoriser, seen, name=old.file)
             if seen is None:  # words of the reference table are not new in the batch
-                stored = replace(stored, scale=replace(stored.scale, seen=Seen.of(old.frame, vectoriser)))
-            if new.sequences.labelled.any():
-                beside = lightgbm_beside(fitted, preparation, (old.frame, old.sequences), (new.frame, new.sequences))
+                stored = replace(stored, scale=replace(stored.scale, seen=Seen.of(old.records.frame, vectoriser)))
+            if arrivals.records.sequences.labelled.any():
+                beside = lightgbm_beside(fitted, preparation, old.records, arrivals.records)
         assert stored is not None, "checked above"
         advance(1)
-        records, answers = new.observed(fitted, preparation, answerer)
+        records, answers = observe(fitted, preparation, arrivals, answerer)
         advance(1)
     watcher = Watcher(fitted, preparation, stored, level=level, seed=seed)
-    known = stored.measured(growing=by is not None)
+    # the sequences of a period are as they were at its end
+    known = stored.whole if by is None or stored.growing is None else stored.growing
     reports = []
     with progress("comparing batches", None) as advance:
-        for name, chosen in new.batches:
+        for name, chosen in batches:
+            part = records.part(chosen), answers.part(chosen)
             other = None if beside is None else (beside[0][chosen], beside[1][chosen])
-            size = int(new.batches.arrivals.sizes_S[chosen].sum())
-            reports.append(watcher.report(name, size, records.part(chosen), answers.part(chosen), known, other))
+            reports.append(watcher.report(name, int(arrivals.own.lengths[chosen].sum()), part, known, other))
             advance(1)
     (shares,) = shares_of((known.answers,), fitted.shares)
     return Monitoring(
         preparation.title,
         fitted.classes,
-        fitted.positive,
         stored.name,
         known.records,
         watcher.answered(known.answers, shares, prior=shares),
@@ -115,38 +102,14 @@ def monitor(
     )
 
 
-@dataclass(frozen=True, eq=False)
-class _Opened:
-    """A table as it is monitored."""
-
-    frame: pl.DataFrame
-    batches: Batches
-    file: str
-
-    @classmethod
-    def of(cls, preparation: Preparation, table: Any, by: str | None, absent: bool) -> _Opened:
-        opened = preparation.readable(table, absent=absent)
-        frame = opened.frame()
-        if not frame.height:
-            raise InputError("the table has no rows", file=opened.name, remedy="give a table with records")
-        labelled = preparation.schema.label in opened.columns
-        sequences = preparation.records(frame, labelled=labelled, whole=False, file=opened.name).sequences
-        if by is not None:
-            return cls(frame, by_period(preparation, frame, sequences, by), opened.name)
-        return cls(frame, one_batch(sequences, Path(opened.name).name), opened.name)
-
-    @property
-    def sequences(self) -> Sequences:
-        return self.batches.arrivals.sequences
-
-    def observed(
-        self, fitted: Fitted, preparation: Preparation, answerer: Answerer
-    ) -> tuple[SampledRecords, SequenceAnswers]:
-        arrivals = self.batches.arrivals
-        return (
-            look_at(fitted, preparation, self.frame, arrivals),
-            answers_to(fitted, preparation, self.frame, arrivals, answerer),
-        )
+def _opened(preparation: Preparation, table: Any, by: str | None, absent: bool) -> Batches:
+    """The sequences of a table in batches."""
+    opened = preparation.readable(table, absent=absent)
+    frame = opened.frame()
+    if not frame.height:
+        raise InputError("the table has no rows", file=opened.name, remedy="give a table with records")
+    labelled = preparation.schema.label in opened.columns
+    return batches_of(preparation.records(frame, labelled=labelled, whole=False, file=opened.name), by)
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,55 +120,35 @@ class Watcher:
     preparation: Preparation
     reference: MonitorReference
     level: float = LEVEL
-    draws: int = DRAWS
     seed: int = 0
 
-    @property
-    def vectoriser(self) -> Vectoriser:
-        return self.preparation.vectoriser
-
-    def diagnosed(
-        self, records: SampledRecords, answers: SequenceAnswers, known: Measured
-    ) -> tuple[Measured, Comparison, Diagnosis]:
+    def diagnosed(self, observed: Observed, known: Measured) -> tuple[Measured, Comparison, Diagnosis]:
         """Whether a batch has drifted, and why."""
-        measured = Measured.of(records, answers, self.fitted, self.vectoriser, self.reference.scale)
-        comparison = compare(
-            measured.tallies,
-            known.tallies,
-            list(self._probabilities(measured.answers, known.answers)),
-            level=self.level,
-            draws=self.draws,
-            seed=self.seed,
-        )
-        diagnosis = Diagnostician(measured, known, comparison, self.vectoriser, self.fitted).diagnose()
-        return measured, comparison, diagnosis
-
-    def _probabilities(self, batch: SequenceAnswers, known: SequenceAnswers) -> Iterator[Means]:
-        """The probability of each class, of two classes that of the positive one."""
-        for q in ranked_classes(len(self.fitted.classes), self.fitted.positive):
-            yield Means(self.fitted.classes[q], batch.p_SQ[:, q], known.p_SQ[:, q], unit_effect(known.unit_S))
+        fitted, vectoriser = self.fitted, self.preparation.vectoriser
+        batch = Measured.of(observed, fitted, vectoriser, self.reference.scale)
+        now, was = batch.answers, known.answers
+        means = [
+            Means(fitted.classes[q], now.p_SQ[:, q], was.p_SQ[:, q], unit_effect(was.unit_S))
+            for q in ranked_classes(len(fitted.classes), fitted.positive)
+        ]
+        comparison = compare(batch.tallies, known.tallies, means, level=self.level, seed=self.seed)
+        return batch, comparison, Diagnostician(batch, known, comparison, vectoriser, fitted).diagnose()
 
     def report(
-        self,
-        name: str,
-        size: int,
-        records: SampledRecords,
-        answers: SequenceAnswers,
-        known: Measured,
-        beside: Beside | None = None,
+        self, name: str, size: int, observed: Observed, known: Measured, beside: Beside | None = None
     ) -> BatchReport:
-        """All about one batch; `size` are all its records, `records` those that are counted."""
-        measured, comparison, diagnosis = self.diagnosed(records, answers, known)
-        shares = shares_of((known.answers, measured.answers), self.fitted.shares)
+        """All about one batch of `size` records, of which those that were observed are counted."""
+        batch, comparison, diagnosis = self.diagnosed(observed, known)
+        shares = shares_of((known.answers, batch.answers), self.fitted.shares)
         moved = any(cause.kind == "labels" for cause in diagnosis.causes)
         return BatchReport(
             name,
             size,
-            self.answered(measured.answers, shares[1], prior=shares[1 if moved else 0], beside=beside),
+            self.answered(batch.answers, shares[1], prior=shares[1 if moved else 0], beside=beside),
             comparison,
             diagnosis,
-            tuple(self._fields(measured, known, comparison)),
-            measured.errors,
+            tuple(self._fields(batch, known, comparison)),
+            batch.errors,
         )
 
     def answered(
@@ -238,35 +181,24 @@ class Watcher:
         )
 
     def _fields(self, batch: Measured, known: Measured, comparison: Comparison) -> Iterator[FieldWatch]:
-        p_of = {difference.name: difference for difference in comparison.differences}
-        shares = {
-            (tally.name, which): tally.shares_J
-            for which, of in (("was", known), ("now", batch))
-            for tally in of.tallies
-        }
-        for f in self.vectoriser.table_schema.fields:
-            own = [difference for name, difference in p_of.items() if name[0] == f.name and name[1] in OF_FIELDS]
-
-            def second(kind: Kind, name: str = f.name) -> tuple[float, float] | None:
-                if ((name, kind), "was") not in shares:
-                    return None
-                return float(shares[(name, kind), "was"][1]), float(shares[(name, kind), "now"][1])
-
-            values = next(one for one in own if one.kind == "values")
-            yield FieldWatch(
-                f.name, f.display_name, second("missing"), second("new"), values.distance, min(o.adjusted for o in own)
+        differences = {difference.name: difference for difference in comparison.differences}
+        for f in self.preparation.vectoriser.table_schema.fields:
+            own = {kind: differences[f.name, kind] for kind in OF_FIELDS if (f.name, kind) in differences}
+            missing, new = (
+                (known.share(f.name, kind), batch.share(f.name, kind)) if kind in own else None for kind in SECOND_CELLS
             )
+            p = min(difference.adjusted for difference in own.values())
+            yield FieldWatch(f.name, f.display_name, missing, new, own["values"].distance, p)
 
 
-def lightgbm_beside(
-    fitted: Fitted, preparation: Preparation, old: tuple[pl.DataFrame, Sequences], new: tuple[pl.DataFrame, Sequences]
-) -> Beside | None:
+def lightgbm_beside(fitted: Fitted, preparation: Preparation, old: Records, new: Records) -> Beside | None:
     """Probabilities and predictions for new sequences of a LightGBM fitted on the labelled ones of a reference table.
 
     None where that is not possible, with a log line that says why.
     """
-    label_S = label_numbers(old[1], fitted.classes)
-    counts = np.bincount(label_S[label_S >= 0], minlength=len(fitted.classes))
+    label_S = label_numbers(old.sequences, fitted.classes)
+    known = np.flatnonzero(label_S >= 0)
+    counts = np.bincount(label_S[known], minlength=len(fitted.classes))
     if counts.min() < FEWEST:
         rarest = fitted.classes[int(counts.argmin())]
         log.warning(f"not compared with LightGBM: the reference table has {counts.min()} sequences of {rarest}")
@@ -276,19 +208,17 @@ def lightgbm_beside(
         return None
     from tefm.tabular.baselines import BaselineData, fit_baselines
 
-    labelled = old[1].select(np.flatnonzero(label_S >= 0))
-    slots = [preparation.slots(Records(frame, preparation.schema, of)) for frame, of in ((old[0], labelled), new)]
-    both = replace(slots[0], labels=None).followed_by(slots[1])
-    part_S = np.where(np.random.default_rng(0).random(len(labelled)) < HELD_OUT, "validation", "train")
-    new_labels = label_numbers(new[1], fitted.classes)
-    names = np.array(fitted.classes, dtype=object)
+    slots = preparation.slots(old.select(known))
+    both = replace(slots, labels=None).followed_by(preparation.slots(new))
+    part_S = np.where(np.random.default_rng(0).random(len(known)) < HELD_OUT, "validation", "train")
+    # the test part is only answered: any class will do where there is no label
+    labels_S = np.append(label_S[known], np.maximum(label_numbers(new.sequences, fitted.classes), 0))
     data = BaselineData(
         both.x_ND,
         fitted.coder.layout,
         both.with_values(np.arange(len(both.values))),
-        # the test part is only answered: any class will do where there is no label
-        np.concatenate([names[label_S[label_S >= 0]], names[np.maximum(new_labels, 0)]]),
-        np.concatenate([part_S, np.full(len(new[1]), "test")]),
+        np.array(fitted.classes, dtype=object)[labels_S],
+        np.append(part_S, np.full(len(new), "test")),
     )
     lengths = both.lengths.max()
     compared = fit_baselines(

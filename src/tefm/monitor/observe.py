@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -22,7 +23,7 @@ from tefm.codes.fidelity import squared_error
 from tefm.language.classifier import Answerer
 from tefm.pipeline.fitted import Fitted
 from tefm.pipeline.prepare import Preparation
-from tefm.tables.grouping import times_of, up_to
+from tefm.tables.grouping import times_of
 from tefm.tables.layout import Slots
 from tefm.tables.records import Records
 from tefm.tables.sequences import Sequences
@@ -37,42 +38,35 @@ PERIODS = {"day": "1d", "week": "1w", "month": "1mo"}
 class Arrivals:
     """Sequences to answer, and the records that each of them brings: those that are new since it was last answered."""
 
-    sequences: Sequences
-    #: the rows that each sequence brings, one sequence after another, and where each starts
-    own_rows: NDArray[np.int64]
-    own_starts: NDArray[np.int64]
+    records: Records
+    #: the rows that each sequence brings
+    own: Sequences
     #: the entity that each sequence is of
     unit_S: NDArray[np.int64]
 
     @classmethod
-    def whole(cls, sequences: Sequences) -> Arrivals:
+    def whole(cls, records: Records) -> Arrivals:
         """Sequences that are asked once, with all of their records."""
-        return cls(sequences, sequences.rows, sequences.starts, np.arange(len(sequences)))
-
-    def __len__(self) -> int:
-        return len(self.sequences)
-
-    @property
-    def sizes_S(self) -> NDArray[np.int64]:
-        """How many records each sequence brings."""
-        return np.diff(self.own_starts)
-
-    def one_record_each(self, rng: np.random.Generator) -> NDArray[np.int64]:
-        """A row of each sequence, at random among those that it brings."""
-        rows: NDArray[np.int64] = self.own_rows[self.own_starts[:-1] + rng.integers(self.sizes_S)]
-        return rows
+        return cls(records, records.sequences, np.arange(len(records)))
 
     @classmethod
-    def after_each_record(cls, preparation: Preparation, frame: pl.DataFrame, sequences: Sequences) -> Arrivals:
-        """Sequences that are asked after each of their records."""
-        ends = np.arange(len(sequences.rows))
-        grown = up_to(frame, preparation.schema, sequences, ends, background=preparation.config.background)
-        return cls(grown, sequences.rows, np.arange(len(ends) + 1), sequences.sequence_N)
+    def after(cls, records: Records, ends: NDArray[np.int64]) -> Arrivals:
+        """Sequences that are asked again after some of their records, those at the positions `ends`."""
+        sequences = records.sequences
+        own = Sequences(sequences.rows, np.append(0, ends + 1))
+        return cls(records.up_to(ends), own, sequences.sequence_N[ends])
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    @property
+    def file(self) -> str:
+        """The name of their table, without its folder."""
+        return Path(str(self.records.file)).name
 
     def select(self, chosen: NDArray[np.int64]) -> Arrivals:
         """Some of the sequences."""
-        own = Sequences(self.own_rows, self.own_starts).select(chosen)
-        return Arrivals(self.sequences.select(chosen), own.values, own.starts, self.unit_S[chosen])
+        return Arrivals(self.records.select(chosen), self.own.select(chosen), self.unit_S[chosen])
 
 
 class _Parts:
@@ -113,34 +107,31 @@ class SequenceAnswers(_Parts):
     def __len__(self) -> int:
         return len(self.p_SQ)
 
-    @property
-    def labelled(self) -> float:
-        """The share of sequences with a label."""
-        return float((self.label_S >= 0).mean()) if len(self) else 0.0
+
+#: What a model sees of some sequences: a record of each, and its answers.
+Observed = tuple[SampledRecords, SequenceAnswers]
 
 
-def look_at(
-    fitted: Fitted, preparation: Preparation, frame: pl.DataFrame, arrivals: Arrivals, seed: int = 0
-) -> SampledRecords:
-    """A record of each sequence, coded."""
-    coder, vectoriser = fitted.coder, preparation.vectoriser
-    rows = frame[arrivals.one_record_each(np.random.default_rng((seed, 17)))]
-    x_SD: Slots = vectoriser.transform(rows, name=arrivals.sequences.file)
+def observe(
+    fitted: Fitted,
+    preparation: Preparation,
+    arrivals: Arrivals,
+    answerer: Answerer,
+    *,
+    seed: int = 0,
+    most: int | None = None,
+) -> Observed:
+    """A record of each sequence, coded, and the model's answers, to the first `most` sequences or to all."""
+    coder, own, arrived = fitted.coder, arrivals.own, arrivals.records
+    drawn = np.random.default_rng((seed, 17)).integers(own.lengths)
+    rows = arrived.frame[own.rows[own.starts[:-1] + drawn]]
+    x_SD: Slots = preparation.vectoriser.transform(rows, name=arrived.file)
     codes_SK = coder.encode(x_SD)
-    errors = errors_of(coder, x_SD, codes_SK)
-    return SampledRecords(
-        rows, x_SD, codes_SK, *errors, label_numbers(arrivals.sequences, fitted.classes), arrivals.unit_S
-    )
-
-
-def answers_to(
-    fitted: Fitted, preparation: Preparation, frame: pl.DataFrame, arrivals: Arrivals, answerer: Answerer
-) -> SequenceAnswers:
-    """The model's answers."""
-    p_SQ = fitted.calibration.probabilities(
-        answerer.logits(preparation.slots(Records(frame, preparation.schema, arrivals.sequences)))
-    )
-    return SequenceAnswers(p_SQ, label_numbers(arrivals.sequences, fitted.classes), arrivals.unit_S)
+    label_S = label_numbers(arrived.sequences, fitted.classes)
+    records = SampledRecords(rows, x_SD, codes_SK, *_errors(coder, x_SD, codes_SK), label_S, arrivals.unit_S)
+    slots = preparation.slots(arrived.select(np.arange(len(arrived))[:most]))
+    p_SQ = fitted.calibration.probabilities(answerer.logits(slots))
+    return records, SequenceAnswers(p_SQ, label_S[:most], arrivals.unit_S[:most])
 
 
 def label_numbers(sequences: Sequences, classes: Sequence[str]) -> NDArray[np.int64]:
@@ -151,7 +142,7 @@ def label_numbers(sequences: Sequences, classes: Sequence[str]) -> NDArray[np.in
     return np.array([number.get(label, -1) for label in sequences.labels], dtype=np.int64)
 
 
-def errors_of(coder: SlotCoder, x_ND: Slots, codes_NK: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _errors(coder: SlotCoder, x_ND: Slots, codes_NK: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """How much of each record is lost: the mean squared error over its slots, and the distance from its code."""
     reconstruction_N, quantisation_N = np.zeros(len(x_ND)), np.zeros(len(x_ND))
     for start in range(0, len(x_ND), AT_ONCE):
@@ -181,40 +172,36 @@ class Batches:
                 yield name, chosen
 
 
-def one_batch(sequences: Sequences, name: str) -> Batches:
-    """All sequences of a table in one batch."""
-    return Batches((name,), Arrivals.whole(sequences), np.zeros(len(sequences), dtype=np.int64))
-
-
-def by_period(preparation: Preparation, frame: pl.DataFrame, sequences: Sequences, by: str) -> Batches:
-    """The sequences of a table as they were at the end of each of its days, weeks or months.
+def batches_of(records: Records, by: str | None) -> Batches:
+    """The sequences of a table in one batch, or as they were at the end of each of its days, weeks or months.
 
     An entity whose records lie in several periods is in the batch of each of them, with its records up to then: that is
     what the model would have been asked. A record is counted in its own period only.
     """
+    if by is None:
+        arrivals = Arrivals.whole(records)
+        return Batches((arrivals.file,), arrivals, np.zeros(len(arrivals), dtype=np.int64))
     if by not in PERIODS:
         raise SettingsError("not a valid period", value=by, remedy=f"choose one of {', '.join(PERIODS)}")
-    names_N = _period_names(preparation, frame, by, sequences.file)
-    names, number_N = np.unique(names_N, return_inverse=True)
-    period_N, unit_N = number_N[sequences.rows], sequences.sequence_N
-    if preparation.config.window is not None:  # a window belongs to the period of its last record
-        return Batches(tuple(names.tolist()), Arrivals.whole(sequences), period_N[sequences.starts[1:] - 1])
-    ends = np.flatnonzero(np.append((np.diff(period_N) != 0) | (np.diff(unit_N) != 0), True))
-    grown = up_to(frame, preparation.schema, sequences, ends, background=preparation.config.background)
-    arrivals = Arrivals(grown, sequences.rows, np.append(0, ends + 1), unit_N[ends])
-    return Batches(tuple(names.tolist()), arrivals, period_N[ends])
+    sequences = records.sequences
+    names, number_N = np.unique(_period_names(records, by), return_inverse=True)
+    period_N = number_N[sequences.rows]
+    if records.window is not None:  # a window belongs to the period of its last record
+        return Batches(tuple(names.tolist()), Arrivals.whole(records), period_N[sequences.starts[1:] - 1])
+    ends = np.flatnonzero(np.append((np.diff(period_N) != 0) | (np.diff(sequences.sequence_N) != 0), True))
+    return Batches(tuple(names.tolist()), Arrivals.after(records, ends), period_N[ends])
 
 
-def _period_names(preparation: Preparation, frame: pl.DataFrame, by: str, file: str | None) -> NDArray[np.str_]:
+def _period_names(records: Records, by: str) -> NDArray[np.str_]:
     """The day, the Monday of the week, or the month of each row."""
-    schema = preparation.schema
+    schema, file = records.schema, records.file
     if schema.time is None:
         raise InputError(
             f"batches by {by} need a time, but the model was fitted without one",
             file=file,
             remedy="fit it with `time: COLUMN`, or leave --by out and give one table per batch",
         )
-    column, seconds = times_of(frame, schema.time, schema, file)
+    column, seconds = times_of(records.frame, schema.time, schema, file)
     if seconds is None:
         raise InputError(
             f"batches by {by} need dates, but this column contains plain numbers",

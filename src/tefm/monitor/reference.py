@@ -8,19 +8,19 @@ Shapes: N records, S sequences, Q classes, K levels of C entries, E edges of bin
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tefm.base.errors import ArtefactError
-from tefm.base.files import replacing
+from tefm.base.files import refusing, replacing
 from tefm.language.training_loop import is_first
-from tefm.monitor.fields import Raw, Seen, field_tallies
-from tefm.monitor.observe import Arrivals, SampledRecords, SequenceAnswers, answers_to, look_at
+from tefm.monitor.fields import Cells, Raw, Seen, field_cells
+from tefm.monitor.observe import Arrivals, Observed, SampledRecords, SequenceAnswers, observe
 from tefm.monitor.tally import Kind, Tally
 from tefm.pipeline.fitted import Fitted
 from tefm.pipeline.prepare import Preparation
@@ -43,19 +43,24 @@ class Scale:
 
     #: words of the training table; None where the reference is a table that was given
     seen: Seen | None
-    reconstruction_E: NDArray[np.float64]
-    quantisation_E: NDArray[np.float64]
-    confidence_E: NDArray[np.float64]
+    #: where the bins of each error and of confidence end
+    edges: Mapping[str, NDArray[np.float64]]
 
     @classmethod
     def of(cls, records: SampledRecords, answers: SequenceAnswers, seen: Seen | None, positive: int) -> Scale:
         """Bins with fixed shares of the reference."""
-        return cls(
-            seen,
-            np.unique(np.quantile(records.reconstruction_S, np.arange(1, BINS) / BINS)),
-            np.unique(np.quantile(records.quantisation_S, np.arange(1, BINS) / BINS)),
-            np.unique(np.quantile(confidence_of(answers.p_SQ, positive), CONFIDENCE)),
-        )
+        shares = np.arange(1, BINS) / BINS
+        ends = {
+            "reconstruction": np.quantile(records.reconstruction_S, shares),
+            "quantisation": np.quantile(records.quantisation_S, shares),
+            "confidence": np.quantile(confidence_of(answers.p_SQ, positive), CONFIDENCE),
+        }
+        return cls(seen, {kind: np.unique(of) for kind, of in ends.items()})
+
+    def binned(self, kind: Kind, value_N: NDArray[np.float64]) -> Cells:
+        """The bin of each value."""
+        edges = self.edges[kind]
+        return Cells.of_every("", kind, np.searchsorted(edges, value_N, side="left"), len(edges) + 1, ordered=True)
 
 
 def confidence_of(p_SQ: NDArray[np.float64], positive: int) -> NDArray[np.float64]:
@@ -64,23 +69,24 @@ def confidence_of(p_SQ: NDArray[np.float64], positive: int) -> NDArray[np.float6
     return confidence_S
 
 
-def answer_tallies(answers: SequenceAnswers, fitted: Fitted, confidence_E: NDArray[np.float64]) -> list[Tally]:
-    """Tallies of the answers: how sure they are, and which; of labelled sequences, the labels and what is right."""
-    classes = len(fitted.classes)
-    predicted_S = fitted.decide(answers.p_SQ)
-    label_S, unit_S = answers.label_S, answers.unit_S
-    bin_S = np.searchsorted(confidence_E, confidence_of(answers.p_SQ, fitted.positive), side="left")
-    tallies = [
-        Tally.of("", "confidence", bin_S, unit_S, label_S, len(confidence_E) + 1, classes, ordered=True),
-        Tally.of("", "predicted", predicted_S, unit_S, label_S, classes, classes),
-    ]
-    known = np.flatnonzero(label_S >= 0)
+def code_cells(records: SampledRecords, fitted: Fitted, scale: Scale) -> Iterator[Cells]:
+    """What is counted of codes: the entries of each level, and how much is lost."""
+    for level, entry_N in enumerate(records.codes_SK.T, start=1):
+        yield Cells.of_every(str(level), "codes", entry_N, fitted.coder.config.entries)
+    yield scale.binned("reconstruction", records.reconstruction_S)
+    yield scale.binned("quantisation", records.quantisation_S)
+
+
+def answer_cells(answers: SequenceAnswers, fitted: Fitted, scale: Scale) -> Iterator[Cells]:
+    """What is counted of answers: how sure they are, and which; of labelled sequences, the labels and what is right."""
+    classes, predicted_S = len(fitted.classes), fitted.decide(answers.p_SQ)
+    yield scale.binned("confidence", confidence_of(answers.p_SQ, fitted.positive))
+    yield Cells.of_every("", "predicted", predicted_S, classes)
+    known = np.flatnonzero(answers.label_S >= 0)
     if len(known):
-        unit, label = unit_S[known], label_S[known]
-        right = (predicted_S[known] == label).astype(np.int64)
-        tallies.append(Tally.of("", "label", label, unit, label, classes, classes))
-        tallies.append(Tally.of("", "right", right, unit, label, 2, classes))
-    return tallies
+        label = answers.label_S[known]
+        yield Cells("", "label", known, label, classes)
+        yield Cells("", "right", known, (predicted_S[known] == label).astype(np.int64), 2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,27 +102,20 @@ class Measured:
     raw: Raw = field(default_factory=Raw)
 
     @classmethod
-    def of(
-        cls, records: SampledRecords, answers: SequenceAnswers, fitted: Fitted, vectoriser: Vectoriser, scale: Scale
-    ) -> Measured:
-        classes, coder = len(fitted.classes), fitted.coder
-        tallies, raw = field_tallies(records, vectoriser, scale.seen, classes)
-
-        def add(subject: str, kind: Kind, cell_N: NDArray[Any], cells: int, ordered: bool = False) -> None:
-            tallies.append(
-                Tally.of(subject, kind, cell_N, records.unit_S, records.label_S, cells, classes, ordered=ordered)
-            )
-
-        for level, entry_N in enumerate(records.codes_SK.T, start=1):
-            add(str(level), "codes", entry_N.astype(np.int64), coder.config.entries)
-        for kind, error_N, edges in (
-            ("reconstruction", records.reconstruction_S, scale.reconstruction_E),
-            ("quantisation", records.quantisation_S, scale.quantisation_E),
-        ):
-            add("", kind, np.searchsorted(edges, error_N, side="left"), len(edges) + 1, True)  # type: ignore[arg-type]
-        tallies += answer_tallies(answers, fitted, scale.confidence_E)
+    def of(cls, observed: Observed, fitted: Fitted, vectoriser: Vectoriser, scale: Scale) -> Measured:
+        (records, answers), classes, raw = observed, len(fitted.classes), Raw()
+        of_records = chain(field_cells(records, vectoriser, scale.seen, raw), code_cells(records, fitted, scale))
+        tallies = [cells.tally(records, classes) for cells in of_records]
+        tallies += [cells.tally(answers, classes) for cells in answer_cells(answers, fitted, scale)]
         errors = float(records.reconstruction_S.mean()), float(records.quantisation_S.mean())
         return cls(len(records), tuple(tallies), answers, errors, raw)
+
+    def tally(self, subject: str, kind: Kind) -> Tally:
+        return next(tally for tally in self.tallies if tally.name == (subject, kind))
+
+    def share(self, field: str, kind: Kind) -> float:
+        """The share of the second of two cells: what is missing, or new."""
+        return float(self.tally(field, kind).shares_J[1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,23 +136,17 @@ class MonitorReference:
     @classmethod
     def of(
         cls,
-        records: SampledRecords,
-        answers: SequenceAnswers,
+        whole: Observed,
         fitted: Fitted,
         vectoriser: Vectoriser,
         seen: Seen | None,
         *,
-        growing: tuple[SampledRecords, SequenceAnswers] | None = None,
+        growing: Observed | None = None,
         name: str = AT_FIT,
     ) -> MonitorReference:
-        scale = Scale.of(records, answers, seen, fitted.positive)
-        whole = Measured.of(records, answers, fitted, vectoriser, scale)
-        grown = None if growing is None else Measured.of(*growing, fitted, vectoriser, scale)
-        return cls(scale, whole, grown, name)
-
-    def measured(self, *, growing: bool = False) -> Measured:
-        """What a batch is compared with; `growing` if its sequences are as they were at the end of a period."""
-        return self.growing if growing and self.growing is not None else self.whole
+        scale = Scale.of(*whole, seen, fitted.positive)
+        after = None if growing is None else Measured.of(growing, fitted, vectoriser, scale)
+        return cls(scale, Measured.of(whole, fitted, vectoriser, scale), after, name)
 
     # ---- on disk ----------------------------------------------------------------------------------------------
 
@@ -161,60 +154,49 @@ class MonitorReference:
         """Write one safetensors file in one step."""
         from safetensors.numpy import save_file
 
-        scale = self.scale
-        arrays: dict[str, NDArray[Any]] = {
-            "reconstruction": scale.reconstruction_E,
-            "quantisation": scale.quantisation_E,
-            "confidence": scale.confidence_E,
-        }
-        if scale.seen is not None:
-            arrays |= {f"seen.{name}": hashes for name, hashes in scale.seen.hashes.items()}
-        facts: dict[str, Any] = {"name": self.name, "seen": scale.seen is not None}
+        seen = self.scale.seen
+        arrays: dict[str, NDArray[Any]] = dict(self.scale.edges)
+        if seen is not None:
+            arrays |= {f"seen.{name}": hashes for name, hashes in seen.hashes.items()}
+        facts: dict[str, Any] = {"name": self.name, "seen": seen is not None}
         for name, measured in (("whole", self.whole), ("growing", self.growing)):
             if measured is not None:
-                tallies, answers = measured.tallies, measured.answers
+                tallies = measured.tallies
                 arrays[f"{name}.counts"] = np.concatenate([tally.counts_GJ.ravel() for tally in tallies])
                 arrays[f"{name}.effects"] = np.array([tally.effect for tally in tallies])
-                arrays |= {f"{name}.{key}": value for key, value in vars(answers).items()}
+                arrays |= {f"{name}.{key}": value for key, value in vars(measured.answers).items()}
                 tables = [(tally.subject, tally.kind, tally.counts_GJ.shape, tally.ordered) for tally in tallies]
                 facts[name] = {"records": measured.records, "errors": measured.errors, "tallies": tables}
+        arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
         with replacing(path) as temporary:
-            save_file(
-                {name: np.ascontiguousarray(of) for name, of in arrays.items()},
-                temporary,
-                metadata={"facts": json.dumps(facts)},
-            )
+            save_file(arrays, temporary, metadata={"facts": json.dumps(facts)})
 
     @classmethod
     def load(cls, path: Path) -> MonitorReference:
         """Read what `save` wrote."""
-        from safetensors import SafetensorError, safe_open
+        from safetensors import safe_open
 
-        try:
+        with refusing(path, "reference of the model"):
             with safe_open(path, framework="numpy") as file:
                 arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a mapping
                 facts = json.loads(file.metadata()["facts"])
             hashes = {name.removeprefix("seen."): of for name, of in arrays.items() if name.startswith("seen.")}
-            scale = Scale(
-                Seen(hashes) if facts["seen"] else None,
-                *(arrays[name] for name in ("reconstruction", "quantisation", "confidence")),
-            )
-            parts = {name: _measured(name, arrays, facts[name]) for name in ("whole", "growing") if name in facts}
-            return cls(scale, parts["whole"], parts.get("growing"), facts["name"])
-        except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
-            raise ArtefactError(
-                f"the reference of this model cannot be read: {error}", file=path, remedy="save the model again"
-            ) from error
+            edges = {kind: arrays[kind] for kind in ("reconstruction", "quantisation", "confidence")}
+            scale = Scale(Seen(hashes) if facts["seen"] else None, edges)
+            whole = _measured("whole", arrays, facts["whole"])
+            growing = _measured("growing", arrays, facts["growing"]) if "growing" in facts else None
+            return cls(scale, whole, growing, facts["name"])
 
 
 def _measured(name: str, arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, Any]) -> Measured:
     """One part of a stored reference; its counts are one long array."""
-    tables = facts["tallies"]
-    ends = np.cumsum([groups * cells for _, _, (groups, cells), _ in tables])
+    ends = np.cumsum([groups * cells for _, _, (groups, cells), _ in facts["tallies"]])
     parts = np.split(arrays[f"{name}.counts"], ends[:-1])
     tallies = tuple(
         Tally(subject, kind, part.reshape(shape), float(effect), ordered)
-        for (subject, kind, shape, ordered), part, effect in zip(tables, parts, arrays[f"{name}.effects"], strict=True)
+        for (subject, kind, shape, ordered), part, effect in zip(
+            facts["tallies"], parts, arrays[f"{name}.effects"], strict=True
+        )
     )
     answers = SequenceAnswers(*(arrays[f"{name}.{key}"] for key in ("p_SQ", "label_S", "unit_S")))
     first, second = facts["errors"]
@@ -231,21 +213,19 @@ def reference_at_fit(
     config, vectoriser = preparation.config, preparation.vectoriser
     if not is_first():  # only the first process saves
         return None
-    frame, everyone = held_out.frame, held_out.sequences
-    if len(everyone) < 2:
+    if len(held_out) < 2:
         return None
     rng = np.random.default_rng((config.seed, 17))
     answerer = fitted.answerer.remembering()
     most = QUICK_ANSWERED if config.quick else ANSWERED
 
-    def observed(arrivals: Arrivals) -> tuple[SampledRecords, SequenceAnswers]:
+    def observed(arrivals: Arrivals) -> Observed:
         some = arrivals.select(rng.permutation(len(arrivals))[:COUNTED])
-        few = some.select(np.arange(min(len(some), most)))
-        records = look_at(fitted, preparation, frame, some, config.seed)
-        return records, answers_to(fitted, preparation, frame, few, answerer)
+        return observe(fitted, preparation, some, answerer, seed=config.seed, most=most)
 
     growing = None
-    if everyone.lengths.max() > 1 and config.window is None:
-        growing = observed(Arrivals.after_each_record(preparation, frame, everyone))
-    whole = observed(Arrivals.whole(everyone))
-    return MonitorReference.of(*whole, fitted, vectoriser, Seen.of(training.frame, vectoriser), growing=growing)
+    if held_out.sequences.lengths.max() > 1 and config.window is None:
+        every_record = np.arange(len(held_out.sequences.rows))
+        growing = observed(Arrivals.after(held_out, every_record))
+    whole = observed(Arrivals.whole(held_out))
+    return MonitorReference.of(whole, fitted, vectoriser, Seen.of(training.frame, vectoriser), growing=growing)

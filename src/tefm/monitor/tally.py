@@ -25,6 +25,8 @@ Kind = Literal[
 ]  # fmt: skip
 #: Tallies of one field.
 OF_FIELDS: frozenset[Kind] = frozenset({"missing", "new", "values", "size"})
+#: Those with two cells, of which the second is the one to look at.
+SECOND_CELLS: tuple[Kind, Kind] = ("missing", "new")
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +57,6 @@ class Tally:
         group_M: NDArray[Any],
         cells: int,
         classes: int,
-        *,
         ordered: bool = False,
     ) -> Tally:
         """Count things: their cell, their unit (the entity) and the class number of their label, −1 without one."""

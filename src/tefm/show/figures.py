@@ -20,6 +20,16 @@ from tefm.scoring.metrics import Evaluation, Verdict
 FEW_FOR_INTERVALS = 50
 
 
+def plain(figures: Any) -> dict[str, Any]:
+    """A dataclass of figures for JSON, which has no nan: None instead.
+
+    >>> from tefm.scoring.bootstrap import Interval
+    >>> plain(Interval(0.5, float("nan"), 1.0))
+    {'value': 0.5, 'low': None, 'high': 1.0}
+    """
+    return asdict(figures, dict_factory=lambda pairs: {name: None if x != x else x for name, x in pairs})
+
+
 @dataclass(frozen=True)
 class Method:
     """The scores of one model on the sequences of the report, as `Scores.to_dict` gives them."""
@@ -148,8 +158,7 @@ class Figures:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types."""
-        body = asdict(replace(self, codes=None, explained=None))
-        body["calibration"] = [{**asdict(b), "observed": b.observed.to_dict()} for b in self.calibration]
+        body = plain(replace(self, codes=None, explained=None))
         if (codes := self.codes) is not None:
             body["codes"] = asdict(codes) | {"fidelity": codes.fidelity.to_dict()}
         if (explained := self.explained) is not None:

@@ -3,37 +3,16 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tefm.show.html import markdown_words, render
+from tefm.scoring.metrics import METRICS
+from tefm.show.html import render
 
 if TYPE_CHECKING:
     from tefm.language.alignment import Alignment
     from tefm.rationale.surrogate import Agreement
-
-METRICS = ("auroc", "auprc", "accuracy", "macro_f1", "brier", "ece")
-
-
-@dataclass(frozen=True)
-class CodesFacts:
-    """What a record becomes: this many slots, and this many numbers instead."""
-
-    slots: int
-    levels: int
-    entries: int
-    #: whether the codes were trained with labels
-    task_aware: bool
-
-
-@dataclass(frozen=True)
-class TreesFacts:
-    """How many trees answer beside the language model, and the share of that in the answers."""
-
-    count: int
-    model_share: float
 
 
 @dataclass(frozen=True)
@@ -49,7 +28,12 @@ class ModelCardFacts:
     blocks: int
     parameters: int
     temperature: float
-    codes: CodesFacts
+    #: of the codes: slots of a record, the numbers that it becomes, and the values of each
+    slots: int
+    levels: int
+    entries: int
+    #: whether the codes were trained with labels
+    task_aware: bool
     #: probability from which the positive class is predicted; None: the most probable class is predicted
     threshold: float | None = None
     #: the class that the threshold is about
@@ -57,7 +41,9 @@ class ModelCardFacts:
     #: what the decision is for, and with more than two classes whether weights decide
     rule: str = "accuracy"
     weighted: bool = False
-    trees: TreesFacts | None = None
+    #: trees that answer beside the language model, and its share in the answers
+    trees: int = 0
+    model_share: float = 1.0
     alignment: Alignment | None = None
     #: whether the model explains its predictions, and how often its surrogate predicts what the language model does
     explains: bool = False
@@ -69,29 +55,6 @@ class ModelCardFacts:
     #: whether it was fitted as a first look only
     quick: bool = False
 
-    @property
-    def base_model_yaml(self) -> str:
-        """The base model as a value of YAML: a path may need quotes."""
-        plain = re.fullmatch(r"[\w.-]+(/[\w.-]+)*", self.base_model)
-        return self.base_model if plain else json.dumps(self.base_model, ensure_ascii=False)
-
-    @property
-    def decision(self) -> str:
-        """How probabilities become a prediction."""
-        temperature = f"Probabilities are calibrated with temperature {self.temperature:.3f}."
-        if self.weighted:
-            return (
-                f"{temperature} The class with the largest weighted probability is predicted (decision: {self.rule}). "
-                "Temperature and weights were chosen on validation data."
-            )
-        if self.threshold is None:
-            return f"{temperature} The most probable class is predicted. The temperature was chosen on validation data."
-        positive = f"“{markdown_words(self.positive)}”"
-        return (
-            f"{temperature} {positive} is predicted if its probability is at least {self.threshold:.3f} (decision: "
-            f"{self.rule}). Temperature and threshold were chosen on validation data."
-        )
-
 
 def model_html(facts: ModelCardFacts) -> str:
     """A model in a notebook: what it predicts, how it was made, and its figures."""
@@ -100,4 +63,5 @@ def model_html(facts: ModelCardFacts) -> str:
 
 def model_card(facts: ModelCardFacts) -> str:
     """The card as Markdown, with the header that the Hugging Face hub reads."""
-    return render("show/model_card.md", facts=facts, METRICS=METRICS)
+    base_model = json.dumps(facts.base_model, ensure_ascii=False)  # in quotes, any path is valid YAML
+    return render("show/model_card.md", facts=facts, METRICS=METRICS, base_model=base_model)

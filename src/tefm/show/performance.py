@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from functools import cached_property
-from hashlib import sha256
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
-from markupsafe import Markup
 
 from tefm.scoring.bootstrap import Interval
-from tefm.scoring.breakdown import CURVES, MACRO, Curve, GroupScores
+from tefm.scoring.breakdown import CURVES, MACRO, GroupScores
 from tefm.show.figures import FEW_FOR_INTERVALS, FieldGroups, Figures, Method
-from tefm.show.html import HtmlTable, decimal, render
+from tefm.show.html import HtmlTable, decimal
 from tefm.show.plots import Axis, Level, Plot, Series, curves
 
 #: Every how many thresholds the table has a row.
 EVERY = 10
 #: Height of the plots of curves, which are about square.
 HEIGHT = 280
-#: Fields whose groups are shown at once; the others can be opened.
-FIELDS = 6
 #: Fields with missing values that are shown.
 MISSING = 15
 #: Classes that get a row of their own.
@@ -39,8 +32,8 @@ METRICS = {
 
 
 @dataclass(frozen=True)
-class DecisionsView:
-    """What the templates show of the decisions."""
+class PerformanceView:
+    """What the templates show of decisions, predictions and data."""
 
     figures: Figures
 
@@ -72,57 +65,49 @@ class DecisionsView:
         measured = self.figures.curves
         if not measured:
             return []
-        roc: list[Series | Level] = [Series("chance", (0, 1), (0, 1), colour=0, points=False, dashed=True)]
-        ranked: list[Series | Level] = []
-        if self.figures.positive is not None:
-            share = measured[0].sequences / sum(map(sum, self.figures.confusion.counts))
-            ranked.append(Level(f"chance: {share:.3f}", share))
-        for number, curve in enumerate(measured, start=1):
-            look: dict[str, Any] = {"points": False}
-            look |= {"colour": 8, "dashed": True} if curve.name == MACRO else {"colour": number}
-            x, y = curve.false_positive_rate, curve.true_positive_rate
-            roc.append(Series(f"{curve.name}: AUROC {curve.auroc:.3f}", x, y, **look))
-            name = f"{curve.name}: AUPRC {curve.average_precision:.3f}"
-            ranked.append(Series(name, curve.recall, curve.precision, **look))
-        decided = [curve for curve in measured if curve.operating is not None]
-        roc += self._marks(decided, "false_positive_rate", "recall")
-        ranked += self._marks(decided, "recall", "precision")
-        return [
-            curves(
-                "plot-roc",
-                "ROC curve",
-                _description(roc),
-                Axis("false positive rate (1 − specificity)", 0, 1),
-                Axis("sensitivity (recall)", 0, 1),
-                roc,
-                height=HEIGHT,
-            ),
-            curves(
-                "plot-precision-recall",
-                "Precision–recall curve",
-                _description(ranked),
-                Axis("recall (sensitivity)", 0, 1),
-                Axis("precision", 0, 1),
-                ranked,
-                height=HEIGHT,
-            ),
-        ]
+        chance: Series | Level = Series("chance", (0, 1), (0, 1), colour=0, points=False, dashed=True)
+        roc = self._ranking(
+            ("plot-roc", "ROC curve"),
+            (Axis("false positive rate (1 − specificity)", 0, 1), Axis("sensitivity (recall)", 0, 1)),
+            [(f"AUROC {of.auroc:.3f}", of.false_positive_rate, of.true_positive_rate) for of in measured],
+            ("false_positive_rate", "recall"),
+            [chance],
+        )
+        share = measured[0].sequences / sum(map(sum, self.figures.confusion.counts))
+        ranked = self._ranking(
+            ("plot-precision-recall", "Precision–recall curve"),
+            (Axis("recall (sensitivity)", 0, 1), Axis("precision", 0, 1)),
+            [(f"AUPRC {of.average_precision:.3f}", of.recall, of.precision) for of in measured],
+            ("recall", "precision"),
+            [Level(f"chance: {share:.3f}", share)] if self.figures.positive is not None else [],
+        )
+        return [roc, ranked]
 
-    def _marks(self, decided: list[Curve], x: str, y: str) -> list[Series]:
-        """A point per class where the decisions of the model are; the first one has the name of all."""
-        marks: list[Series] = []
-        for number, curve in enumerate(decided, start=1):
-            place, height = getattr(curve.operating, x), getattr(curve.operating, y)
-            if place is None or height is None:
-                continue
-            colour = 2 if len(decided) == 1 else number
-            name = "" if marks else f"{self.operating_words}{self._at(place, height) if len(decided) == 1 else ''}"
-            marks.append(Series(name, (place,), (height,), colour=colour, line=False, size=10))
-        return marks
-
-    @staticmethod
-    def _at(place: float, height: float) -> str:
-        return f" ({place:.2f}, {height:.2f})"
+    def _ranking(
+        self,
+        name: tuple[str, str],
+        axes: tuple[Axis, Axis],
+        points: Sequence[tuple[str, Sequence[float], Sequence[float]]],
+        marked: tuple[str, str],
+        chance: Sequence[Series | Level],
+    ) -> Plot:
+        """A curve per class, and a mark where the decisions of the model are; the first mark has the name of all."""
+        series = list(chance)
+        for number, (curve, (area, x, y)) in enumerate(zip(self.figures.curves, points, strict=True), start=1):
+            mean = curve.name == MACRO
+            colour = 8 if mean else number
+            series.append(Series(f"{curve.name}: {area}", x, y, colour=colour, points=False, dashed=mean))
+        decided = [curve.operating for curve in self.figures.curves if curve.operating is not None]
+        title = self.operating_words
+        for number, operating in enumerate(decided, start=1):
+            x, y = (getattr(operating, rate) for rate in marked)
+            if x is not None and y is not None:
+                words = f"{title} ({x:.2f}, {y:.2f})" if title and len(decided) == 1 else title
+                colour = 2 if len(decided) == 1 else number
+                series.append(Series(words, (x,), (y,), colour=colour, line=False, size=10))
+                title = ""
+        description = "; ".join(one.name for one in series if one.name)
+        return curves(*name, description, *axes, series, height=HEIGHT)
 
     @property
     def operating_words(self) -> str:
@@ -138,11 +123,10 @@ class DecisionsView:
     # ---- thresholds -----------------------------------------------------------------------------------------------
 
     @property
-    def thresholds(self) -> HtmlTable | None:
-        """Every tenth threshold and the model's own; None for several classes."""
+    def thresholds(self) -> HtmlTable:
+        """Every tenth threshold and the model's own."""
         counts = self.figures.thresholds
-        if counts is None:
-            return None
+        assert counts is not None, "several classes have no threshold"
         round_ones = {round(place / EVERY, 2) for place in range(EVERY + 1)}
         rows = []
         for number, threshold in enumerate(counts.thresholds):
@@ -165,36 +149,7 @@ class DecisionsView:
         caption = f"predicting {self.figures.label} = {self.figures.positive} from each probability on"
         return HtmlTable(header, rows, caption)
 
-    @property
-    def other(self) -> str:
-        """Of two classes, the one that is not the positive one."""
-        return next(name for name in self.figures.confusion.classes if name != self.figures.positive)
-
-    @property
-    def threshold_data(self) -> dict[str, Any] | None:
-        """What the slider reads."""
-        return None if self.figures.thresholds is None else asdict(self.figures.thresholds)
-
-    @cached_property
-    def script(self) -> Markup:
-        """The code of the slider, the only script of the page."""
-        return Markup(render("show/threshold.js"))
-
-    @property
-    def script_hash(self) -> str:
-        """The hash by which the page allows this script and no other."""
-        return b64encode(sha256(self.script.encode()).digest()).decode()
-
-
-def _description(series: list[Series | Level]) -> str:
-    return "; ".join(one.name for one in series if one.name)
-
-
-@dataclass(frozen=True)
-class PredictionsView:
-    """What the templates show of the predictions."""
-
-    figures: Figures
+    # ---- scores, tokens and calibration ---------------------------------------------------------------------------
 
     @property
     def scores(self) -> HtmlTable:
@@ -209,11 +164,9 @@ class PredictionsView:
         return HtmlTable(["", *(method.name for method in methods)], rows, f"{sequences:,} sequences{few}")
 
     @property
-    def by_class(self) -> HtmlTable | None:
+    def by_class(self) -> HtmlTable:
         """Each of several classes; two need no table, since the scores cover them."""
         figures = self.figures
-        if not figures.by_class:
-            return None
         rows = [
             [
                 scores.name,
@@ -224,10 +177,6 @@ class PredictionsView:
         ]
         caption = f"{figures.methods[0].name} by class; few: fewer than {figures.few} sequences, mostly noise"
         return HtmlTable([figures.label, "sequences", "recall", "precision", "F1"], rows, caption)
-
-    @property
-    def more_classes(self) -> int:
-        return max(0, len(self.figures.by_class) - CLASSES)
 
     @property
     def tokens(self) -> HtmlTable:
@@ -315,40 +264,10 @@ class PredictionsView:
         ]
         return HtmlTable(["", "cost"], rows, "cost")
 
-
-def _metric(method: Method, name: str) -> Interval | None:
-    """A metric with its interval; None where it is not defined. Without an interval, both ends are the value."""
-    metric = method.scores[name]
-    value, low, high = metric["value"], metric.get("low"), metric.get("high")
-    if value is None:
-        return None
-    return Interval(value, value if low is None else low, value if high is None else high)
-
-
-@dataclass(frozen=True)
-class DataView:
-    """What the templates show of the data."""
-
-    figures: Figures
-
     # ---- results by group -----------------------------------------------------------------------------------------
 
-    @property
-    def groups(self) -> HtmlTable | None:
-        """The fields that make the largest difference."""
-        fields = self.figures.groups[:FIELDS]
-        return self._table(fields, "by group, the fields with the largest differences first") if fields else None
-
-    @property
-    def other_groups(self) -> HtmlTable | None:
-        fields = self.figures.groups[FIELDS:]
-        return self._table(fields, "by group, further fields") if fields else None
-
-    @property
-    def other_fields(self) -> int:
-        return len(self.figures.groups[FIELDS:])
-
-    def _table(self, fields: Sequence[FieldGroups], caption: str) -> HtmlTable:
+    def groups(self, fields: Sequence[FieldGroups], caption: str) -> HtmlTable:
+        """The scores of the groups of some fields."""
         two = self.figures.positive is not None
         header = ["group", "sequences", "accuracy"]
         header += [f"{self.figures.label} = {self.figures.positive}", "AUROC"] if two else []
@@ -388,39 +307,17 @@ class DataView:
         return HtmlTable([self.figures.label, *parts], rows, "labelled sequences by class")
 
     @property
-    def missing(self) -> HtmlTable | None:
+    def missing(self) -> HtmlTable:
         """The fields with the most missing values."""
-        shares = list(self.figures.overview.missing.items())
-        rows = [[name, f"{share:.1%}"] for name, share in shares[:MISSING]]
-        caption = f"records without a value, {self.figures.overview.records:,} records"
-        return HtmlTable(["field", "missing"], rows, caption) if rows else None
-
-    @property
-    def missing_words(self) -> str:
         overview = self.figures.overview
-        lacking = len(overview.missing)
-        if not lacking:
-            return "Every record has a value in every field."
-        most = f"; the table has the {MISSING} with the most" if lacking > MISSING else ""
-        return f"{lacking} of {overview.fields} fields have missing values{most}."
+        rows = [[name, f"{share:.1%}"] for name, share in list(overview.missing.items())[:MISSING]]
+        return HtmlTable(["field", "missing"], rows, f"records without a value, {overview.records:,} records")
 
-    @property
-    def length_words(self) -> str:
-        """How many records a sequence has."""
-        fewest, median, mean, most = self.figures.overview.lengths
-        if fewest == most:
-            return f"Every sequence has {fewest:.0f} record{'s' if fewest > 1 else ''}."
-        return f"A sequence has {fewest:.0f} to {most:,.0f} records, {mean:.1f} on average; the median is {median:g}."
 
-    @property
-    def tie_words(self) -> str:
-        tied = self.figures.overview.tied
-        if tied is None:
-            return ""
-        if not tied:
-            return "No two records of a sequence have the same time."
-        share = decimal(100 * tied / self.figures.overview.records, 1)
-        return (
-            f"{tied:,} records ({share}%) have the same time as the one before them in their sequence. "
-            "Their order is that of the table, and the last record decides the label."
-        )
+def _metric(method: Method, name: str) -> Interval | None:
+    """A metric with its interval; None where it is not defined. Without an interval, both ends are the value."""
+    metric = method.scores[name]
+    value, low, high = metric["value"], metric.get("low"), metric.get("high")
+    if value is None:
+        return None
+    return Interval(value, value if low is None else low, value if high is None else high)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import warnings
 import xml.etree.ElementTree as ET
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from io import StringIO
 from typing import Any
@@ -49,7 +49,6 @@ SETTINGS: dict[Any, Any] = {
     "axes.labelcolor": COLOURS[8],
 }
 SVG = "http://www.w3.org/2000/svg"
-_REFERENCE = re.compile(r"url\(#([^)]+)\)|^#(.+)$")
 #: Markers and dashes differ too, so that series can be distinguished without colours.
 MARKERS = ("o", "o", "s", "^", "D", "v", "P", "X", "o")
 
@@ -263,35 +262,31 @@ def _style(axes: Any, x: Axis, y: Axis) -> None:
     axes.set_axisbelow(True)
     if not y.names:
         axes.grid(axis="y", color=LINES, linewidth=0.6)
-    _scale(axes.xaxis, x, axes.set_xlim, axes.get_xlim, axes.set_xscale)
-    _scale(axes.yaxis, y, axes.set_ylim, axes.get_ylim, axes.set_yscale)
+    _scale(axes, axes.xaxis, x)
+    _scale(axes, axes.yaxis, y)
 
 
-def _scale(
-    axis: Any,
-    about: Axis,
-    set_limits: Callable[..., Any],
-    limits: Callable[[], tuple[float, float]],
-    set_scale: Callable[[str], None],
-) -> None:
+def _scale(axes: Any, axis: Any, about: Axis) -> None:
+    """Limits, ticks and numbers of one axis."""
     from matplotlib import ticker
 
+    name = axis.axis_name
     if about.names:
-        letters = fitting(len(about.names)) if axis.axis_name == "x" else LABEL
-        axis.set_ticks(range(len(about.names)), [shortened(name, letters) for name in about.names])
-        if axis.axis_name == "x":
-            set_limits(-0.4, len(about.names) - 0.6)
+        letters = fitting(len(about.names)) if name == "x" else LABEL
+        axis.set_ticks(range(len(about.names)), [shortened(words, letters) for words in about.names])
+        if name == "x":
+            axes.set_xlim(-0.4, len(about.names) - 0.6)
         return
     if about.log:
-        set_scale("log")
-    low, high = limits()
+        axes.set(**{f"{name}scale": "log"})
+    low, high = axis.get_view_interval()
     low = low if about.low is None else about.low
     high = high if about.high is None else about.high
     if about.share:
         low, high = max(0.0, low), min(1.0, high)
     if about.log and high < 2 * low:
         low, high = low / 1.5, high * 1.5
-    set_limits(low, high)
+    axes.set(**{f"{name}lim": (low, high)})
     axis.set_minor_locator(ticker.NullLocator())
     if about.log and high > 10 * low:
         subs = (1,) if high > 1_000 * low else (1, 3) if high > 30 * low else (1, 2, 5)
@@ -370,21 +365,19 @@ def inline_svg(svg: str, anchor: str, title: str, description: str) -> Markup:
     """Prepare a drawing for the body of an HTML page.
 
     Metadata and the style sheet go, since a style sheet in a drawing applies to the whole page. Groups whose id
-    begins with `plot-` get that name as their class; ids that are referred to begin with `anchor`; others go.
+    begins with `plot-` get that name as their class, other groups lose it; ids of what is used begin with `anchor`.
     """
     root = ET.fromstring(svg)
     for parent in list(root.iter()):
         for child in list(parent):
             if _local(child.tag) in ("metadata", "style"):
                 parent.remove(child)
-    ids = _referenced(root)
-    renamed = {name: f"{anchor}-{number}" for number, name in enumerate(ids, start=1)}
     for element in root.iter():
         element.tag = _local(element.tag)
         element.tail = None  # indentation
         if not (element.text or "").strip():
             element.text = None
-        element.attrib = _attributes(element.attrib, renamed)
+        element.attrib = _attributes(element, anchor)
     root.attrib = {
         "xmlns": SVG,
         "viewBox": root.attrib["viewBox"],
@@ -412,37 +405,20 @@ def _local(tag: str) -> str:
     return tag.rpartition("}")[2]
 
 
-def _referenced(root: ET.Element) -> list[str]:
-    """The ids that something in the drawing refers to, in the order of the drawing."""
-    used = {
-        match[1] or match[2]
-        for element in root.iter()
-        for value in element.attrib.values()
-        for match in _REFERENCE.finditer(value)
-    }
-    return [element.attrib["id"] for element in root.iter() if element.attrib.get("id") in used]
-
-
-def _attributes(attributes: Mapping[str, str], renamed: Mapping[str, str]) -> dict[str, str]:
+def _attributes(element: ET.Element, anchor: str) -> dict[str, str]:
     result = {}
-    for key, value in attributes.items():
-        key = _local(key)
-        if key == "id" and value.startswith("plot-"):
-            key, value = "class", value.removeprefix("plot-")
+    for key, value in ((_local(key), value) for key, value in element.attrib.items()):
+        if key == "id" and element.tag == "g":
+            if value.startswith("plot-"):
+                result["class"] = value.removeprefix("plot-")
         elif key == "id":
-            if value not in renamed:
-                continue
-            value = renamed[value]
+            result[key] = f"{anchor}-{value}"
+        elif key in ("href", "clip-path"):
+            result[key] = value.replace("#", f"#{anchor}-")
         elif key == "style":
-            value = _style_of_page(value)
-        elif (match := _REFERENCE.search(value)) is not None:
-            name = match[1] or match[2]
-            value = value.replace(f"#{name}", f"#{renamed[name]}")
-        elif key == "transform" and value.startswith("rotate(-0 "):
-            continue
-        else:
-            value = re.sub(r"\d+\.\d{3,}", lambda match: f"{float(match[0]):.2f}", value)
-        result[key] = value
+            result[key] = _style_of_page(value)
+        elif key != "transform" or not value.startswith("rotate(-0 "):
+            result[key] = re.sub(r"\d+\.\d{3,}", lambda match: f"{float(match[0]):.2f}", value)
     return result
 
 

@@ -2,40 +2,40 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+
+from markupsafe import Markup
 
 from tefm import __version__
-from tefm.codes.doctor import CodeFinding
 from tefm.codes.fidelity import Fidelity, PrefixDistance
-from tefm.explain.explanation import Explanation
 from tefm.show import plots
-from tefm.show.figures import Case, CodesFigures, ExplainedExamples, Figures
+from tefm.show.figures import CodesFigures, Figures
 from tefm.show.html import HtmlTable, Page, decimal, render, spread
-from tefm.show.performance import DataView, DecisionsView, PredictionsView
+from tefm.show.performance import PerformanceView
 from tefm.show.plots import Axis, Bar, Plot, Series, bars, columns, curves
 
 #: The sections of a report, what matters most to a user first: the name of the template, and the heading.
-PREDICTIONS = {
+SECTIONS = {
     "confusion": "Right and wrong predictions",
     "scores": "How well it predicts",
     "curves": "Ranking and thresholds",
     "calibration": "Calibration",
     "groups": "Results by group",
     "data": "The data",
-}
-EXPLANATIONS = {
     "explanations": "What settles the answers",
     "cases": "Example explanations",
-}
-TOKENS = {"tokens": "Accuracy and tokens"}
-CODES = {
+    "tokens": "Accuracy and tokens",
     "use": "Codebook use",
     "hierarchy": "Hierarchy of the codes",
     "fidelity": "What the codes lose, field by field",
+    "cost": "Cost",
 }
-COST = {"cost": "Cost"}
+#: Those of models that explain, and of models with codes.
+OF_EXPLANATIONS, OF_CODES = {"explanations", "cases"}, {"use", "hierarchy", "fidelity"}
 #: First codes of the map that have a colour.
 COLOURED = 8
 #: Fields that are named as lost to the label.
@@ -46,26 +46,26 @@ PLOTTED = 12
 
 def report_page(figures: Figures) -> Page:
     """One HTML file with everything in it."""
-    codes, explained = figures.codes, figures.explained
+    codes, explained, thresholds = figures.codes, figures.explained, figures.thresholds
+    absent = (set() if explained else OF_EXPLANATIONS) | (set() if codes else OF_CODES)
+    script = render("show/threshold.js")  # of the slider, the only one; the page allows no other
     return Page(
         render(
             "show/report.html",
             title=figures.title,
             version=__version__,
             plots_available=plots.available(),
-            sections={
-                **PREDICTIONS,
-                **(EXPLANATIONS if explained else {}),
-                **TOKENS,
-                **(CODES if codes else {}),
-                **COST,
-            },
+            sections={name: heading for name, heading in SECTIONS.items() if name not in absent},
             model=figures,
-            decisions=DecisionsView(figures),
-            data=DataView(figures),
-            predictions=PredictionsView(figures),
+            view=PerformanceView(figures),
+            threshold_data=thresholds and asdict(thresholds),
+            script=Markup(script),
+            script_hash=b64encode(sha256(script.encode()).digest()).decode(),
             codes=codes and CodesView(codes),
-            explanations=explained and ExplanationsView(explained),
+            summary_tables=[
+                HtmlTable(header, rows, title, words=2)
+                for title, header, rows in (explained.summary.tables if explained else [])
+            ],
         )
     )
 
@@ -116,31 +116,16 @@ class CodesView:
         ]
 
     @property
-    def label_losses(self) -> HtmlTable | None:
+    def label_losses(self) -> HtmlTable:
         """The fields that lose what they say about the label."""
         losses = (self.codes.label_losses or ())[:LOSSES]
         rows = [[loss.name, f"{loss.recorded:.1%}", f"{loss.decoded:.1%}"] for loss in losses]
         caption = "share of the label's entropy that a value explains on its own"
-        return HtmlTable(["field", "as recorded", "decoded from the codes"], rows, caption) if rows else None
-
-    def label_loss_words(self, label: str) -> str:
-        """What the codes lose about the label, in a sentence."""
-        losses = self.codes.label_losses
-        if not losses:
-            return f"The codes reproduce every field that, on its own, says something about {label}."
-        names = [loss.name for loss in losses]
-        named = ", ".join(names[:LOSSES]) + (f" and {len(names) - LOSSES} more" if len(names) > LOSSES else "")
-        verb = "says" if len(names) == 1 else "say"
-        return f"{named} {verb} something about {label}, and less than half of it is left after decoding."
+        return HtmlTable(["field", "as recorded", "decoded from the codes"], rows, caption)
 
     @property
     def fidelity(self) -> HtmlTable:
         return fidelity_table(self.codes.fidelity)
-
-    @staticmethod
-    def remedy(finding: CodeFinding) -> str:
-        """The remedy as the beginning of a sentence."""
-        return finding.remedy[:1].upper() + finding.remedy[1:]
 
     @property
     def hierarchy(self) -> HtmlTable:
@@ -223,56 +208,3 @@ def hierarchy_table(prefixes: Sequence[PrefixDistance]) -> HtmlTable:
     ]
     header = ["prefix", "groups", "distance, same prefix", "other prefix", "ratio", "records that share it"]
     return HtmlTable(header, rows, "distances between records, mean ± standard deviation of up to 5,000 pairs")
-
-
-# ---- explanations ---------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class CaseView:
-    """An explained prediction with the class that was recorded."""
-
-    case: Case
-    #: its id on the page
-    anchor: str
-
-    @property
-    def explanation(self) -> Explanation:
-        return self.case.explanation
-
-    @property
-    def recorded(self) -> str:
-        return self.explanation.named(self.case.label)
-
-    @property
-    def correct(self) -> bool:
-        return self.case.label == self.explanation.answer.says
-
-
-@dataclass(frozen=True)
-class ExplanationsView:
-    """What the templates show of the explanations."""
-
-    explained: ExplainedExamples
-
-    @property
-    def sentence(self) -> str:
-        return self.explained.summary.sentence
-
-    @property
-    def tables(self) -> list[HtmlTable]:
-        """The rules, and the fields that move probabilities most."""
-        return [HtmlTable(columns, rows, title, words=2) for title, columns, rows in self.explained.summary.tables]
-
-    @property
-    def wrong_words(self) -> str:
-        """Which wrong predictions are among the examples."""
-        count = self.explained.wrong
-        if count < 2:
-            return ", and the only wrong one" if count else "; no prediction on this page's sequences is wrong"
-        return f", and one of the {count:,} wrong ones"
-
-    @property
-    def cases(self) -> list[CaseView]:
-        cases = enumerate(self.explained.cases, start=1)
-        return [CaseView(case, f"case{number}") for number, case in cases]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
 from rich.markup import escape
@@ -175,16 +175,17 @@ def evaluation_table(evaluation: Evaluation) -> RichTable:
 
 def comparison_table(outcome: Outcome) -> RichTable:
     """AUROC and accuracy of the model and of tabular models on the same test sequences, with their intervals."""
-    scores = {outcome.title: outcome.test.to_dict()}
-    scores |= {BASELINES.get(name, name): model["test_calibrated"] for name, model in outcome.baselines.items()}
-    rows: list[tuple[str | None, ...]] = []
-    for name, figures in scores.items():
-        (auroc, auroc_interval), (accuracy, accuracy_interval) = (
-            _interval(figures[key]) for key in ("auroc", "accuracy")
-        )
-        rows.append((name, auroc, auroc_interval, accuracy, accuracy_interval))
+    rows = [
+        (name, *_interval(scores["auroc"]), *_interval(scores["accuracy"]))
+        for name, scores in _scores_by_model(outcome).items()
+    ]
     title = f"{outcome.sequences['test']:,} test sequences"
     return table(title, ("", "AUROC", "95%", "accuracy", "95%"), rows)
+
+
+def _scores_by_model(outcome: Outcome) -> dict[str, Mapping[str, Any]]:
+    baselines = {BASELINES.get(name, name): model["test_calibrated"] for name, model in outcome.baselines.items()}
+    return {outcome.title: outcome.test.to_dict(), **baselines}
 
 
 def outcome_tables(outcome: Outcome) -> Iterator[RenderableType]:
@@ -246,8 +247,7 @@ def _mean(title: str, values: Sequence[float | None]) -> str:
 
 def scores_table(outcome: Outcome) -> RichTable:
     """Every score of every model, with its interval."""
-    models = {outcome.title: outcome.test.to_dict()}
-    models |= {BASELINES.get(name, name): model["test_calibrated"] for name, model in outcome.baselines.items()}
+    models = _scores_by_model(outcome)
     rows: list[tuple[str | None, ...]] = [
         (name, *(_with_interval(scores[key]) for scores in models.values())) for key, name in FIGURES.items()
     ]
