@@ -39,7 +39,7 @@ FRAME = pl.DataFrame(
 def histories(entry: dict[str, Any], frame: pl.DataFrame = FRAME, most: int = 100) -> Histories:
     vectoriser, config = Vectoriser.fit(frame, SCHEMA), QuestionsConfig.of({"asked": [entry], "histories": most})
     questions = catalogue(config, vectoriser, SCHEMA, frame)
-    return histories_in(Asking(config, vectoriser), questions, Records.of_frame(frame, SCHEMA), seed=0)
+    return histories_in(Asking(config, vectoriser), questions, Records.of_frame(frame, SCHEMA))
 
 
 def answers(entry: dict[str, Any], frame: pl.DataFrame = FRAME) -> dict[str, int]:

@@ -17,8 +17,7 @@ from tefm.base.progress import log
 from tefm.explain.explanation import Explanation
 from tefm.explain.look_alikes import LookAlikes
 from tefm.explain.reasons import Question
-from tefm.language.asking import NO_YES
-from tefm.language.prompts import escaped
+from tefm.language.prompts import NO_YES, escaped
 from tefm.model.explainer import explain_slots, look_alikes_of
 from tefm.pipeline.data import TaskData
 from tefm.pipeline.fitted import Fitted
@@ -241,5 +240,5 @@ def scored_on_test(
 
 def test_histories(preparation: Preparation, questions: QuestionData, records: Records) -> tuple[Histories, Slots]:
     """The histories of the test part as row numbers of its table, and the slots of these rows."""
-    histories = histories_in(asking_of(preparation), questions.questions, records, preparation.config.seed)
+    histories = histories_in(asking_of(preparation), questions.questions, records)
     return histories, records.slots(preparation.vectoriser)

@@ -19,6 +19,7 @@ from tefm.questions.catalogue import WordQuestion, slot_of
 from tefm.questions.config import QuestionsConfig
 from tefm.tables.columns import Columns
 from tefm.tables.grouping import role_column, times_of
+from tefm.tables.layout import Slots
 from tefm.tables.records import Records
 from tefm.tables.sequences import Sequences
 from tefm.tables.vectorise import Vectoriser
@@ -52,11 +53,13 @@ class Asking:
 
     config: QuestionsConfig
     vectoriser: Vectoriser
+    #: of what is drawn at random
+    seed: int = 0
     #: whether prompts say how much time passed between two records
     gaps: bool = False
 
 
-def histories_in(asking: Asking, questions: Sequence[WordQuestion], records: Records, seed: int) -> Histories:
+def histories_in(asking: Asking, questions: Sequence[WordQuestion], records: Records) -> Histories:
     """The histories of a table as row numbers, with the texts of their prompts, and their answers.
 
     There are at most as many as the config says, drawn at random.
@@ -65,7 +68,7 @@ def histories_in(asking: Asking, questions: Sequence[WordQuestion], records: Rec
     answers_NQ = np.stack([following.answers(question) for question in questions], axis=1)
     ends = np.flatnonzero((answers_NQ != UNASKED).any(axis=1))
     if len(ends) > most:
-        ends = np.sort(np.random.default_rng((seed, 16)).permutation(ends)[:most])
+        ends = np.sort(np.random.default_rng((asking.seed, 16)).permutation(ends)[:most])
     histories = records.with_sequences(first_records(records.sequences, ends))
     return Histories(histories.with_texts(gaps=asking.gaps), answers_NQ[ends])
 
@@ -89,8 +92,18 @@ def recorded(question: WordQuestion, vectoriser: Vectoriser, slots: Sequences) -
     """For which sequences the value of a question is recorded already, though it was only asked where it is not."""
     if question.again or question.value is None or question.kind not in ("next", "within"):
         return np.zeros(len(slots), dtype=bool)
-    slot, value = slot_of(vectoriser, question)
-    return np.logical_or.reduceat(slots.x_ND[:, slot] == value, slots.starts[:-1])
+    present_N, _ = _present(question, vectoriser, slots.x_ND)
+    return np.logical_or.reduceat(present_N, slots.starts[:-1])
+
+
+def _present(question: WordQuestion, vectoriser: Vectoriser, x_ND: Slots) -> tuple[Flags, Flags]:
+    """Which records have the value, and of which it is known; a category that is missing is not."""
+    place = slot_of(vectoriser, question)
+    assert place is not None, "questions are about values that the vectoriser knows"
+    slot, value = place
+    is_category = vectoriser.layout.slots[slot].kind == "category"
+    known_N = x_ND[:, slot] > 0 if is_category else np.ones(len(x_ND), dtype=bool)
+    return x_ND[:, slot] == value, known_N
 
 
 class _Following:
@@ -109,15 +122,8 @@ class _Following:
 
     def answers(self, question: WordQuestion) -> Answers:
         """The answers after each record."""
-        match question.kind:
-            case "column":
-                asked_N, yes_N = self._column(question)
-            case "threshold":
-                asked_N, yes_N = self._threshold(question)
-            case "within":
-                asked_N, yes_N = self._within(question)
-            case "next":
-                asked_N, yes_N = self._next(question)
+        by_kind = {"column": self._column, "threshold": self._threshold, "within": self._within, "next": self._next}
+        asked_N, yes_N = by_kind[question.kind](question)
         return np.where(asked_N, yes_N, UNASKED).astype(np.int8)
 
     def _column(self, question: WordQuestion) -> tuple[Flags, Flags]:
@@ -127,7 +133,7 @@ class _Following:
         return ~self.has_next_N & words.is_not_null().to_numpy(), words.eq_missing(question.value).to_numpy()
 
     def _next(self, question: WordQuestion) -> tuple[Flags, Flags]:
-        present_N, known_N = self._present(question)
+        present_N, known_N = _present(question, self.vectoriser, self.x_ND)
         asked_N = self.has_next_N & known_N[self.next_N] & ~self._before(question, present_N)
         return asked_N, present_N[self.next_N]
 
@@ -140,7 +146,9 @@ class _Following:
 
     def _within(self, question: WordQuestion) -> tuple[Flags, Flags]:
         """Yes where the event follows in time; no only where the table goes on for as long without it."""
-        present_N = np.ones(self.count, dtype=bool) if question.source is None else self._present(question)[0]
+        present_N = np.ones(self.count, dtype=bool)
+        if question.source is not None:
+            present_N, _ = _present(question, self.vectoriser, self.x_ND)
         horizon = question.horizon or 0.0
         time_N, until = self._times()
         events = np.append(np.flatnonzero(present_N), self.count)
@@ -148,13 +156,6 @@ class _Following:
         after_N = time_N[np.minimum(following_N, self.count - 1)] - time_N
         yes_N = (following_N < self.end_N) & (after_N <= horizon)
         return (yes_N | (until - time_N >= horizon)) & ~self._before(question, present_N), yes_N
-
-    def _present(self, question: WordQuestion) -> tuple[Flags, Flags]:
-        """Which records have the value, and of which it is known; a category that is missing is not."""
-        slot, value = slot_of(self.vectoriser, question)
-        of_N = self.x_ND[:, slot]
-        known_N = of_N > 0 if self.vectoriser.layout.slots[slot].kind == "category" else np.ones(self.count, dtype=bool)
-        return of_N == value, known_N
 
     def _before(self, question: WordQuestion, present_N: Flags) -> Flags:
         """Where the value was recorded in the history already, for a question that then is not asked."""

@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 
 from tefm.base.errors import InputError
 from tefm.base.progress import note
-from tefm.language.asking import QuestionWriter
 from tefm.language.classifier import Classifier
-from tefm.language.prompts import Prompt
+from tefm.language.prompts import Prompt, QuestionWriter
 from tefm.language.tuning import Questions, ToLearn, read_together
 from tefm.questions.answering import writer_of
 from tefm.questions.answers import UNASKED, Asking, Histories, histories_in
@@ -64,7 +63,7 @@ class QuestionData:
         return len(read_together(pairs_to_teach(self.training, self.trained, self.pairs, seed=0).history_P))
 
 
-def question_data(asking: Asking, training: Records, validation: Records, seed: int) -> QuestionData:
+def question_data(asking: Asking, training: Records, validation: Records) -> QuestionData:
     """The questions of a task, and the histories that answer them; questions with too few answers are left out."""
     settings = asking.config
     if training.sequences.lengths.max(initial=0) < 2 and any(asked.column is None for asked in settings.asked):
@@ -74,7 +73,7 @@ def question_data(asking: Asking, training: Records, validation: Records, seed: 
             remedy="name the column of the entity, `entity: COLUMN`, or ask about a `column`",
         )
     questions = catalogue(settings, asking.vectoriser, training.schema, training.frame, file=training.file)
-    parts = [histories_in(asking, questions, records, seed) for records in (training, validation)]
+    parts = [histories_in(asking, questions, records) for records in (training, validation)]
     counts_2Q = np.stack([(parts[0].answers_HQ == answer).sum(axis=0) for answer in (0, 1)])
     enough = np.flatnonzero(counts_2Q.min(axis=0) >= settings.least)
     if not len(enough):
@@ -90,7 +89,7 @@ def question_data(asking: Asking, training: Records, validation: Records, seed: 
         more = " …" if len(dropped) > 3 else ""
         note(f"{len(dropped):,} of {len(questions):,} questions are left out, since {few}: {rare}{more}")
     kept = tuple(questions[number] for number in enough)
-    held_out_Q = held_out_of([question.entry for question in kept], settings.hold_out, seed)
+    held_out_Q = held_out_of([question.entry for question in kept], settings.hold_out, asking.seed)
     pairs = settings.pairs_for(gpu=torch.cuda.is_available(), texts=bool(training.schema.text))
     learned, held = (part.only(enough) for part in parts)
     return QuestionData(settings, kept, held_out_Q, learned, held, pairs)
@@ -125,12 +124,12 @@ class Pairs:
 def pairs_to_validate(part: Histories, trained: Numbers, pairs: int, *, seed: int) -> Pairs:
     """For each trained question as many histories that answer yes as no, and at most its share of all pairs."""
     rng, most = np.random.default_rng((seed, 17)), max(1, pairs // (2 * max(1, len(trained))))
-    drawn: list[tuple[int, int, Numbers]] = []
+    drawn: list[Drawn] = []
     for question in trained.tolist():
         answers_H = part.answers_HQ[:, question]
         both = [np.flatnonzero(answers_H == answer) for answer in (0, 1)]
         count = min(most, *(len(of_answer) for of_answer in both))
-        drawn += [(question, answer, rng.permutation(both[answer])[:count]) for answer in (0, 1)]
+        drawn += [(question, answer, 1.0, rng.permutation(both[answer])[:count]) for answer in (0, 1)]
     return _pairs(drawn)
 
 
@@ -156,8 +155,8 @@ def pairs_to_score(part: Histories, questions: Numbers, config: QuestionsConfig,
 
     The weights undo the drawing, for calibration; an AUROC does not need them.
     """
-    rng, drawn, weights = np.random.default_rng((seed, 18)), [], []
-    order = rng.permutation(len(part))
+    drawn: list[Drawn] = []
+    order = np.random.default_rng((seed, 18)).permutation(len(part))
     common, others = order[: config.scored], order[config.scored :]
     for question in questions.tolist():
         answers_H = part.answers_HQ[:, question]
@@ -166,20 +165,20 @@ def pairs_to_score(part: Histories, questions: Numbers, config: QuestionsConfig,
             chosen = common[answers_H[common] == answer]
             chosen = np.concatenate([chosen, more]) if answer else chosen
             everyone = int((answers_H == answer).sum())
-            drawn.append((question, answer, chosen))
-            weights.append(np.full(len(chosen), everyone / max(1, len(chosen))))
-    return _pairs(drawn, weights)
+            drawn.append((question, answer, everyone / max(1, len(chosen)), chosen))
+    return _pairs(drawn)
 
 
-def _pairs(drawn: Sequence[tuple[int, int, Numbers]], weights: Sequence[NDArray[np.float64]] = ()) -> Pairs:
-    sizes, nothing = [len(histories) for *_, histories in drawn], np.zeros(0, dtype=np.int64)
+#: A question, an answer, the weight of each pair, and the histories that give this answer.
+Drawn = tuple[int, int, float, Numbers]
+
+
+def _pairs(drawn: Sequence[Drawn]) -> Pairs:
+    sizes = [len(histories) for *_, histories in drawn]
     questions, answers = (np.array([of[place] for of in drawn], dtype=np.int64) for place in (0, 1))
-    return Pairs(
-        np.concatenate([nothing, *(histories for *_, histories in drawn)]),
-        np.repeat(questions, sizes),
-        np.repeat(answers, sizes),
-        np.concatenate([np.zeros(0), *weights]) if weights else np.ones(sum(sizes)),
-    )
+    weights = np.array([weight for _, _, weight, _ in drawn])
+    history_P = np.concatenate([np.zeros(0, dtype=np.int64), *(histories for *_, histories in drawn)])
+    return Pairs(history_P, *(np.repeat(values, sizes) for values in (questions, answers, weights)))
 
 
 # ---- what is learned ----
