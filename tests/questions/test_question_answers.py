@@ -9,9 +9,9 @@ import pytest
 from conftest import Explained
 
 from tefm.base.errors import InputError
-from tefm.questions.answers import Asking, Histories, histories_in, recorded
 from tefm.questions.catalogue import catalogue
 from tefm.questions.config import QuestionsConfig
+from tefm.questions.question_data import Asking, Histories, histories_in, recorded
 from tefm.tables.grouping import by_entity
 from tefm.tables.records import Records
 from tefm.tables.schema import Schema

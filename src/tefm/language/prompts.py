@@ -189,11 +189,8 @@ class PromptWriter:
         self.tokenizer, self.prompt, self.classes, self.ids = tokenizer, prompt, tuple(classes), ids
         unknown = sorted(set(prompt.answers) - set(classes))
         if unknown:
-            raise SettingsError(
-                "the prompt has an answer for an unknown class",
-                value=unknown[0],
-                remedy=did_you_mean(unknown[0], classes),
-            )
+            remedy = did_you_mean(unknown[0], classes)
+            raise SettingsError("the prompt has an answer for an unknown class", value=unknown[0], remedy=remedy)
         start = tokenizer.bos_token or tokenizer.eos_token or ""
         self.opening, self.closing = turns(tokenizer) if prompt.chat else (start, "")
         parts = pieces(prompt.message)
@@ -265,11 +262,8 @@ class PromptWriter:
         if self.prompt.answers:
             firsts = [ids[0] for ids in answers]
             same = [word for word, first in zip(words, firsts, strict=True) if firsts.count(first) > 1]
-            raise SettingsError(
-                "these answers begin with the same token, but the first token must identify the class",
-                value=same[:2],
-                remedy="begin each answer with a different word",
-            )
+            problem = "these answers begin with the same token, but the first token must identify the class"
+            raise SettingsError(problem, value=same[:2], remedy="begin each answer with a different word")
         return self._tokenised(_letters(self.tokenizer, len(self.classes), blank))
 
     def _tokenised(self, words: Sequence[str]) -> list[Ids]:
@@ -341,7 +335,5 @@ def _letters(tokenizer: Any, count: int, blank: str) -> list[str]:
                 seen.add(ids[0])
             if len(words) == count:
                 return words
-    raise SettingsError(
-        f"this tokenizer does not have {count} single-token words to answer with",
-        remedy="write one answer per class under `answers` in the prompt",
-    )
+    problem = f"this tokenizer does not have {count} single-token words to answer with"
+    raise SettingsError(problem, remedy="write one answer per class under `answers` in the prompt")

@@ -120,18 +120,13 @@ def extend(backbone: Backbone, vocabulary: CodeVocabulary, *, share_markers: boo
     """
     tokenizer, model = backbone.tokenizer, backbone.model
     added = list(vocabulary.names if share_markers else vocabulary.tokens)
-    existing = set(tokenizer.get_vocab()) & set(added)
-    if existing:
-        raise SettingsError(
-            "this backbone already has tokens with these names",
-            value=min(existing),
-            remedy="use a backbone without codes, such as `backbone: smollm2-135m`",
-        )
+    if existing := set(tokenizer.get_vocab()) & set(added):
+        remedy = "use a backbone without codes, such as `backbone: smollm2-135m`"
+        raise SettingsError("this backbone already has tokens with these names", value=min(existing), remedy=remedy)
     first = len(tokenizer)
     tokenizer.add_tokens(added, special_tokens=True)
     past = len(tokenizer)
-    ids = tokenizer.convert_tokens_to_ids(added)
-    assert ids == list(range(first, past)), "new tokens are contiguous"
+    assert tokenizer.convert_tokens_to_ids(added) == list(range(first, past)), "new tokens are contiguous"
     if past > len(_tables(backbone)[0]):
         model.resize_token_embeddings(past, mean_resizing=False)
     with torch.no_grad():

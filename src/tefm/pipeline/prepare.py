@@ -20,8 +20,7 @@ from tefm.codes.tokenizer import RecordTokenizer
 from tefm.language.prompts import NO_YES, escaped, question_prompt
 from tefm.pipeline.config import QUICK_SEQUENCES, ModelConfig
 from tefm.pipeline.data import Given, Part, TaskData, shares_of
-from tefm.questions.answers import Asking, Histories
-from tefm.questions.question_data import question_data
+from tefm.questions.question_data import Asking, Histories, question_data
 from tefm.tables.chunks import whole_sequences
 from tefm.tables.columns import completed
 from tefm.tables.phrases import phrases_of

@@ -133,11 +133,8 @@ class Book(Settings):
         before = self.entry(entry.question.text)
         if before is not None and before.known != "taught":
             known = "trained on" if before.trained else "held out"
-            raise SettingsError(
-                f"the model has this question already: it was {known}",
-                value=before.question.text,
-                remedy="use other words",
-            )
+            problem = f"the model has this question already: it was {known}"
+            raise SettingsError(problem, value=before.question.text, remedy="use other words")
         others = tuple(other for other in self.entries if other is not before)
         return self.model_copy(update={"entries": (*others, entry)})
 
@@ -229,7 +226,6 @@ def checked_question(text: str) -> str:
     if not text.strip("?!. "):
         raise SettingsError("the question is empty", remedy="write one, for example: Next admission: heart failure?")
     if len(text) > LONGEST:
-        raise SettingsError(
-            f"the question has {len(text):,} characters", value=f"{text[:60]}…", remedy=f"use at most {LONGEST}"
-        )
+        problem, remedy = f"the question has {len(text):,} characters", f"use at most {LONGEST}"
+        raise SettingsError(problem, value=f"{text[:60]}…", remedy=remedy)
     return text

@@ -63,11 +63,8 @@ def catalogue(
     texts = Counter(normal(question.text) for question in questions)
     double = next((question.text for question in questions if texts[normal(question.text)] > 1), None)
     if double is not None:
-        raise SettingsError(
-            "two questions have the same words",
-            value=double,
-            remedy="give one of them other words with `ask`, for example with {title} in it",
-        )
+        remedy = "give one of them other words with `ask`, for example with {title} in it"
+        raise SettingsError("two questions have the same words", value=double, remedy=remedy)
     return tuple(questions)
 
 
@@ -86,13 +83,8 @@ def _questions(
     if asked.column is not None:
         return of_column(asked, schema, frame, file=file)
     if asked.next == EVERY:
-        of_fields = [_about(asked, mapper, vectoriser.mappers) for mapper in vectoriser.mappers]
-        return [
-            question
-            for of_field in of_fields
-            if of_field is not None
-            for question in _questions(of_field, vectoriser, schema, frame, file=file)
-        ]
+        of_fields = filter(None, (_about(asked, mapper, vectoriser.mappers) for mapper in vectoriser.mappers))
+        return [question for of in of_fields for question in _questions(of, vectoriser, schema, frame, file=file)]
     if asked.within is not None and schema.time is None:
         raise SettingsError(
             "an event within a time needs a time column", value=asked.within, remedy="add `time: COLUMN` to the schema"
@@ -110,11 +102,8 @@ def _questions(
     mapper, words["title"] = mappers[name], vectoriser.table_schema.field(name).display_name
     if isinstance(mapper, NumberMapper):
         if asked.above is None:
-            raise SettingsError(
-                "the field is a number: ask whether it is above a threshold",
-                value=name,
-                remedy=f"write `{{next: {name}, above: {mapper.middle[-1]:g}}}`",
-            )
+            problem = "the field is a number: ask whether it is above a threshold"
+            raise SettingsError(problem, value=name, remedy=f"write `{{next: {name}, above: {mapper.middle[-1]:g}}}`")
         text = _worded(asked, "Next {record}: {title} above {threshold}?", {**words, "threshold": f"{asked.above:g}"})
         return [WordQuestion(text=text, kind="threshold", source=name, above=asked.above)]
     if asked.above is not None:
@@ -162,11 +151,8 @@ def of_column(asked: QuestionSettings, schema: Schema, frame: pl.DataFrame, *, f
             remedy="move the column to `ignore:` in the schema",
         )
     if name in schema.text:
-        raise SettingsError(
-            "the answer to a question is also text that the model reads",
-            value=name,
-            remedy="move the column from `text:` to `ignore:` in the schema",
-        )
+        problem = "the answer to a question is also text that the model reads"
+        raise SettingsError(problem, value=name, remedy="move the column from `text:` to `ignore:` in the schema")
     counts = Counter(text_of(frame[name], schema.missing_words).drop_nulls().to_list())
     if len(counts) < 2:
         problem, remedy = "the column of a question has fewer than two values", "leave the question out"

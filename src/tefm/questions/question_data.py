@@ -1,5 +1,8 @@
 """What a fit with questions is made from: the questions, which of them are held out, and the histories of each part.
 
+A history is the first records of a sequence. What follows it answers questions about the next record or a time ahead;
+a column of its last record answers the others, about whole sequences only, as for a label.
+
 Questions with too few answers are left out. Those that are kept become pairs of a history and a question: to learn
 from, to stop early on, and to measure answers on.
 
@@ -23,21 +26,183 @@ from tefm.language.classifier import Classifier
 from tefm.language.prompts import Prompt, QuestionWriter
 from tefm.language.tuning import Questions, ToLearn, read_together
 from tefm.questions.answering import writer_of
-from tefm.questions.answers import UNASKED, Asking, Histories, histories_in
-from tefm.questions.catalogue import WordQuestion, catalogue, held_out_of
+from tefm.questions.catalogue import WordQuestion, catalogue, held_out_of, slot_of
 from tefm.questions.config import QuestionsConfig
+from tefm.tables.columns import Columns
+from tefm.tables.grouping import role_column, times_of
 from tefm.tables.layout import Layout, Slots
 from tefm.tables.records import Records
 from tefm.tables.sequences import Sequences
+from tefm.tables.vectorise import Vectoriser
+from tefm.tables.words import text_of
 from tefm.tabular.inputs import RecordSlots, sequence_features
 from tefm.tabular.question_teacher import QuestionTeacher, history_features
-
-Numbers = NDArray[np.int64]
 
 #: Questions about one history, where not all can be asked of all histories: the model reads it once for all of them.
 EACH = 8
 #: Validation pairs for early stopping, as a share of those that are learned from, and at most.
 VALIDATED, MOST_VALIDATED = 0.15, 9_000
+#: The answer where a question cannot be asked: it is unknown, or the value was recorded before.
+UNASKED = -1
+
+Answers = NDArray[np.int8]
+Flags = NDArray[np.bool_]
+Numbers = NDArray[np.int64]
+
+
+# ---- histories and their answers ----
+
+
+@dataclass(frozen=True, eq=False)
+class Histories:
+    """Histories as row numbers, and the answers to all questions: 1 yes, 0 no, −1 not asked."""
+
+    histories: Sequences
+    answers_HQ: Answers
+
+    def __len__(self) -> int:
+        return len(self.histories)
+
+    def only(self, questions: NDArray[np.int64]) -> Histories:
+        """With the answers to some of the questions."""
+        return Histories(self.histories, self.answers_HQ[:, questions])
+
+
+@dataclass(frozen=True)
+class Asking:
+    """What is asked, and how tables are seen."""
+
+    config: QuestionsConfig
+    vectoriser: Vectoriser
+    #: of what is drawn at random
+    seed: int = 0
+    #: whether prompts say how much time passed between two records
+    gaps: bool = False
+
+
+def histories_in(asking: Asking, questions: Sequence[WordQuestion], records: Records) -> Histories:
+    """The histories of a table as row numbers, with the texts of their prompts, and their answers.
+
+    There are at most as many as the config says, drawn at random.
+    """
+    following, most = _Following(asking.vectoriser, records), asking.config.histories
+    answers_NQ = np.stack([following.answers(question) for question in questions], axis=1)
+    ends = np.flatnonzero((answers_NQ != UNASKED).any(axis=1))
+    if len(ends) > most:
+        ends = np.sort(np.random.default_rng((asking.seed, 16)).permutation(ends)[:most])
+    histories = records.with_sequences(first_records(records.sequences, ends))
+    return Histories(histories.with_texts(gaps=asking.gaps), answers_NQ[ends])
+
+
+def first_records(sequences: Sequences, ends: NDArray[np.int64]) -> Sequences:
+    """The records of each sequence up to an end, which is a position in the records of all sequences.
+
+    >>> grown = first_records(Sequences(np.array([7, 8, 9]), np.array([0, 2, 3])), np.array([0, 1, 2]))
+    >>> [grown[i].tolist() for i in range(3)]
+    [[7], [7, 8], [9]]
+    """
+    of_H = sequences.sequence_N[ends]
+    firsts = sequences.starts[of_H]
+    lengths = ends - firsts + 1
+    starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    places = np.repeat(firsts - starts[:-1], lengths) + np.arange(starts[-1])
+    return Sequences(sequences.values[places], starts, ids=sequences.names[of_H], file=sequences.file)
+
+
+def recorded(question: WordQuestion, vectoriser: Vectoriser, slots: Sequences) -> NDArray[np.bool_]:
+    """For which sequences the value of a question is recorded already, though it was only asked where it is not."""
+    if question.again or question.value is None or question.kind not in ("next", "within"):
+        return np.zeros(len(slots), dtype=bool)
+    present_N, _ = _present(question, vectoriser, slots.x_ND)
+    return np.logical_or.reduceat(present_N, slots.starts[:-1])
+
+
+def _present(question: WordQuestion, vectoriser: Vectoriser, x_ND: Slots) -> tuple[Flags, Flags]:
+    """Which records have the value, and of which it is known; a category that is missing is not."""
+    place = slot_of(vectoriser, question)
+    assert place is not None, "questions are about values that the vectoriser knows"
+    slot, value = place
+    is_category = vectoriser.layout.slots[slot].kind == "category"
+    known_N = x_ND[:, slot] > 0 if is_category else np.ones(len(x_ND), dtype=bool)
+    return x_ND[:, slot] == value, known_N
+
+
+class _Following:
+    """The records of all sequences, one after another: what follows each of them."""
+
+    def __init__(self, vectoriser: Vectoriser, records: Records) -> None:
+        sequences = records.sequences
+        self.frame, self.vectoriser, self.schema = records.frame, vectoriser, records.schema
+        self.sequences, self.x_ND = sequences, records.slots(vectoriser)[sequences.rows]
+        self.count = len(sequences.values)
+        #: past the last record of each record's sequence
+        self.end_N = np.repeat(sequences.starts[1:], sequences.lengths)
+        self.has_next_N = np.arange(self.count) + 1 < self.end_N
+        #: the next record, where there is one
+        self.next_N = np.minimum(np.arange(self.count) + 1, self.count - 1)
+
+    def answers(self, question: WordQuestion) -> Answers:
+        """The answers after each record."""
+        by_kind = {"column": self._column, "threshold": self._threshold, "within": self._within, "next": self._next}
+        asked_N, yes_N = by_kind[question.kind](question)
+        return np.where(asked_N, yes_N, UNASKED).astype(np.int8)
+
+    def _column(self, question: WordQuestion) -> tuple[Flags, Flags]:
+        """The value of the last record; nothing for earlier ones."""
+        column = role_column(self.frame, str(question.source), "answer", self.sequences.file)
+        words = text_of(column, self.schema.missing_words)[self.sequences.rows]
+        return ~self.has_next_N & words.is_not_null().to_numpy(), words.eq_missing(question.value).to_numpy()
+
+    def _next(self, question: WordQuestion) -> tuple[Flags, Flags]:
+        present_N, known_N = _present(question, self.vectoriser, self.x_ND)
+        asked_N = self.has_next_N & known_N[self.next_N] & ~self._before(question, present_N)
+        return asked_N, present_N[self.next_N]
+
+    def _threshold(self, question: WordQuestion) -> tuple[Flags, Flags]:
+        field = self.vectoriser.table_schema.field(str(question.source))
+        records = Columns.of(self.frame[self.sequences.rows], self.vectoriser.table_schema, self.sequences.file)
+        following_N = records.numbers(field)[self.next_N]
+        assert question.above is not None, "a threshold"
+        return self.has_next_N & np.isfinite(following_N), following_N > question.above
+
+    def _within(self, question: WordQuestion) -> tuple[Flags, Flags]:
+        """Yes where the event follows in time; no only where the table goes on for as long without it."""
+        present_N = np.ones(self.count, dtype=bool)
+        if question.source is not None:
+            present_N, _ = _present(question, self.vectoriser, self.x_ND)
+        horizon = question.horizon or 0.0
+        time_N, until = self._times()
+        events = np.append(np.flatnonzero(present_N), self.count)
+        following_N = events[np.searchsorted(events, np.arange(self.count), side="right")]
+        after_N = time_N[np.minimum(following_N, self.count - 1)] - time_N
+        yes_N = (following_N < self.end_N) & (after_N <= horizon)
+        return (yes_N | (until - time_N >= horizon)) & ~self._before(question, present_N), yes_N
+
+    def _before(self, question: WordQuestion, present_N: Flags) -> Flags:
+        """Where the value was recorded in the history already, for a question that then is not asked."""
+        if question.again:
+            return np.zeros(self.count, dtype=bool)
+        counts_N = np.cumsum(present_N)
+        earlier_N = np.concatenate([[0], counts_N])[np.repeat(self.sequences.starts[:-1], self.sequences.lengths)]
+        before_N: Flags = counts_N > earlier_N
+        return before_N
+
+    def _times(self) -> tuple[NDArray[np.float64], float]:
+        """The time of each record in seconds, and the last one of the table."""
+        schema, file = self.schema, self.sequences.file
+        column, unit = times_of(self.frame, str(schema.time), schema, file)
+        if unit is None:
+            raise InputError(
+                "an event within a time needs dates, but this column contains plain numbers",
+                file=file,
+                column=schema.time,
+                remedy="give a column of dates, or ask about the next record with `next`",
+            )
+        seconds = column.to_numpy().astype(np.float64) * unit
+        return seconds[self.sequences.rows], float(seconds.max())
+
+
+# ---- the questions of a fit ----
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,7 +315,7 @@ def pairs_to_teach(part: Histories, trained: Numbers, pairs: int, *, seed: int) 
     )
 
 
-def pairs_to_score(part: Histories, questions: Numbers, config: QuestionsConfig, *, seed: int) -> Pairs:
+def pairs_to_score(part: Histories, config: QuestionsConfig, *, seed: int) -> Pairs:
     """All questions on the same random histories, and on further ones that answer yes, since most are rare.
 
     The weights undo the drawing, for calibration; an AUROC does not need them.
@@ -158,8 +323,7 @@ def pairs_to_score(part: Histories, questions: Numbers, config: QuestionsConfig,
     drawn: list[Drawn] = []
     order = np.random.default_rng((seed, 18)).permutation(len(part))
     common, others = order[: config.scored], order[config.scored :]
-    for question in questions.tolist():
-        answers_H = part.answers_HQ[:, question]
+    for question, answers_H in enumerate(part.answers_HQ.T):
         more = others[answers_H[others] == 1][: config.scored_yes]
         for answer in (0, 1):
             chosen = common[answers_H[common] == answer]
