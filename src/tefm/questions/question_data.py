@@ -63,10 +63,6 @@ class Histories:
     def __len__(self) -> int:
         return len(self.histories)
 
-    def only(self, questions: NDArray[np.int64]) -> Histories:
-        """With the answers to some of the questions."""
-        return Histories(self.histories, self.answers_HQ[:, questions])
-
 
 @dataclass(frozen=True)
 class Asking:
@@ -256,7 +252,7 @@ def question_data(asking: Asking, training: Records, validation: Records) -> Que
     kept = tuple(questions[number] for number in enough)
     held_out_Q = held_out_of([question.entry for question in kept], settings.hold_out, asking.seed)
     pairs = settings.pairs_for(gpu=torch.cuda.is_available(), texts=bool(training.schema.text))
-    learned, held = (part.only(enough) for part in parts)
+    learned, held = (replace(part, answers_HQ=part.answers_HQ[:, enough]) for part in parts)
     return QuestionData(settings, kept, held_out_Q, learned, held, pairs)
 
 
