@@ -28,10 +28,9 @@ from tefm_bench.questions import QuestionRun, QuestionTrees
 from tefm_bench.tables.words import summary
 
 from tefm.datasets.diabetes130 import diabetes130
-from tefm.language.asking import QuestionWriter, pair_logits
 from tefm.language.backbone import Backbone, open_backbone
-from tefm.language.prediction import answer_logits, common_prefix
-from tefm.language.prompts import Prompt
+from tefm.language.prediction import answer_logits, common_prefix, pair_logits
+from tefm.language.prompts import Prompt, QuestionWriter
 from tefm.language.smollm2 import NAME as SMOLLM2
 from tefm.language.vocabulary import CodeVocabulary, extend
 from tefm.tables.sequences import Sequences

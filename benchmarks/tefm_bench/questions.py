@@ -69,7 +69,7 @@ class QuestionTrees(Asking):
         questions = data.questions
         assert questions is not None and data.layout is not None, "there are questions about slots"
         tested, x_ND = test_histories(started.prepared.preparation, questions, started.tested)
-        pairs = pairs_to_score(tested, np.arange(len(questions.questions)), questions.config, seed=self.seed)
+        pairs = pairs_to_score(tested, questions.config, seed=self.seed)
         slots = (data.training.slots_ND, data.validation.slots_ND, x_ND)
         figures = lightgbm_per_question(questions, data.layout, slots, tested, pairs, seed=self.seed)
         return {"lightgbm": {questions.questions[number].text: auroc for number, auroc in figures.items()}}

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 from support.miniatures import FAMILIES
 
-from tefm.language.asking import QuestionWriter, pair_logits
 from tefm.language.backbone import open_backbone
-from tefm.language.prediction import answer_logits
-from tefm.language.prompts import Prompt
+from tefm.language.prediction import answer_logits, pair_logits
+from tefm.language.prompts import Prompt, QuestionWriter
 from tefm.language.vocabulary import CodeVocabulary, extend
 from tefm.tables.sequences import Sequences
 

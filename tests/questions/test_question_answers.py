@@ -9,9 +9,9 @@ import pytest
 from conftest import Explained
 
 from tefm.base.errors import InputError
-from tefm.questions.answers import Asking, Histories, histories_in, recorded
 from tefm.questions.catalogue import catalogue
 from tefm.questions.config import QuestionsConfig
+from tefm.questions.question_data import Asking, Histories, histories_in, recorded
 from tefm.tables.grouping import by_entity
 from tefm.tables.records import Records
 from tefm.tables.schema import Schema
@@ -39,7 +39,7 @@ FRAME = pl.DataFrame(
 def histories(entry: dict[str, Any], frame: pl.DataFrame = FRAME, most: int = 100) -> Histories:
     vectoriser, config = Vectoriser.fit(frame, SCHEMA), QuestionsConfig.of({"asked": [entry], "histories": most})
     questions = catalogue(config, vectoriser, SCHEMA, frame)
-    return histories_in(Asking(config, vectoriser), questions, Records.of_frame(frame, SCHEMA), seed=0)
+    return histories_in(Asking(config, vectoriser), questions, Records.of_frame(frame, SCHEMA))
 
 
 def answers(entry: dict[str, Any], frame: pl.DataFrame = FRAME) -> dict[str, int]:

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from tefm.language.prompts import Prompt
-from tefm.questions.answers import Histories
 from tefm.questions.book import Book
 from tefm.questions.catalogue import WordQuestion
 from tefm.questions.config import QuestionsConfig
@@ -26,7 +25,7 @@ from tefm.questions.measure import (
     stand_ins,
     with_shares,
 )
-from tefm.questions.question_data import QuestionData, pairs_to_score, pairs_to_teach, pairs_to_validate
+from tefm.questions.question_data import Histories, QuestionData, pairs_to_score, pairs_to_teach, pairs_to_validate
 from tefm.tables.sequences import Sequences
 from tefm.tabular.heads import Linear, Way
 from tefm.tabular.question_teacher import QuestionTeacher
@@ -109,7 +108,7 @@ def test_as_many_yes_as_no_are_validated_and_held_out_questions_never() -> None:
 
 
 def test_rare_answers_are_measured_on_more_histories_and_weights_undo_it() -> None:
-    pairs = pairs_to_score(PART, np.arange(4), CONFIG, seed=0)
+    pairs = pairs_to_score(PART, CONFIG, seed=0)
     for question in range(4):
         own = pairs.of(question)
         answers, weights = pairs.answer_P[own], pairs.weight_P[own]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy.special import expit
 
-from tefm.questions.answers import UNASKED
+from tefm.questions.question_data import UNASKED
 from tefm.scoring.metrics import auroc
 from tefm.tables.layout import Layout, Slot
 from tefm.tables.sequences import Sequences

@@ -11,7 +11,7 @@ from support.explanations import explanation, share
 from tefm.codes.doctor import CodeFinding, LabelLoss
 from tefm.codes.fidelity import Collisions, Fidelity, FieldFidelity, LevelUse, PrefixDistance
 from tefm.explain.summary import FieldEffect, Rule, Summary
-from tefm.language.token_counts import TokenCount
+from tefm.language.free_text import TokenCount
 from tefm.scoring.bootstrap import Interval
 from tefm.scoring.breakdown import Bin, Confusion, Curve, GroupScores, Operating, threshold_counts
 from tefm.show.figures import Case, CodesFigures, Cost, ExplainedExamples, FieldGroups, Figures, Map, Method, Overview

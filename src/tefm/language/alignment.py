@@ -244,9 +244,6 @@ def mean_target_loss(backbone: Backbone, examples: Sequence[Example], pad: int |
 # ---- training examples ----------------------------------------------------------------------------------------------
 
 
-Ids = NDArray[np.int64]
-
-
 class AlignmentExamples:
     """Makes the training examples of the alignment: codes → words and words → codes."""
 
@@ -279,24 +276,23 @@ class AlignmentExamples:
 
     def to_words(self, x_D: NDArray[Any], code_K: NDArray[np.integer], fields: Sequence[int]) -> Example:
         """`This admission <code> Age: 70–80. …`: the values are the target; the code and the titles are given."""
-        parts = [(self._opening, False), (self._code(code_K), False)]
+        code = [self.ids.begin, *self.ids.of(code_K).tolist(), self.ids.end]
+        parts = [(self._opening, False), (code, False)]
         for number in fields:
             parts += [(self._titles[number], False), (self._value(x_D, number), True)]
-        return _example(parts)
+        ids = np.array([token for tokens, _ in parts for token in tokens], dtype=np.int64)
+        return Example(ids, np.repeat([target for _, target in parts], [len(tokens) for tokens, _ in parts]))
 
     def to_code(self, x_D: NDArray[Any], code_K: NDArray[np.integer], fields: Sequence[int]) -> Example:
         """`Age: 70–80. … This admission is <code>`: the code is the target."""
         return Example.answering(self.code_prompt(x_D, fields), self.ids.of(code_K))
 
-    def code_prompt(self, x_D: NDArray[Any], fields: Sequence[int]) -> Ids:
+    def code_prompt(self, x_D: NDArray[Any], fields: Sequence[int]) -> NDArray[np.int64]:
         """A record in words, up to where its code begins."""
         tokens: list[int] = []
         for number in fields:
             tokens += self._titles[number] + self._value(x_D, number)
         return np.array([*tokens, *self._closing, self.ids.begin], dtype=np.int64)
-
-    def _code(self, code_K: NDArray[np.integer]) -> list[int]:
-        return [self.ids.begin, *self.ids.of(code_K).tolist(), self.ids.end]
 
     def _value(self, x_D: NDArray[Any], number: int) -> list[int]:
         field = self.phrases.fields[number]
@@ -318,8 +314,3 @@ class AlignmentExamples:
                 sum_NH[rows] += embedding_VH[ids].mean(axis=0)
                 counts_N[rows] += 1
         return (sum_NH / np.maximum(counts_N, 1)[:, None]).astype(np.float32)
-
-
-def _example(parts: Sequence[tuple[list[int], bool]]) -> Example:
-    ids = np.array([token for tokens, _ in parts for token in tokens], dtype=np.int64)
-    return Example(ids, np.repeat([target for _, target in parts], [len(tokens) for tokens, _ in parts]))

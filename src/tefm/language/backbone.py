@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -11,17 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tefm.base.errors import InputError, MissingExtraError, SettingsError, TefmError
+from tefm.base.errors import ArtefactError, InputError, MissingExtraError, SettingsError, TefmError
 from tefm.language.smollm2 import NAME as SMOLLM2
 from tefm.language.smollm2 import quietly, smollm2_folder
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
-
-
-import json
-
-from tefm.base.errors import ArtefactError
 
 #: A hub id is a name, or an owner and a name.
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
@@ -85,7 +81,15 @@ def open_backbone(
         if layers is not None:
             config = _with_layers(config, layers)
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
-        _check_tokenizer(tokenizer, source)
+        if tokenizer.pad_token is None:
+            tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
+        if tokenizer.pad_token is None:
+            raise InputError(
+                "this tokenizer has no pad, eos or unk token",
+                file=source,
+                remedy="set one (`tokenizer.pad_token = ...`) and save the tokenizer again "
+                "(`tokenizer.save_pretrained`)",
+            )
         model = _pretrained(source, config, sealed)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     return Backbone(str(name), model.eval().to(device), tokenizer)
@@ -128,11 +132,8 @@ def _source(name: str | Path) -> str:
     folder = Path(name).expanduser()
     if folder.is_dir():
         if not (folder / "config.json").is_file():
-            raise InputError(
-                "this folder is not a language model: it has no config.json",
-                file=folder,
-                remedy=SAVE_BOTH,
-            )
+            problem = "this folder is not a language model: it has no config.json"
+            raise InputError(problem, file=folder, remedy=SAVE_BOTH)
         return str(folder)
     if isinstance(name, Path) or not HUB_ID.fullmatch(name):
         raise InputError(
@@ -155,9 +156,8 @@ def _explained_errors(source: str) -> Iterator[None]:
     except (OSError, ValueError, SafetensorError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         if Path(source).is_dir():
-            raise InputError(
-                f"this folder cannot be opened as a language model: {reason}", file=source, remedy=SAVE_BOTH
-            ) from error
+            problem = f"this folder cannot be opened as a language model: {reason}"
+            raise InputError(problem, file=source, remedy=SAVE_BOTH) from error
         raise InputError(
             f"no such folder, and the Hugging Face hub does not provide it: {reason}",
             value=source,
@@ -178,18 +178,6 @@ def _check_causal(config: PretrainedConfig, source: str) -> None:
             file=source,
             value=(config.architectures or [config.model_type])[0],
             remedy=f"use one that predicts the next token, such as Qwen3, Gemma-2, Phi-4-mini or {SMOLLM2!r}",
-        )
-
-
-def _check_tokenizer(tokenizer: PreTrainedTokenizerBase, source: str) -> None:
-    """Make sure that the tokenizer can pad: without a pad token, it pads with its eos or unk token."""
-    if tokenizer.pad_token is None:
-        tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
-    if tokenizer.pad_token is None:
-        raise InputError(
-            "this tokenizer has no pad, eos or unk token",
-            file=source,
-            remedy="set one (`tokenizer.pad_token = ...`) and save the tokenizer again (`tokenizer.save_pretrained`)",
         )
 
 
@@ -223,21 +211,13 @@ def _pretrained(source: str, config: PretrainedConfig, sealed: bool) -> PreTrain
     )
     model: PreTrainedModel
     model, report = loaded
-    if report["missing_keys"]:  # transformers would fill them with random numbers
-        missing = sorted(report["missing_keys"])
-        raise InputError(
-            f"{len(missing)} weights of this model are missing from its files",
-            file=source,
-            value=missing[0],
-            remedy="copy or download the model again",
-        )
-    if sealed and report["unexpected_keys"]:
-        raise InputError(
-            "the files of this model hold weights that it does not have",
-            file=source,
-            value=sorted(report["unexpected_keys"])[0],
-            remedy="its settings are those of another model: save it again",
-        )
+    if missing := sorted(report["missing_keys"]):  # transformers would fill them with random numbers
+        problem = f"{len(missing)} weights of this model are missing from its files"
+        raise InputError(problem, file=source, value=missing[0], remedy="copy or download the model again")
+    if sealed and (others := sorted(report["unexpected_keys"])):
+        problem = "the files of this model hold weights that it does not have"
+        remedy = "its settings are those of another model: save it again"
+        raise InputError(problem, file=source, value=others[0], remedy=remedy)
     return model
 
 
@@ -265,25 +245,20 @@ FOREIGN = (
 
 def check_sealed(folder: Path) -> None:
     """Refuse the language model of a bundle that could run code or read files of another place."""
+    remedy = "use a bundle that `tefm fit` or `save` wrote"
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if not path.is_dir() and not path.name.startswith(".") and not ALLOWED.fullmatch(name):
-            raise ArtefactError(
-                "the language model of a bundle has no such file: only safetensors weights, settings and a tokenizer",
-                file=path,
-                remedy="use a bundle that `tefm fit` or `save` wrote",
-            )
+            allowed = "only safetensors weights, settings and a tokenizer"
+            problem = f"the language model of a bundle has no such file: {allowed}"
+            raise ArtefactError(problem, file=path, remedy=remedy)
     for name in ("config.json", "tokenizer_config.json", "generation_config.json"):
         if not (path := folder / name).is_file():
             continue
         body = _settings(path)
-        for setting in FOREIGN:
-            if body.get(setting) is not None:
-                raise ArtefactError(
-                    f"the setting {setting!r} would load code or files from elsewhere",
-                    file=path,
-                    remedy="use a bundle that `tefm fit` or `save` wrote",
-                )
+        if foreign := next((setting for setting in FOREIGN if body.get(setting) is not None), None):
+            problem = f"the setting {foreign!r} would load code or files from elsewhere"
+            raise ArtefactError(problem, file=path, remedy=remedy)
         if name == "config.json":
             _check_shapes(path, body)
 
@@ -301,25 +276,22 @@ def _check_shapes(path: Path, config: dict[str, Any]) -> None:
                 elif len(shape := file.get_slice(name).get_shape()) == 2:
                     rows[name] = shape
     layers = config.get("num_hidden_layers", config.get("n_layer"))
-    if not isinstance(layers, int) or isinstance(layers, bool) or not 1 <= layers == len(blocks) == max(blocks) + 1:
-        raise ArtefactError(
-            f"the settings promise {layers!r} layers, the weights have {len(blocks)}", file=path, remedy="save it again"
-        )
     vocabulary, width = config.get("vocab_size"), config.get("hidden_size", config.get("n_embd"))
-    if not any(shape == [vocabulary, width] for shape in rows.values()):
-        raise ArtefactError(
-            f"the settings promise {vocabulary!r} tokens of {width!r} numbers, the weights have {list(rows.values())}",
-            file=path,
-            remedy="save it again",
-        )
+    if not isinstance(layers, int) or isinstance(layers, bool) or not 1 <= layers == len(blocks) == max(blocks) + 1:
+        promised = f"{layers!r} layers, the weights have {len(blocks)}"
+    elif not any(shape == [vocabulary, width] for shape in rows.values()):
+        promised = f"{vocabulary!r} tokens of {width!r} numbers, the weights have {list(rows.values())}"
+    else:
+        return
+    raise ArtefactError(f"the settings promise {promised}", file=path, remedy="save it again")
 
 
 def _settings(path: Path) -> dict[str, Any]:
     """A JSON file of settings."""
     try:
         body = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(body, dict):
+            raise ValueError("not a JSON object")
+        return body
     except (OSError, ValueError, RecursionError) as error:
         raise ArtefactError(f"not a readable JSON file: {error}", file=path, remedy="save the model again") from error
-    if not isinstance(body, dict):
-        raise ArtefactError("not a JSON object", file=path, remedy="save the model again")
-    return body

@@ -23,7 +23,6 @@ from tefm.language.config import Start
 from tefm.language.prediction import answer_logits
 from tefm.language.prompts import Prompt, PromptWriter
 from tefm.language.training_loop import History, is_first
-from tefm.language.tuning import Questions, ToLearn
 from tefm.language.vocabulary import CodeVocabulary, TokenIds, extend, start_rows, word_vectors
 from tefm.tables.phrases import Phrases
 from tefm.tables.sequences import Sequences
@@ -108,25 +107,6 @@ class Classifier:
         body = load_checkpoint(path, FINISHED)
         self.backbone.model.load_state_dict(body["weights"])
         return History(**body["history"]), Alignment(**body["alignment"]) if body["alignment"] else None
-
-    # ---- stage 3 ----------------------------------------------------------------------------------------------
-
-    def to_learn(
-        self,
-        training: Sequences,
-        labels: NDArray[np.int64],
-        validation: Sequences,
-        validation_labels: NDArray[np.int64],
-        *,
-        classes_SQ: NDArray[np.floating] | None = None,
-    ) -> ToLearn:
-        """Labelled sequences as prompts with answers.
-
-        With `classes_SQ`, the probability of each class is learned instead of the labels alone.
-        """
-        answers = self.writer.answers
-        learned = Questions(self.prompts(training), labels, answers, classes_SQ)
-        return ToLearn([learned], [Questions(self.prompts(validation), validation_labels, answers)])
 
     # ---- prediction -------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""The free text of a sequence, as it goes into the prompt: plain, and within its budgets.
+"""The free text of a sequence, as it goes into the prompt: plain, and within its budgets; and texts counted in tokens.
 
 A tokenizer turns some strings into one token each, wherever they occur: `<|im_end|>`, `<adm_a_3>`. In the text of a
 record these would pass for the end of a turn, or for codes. Here a blank splits them, so that they are read as letters.
@@ -11,7 +11,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tefm.tables.sequences import Text, notes_of
 
@@ -122,3 +126,46 @@ class Shortener:
             short = Shortened(self.plain(self.tokenizer.decode(ids[:budget])), budget, True)
         self._known[text, budget] = short
         return short
+
+
+# ---- the length of sequences in tokens ------------------------------------------------------------------------------
+
+#: Texts tokenised at a time: enough to use the tokenizer's threads, with little memory.
+BATCH = 1_000
+
+
+@dataclass(frozen=True)
+class TokenCount:
+    """Tokens per sequence, for one format of the sequences and one tokenizer."""
+
+    format: str
+    tokenizer: str
+    mean: float
+    median: float
+    largest: int
+    #: tokens of all sequences, as a share of the tokens of the same sequences as prose
+    share_of_prose: float
+
+
+def counts(texts: list[str], tokenizer: Any) -> NDArray[np.int64]:
+    """The number of tokens of each text, without special tokens; `tokenizer` is one of `transformers`."""
+    lengths: list[int] = []
+    for start in range(0, len(texts), BATCH):
+        batch = tokenizer(texts[start : start + BATCH], add_special_tokens=False, verbose=False)
+        lengths.extend(map(len, batch["input_ids"]))
+    return np.array(lengths, dtype=np.int64)
+
+
+def count_forms(
+    texts_by_format: dict[str, list[str]], name: str, tokenizer: Any, lengths: dict[str, NDArray[Any]]
+) -> list[TokenCount]:
+    """Count every format of some sequences with a tokenizer of this name, and compare it with the format `prose`.
+
+    `lengths` holds token counts that are known already, such as those of codes: a code is one token in every model.
+    """
+    counted = {format_: counts(texts, tokenizer) for format_, texts in texts_by_format.items()} | lengths
+    prose = float(counted["prose"].sum()) or float("nan")  # nothing is a share of empty prose
+    return [
+        TokenCount(format_, name, float(of.mean()), float(np.median(of)), int(of.max()), float(of.sum() / prose))
+        for format_, of in counted.items()
+    ]

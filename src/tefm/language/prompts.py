@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import string
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -137,6 +137,11 @@ def pieces(template: str, known: Sequence[str] = PLACEHOLDERS) -> list[tuple[str
     return parsed
 
 
+def filled(parts: Sequence[tuple[str, str | None]], values: Mapping[str, str]) -> str:
+    """The pieces of a template as one text; a placeholder without a value is empty."""
+    return "".join(text + values.get(name or "", "") for text, name in parts)
+
+
 def escaped(text: str) -> str:
     """Text as a part of a template: its braces are braces."""
     return text.replace("{", "{{").replace("}", "}}")
@@ -184,14 +189,14 @@ class PromptWriter:
         self.tokenizer, self.prompt, self.classes, self.ids = tokenizer, prompt, tuple(classes), ids
         unknown = sorted(set(prompt.answers) - set(classes))
         if unknown:
-            raise SettingsError(
-                "the prompt has an answer for an unknown class",
-                value=unknown[0],
-                remedy=did_you_mean(unknown[0], classes),
-            )
+            remedy = did_you_mean(unknown[0], classes)
+            raise SettingsError("the prompt has an answer for an unknown class", value=unknown[0], remedy=remedy)
         start = tokenizer.bos_token or tokenizer.eos_token or ""
         self.opening, self.closing = turns(tokenizer) if prompt.chat else (start, "")
-        self._pieces = pieces(prompt.message)
+        parts = pieces(prompt.message)
+        names = [name for _, name in parts]
+        past = names.index("records") + 1
+        self._to_records, self._from_records, self._places_text = parts[:past], parts[past:], "text" in names
         self._before, self._after, self._between = AROUND.values() if prompt.markers else ("", "", "")
         #: per class the token ids of its answer; their first tokens differ
         self.answers = self._answers()
@@ -229,16 +234,10 @@ class PromptWriter:
 
     def _around(self, count: int, text: str) -> tuple[str, str]:
         """What comes before and after the records; `text` is that of the last one."""
-        parts = self._pieces
         values = {"count": str(count), "text": text}
-        unplaced = "" if any(name == "text" for _, name in parts) else _beside(text)
-        head, tail = self.opening, unplaced
-        before = True
-        for literal, name in parts:
-            written = literal + values.get(name or "", "")
-            head, tail = (head + written, tail) if before else (head, tail + written)
-            before &= name != "records"
-        return head, tail + self.closing
+        unplaced = "" if self._places_text else _beside(text)
+        head, tail = (filled(parts, values) for parts in (self._to_records, self._from_records))
+        return self.opening + head, unplaced + tail + self.closing
 
     def tokenised(self, text: str) -> Ids:
         """The token ids of a text, in which special tokens are special."""
@@ -263,11 +262,8 @@ class PromptWriter:
         if self.prompt.answers:
             firsts = [ids[0] for ids in answers]
             same = [word for word, first in zip(words, firsts, strict=True) if firsts.count(first) > 1]
-            raise SettingsError(
-                "these answers begin with the same token, but the first token must identify the class",
-                value=same[:2],
-                remedy="begin each answer with a different word",
-            )
+            problem = "these answers begin with the same token, but the first token must identify the class"
+            raise SettingsError(problem, value=same[:2], remedy="begin each answer with a different word")
         return self._tokenised(_letters(self.tokenizer, len(self.classes), blank))
 
     def _tokenised(self, words: Sequence[str]) -> list[Ids]:
@@ -279,6 +275,43 @@ class PromptWriter:
                 raise SettingsError("an answer is empty", value=word, remedy="write at least one word per class")
             answers.append(np.array([*ids, *end], dtype=np.int64))
         return answers
+
+
+#: The two answers to a question in words, as classes.
+NO_YES = ("no", "yes")
+
+
+def question_prompt(prompt: Prompt) -> Prompt:
+    """The prompt of questions in words: as the model writes records, then the question, then yes or no."""
+    blank = "" if prompt.chat else " "
+    answers = {name: f"{blank}{name.capitalize()}" for name in NO_YES}
+    return prompt.model_copy(update={"message": "{records}", "answers": answers})
+
+
+class QuestionWriter(PromptWriter):
+    """Writes histories as prefixes and questions as tails; a prompt is a prefix followed by a tail.
+
+    The records come first and the question last, so that the records are read once for many questions.
+    """
+
+    def __init__(self, tokenizer: Any, prompt: Prompt, ids: TokenIds | None, question: str = "") -> None:
+        super().__init__(tokenizer, question_prompt(prompt), NO_YES, ids)
+        #: what follows the question: the end of the user's turn, where there are turns
+        self.after, self.closing = self.closing, ""
+        self.question = question
+
+    def tail(self, question: str) -> Ids:
+        """The tokens of a question; a code or a turn that is written in it is plain text."""
+        return self.tokenised(f" {self.shortener.plain(question.strip())}{self.after}")
+
+    def prefixes(self, histories: Sequences) -> list[Ids]:
+        """The tokens of each history, up to the question."""
+        return super().of_codes(histories)
+
+    def of_codes(self, sequences: Sequences) -> list[Ids]:
+        """One prompt per sequence: its records, then the question."""
+        tail = self.tail(self.question)
+        return [np.concatenate([ids, tail]) for ids in self.prefixes(sequences)]
 
 
 def _beside(note: str) -> str:
@@ -302,7 +335,5 @@ def _letters(tokenizer: Any, count: int, blank: str) -> list[str]:
                 seen.add(ids[0])
             if len(words) == count:
                 return words
-    raise SettingsError(
-        f"this tokenizer does not have {count} single-token words to answer with",
-        remedy="write one answer per class under `answers` in the prompt",
-    )
+    problem = f"this tokenizer does not have {count} single-token words to answer with"
+    raise SettingsError(problem, remedy="write one answer per class under `answers` in the prompt")

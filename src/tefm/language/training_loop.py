@@ -144,18 +144,19 @@ class _Run:
             backbone.model.gradient_checkpointing_enable()
         model = trainable_model(backbone, codes, config)
         model.train()
-        self.names = [name for name, weight in model.named_parameters() if weight.requires_grad]
         optimiser = adamw(_groups(model), device=device, lr=config.learning_rate)
         self.trainable = model
         self.model, self.optimiser = self.accelerator.prepare(model, optimiser)
+        #: the weights that are trained; they are changed in place
+        self.weights = {name: weight.detach() for name, weight in model.named_parameters() if weight.requires_grad}
         self.step = 0
         #: the sum of the losses since the last check, of this process's share of the batches
         self.running = torch.zeros((), device=self.device)
         #: the moving average of the weights, where there is one
-        self.average = {name: weight.clone() for name, weight in self._weights().items()} if config.average else {}
+        self.average = {name: weight.clone() for name, weight in self.weights.items()} if config.average else {}
         self.best = KeepBest()
         #: the weights to go back to until there are best ones
-        self.start = {name: weight.to("cpu", copy=True) for name, weight in self._weights().items()}
+        self.start = {name: weight.to("cpu", copy=True) for name, weight in self.weights.items()}
         self.history = History()
 
     # ---- a step -----------------------------------------------------------------------------------------------
@@ -184,7 +185,7 @@ class _Run:
         if self.average and (self.step < AVERAGE_EVERY or self.step % AVERAGE_EVERY == 0):
             # the mean of all steps so far, and once there are enough of them a moving average
             part = min(1.0, AVERAGE_EVERY / min(self.step, self.config.average * self.steps))
-            for name, weight in self._weights().items():
+            for name, weight in self.weights.items():
                 self.average[name].lerp_(weight, part)
 
     # ---- validation -------------------------------------------------------------------------------------------
@@ -210,12 +211,12 @@ class _Run:
         from accelerate.utils import broadcast_object_list
 
         self.trainable.eval()
-        own = {name: weight.clone() for name, weight in self._weights().items()} if self.average else {}
+        own = {name: weight.clone() for name, weight in self.weights.items()} if self.average else {}
         with torch.no_grad():
             self._load(self.average)
             # all processes use the loss of the first one: they must stop at the same step
             loss: float = broadcast_object_list([validate()])[0]
-            self.best.offer(self.step, loss, self._weights())
+            self.best.offer(self.step, loss, self.weights)
             self._load(own)
         self.trainable.train()
         self.history.best_step = self.best.step
@@ -227,9 +228,8 @@ class _Run:
             raise SettingsError(f"the loss is not a finite number at step {self.step}", remedy="lower learning_rate")
         self.history.slowed += 1
         self._load(self.best.state or self.start)
-        for name, weight in self._weights().items():
-            if name in self.average:
-                self.average[name].copy_(weight)
+        for name, average in self.average.items():
+            average.copy_(self.weights[name])
         self.optimiser.state.clear()
         warn(
             f"the loss is not a finite number at step {self.step}: resuming from the weights of step {self.best.step} "
@@ -252,16 +252,9 @@ class _Run:
 
     # ---- checkpoints ------------------------------------------------------------------------------------------
 
-    def _weights(self) -> dict[str, Tensor]:
-        """The weights that are trained."""
-        parameters = dict(self.trainable.named_parameters())
-        return {name: parameters[name].detach() for name in self.names}
-
     def _load(self, weights: dict[str, Tensor]) -> None:
-        with torch.no_grad():
-            own = self._weights()
-            for name, weight in weights.items():
-                own[name].copy_(weight)
+        for name, weight in weights.items():
+            self.weights[name].copy_(weight)
 
     def save(self) -> None:
         """Write all that a resumed run needs; only the first process writes."""
@@ -270,7 +263,7 @@ class _Run:
         body = {
             "step": self.step,
             "running": self.running,
-            "weights": self._weights(),
+            "weights": self.weights,
             "average": self.average,
             "optimiser": self.optimiser.state_dict(),
             "best": vars(self.best),

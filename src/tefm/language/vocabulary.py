@@ -120,18 +120,13 @@ def extend(backbone: Backbone, vocabulary: CodeVocabulary, *, share_markers: boo
     """
     tokenizer, model = backbone.tokenizer, backbone.model
     added = list(vocabulary.names if share_markers else vocabulary.tokens)
-    existing = set(tokenizer.get_vocab()) & set(added)
-    if existing:
-        raise SettingsError(
-            "this backbone already has tokens with these names",
-            value=min(existing),
-            remedy="use a backbone without codes, such as `backbone: smollm2-135m`",
-        )
+    if existing := set(tokenizer.get_vocab()) & set(added):
+        remedy = "use a backbone without codes, such as `backbone: smollm2-135m`"
+        raise SettingsError("this backbone already has tokens with these names", value=min(existing), remedy=remedy)
     first = len(tokenizer)
     tokenizer.add_tokens(added, special_tokens=True)
     past = len(tokenizer)
-    ids = tokenizer.convert_tokens_to_ids(added)
-    assert ids == list(range(first, past)), "new tokens are contiguous"
+    assert tokenizer.convert_tokens_to_ids(added) == list(range(first, past)), "new tokens are contiguous"
     if past > len(_tables(backbone)[0]):
         model.resize_token_embeddings(past, mean_resizing=False)
     with torch.no_grad():
@@ -187,7 +182,6 @@ def _tables(backbone: Backbone) -> list[Tensor]:
 
 # ---- tokens in use --------------------------------------------------------------------------------------------------
 
-
 Ids = NDArray[np.int64]
 #: Token ids → their numbers among the tokens in use.
 ToLocal = Callable[[ArrayLike], Ids]
@@ -195,7 +189,7 @@ ToLocal = Callable[[ArrayLike], Ids]
 
 def tokens_of(backbone: Backbone, codes: Sequence[int], sequences: Iterable[ArrayLike]) -> Ids:
     """All tokens of these sequences in order, with those of the codes and the one that pads."""
-    seen = np.zeros(len(_embedding(backbone).weight), dtype=bool)
+    seen = np.zeros(len(_tables(backbone)[0]), dtype=bool)
     for ids in ([backbone.tokenizer.pad_token_id], codes, *sequences):
         seen[np.asarray(ids, dtype=np.int64)] = True
     return np.flatnonzero(seen)
@@ -208,7 +202,8 @@ def rows_in_use(backbone: Backbone, tokens_R: Ids) -> Iterator[ToLocal]:
     The given function turns token ids into the new ones. At the end the trained rows are written back into the whole
     vocabulary; rows out of use are what they were before, to the bit. The softmax is over the tokens in use.
     """
-    embedding, head = _embedding(backbone), backbone.model.get_output_embeddings()
+    modules: list[Any] = [backbone.model.get_input_embeddings(), backbone.model.get_output_embeddings()]
+    embedding = modules[0]
     number_V = np.full(len(embedding.weight), -1, dtype=np.int64)
     number_V[tokens_R] = np.arange(len(tokens_R))
 
@@ -218,7 +213,7 @@ def rows_in_use(backbone: Backbone, tokens_R: Ids) -> Iterator[ToLocal]:
         return numbers
 
     rows = torch.from_numpy(tokens_R).to(backbone.device)
-    whole = [(module, name, weight) for module in (embedding, head) for name, weight in module.named_parameters()]
+    whole = [(module, name, weight) for module in modules for name, weight in module.named_parameters()]
     # a head that shares the embedding's rows still shares them
     compact = {id(weight): nn.Parameter(weight.detach()[rows]) for _, _, weight in whole}
     padding = embedding.padding_idx
@@ -234,7 +229,3 @@ def rows_in_use(backbone: Backbone, tokens_R: Ids) -> Iterator[ToLocal]:
             for module, name, weight in whole:
                 weight[rows] = getattr(module, name).detach()
                 setattr(module, name, weight)
-
-
-def _embedding(backbone: Backbone) -> Any:
-    return backbone.model.get_input_embeddings()

@@ -25,7 +25,7 @@ from tefm.language.vocabulary import CodeVocabulary
 from tefm.pipeline.fitted import Fitted
 from tefm.pipeline.prepare import Preparation
 from tefm.questions.answering import feature_widths
-from tefm.questions.catalogue import is_known
+from tefm.questions.catalogue import slot_of
 from tefm.tabular.heads import of_regression
 
 
@@ -139,7 +139,7 @@ def _questions(fitted: Fitted, preparation: Preparation | None) -> list[str]:
         if (
             question.kind in ("next", "within")
             and question.source is not None
-            and not is_known(preparation.vectoriser, question)
+            and slot_of(preparation.vectoriser, question) is None
         ):
             return [f"the tokenizer does not know what {question.text!r} is about"[:200]]
     return []

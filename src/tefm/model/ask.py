@@ -17,14 +17,12 @@ from tefm.base.progress import log
 from tefm.explain.explanation import Explanation
 from tefm.explain.look_alikes import LookAlikes
 from tefm.explain.reasons import Question
-from tefm.language.asking import NO_YES
-from tefm.language.prompts import escaped
+from tefm.language.prompts import NO_YES, escaped
 from tefm.model.explainer import explain_slots, look_alikes_of
 from tefm.pipeline.data import TaskData
 from tefm.pipeline.fitted import Fitted
 from tefm.pipeline.prepare import Preparation, asking_of
 from tefm.questions.answering import asking, features_of
-from tefm.questions.answers import Histories, histories_in, recorded
 from tefm.questions.book import Book, Entry, Figure, Known, checked_question
 from tefm.questions.catalogue import of_column
 from tefm.questions.config import QuestionSettings
@@ -36,7 +34,7 @@ from tefm.questions.measure import (
     score_questions,
     stand_ins,
 )
-from tefm.questions.question_data import QuestionData, pairs_to_score
+from tefm.questions.question_data import Histories, QuestionData, histories_in, pairs_to_score, recorded
 from tefm.tables.grouping import role_column
 from tefm.tables.layout import Slots
 from tefm.tables.records import Records
@@ -223,7 +221,7 @@ def scored_on_test(
     if questions.held_out_Q.any():
         validation = questions.validation
         ask_validation = fitted.asker(validation.histories, data.validation.slots_ND, texts)
-        pairs = pairs_to_score(validation, np.arange(len(texts)), questions.config, seed=seed)
+        pairs = pairs_to_score(validation, questions.config, seed=seed)
         chosen = stand_ins(questions, pairs, ask_validation)
         in_place = figure_in_place(scored, chosen, ask_test)
     book = measured(book, scored, "test", in_place=in_place)
@@ -241,5 +239,5 @@ def scored_on_test(
 
 def test_histories(preparation: Preparation, questions: QuestionData, records: Records) -> tuple[Histories, Slots]:
     """The histories of the test part as row numbers of its table, and the slots of these rows."""
-    histories = histories_in(asking_of(preparation), questions.questions, records, preparation.config.seed)
+    histories = histories_in(asking_of(preparation), questions.questions, records)
     return histories, records.slots(preparation.vectoriser)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tefm.base.errors import SettingsError
 from tefm.base.files import check_replaceable, check_writable, held
 from tefm.base.progress import in_part, job, log, stage, warn
-from tefm.language.token_counts import TokenCount, count_forms
+from tefm.language.free_text import TokenCount, count_forms
 from tefm.language.training_loop import is_first
 from tefm.model.ask import scored_on_test, test_histories
 from tefm.model.bundle import Bundle, is_saved

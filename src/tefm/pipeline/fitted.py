@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 from tefm.codes.coder import SlotCoder
 from tefm.explain.look_alikes import LookAlikes
 from tefm.language.alignment import Alignment
-from tefm.language.asking import NO_YES
 from tefm.language.classifier import Answerer, Classifier
-from tefm.language.prompts import Prompt
+from tefm.language.prompts import NO_YES, Prompt
 from tefm.language.training_loop import History
 from tefm.pipeline.config import ModelConfig
 from tefm.questions.answering import Asker, TrainedWords, answerer_of, ways_of, words_of

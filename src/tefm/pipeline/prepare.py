@@ -17,12 +17,10 @@ from tefm.base.errors import InputError
 from tefm.base.progress import note
 from tefm.codes.coder import SlotCoder
 from tefm.codes.tokenizer import RecordTokenizer
-from tefm.language.asking import NO_YES, question_prompt
-from tefm.language.prompts import escaped
+from tefm.language.prompts import NO_YES, escaped, question_prompt
 from tefm.pipeline.config import QUICK_SEQUENCES, ModelConfig
 from tefm.pipeline.data import Given, Part, TaskData, shares_of
-from tefm.questions.answers import Asking, Histories
-from tefm.questions.question_data import QuestionData, question_data
+from tefm.questions.question_data import Asking, Histories, question_data
 from tefm.tables.chunks import whole_sequences
 from tefm.tables.columns import completed
 from tefm.tables.phrases import phrases_of
@@ -286,7 +284,7 @@ def _labelled(
         shares=shares_of(labels_S if config.balance == "all" else natural_S, len(classes)),
         # probabilities are calibrated on the population, while early stopping is balanced like the training
         stopping=chosen(validated.sequences, config) if config.balance == "train" else None,
-        questions=None if config.questions is None else _question_data(preparation, records, held_out),
+        questions=None if config.questions is None else question_data(asking_of(preparation), records, held_out),
     )
 
 
@@ -296,7 +294,7 @@ def _questions_alone(
     """The data of a fit without a label: the first trained question is what the model answers by default."""
     prompt = config.prompt_for(NO_YES, 1, records.schema)
     preparation = Preparation(records.schema, config, vectoriser, prompt.gaps)
-    asked = _question_data(preparation, records, held_out)
+    asked = question_data(asking_of(preparation), records, held_out)
     first = int(asked.trained[0])
     default = {"message": f"{{records}} {escaped(asked.questions[first].text)}"}
     training = _answering(preparation, records, asked.training, first)
@@ -321,16 +319,11 @@ def _answering(preparation: Preparation, records: Records, histories: Histories,
     return _part(preparation, records.with_sequences(histories.histories.select(known)), labels_S)
 
 
-def _question_data(preparation: Preparation, records: Records, held_out: Records) -> QuestionData:
-    """The questions of a task, and the histories that answer them."""
-    return question_data(asking_of(preparation), records, held_out, preparation.config.seed)
-
-
 def asking_of(preparation: Preparation) -> Asking:
     """What is asked of a table."""
     settings = preparation.config.questions_config
     assert settings is not None, "questions need settings"
-    return Asking(settings, preparation.vectoriser, preparation.gaps)
+    return Asking(settings, preparation.vectoriser, preparation.config.seed, preparation.gaps)
 
 
 def _part(preparation: Preparation, records: Records, labels_S: NDArray[np.int64]) -> Part:

@@ -28,7 +28,7 @@ from tefm.language.alignment import align as align_language_model
 from tefm.language.backbone import Backbone
 from tefm.language.classifier import Classifier
 from tefm.language.training_loop import History, first_process_makes
-from tefm.language.tuning import ToLearn, learned_together
+from tefm.language.tuning import Questions, ToLearn, learned_together
 from tefm.language.tuning import tune as tune_language_model
 from tefm.language.vocabulary import CodeVocabulary
 from tefm.pipeline.config import ModelConfig
@@ -262,11 +262,9 @@ def to_learn(begun: Begun) -> ToLearn:
         validation, labels_S = begun.validation, data.validation.labels_S
         if data.stopping is not None:
             validation, labels_S = validation.select(data.stopping), labels_S[data.stopping]
-        parts.append(
-            classifier.to_learn(
-                learned.sequences, learned.labels_S, validation, labels_S, classes_SQ=learned.classes_SQ
-            )
-        )
+        prompts, answers = classifier.prompts, classifier.writer.answers
+        training = Questions(prompts(learned.sequences), learned.labels_S, answers, learned.classes_SQ)
+        parts.append(ToLearn([training], [Questions(prompts(validation), labels_S, answers)]))
     return reduce(ToLearn.followed_by, reversed(parts))
 
 

@@ -17,11 +17,10 @@ from sklearn.kernel_ridge import KernelRidge
 from sklearn.preprocessing import normalize
 
 from tefm.codes.coder import SlotCoder
-from tefm.language.asking import QuestionWriter, pair_logits
 from tefm.language.backbone import Backbone
 from tefm.language.classifier import CHUNK, Answerer, Classifier
-from tefm.language.prediction import last_states, mean_states
-from tefm.language.prompts import Prompt
+from tefm.language.prediction import last_states, mean_states, pair_logits
+from tefm.language.prompts import Prompt, QuestionWriter
 from tefm.questions.book import Book
 from tefm.tables.layout import Slots
 from tefm.tables.sequences import Sequences

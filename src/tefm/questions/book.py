@@ -17,7 +17,6 @@ from tefm.base.settings import Settings
 from tefm.language.prompts import Prompt
 from tefm.questions.catalogue import WordQuestion, normal
 from tefm.scoring.calibration import Calibration
-from tefm.scoring.decision import Rule
 from tefm.tabular.heads import Floats, Head, Linear, Way, of_regression
 
 #: The longest question in characters: longer ones are no questions, and take time for nothing.
@@ -34,8 +33,7 @@ class Scaling(Settings):
 
     @property
     def calibration(self) -> Calibration:
-        rule: Rule = "accuracy"
-        return Calibration(self.temperature, 0.5, 1, (0.0, self.shift), rule=rule)
+        return Calibration(self.temperature, threshold=0.5, bias=(0.0, self.shift))
 
     def probability(self, score_P: Floats) -> Floats:
         """The probability of yes."""
@@ -83,8 +81,10 @@ class Entry(Settings):
     lightgbm: float | None = None
 
     @property
-    def taught(self) -> bool:
-        return self.head is not None and not self.trained
+    def known(self) -> Known:
+        if self.trained:
+            return "trained"
+        return "held out" if self.head is None else "taught"
 
     @property
     def way(self) -> Way:
@@ -92,7 +92,7 @@ class Entry(Settings):
         head = self.head
         if head is None and self.regression is not None:
             head = of_regression(self.regression)
-        return Way(self.question.text, head, 0.0 if self.taught else self.share)
+        return Way(self.question.text, head, 0.0 if self.known == "taught" else self.share)
 
 
 class Book(Settings):
@@ -115,26 +115,26 @@ class Book(Settings):
 
     @property
     def trained(self) -> tuple[Entry, ...]:
-        return tuple(entry for entry in self.entries if entry.trained)
+        return self._known_as("trained")
 
     @property
     def held(self) -> tuple[Entry, ...]:
-        return tuple(entry for entry in self.entries if not entry.trained and not entry.taught)
+        return self._known_as("held out")
 
     @property
     def taught(self) -> tuple[Entry, ...]:
-        return tuple(entry for entry in self.entries if entry.taught)
+        return self._known_as("taught")
+
+    def _known_as(self, known: Known) -> tuple[Entry, ...]:
+        return tuple(entry for entry in self.entries if entry.known == known)
 
     def with_taught(self, entry: Entry) -> Book:
         """This book with a question that was taught; it replaces one that was taught with the same words."""
         before = self.entry(entry.question.text)
-        if before is not None and not before.taught:
+        if before is not None and before.known != "taught":
             known = "trained on" if before.trained else "held out"
-            raise SettingsError(
-                f"the model has this question already: it was {known}",
-                value=before.question.text,
-                remedy="use other words",
-            )
+            problem = f"the model has this question already: it was {known}"
+            raise SettingsError(problem, value=before.question.text, remedy="use other words")
         others = tuple(other for other in self.entries if other is not before)
         return self.model_copy(update={"entries": (*others, entry)})
 
@@ -146,15 +146,11 @@ class Book(Settings):
     def learned(self, text: str) -> Entry | None:
         """The entry of a question that was trained or taught."""
         entry = self.entry(text)
-        return entry if entry is not None and (entry.trained or entry.taught) else None
+        return None if entry is None or entry.known == "held out" else entry
 
     def known(self, text: str) -> Known:
         entry = self.entry(text)
-        if entry is None:
-            return "new"
-        if entry.taught:
-            return "taught"
-        return "trained" if entry.trained else "held out"
+        return "new" if entry is None else entry.known
 
     def scaling(self, text: str) -> Scaling:
         """How logits become a probability: a question that was learned has its own way, new ones have a common one."""
@@ -174,22 +170,18 @@ class Book(Settings):
 
     def worth(self, text: str) -> str:
         """One sentence about what an answer to this question is worth."""
-        known = self.known(text)
-        if known == "trained":
-            entry = self.entry(text)
-            assert entry is not None
-            on = f"{entry.asked:,} {self.measured_on} histories, {entry.yes:,} of them yes"
-            return f"Trained question: {entry.figure} ({on})."
-        if known == "taught":
-            entry = self.entry(text)
-            assert entry is not None
-            on = f"the {entry.asked:,} labelled sequences that it was taught with, {entry.yes:,} of them yes"
+        if (entry := self.learned(text)) is not None:
+            of_yes = f"{entry.yes:,} of them yes"
+            if entry.trained:
+                return f"Trained question: {entry.figure} ({entry.asked:,} {self.measured_on} histories, {of_yes})."
+            on = f"the {entry.asked:,} labelled sequences that it was taught with, {of_yes}"
             return f"Taught question: {entry.figure} (cross-validated on {on})."
-        words = "New question" if known == "new" else "Question that was held out of training"
+        is_new = self.known(text) == "new"
+        words = "New question" if is_new else "Question that was held out of training"
         if self.new.auroc is None:
             remark = "it is not known what new questions are worth on this model, since none were held out"
             return f"{words}: {remark} or they were too rare."
-        similar = self.similar(text) if known == "new" else None
+        similar = self.similar(text) if is_new else None
         instead = f" The most similar trained question is “{similar}”." if similar else ""
         mean = f"mean {self.new} over {self.held_out} questions that were held out of training"
         return (
@@ -216,15 +208,11 @@ def question_frame(book: Book) -> pl.DataFrame:
     rows = [
         {
             "question": entry.question.text,
-            "known": book.known(entry.question.text),
+            "known": entry.known,
             "auroc": entry.figure.auroc,
             "auroc_low": entry.figure.low,
             "auroc_high": entry.figure.high,
-            "by_model": entry.by_model,
-            "by_fields": entry.by_fields,
-            "lightgbm": entry.lightgbm,
-            "asked": entry.asked,
-            "yes": entry.yes,
+            **{name: getattr(entry, name) for name in ("by_model", "by_fields", "lightgbm", "asked", "yes")},
         }
         for entry in (*book.trained, *book.taught, *book.held)
     ]
@@ -238,7 +226,6 @@ def checked_question(text: str) -> str:
     if not text.strip("?!. "):
         raise SettingsError("the question is empty", remedy="write one, for example: Next admission: heart failure?")
     if len(text) > LONGEST:
-        raise SettingsError(
-            f"the question has {len(text):,} characters", value=f"{text[:60]}…", remedy=f"use at most {LONGEST}"
-        )
+        problem, remedy = f"the question has {len(text):,} characters", f"use at most {LONGEST}"
+        raise SettingsError(problem, value=f"{text[:60]}…", remedy=remedy)
     return text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tefm.base.errors import InputError, SettingsError, did_you_mean
 from tefm.base.settings import Settings
-from tefm.language.prompts import pieces
+from tefm.language.prompts import filled, pieces
 from tefm.questions.config import EVERY, PLACEHOLDERS, QuestionsConfig, QuestionSettings, seconds_of
 from tefm.tables.mappers import CategoryMapper, FlagMapper, Mapper, NumberMapper, SetMapper
 from tefm.tables.schema import FALSE_WORDS, TRUE_WORDS, Schema
@@ -63,11 +63,8 @@ def catalogue(
     texts = Counter(normal(question.text) for question in questions)
     double = next((question.text for question in questions if texts[normal(question.text)] > 1), None)
     if double is not None:
-        raise SettingsError(
-            "two questions have the same words",
-            value=double,
-            remedy="give one of them other words with `ask`, for example with {title} in it",
-        )
+        remedy = "give one of them other words with `ask`, for example with {title} in it"
+        raise SettingsError("two questions have the same words", value=double, remedy=remedy)
     return tuple(questions)
 
 
@@ -86,52 +83,38 @@ def _questions(
     if asked.column is not None:
         return of_column(asked, schema, frame, file=file)
     if asked.next == EVERY:
-        of_fields = [_about(asked, mapper, vectoriser.mappers) for mapper in vectoriser.mappers]
-        return [
-            question
-            for of_field in of_fields
-            if of_field is not None
-            for question in _questions(of_field, vectoriser, schema, frame, file=file)
-        ]
+        of_fields = filter(None, (_about(asked, mapper, vectoriser.mappers) for mapper in vectoriser.mappers))
+        return [question for of in of_fields for question in _questions(of, vectoriser, schema, frame, file=file)]
     if asked.within is not None and schema.time is None:
         raise SettingsError(
             "an event within a time needs a time column", value=asked.within, remedy="add `time: COLUMN` to the schema"
         )
     horizon = None if asked.within is None else seconds_of(asked.within)
     words = {"record": schema.record, "horizon": asked.within or ""}
-    if asked.within is not None and asked.event is None:
+    name = asked.next or asked.event
+    if name is None:
         text = _worded(asked, "Within {horizon}: another {record}?", words)
         return [WordQuestion(text=text, kind="within", again=True, horizon=horizon)]
-    name = str(asked.next if asked.within is None else asked.event)
-    mapper = _mapper(vectoriser, name)
-    words["title"] = vectoriser.table_schema.field(name).display_name
-    if isinstance(mapper, NumberMapper) != (asked.above is not None):
-        if asked.above is not None:
-            raise SettingsError("`above` is for numbers", value=name, remedy="ask about `values` of this field")
-        raise SettingsError(
-            "the field is a number: ask whether it is above a threshold",
-            value=name,
-            remedy=f"write `{{next: {name}, above: {mapper.middle[-1]:g}}}`",  # type: ignore[union-attr]
-        )
-    if asked.above is not None:
+    mappers = {mapper.field: mapper for mapper in vectoriser.mappers}
+    if name not in mappers:
+        remedy = did_you_mean(name, mappers)
+        raise SettingsError("a question is about a field that the schema lacks", value=name, remedy=remedy)
+    mapper, words["title"] = mappers[name], vectoriser.table_schema.field(name).display_name
+    if isinstance(mapper, NumberMapper):
+        if asked.above is None:
+            problem = "the field is a number: ask whether it is above a threshold"
+            raise SettingsError(problem, value=name, remedy=f"write `{{next: {name}, above: {mapper.middle[-1]:g}}}`")
         text = _worded(asked, "Next {record}: {title} above {threshold}?", {**words, "threshold": f"{asked.above:g}"})
         return [WordQuestion(text=text, kind="threshold", source=name, above=asked.above)]
-    named = _names(mapper, _values(asked, mapper, name))
+    if asked.above is not None:
+        raise SettingsError("`above` is for numbers", value=name, remedy="ask about `values` of this field")
     when = "Next {record}" if asked.within is None else "Within {horizon}"
-    template = f"{when}: {{value}}?" if isinstance(mapper, SetMapper) else f"{when}: {{title}} {{value}}?"
-    template = f"{when}: {{title}}?" if isinstance(mapper, FlagMapper) else template
-    _refuse_one_sentence(asked, len(named))
-    return [
-        WordQuestion(
-            text=_worded(asked, template, {**words, "value": words_of_value}),
-            kind="next" if asked.within is None else "within",
-            source=name,
-            value=value,
-            again=asked.again,
-            horizon=horizon,
-        )
-        for value, words_of_value in named.items()
-    ]
+    what = {"set": "{value}", "category": "{title} {value}", "flag": "{title}"}[mapper.kind]
+    kind = "next" if asked.within is None else "within"
+    values = _values(asked, mapper)
+    return _of_values(
+        asked, f"{when}: {what}?", words, values, kind=kind, source=name, again=asked.again, horizon=horizon
+    )
 
 
 def _about(asked: QuestionSettings, mapper: Mapper, mappers: Sequence[Mapper]) -> QuestionSettings | None:
@@ -159,12 +142,8 @@ def of_column(asked: QuestionSettings, schema: Schema, frame: pl.DataFrame, *, f
     """One question per class of a column; of two classes that mean yes and no, one."""
     name = str(asked.column)
     if name not in frame.columns:
-        raise InputError(
-            "the column of a question is not in the table",
-            file=file,
-            column=name,
-            remedy=did_you_mean(name, frame.columns),
-        )
+        remedy = did_you_mean(name, frame.columns)
+        raise InputError("the column of a question is not in the table", file=file, column=name, remedy=remedy)
     if (field := schema.field_reading(name)) is not None:
         raise SettingsError(
             f"the answer to a question is also the field {field.name!r}: the codes would give it away",
@@ -172,122 +151,89 @@ def of_column(asked: QuestionSettings, schema: Schema, frame: pl.DataFrame, *, f
             remedy="move the column to `ignore:` in the schema",
         )
     if name in schema.text:
-        raise SettingsError(
-            "the answer to a question is also text that the model reads",
-            value=name,
-            remedy="move the column from `text:` to `ignore:` in the schema",
-        )
-    counts = Counter(word for word in text_of(frame[name], schema.missing_words).to_list() if word is not None)
+        problem = "the answer to a question is also text that the model reads"
+        raise SettingsError(problem, value=name, remedy="move the column from `text:` to `ignore:` in the schema")
+    counts = Counter(text_of(frame[name], schema.missing_words).drop_nulls().to_list())
     if len(counts) < 2:
-        raise InputError(
-            "the column of a question has fewer than two values",
-            file=file,
-            column=name,
-            remedy="leave the question out",
-        )
-    yes = [value for value in counts if value.lower() in TRUE_WORDS]
-    no = [value for value in counts if value.lower() in FALSE_WORDS]
-    chosen: Sequence[str]
+        problem, remedy = "the column of a question has fewer than two values", "leave the question out"
+        raise InputError(problem, file=file, column=name, remedy=remedy)
+    ordered = sorted(counts, key=lambda value: (-counts[value], value))
+    yes = [value for value in ordered if value.lower() in TRUE_WORDS]
+    no = [value for value in ordered if value.lower() in FALSE_WORDS]
     plain = len(counts) == 2 and len(yes) == len(no) == 1
     if isinstance(asked.values, tuple):
-        chosen = asked.values
+        chosen = [*asked.values]
         if unknown := next((value for value in chosen if value not in counts), None):
-            raise InputError(
-                "the column does not have this value",
-                file=file,
-                column=name,
-                value=unknown,
-                remedy=did_you_mean(unknown, counts),
-            )
-    elif plain:
-        chosen = yes
+            problem, remedy = "the column does not have this value", did_you_mean(unknown, counts)
+            raise InputError(problem, file=file, column=name, value=unknown, remedy=remedy)
+    elif len(counts) == 2:
+        chosen = yes if plain else ordered[1:]  # the rarer one: the other is its opposite
+    elif asked.values is None and len(counts) > MOST_CLASSES:
+        raise InputError(
+            f"the column has {len(counts)} values: each would be a question",
+            file=file,
+            column=name,
+            remedy="name some of them: `values: [a, b]`, or how many: `values: 10`",
+        )
     else:
-        if asked.values is None and len(counts) > MOST_CLASSES:
-            raise InputError(
-                f"the column has {len(counts)} values: each would be a question",
-                file=file,
-                column=name,
-                remedy="name some of them: `values: [a, b]`, or how many: `values: 10`",
-            )
-        ordered = sorted(counts, key=lambda value: (-counts[value], value))
         chosen = ordered[: asked.values]
-        if len(counts) == 2:
-            chosen = ordered[1:]  # the rarer one: the other is its opposite
-    _refuse_one_sentence(asked, len(chosen))
     words = {"record": schema.record, "title": name.replace("_", " ").strip()}
-    template = "{title}?" if plain and chosen == yes else "{title}: {value}?"
-    return [
-        WordQuestion(text=_worded(asked, template, {**words, "value": value}), kind="column", source=name, value=value)
-        for value in chosen
-    ]
+    template = "{title}?" if plain and not isinstance(asked.values, tuple) else "{title}: {value}?"
+    return _of_values(asked, template, words, {value: value for value in chosen}, kind="column", source=name)
 
 
-def _mapper(vectoriser: Vectoriser, name: str) -> Mapper:
-    for field, mapper in zip(vectoriser.table_schema.fields, vectoriser.mappers, strict=True):
-        if field.name == name:
-            return mapper
-    known = [field.name for field in vectoriser.table_schema.fields]
-    raise SettingsError(
-        "a question is about a field that the schema lacks", value=name, remedy=did_you_mean(name, known)
-    )
+def _values(asked: QuestionSettings, mapper: CategoryMapper | SetMapper | FlagMapper) -> dict[str, str]:
+    """The values of a field that are asked about, each in words: those named, or the most common ones.
 
-
-def _values(asked: QuestionSettings, mapper: Mapper, name: str) -> tuple[str, ...]:
-    """The values of a field that are asked about: those named, or the most common ones."""
+    Where two have the same name, the value stands behind it.
+    """
     if isinstance(mapper, FlagMapper):
-        return (mapper.on,)
-    assert isinstance(mapper, CategoryMapper | SetMapper), "a number has a threshold"
-    if isinstance(asked.values, tuple):
-        if unknown := next((value for value in asked.values if value not in mapper.values), None):
-            raise SettingsError(
-                f"{unknown!r} is not among the {len(mapper.values)} values of {name!r} that are told apart",
-                value=unknown,
-                remedy=did_you_mean(unknown, mapper.values),
-            )
-        return asked.values
-    return mapper.values[: asked.values or MOST_VALUES]
-
-
-def _names(mapper: Mapper, values: Sequence[str]) -> dict[str, str]:
-    """Values in words; where two have the same name, with the value behind it."""
-    names = {} if isinstance(mapper, NumberMapper | FlagMapper) else mapper.names
-    words = {value: names.get(value, value) for value in values}
+        return {mapper.on: mapper.on}
+    values = asked.values if isinstance(asked.values, tuple) else mapper.values[: asked.values or MOST_VALUES]
+    if unknown := next((value for value in values if value not in mapper.values), None):
+        raise SettingsError(
+            f"{unknown!r} is not among the {len(mapper.values)} values of {mapper.field!r} that are told apart",
+            value=unknown,
+            remedy=did_you_mean(unknown, mapper.values),
+        )
+    words = {value: mapper.names.get(value, value) for value in values}
     often = Counter(normal(name) for name in words.values())
     return {value: f"{name} ({value})" if often[normal(name)] > 1 else name for value, name in words.items()}
 
 
-def _refuse_one_sentence(asked: QuestionSettings, count: int) -> None:
-    if asked.ask is not None and "{value}" not in asked.ask and count != 1:
+def _of_values(
+    asked: QuestionSettings, template: str, words: dict[str, str], values: dict[str, str], **where: Any
+) -> list[WordQuestion]:
+    """One question for each of these values, which are given with their words; `where` says what holds the answers."""
+    if asked.ask is not None and "{value}" not in asked.ask and len(values) != 1:
         raise SettingsError(
-            f"`ask` is one question, but the entry has {count} values",
+            f"`ask` is one question, but the entry has {len(values)} values",
             value=asked.ask,
             remedy="name the value that means yes: `values: [VALUE]`, or write {value} in it",
         )
+    return [
+        WordQuestion(text=_worded(asked, template, {**words, "value": name}), value=value, **where)
+        for value, name in values.items()
+    ]
 
 
 def _worded(asked: QuestionSettings, template: str, words: dict[str, str]) -> str:
-    parts = pieces(asked.ask or template, PLACEHOLDERS)
-    return "".join(literal + words.get(name or "", "") for literal, name in parts).strip()
+    return filled(pieces(asked.ask or template, PLACEHOLDERS), words).strip()
 
 
-def is_known(vectoriser: Vectoriser, question: WordQuestion) -> bool:
-    """Whether the vectoriser tells the value of a question from others."""
-    mapper = next((mapper for mapper in vectoriser.mappers if mapper.field == question.source), None)
-    return isinstance(mapper, FlagMapper) or (
-        isinstance(mapper, CategoryMapper | SetMapper) and question.value in mapper.values
-    )
-
-
-def slot_of(vectoriser: Vectoriser, question: WordQuestion) -> tuple[int, int]:
-    """The slot of a question's value, and the slot's value that means yes."""
+def slot_of(vectoriser: Vectoriser, question: WordQuestion) -> tuple[int, int] | None:
+    """The slot of a question's value, and the slot's value that means yes; None where no field tells it from others."""
     for _, mapper, own in vectoriser.parts:
         if mapper.field == question.source:
+            if isinstance(mapper, FlagMapper):
+                return own.start, 1
+            if isinstance(mapper, NumberMapper) or question.value not in mapper.values:
+                return None
+            number = mapper.values.index(question.value)
             if isinstance(mapper, SetMapper):
-                return own.start + (mapper.count is not None) + mapper.values.index(str(question.value)), 1
-            if isinstance(mapper, CategoryMapper):
-                return own.start, 1 + mapper.values.index(str(question.value))
-            return own.start, 1
-    raise AssertionError("questions are about fields of the schema")
+                return own.start + (mapper.count is not None) + number, 1
+            return own.start, 1 + number
+    return None
 
 
 def held_out_of(entries: Sequence[int], share: float, seed: int) -> NDArray[np.bool_]:

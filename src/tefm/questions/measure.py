@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 from tefm.base.progress import progress
 from tefm.language.prompts import Prompt
 from tefm.questions.answering import Asker
-from tefm.questions.answers import Histories
 from tefm.questions.book import Book, Entry, Figure, Scaling
-from tefm.questions.question_data import Pairs, QuestionData, pairs_to_score
+from tefm.questions.question_data import Histories, Pairs, QuestionData, pairs_to_score
 from tefm.scoring import weighted
 from tefm.scoring.metrics import auroc
 from tefm.tables.layout import Layout, Slots
@@ -78,7 +77,7 @@ def score_questions(
     part: Histories, data: QuestionData, asker: Asker, *, seed: int, title: str | None = None
 ) -> Scored:
     """The model's answers to all questions, on histories of a part."""
-    pairs = pairs_to_score(part, np.arange(len(data.questions)), data.config, seed=seed)
+    pairs = pairs_to_score(part, data.config, seed=seed)
     asked = pairs.history_P, pairs.question_P
     share_Q = np.array([way.model_share for way in asker.ways])
     model_P = asker.by_model(*asked, title=title) if share_Q.any() else None
@@ -237,15 +236,14 @@ def stand_ins(data: QuestionData, pairs: Pairs, ask: Ask) -> dict[int, int]:
     helds = [held for held in np.flatnonzero(data.held_out_Q).tolist() if pairs.has_both(held)]
     if not candidates or not helds:
         return {}
-    histories = [pairs.history_P[pairs.of(held)] for held in helds]
     # asked all at once, since most questions are asked about the same histories
-    history_P = np.concatenate(histories)
-    both = ask(np.tile(history_P, len(candidates)), np.repeat(np.array(candidates), len(history_P)))
-    score_CP = both.reshape(len(candidates), -1)
-    chosen, ends = {}, np.cumsum([len(own) for own in histories])
-    for held, own_CP in zip(helds, np.split(score_CP, ends[:-1], axis=1), strict=True):
-        yes_P = pairs.answer_P[pairs.of(held)] == 1
-        chosen[held] = candidates[int(np.argmax([auroc(score_P, yes_P) for score_P in own_CP]))]
+    of_held_P = np.isin(pairs.question_P, helds)
+    history_P, held_P, yes_P = (of[of_held_P] for of in (pairs.history_P, pairs.question_P, pairs.answer_P == 1))
+    score_P = ask(np.tile(history_P, len(candidates)), np.repeat(np.array(candidates), len(history_P)))
+    chosen = {}
+    for held in helds:
+        own_CP = score_P.reshape(len(candidates), -1)[:, held_P == held]
+        chosen[held] = candidates[int(np.argmax([auroc(own_P, yes_P[held_P == held]) for own_P in own_CP]))]
     return chosen
 
 
@@ -254,8 +252,7 @@ def figure_in_place(scored: Scored, chosen: dict[int, int], ask: Ask) -> Figure:
     figures = []
     for held, other in chosen.items():
         own = scored.pairs.of(held)
-        histories = scored.pairs.history_P[own]
-        score_P = ask(histories, np.full(len(histories), other))
+        score_P = ask(scored.pairs.history_P[own], np.full(own.sum(), other))
         figures.append(auroc_of(score_P, scored.pairs.answer_P[own] == 1))
     return mean_figure(figures)[0]
 
@@ -274,9 +271,8 @@ def lightgbm_per_question(
 ) -> dict[int, float]:
     """The test AUROC of a LightGBM for each trained question, by its number; it sees every training label of it.
 
-    That is what a user would fit who knows the questions beforehand.
-
-    `slots` are those of the training, validation and test records; `pairs` are the test pairs that our model answers.
+    That is what a user would fit who knows the questions beforehand. `slots` are those of the training, validation and
+    test records; `pairs` are the test pairs that our model answers.
     """
     features = [
         sequence_features(RecordSlots(x_ND, layout, part.histories), "history")
@@ -285,16 +281,12 @@ def lightgbm_per_question(
     figures = {}
     with progress("fitting one LightGBM per question", len(data.trained)) as advance:
         for question in data.trained.tolist():
-            train, validation = (
-                _examples(part, of_part, question)
-                for part, of_part in zip((data.training, data.validation), features, strict=False)
-            )
-            own = pairs.of(question)
-            yes_P = pairs.answer_P[own] == 1
-            if len(np.unique(train.labels_N)) == 2 and len(np.unique(validation.labels_N)) == 2:
-                chosen = fit_lightgbm(train, validation, LearningTask(2, seed=seed, tries=1))
+            train = _examples(data.training, features[0], question)
+            validation = _examples(data.validation, features[1], question)
+            if len(np.unique(train.labels_N)) == len(np.unique(validation.labels_N)) == 2:
+                chosen, own = fit_lightgbm(train, validation, LearningTask(2, seed=seed, tries=1)), pairs.of(question)
                 p_P2 = chosen.predict_proba(features[2][pairs.history_P[own]])
-                if (value := auroc_of(p_P2[:, 1], yes_P).auroc) is not None:
+                if (value := auroc_of(p_P2[:, 1], pairs.answer_P[own] == 1).auroc) is not None:
                     figures[question] = value
             advance(1)
     return figures

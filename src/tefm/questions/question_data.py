@@ -1,5 +1,8 @@
 """What a fit with questions is made from: the questions, which of them are held out, and the histories of each part.
 
+A history is the first records of a sequence. What follows it answers questions about the next record or a time ahead;
+a column of its last record answers the others, about whole sequences only, as for a label.
+
 Questions with too few answers are left out. Those that are kept become pairs of a history and a question: to learn
 from, to stop early on, and to measure answers on.
 
@@ -19,26 +22,183 @@ from numpy.typing import NDArray
 
 from tefm.base.errors import InputError
 from tefm.base.progress import note
-from tefm.language.asking import QuestionWriter
 from tefm.language.classifier import Classifier
-from tefm.language.prompts import Prompt
+from tefm.language.prompts import Prompt, QuestionWriter
 from tefm.language.tuning import Questions, ToLearn, read_together
 from tefm.questions.answering import writer_of
-from tefm.questions.answers import UNASKED, Asking, Histories, histories_in
-from tefm.questions.catalogue import WordQuestion, catalogue, held_out_of
+from tefm.questions.catalogue import WordQuestion, catalogue, held_out_of, slot_of
 from tefm.questions.config import QuestionsConfig
+from tefm.tables.columns import Columns
+from tefm.tables.grouping import role_column, times_of
 from tefm.tables.layout import Layout, Slots
 from tefm.tables.records import Records
 from tefm.tables.sequences import Sequences
+from tefm.tables.vectorise import Vectoriser
+from tefm.tables.words import text_of
 from tefm.tabular.inputs import RecordSlots, sequence_features
 from tefm.tabular.question_teacher import QuestionTeacher, history_features
-
-Numbers = NDArray[np.int64]
 
 #: Questions about one history, where not all can be asked of all histories: the model reads it once for all of them.
 EACH = 8
 #: Validation pairs for early stopping, as a share of those that are learned from, and at most.
 VALIDATED, MOST_VALIDATED = 0.15, 9_000
+#: The answer where a question cannot be asked: it is unknown, or the value was recorded before.
+UNASKED = -1
+
+Answers = NDArray[np.int8]
+Flags = NDArray[np.bool_]
+Numbers = NDArray[np.int64]
+
+
+# ---- histories and their answers ----
+
+
+@dataclass(frozen=True, eq=False)
+class Histories:
+    """Histories as row numbers, and the answers to all questions: 1 yes, 0 no, −1 not asked."""
+
+    histories: Sequences
+    answers_HQ: Answers
+
+    def __len__(self) -> int:
+        return len(self.histories)
+
+
+@dataclass(frozen=True)
+class Asking:
+    """What is asked, and how tables are seen."""
+
+    config: QuestionsConfig
+    vectoriser: Vectoriser
+    #: of what is drawn at random
+    seed: int = 0
+    #: whether prompts say how much time passed between two records
+    gaps: bool = False
+
+
+def histories_in(asking: Asking, questions: Sequence[WordQuestion], records: Records) -> Histories:
+    """The histories of a table as row numbers, with the texts of their prompts, and their answers.
+
+    There are at most as many as the config says, drawn at random.
+    """
+    following, most = _Following(asking.vectoriser, records), asking.config.histories
+    answers_NQ = np.stack([following.answers(question) for question in questions], axis=1)
+    ends = np.flatnonzero((answers_NQ != UNASKED).any(axis=1))
+    if len(ends) > most:
+        ends = np.sort(np.random.default_rng((asking.seed, 16)).permutation(ends)[:most])
+    histories = records.with_sequences(first_records(records.sequences, ends))
+    return Histories(histories.with_texts(gaps=asking.gaps), answers_NQ[ends])
+
+
+def first_records(sequences: Sequences, ends: NDArray[np.int64]) -> Sequences:
+    """The records of each sequence up to an end, which is a position in the records of all sequences.
+
+    >>> grown = first_records(Sequences(np.array([7, 8, 9]), np.array([0, 2, 3])), np.array([0, 1, 2]))
+    >>> [grown[i].tolist() for i in range(3)]
+    [[7], [7, 8], [9]]
+    """
+    of_H = sequences.sequence_N[ends]
+    firsts = sequences.starts[of_H]
+    lengths = ends - firsts + 1
+    starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    places = np.repeat(firsts - starts[:-1], lengths) + np.arange(starts[-1])
+    return Sequences(sequences.values[places], starts, ids=sequences.names[of_H], file=sequences.file)
+
+
+def recorded(question: WordQuestion, vectoriser: Vectoriser, slots: Sequences) -> NDArray[np.bool_]:
+    """For which sequences the value of a question is recorded already, though it was only asked where it is not."""
+    if question.again or question.value is None or question.kind not in ("next", "within"):
+        return np.zeros(len(slots), dtype=bool)
+    present_N, _ = _present(question, vectoriser, slots.x_ND)
+    return np.logical_or.reduceat(present_N, slots.starts[:-1])
+
+
+def _present(question: WordQuestion, vectoriser: Vectoriser, x_ND: Slots) -> tuple[Flags, Flags]:
+    """Which records have the value, and of which it is known; a category that is missing is not."""
+    place = slot_of(vectoriser, question)
+    assert place is not None, "questions are about values that the vectoriser knows"
+    slot, value = place
+    is_category = vectoriser.layout.slots[slot].kind == "category"
+    known_N = x_ND[:, slot] > 0 if is_category else np.ones(len(x_ND), dtype=bool)
+    return x_ND[:, slot] == value, known_N
+
+
+class _Following:
+    """The records of all sequences, one after another: what follows each of them."""
+
+    def __init__(self, vectoriser: Vectoriser, records: Records) -> None:
+        sequences = records.sequences
+        self.frame, self.vectoriser, self.schema = records.frame, vectoriser, records.schema
+        self.sequences, self.x_ND = sequences, records.slots(vectoriser)[sequences.rows]
+        self.count = len(sequences.values)
+        #: past the last record of each record's sequence
+        self.end_N = np.repeat(sequences.starts[1:], sequences.lengths)
+        self.has_next_N = np.arange(self.count) + 1 < self.end_N
+        #: the next record, where there is one
+        self.next_N = np.minimum(np.arange(self.count) + 1, self.count - 1)
+
+    def answers(self, question: WordQuestion) -> Answers:
+        """The answers after each record."""
+        by_kind = {"column": self._column, "threshold": self._threshold, "within": self._within, "next": self._next}
+        asked_N, yes_N = by_kind[question.kind](question)
+        return np.where(asked_N, yes_N, UNASKED).astype(np.int8)
+
+    def _column(self, question: WordQuestion) -> tuple[Flags, Flags]:
+        """The value of the last record; nothing for earlier ones."""
+        column = role_column(self.frame, str(question.source), "answer", self.sequences.file)
+        words = text_of(column, self.schema.missing_words)[self.sequences.rows]
+        return ~self.has_next_N & words.is_not_null().to_numpy(), words.eq_missing(question.value).to_numpy()
+
+    def _next(self, question: WordQuestion) -> tuple[Flags, Flags]:
+        present_N, known_N = _present(question, self.vectoriser, self.x_ND)
+        asked_N = self.has_next_N & known_N[self.next_N] & ~self._before(question, present_N)
+        return asked_N, present_N[self.next_N]
+
+    def _threshold(self, question: WordQuestion) -> tuple[Flags, Flags]:
+        field = self.vectoriser.table_schema.field(str(question.source))
+        records = Columns.of(self.frame[self.sequences.rows], self.vectoriser.table_schema, self.sequences.file)
+        following_N = records.numbers(field)[self.next_N]
+        assert question.above is not None, "a threshold"
+        return self.has_next_N & np.isfinite(following_N), following_N > question.above
+
+    def _within(self, question: WordQuestion) -> tuple[Flags, Flags]:
+        """Yes where the event follows in time; no only where the table goes on for as long without it."""
+        present_N = np.ones(self.count, dtype=bool)
+        if question.source is not None:
+            present_N, _ = _present(question, self.vectoriser, self.x_ND)
+        horizon = question.horizon or 0.0
+        time_N, until = self._times()
+        events = np.append(np.flatnonzero(present_N), self.count)
+        following_N = events[np.searchsorted(events, np.arange(self.count), side="right")]
+        after_N = time_N[np.minimum(following_N, self.count - 1)] - time_N
+        yes_N = (following_N < self.end_N) & (after_N <= horizon)
+        return (yes_N | (until - time_N >= horizon)) & ~self._before(question, present_N), yes_N
+
+    def _before(self, question: WordQuestion, present_N: Flags) -> Flags:
+        """Where the value was recorded in the history already, for a question that then is not asked."""
+        if question.again:
+            return np.zeros(self.count, dtype=bool)
+        counts_N = np.cumsum(present_N)
+        earlier_N = np.concatenate([[0], counts_N])[np.repeat(self.sequences.starts[:-1], self.sequences.lengths)]
+        before_N: Flags = counts_N > earlier_N
+        return before_N
+
+    def _times(self) -> tuple[NDArray[np.float64], float]:
+        """The time of each record in seconds, and the last one of the table."""
+        schema, file = self.schema, self.sequences.file
+        column, unit = times_of(self.frame, str(schema.time), schema, file)
+        if unit is None:
+            raise InputError(
+                "an event within a time needs dates, but this column contains plain numbers",
+                file=file,
+                column=schema.time,
+                remedy="give a column of dates, or ask about the next record with `next`",
+            )
+        seconds = column.to_numpy().astype(np.float64) * unit
+        return seconds[self.sequences.rows], float(seconds.max())
+
+
+# ---- the questions of a fit ----
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +224,7 @@ class QuestionData:
         return len(read_together(pairs_to_teach(self.training, self.trained, self.pairs, seed=0).history_P))
 
 
-def question_data(asking: Asking, training: Records, validation: Records, seed: int) -> QuestionData:
+def question_data(asking: Asking, training: Records, validation: Records) -> QuestionData:
     """The questions of a task, and the histories that answer them; questions with too few answers are left out."""
     settings = asking.config
     if training.sequences.lengths.max(initial=0) < 2 and any(asked.column is None for asked in settings.asked):
@@ -74,7 +234,7 @@ def question_data(asking: Asking, training: Records, validation: Records, seed: 
             remedy="name the column of the entity, `entity: COLUMN`, or ask about a `column`",
         )
     questions = catalogue(settings, asking.vectoriser, training.schema, training.frame, file=training.file)
-    parts = [histories_in(asking, questions, records, seed) for records in (training, validation)]
+    parts = [histories_in(asking, questions, records) for records in (training, validation)]
     counts_2Q = np.stack([(parts[0].answers_HQ == answer).sum(axis=0) for answer in (0, 1)])
     enough = np.flatnonzero(counts_2Q.min(axis=0) >= settings.least)
     if not len(enough):
@@ -90,9 +250,9 @@ def question_data(asking: Asking, training: Records, validation: Records, seed: 
         more = " …" if len(dropped) > 3 else ""
         note(f"{len(dropped):,} of {len(questions):,} questions are left out, since {few}: {rare}{more}")
     kept = tuple(questions[number] for number in enough)
-    held_out_Q = held_out_of([question.entry for question in kept], settings.hold_out, seed)
+    held_out_Q = held_out_of([question.entry for question in kept], settings.hold_out, asking.seed)
     pairs = settings.pairs_for(gpu=torch.cuda.is_available(), texts=bool(training.schema.text))
-    learned, held = (part.only(enough) for part in parts)
+    learned, held = (replace(part, answers_HQ=part.answers_HQ[:, enough]) for part in parts)
     return QuestionData(settings, kept, held_out_Q, learned, held, pairs)
 
 
@@ -125,12 +285,12 @@ class Pairs:
 def pairs_to_validate(part: Histories, trained: Numbers, pairs: int, *, seed: int) -> Pairs:
     """For each trained question as many histories that answer yes as no, and at most its share of all pairs."""
     rng, most = np.random.default_rng((seed, 17)), max(1, pairs // (2 * max(1, len(trained))))
-    drawn: list[tuple[int, int, Numbers]] = []
+    drawn: list[Drawn] = []
     for question in trained.tolist():
         answers_H = part.answers_HQ[:, question]
         both = [np.flatnonzero(answers_H == answer) for answer in (0, 1)]
         count = min(most, *(len(of_answer) for of_answer in both))
-        drawn += [(question, answer, rng.permutation(both[answer])[:count]) for answer in (0, 1)]
+        drawn += [(question, answer, 1.0, rng.permutation(both[answer])[:count]) for answer in (0, 1)]
     return _pairs(drawn)
 
 
@@ -151,35 +311,34 @@ def pairs_to_teach(part: Histories, trained: Numbers, pairs: int, *, seed: int) 
     )
 
 
-def pairs_to_score(part: Histories, questions: Numbers, config: QuestionsConfig, *, seed: int) -> Pairs:
+def pairs_to_score(part: Histories, config: QuestionsConfig, *, seed: int) -> Pairs:
     """All questions on the same random histories, and on further ones that answer yes, since most are rare.
 
     The weights undo the drawing, for calibration; an AUROC does not need them.
     """
-    rng, drawn, weights = np.random.default_rng((seed, 18)), [], []
-    order = rng.permutation(len(part))
+    drawn: list[Drawn] = []
+    order = np.random.default_rng((seed, 18)).permutation(len(part))
     common, others = order[: config.scored], order[config.scored :]
-    for question in questions.tolist():
-        answers_H = part.answers_HQ[:, question]
+    for question, answers_H in enumerate(part.answers_HQ.T):
         more = others[answers_H[others] == 1][: config.scored_yes]
         for answer in (0, 1):
             chosen = common[answers_H[common] == answer]
             chosen = np.concatenate([chosen, more]) if answer else chosen
             everyone = int((answers_H == answer).sum())
-            drawn.append((question, answer, chosen))
-            weights.append(np.full(len(chosen), everyone / max(1, len(chosen))))
-    return _pairs(drawn, weights)
+            drawn.append((question, answer, everyone / max(1, len(chosen)), chosen))
+    return _pairs(drawn)
 
 
-def _pairs(drawn: Sequence[tuple[int, int, Numbers]], weights: Sequence[NDArray[np.float64]] = ()) -> Pairs:
-    sizes, nothing = [len(histories) for *_, histories in drawn], np.zeros(0, dtype=np.int64)
+#: A question, an answer, the weight of each pair, and the histories that give this answer.
+Drawn = tuple[int, int, float, Numbers]
+
+
+def _pairs(drawn: Sequence[Drawn]) -> Pairs:
+    sizes = [len(histories) for *_, histories in drawn]
     questions, answers = (np.array([of[place] for of in drawn], dtype=np.int64) for place in (0, 1))
-    return Pairs(
-        np.concatenate([nothing, *(histories for *_, histories in drawn)]),
-        np.repeat(questions, sizes),
-        np.repeat(answers, sizes),
-        np.concatenate([np.zeros(0), *weights]) if weights else np.ones(sum(sizes)),
-    )
+    weights = np.array([weight for _, _, weight, _ in drawn])
+    history_P = np.concatenate([np.zeros(0, dtype=np.int64), *(histories for *_, histories in drawn)])
+    return Pairs(history_P, *(np.repeat(values, sizes) for values in (questions, answers, weights)))
 
 
 # ---- what is learned ----

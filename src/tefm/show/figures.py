@@ -11,7 +11,7 @@ from tefm.codes.fidelity import Collisions, Fidelity, LevelUse, PrefixDistance
 from tefm.explain.explanation import Explanation
 from tefm.explain.summary import Summary
 from tefm.language.alignment import Alignment
-from tefm.language.token_counts import TokenCount
+from tefm.language.free_text import TokenCount
 from tefm.questions.book import Book
 from tefm.scoring.breakdown import Bin, ClassScores, Confusion, Curve, GroupScores, ThresholdCounts
 from tefm.scoring.metrics import Evaluation, Verdict

@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # showing a table must not wait for the import of torch
     from tefm.codes.fidelity import Collisions, Fidelity, LevelUse
     from tefm.explain.summary import Summary
     from tefm.language.alignment import Alignment
-    from tefm.language.token_counts import TokenCount
+    from tefm.language.free_text import TokenCount
     from tefm.questions.book import Book, Entry
     from tefm.scoring.breakdown import Confusion
     from tefm.scoring.metrics import Evaluation
