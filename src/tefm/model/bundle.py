@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tefm import __version__
+from tefm.base import __version__
 from tefm.base.errors import ArtefactError, InputError, did_you_mean
 from tefm.base.files import (
     MANIFEST,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rich.console import RenderableType
 from rich.text import Text
 
-from tefm import __version__
+from tefm.base import __version__
 from tefm.monitor.findings import AnswerFigures, BatchReport, Monitoring
 from tefm.scoring.bootstrap import Interval
 from tefm.scoring.metrics import Scores

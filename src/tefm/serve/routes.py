@@ -11,7 +11,7 @@ from typing import Any
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 
-from tefm import __version__
+from tefm.base import __version__
 from tefm.base.errors import InputError, TefmError
 from tefm.explain.cards import rendered
 from tefm.explain.explanation import Explanation, to_json

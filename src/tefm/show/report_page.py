@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tefm import __version__
+from tefm.base import __version__
 from tefm.codes.doctor import CodeFinding
 from tefm.codes.fidelity import Fidelity, PrefixDistance
 from tefm.explain.explanation import Explanation
