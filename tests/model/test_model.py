@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from conftest import QUICK, STAYS, Explained, quick, stays
+from conftest import MASKS, QUICK, STAYS, Explained, quick, stays
 from support.miniatures import FAMILIES
 
 from tefm.base.errors import InputError, NotFittedError, SchemaError, SettingsError
@@ -137,7 +137,7 @@ def test_unsupervised_codes_never_see_the_label(backbones: dict[str, Path]) -> N
 
 
 def test_one_seed_gives_one_model(fitted: TEFM, backbones: dict[str, Path]) -> None:
-    same, other = (quick(backbones["llama"], seed=seed).fit(TRAINING) for seed in (0, 1))
+    same, other = (quick(backbones["llama"], **MASKS, seed=seed).fit(TRAINING) for seed in (0, 1))
     assert np.array_equal(same.tokenizer_.encode(HELD_OUT), fitted.tokenizer_.encode(HELD_OUT))
     assert np.array_equal(same.predict_proba(HELD_OUT), fitted.predict_proba(HELD_OUT))
     assert not np.array_equal(other.tokenizer_.encode(HELD_OUT), fitted.tokenizer_.encode(HELD_OUT))

@@ -24,7 +24,7 @@ from tefm.codes.stream import encoded
 from tefm.codes.tokenizer import RecordTokenizer
 from tefm.explain.reasons import Question
 from tefm.model.estimator import TEFM
-from tefm.model.explainer import explain
+from tefm.model.explainer import explain_slots
 from tefm.tables.readers.arrow import open_pieces
 from tefm.tables.readers.table import Table, open_table
 from tefm.tables.references import References
@@ -81,8 +81,8 @@ class Explainer:
         chosen = np.arange(len(sequences))
         if self.only is not None:
             chosen = chosen[np.isin(sequences.names.astype(str), self.only)]
-        chosen_sequences = sequences.select(chosen)
-        explanations = explain(fitted, preparation, frame, chosen_sequences, self.question, self.references)
+        slots = preparation.slots(frame, sequences.select(chosen))
+        explanations = explain_slots(fitted, preparation, slots, self.question, self.references)
         contents = [pickle.dumps(one) for one in explanations]
         return pl.DataFrame({EXPLANATION: contents, SEQUENCE: chosen}, {EXPLANATION: pl.Binary, SEQUENCE: pl.Int64})
 

@@ -98,15 +98,17 @@ def examine(
     train_N: NDArray[np.bool_] | None = None,
     test_N: NDArray[np.bool_] | None = None,
     judged_N: NDArray[np.bool_] | None = None,
+    codes_NK: NDArray[np.integer[Any]] | None = None,
     seed: int = 0,
 ) -> Examination:
     """Measure a coder on records.
 
     `judged_N` marks the records that fidelity is measured on (all by default). With labels, the ceiling is
-    fitted on `train_N` and scored on `test_N`; records without a label belong to neither.
+    fitted on `train_N` and scored on `test_N`; records without a label belong to neither. `codes_NK` are the codes of
+    the records, where they are known.
     """
     judged_N = np.ones(len(x_ND), dtype=bool) if judged_N is None else judged_N
-    codes_NK = coder.encode(x_ND)
+    codes_NK = coder.encode(x_ND) if codes_NK is None else codes_NK
     judged_ND, judged_codes_NK = x_ND[judged_N], codes_NK[judged_N]
     labels = None if labels_N is None else labels_N[judged_N]
     if labels is not None and any(label is None for label in labels):
