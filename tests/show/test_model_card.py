@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,8 +12,9 @@ from support.examples import HOSTILE, scores
 
 from tefm.language.alignment import Alignment
 from tefm.rationale.surrogate import Agreement
+from tefm.scoring.calibration import Calibration
 from tefm.show.html import to_html
-from tefm.show.model_card import CodesFacts, ModelCardFacts, TreesFacts, model_card
+from tefm.show.model_card import CodesFacts, ModelCardFacts, model_card
 
 FACTS = ModelCardFacts(
     title="died from the stays of one patient",
@@ -21,9 +23,7 @@ FACTS = ModelCardFacts(
     one_sequence="the stays of one patient",
     blocks=6,
     parameters=49_775_040,
-    temperature=1.234,
-    threshold=0.4,
-    positive="yes",
+    calibration=Calibration(temperature=1.234, threshold=0.4),
     codes=CodesFacts(458, 3, 128, True),
     alignment=Alignment(1_000, 0.91, 0.92, 0.95, 0.96, 0.81, (0.5, 0.25), 1.5, 2.5),
     explains=True,
@@ -57,7 +57,7 @@ def test_every_fact_is_in_the_card() -> None:
 
 
 def test_trees_beside_the_language_model_are_named_with_their_share() -> None:
-    card = model_card(replace(FACTS, trees=TreesFacts(1_200, 0.3)))
+    card = model_card(replace(FACTS, trees=SimpleNamespace(count=1_200, share=0.3)))
     assert "1,200 boosted trees on the fields answer. The language model has a share of 0.3" in card
     assert "trees" not in model_card(FACTS)
 
@@ -69,7 +69,10 @@ def test_the_card_says_what_the_check_does_not_show() -> None:
 
 
 def test_a_model_without_alignment_and_explanations() -> None:
-    card = model_card(replace(FACTS, alignment=None, explains=False, agreement=None, scores={}, threshold=None))
+    calibration = replace(FACTS.calibration, threshold=None)
+    card = model_card(
+        replace(FACTS, alignment=None, explains=False, agreement=None, scores={}, calibration=calibration)
+    )
     assert "458 slots become 3 numbers" in card and "most probable class" in card
     assert not any(words in card for words in ("Alignment", "Explanations", "## ", "model.explain(", "None"))
     assert "unsupervised" in model_card(replace(FACTS, codes=CodesFacts(458, 3, 128, False)))
@@ -85,7 +88,7 @@ def test_the_lines_of_a_list_and_the_rows_of_a_table_stay_together() -> None:
 
 @pytest.mark.parametrize("words", [HOSTILE, "a | b", "# heading\n---\nx: y", "`code` *x* [l](javascript:1)"])
 def test_names_of_a_table_are_shown_as_they_are(words: str) -> None:
-    card = model_card(replace(FACTS, title=words, classes=(words, "b"), one_sequence=words, positive=words))
+    card = model_card(replace(FACTS, title=words, classes=("b", words), one_sequence=words))
     assert header(card)["base_model"] == "smollm2-135m"
     html = to_html(card.split("---\n", 2)[2])
     assert "<script" not in html and "<a " not in html and "<em>" not in html

@@ -58,7 +58,7 @@ from tefm.pipeline.prepare import Preparation, Prepared
 from tefm.questions.book import Book
 from tefm.rationale.extractor import MaskExplainer
 from tefm.scoring.calibration import Calibration
-from tefm.show.model_card import CodesFacts, ModelCardFacts, TreesFacts, model_card
+from tefm.show.model_card import CodesFacts, ModelCardFacts, model_card
 from tefm.tables.schema import Schema
 from tefm.tables.vectorise import Vectoriser
 from tefm.tabular.label_trees import LabelTrees
@@ -364,22 +364,17 @@ def card_facts(bundle: Bundle) -> ModelCardFacts:
     """What the model card and a notebook say about a model."""
     fitted, preparation = bundle.fitted, bundle.preparation
     assert preparation is not None, "a model of arrays has no card"
-    coder, calibration, look_alikes = fitted.coder, fitted.calibration, fitted.look_alikes
-    codes = CodesFacts(coder.layout.width, coder.config.levels, coder.config.entries, bool(coder.classes_))
+    coder, look_alikes, language_model = fitted.coder, fitted.look_alikes, fitted.classifier.backbone.model
     return ModelCardFacts(
         title=preparation.title,
         base_model=fitted.config.backbone,
         classes=fitted.classes,
         one_sequence=preparation.one_sequence,
-        blocks=fitted.classifier.backbone.model.config.num_hidden_layers,
-        parameters=fitted.classifier.backbone.model.num_parameters(),
-        temperature=calibration.temperature,
-        threshold=calibration.threshold,
-        positive=fitted.classes[calibration.positive],
-        rule=calibration.rule,
-        weighted=bool(calibration.weights),
-        codes=codes,
-        trees=None if fitted.trees is None else TreesFacts(fitted.trees.count, fitted.trees.share),
+        blocks=language_model.config.num_hidden_layers,
+        parameters=language_model.num_parameters(),
+        calibration=fitted.calibration,
+        codes=CodesFacts(coder.layout.width, coder.config.levels, coder.config.entries, bool(coder.classes_)),
+        trees=fitted.trees,
         alignment=fitted.alignment,
         explains=look_alikes is not None,
         donors=0 if look_alikes is None else len(look_alikes.population),

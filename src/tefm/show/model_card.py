@@ -13,6 +13,8 @@ from tefm.show.html import markdown_words, render
 if TYPE_CHECKING:
     from tefm.language.alignment import Alignment
     from tefm.rationale.surrogate import Agreement
+    from tefm.scoring.calibration import Calibration
+    from tefm.tabular.label_trees import LabelTrees
 
 METRICS = ("auroc", "auprc", "accuracy", "macro_f1", "brier", "ece")
 
@@ -29,14 +31,6 @@ class CodesFacts:
 
 
 @dataclass(frozen=True)
-class TreesFacts:
-    """How many trees answer beside the language model, and the share of that in the answers."""
-
-    count: int
-    model_share: float
-
-
-@dataclass(frozen=True)
 class ModelCardFacts:
     """Everything that a model card says."""
 
@@ -48,16 +42,10 @@ class ModelCardFacts:
     #: of the language model
     blocks: int
     parameters: int
-    temperature: float
+    calibration: Calibration
     codes: CodesFacts
-    #: probability from which the positive class is predicted; None: the most probable class is predicted
-    threshold: float | None = None
-    #: the class that the threshold is about
-    positive: str = ""
-    #: what the decision is for, and with more than two classes whether weights decide
-    rule: str = "accuracy"
-    weighted: bool = False
-    trees: TreesFacts | None = None
+    #: those that answer beside the language model
+    trees: LabelTrees | None = None
     alignment: Alignment | None = None
     #: whether the model explains its predictions, and how often its surrogate predicts what the language model does
     explains: bool = False
@@ -78,18 +66,19 @@ class ModelCardFacts:
     @property
     def decision(self) -> str:
         """How probabilities become a prediction."""
-        temperature = f"Probabilities are calibrated with temperature {self.temperature:.3f}."
-        if self.weighted:
+        calibration = self.calibration
+        temperature = f"Probabilities are calibrated with temperature {calibration.temperature:.3f}."
+        if calibration.weights:
             return (
-                f"{temperature} The class with the largest weighted probability is predicted (decision: {self.rule}). "
-                "Temperature and weights were chosen on validation data."
+                f"{temperature} The class with the largest weighted probability is predicted (decision: "
+                f"{calibration.rule}). Temperature and weights were chosen on validation data."
             )
-        if self.threshold is None:
+        if calibration.threshold is None:
             return f"{temperature} The most probable class is predicted. The temperature was chosen on validation data."
-        positive = f"“{markdown_words(self.positive)}”"
+        positive = f"“{markdown_words(self.classes[calibration.positive])}”"
         return (
-            f"{temperature} {positive} is predicted if its probability is at least {self.threshold:.3f} (decision: "
-            f"{self.rule}). Temperature and threshold were chosen on validation data."
+            f"{temperature} {positive} is predicted if its probability is at least {calibration.threshold:.3f} "
+            f"(decision: {calibration.rule}). Temperature and threshold were chosen on validation data."
         )
 
 
