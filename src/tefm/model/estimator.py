@@ -490,13 +490,14 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         if references is not None and not isinstance(references, References):
             references = References.read(references)
         look_alikes_of(self.fitted)  # before anything is vectorised
-        # a model that was fitted again starts afresh
-        if question is not None and (self._explainer is None or self._explainer.fitted is not self.fitted):
-            self._explainer = QuestionExplainer(self.fitted)
+        if question is not None:
+            book_of(self.fitted)
         slots = self.preparation.slots(*self._to_explain(X, entities, absent))
-        if question is not None and self._explainer is not None:
-            return self._explainer.explain(self.preparation, slots, question, asked, references)
-        return explain_slots(self.fitted, self.preparation, slots, asked, references)
+        if question is None:
+            return explain_slots(self.fitted, self.preparation, slots, asked, references)
+        if self._explainer is None or self._explainer.fitted is not self.fitted:  # a new fit starts afresh
+            self._explainer = QuestionExplainer(self.fitted)
+        return self._explainer.explain(self.preparation, slots, question, asked, references)
 
     def explain_population(
         self,

@@ -14,6 +14,7 @@ from tefm.base.errors import ArtefactError, InputError
 from tefm.base.files import MANIFEST, is_whole, read_manifest, replacing_folder
 from tefm.language.smollm2 import cache_folder
 from tefm.model.bundle import KIND
+from tefm.tables.readers.source import first_line
 
 #: What the hub's library raises where a repository cannot be reached or changed.
 FAILURES = (HfHubHTTPError, HFValidationError, OfflineModeIsEnabled, OSError)
@@ -32,7 +33,7 @@ def upload(
         )
     except FAILURES as error:
         raise InputError(
-            f"the model cannot be uploaded: {_first_line(error)}",
+            f"the model cannot be uploaded: {first_line(error)}",
             value=name,
             remedy="log in with `hf auth login` or give a token that may write, and a name like owner/model",
         ) from error
@@ -60,14 +61,10 @@ def download(name: str, *, revision: str | None = None, token: str | None = None
         raise
     except FAILURES as error:
         raise InputError(
-            f"no such folder, and the hub has no such model for you: {_first_line(error)}",
+            f"no such folder, and the hub has no such model for you: {first_line(error)}",
             value=name,
             remedy="give a folder or a name like owner/model; a private model needs `hf auth login` or a token",
         ) from error
     except (ValueError, KeyError, TypeError) as error:
         raise ArtefactError("the manifest is damaged", file=name, remedy="upload the model again") from error
     return folder
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
