@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tefm.model.domains import Domains
 from tefm.model.estimator import TEFM
-from tefm.model.run import TaskTable, extend_frame, fit_frames
+from tefm.model.run import TaskTable, fit_frames
 from tefm.pipeline.config import ModelConfig
 from tefm_bench.measurement import Bench, Figures, Measurement
 from tefm_bench.table_runs import OURS, ModelRun, differences, figures_on_test
@@ -68,7 +68,8 @@ class ExtendRun(JointRun):
         before = {name: _probabilities(domains[name], of) for name, of in data.items()}
         new = self.added.open(bench)
         table = task_table(new, domains.extension(new.task.model))
-        extended, _ = extend_frame(domains, self.added.table, table, compare=False)
+        fit_frames({"": table}, extends=domains, compare=False)
+        extended = Domains({**domains, self.added.table: table.model})
         with tempfile.TemporaryDirectory() as folder:
             extended = Domains.load(extended.save(Path(folder) / "model"))
         after = {name: _probabilities(extended[name], of) for name, of in data.items()}

@@ -8,6 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from tefm.base import __version__ as __version__
+
 if TYPE_CHECKING:
     from tefm.codes.config import TokenizerConfig
     from tefm.codes.tokenizer import RecordTokenizer
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
     from tefm.tables.schema import Field, Schema
     from tefm.tables.vectorise import Vectoriser
 
-__version__ = "0.1.0"
 #: Public names and where they live; imported on first use, so that `import tefm` is quick.
 _HOME = {
     "Domains": "tefm.model.domains",

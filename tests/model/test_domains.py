@@ -17,7 +17,7 @@ from tefm.base.errors import InputError, SettingsError
 from tefm.codes.coder import SlotCoder
 from tefm.model.domains import Domains, domain_names
 from tefm.model.estimator import TEFM
-from tefm.model.run import TaskTable, extend_frame, fit_frames, fit_tasks
+from tefm.model.run import TaskTable, fit_frames, fit_tasks
 from tefm.model.task import Split, Task
 from tefm.pipeline.config import ModelConfig
 from tefm.serve.server import load_models
@@ -130,7 +130,8 @@ def test_a_domain_is_added_and_the_others_answer_the_same_to_the_bit(saved: Path
     before = {name: domains[name].predict_proba(table) for name, table in NEW.items()}
     config = domains.extension(ModelConfig.checked({**SETTINGS, "explanations": QUICK["explanations"]}))
     model = TEFM(VISITS, device="cpu", **dict(config))
-    extended, outcome = extend_frame(domains, "visits", TaskTable.of_frame(model, visits(240), Split()), compare=False)
+    outcome = fit_frames({"": TaskTable.of_frame(model, visits(240), Split())}, extends=domains, compare=False)[""]
+    extended = Domains({**domains, "visits": model})
     assert (outcome.test.scores.auroc.value or 0) > 0.95
     assert extended["visits"].fitted.classifier.vocabulary.stem == "sta"
     loaded = Domains.load(extended.save(tmp_path / "model"), device="cpu")

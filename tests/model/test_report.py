@@ -18,7 +18,7 @@ from tefm.base.errors import InputError, TefmError
 from tefm.cli import app
 from tefm.explain.summary import summarise
 from tefm.model.estimator import TEFM
-from tefm.model.report import codes_of, figures_of, source_of, split_of
+from tefm.model.report import codes_of, figures_of, split_of, task_of
 from tefm.model.run import fit_task
 from tefm.model.task import Task
 from tefm.show.figures import Figures, Outcome
@@ -197,7 +197,7 @@ def test_another_table_than_that_of_the_fit_is_told(task: tuple[Path, Outcome], 
         (tmp_path / name).write_text((folder / name).read_text())
     stays(160, seed=5).write_csv(tmp_path / "stays.csv")
     model = TEFM.load(folder / "model", device="cpu")
-    figures = figures_of(model, source_of(model, str(tmp_path / "task.yaml")))
+    figures = figures_of(model, task_of(model, str(tmp_path / "task.yaml")))
     assert any("have changed since" in warning for warning in figures.warnings)
 
 
@@ -252,7 +252,7 @@ def test_tables_that_cannot_be_reported_on(fitted: TEFM, explained: Explained) -
     explained(InputError, lambda: figures_of(fitted, unknown), "perhaps", "'died'", "no, yes")
     unlabelled = TABLE.with_columns(died=pl.lit(None, dtype=pl.String))
     explained(InputError, lambda: figures_of(fitted, unlabelled), "label", "'died'")
-    explained(InputError, lambda: source_of(fitted, None), "task file", "--table")
+    explained(InputError, lambda: task_of(fitted, None), "task file", "--table")
     explained(InputError, lambda: split_of(fitted), "task file")
 
 

@@ -72,7 +72,10 @@ def test_the_card_says_what_the_check_does_not_show() -> None:
 
 
 def test_a_model_without_alignment_and_explanations() -> None:
-    card = model_card(replace(FACTS, alignment=None, explains=False, agreement=None, scores={}, threshold=None))
+    calibration = replace(FACTS.calibration, threshold=None)
+    card = model_card(
+        replace(FACTS, alignment=None, explains=False, agreement=None, scores={}, calibration=calibration)
+    )
     assert "458 slots become 3 numbers" in card and "most probable class" in card
     assert not any(words in card for words in ("Alignment", "Explanations", "## ", "model.explain(", "None"))
     assert "unsupervised" in model_card(replace(FACTS, task_aware=False))
@@ -88,7 +91,7 @@ def test_the_lines_of_a_list_and_the_rows_of_a_table_stay_together() -> None:
 
 @pytest.mark.parametrize("words", [HOSTILE, "a | b", "# heading\n---\nx: y", "`code` *x* [l](javascript:1)"])
 def test_names_of_a_table_are_shown_as_they_are(words: str) -> None:
-    card = model_card(replace(FACTS, title=words, classes=(words, "b"), one_sequence=words, positive=words))
+    card = model_card(replace(FACTS, title=words, classes=("b", words), one_sequence=words))
     assert header(card)["base_model"] == "smollm2-135m"
     html = to_html(card.split("---\n", 2)[2])
     assert "<script" not in html and "<a " not in html and "<em>" not in html

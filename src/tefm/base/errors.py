@@ -31,15 +31,9 @@ class TefmError(Exception):
         super().__init__(str(self))
 
     def __str__(self) -> str:
-        context = [
-            f"{name} {text}"
-            for name, text in (
-                ("file", self.file),
-                ("column", repr(self.column) if self.column is not None else None),
-                ("value", repr(self.value) if self.value is not None else None),
-            )
-            if text is not None
-        ]
+        context = [] if self.file is None else [f"file {self.file}"]
+        quoted = {"column": self.column, "value": self.value}
+        context += [f"{name} {value!r}" for name, value in quoted.items() if value is not None]
         message = self.problem
         if context:
             message += f" [{', '.join(context)}]"

@@ -17,7 +17,7 @@ import typer
 from rich.console import RenderableType
 from rich.markup import escape
 
-from tefm import __version__
+from tefm.base import __version__
 from tefm.base.errors import TefmError, TefmWarning
 from tefm.base.files import check_writable, write_text
 from tefm.base.progress import err, out

@@ -179,7 +179,7 @@ def report(
 ) -> None:
     """Write one HTML page about a model: decisions, scores, curves, groups, data, explanations, tokens, codes."""
     from tefm import TEFM
-    from tefm.model.report import figures_of, source_of, split_of
+    from tefm.model.report import figures_of, split_of, task_of
     from tefm.show.report_page import report_page
 
     if table is not None and fitted_on is not None:
@@ -192,7 +192,7 @@ def report(
             opened, domain = options.readable(model, name, labelled=True)
         loaded = TEFM.load(model, device=options.device, domain=domain)
         split = None if fitted_on is None else split_of(loaded)
-        figures = figures_of(loaded, opened or source_of(loaded, table, query=options.query), split=split)
+        figures = figures_of(loaded, opened or task_of(loaded, table), split=split)
     if as_json:
         present(figures.to_dict(), [], as_json=True)
     page_written("report", target, report_page(figures))

@@ -27,7 +27,7 @@ from tefm.explain.explanation import Explanation
 from tefm.explain.reasons import Question
 from tefm.model.domains import find_domain
 from tefm.model.estimator import MANY, TEFM, answer_column
-from tefm.model.explainer import explain
+from tefm.model.explainer import explain_slots
 from tefm.pipeline.prepare import Preparation
 from tefm.tables.chunks import ROWS
 from tefm.tables.readers.table import Table
@@ -158,7 +158,7 @@ def explain_part(
     chosen = np.arange(len(sequences))
     if entities is not None:
         chosen = chosen[np.isin(sequences.names.astype(str), entities)]
-    records = records.with_sequences(sequences.select(chosen))
-    explanations = explain(model.fitted, preparation, records, question, references)
+    slots = preparation.slots(records.with_sequences(sequences.select(chosen)))
+    explanations = explain_slots(model.fitted, preparation, slots, question, references)
     contents = [pickle.dumps(explanation) for explanation in explanations]
     return pl.DataFrame({EXPLANATION: contents, SEQUENCE: chosen}, {EXPLANATION: pl.Binary, SEQUENCE: pl.Int64})

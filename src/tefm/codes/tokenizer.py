@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from tefm import __version__
+from tefm.base import __version__
 from tefm.base.errors import ArtefactError, InputError, NotFittedError, SettingsError, did_you_mean
 from tefm.base.files import is_whole, read_manifest, refusing, replacing_folder, write_json, write_manifest
 from tefm.base.settings import Preset

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tefm import __version__
+from tefm.base import __version__
 from tefm.base.errors import InputError, MissingExtraError
 from tefm.model.estimator import TEFM
 

@@ -12,6 +12,7 @@ import itertools
 import json
 import math
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,8 @@ from tefm.tabular.heads import of_regression
 
 def check_agreement(fitted: Fitted, preparation: Preparation | None, folder: Path) -> None:
     """Refuse a model whose parts contradict each other."""
-    parts = (_classes(fitted), _tokens(fitted, preparation), _codes(fitted), _trees(fitted), _explanations(fitted))
-    for problem in (*itertools.chain(*parts), *_questions(fitted, preparation)):
+    checks = (_classes(fitted), _tokens(fitted, preparation), _slots(fitted), _questions(fitted, preparation))
+    for problem in itertools.chain(*checks):
         raise ArtefactError(
             f"the parts of this model do not belong together: {problem}", file=folder, remedy="save it again"
         )
@@ -49,108 +50,96 @@ def check_width(path: Path) -> None:
         raise ArtefactError(f"the weights have the width {width}, not {promised}", file=path, remedy="save it again")
 
 
-def _classes(fitted: Fitted) -> list[str]:
+def _classes(fitted: Fitted) -> Iterator[str]:
     classes, calibration = fitted.classes, fitted.calibration
     count = len(classes)
-    problems = []
     if count < 2 or len(set(classes)) < count or not all(isinstance(name, str) and name for name in classes):
-        problems.append(f"the classes are {list(classes)!r}"[:200])
+        yield f"the classes are {list(classes)!r}"[:200]
     if not _is_number_below(fitted.positive, count) or not _is_number_below(calibration.positive, count):
-        problems.append(f"the class number {fitted.positive!r} is out of range")
+        yield f"the class number {fitted.positive!r} is out of range"
     if len(fitted.shares) != count or not all(_is_finite(share) and share >= 0 for share in fitted.shares):
-        problems.append(f"there are {count} classes and {len(fitted.shares)} shares of them")
+        yield f"there are {count} classes and {len(fitted.shares)} shares of them"
     for name, values in (("bias", calibration.bias), ("weights", calibration.weights)):
         if len(values) not in (0, count) or not all(map(_is_finite, values)):
-            problems.append(f"the calibration has {len(values)} values of {name} for {count} classes")
+            yield f"the calibration has {len(values)} values of {name} for {count} classes"
     if calibration.threshold is not None and count != 2:
-        problems.append(f"a threshold is for two classes, not {count}")
-    return problems
+        yield f"a threshold is for two classes, not {count}"
+    if fitted.coder.classes_ and not set(classes) <= set(fitted.coder.classes_):
+        yield "the codes were learned for other classes"
+    if fitted.explainer is not None and len(fitted.explainer.surrogate.cut_Q) != count:
+        yield f"the masks were learned for {len(fitted.explainer.surrogate.cut_Q)} classes"
 
 
-def _tokens(fitted: Fitted, preparation: Preparation | None) -> list[str]:
+def _tokens(fitted: Fitted, preparation: Preparation | None) -> Iterator[str]:
     """The code tokens that the language model reads are those of the tokenizer, and both know them."""
     classifier = fitted.classifier
     ids, coder, backbone = classifier.writer.ids, fitted.coder, classifier.backbone
     embedding: Any = backbone.model.get_input_embeddings()
     rows = int(embedding.num_embeddings)
     if len(backbone.tokenizer) > rows:
-        return [f"the tokenizer has {len(backbone.tokenizer):,} tokens, the language model {rows:,}"]
+        yield f"the tokenizer has {len(backbone.tokenizer):,} tokens, the language model {rows:,}"
     if ids is None:
-        return ["there are codes without tokens"]
+        yield "there are codes without tokens"
+        return
     if (ids.levels, ids.entries) != (coder.config.levels, coder.config.entries):
         known = f"{coder.config.levels} × {coder.config.entries}"
-        return [f"the tokenizer has {known} codes, the language model {ids.levels} × {ids.entries}"]
+        yield f"the tokenizer has {known} codes, the language model {ids.levels} × {ids.entries}"
     if not isinstance(ids.first, int) or ids.first < 0 or max(ids.all) >= len(backbone.tokenizer):
-        return [f"the code tokens begin at {ids.first!r}, outside the vocabulary"]
+        yield f"the code tokens begin at {ids.first!r}, outside the vocabulary"
     if preparation is not None:
         vocabulary, stem = classifier.vocabulary, CodeVocabulary.of(preparation.schema.record, levels=1, entries=1).stem
         named = re.fullmatch(rf"{stem}\d*", vocabulary.stem)  # of several domains, stems may be numbered
         if named is None or backbone.tokenizer.convert_tokens_to_ids(list(vocabulary.tokens)) != ids.all:
-            return [f"the vocabulary does not have the code tokens of the record {preparation.schema.record!r}"]
-    return []
+            yield f"the vocabulary does not have the code tokens of the record {preparation.schema.record!r}"
 
 
-def _codes(fitted: Fitted) -> list[str]:
-    coder = fitted.coder
-    problems = []
+def _slots(fitted: Fitted) -> Iterator[str]:
+    """What is about slots is about those of the tokenizer."""
+    coder, trees, look_alikes = fitted.coder, fitted.trees, fitted.look_alikes
     if coder.mode_D_.shape != (coder.layout.width,) or (coder.mode_D_ > coder.layout.sizes_D).any():
-        problems.append("the most common values of the slots are of other slots")
+        yield "the most common values of the slots are of other slots"
     if not all(bool(values.isfinite().all()) for values in coder.network.state_dict().values()):
-        problems.append("the weights of the tokenizer are not all finite")
-    if coder.classes_ and not set(fitted.classes) <= set(coder.classes_):
-        problems.append("the codes were learned for other classes")
-    return problems
+        yield "the weights of the tokenizer are not all finite"
+    if trees is not None and not trees.fits(coder.layout, len(fitted.classes)):
+        yield "the trees beside the language model are of other slots or classes"
+    if look_alikes is not None and not _is_sound(look_alikes, coder, len(fitted.classes)):
+        yield "the population of the explanations is of other slots or classes"
+    if look_alikes is not None and not _is_counted(look_alikes, coder, len(fitted.classes)):
+        yield "the counts of the explanations are of other slots or classes"
 
 
-def _trees(fitted: Fitted) -> list[str]:
-    trees, coder = fitted.trees, fitted.coder
-    if trees is None or trees.fits(coder.layout, len(fitted.classes)):
-        return []
-    return ["the trees beside the language model are of other slots or classes"]
-
-
-def _explanations(fitted: Fitted) -> list[str]:
-    problems = []
-    if fitted.look_alikes is not None:
-        problems += _look_alikes(fitted.look_alikes, fitted.coder, len(fitted.classes))
-    explainer = fitted.explainer
-    if explainer is not None and len(explainer.surrogate.cut_Q) != len(fitted.classes):
-        problems.append(f"the masks were learned for {len(explainer.surrogate.cut_Q)} classes")
-    return problems
-
-
-def _questions(fitted: Fitted, preparation: Preparation | None) -> list[str]:
+def _questions(fitted: Fitted, preparation: Preparation | None) -> Iterator[str]:
     """The questions are about fields and values that the tokenizer knows."""
     book, default = fitted.book, fitted.question
     if book is None:
-        return [] if default is None else ["it answers a question by default, and has none"]
+        if default is not None:
+            yield "it answers a question by default, and has none"
+        return
     if preparation is None:
-        return ["there are questions, but no fields that answer them"]
+        yield "there are questions, but no fields that answer them"
+        return
     if not book.trained and not book.taught:
-        return ["no question was trained or taught"]
+        yield "no question was trained or taught"
     if default is not None and (not isinstance(default, str) or book.learned(default) is None):
-        return [f"it answers {default!r} by default, which it has not learned"[:200]]
+        yield f"it answers {default!r} by default, which it has not learned"[:200]
     widths = feature_widths(fitted.coder, fitted.classifier.backbone)
     for entry in book.entries:
         question, regression = entry.question, entry.regression
         heads = [entry.head, None if regression is None else of_regression(regression)]
         if not all(head is None or head.fits(widths) for head in heads):
-            return [f"what was learned for {question.text!r} does not fit the model"[:200]]
+            yield f"what was learned for {question.text!r} does not fit the model"[:200]
         if (
             question.kind in ("next", "within")
             and question.source is not None
             and slot_of(preparation.vectoriser, question) is None
         ):
-            return [f"the tokenizer does not know what {question.text!r} is about"[:200]]
-    return []
+            yield f"the tokenizer does not know what {question.text!r} is about"[:200]
 
 
-def _look_alikes(look_alikes: LookAlikes, coder: SlotCoder, classes: int) -> list[str]:
-    population, counts, layout = look_alikes.population, look_alikes.counts, coder.layout
+def _is_sound(look_alikes: LookAlikes, coder: SlotCoder, classes: int) -> bool:
+    population, layout = look_alikes.population, coder.layout
     slots, count = population.slots, len(population.slots.starts) - 1
-    values = int((layout.sizes_D + 1).sum())
-    start_D = np.concatenate([[0], np.cumsum(layout.sizes_D + 1)])
-    sound = (
+    return (
         slots.x_ND.ndim == 2
         and slots.x_ND.shape[1] == layout.width
         and bool((slots.x_ND <= layout.sizes_D).all())
@@ -166,13 +155,15 @@ def _look_alikes(look_alikes: LookAlikes, coder: SlotCoder, classes: int) -> lis
         and (slots.texts is None or len(slots.texts) == count)
         and (slots.gaps is None or len(slots.gaps) == len(slots.x_ND))
     )
-    counted = (
-        counts.last_VQ.shape == counts.earlier_VQ.shape == (values, classes)
+
+
+def _is_counted(look_alikes: LookAlikes, coder: SlotCoder, classes: int) -> bool:
+    counts, start_D = look_alikes.counts, np.concatenate([[0], np.cumsum(coder.layout.sizes_D + 1)])
+    return (
+        counts.last_VQ.shape == counts.earlier_VQ.shape == (int(start_D[-1]), classes)
         and counts.total_Q.shape == counts.longer_Q.shape == (classes,)
         and np.array_equal(counts.start_D, start_D)
     )
-    problems = [] if sound else ["the population of the explanations is of other slots or classes"]
-    return problems if counted else [*problems, "the counts of the explanations are of other slots or classes"]
 
 
 def _is_number_below(number: object, count: int) -> bool:

@@ -152,26 +152,6 @@ class QuestionExplainer:
         self.fitted = fitted
         self._known: dict[str, LookAlikes] = {}
 
-    def model(self, question: str, wrap: Callable[[Fitted], Fitted] | None = None) -> Fitted:
-        """The model for one question, with what explanations need."""
-        text = _as_trained(book_of(self.fitted), question)
-        fitted = self.fitted.answering(text)
-        prompt = fitted.classifier.writer.prompt
-        fitted = replace(fitted, prompt=prompt, look_alikes=None, explainer=None, validation=None)
-        fitted = fitted if wrap is None else wrap(fitted)
-        if text not in self._known:
-            if len(self._known) >= self.KEPT:
-                self._known.pop(next(iter(self._known)))
-            # learned from the training sequences that the model keeps; none of them has a label
-            parts = look_alikes_of(self.fitted)
-            slots, config = parts.population.slots, parts.config
-            everyone = slots, np.full(len(slots), -1, dtype=np.int64)
-            less = config.model_copy(
-                update={name: min(most, getattr(config, name)) for name, most in ON_DEMAND.items()}
-            )
-            self._known[text] = LookAlikes.fit(fitted.coder, fitted.masked_model(), slots, everyone, everyone, less)
-        return replace(fitted, look_alikes=self._known[text])
-
     def explain(
         self,
         preparation: Preparation,
@@ -186,33 +166,42 @@ class QuestionExplainer:
 
         `wrap` may change how the model for the question is asked.
         """
-        fitted = self.model(text, wrap)
+        text = _as_trained(book_of(self.fitted), text)
+        fitted = self.fitted.answering(text)
+        prompt = fitted.classifier.writer.prompt
+        fitted = replace(fitted, prompt=prompt, look_alikes=None, explainer=None, validation=None)
+        fitted = fitted if wrap is None else wrap(fitted)
+        if text not in self._known:
+            if len(self._known) >= self.KEPT:
+                self._known.pop(next(iter(self._known)))
+            self._known[text] = self._learned(fitted)
+        fitted = replace(fitted, look_alikes=self._known[text])
         if question.of_class is None:
             question = question.model_copy(update={"of_class": NO_YES[1]})
         # a card names the column that holds the classes; here these are the answers to the question
-        schema = preparation.schema.model_copy(update={"label": _as_trained(book_of(self.fitted), text)})
+        schema = preparation.schema.model_copy(update={"label": text})
         return explain_slots(fitted, replace(preparation, schema=schema), slots, question, references)
+
+    def _learned(self, fitted: Fitted) -> LookAlikes:
+        """What explanations of a question need, from the training sequences that the model keeps: none has a label."""
+        parts = look_alikes_of(self.fitted)
+        slots, config = parts.population.slots, parts.config
+        everyone = slots, np.full(len(slots), -1, dtype=np.int64)
+        less = config.model_copy(update={name: min(most, getattr(config, name)) for name, most in ON_DEMAND.items()})
+        return LookAlikes.fit(fitted.coder, fitted.masked_model(), slots, everyone, everyone, less)
 
 
 # ---- figures of the test part ----
 
 
-def scored_on_test(
-    fitted: Fitted,
-    preparation: Preparation,
-    data: TaskData,
-    records: Records,
-    *,
-    compare: bool = True,
-) -> Book:
-    """The model's questions with figures of the test part.
+def scored_on_test(fitted: Fitted, data: TaskData, tested: Histories, x_ND: Slots, *, compare: bool = True) -> Book:
+    """The model's questions with figures of the test part, whose histories and slots `test_histories` gives.
 
     Held-out questions are compared with the trained question that stands in for each best on validation; with
     `compare`, trained ones with a LightGBM each, where that is installed.
     """
-    questions, book, coder = data.questions, fitted.book, fitted.coder
-    assert questions is not None and book is not None and coder is not None, "the model answers questions"
-    tested, x_ND = test_histories(preparation, questions, records)
+    questions, book = data.questions, fitted.book
+    assert questions is not None and book is not None, "the model answers questions"
     seed = fitted.config.seed
     texts = [question.text for question in questions.questions]
     ask_test = fitted.asker(tested.histories, x_ND, texts)
@@ -229,7 +218,7 @@ def scored_on_test(
         log.warning("not compared with LightGBM: pip install 'tefm[doctor]'")
     elif compare:
         slots = (data.training.slots_ND, data.validation.slots_ND, x_ND)
-        figures = lightgbm_per_question(questions, coder.layout, slots, tested, scored.pairs, seed=seed)
+        figures = lightgbm_per_question(questions, fitted.coder.layout, slots, tested, scored.pairs, seed=seed)
         entries = [
             entry.model_copy(update={"lightgbm": figures.get(number)}) for number, entry in enumerate(book.entries)
         ]

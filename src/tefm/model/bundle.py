@@ -20,12 +20,13 @@ from __future__ import annotations
 import json
 import platform
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from tefm import __version__
+from tefm.base import __version__
 from tefm.base.errors import ArtefactError, InputError, did_you_mean
 from tefm.base.files import (
     MANIFEST,
@@ -59,14 +60,17 @@ from tefm.rationale.extractor import MaskExplainer
 from tefm.scoring.calibration import Calibration
 from tefm.show.model_card import ModelCardFacts, model_card
 from tefm.tables.schema import Schema
+from tefm.tables.vectorise import Vectoriser
 from tefm.tabular.label_trees import LabelTrees
 
 KIND, KIND_DOMAINS = "tefm model", "tefm model with domains"
-LANGUAGE, DOMAINS, ADAPTER = "language", "domains", "adapter.safetensors"
+LANGUAGE, TOKENIZER, DOMAINS, ADAPTER = "language", "tokenizer", "domains", "adapter.safetensors"
 #: A domain is a folder, and what `--domain` names.
 NAME = re.compile(r"\w[\w .-]*")
 LOOK_ALIKES, EXPLAINER = "look_alikes.safetensors", "rationale.safetensors"
 REFERENCE, QUESTIONS, TREES = "reference.safetensors", "questions.json", "trees.json"
+
+Part = TypeVar("Part")
 
 
 @dataclass(frozen=True)
@@ -167,27 +171,22 @@ def _save_parts(bundle: Bundle, folder: Path) -> None:
         "question": fitted.question,
     }
     write_json(folder / "model.json", body)
-    if fitted.look_alikes is not None:
-        fitted.look_alikes.save(folder / LOOK_ALIKES)
-    if fitted.explainer is not None:
-        fitted.explainer.save(folder / EXPLAINER)
-    if fitted.trees is not None:
-        fitted.trees.save(folder / TREES)
-    if fitted.book is not None:
-        fitted.book.save(folder / QUESTIONS)
-    if bundle.reference is not None:
-        bundle.reference.save(folder / REFERENCE)
-    _save_codes(fitted.coder, preparation, folder / "tokenizer")
+    parts = {
+        LOOK_ALIKES: fitted.look_alikes,
+        EXPLAINER: fitted.explainer,
+        TREES: fitted.trees,
+        QUESTIONS: fitted.book,
+        REFERENCE: bundle.reference,
+    }
+    for name, part in parts.items():
+        if part is not None:
+            part.save(folder / name)
     if preparation is not None:
+        preparation.tokenizer(fitted.coder).save(folder / TOKENIZER)
         write_text(folder / "README.md", model_card(card_facts(bundle)))
-
-
-def _save_codes(coder: SlotCoder, preparation: Preparation | None, folder: Path) -> None:
-    if preparation is not None:
-        preparation.tokenizer(coder).save(folder)
     else:
-        folder.mkdir()
-        save_coder(coder, folder)
+        (folder / TOKENIZER).mkdir()
+        save_coder(fitted.coder, folder / TOKENIZER)
 
 
 def load(folder: Path, *, device: str | None = None, domain: str | None = None) -> Bundle:
@@ -199,9 +198,7 @@ def load(folder: Path, *, device: str | None = None, domain: str | None = None) 
     if domain is None:
         read_manifest(folder, KIND)
     else:  # nothing of the other domains is read
-        listed = read_manifest(folder, KIND_DOMAINS, only=())["parts"]
-        own = (f"{LANGUAGE}/", f"{place.relative_to(folder).as_posix()}/")
-        read_manifest(folder, KIND_DOMAINS, only=[name for name in listed if name.startswith(own)])
+        read_manifest(folder, KIND_DOMAINS, only=(f"{LANGUAGE}/", f"{place.relative_to(folder).as_posix()}/"))
     with refusing(folder, "model"):
         return _load(place, _load_language(folder, device))
 
@@ -247,138 +244,120 @@ def _load_language(folder: Path, device: str | None) -> Backbone:
 
 
 def _load(folder: Path, backbone: Backbone) -> Bundle:
-    device = str(backbone.device)
-    try:
-        body = json.loads((folder / "model.json").read_text(encoding="utf-8"))
-        config = _config(body, folder)
-        schema = None if body["schema"] is None else Schema.model_validate(body["schema"])
-        classes, prompt = tuple(body["classes"]), Prompt.checked(body["prompt"])
-        calibration = Calibration.from_dict(body["calibration"])
-        history = {stage: History(**steps) for stage, steps in body["history"].items()}
-        ids = None if body["ids"] is None else TokenIds(**body["ids"])
-        alignment = None
-        if body["alignment"] is not None:
-            alignment = Alignment(**{**body["alignment"], "exact": tuple(body["alignment"]["exact"])})
-        positive, figures, source, identity = (body[name] for name in ("positive", "figures", "source", "codes"))
-        shares, question = tuple(body["shares"]), body.get("question")  # earlier versions have none
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ArtefactError(
-            f"the parts of this model do not belong together: {error}", file=folder, remedy="save it again"
-        ) from error
-    coder, preparation = _load_codes(folder / "tokenizer", schema, config, prompt, identity, device)
-    look_alikes, explainer = None, None
-    # the manifest knows whether they should be there
-    if (folder / LOOK_ALIKES).is_file():
-        check_width(folder / LOOK_ALIKES)
-        look_alikes = LookAlikes.load(coder, folder / LOOK_ALIKES)
-    if (folder / EXPLAINER).is_file():
-        check_width(folder / EXPLAINER)
-        explainer = MaskExplainer.load(coder, folder / EXPLAINER)
+    body, config, prompt = _settings(folder)
+    coder, preparation = _load_codes(folder, body, config, prompt, str(backbone.device))
     backbone = replace(backbone, name=config.backbone)
     if (folder / ADAPTER).is_file():
         backbone = Adapter.load(folder / ADAPTER).applied(backbone)
-    writer = PromptWriter(backbone.tokenizer, prompt, classes, ids)
+    ids, alignment = body["ids"], body["alignment"]
+    writer = PromptWriter(backbone.tokenizer, prompt, tuple(body["classes"]), None if ids is None else TokenIds(**ids))
     fitted = Fitted(
         config,
-        classes,
-        positive,
+        writer.classes,
+        body["positive"],
         prompt,
         Answerer(Classifier(backbone, writer), coder),
-        calibration,
-        look_alikes,
-        explainer,
-        alignment,
-        history,
-        shares=shares,
-        book=Book.load(folder / QUESTIONS) if (folder / QUESTIONS).is_file() else None,
-        question=question,
+        Calibration.from_dict(body["calibration"]),
+        _part(folder / LOOK_ALIKES, partial(LookAlikes.load, coder)),
+        _part(folder / EXPLAINER, partial(MaskExplainer.load, coder)),
+        None if alignment is None else Alignment(**{**alignment, "exact": tuple(alignment["exact"])}),
+        {stage: History(**steps) for stage, steps in body["history"].items()},
+        shares=tuple(body["shares"]),
+        book=_part(folder / QUESTIONS, Book.load),
+        question=body.get("question"),  # earlier versions have none
     )
-    if (folder / TREES).is_file():
-        fitted = fitted.with_trees(LabelTrees.load(folder / TREES))
+    trees = _part(folder / TREES, LabelTrees.load)
+    if trees is not None:
+        fitted = fitted.with_trees(trees)
     check_agreement(fitted, preparation, folder)
-    if question is not None:
-        fitted = fitted.answering(question)
-    reference = MonitorReference.load(folder / REFERENCE) if (folder / REFERENCE).is_file() else None
-    return Bundle(fitted, preparation, figures, source, reference)
+    if fitted.question is not None:
+        fitted = fitted.answering(fitted.question)
+    return Bundle(
+        fitted, preparation, body["figures"], body["source"], _part(folder / REFERENCE, MonitorReference.load)
+    )
 
 
-def load_preparation(folder: Path, domain: str | None = None) -> Preparation:
-    """How a saved model sees tables, without loading its weights: a table can be checked before that."""
-    place = _checked(folder, domain, "model.json", f"tokenizer/{VECTORISER}")
-    with refusing(folder, "model"):
-        preparation = _load_preparation(place)
-    if preparation is None:
-        raise InputError(
-            "this model was fitted on arrays and does not read tables", file=folder, remedy="fit it on a table"
-        )
-    return preparation
-
-
-def load_book(folder: Path, domain: str | None = None) -> Book:
-    """The questions of a saved model, without loading its weights."""
-    place = _checked(folder, domain, "model.json", QUESTIONS)
-    if not (place / QUESTIONS).is_file():
-        raise InputError(
-            "this model answers no questions: it was fitted on a label alone",
-            file=folder,
-            remedy="add `questions:` to the task file and fit it again",
-        )
-    return Book.load(place / QUESTIONS)
-
-
-def _checked(folder: Path, domain: str | None, *files: str) -> Path:
-    """The folder with the parts of a domain, of which these files are those that were saved."""
-    place = _place(folder, domain)
-    below = place.relative_to(folder)
-    only = [(below / name).as_posix() for name in files]
-    read_manifest(folder, KIND if domain is None else KIND_DOMAINS, only=only)
-    return place
-
-
-def _load_preparation(folder: Path) -> Preparation | None:
-    try:
-        body = json.loads((folder / "model.json").read_text(encoding="utf-8"))
-        schema, config, gaps = body["schema"], _config(body, folder), Prompt.checked(body["prompt"]).gaps
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ArtefactError(
-            f"the settings of this model cannot be read: {error}", file=folder, remedy="save it again"
-        ) from error
-    if schema is None:
+def _part(path: Path, load: Callable[[Path], Part]) -> Part | None:
+    """A part that not every model has: the manifest knows whether it should be there."""
+    if not path.is_file():
         return None
-    vectoriser = load_vectoriser(folder / "tokenizer")
-    return Preparation(Schema.model_validate(schema).closed(vectoriser.value_names), config, vectoriser, gaps)
+    if path.name in (LOOK_ALIKES, EXPLAINER):
+        check_width(path)
+    return load(path)
 
 
-def _config(body: dict[str, Any], folder: Path) -> ModelConfig:
-    """The settings of a stored model; `inputs: text` was the baseline of earlier versions."""
+def _settings(folder: Path) -> tuple[dict[str, Any], ModelConfig, Prompt]:
+    """What `model.json` holds, with the settings and the prompt in it."""
+    body: dict[str, Any] = json.loads((folder / "model.json").read_text(encoding="utf-8"))
     if body["codes"] is None:
         raise ArtefactError(
             "this model reads text in place of codes, which this version does not",
             file=folder,
             remedy="fit it again, or load it with the version that made it",
         )
-    return ModelConfig.stored(body["config"])
+    return body, ModelConfig.stored(body["config"]), Prompt.checked(body["prompt"])
 
 
 def _load_codes(
-    folder: Path, schema: Schema | None, config: ModelConfig, prompt: Prompt, identity: str, device: str | None
+    folder: Path, body: dict[str, Any], config: ModelConfig, prompt: Prompt, device: str
 ) -> tuple[SlotCoder, Preparation | None]:
     """The codes of a bundle, and how tables become slots where it says so."""
     preparation = None
-    if schema is None:
-        coder = load_coder(folder, device=device)
+    if body["schema"] is None:
+        coder = load_coder(folder / TOKENIZER, device=device)
     else:
-        tokenizer = RecordTokenizer.load(folder, device=device)
-        closed = schema.closed(tokenizer.vectoriser.value_names)
-        coder, preparation = tokenizer.coder, Preparation(closed, config, tokenizer.vectoriser, prompt.gaps)
-    if coder.identity != identity:
+        tokenizer = RecordTokenizer.load(folder / TOKENIZER, device=device)
+        coder, preparation = tokenizer.coder, _preparation(body["schema"], config, tokenizer.vectoriser, prompt)
+    if coder.identity != body["codes"]:
         raise ArtefactError(
             "the tokenizer is not the one that this language model was trained with",
-            file=folder,
+            file=folder / TOKENIZER,
             value=coder.identity,
             remedy="put back the tokenizer that the bundle was saved with",
         )
     return coder, preparation
+
+
+def _preparation(schema: dict[str, Any], config: ModelConfig, vectoriser: Vectoriser, prompt: Prompt) -> Preparation:
+    closed = Schema.model_validate(schema).closed(vectoriser.value_names)
+    return Preparation(closed, config, vectoriser, prompt.gaps)
+
+
+def load_preparation(folder: Path, domain: str | None = None) -> Preparation:
+    """How a saved model sees tables, without loading its weights: a table can be checked before that."""
+    place = _checked(folder, domain, "model.json", f"{TOKENIZER}/{VECTORISER}")
+    with refusing(folder, "model"):
+        body, config, prompt = _settings(place)
+        if body["schema"] is not None:
+            return _preparation(body["schema"], config, load_vectoriser(place / TOKENIZER), prompt)
+    raise reads_no_tables(folder)
+
+
+def reads_no_tables(folder: str | Path | None) -> InputError:
+    """What is wrong with a model of arrays, where a table is to be read."""
+    return InputError(
+        "this model was fitted on arrays and does not read tables", file=folder, remedy="fit it on a table"
+    )
+
+
+def load_book(folder: Path, domain: str | None = None) -> Book:
+    """The questions of a saved model, without loading its weights."""
+    book = _part(_checked(folder, domain, "model.json", QUESTIONS) / QUESTIONS, Book.load)
+    if book is None:
+        raise InputError(
+            "this model answers no questions: it was fitted on a label alone",
+            file=folder,
+            remedy="add `questions:` to the task file and fit it again",
+        )
+    return book
+
+
+def _checked(folder: Path, domain: str | None, *files: str) -> Path:
+    """The folder with the parts of a domain, of which these files are those that were saved."""
+    place = _place(folder, domain)
+    only = [(place.relative_to(folder) / name).as_posix() for name in files]
+    read_manifest(folder, KIND if domain is None else KIND_DOMAINS, only=only)
+    return place
 
 
 def card_facts(bundle: Bundle) -> ModelCardFacts:

@@ -5,7 +5,8 @@ The domain of a table is found by its columns.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,10 @@ from tefm.model.estimator import TEFM
 from tefm.pipeline.config import ModelConfig
 from tefm.pipeline.prepare import Preparation
 from tefm.tables.readers.memory import as_table
-from tefm.tables.readers.table import Table, open_table
+from tefm.tables.readers.table import open_table
 
 
-class Domains(Mapping[str, TEFM]):
+class Domains(dict[str, TEFM]):
     """Fitted models by name, all of one language model. `tefm fit a.yaml b.yaml` makes one, `load` reads it.
 
     >>> domains = Domains.load("model")  # doctest: +SKIP
@@ -28,27 +29,11 @@ class Domains(Mapping[str, TEFM]):
     >>> domains[domains.domain_of("flows.csv")].predict("flows.csv")  # doctest: +SKIP
     """
 
-    def __init__(self, models: Mapping[str, TEFM]) -> None:
-        self._models = dict(models)
-
-    def __getitem__(self, name: str) -> TEFM:
-        try:
-            return self._models[name]
-        except KeyError:
-            remedy = did_you_mean(str(name), self._models)
-            raise InputError("no such domain", value=name, remedy=remedy) from None
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._models
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._models)
-
-    def __len__(self) -> int:
-        return len(self._models)
+    def __missing__(self, name: str) -> TEFM:
+        raise InputError("no such domain", value=name, remedy=did_you_mean(str(name), self))
 
     def __repr__(self) -> str:
-        return f"Domains({', '.join(self._models)})"
+        return f"Domains({', '.join(self)})"
 
     @property
     def backbone(self) -> Backbone:
@@ -82,7 +67,7 @@ class Domains(Mapping[str, TEFM]):
 
     def domain_of(self, table: Any) -> str:
         """The one domain that has all its columns in this table."""
-        return readable_domain({name: model.preparation for name, model in self.items()}, as_table(table))[0]
+        return readable_domain({name: model.preparation for name, model in self.items()}, as_table(table))
 
     def save(self, folder: str | Path) -> Path:
         """Write all of them as one folder (`tefm.model.bundle`)."""
@@ -111,30 +96,26 @@ def domain_names(paths: Sequence[Path]) -> dict[str, Path]:
     for path in paths:
         if path.stem in named:
             problem = f"two task files have the same name, {named[path.stem]} and {path}"
-            raise SettingsError(problem, remedy="rename one: a domain is called as its task file")
+            raise SettingsError(problem, remedy="rename one: a domain is named after its task file")
         if not NAME.fullmatch(path.stem):
             raise SettingsError("a domain cannot have this name", value=path.stem, remedy="rename the task file")
         named[path.stem] = path
     return named
 
 
-def readable_domain(
-    preparations: Mapping[str, Preparation], table: Any, *, query: str | None = None
-) -> tuple[str, Table]:
-    """The name of the only domain that can read a table, and the open table."""
-    found = {}
+def readable_domain(preparations: Mapping[str, Preparation], table: Any, *, query: str | None = None) -> str:
+    """The name of the only domain that can read a table."""
+    readable = []
     for name, preparation in preparations.items():
         opened = open_table(table, query=query, meds=preparation.schema.meds)
-        try:
-            found[name] = preparation.readable(opened)
-        except TefmError:
-            continue
-    if len(found) == 1:
-        return next(iter(found.items()))
-    problem = (
-        "the columns of this table fit several domains" if found else "no domain has all its columns in this table"
-    )
-    names = ", ".join(found or preparations)
+        with suppress(TefmError):
+            preparation.readable(opened)
+            readable.append(name)
+    if len(readable) == 1:
+        return readable[0]
+    several = "the columns of this table fit several domains"
+    problem = several if readable else "no domain has all its columns in this table"
+    names = ", ".join(readable or preparations)
     raise InputError(f"{problem}: {names}", file=opened.name, remedy="name the domain, --domain NAME")
 
 
@@ -149,5 +130,5 @@ def find_domain(
     if names is None or domain is not None:
         return domain, load_preparation(folder, domain)
     preparations = {name: load_preparation(folder, name) for name in names}
-    found, _ = readable_domain(preparations, table, query=query)
-    return found, preparations[found]
+    name = readable_domain(preparations, table, query=query)
+    return name, preparations[name]

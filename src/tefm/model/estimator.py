@@ -8,7 +8,7 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from html import escape
 from pathlib import Path
 from typing import Any, Literal
@@ -34,17 +34,16 @@ from tefm.language.prompts import Style
 from tefm.language.smollm2 import NAME as SMOLLM2
 from tefm.model.ask import (
     RECORDED,
-    AnsweredQuestion,
     QuestionExplainer,
     ask,
     book_of,
     teach,
     with_taught,
 )
-from tefm.model.bundle import Bundle, card_facts
+from tefm.model.bundle import Bundle, card_facts, reads_no_tables
 from tefm.model.bundle import load as load_bundle
 from tefm.model.bundle import save as save_bundle
-from tefm.model.explainer import Choice, explain, explain_masked, named_sequences
+from tefm.model.explainer import Choice, explain_masked, explain_slots, look_alikes_of, named_sequences
 from tefm.monitor.differences import LEVEL
 from tefm.monitor.findings import Monitoring
 from tefm.monitor.monitor import monitor
@@ -74,6 +73,7 @@ class _NotFittedYetError(NotFittedError, SklearnNotFittedError):  # type: ignore
     """What both kinds of callers catch."""
 
 
+@dataclass(eq=False, repr=False)
 class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn is untyped
     """Predict a class for each sequence of records with a language model that reads codes.
 
@@ -170,60 +170,34 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     TEFM(layers=2, prompt='mortality')
     """
 
-    def __init__(
-        self,
-        schema: Schema | None = None,
-        *,
-        tokenizer: RecordTokenizer | str | Path | None = None,
-        device: str | None = None,
-        window: int | None = None,
-        background: str | None = None,
-        balance: Literal["none", "train", "all"] = "none",
-        codes: Mapping[str, Any] | None = None,
-        task_aware: bool = True,
-        backbone: str = SMOLLM2,
-        layers: int | None = None,
-        start: Start = "codebook",
-        align: str | Mapping[str, Any] = "auto",
-        prompt: str | Mapping[str, Any] = "generic",
-        style: Style = "compact",
-        positive: str | None = None,
-        decision: str | Mapping[str, Any] = "auto",
-        tune: Mapping[str, Any] | None = None,
-        beside: Literal["none", "trees"] = "none",
-        masked_copies: int | None = None,
-        explanations: str | Mapping[str, Any] = "default",
-        rationale: str | Mapping[str, Any] = "none",
-        questions: Sequence[Mapping[str, Any]] | Mapping[str, Any] | None = None,
-        quick: bool = False,
-        deterministic: bool = False,
-        seed: int = 0,
-    ) -> None:
-        self.schema = schema
-        self.tokenizer = tokenizer
-        self.device = device
-        self.window = window
-        self.background = background
-        self.balance = balance
-        self.codes = codes
-        self.task_aware = task_aware
-        self.backbone = backbone
-        self.layers = layers
-        self.start = start
-        self.align = align
-        self.prompt = prompt
-        self.style = style
-        self.positive = positive
-        self.decision = decision
-        self.tune = tune
-        self.beside = beside
-        self.masked_copies = masked_copies
-        self.explanations = explanations
-        self.rationale = rationale
-        self.questions = questions
-        self.quick = quick
-        self.deterministic = deterministic
-        self.seed = seed
+    schema: Schema | None = None
+    _: KW_ONLY
+    tokenizer: RecordTokenizer | str | Path | None = None
+    device: str | None = None
+    window: int | None = None
+    background: str | None = None
+    balance: Literal["none", "train", "all"] = "none"
+    codes: Mapping[str, Any] | None = None
+    task_aware: bool = True
+    backbone: str = SMOLLM2
+    layers: int | None = None
+    start: Start = "codebook"
+    align: str | Mapping[str, Any] = "auto"
+    prompt: str | Mapping[str, Any] = "generic"
+    style: Style = "compact"
+    positive: str | None = None
+    decision: str | Mapping[str, Any] = "auto"
+    tune: Mapping[str, Any] | None = None
+    beside: Literal["none", "trees"] = "none"
+    masked_copies: int | None = None
+    explanations: str | Mapping[str, Any] = "default"
+    rationale: str | Mapping[str, Any] = "none"
+    questions: Sequence[Mapping[str, Any]] | Mapping[str, Any] | None = None
+    quick: bool = False
+    deterministic: bool = False
+    seed: int = 0
+    #: explanations of questions, once one was asked for
+    _explainer: QuestionExplainer | None = field(default=None, init=False)
 
     @property
     def config(self) -> ModelConfig:
@@ -272,9 +246,6 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         if tokenizer is not None and not isinstance(tokenizer, RecordTokenizer):
             tokenizer = RecordTokenizer.load(tokenizer, device=self.device)
         return prepare(training, self.config, validation=validation, tokenizer=tokenizer)
-
-    #: explanations of questions, once one was asked for
-    _explainer: QuestionExplainer | None = None
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -347,8 +318,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         The identifier keeps its column name and type. The result is a pandas frame when a pandas frame was given, and
         a polars frame otherwise.
         """
-        table = pl.concat(self.predict_batches(X, absent=absent))
-        return table.to_pandas() if _is_pandas(X) else table
+        return _of_kind(X, pl.concat(self.predict_batches(X, absent=absent)))
 
     def predict_batches(self, X: Any, *, absent: bool = False) -> Iterator[pl.DataFrame]:
         """What `predict_table` returns, part by part: a table larger than memory is never whole in memory.
@@ -364,36 +334,29 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         self._warn_of_one_answer(np.array([answers[name] for name in self.fitted.classes]))
 
     def predicted(self, X: Any, *, absent: bool = False, before: int = 0) -> Iterator[pl.DataFrame]:
-        """The same for a part of a table, in which `before` sequences precede it."""
+        """Predictions for a table that may be a part of another, in which `before` sequences precede it."""
         preparation = self.preparation
         answerer = self.fitted.answerer.remembering()
         for records, slots in ahead(preparation.batches(as_table(X), absent=absent)):
             p_SQ = self.fitted.calibration.probabilities(answerer.logits(slots))
-            yield self._predictions(records, p_SQ, self.fitted.decide(p_SQ), before=before)
+            columns = {
+                "records": pl.Series(records.sequences.lengths),
+                "predicted": pl.Series(self.fitted.classes).gather(self.fitted.decide(p_SQ)),
+                **{f"p({name})": pl.Series(p_SQ[:, number]) for number, name in enumerate(self.fitted.classes)},
+            }
+            yield self._identified(records, columns, before)
             before += len(records)
 
-    def _predictions(
-        self, records: Records, p_SQ: NDArray[np.float64], predicted_S: NDArray[np.int64], *, before: int
-    ) -> pl.DataFrame:
-        """The predictions of sequences; `before` sequences precede them in the table."""
-        noun, identifiers = self.preparation.sequence_noun, self._identifiers(records, before)
-        classes = pl.Series(self.fitted.classes)
-        columns = {
-            "records": pl.Series(records.sequences.lengths),
-            "predicted": classes.gather(predicted_S),
-            **{f"p({name})": pl.Series(p_SQ[:, number]) for number, name in enumerate(self.fitted.classes)},
-        }
-        for name in [name for name in columns if name == noun]:
-            columns[f"{name}_"] = columns.pop(name)  # the identifier keeps its name, see `answer_column`
-        return pl.DataFrame({noun: identifiers, **columns})
-
-    def _identifiers(self, records: Records, before: int) -> pl.Series:
-        """The entity of each sequence, or its number in the table."""
-        preparation = self.preparation
-        noun, entity = preparation.sequence_noun, preparation.schema.entity
-        if entity is None or preparation.config.window:
-            return pl.Series(noun, np.arange(before, before + len(records)))
-        return records.frame[entity][records.sequences.last].alias(noun)
+    def _identified(self, records: Records, columns: Mapping[str, pl.Series | pl.Expr], before: int) -> pl.DataFrame:
+        """Columns beside the entity of each sequence, or its number in the table, where `before` sequences precede."""
+        noun, entity = self.preparation.sequence_noun, self.preparation.entity
+        if entity is None:
+            identifiers = pl.Series(np.arange(before, before + len(records)))
+        else:
+            identifiers = records.frame[entity][records.sequences.last]
+        # the identifier keeps its name, see `answer_column`
+        beside = [column.alias(_beside(name, noun)) for name, column in columns.items()]
+        return pl.DataFrame({noun: identifiers}).with_columns(beside)
 
     def _warn_of_one_answer(self, answers_Q: NDArray[np.int64]) -> None:
         """Warn where all of many sequences get the same answer."""
@@ -427,36 +390,28 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         new; `auroc` is the figure of a trained question, and for others the mean over held-out questions.
         """
         texts = [question] if isinstance(question, str) else list(question)
-        table = pl.concat(self.ask_batches(X, texts, absent=absent))
-        return table.to_pandas() if _is_pandas(X) else table
+        return _of_kind(X, pl.concat(self.ask_batches(X, texts, absent=absent)))
 
     def ask_batches(self, X: Any, questions: Sequence[str], *, absent: bool = False) -> Iterator[pl.DataFrame]:
         """What `ask` returns, part by part of the table."""
         book_of(self.fitted)
         before = 0
         for records, slots in ahead(self.preparation.batches(as_table(X), absent=absent)):
-            answers = ask(self.fitted, self.preparation, slots, questions)
-            yield self._answers(records, answers, before=before)
+            answers = []
+            for asked in ask(self.fitted, self.preparation, slots, questions):
+                remarks = [RECORDED if is_recorded else None for is_recorded in asked.recorded_S]
+                columns: dict[str, pl.Series | pl.Expr] = {
+                    "question": pl.lit(asked.text),
+                    "p(yes)": pl.Series(asked.p_S),
+                    "known": pl.lit(asked.known),
+                    "auroc": pl.lit(asked.figure.auroc, pl.Float64),
+                    "auroc_low": pl.lit(asked.figure.low, pl.Float64),
+                    "auroc_high": pl.lit(asked.figure.high, pl.Float64),
+                    "remark": pl.Series(remarks, dtype=pl.String),
+                }
+                answers.append(self._identified(records, columns, before))
+            yield pl.concat(answers)
             before += len(records)
-
-    def _answers(self, records: Records, answers: Sequence[AnsweredQuestion], *, before: int) -> pl.DataFrame:
-        noun, identifiers = self.preparation.sequence_noun, self._identifiers(records, before)
-        tables = []
-        for asked in answers:
-            columns = {
-                "question": pl.Series([asked.text] * len(records), dtype=pl.String),
-                "p(yes)": pl.Series(asked.p_S),
-                "known": pl.Series([asked.known] * len(records), dtype=pl.String),
-                "auroc": pl.Series([asked.figure.auroc] * len(records), dtype=pl.Float64),
-                "auroc_low": pl.Series([asked.figure.low] * len(records), dtype=pl.Float64),
-                "auroc_high": pl.Series([asked.figure.high] * len(records), dtype=pl.Float64),
-                "remark": pl.Series(
-                    [RECORDED if is_recorded else None for is_recorded in asked.recorded_S], dtype=pl.String
-                ),
-            }
-            named = {f"{name}_" if name == noun else name: column for name, column in columns.items()}
-            tables.append(pl.DataFrame({noun: identifiers, **named}))
-        return pl.concat(tables)
 
     def teach(
         self,
@@ -537,18 +492,15 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         asked = Question.checked({"of_class": of_class, "precision": precision, "most": most})
         if references is not None and not isinstance(references, References):
             references = References.read(references)
+        look_alikes_of(self.fitted)  # before anything is vectorised
         if question is not None:
-            explainer = self._question_explainer
-            slots = self.preparation.slots(self._to_explain(X, entities, absent))
-            return explainer.explain(self.preparation, slots, question, asked, references)
-        return explain(self.fitted, self.preparation, self._to_explain(X, entities, absent), asked, references)
-
-    @property
-    def _question_explainer(self) -> QuestionExplainer:
-        """What it has learned about explaining questions; a model that was fitted again starts afresh."""
-        if self._explainer is None or self._explainer.fitted is not self.fitted:
+            book_of(self.fitted)
+        slots = self.preparation.slots(self._to_explain(X, entities, absent))
+        if question is None:
+            return explain_slots(self.fitted, self.preparation, slots, asked, references)
+        if self._explainer is None or self._explainer.fitted is not self.fitted:  # a new fit starts afresh
             self._explainer = QuestionExplainer(self.fitted)
-        return self._explainer
+        return self._explainer.explain(self.preparation, slots, question, asked, references)
 
     def explain_population(
         self,
@@ -570,9 +522,11 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         if of_class is None and len(self.fitted.classes) == 2:
             of_class = self.fitted.classes[self.fitted.positive]
         asked = Question.checked({"of_class": of_class, "precision": precision, "most": most})
+        look_alikes_of(self.fitted)  # before anything is vectorised
         records = self._to_explain(X, None, absent)
         drawn = np.sort(np.random.default_rng(self.seed).permutation(len(records))[:sequences])
-        return summarise(explain(self.fitted, self.preparation, records.select(drawn), asked))
+        slots = self.preparation.slots(records.select(drawn))
+        return summarise(explain_slots(self.fitted, self.preparation, slots, asked))
 
     def explain_masked(
         self, X: Any, *, entities: Sequence[str] | None = None, absent: bool = False, **choice: Any
@@ -610,9 +564,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     def of(cls, bundle: Bundle, *, device: str | None = None, file: str | None = None) -> TEFM:
         """The model of a bundle."""
         if bundle.preparation is None:
-            raise InputError(
-                "this model was fitted on arrays and does not read tables", file=file, remedy="fit it on a table"
-            )
+            raise reads_no_tables(file)
         settings = bundle.fitted.config.model_dump()
         model = cls(bundle.preparation.schema, device=device, **settings)
         model.adopt(bundle)
@@ -640,7 +592,12 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
 def answer_column(noun: str) -> str:
     """The column of a table of predictions that holds the class; `noun` is what a sequence is called."""
-    return "predicted_" if noun == "predicted" else "predicted"
+    return _beside("predicted", noun)
+
+
+def _beside(name: str, noun: str) -> str:
+    """The name of a column beside the identifier, which keeps its own."""
+    return f"{name}_" if name == noun else name
 
 
 # ---- labels apart from the table ---------------------------------------------------------------------------------
@@ -676,5 +633,6 @@ def _typed(classes: tuple[str, ...], y: Any) -> NDArray[Any]:
     return np.array([by_text[name] for name in classes])
 
 
-def _is_pandas(table: Any) -> bool:
-    return type(table).__module__.split(".")[0] == "pandas"
+def _of_kind(given: Any, table: pl.DataFrame) -> Any:
+    """A table of results as a pandas frame where a pandas frame was given."""
+    return table.to_pandas() if type(given).__module__.split(".")[0] == "pandas" else table

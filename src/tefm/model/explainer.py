@@ -23,7 +23,6 @@ from tefm.explain.slot_features import Feature, keep_of, mask_shape
 from tefm.pipeline.fitted import Fitted
 from tefm.pipeline.prepare import Preparation
 from tefm.rationale.bag_of_words import notes_N_of
-from tefm.rationale.extractor import MaskExplainer
 from tefm.rationale.masked_model import By, Of, Over, top_k
 from tefm.rationale.verify import until_sufficient, verify
 from tefm.tables.records import Records
@@ -64,19 +63,6 @@ def look_alikes_of(fitted: Fitted) -> LookAlikes:
             remedy="fit it with explanations: default",
         )
     return fitted.look_alikes
-
-
-def explain(
-    fitted: Fitted,
-    preparation: Preparation,
-    records: Records,
-    question: Question,
-    references: References | None = None,
-) -> list[Explanation]:
-    """Why the model answers as it does, for each sequence; `references` are cited beside the features."""
-    look_alikes_of(fitted)  # before anything is vectorised
-    _class_number(fitted, question.of_class)
-    return explain_slots(fitted, preparation, preparation.slots(records), question, references)
 
 
 def explain_slots(
@@ -182,50 +168,41 @@ def _explanation(
 
 
 def explain_masked(fitted: Fitted, preparation: Preparation, records: Records, choice: Choice) -> list[Rationale]:
-    """The rationale of each sequence, with the answers to masked records that check it."""
+    """The rationale of each sequence in the words of the schema, with the answers to masked records that check it."""
     if fitted.explainer is None:  # before anything is vectorised
         raise NotFittedError(
             "this model has not learned the paper's masks",
             remedy="fit it with rationale: default or rationale: paper",
         )
+    vocabulary, layout = fitted.classifier.vocabulary, fitted.coder.layout
     rationales = []
     with progress("explaining", len(records)) as advance:
         for start in range(0, len(records), BATCH):
             batch = records.select(np.arange(start, min(start + BATCH, len(records))))
-            rationales += _rationales(fitted, fitted.explainer, preparation, preparation.slots(batch), choice)
+            slots, model = preparation.slots(batch), fitted.masked_model()
+            scores_ND = fitted.explainer.rank(slots, model(slots))
+            if choice.keep is None:
+                keep_ND = until_sufficient(model, scores_ND, slots, over=choice.over)
+            else:
+                of, over, by = choice.of, choice.over, choice.by
+                keep_ND = top_k(scores_ND, slots, choice.keep, of=of, over=over, by=by, layout=layout)
+            codes_NK = fitted.coder.encode(slots.x_ND)
+            decoded_ND = fitted.coder.decode(codes_NK)
+            for number, verification in enumerate(verify(model, slots, keep_ND)):
+                rows = slice(int(slots.starts[number]), int(slots.starts[number + 1]))
+                rationale = describe_rationale(
+                    preparation.vectoriser,
+                    slots.x_ND[rows],
+                    keep_ND[rows],
+                    scores_ND[rows],
+                    verification,
+                    sequence=str(slots.names[number]),
+                    classes=fitted.classes,
+                    codes=[vocabulary.text(code) for code in codes_NK[rows]],
+                    decoded_ND=decoded_ND[rows],
+                )
+                rationales.append(replace(rationale, entity=preparation.sequence_noun))
             advance(len(batch))
-    return rationales
-
-
-def _rationales(
-    fitted: Fitted, explainer: MaskExplainer, preparation: Preparation, slots: Sequences, choice: Choice
-) -> list[Rationale]:
-    """The rationales of sequences of slots in the words of the schema."""
-    coder, vectoriser, model = fitted.coder, preparation.vectoriser, fitted.masked_model()
-    scores_ND = explainer.rank(slots, model(slots))
-    if choice.keep is None:
-        keep_ND = until_sufficient(model, scores_ND, slots, over=choice.over)
-    else:
-        layout = explainer.network.layout
-        keep_ND = top_k(scores_ND, slots, choice.keep, of=choice.of, over=choice.over, by=choice.by, layout=layout)
-    codes_NK = coder.encode(slots.x_ND)
-    decoded_ND = coder.decode(codes_NK)
-    vocabulary = fitted.classifier.vocabulary
-    rationales = []
-    for number, verification in enumerate(verify(model, slots, keep_ND)):
-        rows = slice(int(slots.starts[number]), int(slots.starts[number + 1]))
-        rationale = describe_rationale(
-            vectoriser,
-            slots.x_ND[rows],
-            keep_ND[rows],
-            scores_ND[rows],
-            verification,
-            sequence=str(slots.names[number]),
-            classes=fitted.classes,
-            codes=[vocabulary.text(code) for code in codes_NK[rows]],
-            decoded_ND=decoded_ND[rows],
-        )
-        rationales.append(replace(rationale, entity=preparation.sequence_noun))
     return rationales
 
 

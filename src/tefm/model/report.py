@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from tefm.base.errors import InputError
 from tefm.base.progress import note
 from tefm.codes.coder import SlotCoder
-from tefm.codes.doctor import findings, label_losses
-from tefm.codes.fidelity import codebook_use, collisions, hierarchy, measure
+from tefm.codes.doctor import examine, label_losses
 from tefm.explain.cards import quoted
 from tefm.explain.reasons import Question
 from tefm.explain.summary import summarise
@@ -74,24 +73,20 @@ GROUPED = 20
 CLASSES_COUNTED = 25
 
 
-def source_of(model: TEFM, name: str | None, *, query: str | None = None) -> Table | Task:
-    """What to report on: the task or the table with this file name.
+def task_of(model: TEFM, name: str | None) -> Task:
+    """The task file to report on.
 
     What a model says about its table is only shown: a model may come from a stranger, so it opens nothing by itself.
     """
-    if name is None:
-        told = model.source_ or {}
-        known = f"; the model says that it was fitted on {told['table']!r}" if "table" in told else ""
-        known += f" with the query {told['query']!r}" if told.get("query") else ""
-        raise InputError(
-            f"name the table to report on{known}",
-            remedy="--table TABLE for the test part of the table it was fitted on, a task file for its test part, "
-            "or a table with labelled sequences",
-        )
-    return (
-        Task.load(name)
-        if name.endswith((".yaml", ".yml"))
-        else open_table(name, query=query, meds=model.preparation.schema.meds)
+    if name is not None:
+        return Task.load(name)
+    stored = model.source_ or {}
+    known = f"; the model says that it was fitted on {stored['table']!r}" if "table" in stored else ""
+    known += f" with the query {stored['query']!r}" if stored.get("query") else ""
+    raise InputError(
+        f"name the table to report on{known}",
+        remedy="--table TABLE for the test part of the table it was fitted on, a task file for its test part, "
+        "or a table with labelled sequences",
     )
 
 
@@ -110,7 +105,7 @@ def figures_of(model: TEFM, source: Any, *, split: Split | None = None) -> Figur
     """
     if isinstance(source, Task):
         opened = open_table(source.table, query=source.query, meds=model.preparation.schema.meds)
-        return _measured(model, _test_part(model, opened, source.split))
+        source, split = opened, source.split
     return _measured(model, _whole_table(model, source) if split is None else _test_part(model, source, split))
 
 
@@ -386,14 +381,11 @@ def codes_of(
 
     note(f"report: examining the codes of {len(x_ND):,} records")
     codes_NK = coder.encode(x_ND)
-    back_ND = coder.decode(codes_NK)
-    fidelity = measure(x_ND, back_ND, coder.layout, coder.mode_D_)
+    examined = examine(coder, x_ND, codes_NK=codes_NK, seed=seed)
     losses = None
     if labelled is not None:
         rows, labels = labelled
-        losses = label_losses(x_ND[rows], back_ND[rows], coder.layout, labels)
-    use, shared = codebook_use(codes_NK, coder.config.entries), collisions(x_ND, codes_NK)
-    prefixes = hierarchy(x_ND, codes_NK, coder.layout, seed=seed)
+        losses = label_losses(x_ND[rows], coder.decode(codes_NK[rows]), coder.layout, labels)
     mapped = np.sort(np.random.default_rng(seed).permutation(len(x_ND))[:MAPPED])
     flat_N2, variance = np.zeros((len(mapped), 2)), 1.0
     if len(np.unique(codes_NK[mapped], axis=0)) > 2:  # up to two points lie on a line, whatever the space
@@ -403,19 +395,19 @@ def codes_of(
     counts_KC = [np.bincount(codes_N, minlength=coder.config.entries) for codes_N in codes_NK.T]
     return CodesFigures(
         records=len(x_ND),
-        task_aware=bool(coder.classes_),
-        use=tuple(use),
+        task_aware=examined.task_aware,
+        use=tuple(examined.use),
         counts=tuple(tuple(sorted(counts_C.tolist(), reverse=True)) for counts_C in counts_KC),
-        fidelity=fidelity,
-        collisions=shared,
-        hierarchy=tuple(prefixes),
+        fidelity=examined.fidelity,
+        collisions=examined.collisions,
+        hierarchy=tuple(examined.hierarchy),
         map=Map(
             tuple(flat_N2[:, 0].tolist()),
             tuple(flat_N2[:, 1].tolist()),
             tuple(codes_NK[mapped, 0].tolist()),
             variance,
         ),
-        findings=tuple(findings(coder, x_ND, codes_NK, fidelity, shared, prefixes)),
+        findings=tuple(examined.findings),
         label_losses=losses,
     )
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,12 +41,14 @@ from tefm.pipeline.forecast import expected_shares
 from tefm.pipeline.prepare import Preparation, Prepared, chosen, class_numbers_of, records_of
 from tefm.questions.book import Book
 from tefm.questions.config import EVERY
+from tefm.questions.question_data import Histories
 from tefm.scoring.breakdown import confusion
 from tefm.scoring.decision import one_answer
 from tefm.scoring.metrics import Predicted, Verdict
 from tefm.scoring.metrics import compare as compare_models
 from tefm.show.figures import Outcome
 from tefm.show.terminal import BASELINES
+from tefm.tables.layout import Slots
 from tefm.tables.readers.databases import shown_location
 from tefm.tables.records import Records
 from tefm.tables.sequences import Sequences, record_texts
@@ -65,43 +67,51 @@ MOST_COMPARED = 200_000
 
 def fit_task(task: Task, folder: Path, *, device: str | None = None, compare: bool = True) -> tuple[TEFM, Outcome]:
     """Fit a task and save its bundle; an interrupted run resumes when it is called again."""
-    models, outcomes = _fit_tasks({"": task}, folder, device=device, compare=compare)
-    return models[""], outcomes[""]
+    with _saving_to(folder) as checkpoint:
+        table = TaskTable.of(task, device)
+        outcomes = fit_frames({"": table}, checkpoint=checkpoint, compare=compare)
+        table.model.save(folder)
+    return table.model, outcomes[""]
 
 
 def fit_tasks(
     tasks: Mapping[str, Task], folder: Path, *, device: str | None = None, compare: bool = True
 ) -> tuple[Domains, dict[str, Outcome]]:
     """Fit several tasks as the domains of one language model, and save one bundle; resumes if interrupted."""
-    models, outcomes = _fit_tasks(tasks, folder, device=device, compare=compare)
-    return Domains(models), outcomes
+    with _saving_to(folder) as checkpoint:
+        language_config({name: task.model for name, task in tasks.items()})  # before tables are read
+        tables = {name: TaskTable.of(task, device) for name, task in tasks.items()}
+        outcomes = fit_frames(tables, checkpoint=checkpoint, compare=compare)
+        domains = Domains({name: table.model for name, table in tables.items()})
+        domains.save(folder)
+    return domains, outcomes
 
 
-def _fit_tasks(
-    tasks: Mapping[str, Task], folder: Path, *, device: str | None, compare: bool
-) -> tuple[dict[str, TEFM], dict[str, Outcome]]:
+def extend_task(
+    domains: Domains, name: str, task: Task, folder: Path, *, device: str | None = None, compare: bool = True
+) -> tuple[Domains, Outcome]:
+    """Add a task to a model as one more domain, and save all of it; the others answer as before. Resumes too."""
+    if name in domains:
+        remedy = "rename the task file: a domain is named after its task file"
+        raise SettingsError("this model has a domain of this name", value=name, remedy=remedy)
+    with _saving_to(folder) as checkpoint:
+        table = TaskTable.of(task.model_copy(update={"model": domains.extension(task.model)}), device)
+        outcomes = fit_frames({"": table}, extends=domains, checkpoint=checkpoint, compare=compare)
+        extended = Domains({**domains, name: table.model})
+        extended.save(folder)
+    return extended, outcomes[""]
+
+
+@contextmanager
+def _saving_to(folder: Path) -> Iterator[Path]:
+    """Hold the folder that a model is saved to; gives the folder beside it that an interrupted fit resumes from."""
     with held(folder) if is_first() else nullcontext():
         check_replaceable(folder, is_saved)
         check_writable(folder)
-        language_config({name: task.model for name, task in tasks.items()})  # before tables are read
         checkpoint = folder.with_name(f"{folder.name}.checkpoint")
-        tables = {name: TaskTable.of(task, device) for name, task in tasks.items()}
-        outcomes = fit_frames(tables, checkpoint=checkpoint, compare=compare)
-        models = {name: table.model for name, table in tables.items()}
-        for name, task in tasks.items():
-            models[name].source_ = source_of(task)
-        if "" in models:
-            models[""].save(folder)
-        else:
-            Domains(models).save(folder)
+        yield checkpoint
         if is_first():
             shutil.rmtree(checkpoint, ignore_errors=True)
-    return models, outcomes
-
-
-def source_of(task: Task) -> dict[str, Any]:
-    """What a bundle says about where its model comes from."""
-    return {"table": shown_location(task.table), "query": task.query, "split": task.split.model_dump()}
 
 
 @dataclass(frozen=True)
@@ -111,18 +121,21 @@ class TaskTable:
     model: TEFM
     records: Records
     split: Split
+    #: what the bundle says about where the model comes from
+    source: Mapping[str, Any] | None = None
 
     @classmethod
     def of(cls, task: Task, device: str | None = None) -> TaskTable:
         opened = task.open()
         schema, config = task.schema_for(opened), task.model
-        nothing_asked = schema.label is None and config.questions is None
-        if nothing_asked and schema.entity is not None:
+        if schema.label is None and config.questions is None and schema.entity is not None:
             warn(
                 "there is no label: the model learns what comes next in every field, and can be taught questions later"
             )
             config = config.model_copy(update={"questions": [{"next": EVERY}]})
-        return cls.of_frame(TEFM(schema, device=device, **dict(config)), opened.frame(), task.split, file=opened.name)
+        source = {"table": shown_location(task.table), "query": task.query, "split": task.split.model_dump()}
+        model = TEFM(schema, device=device, **dict(config))
+        return cls(model, records_of(opened.frame(), schema, config, file=opened.name), task.split, source)
 
     @classmethod
     def of_frame(cls, model: TEFM, frame: pl.DataFrame, split: Split, *, file: str | None = None) -> TaskTable:
@@ -148,66 +161,35 @@ def fit_frame(
     return fit_frames({"": table}, checkpoint=checkpoint, compare=compare)[""]
 
 
-def extend_task(
-    domains: Domains, name: str, task: Task, folder: Path, *, device: str | None = None, compare: bool = True
-) -> tuple[Domains, Outcome]:
-    """Add a task to a model as one more domain, and save all of it; the others answer as before. Resumes too."""
-    if name in domains:
-        remedy = "rename the task file: a domain is called as its task file"
-        raise SettingsError("this model has a domain of this name", value=name, remedy=remedy)
-    with held(folder) if is_first() else nullcontext():
-        check_replaceable(folder, is_saved)
-        check_writable(folder)
-        task = task.model_copy(update={"model": domains.extension(task.model)})
-        checkpoint = folder.with_name(f"{folder.name}.checkpoint")
-        table = TaskTable.of(task, device)
-        extended, outcome = extend_frame(domains, name, table, checkpoint=checkpoint, compare=compare)
-        table.model.source_ = source_of(task)
-        extended.save(folder)
-        if is_first():
-            shutil.rmtree(checkpoint, ignore_errors=True)
-    return extended, outcome
-
-
-def extend_frame(
-    domains: Domains, name: str, table: TaskTable, *, checkpoint: Path | None = None, compare: bool = True
-) -> tuple[Domains, Outcome]:
-    """Fit a table as one more domain of a model; `domains.extension` makes the settings of such a domain."""
-    started = _started({"": table})
-    with job(job_shares(started, task_shares)):
-        given, device = started[""].prepared.given, table.model.device
-        fitted = extend(given, domains.backbone, domains.stems, device=device, checkpoint=checkpoint)
-        outcomes = _scored(started, {"": fitted}, compare=compare)
-    return Domains({**domains, name: table.model}), outcomes[""]
-
-
 def fit_frames(
-    tables: Mapping[str, TaskTable], *, checkpoint: Path | None = None, compare: bool = True
+    tables: Mapping[str, TaskTable],
+    *,
+    extends: Domains | None = None,
+    checkpoint: Path | None = None,
+    compare: bool = True,
 ) -> dict[str, Outcome]:
     """Fit several tables, by name, whose models share one language model.
 
-    A table that cannot be fitted is refused before anything is learned.
+    With `extends`, that is the language model of these domains, and `Domains.extension` made the settings. A table
+    that cannot be fitted is refused before anything is learned.
     """
-    started = _started(tables)
-    with job(job_shares(started, task_shares)):
-        device = next(iter(tables.values())).model.device
-        given = {name: begun.prepared.given for name, begun in started.items()}
-        return _scored(started, fit_domains(given, device=device, checkpoint=checkpoint), compare=compare)
-
-
-def _started(tables: Mapping[str, TaskTable]) -> dict[str, Started]:
-    started = {}
+    started, outcomes = {}, {}
     for name, table in tables.items():
         with in_part(name):
             started[name] = start(table)
-    return started
-
-
-def _scored(started: Mapping[str, Started], fitted: Mapping[str, Fitted], *, compare: bool) -> dict[str, Outcome]:
-    outcomes = {}
-    for name, begun in started.items():
-        with in_part(name):
-            outcomes[name] = scored(begun, fitted[name], compare=compare)
+    with job(job_shares(started, task_shares)):
+        device = next(iter(tables.values())).model.device
+        given = {name: begun.prepared.given for name, begun in started.items()}
+        if extends is None:
+            fitted = fit_domains(given, device=device, checkpoint=checkpoint)
+        else:
+            fitted = {
+                name: extend(added, extends.backbone, extends.stems, device=device, checkpoint=checkpoint)
+                for name, added in given.items()
+            }
+        for name, begun in started.items():
+            with in_part(name):
+                outcomes[name] = scored(begun, fitted[name], compare=compare)
     return outcomes
 
 
@@ -252,7 +234,7 @@ def start(table: TaskTable) -> Started:
 def scored(started: Started, fitted: Fitted, *, compare: bool = True) -> Outcome:
     """The model of a table, with its figures on the test part."""
     model, records, config = started.table.model, started.table.records, started.config
-    model.adopt(Bundle.of_fit(started.prepared, fitted))
+    model.adopt(replace(Bundle.of_fit(started.prepared, fitted), source=started.table.source))
     if records.schema.label is None:
         return _score_questions_alone(started, compare=compare)
     remarks = list(started.remarks)
@@ -267,7 +249,7 @@ def scored(started: Started, fitted: Fitted, *, compare: bool = True) -> Outcome
         test = replace(fitted.evaluation(codes, p_SQ, labels_S), unlabelled=unlabelled_count)
     model.figures_["test"] = test.to_dict()
     predicted_S = fitted.decide(p_SQ)
-    book = _score_questions(started, compare=compare) if config.questions is not None else None
+    book = None if config.questions is None else _score_questions(started, *_tested(started), compare=compare)
     baselines: dict[str, Compared] = {}
     if compare:
         baselines, sampled = compare_with_tabular(model, records, started.parts)
@@ -297,11 +279,18 @@ def scored(started: Started, fitted: Fitted, *, compare: bool = True) -> Outcome
     )
 
 
-def _score_questions(started: Started, *, compare: bool) -> Book:
+def _tested(started: Started) -> tuple[Histories, Slots]:
+    """The histories of the test part that questions are asked about, and their slots."""
+    questions = started.prepared.given.data.questions
+    assert questions is not None, "there are questions"
+    return test_histories(started.prepared.preparation, questions, started.tested)
+
+
+def _score_questions(started: Started, tested: Histories, x_ND: Slots, *, compare: bool) -> Book:
     """Measure the answers to questions in words on the test part."""
     model, data = started.table.model, started.prepared.given.data
     with stage("questions of the test part", "answering questions about the test part", loops=2 if compare else 1):
-        book = scored_on_test(model.fitted, model.preparation, data, started.tested, compare=compare)
+        book = scored_on_test(model.fitted, data, tested, x_ND, compare=compare)
     model.fitted_ = replace(model.fitted, book=book)
     return book
 
@@ -311,13 +300,13 @@ def _score_questions_alone(started: Started, *, compare: bool) -> Outcome:
     model, data = started.table.model, started.prepared.given.data
     assert data.questions is not None, "there are questions"
     first = int(data.questions.trained[0])
-    histories, x_ND = test_histories(model.preparation, data.questions, started.tested)
+    histories, x_ND = _tested(started)
     asked = np.flatnonzero(histories.answers_HQ[:, first] >= 0)
     labels_S = histories.answers_HQ[asked, first].astype(np.int64)
     with stage("test", "scoring the test part"):
         rows = histories.histories.select(asked)
         test = model.fitted.evaluate(rows.with_values(x_ND[rows.rows]), labels_S)
-    book = _score_questions(started, compare=compare)
+    book = _score_questions(started, histories, x_ND, compare=compare)
     model.figures_["test"] = test.to_dict()
     question = book.entries[first].question.text
     remark = f"without a label, these are the scores of the first question, “{question}”"

@@ -128,9 +128,9 @@ class Task(Settings):
 
     @property
     def _schema(self) -> Schema | None:
-        if self.given_schema is None or isinstance(self.given_schema, str):
-            return None if self.given_schema is None else Schema.load(self.given_schema)
-        return Schema.from_yaml(yaml.safe_dump(self.given_schema))
+        if isinstance(self.given_schema, str):
+            return Schema.load(self.given_schema)
+        return None if self.given_schema is None else Schema.from_yaml(yaml.safe_dump(self.given_schema))
 
 
 def _answers(schema: Schema, questions: QuestionsConfig | None) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
-from tefm import __version__
+from tefm.base import __version__
 from tefm.monitor.expected import Expected
 from tefm.monitor.findings import AnswerFigures, BatchReport, Monitoring
 from tefm.scoring.bootstrap import Interval

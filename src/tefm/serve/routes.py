@@ -14,7 +14,7 @@ from fastapi import FastAPI, Request, Response
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
-from tefm import __version__
+from tefm.base import __version__
 from tefm.base.errors import InputError, TefmError
 from tefm.explain.cards import rendered
 from tefm.explain.explanation import Explanation

@@ -10,7 +10,7 @@ from hashlib import sha256
 
 from markupsafe import Markup
 
-from tefm import __version__
+from tefm.base import __version__
 from tefm.codes.fidelity import Fidelity, PrefixDistance
 from tefm.show import plots
 from tefm.show.figures import CodesFigures, Figures
