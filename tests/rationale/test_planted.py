@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import polars as pl
@@ -15,6 +16,7 @@ from support.planted_visits import VISITS, Cause, visits
 from tefm_bench.faithfulness import predict_shuffled
 
 from tefm.explain.rationale_card import Rationale
+from tefm.language.config import TuneConfig
 from tefm.model.estimator import TEFM
 from tefm.rationale.verify import until_sufficient
 from tefm.tables.readers.table import open_table
@@ -33,7 +35,7 @@ SETTINGS: dict[str, Any] = {
         "learning_rate": 3e-3,
         "mask_share": 0.6,
     },
-    "tune": {"learning_rate": 3e-3, "epochs": 6, "least": 150, "average": 0.0},
+    "tune": {"learning_rate": 3e-3, "epochs": 6, "least": 150},
     "explanations": "none",
     "rationale": {"surrogate_hidden": 32, "surrogate_steps": 200, "hidden": 32, "epochs": 10},
 }
@@ -47,7 +49,8 @@ LONGER: dict[str, Any] = {
 
 
 def fit(cause: Cause, backbone: Path, seed: int = 0, patients: int = PATIENTS, **settings: Any) -> TEFM:
-    return quick(backbone, VISITS, seed=seed, **{**SETTINGS, **settings}).fit(visits(cause, patients, seed))
+    with patch.object(TuneConfig, "average", 0.0):
+        return quick(backbone, VISITS, seed=seed, **{**SETTINGS, **settings}).fit(visits(cause, patients, seed))
 
 
 def new(cause: Cause, patients: int = 200) -> pl.DataFrame:
