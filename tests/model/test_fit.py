@@ -177,7 +177,7 @@ def test_tabular_models_see_every_training_label(
     assert np.sum(outcome.confusion.counts) == outcome.sequences["test"]
     body = outcome.to_dict()
     assert body["verdict"]["sentence"] == outcome.verdict.sentence
-    assert body["confusion"]["classes"] == ["no", "yes"]
+    assert list(body["confusion"]["classes"]) == ["no", "yes"]
     text = shown(*outcome_tables(outcome))
     assert outcome.verdict.sentence in text
     assert "Confusion matrix" in text

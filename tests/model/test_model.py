@@ -14,8 +14,9 @@ from support.miniatures import FAMILIES
 
 from tefm.base.errors import InputError, NotFittedError, SchemaError, SettingsError
 from tefm.codes.coder import SlotCoder
-from tefm.language.classifier import Classifier
 from tefm.model.estimator import TEFM
+from tefm.pipeline import stages
+from tefm.pipeline.lessons import Lesson, lesson_of
 from tefm.tables.schema import Schema
 
 TRAINING, HELD_OUT = stays(200), stays(80, seed=1)
@@ -43,7 +44,7 @@ def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("a stage has begun")
 
     monkeypatch.setattr(SlotCoder, "fit", refuse)
-    monkeypatch.setattr(Classifier, "to_learn", refuse)
+    monkeypatch.setattr(stages, "lesson_of", refuse)
 
 
 # ---- it learns ------------------------------------------------------------------------------------------------------
@@ -168,13 +169,13 @@ def test_windows_with_a_background(backbones: dict[str, Path]) -> None:
 )
 def test_balance(balance: str, trained: bool, judged: bool, fitted: TEFM, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[np.ndarray] = []
-    to_learn = Classifier.to_learn
 
-    def spied(reader: Classifier, *given: Any, **settings: Any) -> Any:
-        seen.append(np.bincount(given[1]))
-        return to_learn(reader, *given, **settings)
+    def spied(*given: Any, **settings: Any) -> Lesson:
+        lesson = lesson_of(*given, **settings)
+        seen.append(np.bincount(lesson.labels_S))
+        return lesson
 
-    monkeypatch.setattr(Classifier, "to_learn", spied)
+    monkeypatch.setattr(stages, "lesson_of", spied)
     # without a teacher, the sequences that the balance leaves out are not learned from
     model = around(fitted, balance=balance, tune={**QUICK["tune"], "label_share": 1.0}).fit(TRAINING)
     assert (seen[0][0] == seen[0][1]) == trained

@@ -72,10 +72,7 @@ def test_the_card_says_what_the_check_does_not_show() -> None:
 
 
 def test_a_model_without_alignment_and_explanations() -> None:
-    calibration = replace(FACTS.calibration, threshold=None)
-    card = model_card(
-        replace(FACTS, alignment=None, explains=False, agreement=None, scores={}, calibration=calibration)
-    )
+    card = model_card(replace(FACTS, alignment=None, explains=False, agreement=None, scores={}, threshold=None))
     assert "458 slots become 3 numbers" in card and "most probable class" in card
     assert not any(words in card for words in ("Alignment", "Explanations", "## ", "model.explain(", "None"))
     assert "unsupervised" in model_card(replace(FACTS, task_aware=False))

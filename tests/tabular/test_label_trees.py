@@ -25,12 +25,14 @@ from tefm.tabular.inputs import Features
 from tefm.tabular.label_trees import best_share, grow
 
 TABLE, LATER = stays(150), stays(60, seed=1)
+#: The language model knows little after them.
+FEW_STEPS = {"learning_rate": 3e-3, "steps": 5}
 LAYOUT = Layout(tuple(Slot(name, "number", 3) for name in "abcd"))
 
 
 @pytest.fixture(scope="module")
 def beside(kept: Kept, backbones: dict[str, Path]) -> TEFM:
-    return kept.made("beside trees", lambda: quick(backbones["llama"], beside="trees").fit(TABLE))
+    return kept.made("beside trees", lambda: quick(backbones["llama"], beside="trees", tune=FEW_STEPS).fit(TABLE))
 
 
 def records(count: int, seed: int) -> tuple[Sequences, np.ndarray]:
@@ -63,7 +65,7 @@ def test_trees_find_what_an_untrained_language_model_does_not(beside: TEFM) -> N
 
 
 def test_codes_and_language_model_are_the_same_without_them(beside: TEFM, backbones: dict[str, Path]) -> None:
-    alone = quick(backbones["llama"]).fit(TABLE)
+    alone = quick(backbones["llama"], tune=FEW_STEPS).fit(TABLE)
     slots = beside.preparation.slots(beside.preparation.to_predict(LATER))
     assert alone.fitted.trees is None and alone.fitted.answerer.beside is None
     logits_SQ = [of.classifier.logits(of.codes(slots)) for of in (alone.fitted, beside.fitted)]
