@@ -169,7 +169,7 @@ def test_every_question_is_explained(model: TEFM) -> None:
     assert all(influence.observed is None for influence in explanations[0].influences)  # nothing was counted
     (new,) = model.explain(firsts, question="Will it rain?", entities=patients[:1])
     assert new.classes == ("no", "yes")
-    known = model._question_explainer._known
+    known = model._explainer._known
     assert set(known) == {FEVER, "Will it rain?"}
     kept = known[FEVER]
     again = model.explain(firsts, question=FEVER.lower(), entities=patients)
@@ -296,7 +296,7 @@ def test_without_a_gpu_the_fields_answer(
         assert strongest.field == "signs" and strongest.decoded is None
         assert one.verified and {finding.field for finding in one.settling.findings} == {"signs"}
     # what the search expects of look-alikes is what the model says of them
-    asked = again._question_explainer.model(FEVER)
+    asked = again._explainer.model(FEVER)
     parts, slots = asked.look_alikes, again.preparation.slots(*again.preparation.to_predict(open_table(firsts[:1])))
     assert parts is not None
     masked_model = asked.masked_model()
