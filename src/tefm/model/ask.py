@@ -152,6 +152,26 @@ class QuestionExplainer:
         self.fitted = fitted
         self._known: dict[str, LookAlikes] = {}
 
+    def model(self, question: str, wrap: Callable[[Fitted], Fitted] | None = None) -> Fitted:
+        """The model for one question, with what explanations need."""
+        text = _as_trained(book_of(self.fitted), question)
+        fitted = self.fitted.answering(text)
+        prompt = fitted.classifier.writer.prompt
+        fitted = replace(fitted, prompt=prompt, look_alikes=None, explainer=None, validation=None)
+        fitted = fitted if wrap is None else wrap(fitted)
+        if text not in self._known:
+            if len(self._known) >= self.KEPT:
+                self._known.pop(next(iter(self._known)))
+            # learned from the training sequences that the model keeps; none of them has a label
+            parts = look_alikes_of(self.fitted)
+            slots, config = parts.population.slots, parts.config
+            everyone = slots, np.full(len(slots), -1, dtype=np.int64)
+            less = config.model_copy(
+                update={name: min(most, getattr(config, name)) for name, most in ON_DEMAND.items()}
+            )
+            self._known[text] = LookAlikes.fit(fitted.coder, fitted.masked_model(), slots, everyone, everyone, less)
+        return replace(fitted, look_alikes=self._known[text])
+
     def explain(
         self,
         preparation: Preparation,
@@ -166,29 +186,12 @@ class QuestionExplainer:
 
         `wrap` may change how the model for the question is asked.
         """
-        text = _as_trained(book_of(self.fitted), text)
-        fitted = self.fitted.answering(text)
-        prompt = fitted.classifier.writer.prompt
-        fitted = replace(fitted, prompt=prompt, look_alikes=None, explainer=None, validation=None)
-        fitted = fitted if wrap is None else wrap(fitted)
-        if text not in self._known:
-            if len(self._known) >= self.KEPT:
-                self._known.pop(next(iter(self._known)))
-            self._known[text] = self._learned(fitted)
-        fitted = replace(fitted, look_alikes=self._known[text])
+        fitted = self.model(text, wrap)
         if question.of_class is None:
             question = question.model_copy(update={"of_class": NO_YES[1]})
         # a card names the column that holds the classes; here these are the answers to the question
-        schema = preparation.schema.model_copy(update={"label": text})
+        schema = preparation.schema.model_copy(update={"label": fitted.question})
         return explain_slots(fitted, replace(preparation, schema=schema), slots, question, references)
-
-    def _learned(self, fitted: Fitted) -> LookAlikes:
-        """What explanations of a question need, from the training sequences that the model keeps: none has a label."""
-        parts = look_alikes_of(self.fitted)
-        slots, config = parts.population.slots, parts.config
-        everyone = slots, np.full(len(slots), -1, dtype=np.int64)
-        less = config.model_copy(update={name: min(most, getattr(config, name)) for name, most in ON_DEMAND.items()})
-        return LookAlikes.fit(fitted.coder, fitted.masked_model(), slots, everyone, everyone, less)
 
 
 # ---- figures of the test part ----
