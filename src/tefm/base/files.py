@@ -22,7 +22,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from tefm.base.errors import ArtefactError, InputError, MissingExtraError, TefmError
+from tefm.base.errors import ArtefactError, InputError, MissingExtraError, TefmError, first_line
 
 MANIFEST = "manifest.json"
 #: From this age on, what a process of another machine has left behind is taken for dead: nobody can ask it.
@@ -82,7 +82,7 @@ def explained_writing(path: Path) -> Iterator[None]:
         code = error.errno if isinstance(error, OSError) else None
         if code not in _ERRNOS and not _FULL.search(str(error)):
             raise
-        reason = os.strerror(code) if code is not None else str(error).strip().splitlines()[0]
+        reason = os.strerror(code) if code is not None else first_line(error)
         raise _cannot_write(path, reason) from error
 
 
@@ -329,7 +329,7 @@ def refusing(folder: Path, what: str) -> Iterator[None]:
             remedy=error.remedy or "save it again",
         ) from error
     except Exception as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        reason = first_line(error)
         raise ArtefactError(
             f"this {what} cannot be loaded: {reason}", file=folder, remedy="copy the folder again, or save it again"
         ) from error

@@ -58,7 +58,7 @@ def reproducible(wanted: bool = True) -> Iterator[None]:
 
 @contextmanager
 def threads_for(rows: int) -> Iterator[None]:
-    """As many OpenMP threads as a table of so many rows keeps busy, for trees.
+    """Limit OpenMP, which trees use, to the threads that a table with this number of rows keeps busy.
 
     Trees on few rows have thousands of short parts, after each of which all threads wait for the slowest: where another
     program takes a core, two threads take ten times as long as one.

@@ -71,7 +71,7 @@ class Demo:
         yield comparison_table(outcome)
         if outcome.verdict is not None:
             yield Text(outcome.verdict.sentence)
-        yield Text(f"\nOne test patient, drawn at random (seed {DRAWN_WITH}), and why the model answers so:")
+        yield Text(f"\nOne random test patient (seed {DRAWN_WITH}), and why the model gave this answer:")
         yield explanation_card(self.explanation, shown=None if verbose else 3)
         if verbose:
             if self.figures.codes is not None:

@@ -21,7 +21,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from tefm.base.errors import InputError, MissingExtraError, SettingsError, TefmError
+from tefm.base.errors import InputError, MissingExtraError, SettingsError, TefmError, first_line
 from tefm.base.progress import note, progress
 from tefm.cluster.plan import Plan, TablePart
 from tefm.tables.readers.arrow import open_pieces
@@ -75,7 +75,7 @@ def running(engine: Engine) -> Iterator[Any]:
             ray.init(address=engine.address, **quiet)
         except (ConnectionError, ValueError, RuntimeError) as error:
             raise InputError(
-                f"cannot connect to the Ray cluster: {str(error).splitlines()[0]}",
+                f"cannot connect to the Ray cluster: {first_line(error)}",
                 value=engine.address,
                 remedy="check the address with `ray status`, or leave --address out for a cluster on this machine",
             ) from error

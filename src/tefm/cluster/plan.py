@@ -57,7 +57,7 @@ def parquet_table(source: str | Path) -> tuple[Table, list[tuple[str, int]]]:
 
 
 def plan_rows(source: str | Path, rows: int) -> Plan:
-    """Parts of so many rows, each from one file: for what is done record by record."""
+    """Parts with at most `rows` rows, each from one file: for what is done record by record."""
     table, counts = parquet_table(source)
     parts, before = [], 0
     for file, count in counts:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tefm.base.errors import ArtefactError, InputError, MissingExtraError, SettingsError, TefmError
+from tefm.base.errors import ArtefactError, InputError, MissingExtraError, SettingsError, TefmError, first_line
 from tefm.language.smollm2 import NAME as SMOLLM2
 from tefm.language.smollm2 import quietly, smollm2_folder
 
@@ -154,7 +154,7 @@ def _explained_errors(source: str) -> Iterator[None]:
     except TefmError:
         raise
     except (OSError, ValueError, SafetensorError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        reason = first_line(error)
         if Path(source).is_dir():
             problem = f"this folder cannot be opened as a language model: {reason}"
             raise InputError(problem, file=source, remedy=SAVE_BOTH) from error

@@ -38,6 +38,7 @@ from tefm.pipeline.config import QUICK_REMARK, QUICK_SEQUENCES, ModelConfig
 from tefm.pipeline.fit import extend, fit_domains, job_shares, language_config
 from tefm.pipeline.fitted import Fitted
 from tefm.pipeline.forecast import expected_shares
+from tefm.pipeline.lessons import feature_kinds
 from tefm.pipeline.prepare import Preparation, Prepared, chosen, class_numbers_of, records_of
 from tefm.questions.book import Book
 from tefm.questions.config import EVERY
@@ -57,7 +58,6 @@ from tefm.tables.splitting import PARTS, split
 
 if TYPE_CHECKING:
     from tefm.tabular.baselines import BaselineData, Compared
-    from tefm.tabular.inputs import Kind
 
 #: Sequences whose texts are counted: counting a long text takes longer than predicting from its codes.
 COUNTED = 200
@@ -400,13 +400,6 @@ def compare_with_tabular(
             seed=preparation.config.seed,
         )
     return baselines, remarks
-
-
-def feature_kinds(config: ModelConfig, sequences: Sequences) -> tuple[Kind, ...]:
-    """What a tabular model may be given of a sequence; validation chooses. Of one record, all kinds are the same."""
-    if sequences.lengths.max() == 1:
-        return ("last",)
-    return ("last", "flat") if config.window else ("last", "history")
 
 
 def baseline_data(preparation: Preparation, records: Records, parts: NDArray[np.str_]) -> BaselineData:

@@ -91,7 +91,7 @@ class Task(Settings):
         return task if folder is None else task.relative_to(folder)
 
     def relative_to(self, folder: Path) -> Task:
-        """The same task with paths relative to `folder`."""
+        """A copy whose paths are taken as relative to `folder`."""
         update: dict[str, Any] = {} if is_postgresql(self.table) else {"table": str(folder / self.table)}
         if self.query is not None and is_meds(folder / self.table):
             update["query"] = str(folder / self.query)  # the label file

@@ -22,11 +22,12 @@ from tefm.monitor.differences import LEVEL, Comparison, Means, compare
 from tefm.monitor.expected import ClassShares, expected, reweighted, shares_of
 from tefm.monitor.fields import Seen
 from tefm.monitor.findings import AnswerFigures, BatchReport, FieldWatch, Monitoring
-from tefm.monitor.observe import Batches, Observed, SequenceAnswers, batches_of, label_numbers, observe
+from tefm.monitor.observe import Batches, Observed, SequenceAnswers, batches_of, observe
 from tefm.monitor.reference import Measured, MonitorReference
 from tefm.monitor.tally import OF_FIELDS, SECOND_CELLS, unit_effect
 from tefm.pipeline.fitted import Fitted
-from tefm.pipeline.prepare import Preparation
+from tefm.pipeline.lessons import feature_kinds
+from tefm.pipeline.prepare import Preparation, label_numbers
 from tefm.scoring.metrics import Scores, score
 from tefm.scoring.weighted import ranked_classes
 from tefm.tables.records import Records
@@ -220,11 +221,10 @@ def lightgbm_beside(fitted: Fitted, preparation: Preparation, old: Records, new:
         np.array(fitted.classes, dtype=object)[labels_S],
         np.append(part_S, np.full(len(new), "test")),
     )
-    lengths = both.lengths.max()
     compared = fit_baselines(
         data,
         models=("lightgbm",),
-        kinds=("last",) if lengths == 1 else ("last", "flat" if preparation.config.window else "history"),
+        kinds=feature_kinds(preparation.config, both),
         positive=fitted.positive,
         decision=fitted.decision,
         resamples=0,

@@ -8,7 +8,7 @@ Shapes: S sequences, D slots, K levels, Q classes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Self
@@ -22,7 +22,7 @@ from tefm.codes.coder import SlotCoder
 from tefm.codes.fidelity import squared_error
 from tefm.language.classifier import Answerer
 from tefm.pipeline.fitted import Fitted
-from tefm.pipeline.prepare import Preparation
+from tefm.pipeline.prepare import Preparation, label_numbers
 from tefm.tables.grouping import times_of
 from tefm.tables.layout import Slots
 from tefm.tables.records import Records
@@ -132,14 +132,6 @@ def observe(
     slots = preparation.slots(arrived.select(np.arange(len(arrived))[:most]))
     p_SQ = fitted.calibration.probabilities(answerer.logits(slots))
     return records, SequenceAnswers(p_SQ, label_S[:most], arrivals.unit_S[:most])
-
-
-def label_numbers(sequences: Sequences, classes: Sequence[str]) -> NDArray[np.int64]:
-    """The class number of each sequence; −1 without a label, or with one that the model does not know."""
-    number = {name: number for number, name in enumerate(classes)}
-    if sequences.labels is None:
-        return np.full(len(sequences), -1, dtype=np.int64)
-    return np.array([number.get(label, -1) for label in sequences.labels], dtype=np.int64)
 
 
 def _errors(coder: SlotCoder, x_ND: Slots, codes_NK: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

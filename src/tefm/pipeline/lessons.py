@@ -122,6 +122,13 @@ def _kind(config: ModelConfig, *, single: bool) -> Kind:
     return "last" if single else "flat" if config.window else "history"
 
 
+def feature_kinds(config: ModelConfig, sequences: Sequences) -> tuple[Kind, ...]:
+    """What a tabular model may be given of a sequence; validation chooses. Of one record, all kinds are the same."""
+    if sequences.lengths.max() == 1:
+        return ("last",)
+    return ("last", "flat") if config.window else ("last", "history")
+
+
 def label_trees_of(data: TaskData, config: ModelConfig) -> LabelTrees | None:
     """Trees that answer beside the language model, from all labelled sequences; None where nothing can be learned."""
     everyone, labels_S = _everyone(data.training, config)

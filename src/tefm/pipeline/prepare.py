@@ -189,6 +189,14 @@ def class_numbers_of(sequences: Sequences, classes: Sequence[str]) -> NDArray[np
     return np.array([numbers[label] for label in np.asarray(sequences.labels)], dtype=np.int64)
 
 
+def label_numbers(sequences: Sequences, classes: Sequence[str]) -> NDArray[np.int64]:
+    """The class number of each sequence; −1 without a label, or with one that the model does not know."""
+    number = {name: number for number, name in enumerate(classes)}
+    if sequences.labels is None:
+        return np.full(len(sequences), -1, dtype=np.int64)
+    return np.array([number.get(label, -1) for label in sequences.labels], dtype=np.int64)
+
+
 # ---- from a table to the data of a fit ----------------------------------------------------------------------------
 
 
@@ -329,7 +337,7 @@ def asking_of(preparation: Preparation) -> Asking:
 def _part(preparation: Preparation, records: Records, labels_S: NDArray[np.int64]) -> Part:
     """All rows of a table as slots, and the sequences that are learned from or validated on."""
     return Part(
-        records.with_texts(gaps=preparation.gaps),
+        preparation.context(records),
         labels_S,
         records.slots(preparation.vectoriser),
         record_labels_N=records.labels_N,
@@ -342,14 +350,8 @@ def _with_others(
 ) -> Part:
     """The part with the sequences that are not used: they have no label, or are left out for the balance."""
     others = records.select(np.setdiff1d(np.arange(len(records)), used))
-    number = {name: number for number, name in enumerate(classes)}
-    return replace(
-        part,
-        others=others.with_texts(gaps=preparation.gaps),
-        other_labels_S=np.array(
-            [number.get(label, -1) for label in np.asarray(others.sequences.labels)], dtype=np.int64
-        ),
-    )
+    labels_S = label_numbers(others.sequences, classes)
+    return replace(part, others=preparation.context(others), other_labels_S=labels_S)
 
 
 def refuse_label_in_codes(tokenized: Schema, schema: Schema, *, file: str | None = None) -> None:
