@@ -37,6 +37,16 @@ def test_a_signal_is_found():
     assert np.allclose(np.exp(taught(x, labels).log_NQ).sum(axis=1), 1, atol=1e-5)
 
 
+def test_known_answers_stay_only_where_they_are_no_worse():
+    x = records()
+    labels = (x[:, 0] + x[:, 1] > 3).astype(np.int64)
+    alone = taught(x, labels).log_NQ
+    right = np.where(np.eye(2)[labels] > 0, np.log(0.999), np.log(0.001)).astype(np.float32)
+    assert (taught(x, labels, known_NQ=right).log_NQ == right).all()
+    shares = np.log(np.full((len(x), 2), 0.5, dtype=np.float32))
+    assert (taught(x, labels, known_NQ=shares).log_NQ == alone).all()
+
+
 def test_labels_without_a_signal_cannot_be_read_off_the_scores():
     """A model that saw the record would know its label by heart: all records differ."""
     x = records()
@@ -64,7 +74,7 @@ def test_trees_stop_where_they_no_longer_help_records_of_other_groups(monkeypatc
     together = taught(x, labels, np.repeat(np.arange(300), 5))
     count = [fitted.folds[0].models[1].n_iter_ for fitted in (apart, together)]
     assert count[0] > 200 and count[1] < 20, count
-    assert {fold.models[1].n_iter_ for fold in together.folds} == {count[1]}
+    assert {fold.models[1].n_iter_ for fold in together.folds.values()} == {count[1]}
 
 
 def test_unlabelled_records_get_scores_too():
@@ -93,13 +103,26 @@ def test_mixed_records_take_their_values_from_records_of_the_same_likely_class()
     x = records()
     labels = (x[:, 0] > 1).astype(np.int64)
     fitted = taught(x, labels)
-    mixed, log_MQ = fitted.mixed(x, 500, seed=0)
+    mixed, log_MQ = fitted.mixed(x, np.arange(len(x)), 500, seed=0)
     assert mixed.shape == (500, 12) and mixed.dtype == x.dtype and log_MQ.shape == (500, 2)
     assert len(np.unique(np.vstack([x, mixed]), axis=0)) > len(np.unique(x, axis=0)), "some are new"
     # the label follows from the first slot, which both parents agree on, and the models of the folds know it
     assert ((log_MQ[:, 1] > log_MQ[:, 0]) == (mixed[:, 0] > 1)).mean() > 0.98
-    again, _ = fitted.mixed(x, 500, seed=0)
+    again, _ = fitted.mixed(x, np.arange(len(x)), 500, seed=0)
     assert (again == mixed).all()
+
+
+def test_mixed_records_give_away_no_label_of_their_parents_and_have_none_among_other_rows():
+    """Labels at random, no two records alike: a model that saw a parent would know its label by heart."""
+    x, rows = np.random.default_rng(5).integers(0, 200, (1_500, 12)).astype(np.uint8), np.arange(0, 1_500, 2)
+    labels = np.random.default_rng(4).integers(0, 2, len(x))
+    mixed, log_MQ = taught(x, labels).mixed(x, rows, 2_000, seed=0)
+    same_MN = (mixed[:, None] == x).sum(axis=2)
+    first_M = same_MN.argmax(axis=1)  # at least half of a record is of one parent
+    clear_M = same_MN.max(axis=1) >= 6
+    assert clear_M.sum() > 500
+    assert 0.4 < roc_auc_score(labels[first_M[clear_M]], (log_MQ[:, 1] - log_MQ[:, 0])[clear_M]) < 0.6
+    assert not (first_M[clear_M] % 2).any(), "rows that training stops on"
 
 
 def test_it_answers_for_records_it_has_not_seen():
@@ -108,7 +131,7 @@ def test_it_answers_for_records_it_has_not_seen():
     other = records(seed=1)
     log_NQ = fitted.answers(other)
     assert ((log_NQ[:, 1] > log_NQ[:, 0]) == (other[:, 0] > 1)).mean() > 0.98
-    nothing_learned = Teacher(np.log(np.full((4, 2), 0.5, dtype=np.float32)), (), 0.0)
+    nothing_learned = Teacher(np.log(np.full((4, 2), 0.5, dtype=np.float32)), np.zeros(4, dtype=np.int64), {}, 0.0)
     assert np.allclose(np.exp(nothing_learned.answers(other)), 0.5)
 
 

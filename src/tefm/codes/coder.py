@@ -98,7 +98,8 @@ class SlotCoder:
         self.config = self.config.resolved(rows=int((~held_out_N).sum()), layout=layout, classes=len(self.classes_))
         lessons = None
         if self.teacher_ is not None:
-            mixed = self.teacher_.mixed(x_ND, min(MIXED_MOST, MIXED * len(x_ND)), self.config.seed)
+            learned = np.flatnonzero(~held_out_N)  # what training stops on takes no part in it
+            mixed = self.teacher_.mixed(x_ND, learned, min(MIXED_MOST, MIXED * len(learned)), self.config.seed)
             log_NQ, validates_N = self.teacher_.log_NQ, held_out_N
             if given:
                 log_NQ = np.vstack([log_NQ, self.teacher_.answers(validation_ND)])

@@ -21,7 +21,7 @@ from tefm.pipeline.config import ModelConfig
 from tefm.pipeline.data import Part, TaskData, shares_of
 from tefm.rationale.masked_model import masked_copies
 from tefm.scoring.calibration import log_softmax, prior_shift
-from tefm.tables.sequences import Sequences, record_texts
+from tefm.tables.sequences import Sequences, class_numbers, record_texts
 from tefm.tabular.inputs import ALL, Features, Kind, RecordSlots, sequence_features, sequence_texts, words_of
 from tefm.tabular.label_trees import LabelTrees, grow
 from tefm.tabular.teacher import Teacher, taught_by_words
@@ -63,9 +63,9 @@ def lesson_of(
     rows, labels_S, classes_SQ = data.training.sequences, data.training.labels_S, None
     if _teaches(config):
         everyone, everyone_labels_S = _everyone(data.training, config)
-        log_SQ = _of_records(data, config, coder, everyone) if own_codes else None
-        if log_SQ is None:
-            log_SQ = _of_sequences(data, config, everyone, everyone_labels_S)
+        log_SQ = _of_records(data, config, coder, everyone, everyone_labels_S) if own_codes else None
+        if log_SQ is None or (everyone.lengths > 1).any():
+            log_SQ = _of_sequences(data, config, everyone, everyone_labels_S, log_SQ)
         log_SQ = _with_words(log_SQ, config, everyone, everyone_labels_S)
         classes_SQ = _mixed(log_SQ, everyone_labels_S, len(rows), data.trained_shares, config.tune_config.label_share)
         drawn = np.random.default_rng((config.seed, 7)).permutation(len(everyone) - len(rows))[: OTHERS * len(rows)]
@@ -99,18 +99,25 @@ def _everyone(part: Part, config: ModelConfig) -> tuple[Sequences, NDArray[np.in
 
 
 def _of_records(
-    data: TaskData, config: ModelConfig, coder: SlotCoder, everyone: Sequences
+    data: TaskData, config: ModelConfig, coder: SlotCoder, everyone: Sequences, labels_S: NDArray[np.int64]
 ) -> NDArray[np.float32] | None:
-    """The log-probabilities of the classes from the teacher of the codes, where every sequence is a single record."""
+    """The log-probabilities of the classes from the teacher of the codes, which knows the last record alone."""
     part, taught = data.training, coder.teacher_
     labels_N, settings = part.record_labels_N, config.tokenizer_config
+    single = bool((everyone.lengths == 1).all())
     sampled = len(part.slots_ND) > MAX_ROWS  # then the codes have not seen all records
-    if (everyone.lengths > 1).any() or not config.task_aware or sampled or coder.classes_ != data.classes:
+    if not config.task_aware or sampled or coder.classes_ != data.classes:
         return None
+    if config.window and not single:  # the teacher has seen other records of the same window
+        return None
+    assert labels_N is not None, "task-aware codes have labels"
     if taught is None:  # the coder was learned before this run was interrupted
-        assert labels_N is not None, "task-aware codes have labels"
         _, taught = teacher_of(part.slots_ND, data.layout, labels_N, part.groups_N, seed=settings.seed)
-    return taught.log_NQ[everyone.rows]
+    log_SQ: NDArray[np.float32] = taught.log_NQ[everyone.last]
+    if not single:  # the classes of sequences have other shares than those of records
+        shares = (shares_of(of[of >= 0], len(data.classes)) for of in (class_numbers(labels_N)[1], labels_S))
+        log_SQ = log_softmax(log_SQ + np.array(prior_shift(*shares) or (0.0,))).astype(np.float32)
+    return log_SQ
 
 
 def _features(data: TaskData, config: ModelConfig, sequences: Sequences, *, single: bool) -> Features:
@@ -138,12 +145,19 @@ def label_trees_of(data: TaskData, config: ModelConfig) -> LabelTrees | None:
 
 
 def _of_sequences(
-    data: TaskData, config: ModelConfig, everyone: Sequences, labels_S: NDArray[np.int64]
+    data: TaskData,
+    config: ModelConfig,
+    everyone: Sequences,
+    labels_S: NDArray[np.int64],
+    known_SQ: NDArray[np.float32] | None,
 ) -> NDArray[np.float32]:
-    """The log-probabilities of the classes from a teacher of the sequences."""
+    """The log-probabilities of the classes from a teacher of the sequences; those of their last records where the
+    earlier ones say nothing more.
+    """
     features = _features(data, config, everyone, single=bool((everyone.lengths == 1).all()))
     groups_S, classes = _groups(config, everyone), len(data.classes)
-    return Teacher.fit(features, labels_S, groups_S, classes=classes, seed=config.seed).log_NQ
+    taught = Teacher.fit(features, labels_S, groups_S, classes=classes, seed=config.seed, known_NQ=known_SQ)
+    return taught.log_NQ
 
 
 def _groups(config: ModelConfig, everyone: Sequences) -> NDArray[np.int64]:

@@ -12,7 +12,7 @@ Shapes: N records or sequences, M mixed ones, F features, Q classes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -51,7 +51,9 @@ class Teacher:
 
     #: the logarithm of each class's probability, from the models that never saw the row's group
     log_NQ: NDArray[np.float32]
-    folds: tuple[Fold, ...]
+    #: the fold of each row, and the models that were fitted without it, for each fold that has some
+    fold_N: NDArray[np.int64]
+    folds: Mapping[int, Fold]
     linear_share: float
 
     @classmethod
@@ -63,17 +65,20 @@ class Teacher:
         *,
         classes: int,
         seed: int = 0,
+        known_NQ: NDArray[np.float32] | None = None,
     ) -> Teacher:
         """Fit both models on all folds but one, for each of them in turn.
 
-        `labels_N` holds class numbers below `classes`, −1 where the label is unknown.
+        `labels_N` holds class numbers below `classes`, −1 where the label is unknown. `known_NQ` are log-probabilities
+        from another teacher: where they have no higher loss on the first fold, they stay, and the other folds are not
+        fitted.
         """
         x_NF, rng = features.x_NF, np.random.default_rng(seed)
         fold_N = folds_of(groups_N, rng)
         labelled_N = labels_N >= 0
         share_Q = np.bincount(labels_N[labelled_N], minlength=classes) / labelled_N.sum()
         log_2NQ = np.tile(np.log(np.maximum(share_Q, LEAST)), (2, len(x_NF), 1))
-        fitted: list[Fold] = []
+        fitted: dict[int, Fold] = {}
         trees, boosted = None, partial(boosted_trees, seed=seed, unordered_F=unordered(features))
         with progress("learning which features predict the label", FOLDS) as advance:
             for number, held_out_N, rows in _folds(fold_N, labels_N):
@@ -83,36 +88,48 @@ class Teacher:
                     stop, _ = downsampled(np.flatnonzero(held_out_N & labelled_N), labels_N, classes, rng)
                     trees = tree_count(boosted, x_NF, labels_N, rows, stop)
                 models = (_linear(x_NF[rows]), boosted(trees))
-                fold = Fold([learned(model, x_NF[rows], labels_N[rows]) for model in models], kept_Q)
-                log_2NQ[:, held_out_N] = fold.answers(x_NF[held_out_N])
-                fitted.append(fold)
+                fitted[number] = Fold([learned(model, x_NF[rows], labels_N[rows]) for model in models], kept_Q)
+                log_2NQ[:, held_out_N] = fitted[number].answers(x_NF[held_out_N])
                 advance(1)
+                if known_NQ is not None and len(fitted) == 1:
+                    tested_N = np.where(held_out_N, labels_N, -1)
+                    _, loss = _best_share(log_2NQ, tested_N, LINEAR_SHARES)
+                    if _loss(known_NQ, tested_N) <= loss:
+                        return cls(known_NQ, fold_N, {}, 0.0)
         share, _ = _best_share(log_2NQ, labels_N, LINEAR_SHARES)
-        return cls(_blend(log_2NQ, share).astype(np.float32), tuple(fitted), share)
+        return cls(_blend(log_2NQ, share).astype(np.float32), fold_N, fitted, share)
 
-    def mixed(self, x_ND: NDArray[Any], count: int, seed: int) -> tuple[NDArray[Any], NDArray[np.float32]]:
-        """New records, and the log-probabilities of their classes as the models of all folds see them.
+    def mixed(
+        self, x_ND: NDArray[Any], rows: NDArray[np.int64], count: int, seed: int
+    ) -> tuple[NDArray[Any], NDArray[np.float32]]:
+        """New records, made of `rows` of the training records, and the log-probabilities of their classes.
 
-        Each is a training record of which a random part, at most half, is taken from another one of the same likely
-        class. A network that learns from them too comes closer to the teacher than the training records alone allow
-        (Bucila, Caruana, Niculescu-Mizil: Model compression, 2006).
+        Each is a record of which a random part, at most half, is taken from another one of the same likely class. Both
+        are of one fold, and the models that never saw it answer: no label of theirs is given away. A network that
+        learns from such records too comes closer to the teacher than the training records alone allow (Bucila,
+        Caruana, Niculescu-Mizil: Model compression, 2006).
         """
         rng = np.random.default_rng((seed, 6))
-        likely_N = self.log_NQ.argmax(axis=1)
-        rows = rng.integers(len(x_ND), size=count)
-        partners = rows.copy()
-        for number in np.unique(likely_N):
-            chosen_M = likely_N[rows] == number
-            partners[chosen_M] = rng.choice(np.flatnonzero(likely_N == number), int(chosen_M.sum()))
+        kind_N = self.fold_N * self.log_NQ.shape[1] + self.log_NQ.argmax(axis=1)
+        first_M = rng.choice(rows, count)
+        second_M = first_M.copy()
+        for kind in np.unique(kind_N[first_M]):
+            chosen_M = kind_N[first_M] == kind
+            second_M[chosen_M] = rng.choice(rows[kind_N[rows] == kind], int(chosen_M.sum()))
         taken_MD = rng.random((count, x_ND.shape[1])) < rng.uniform(0, 0.5, (count, 1))
-        mixed_MD = np.where(taken_MD, x_ND[partners], x_ND[rows])
-        return mixed_MD, self.answers(mixed_MD)
+        mixed_MD = np.where(taken_MD, x_ND[second_M], x_ND[first_M])
+        log_MQ = self.log_NQ[first_M]
+        for number, fold in self.folds.items():
+            chosen_M = self.fold_N[first_M] == number
+            if chosen_M.any():
+                log_MQ[chosen_M] = _blend(fold.answers(mixed_MD[chosen_M]), self.linear_share)
+        return mixed_MD, log_MQ
 
     def answers(self, x_ND: NDArray[Any]) -> NDArray[np.float32]:
         """The log-probabilities of the classes of other records, as the models of all folds see them."""
         if not self.folds:  # nothing could be learned: the shares of the classes
             return np.repeat(self.log_NQ[:1], len(x_ND), axis=0)
-        log_2NQ = np.mean([fold.answers(x_ND) for fold in self.folds], axis=0)
+        log_2NQ = np.mean([fold.answers(x_ND) for fold in self.folds.values()], axis=0)
         return _blend(log_2NQ, self.linear_share).astype(np.float32)
 
 
@@ -256,8 +273,14 @@ def _best_share(
 ) -> tuple[float, float]:
     """The share of the first model with the lowest loss on labelled rows, and this loss."""
     rows = np.flatnonzero(labels_N >= 0)
-    losses = [-float(_blend(log_2NQ[:, rows], share)[np.arange(len(rows)), labels_N[rows]].mean()) for share in shares]
+    losses = [_loss(_blend(log_2NQ[:, rows], share), labels_N[rows]) for share in shares]
     return shares[int(np.argmin(losses))], min(losses)
+
+
+def _loss(log_NQ: NDArray[Any], labels_N: NDArray[np.int64]) -> float:
+    """The log loss on labelled rows."""
+    rows = np.flatnonzero(labels_N >= 0)
+    return -float(log_NQ[rows, labels_N[rows]].mean())
 
 
 def _blend(log_2NQ: NDArray[np.float64], share: float) -> NDArray[np.float64]:
