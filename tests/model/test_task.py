@@ -116,8 +116,8 @@ def test_settings_of_the_model_stand_beside_those_of_the_task(folder: Path) -> N
 
 
 def test_numbers_in_a_file_are_those_in_a_call(folder: Path) -> None:
-    loaded = task(folder, "{table: stays.csv, codes: {levels: 2, beam: 1}, align: {steps: 3, least: 2}, layers: 1}")
-    called = ModelConfig(codes={"levels": 2, "beam": 1}, align={"steps": 3, "least": 2}, layers=1)
+    loaded = task(folder, "{table: stays.csv, codes: {levels: 2, latent: 8}, align: {steps: 3, least: 2}, layers: 1}")
+    called = ModelConfig(codes={"levels": 2, "latent": 8}, align={"steps": 3, "least": 2}, layers=1)
     assert loaded.model.align_config(10, "cpu") == called.align_config(10, "cpu")
     assert loaded.model.kept_layers == called.kept_layers == 1
 
