@@ -176,7 +176,7 @@ def neural(tokenizer: RecordTokenizer, frame: pl.DataFrame, chunks: int, repeats
     slots_ND = np.resize(tokenizer.vectoriser.transform(rows), (chunks * CHUNK, coder.layout.width))
     layers = [layer for layer in coder.network.encoder.modules() if isinstance(layer, nn.Linear)]
     encoder = [(CHUNK, layer.in_features, layer.out_features) for layer in layers]
-    later = (CHUNK * (config.beam + 1), config.latent, config.entries)
+    later = (CHUNK * (config.made.beam + 1), config.latent, config.entries)
     level = (CHUNK, config.latent, config.entries)
     products = {
         "textbook products": [*encoder, level, *[later] * (config.levels - 1)],
@@ -328,7 +328,8 @@ def settings(arguments: argparse.Namespace, tokenizer: RecordTokenizer) -> dict[
         "fields": len(layout.fields),
         "slots": layout.width,
         "input_columns": tokenizer.coder.network.input.columns,
-        **{name: getattr(config, name) for name in ("levels", "entries", "latent", "hidden", "blocks", "beam")},
+        **{name: getattr(config, name) for name in ("levels", "entries", "latent", "hidden")},
+        **{name: getattr(config.made, name) for name in ("blocks", "beam")},
     }
 
 

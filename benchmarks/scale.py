@@ -139,7 +139,7 @@ def memory(folder: Path, sizes: list[int], database: str | None = None) -> dict[
     os.environ["PGPASSWORD"] = PASSWORD
     server = server if database is None else lambda: nullcontext(database)
     # a small network: what is measured is the way of the rows
-    tokenizer = small_tokenizer(folder, levels=2, entries=16, latent=8, hidden=16, beam=1)
+    tokenizer = small_tokenizer(folder, levels=2, entries=16, latent=8, hidden=16, recipe="paper")
     found = []
     with server() as address:
         if database is None:

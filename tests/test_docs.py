@@ -24,12 +24,14 @@ import tefm
 from tefm.base.settings import Settings
 from tefm.cli import app
 from tefm.codes.config import TokenizerConfig
-from tefm.language.config import AlignConfig, TuneConfig
+from tefm.language.config import AlignConfig, TrainConfig, TuneConfig
 from tefm.language.prompts import Prompt
+from tefm.model.explainer import Choice
 from tefm.model.task import Split, Task
 from tefm.pipeline.config import ModelConfig
 from tefm.questions.config import QuestionsConfig, QuestionSettings
-from tefm.rationale.config import LookAlikeConfig, RationaleConfig
+from tefm.rationale.config import LookAlikeConfig, RationaleConfig, SurrogateConfig
+from tefm.serve.limits import ServeSettings
 from tefm.tables.schema import Field, Schema
 
 ROOT = Path(__file__).parent.parent
@@ -192,23 +194,30 @@ def test_every_setting_has_its_line() -> None:
 NOT_WRITTEN = {"text_budgets", "asked"}
 
 
-@pytest.mark.parametrize(
-    "config",
-    [
-        TokenizerConfig,
-        AlignConfig,
-        TuneConfig,
-        Prompt,
-        QuestionsConfig,
-        QuestionSettings,
-        LookAlikeConfig,
-        RationaleConfig,
-    ],
-)
+#: The settings of a model's stages.
+STAGES: list[type[Settings]] = [
+    TokenizerConfig, AlignConfig, TuneConfig, Prompt, QuestionsConfig, QuestionSettings, LookAlikeConfig,
+    RationaleConfig,
+]  # fmt: skip
+#: All classes with settings of the product; a task's data, schema and split are no settings, they say what there is.
+SETTINGS: list[type[Settings]] = [*STAGES, TrainConfig, SurrogateConfig, ModelConfig, Choice, ServeSettings]
+
+
+@pytest.mark.parametrize("config", STAGES)
 def test_every_setting_of_a_stage_is_on_a_page(config: type[Settings]) -> None:
     pages = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs").glob("*.md"))
     named = {*re.findall(r"`([a-z_]+)(?:: [^`]*)?`", pages), *re.findall(r"[{ ,(]([a-z_]+): ", pages)}
     assert set(config.model_fields) - named - NOT_WRITTEN == set()
+
+
+def own_settings(config: type[Settings]) -> list[str]:
+    """The settings that a class names itself, those of its base among them where it gives them another default."""
+    return [name for name in config.model_fields if name in config.__annotations__]
+
+
+def test_there_are_at_most_90_settings() -> None:
+    """Each one is a question to the user. What nobody should turn is a constant, or follows from another setting."""
+    assert sum(len(own_settings(config)) for config in SETTINGS) <= 90
 
 
 # ---- Python ---------------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from torch import Tensor
 from tefm.base.errors import InputError, MissingExtraError
 from tefm.rationale.extractor import MaskExplainer
 from tefm.rationale.masked_model import Keep, MaskedModel, Over
-from tefm.rationale.surrogate import read_latent, rows_of
+from tefm.rationale.surrogate import READS, rows_of
 from tefm.tables.layout import Layout
 from tefm.tables.sequences import Sequences
 from tefm.tabular.learners import LIGHTGBM
@@ -49,7 +49,7 @@ def surrogate_of(explainer: MaskExplainer) -> Explainable:
     """The surrogate of an extractor as the model to explain."""
 
     def log_p(x_ND: Tensor, keep_ND: Tensor, starts: NDArray[np.integer[Any]]) -> Tensor:
-        read_Nd = read_latent(explainer.network, x_ND, keep_ND, explainer.config.reads)[1]
+        read_Nd = READS[explainer.config.recipe](explainer.network, x_ND, keep_ND)
         log_p_SQ: Tensor = explainer.surrogate(read_Nd, rows_of(starts)).log_softmax(dim=1)
         return log_p_SQ
 

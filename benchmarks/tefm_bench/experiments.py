@@ -31,10 +31,10 @@ WHOLE_RATE, TEXT_RATE, WHOLE_TEXT_RATE = 2e-4, 5e-4, 1e-4
 OTHER_RATE = 5e-5
 #: The text of ten flows is long: only its last tokens are read.
 TEXT_LIMIT = 4_096
-QUICK_CODES = {"steps": 30, "hidden": 32, "latent": 16, "settle": 1, "checks": 2}
+QUICK_CODES = {"steps": 30, "hidden": 32, "latent": 16}
 QUICK_STEPS = {"steps": 3, "checks": 1, "batch": 8}
 QUICK_COST = {"sequences": 2, "queried": 1, "training": 20, "seconds": 0.0}
-QUICK_EXPLANATIONS = {"surrogate_steps": 10, "mixtures": 1}
+QUICK_EXPLANATIONS = {"surrogate_steps": 10}
 QUICK_EFFORT = Effort(
     sequences=4,
     queried=1,
@@ -46,7 +46,7 @@ QUICK_EFFORT = Effort(
     greedy_donors=3,
     masks={"surrogate_steps": 10, "epochs": 1, "questions": 60},
 )
-QUICK_RATIONALE = {"surrogate_steps": 10, "epochs": 1, "questions": 60, "depth": 2}
+QUICK_RATIONALE = {"surrogate_steps": 10, "epochs": 1, "questions": 60}
 
 
 @dataclass(frozen=True)

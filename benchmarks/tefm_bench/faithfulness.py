@@ -13,11 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import f1_score
 
-from tefm.rationale.masked_model import By, Keep, MaskedModel, Numbers, Of, Over, top_k
+from tefm.rationale.masked_model import Keep, MaskedModel, Numbers, Of, Over, top_k
 from tefm.rationale.verify import MaskedPredictions, predict, sufficient
 from tefm.scoring.bootstrap import Interval
 from tefm.scoring.metrics import Predicted, paired_difference
-from tefm.tables.layout import Layout
 from tefm.tables.sequences import Sequences
 
 
@@ -58,8 +57,6 @@ def faithfulness(
     *,
     of: Of = "all",
     over: Over = "record",
-    by: By = "slot",
-    layout: Layout | None = None,
     proof: bool = False,
 ) -> list[Faithfulness]:
     """Every strategy at every retention, with the same selection, codes and model for all.
@@ -97,7 +94,7 @@ def faithfulness(
     ]
     for strategy, scores_ND in scores_by_name.items():
         for share in shares:
-            keep_ND = top_k(scores_ND, sequences, share, of=of, over=over, by=by, layout=layout)
+            keep_ND = top_k(scores_ND, sequences, share, of=of, over=over)
             alone, *without = predict(masked_model, sequences, [keep_ND, ~keep_ND] if proof else [keep_ND])
             rows.append(row(strategy, share, keep_ND, alone, without[0] if without else None))
     return rows

@@ -30,13 +30,13 @@ from tefm.explain.settle import Search
 from tefm.explain.slot_features import Feature, distinct, features_of, keep_of, size_of, within
 from tefm.explain.trial import Trial
 from tefm.pipeline.fitted import Fitted
-from tefm.rationale.config import RationaleConfig
 from tefm.rationale.extractor import MaskExplainer
 from tefm.rationale.masked_model import Keep, MaskedModel, Numbers
 from tefm.scoring.calibration import Floats
 from tefm.tables.layout import Layout, Slots
 from tefm.tables.sequences import Sequences
 from tefm_bench.anchors import anchor
+from tefm_bench.rationales import learned_masks
 
 #: Sizes of the sets; the last one is how many features may settle an answer.
 SIZES = (1, 3, 5, 10)
@@ -148,8 +148,8 @@ class Subject:
     def masks(self, **settings: Any) -> MaskExplainer:
         """The paper's extractor."""
         assert self.fitted.coder is not None, "the model reads codes"
-        config = RationaleConfig.preset("paper", **{"seed": self.seed, **self.effort.masks, **settings})
-        return MaskExplainer.fit(self.fitted.coder, self.training, self.fitted.masked_model(), config)
+        settings = {"seed": self.seed, **self.effort.masks, **settings}
+        return learned_masks(self.fitted.coder, self.training, self.fitted.masked_model(), "paper", settings)
 
     @cached_property
     def dual(self) -> MaskExplainer:

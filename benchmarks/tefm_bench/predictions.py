@@ -13,7 +13,7 @@ from pydantic import Field as Setting
 
 from tefm.base.settings import Preset, Settings
 from tefm.language.backbone import Backbone
-from tefm.language.config import Start
+from tefm.language.config import AlignConfig, Start
 from tefm.language.prompts import Style
 from tefm.language.smollm2 import NAME as SMOLLM2
 from tefm.language.training_loop import History
@@ -30,6 +30,34 @@ from tefm_bench.data import DATA, SplitData
 from tefm_bench.measurement import Bench, Figures, Measurement
 from tefm_bench.text_model import TextModel
 from tefm_bench.tokenizers import Codes
+
+
+class FlowAlign(AlignConfig):
+    """The alignment of flows: with 77 numbers, descriptions are long, and those that become codes teach more."""
+
+    backward: ClassVar[float] = 0.75
+
+    @property
+    def whole(self) -> float:
+        return 0.75
+
+
+class Varied(ModelConfig):
+    """The settings of a fit, and what only benchmarks vary."""
+
+    #: copies to learn from without learning masks: rationales are separate measurements
+    masked_copies: int = 0
+
+    @property
+    def copies(self) -> int:
+        return self.masked_copies
+
+    def align_config(self, sequences: int, device: str) -> AlignConfig | None:
+        """The settings of stage 2; those of flows are the ones that name their shares."""
+        if isinstance(self.align, dict) and "backward" in self.align:
+            others = {name: of for name, of in self.align.items() if name not in ("preset", "backward", "whole")}
+            return FlowAlign.checked({"seed": self.seed, **others})
+        return super().align_config(sequences, device)
 
 
 class Tune(Settings):
@@ -141,7 +169,7 @@ class Prediction(Measurement):
         """The settings of the fit, as `tefm fit` takes them; rationales are separate measurements."""
         align = self.align if self.align == "none" else {"preset": self.align, **self.align_settings}
         settings = {"preset": tune.preset, **({} if tune.seed is None else {"seed": tune.seed}), **tune.settings}
-        return ModelConfig(
+        return Varied(
             backbone=self.backbone,
             layers=self.layers,
             start=self.start,

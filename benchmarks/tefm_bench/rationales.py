@@ -6,7 +6,7 @@ Shapes: S sequences, N records of all of them, D slots, Q classes.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any, ClassVar, Literal
 
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field as Setting
 
+from tefm.base.settings import Preset
 from tefm.codes.coder import SlotCoder
 from tefm.rationale.config import RationaleConfig
 from tefm.rationale.extractor import MaskExplainer
@@ -40,13 +41,28 @@ KERNEL_SHAP, GREEDY = QUERYING = ("KernelSHAP on the language model", "greedy se
 SAMPLES, FLOW_SAMPLES = 512, 128
 
 
+class PredictionFidelity(MaskExplainer):
+    """The paper's extractor without the first term of its loss, λ1 = 0."""
+
+    CODE_WEIGHT: ClassVar[float] = 0.0
+
+
+def learned_masks(
+    coder: SlotCoder, sequences: Sequences, model: MaskedModel, preset: Preset, settings: Mapping[str, Any]
+) -> MaskExplainer:
+    """An extractor, learned from the model's predictions; `code_weight: 0` among its settings leaves λ1 out."""
+    others = {name: value for name, value in settings.items() if name != "code_weight"}
+    kind = MaskExplainer if others == settings else PredictionFidelity
+    return kind.fit(coder, sequences, model, RationaleConfig.preset(preset, **others))
+
+
 class Rationales(Measurement):
     """An extractor, learned on the training sequences: its ranking, and others', scored on the test sequences."""
 
     KIND: ClassVar[str] = "rationales"
 
     prediction: Prediction
-    preset: Literal["default", "paper"] = "default"
+    preset: Preset = "default"
     #: changes to the settings of the extractor
     settings: dict[str, Any] = Setting(default_factory=dict)
     #: also rank with every other attribution method
@@ -64,8 +80,7 @@ class Rationales(Measurement):
         data, split = self.prediction.source
         test, labels_S = test.select(np.arange(len(test))[: self.most]), labels_S[: self.most]
         started = time.perf_counter()
-        config = RationaleConfig.preset(self.preset, **{"seed": split, **self.settings})
-        explainer = MaskExplainer.fit(coder, training[0], model, config)
+        explainer = learned_masks(coder, training[0], model, self.preset, {"seed": split, **self.settings})
         assert explainer.agreement_ is not None
         figures: Figures = {"seconds": time.perf_counter() - started, "agreement": asdict(explainer.agreement_)}
         p_SQ = model(test)
@@ -225,8 +240,7 @@ class Cost(Measurement):
         split = self.prediction.source[1]
         training = sequences.select(np.arange(len(sequences))[: self.training]), labels_S[: self.training]
         test = test.select(np.arange(len(test))[: self.sequences])
-        config = RationaleConfig.preset("default", **{"seed": split, **self.settings})
-        explainer = MaskExplainer.fit(coder, training[0], model, config)
+        explainer = learned_masks(coder, training[0], model, "default", {"seed": split, **self.settings})
         p_SQ = model(test)
         methods: dict[str, Rank] = {OURS: lambda some: explainer.rank(some, p_SQ[: len(some)])}
         methods |= attribution_methods(explainer, model, training, model.decide(p_SQ), split, samples=SAMPLES)

@@ -234,13 +234,6 @@ CELLS = [
         ("greedy search with the language model",),
     ),
     Cell(
-        "parts",
-        ("soft mask instead of the search",),
-        "accuracy 5%",
-        lambda s: rationales(s, selection="soft", code_weight=1.0, sparsity=0.1),
-        ("rows", {"strategy": "ours", "of": "present", "retention": 0.05}, "accuracy"),
-    ),
-    Cell(
         "supervision",
         ("readmission", "LightGBM on slots"),
         "brier",

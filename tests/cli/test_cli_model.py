@@ -318,7 +318,6 @@ def rationale(folder, *arguments):
         *((("--keep", keep), ("--keep", keep, "5%")) for keep in ("five", "0", "150%")),
         (("--of", "everything"), ("'of'", "everything", "present")),
         (("--over", "patient"), ("'over'", "patient", "sequence")),
-        (("--by", "column"), ("'by'", "column", "field")),
         (("--entity", "p3", "--entity", "p2000"), ("p2000", "patient_id")),
         (("--out", "{folder}/page.txt"), ("page.txt", "page.html")),
     ],

@@ -24,10 +24,9 @@ def records(rows=40, seed=0):
     return torch.from_numpy(np.random.default_rng(seed).integers(0, LAYOUT.sizes_D + 1, (rows, 6)).astype(np.uint8))
 
 
-def network(**settings):
-    config = TokenizerConfig.preset("default", latent=8, hidden=16, entries=4, **settings)
+def network(recipe="ours", layout=LAYOUT):
     torch.manual_seed(0)
-    return CodeNetwork(LAYOUT, config.resolved(rows=100, layout=LAYOUT))
+    return CodeNetwork(layout, TokenizerConfig(latent=8, hidden=16, entries=4, recipe=recipe))
 
 
 def test_numbers_are_thermometers_and_categories_one_hot():
@@ -54,8 +53,8 @@ def test_a_soft_mask_has_a_gradient_and_ends_at_both_extremes():
     assert torch.equal(net.encode_latent(x, torch.ones(x.shape)), net.encode_latent(x))
 
 
-def test_loss_of_a_record_is_the_sum_over_its_slots():
-    x, net = records(), network(likelihood="squares", rare=False, member_weight=1.0)
+def test_the_papers_loss_of_a_record_is_the_sum_over_its_slots():
+    x, net = records(), network("paper")
     weights, latent = slot_weights(LAYOUT, net.config, x), torch.randn(len(x), 8)
     scaled = x / torch.from_numpy(LAYOUT.sizes_D)
     expected = (net.decoder(latent) - scaled).square().sum(dim=1)
@@ -64,14 +63,13 @@ def test_loss_of_a_record_is_the_sum_over_its_slots():
 
 def test_likelihood_of_each_slot_is_its_own():
     """Changing one slot of the target changes the loss by that slot's likelihood ratio alone."""
-    x, net = records(), network(rare=False, member_weight=1.0, ordinal_weight=0.0)
+    x, net = records(), network()
     weights, latent = slot_weights(LAYOUT, net.config, x), torch.randn(len(x), 8)
     other = x.clone()
     other[:, 1] = (x[:, 1] + 1) % 5
-    group, logits = next((g, part) for g, part in net.split(net.decoder(latent)) if g.size == 4)
+    logits = next(part for group, part in net.split(net.decoder(latent)) if group.size == 4)
     logp = logits[:, 0].log_softmax(dim=1)
     expected = logp.gather(1, x[:, 1:2].long()) - logp.gather(1, other[:, 1:2].long())
-    assert group.ordered
     difference = net.loss(latent, other, weights) - net.loss(latent, x, weights)
     assert torch.allclose(difference, expected[:, 0], atol=1e-4)
 
@@ -79,15 +77,32 @@ def test_likelihood_of_each_slot_is_its_own():
 def test_rare_flags_weigh_more():
     x = torch.zeros(1024, 6, dtype=torch.uint8)
     x[:32, 4], x[:1, 5] = 1, 1
-    weights = slot_weights(LAYOUT, network(member_weight=3.0).config, x)
-    assert weights[4] == pytest.approx(3.0)  # one record in 32
-    assert weights[5] == pytest.approx(6.0)  # one in 1,024
+    weights = slot_weights(LAYOUT, network().config, x)
+    assert weights[4] == pytest.approx(2.0)  # one record in 32
+    assert weights[5] == pytest.approx(4.0)  # one in 1,024
     assert weights[:4].tolist() == [1, 1, 1, 1]
+    assert slot_weights(LAYOUT, network("paper").config, x).tolist() == [1] * 6
 
 
-@pytest.mark.parametrize("likelihood", ["softmax", "squares"])
-def test_decoded_slots_stay_in_range(likelihood):
-    net = network(likelihood=likelihood)
+def test_among_numbers_alone_a_near_miss_costs_less():
+    """The squared distance of the expected bucket weighs 100; the paper's recipe has none, nor has a mixed table."""
+    layout = Layout((Slot("size", "number", 4), Slot("weight", "number", 4)))
+    net, latent, target = network(layout=layout), torch.randn(1, 8), torch.tensor([[2, 3]], dtype=torch.uint8)
+    _, logits = net.split(net.decoder(latent))[0]
+    p = logits[0].softmax(dim=1)
+    expected = (p * torch.arange(5) / 4).sum(dim=1)
+    likelihood = -p[[0, 1], [2, 3]].log().sum()
+    distance = (expected - torch.tensor([2, 3]) / 4).square().sum()
+    weights = slot_weights(layout, net.config, target)
+    assert net.loss(latent, target, weights).item() == pytest.approx(float(likelihood + 100 * distance), rel=1e-4)
+    median = (p.cumsum(dim=1) < 0.5).sum(dim=1)
+    assert net.decode(latent).tolist() == [median.tolist()]
+    assert network("paper", layout).ordinal_weight == network().ordinal_weight == 0
+
+
+@pytest.mark.parametrize("recipe", ["ours", "paper"])
+def test_decoded_slots_stay_in_range(recipe):
+    net = network(recipe)
     slots = net.decode(torch.randn(500, 8) * 50)
     assert bool((slots >= 0).all()) and bool((slots <= torch.from_numpy(LAYOUT.sizes_D)).all())
 

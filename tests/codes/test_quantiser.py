@@ -40,7 +40,7 @@ def test_agrees_with_vector_quantize_pytorch_on_the_same_codebooks():
 
 
 def test_losses_are_sums_over_dimensions_and_levels():
-    q, x = quantiser(learned="gradient"), latents(50)
+    q, x = quantiser(gradient=True), latents(50)
     quantised = q(x)
     residual, expected = x, 0.0
     for k in range(3):
@@ -52,7 +52,7 @@ def test_losses_are_sums_over_dimensions_and_levels():
 
 
 def test_stop_gradients_move_the_right_side_only():
-    q, x = quantiser(learned="gradient"), latents(50).requires_grad_()
+    q, x = quantiser(gradient=True), latents(50).requires_grad_()
     q(x).commitment.backward()
     assert x.grad is not None and float(x.grad.abs().sum()) > 0
     assert q.codebooks_KCd.grad is None or float(q.codebooks_KCd.grad.abs().sum()) == 0

@@ -14,8 +14,10 @@ import torch
 
 from tefm import Field, RecordTokenizer, Schema, TokenizerConfig
 from tefm.base.errors import ArtefactError, InputError, NotFittedError, SettingsError
+from tefm.base.files import write_json, write_manifest
 from tefm.codes.coder import SlotCoder
 from tefm.codes.stream import code_columns, encode_to_parquet, read_codes
+from tefm.codes.tokenizer import KIND
 from tefm.tables.layout import Layout, Slot
 
 TINY = {"levels": 2, "entries": 8, "latent": 8, "hidden": 32, "steps": 150}
@@ -112,11 +114,37 @@ def test_before_fit():
 
 
 def test_a_setting_of_earlier_versions_may_be_stored_and_is_explained_otherwise(explained):
-    stored = TokenizerConfig().model_dump() | {"patience": 9, "straight_through": "identity"}
+    stored = TokenizerConfig().model_dump() | {"patience": 9, "straight_through": "identity", "settle": 2}
     assert (
         TokenizerConfig.stored(stored) == TokenizerConfig() == TokenizerConfig.checked({"straight_through": "identity"})
     )
+    explained(SettingsError, lambda: RecordTokenizer(inputs="scaled"), "inputs", "recipe: paper")
     explained(SettingsError, lambda: RecordTokenizer(straight_through="rotation"), "straight_through", "leave it out")
+
+
+#: What version 0.1.0 stored of the paper's preset, as far as it is not a setting any more.
+PAPERS = {
+    "blocks": 0, "inputs": "scaled", "likelihood": "squares", "member_weight": 1.0, "rare": False,
+    "ordinal_weight": 0.0, "label_weight": 0.0, "codebook": "gradient", "settle": 0, "mask_share": 0.0,
+    "warm_share": 0.0, "batch": 16, "checks": 20, "beam": 1,
+}  # fmt: skip
+
+
+def test_a_stored_tokenizer_of_the_papers_preset_encodes_as_before(tmp_path):
+    paper = RecordTokenizer(preset="paper", **TINY).fit(table(), SCHEMA)
+    folder, codes = paper.save(tmp_path / "paper"), paper.encode(table())
+    body = json.loads((folder / "config.json").read_text())
+    assert body.pop("recipe") == "paper"
+
+    def stored(**changes):
+        write_json(folder / "config.json", {**body, **PAPERS, **changes})
+        write_manifest(folder, KIND, version="0.1.0", identity=paper.coder.identity)
+        return RecordTokenizer.load(folder)
+
+    assert stored().config == paper.config
+    assert (stored().encode(table()) == codes).all() and stored().decode(codes).equals(paper.decode(codes))
+    with pytest.raises(ArtefactError, match=r"'beam'[\s\S]*fit it again"):
+        stored(blocks=1, inputs="values", likelihood="softmax", beam=2)
 
 
 def test_every_setting_is_in_the_docs():
@@ -220,7 +248,7 @@ def test_training_stops_early_when_validation_gets_no_better():
     noise = np.random.default_rng(0).integers(0, 5, (120, 8)).astype(np.uint8)
     layout = Layout(tuple(Slot(f"n{i}", "category", 4) for i in range(8)))
     sizes = {"levels": 2, "entries": 8, "latent": 8, "hidden": 64}
-    config = TokenizerConfig(**sizes, steps=1000, checks=50, learning_rate=5e-3)
+    config = TokenizerConfig(**sizes, steps=1000, learning_rate=5e-3)
     history = SlotCoder(config, device="cpu").fit(noise, layout).history_
     assert history.stopped_at < 1000
     assert history.best_step == min(history.validation, key=lambda pair: pair[1])[0]

@@ -86,9 +86,18 @@ class Coder:
 
 
 def seen_batches(
-    aligned: Aligned, x_ND: NDArray[Any], monkeypatch: pytest.MonkeyPatch, steps: int, **config: Any
+    aligned: Aligned,
+    x_ND: NDArray[Any],
+    monkeypatch: pytest.MonkeyPatch,
+    steps: int,
+    *,
+    backward: float = 0.5,
+    whole: float = 0.5,
+    **config: Any,
 ) -> list[Batch]:
     """The batches of a run, without the run; with the ids of the whole vocabulary."""
+    monkeypatch.setattr(AlignConfig, "backward", backward)
+    monkeypatch.setattr(AlignConfig, "whole", whole)
     batches: list[Batch] = []
     tokens = torch.from_numpy(tokens_of(aligned[0], aligned[1].ids.all, aligned[1].words))
 
@@ -110,6 +119,11 @@ def ids_and_targets(batches: list[Batch]) -> list[tuple[list[int], list[int]]]:
         for batch in batches
         for ids, mask, labels in zip(batch.ids_BT, batch.mask_BT, batch.labels_BL, strict=True)
     ]
+
+
+def test_the_paper_describes_whole_records() -> None:
+    assert (AlignConfig().whole, AlignConfig.preset("paper").whole) == (0.5, 1.0)
+    assert AlignConfig.stored({"recipe": "paper", "whole": 1.0, "backward": 0.5}) == AlignConfig(recipe="paper")
 
 
 def test_both_directions_come_in_their_share(fresh: dict[str, Aligned], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,7 +279,10 @@ def test_the_loss_of_a_batch_is_that_of_its_examples_one_by_one(fresh: dict[str,
 
 
 @pytest.mark.parametrize("family", ["phi3"])
-def test_what_can_be_learned_is_learned(backbones: dict[str, Path], family: str) -> None:
+def test_what_can_be_learned_is_learned(
+    backbones: dict[str, Path], family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(AlignConfig, "whole", 1.0)
     aligned, x_ND = opened(backbones[family]), drawn(400)
     held_ND = drawn(60, seed=1)
 
@@ -274,7 +291,7 @@ def test_what_can_be_learned_is_learned(backbones: dict[str, Path], family: str)
 
     before = measured()
     assert before.flow == pytest.approx(0, abs=0.3)
-    config = AlignConfig(steps=80, batch=32, learning_rate=5e-3, whole=1.0)
+    config = AlignConfig(steps=80, batch=32, learning_rate=5e-3)
     history = align(*aligned, x_ND, codes_of(x_ND), config)
     assert history.loss[-1][1] < 0.3 * history.loss[0][1]
     after = measured()

@@ -92,7 +92,7 @@ def test_some_sequences_only(fitted: TEFM, explained: Explained) -> None:
 def test_a_choice_that_does_not_exist_is_named(fitted: TEFM, explained: Explained) -> None:
     explained(SettingsError, lambda: fitted.explain_masked(TABLE, keep=1.5), "keep", "1.5")
     explained(SettingsError, lambda: fitted.explain_masked(TABLE, off="all"), "'off'", "of")
-    explained(SettingsError, lambda: TEFM(STAYS, rationale={"versoins": 2}).fit(TABLE), "'versoins'", "'versions'")
+    explained(SettingsError, lambda: TEFM(STAYS, rationale={"epocks": 2}).fit(TABLE), "'epocks'", "'epochs'")
 
 
 def test_it_survives_saving(fitted: TEFM, tmp_path: Path) -> None:

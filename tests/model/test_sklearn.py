@@ -26,7 +26,6 @@ SMALL: dict[str, Any] = {
     "tune": {"steps": 2, "batch": 16},
     "explanations": "none",
     "rationale": "none",
-    "masked_copies": 0,
 }
 #: Where a model of sequences differs from what scikit-learn expects of a model of rows.
 EXCEPTIONS = {

@@ -115,9 +115,24 @@ def test_settings_of_the_model_stand_beside_those_of_the_task(folder: Path) -> N
     assert prompt.answers == {"yes": "Yes", "no": "No"}
 
 
+def test_settings_that_an_earlier_version_stored_are_read() -> None:
+    """How its stages were trained no longer matters; what they learned is stored with them."""
+    stored = ModelConfig.stored(
+        {
+            "codes": {"preset": "paper", "beam": 1, "checks": 5},
+            "align": {"whole": 0.75, "steps": 9},
+            "explanations": {"mixtures": 2},
+            "rationale": {"selection": "soft", "context": False, "epochs": 5},
+            "masked_copies": 2,
+        }
+    )
+    masks = {"recipe": "paper", "epochs": 5}
+    assert stored == ModelConfig(codes={"preset": "paper"}, align={"steps": 9}, explanations={}, rationale=masks)
+
+
 def test_numbers_in_a_file_are_those_in_a_call(folder: Path) -> None:
-    loaded = task(folder, "{table: stays.csv, codes: {levels: 2, beam: 1}, align: {steps: 3, least: 2}, layers: 1}")
-    called = ModelConfig(codes={"levels": 2, "beam": 1}, align={"steps": 3, "least": 2}, layers=1)
+    loaded = task(folder, "{table: stays.csv, codes: {levels: 2, latent: 8}, align: {steps: 3, least: 2}, layers: 1}")
+    called = ModelConfig(codes={"levels": 2, "latent": 8}, align={"steps": 3, "least": 2}, layers=1)
     assert loaded.model.align_config(10, "cpu") == called.align_config(10, "cpu")
     assert loaded.model.kept_layers == called.kept_layers == 1
 

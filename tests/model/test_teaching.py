@@ -38,7 +38,7 @@ def rare(patients: int) -> pl.DataFrame:
 
 
 def test_a_lesson_mixes_labels_and_the_teacher(fitted: TEFM) -> None:
-    data, config, taught = lesson(fitted, stays(120), masked_copies=0, tune={"label_share": 0.3})
+    data, config, taught = lesson(fitted, stays(120), tune={"label_share": 0.3})
     assert taught.classes_SQ is not None
     np.testing.assert_allclose(taught.classes_SQ.sum(axis=1), 1)
     assert (taught.labels_S == data.training.labels_S).all() and len(taught.sequences) == examples_of(data, config)
@@ -51,7 +51,7 @@ def test_a_lesson_mixes_labels_and_the_teacher(fitted: TEFM) -> None:
 
 def test_sequences_left_out_of_the_balance_are_learned_from_too(fitted: TEFM) -> None:
     table = rare(200)
-    data, config, taught = lesson(fitted, table, balance="train", masked_copies=0)
+    data, config, taught = lesson(fitted, table, balance="train")
     trained = len(data.training.sequences)
     assert data.training.others is not None and taught.classes_SQ is not None
     assert trained + len(data.training.others) == table["patient"].n_unique()
@@ -60,14 +60,14 @@ def test_sequences_left_out_of_the_balance_are_learned_from_too(fitted: TEFM) ->
     # at the shares of the balanced sequences, the teacher sees as many deaths in them as there are
     assert taught.classes_SQ[:trained, 1].mean() == pytest.approx(0.5, abs=0.1)
     assert taught.classes_SQ[trained:, 1].mean() < 0.3, "the others are survivors"
-    whole = lesson(fitted, table, balance="train", masked_copies=0, tune={"label_share": 1.0})[2]
+    whole = lesson(fitted, table, balance="train", tune={"label_share": 1.0})[2]
     assert len(whole.labels_S) == trained, "without a teacher nothing is known about them"
 
 
 def test_sequences_without_a_label_are_learned_from(fitted: TEFM) -> None:
     unknown = pl.col("patient").str.slice(1).cast(pl.Int64) % 3 == 0
     table = stays(120).with_columns(died=pl.when(unknown).then(None).otherwise(pl.col("died")))
-    data, config, taught = lesson(fitted, table, masked_copies=0)
+    data, config, taught = lesson(fitted, table)
     assert data.training.other_labels_S is not None and (data.training.other_labels_S == -1).all()
     assert len(taught.labels_S) == 120 == examples_of(data, config)
     truth = stays(120).group_by("patient", maintain_order=True).agg(pl.col("died").sort_by("day").last())
@@ -77,10 +77,9 @@ def test_sequences_without_a_label_are_learned_from(fitted: TEFM) -> None:
 
 def test_masked_copies_come_last_and_are_limited(fitted: TEFM, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(teaching, "COPIED", 25)
-    data, config, taught = lesson(fitted, stays(60), masked_copies=2)
-    assert len(taught.sequences) == len(taught.labels_S) == examples_of(data, config) == 60 + 2 * 25
-    whole, copies = taught.sequences.select(np.arange(60)), taught.sequences.select(np.arange(60, 110))
-    assert (copies.lengths == np.tile(copies.lengths[:25], 2)).all()
+    data, config, taught = lesson(fitted, stays(60), rationale="default")
+    assert len(taught.sequences) == len(taught.labels_S) == examples_of(data, config) == 60 + 25
+    whole, copies = taught.sequences.select(np.arange(60)), taught.sequences.select(np.arange(60, 85))
     coder = fitted.fitted.coder
     assert coder is not None and (whole.codes_NK == coder.encode(data.training.slots.x_ND)).all()
     lengths = dict(zip(data.training.sequences.names, data.training.sequences.lengths, strict=True))
@@ -121,7 +120,6 @@ def test_what_the_teacher_cannot_see_is_learned_from_the_labels(backbones: dict[
     settings = {
         "explanations": "none",
         "rationale": "none",
-        "masked_copies": 0,
         "task_aware": False,
         "codes": QUICK["codes"],
         "tune": tune,

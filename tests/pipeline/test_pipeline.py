@@ -19,7 +19,7 @@ from tefm.model.estimator import TEFM
 from tefm.tables.splitting import split
 from tefm.tables.vectorise import Vectoriser
 
-CODES = {"steps": 30, "hidden": 32, "latent": 16, "settle": 1, "checks": 2}
+CODES = {"steps": 30, "hidden": 32, "latent": 16}
 TUNE = {"steps": 6, "checks": 1, "batch": 8}
 
 
@@ -79,7 +79,7 @@ def test_records_are_vectorised_and_encoded_once_per_fit(
     # after the stages, what `monitor` compares with is counted on held-out records, read as new ones are
     monkeypatch.setattr("tefm.model.bundle.reference_at_fit", lambda *_: None)
     table = stays(60)
-    quick(backbones["llama"], **ONLY_PREDICTS, masked_copies=0).fit(table)
+    quick(backbones["llama"], **ONLY_PREDICTS).fit(table)
     assert counts == {"vectorised": table.height, "encoded": table.height}
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tefm.base.errors import InputError, SettingsError
-from tefm.rationale.masked_model import ABSENT, By, Of, Over, order_of, order_over, top_k
+from tefm.rationale.masked_model import ABSENT, Of, Over, order_of, order_over, top_k
 from tefm.tables.layout import Layout, Slot
 from tefm.tables.sequences import Sequences
 
@@ -33,7 +33,6 @@ methods = st.fixed_dictionaries(
     {
         "of": st.sampled_from(["all", "present"]),
         "over": st.sampled_from(["record", "sequence"]),
-        "by": st.sampled_from(["slot", "field"]),
     }
 )
 shares = st.floats(0.01, 1.0)
@@ -55,14 +54,12 @@ def test_only_present_slots_and_the_budget(
     ranking: tuple[NDArray[Any], Sequences], options: dict[str, Any], share: float
 ) -> None:
     scores_ND, sequences = ranking
-    keep_ND = top_k(scores_ND, sequences, share, layout=LAYOUT, **options)
+    keep_ND = top_k(scores_ND, sequences, share, **options)
     present_ND = sequences.x_ND > 0
     assert not (keep_ND & ~present_ND).any()
 
     def budget(present_D: NDArray[np.bool_]) -> int:
         counted = present_D.sum() if options["of"] == "present" else D
-        if options["of"] == "all" and options["by"] == "field":
-            counted = D - 5 + present_D[3:].sum()  # of the five flags those that are on
         return int(min(max(1, round(share * counted)), present_D.sum()))
 
     expected_N = np.array([budget(present_D) for present_D in present_ND], dtype=np.int64)
@@ -79,7 +76,7 @@ def test_selected_slots_rank_above_the_others(
     ranking: tuple[NDArray[Any], Sequences], options: dict[str, Any], share: float
 ) -> None:
     scores_ND, sequences = ranking
-    keep_ND = top_k(scores_ND, sequences, share, layout=LAYOUT, **options)
+    keep_ND = top_k(scores_ND, sequences, share, **options)
     bounds = np.arange(len(keep_ND) + 1) if options["over"] == "record" else sequences.starts
     for a, b in pairwise(bounds):
         kept = scores_ND[a:b][keep_ND[a:b]]
@@ -93,7 +90,7 @@ def test_a_smaller_share_is_part_of_a_larger_one(
 ) -> None:
     scores_ND, sequences = ranking
     small_ND, large_ND = (
-        top_k(scores_ND, sequences, part, layout=LAYOUT, **options) for part in (min(share, other), max(share, other))
+        top_k(scores_ND, sequences, part, **options) for part in (min(share, other), max(share, other))
     )
     assert not (small_ND & ~large_ND).any()
 
@@ -101,7 +98,7 @@ def test_a_smaller_share_is_part_of_a_larger_one(
 @given(ranked(), methods)
 def test_the_whole_share_is_everything(ranking: tuple[NDArray[Any], Sequences], options: dict[str, Any]) -> None:
     scores_ND, sequences = ranking
-    keep_ND = top_k(scores_ND, sequences, 1.0, layout=LAYOUT, **options)
+    keep_ND = top_k(scores_ND, sequences, 1.0, **options)
     assert (keep_ND == (sequences.x_ND > 0)).all()
 
 
@@ -147,23 +144,11 @@ def test_a_sequence_spends_where_scores_are_highest() -> None:
     assert keep_ND.sum(axis=1).tolist() == [4, 0, 2]
 
 
-@pytest.mark.parametrize(("by", "kept"), [("slot", 4), ("field", 2)])
-def test_by_field_a_set_counts_its_values(by: By, kept: int) -> None:
-    """Half of 8 slots are 4; half of age, ward, the count and one diagnosis are 2."""
-    x_ND = np.array([[3, 2, 1, 0, 1, 0, 0, 0]], dtype=np.uint8)
-    scores_ND = np.arange(8.0)[None]
-    keep_ND = top_k(scores_ND, Sequences(x_ND, np.array([0, 1])), 0.5, by=by, layout=LAYOUT)
-    assert keep_ND.sum() == kept
-    assert keep_ND[0, 4]
-    assert keep_ND[0, 2]
-
-
 def test_bad_settings_have_a_remedy(explained: Explained) -> None:
     sequences = Sequences(np.ones((1, D), dtype=np.uint8), np.array([0, 1]))
     scores_ND = np.zeros((1, D))
     for share in (0, -0.1, 1.5, 5):
         explained(SettingsError, lambda: top_k(scores_ND, sequences, share), share)
-    explained(SettingsError, lambda: top_k(scores_ND, sequences, 0.5, by="field"), "layout")
     scores_ND[0, 3] = np.nan
     explained(InputError, lambda: top_k(scores_ND, sequences, 0.5), "nan")
 

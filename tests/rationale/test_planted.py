@@ -15,9 +15,11 @@ from support.kept import Kept
 from support.planted_visits import VISITS, Cause, visits
 from tefm_bench.faithfulness import predict_shuffled
 
+from tefm.codes.config import RECIPES, Recipe
 from tefm.explain.rationale_card import Rationale
 from tefm.language.config import TuneConfig
 from tefm.model.estimator import TEFM
+from tefm.pipeline.config import ModelConfig
 from tefm.rationale.verify import until_sufficient
 from tefm.tables.readers.table import open_table
 
@@ -33,7 +35,6 @@ SETTINGS: dict[str, Any] = {
         "hidden": 64,
         "steps": 800,
         "learning_rate": 3e-3,
-        "mask_share": 0.6,
     },
     "tune": {"learning_rate": 3e-3, "epochs": 6, "least": 150},
     "explanations": "none",
@@ -49,7 +50,7 @@ LONGER: dict[str, Any] = {
 
 
 def fit(cause: Cause, backbone: Path, seed: int = 0, patients: int = PATIENTS, **settings: Any) -> TEFM:
-    with patch.object(TuneConfig, "average", 0.0):
+    with patch.object(TuneConfig, "average", 0.0), patch.dict(RECIPES, ours=Recipe(mask_share=0.6)):
         return quick(backbone, VISITS, seed=seed, **{**SETTINGS, **settings}).fit(visits(cause, patients, seed))
 
 
@@ -168,7 +169,8 @@ def test_without_masked_copies_a_model_cannot_predict_from_parts_of_a_record(
     planted: TEFM, backbones: dict[str, Path]
 ) -> None:
     """Why they exist: without them the field still decides, but far fewer rationales pass the check."""
-    unused = quick(backbones["llama"], VISITS, **SETTINGS, masked_copies=0).set_params(tokenizer=planted.tokenizer_)
-    without = unused.fit(visits("one field", PATIENTS, seed=0)).explain_masked(new("one field"))
+    unused = quick(backbones["llama"], VISITS, **SETTINGS).set_params(tokenizer=planted.tokenizer_)
+    with patch.object(ModelConfig, "copies", 0):
+        without = unused.fit(visits("one field", PATIENTS, seed=0)).explain_masked(new("one field"))
     assert np.mean([rationale.passed for rationale in without]) <= 0.75
     assert np.mean([rationale.passed for rationale in planted.explain_masked(new("one field"))]) >= 0.9

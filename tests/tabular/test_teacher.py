@@ -148,7 +148,7 @@ def test_validation_records_that_are_given_count_for_the_label_too(monkeypatch):
     x, validation = records(), records(200, seed=1)
     layout = Layout(tuple(Slot(f"f{number}", "number", 3) for number in range(x.shape[1])))
     labels = np.where(x[:, 0] > 1, "yes", "no").astype(object)
-    config = TokenizerConfig(steps=20, hidden=16, latent=8, checks=2, settle=0)
+    config = TokenizerConfig(steps=20, hidden=16, latent=8)
     coder.SlotCoder(config, device="cpu").fit(x, layout, labels_N=labels, validation_ND=validation)
     (trainer,) = seen
     assert len(trainer.x_ND) == len(trainer.lessons.training_NQ) == len(x), "nothing else is held out"

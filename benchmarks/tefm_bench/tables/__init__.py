@@ -19,7 +19,6 @@ TABLES: dict[str, TableSpec] = {
         codes.SHAPED,
         codes.COUNTED,
         extractor.SMALLEST,
-        extractor.PARTS,
         language.SUPERVISED,
         codes.LEVELLED,
         codes.BUCKETED,

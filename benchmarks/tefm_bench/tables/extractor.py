@@ -1,8 +1,7 @@
-"""Tables about rationales: features that are kept, how few suffice, and what each part of the extractor adds."""
+"""Tables about rationales: features that are kept, and how few suffice."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -21,17 +20,6 @@ PAPERS: dict[str, dict[str, Any]] = {
     "dual fidelity (the paper's)": {"preset": "paper"},
     "prediction fidelity only (the paper's)": {"preset": "paper", "code_weight": 0.0},
 }
-#: Our extractor with one part changed.
-VARIANTS: dict[str, dict[str, Any]] = {
-    "ours": {"compare": True},
-    **PAPERS,
-    "surrogate learns labels, not probabilities": {"targets": "labels"},
-    "surrogate sees whole records only": {"versions": 0, "rounds": 0},
-    "straight-through top-k instead of the search": {"selection": "topk"},
-    "soft mask instead of the search": {"selection": "soft", "code_weight": 1.0, "sparsity": 0.1},
-    "search for the same code as well (dual)": {"code_weight": 0.05},
-}
-SHARES = {f"{share:.0%}": share for share in OF_PRESENT}
 
 
 def measurements(setup: Setup, data: str, **settings: Any) -> list[Rationales]:
@@ -208,64 +196,4 @@ empty record; no features are shown for those. *Flips* is how often the answer c
 *Accuracy, values shuffled* uses the same masks on values of other sequences; compare it with *commonest class*.
 *Milliseconds* per sequence to rank its slots, all methods in one run on one machine, training not counted; KernelSHAP
 and the greedy search ask the language model and were timed on a few sequences.""",
-)
-
-
-# ---- parts of the extractor -------------------------------------------------------------------------------------
-
-
-def _parts(setup: Setup, lookup: Lookup) -> Iterator[Row]:
-    for data in setup.clinical:
-        for extractor, rationales in _variants(setup, data).items():
-            if splits := [figures for figures in map(lookup, rationales) if figures is not None]:
-                yield Row({"data": TITLES[data], "extractor": extractor}, _figures(splits))
-
-
-def _variants(setup: Setup, data: str) -> dict[str, list[Rationales]]:
-    """The measurements of every line."""
-    place = Place(setup, data, "task-aware")
-    unmasked_codes, unmasked_tune = place.codes(mask_share=0.0), place.tune(masked_copies=0)
-    return {
-        **{name: measurements(setup, data, **changes) for name, changes in VARIANTS.items()},
-        "the encoder saw whole records only": [
-            setup.rationales(setup.prediction(code, keep=True)) for code in unmasked_codes
-        ],
-        "the language model saw whole records only": [
-            setup.rationales(prediction) for prediction in place.predictions(unmasked_tune, keep=True)
-        ],
-    }
-
-
-def _figures(splits: list[Figures]) -> dict[str, Figure]:
-    rankings = ScoredRankings(splits)
-    figures = {"everything": rankings.figures("everything", "present", 1.0)["accuracy"]}
-    for title, share in SHARES.items():
-        at_share = rankings.figures(OURS, "present", share)
-        figures |= {f"{name} {title}": at_share[name] for name in ("accuracy", "agreement")}
-    removed = [row["comprehensiveness"] for row in rankings.of(OURS, "present", 0.2)]
-    figures["comprehensiveness"] = Figure(tuple(removed))
-    agreement = tuple(split["agreement"]["version_same"] for split in splits)
-    if not any(map(math.isnan, agreement)):  # a surrogate of whole records only was not tested on masked ones
-        figures["surrogate"] = Figure(agreement)
-    return figures
-
-
-PARTS = TableSpec(
-    name="parts",
-    title="Parts of the extractor",
-    keys=("data", "extractor"),
-    columns=(
-        Column("everything", "accuracy on everything", 3),
-        *(Column(f"accuracy {share}", f"accuracy at {share}", 3, "up") for share in SHARES),
-        *(Column(f"agreement {share}", f"agreement at {share}", 3, "up") for share in SHARES),
-        Column("comprehensiveness", "comprehensiveness", 3, "up"),
-        Column("surrogate", "agreement with the model", 3, "up"),
-    ),
-    lines=_parts,
-    about="""\
-Our extractor with one part changed or removed, scored as in the table of rationales. *Agreement with the
-model* is how often the surrogate gives the language model's answer on records with a random part kept. In the last
-two lines, the encoder or the language model never saw masked records in training: that is another model, so its
-accuracy on everything differs too. *Comprehensiveness* is how far the probability of the answer falls when the kept
-features (20% of the present slots) are removed.""",
 )

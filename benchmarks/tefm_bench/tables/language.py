@@ -287,7 +287,7 @@ SUPERVISED = TableSpec(
     lines=_supervision,
     about=f"""\
 Task-aware codes saw which training patients died. What does that cost on a question they were not made
-for: is the patient readmitted within 30 days? {PROTOCOL} With `masked_copies: 1` (the default), the model also learns
+for: is the patient readmitted within 30 days? {PROTOCOL} In the lines with masked copies, the model also learns
 from copies with a random part kept, in the same number of steps; the check of rationales needs it. Splits are drawn
 from the same patients: of the deaths in each test part of splits 20 to 25, 24% to 33% are in a test part of splits 10
 to 12. The validation parts of splits 20 and 21 were used to choose the features of the baselines.""",

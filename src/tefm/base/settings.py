@@ -78,6 +78,8 @@ def problem_and_remedy(details: ErrorDetails) -> tuple[str, str | None]:
 class StageSettings(Settings):
     """The base of the configs that have presets: named sets of settings besides the defaults.
 
+    What only the paper's preset changes is one setting, `recipe`.
+
     >>> class Oven(StageSettings):
     ...     degrees: int = 180
     ...     minutes: int = 20
@@ -87,6 +89,21 @@ class StageSettings(Settings):
     """
 
     PRESETS: ClassVar[Presets] = {}
+    #: the retired settings that what was learned depends on, with the paper's values: together they are its recipe
+    PAPERS: ClassVar[Mapping[str, Any]] = {}
+
+    @classmethod
+    def without_retired(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """What an earlier version stored as single settings becomes `recipe: paper` where it is the paper's."""
+        kept = super().without_retired(settings)
+        told = {name: settings[name] for name in cls.PAPERS if name in settings}
+        if cls.PAPERS and told == cls.PAPERS:
+            return {**kept, "recipe": "paper"}
+        odd = {name: value for name, value in told.items() if value != cls.RETIRED[name].default}
+        if odd and "preset" not in settings:
+            remedy = "use it with the version of tefm that fitted it, or fit it again"
+            raise SettingsError(f"there is no setting {min(odd)!r} any more", value=odd[min(odd)], remedy=remedy)
+        return kept
 
     @classmethod
     def preset(cls, name: Preset, **changes: Any) -> Self:

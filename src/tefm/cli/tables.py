@@ -263,7 +263,7 @@ def _ambiguities(opened: Any, schema: Any) -> list[str]:
         return [str(error)]
 
 
-def _pairs(settings: list[str], *, option: str = "--set", example: str = "beam=8") -> dict[str, Any]:
+def _pairs(settings: list[str], *, option: str = "--set", example: str = "latent=64") -> dict[str, Any]:
     """`name=value` settings; values are read as JSON where they are JSON."""
     values: dict[str, Any] = {}
     for setting in settings:

@@ -146,14 +146,13 @@ def rationale(
     ] = None,
     of: Annotated[str, typer.Option(help="what --keep is a share of: all slots, or those present in a record")] = "all",
     over: Annotated[str, typer.Option(help="keep the share of each record, or of the whole sequence")] = "sequence",
-    by: Annotated[str, typer.Option(help="count every slot, or fields: a set counts the values it has")] = "slot",
     as_json: JsonOption = False,
 ) -> None:
     """Masked sufficiency, as in the paper: a few slots with which alone the model gives the same answer."""
     from tefm.explain.render import card, cards_page
 
     cards.check()
-    choice: dict[str, Any] = {"keep": _share(keep), "of": of, "over": over, "by": by}
+    choice: dict[str, Any] = {"keep": _share(keep), "of": of, "over": over}
     with shown():
         loaded, opened = options.opened(model, table)
         rationales = loaded.explain_masked(opened, entities=cards.entity, **choice)

@@ -95,7 +95,7 @@ class SlotCoder:
         if validation_ND is None:
             held_out_N = _held_out(groups_N, self.config.seed)
             validation_ND = x_ND[held_out_N]
-        self.config = self.config.resolved(rows=int((~held_out_N).sum()), layout=layout, classes=len(self.classes_))
+        self.config = self.config.resolved(layout)
         lessons = None
         if self.teacher_ is not None:
             learned = np.flatnonzero(~held_out_N)  # what training stops on takes no part in it
@@ -287,7 +287,7 @@ def _check_shapes(state: Mapping[str, Any], layout: Layout, config: TokenizerCon
     sizes = layout.sizes_D
     if not layout.width or sizes.min() < 1 or sizes.max() > np.iinfo(np.uint16).max:
         raise ValueError("a slot has from 1 to 65,535 values")
-    columns = layout.width if config.inputs == "scaled" else int(sizes.sum())
+    columns = layout.width if config.made.scaled else int(sizes.sum())
     shapes = {
         "encoder.0.weight": (config.hidden, columns),
         "quantiser.codebooks_KCd": (config.levels, config.entries, config.latent),
@@ -295,5 +295,3 @@ def _check_shapes(state: Mapping[str, Any], layout: Layout, config: TokenizerCon
     for name, shape in shapes.items():
         if tuple(state[name].shape) != shape:
             raise ValueError(f"{name} has the shape {tuple(state[name].shape)}, not {shape}")
-    if config.blocks > len(state):
-        raise ValueError(f"there are no weights of {config.blocks:,} blocks")

@@ -165,7 +165,7 @@ def _codebook_findings(coder: SlotCoder, x_ND: Slots, codes_NK: Codes) -> Iterat
             yield CodeFinding("warning", problem, remedy)
         elif level.utilisation < FULL_USE and len(first) >= level.entries:  # fewer records cannot use them all
             problem = f"level {level.level}: {level.dead} of {level.entries} entries are never used"
-            remedy = "expected on a table of few records; otherwise set settle, or use fewer entries"
+            remedy = "expected on a table of few records; otherwise use fewer entries (--entries)"
             yield CodeFinding("warning", problem, remedy)
 
 
@@ -180,8 +180,7 @@ def _fidelity_findings(coder: SlotCoder, fidelity: Fidelity) -> Iterator[CodeFin
         )
     if fidelity.recall is not None and fidelity.recall < 0.5:
         problem = f"only {fidelity.recall:.0%} of the members present in sets are decoded"
-        remedy = f"raise member_weight (now {config.member_weight:g}), or add a level"
-        yield CodeFinding("warning", problem, remedy)
+        yield CodeFinding("warning", problem, f"add a level (--levels {config.levels + 1})")
     if fidelity.slot_accuracy <= fidelity.mode_slot_accuracy:
         guessing = f"always guessing the most common value ({fidelity.mode_slot_accuracy:.3f})"
         problem = f"slot accuracy {fidelity.slot_accuracy:.3f} is no better than {guessing}"

@@ -21,6 +21,9 @@ from tefm.codes.config import TokenizerConfig
 from tefm.codes.quantiser import ResidualQuantiser
 from tefm.tables.layout import Layout
 
+#: What a flag of a set that one record in 32 has weighs in the loss; other slots weigh 1.
+MEMBER_WEIGHT = 2.0
+
 
 class SlotInput(nn.Module):
     """Slots as the input columns of the encoder.
@@ -72,8 +75,6 @@ class Group:
     first: int
     last: int
     start: int
-    #: whether some of the slots are numbers, with ordered buckets
-    ordered: bool
 
     @property
     def stop(self) -> int:
@@ -107,24 +108,23 @@ class CodeNetwork(nn.Module):
     def __init__(self, layout: Layout, config: TokenizerConfig, *, targets: int = 0) -> None:
         super().__init__()
         assert config.hidden is not None, "resolve the config first"
-        self.layout, self.config = layout, config
-        self.input = SlotInput(layout, scaled=config.inputs == "scaled")
-        self.encoder = mlp(self.input.columns, config.hidden, config.latent, config.blocks)
-        self.quantiser = ResidualQuantiser(config.levels, config.entries, config.latent, learned=config.codebook)
-        self.squares = config.likelihood == "squares"
+        self.layout, self.config, recipe = layout, config, config.made
+        self.input = SlotInput(layout, scaled=recipe.scaled)
+        self.encoder = mlp(self.input.columns, config.hidden, config.latent, recipe.blocks)
+        self.quantiser = ResidualQuantiser(config.levels, config.entries, config.latent, gradient=recipe.gradient)
+        self.squares = recipe.scaled
+        self.ordinal_weight = recipe.ordinal_weight if layout.number_D.all() else 0.0
         order_D = np.argsort(layout.sizes_D, kind="stable")
         self.groups = _groups(layout, order_D)
         outputs = layout.width if self.squares else self.groups[-1].stop
-        self.decoder = mlp(config.latent, config.hidden, outputs, config.blocks)
+        self.decoder = mlp(config.latent, config.hidden, outputs, recipe.blocks)
         self.head = nn.Linear(config.latent, targets) if targets else None
         #: a flag is decoded as present above this probability; set on validation records
         self.register_buffer("threshold", torch.tensor(0.5))
         self.register_buffer("order_D", torch.from_numpy(order_D), persistent=False)
-        self.register_buffer("number_D", torch.from_numpy(layout.number_D), persistent=False)
         self.register_buffer("member_D", torch.from_numpy(layout.member_D), persistent=False)
         self.threshold: Tensor
         self.order_D: Tensor
-        self.number_D: Tensor
         self.member_D: Tensor
 
     @torch.no_grad()
@@ -149,13 +149,13 @@ class CodeNetwork(nn.Module):
 
     def encode(self, x_ND: Tensor, beam: int | None = None) -> Tensor:
         """The codes of records."""
-        return self.quantiser.encode(self.encode_latent(x_ND), beam or self.config.beam)
+        return self.quantiser.encode(self.encode_latent(x_ND), beam or self.config.made.beam)
 
     @torch.no_grad()
     def decode(self, latent_Nd: Tensor) -> Tensor:
         """The slots of a quantised latent: the most likely value, and flags above the threshold.
 
-        For numbers trained with `ordinal_weight`, the median bucket instead.
+        Where all fields are numbers, the median bucket instead.
         """
         out_NM = self.decoder(latent_Nd)
         if self.squares:
@@ -168,9 +168,8 @@ class CodeNetwork(nn.Module):
                 part = (logits.sigmoid() > self.threshold).long()
             else:
                 part = logits.argmax(dim=2)
-                if group.ordered and self.config.ordinal_weight:
-                    median = (logits.softmax(dim=2).cumsum(dim=2) < 0.5).sum(dim=2)
-                    part = torch.where(self.number_D[self.order_D[group.first : group.last]], median, part)
+                if self.ordinal_weight:
+                    part = (logits.softmax(dim=2).cumsum(dim=2) < 0.5).sum(dim=2)
             parts.append(part)
         slots_ND = torch.empty(len(latent_Nd), self.layout.width, dtype=torch.long, device=latent_Nd.device)
         slots_ND[:, self.order_D] = torch.cat(parts, dim=1)
@@ -182,7 +181,6 @@ class CodeNetwork(nn.Module):
         if self.squares:
             return ((out_NM - x_ND / self.input.size_D).square() * weight_D).sum(dim=1)
         sorted_ND, weight_D = x_ND.index_select(1, self.order_D), weight_D[self.order_D]
-        number_D = self.number_D[self.order_D].float()
         loss_N = out_NM.new_zeros(len(out_NM))
         for group, logits in self.split(out_NM):
             slots = slice(group.first, group.last)
@@ -191,11 +189,10 @@ class CodeNetwork(nn.Module):
                 loss = F.binary_cross_entropy_with_logits(logits, target.float(), reduction="none")
             else:
                 loss = F.cross_entropy(logits.transpose(1, 2), target.long(), reduction="none")
-                if self.config.ordinal_weight and group.ordered:
+                if self.ordinal_weight:
                     steps = torch.arange(group.size + 1, device=logits.device) / group.size
                     expected = (logits.softmax(dim=2) * steps).sum(dim=2)
-                    distance = (expected - target / group.size).square() * number_D[slots]
-                    loss = loss + self.config.ordinal_weight * distance
+                    loss = loss + self.ordinal_weight * (expected - target / group.size).square()
             loss_N = loss_N + (loss * weight_D[slots]).sum(dim=1)
         return loss_N
 
@@ -221,8 +218,7 @@ def _groups(layout: Layout, order_D: NDArray[np.int64]) -> list[Group]:
     sizes_D, groups, start = layout.sizes_D[order_D], [], 0
     for size in np.unique(sizes_D).tolist():
         first, last = np.searchsorted(sizes_D, [size, size + 1]).tolist()
-        ordered = bool(layout.number_D[order_D[first:last]].any())
-        groups.append(Group(size, first, last, start, ordered))
+        groups.append(Group(size, first, last, start))
         start = groups[-1].stop
     return groups
 
@@ -231,9 +227,8 @@ def slot_weights(layout: Layout, config: TokenizerConfig, x_ND: Tensor) -> Tenso
     """What each slot weighs in the loss: flags of sets more, the more so the rarer they are among the records."""
     member_D = torch.from_numpy(layout.member_D).to(x_ND.device)
     weight_D = torch.ones(layout.width, device=x_ND.device)
-    weight_D[member_D] = config.member_weight
-    if config.rare and bool(member_D.any()):
+    if config.made.weighs_sets and bool(member_D.any()):
         # log₃₂ of the inverse frequency: 1 for a flag that one record in 32 has, 2 for one in 1,024
         share = (x_ND[:, member_D] > 0).float().mean(dim=0).clamp_min(1e-5)
-        weight_D[member_D] *= -torch.log2(share) / 5
+        weight_D[member_D] = MEMBER_WEIGHT * -torch.log2(share) / 5
     return weight_D

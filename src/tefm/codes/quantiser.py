@@ -33,17 +33,17 @@ class Quantised:
 class ResidualQuantiser(nn.Module):
     """K codebooks of C entries.
 
-    With `learned="gradient"` the codebooks are parameters trained by the codebook loss; with `"ema"` they
-    follow the running mean of the residuals assigned to each entry.
+    With `gradient` the codebooks are parameters trained by the codebook loss; otherwise they follow the running mean
+    of the residuals assigned to each entry.
     """
 
-    def __init__(self, levels: int, entries: int, latent: int, *, learned: str = "ema", decay: float = 0.95) -> None:
+    def __init__(self, levels: int, entries: int, latent: int, *, gradient: bool = False, decay: float = 0.95) -> None:
         super().__init__()
         self.levels, self.entries, self.latent = levels, entries, latent
-        self.ema = learned == "ema"
+        self.gradient = gradient
         self.decay = decay
         codebooks_KCd = torch.zeros(levels, entries, latent)
-        self.codebooks_KCd = nn.Parameter(codebooks_KCd, requires_grad=not self.ema)
+        self.codebooks_KCd = nn.Parameter(codebooks_KCd, requires_grad=gradient)
         self.register_buffer("count_KC", torch.ones(levels, entries))
         self.register_buffer("total_KCd", torch.zeros(levels, entries, latent))
         #: how often each entry was picked since dead ones were last replaced
@@ -122,12 +122,12 @@ class ResidualQuantiser(nn.Module):
 
     @torch.no_grad()
     def follow(self, quantised: Quantised) -> None:
-        """Count the picks and, with EMA, move each entry towards the residuals that picked it."""
+        """Count the picks and, without a gradient, move each entry towards the residuals that picked it."""
         for k, (residual_Nd, code_N) in enumerate(zip(quantised.residuals, quantised.codes_NK.T, strict=True)):
             chosen_NC = F.one_hot(code_N, self.entries).to(residual_Nd.dtype)
             picked_C = chosen_NC.sum(dim=0)
             self.picked_KC[k] += picked_C
-            if self.ema:
+            if not self.gradient:
                 self.count_KC[k].lerp_(picked_C, 1 - self.decay)
                 self.total_KCd[k].lerp_(chosen_NC.T @ residual_Nd, 1 - self.decay)
                 self.codebooks_KCd[k] = self.total_KCd[k] / self.count_KC[k, :, None].clamp_min(1e-3)

@@ -102,7 +102,7 @@ class RecordTokenizer:
         table = open_table(source)
         schema = schema or infer_schema(table)
         if task_aware is None:
-            task_aware = schema.label is not None and self.config.label_weight != 0
+            task_aware = schema.label is not None and self.config.recipe == "ours"
         if task_aware and (schema.label is None or schema.label not in table.columns):
             raise InputError(
                 "task-aware codes need the label",

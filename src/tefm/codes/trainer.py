@@ -35,8 +35,8 @@ from tefm.tables.layout import Layout, Slots
 #: β, the weight of the commitment loss: how strongly the encoder is pulled towards its codebook entries.
 COMMITMENT = 0.25
 WEIGHT_DECAY = 1e-4
-#: Validation checks without improvement after which training stops.
-PATIENCE = 6
+#: Validation checks per run, and those without improvement after which training stops.
+CHECKS, PATIENCE = 20, 6
 #: Dead entries are replaced every `DEAD_EVERY` steps, up to this share of all: in the rest, the codebooks settle.
 DEAD_EVERY = 100
 DEAD_UNTIL = 0.85
@@ -103,7 +103,7 @@ class Trainer:
         checkpoint: Path | None = None,
         fingerprint: str = "",
     ) -> None:
-        self.config, self.checkpoint, self.device = config, checkpoint, device
+        self.config, self.recipe, self.checkpoint, self.device = config, config.made, checkpoint, device
         self.fingerprint = fingerprint
         self.x_ND, self.validation_ND = (torch.from_numpy(slots).to(device) for slots in (x_ND, validation_ND))
         self.lessons = None if lessons is None else Lessons(*(part.to(device) for part in lessons))
@@ -114,7 +114,9 @@ class Trainer:
         self.weight_D = slot_weights(layout, config, self.x_ND)
         trained = [p for p in self.network.parameters() if p.requires_grad]
         self.optimiser = adamw(trained, device=device, lr=config.learning_rate, weight_decay=WEIGHT_DECAY)
-        self.warm_steps = int(config.warm_share * config.steps)
+        self.warm_steps = int(self.recipe.warm_share * config.steps)
+        #: records per step
+        self.batch = batch_for(len(x_ND))
         self.history = TrainingHistory()
         self.best = KeepBest()
         self.step = 0
@@ -125,7 +127,7 @@ class Trainer:
 
     def run(self) -> CodeNetwork:
         self._resume()
-        check_every = max(1, self.config.steps // self.config.checks)
+        check_every = max(1, self.config.steps // CHECKS)
         patience = PATIENCE * check_every
         self.network.train()
         with progress("training the tokenizer", self.config.steps, done=self.step) as advance:
@@ -142,7 +144,7 @@ class Trainer:
         if self.best.state:
             self.network.load_state_dict(self.best.state)
         self.network.eval()
-        if self.config.settle:
+        if self.recipe.settle:
             self._settle()
         self._choose_threshold()
         return self.network
@@ -162,7 +164,7 @@ class Trainer:
             quantised = network.quantiser(latent_Nd)
             decoded_Nd = straight_through(latent_Nd, quantised.latent_Nd)
             codebook_loss = COMMITMENT * quantised.commitment
-            if config.codebook == "gradient":
+            if self.recipe.gradient:
                 codebook_loss = codebook_loss + quantised.codebook
         lessons = self.lessons
         targets_NQ = None if lessons is None else lessons.training_NQ[rows]
@@ -188,13 +190,13 @@ class Trainer:
 
     def _label_loss(self, latent_Nd: Tensor, targets_NQ: Tensor) -> Tensor:
         """The squared error of the log-odds of two classes; of more, how far the probabilities are from the targets."""
-        assert self.network.head is not None and self.config.label_weight is not None
+        assert self.network.head is not None
+        of_two, of_more = self.recipe.label_weights
         out_NQ: Tensor = self.network.head(latent_Nd)
         if targets_NQ.shape[1] == 1:
-            error_N = (out_NQ - targets_NQ).square().mean(dim=1)
-        else:
-            error_N = F.kl_div(out_NQ.log_softmax(dim=1), targets_NQ, reduction="none", log_target=True).sum(dim=1)
-        return self.config.label_weight * error_N
+            return of_two * (out_NQ - targets_NQ).square().mean(dim=1)
+        divergence_NQ = F.kl_div(out_NQ.log_softmax(dim=1), targets_NQ, reduction="none", log_target=True)
+        return of_more * divergence_NQ.sum(dim=1)
 
     def _mixed_loss(self, lessons: Lessons, count: int, generator: torch.Generator) -> Tensor:
         """The error of the label head on mixed records. Codes are not made for them: they are no real records."""
@@ -203,9 +205,9 @@ class Trainer:
 
     def _mask(self, x_ND: Tensor, generator: torch.Generator) -> Tensor | None:
         """Which slots the encoder sees: a share of the records lose a random part of theirs."""
-        if not self.config.mask_share:
+        if not self.recipe.mask_share:
             return None
-        masked_N1 = torch.rand(len(x_ND), 1, generator=generator, device=self.device) < self.config.mask_share
+        masked_N1 = torch.rand(len(x_ND), 1, generator=generator, device=self.device) < self.recipe.mask_share
         retention_N1 = 0.05 + 0.95 * torch.rand(len(x_ND), 1, generator=generator, device=self.device)
         keep_ND = torch.rand(x_ND.shape, generator=generator, device=self.device) < retention_N1
         return keep_ND | ~masked_N1
@@ -230,8 +232,7 @@ class Trainer:
 
     def _rows(self) -> Tensor:
         """The training rows of this step: every pass over all rows has its own order."""
-        assert self.config.batch is not None
-        rows, batch = len(self.x_ND), min(self.config.batch, len(self.x_ND))
+        rows, batch = len(self.x_ND), self.batch
         epoch, position = divmod(self.step, rows // batch)
         if self.order_N is None or self.order_N[0] != epoch:
             self.order_N = epoch, torch.randperm(rows, generator=self._generator("epoch", epoch)).to(self.device)
@@ -272,7 +273,7 @@ class Trainer:
     def _settle(self) -> None:
         """Fit the codebooks to the final latents, then the decoder and the head to the final codes."""
         network, config = self.network, self.config
-        network.quantiser.settle(self._latents(), config.settle)
+        network.quantiser.settle(self._latents(), self.recipe.settle)
         sample = self._sample()
         x_ND = self.x_ND[sample]
         targets_NQ = None if self.lessons is None else self.lessons.training_NQ[sample]
@@ -284,8 +285,7 @@ class Trainer:
         generator = self._generator("settle")
         steps = max(1, config.steps // 10)
         for step in range(steps):
-            batch = min(config.batch or 1, len(x_ND))
-            rows = torch.randint(len(x_ND), (batch,), generator=generator, device=self.device)
+            rows = torch.randint(len(x_ND), (self.batch,), generator=generator, device=self.device)
             latent_Nd = network.quantiser.embed(codes_NK[rows]).detach()
             targets_BQ = None if targets_NQ is None else targets_NQ[rows]
             loss = self._record_loss(latent_Nd, x_ND[rows], targets_BQ).mean()
@@ -338,11 +338,16 @@ class Trainer:
         self.history = TrainingHistory(**{**body["history"], "resumed_from": self.step})
 
 
+def batch_for(rows: int) -> int:
+    """Records per step: about 32 batches per pass over small tables, at most 512 records each."""
+    return min(rows, max(16, min(512, rows // 32)))
+
+
 def code_seconds(x_ND: Slots, layout: Layout, config: TokenizerConfig, device: torch.device) -> tuple[float, float]:
     """The time of one training step, and of encoding one record, from a few timed steps on this machine."""
-    config = config.resolved(rows=len(x_ND), layout=layout).model_copy(update={"warm_share": 0.0})
     with torch.random.fork_rng(devices=[]):
-        trainer = Trainer(layout, config, x_ND[:PROBED], x_ND[:1], device=device)
+        trainer = Trainer(layout, config.resolved(layout), x_ND[:PROBED], x_ND[:1], device=device)
+    trainer.warm_steps, trainer.batch = 0, batch_for(len(x_ND))
     trainer.update()  # the codebooks start
     started = time.perf_counter()
     for _ in range(TIMED_STEPS):

@@ -24,6 +24,8 @@ from tefm.rationale.masked_model import MaskedModel
 from tefm.rationale.surrogate import Agreement, Surrogate, SurrogateData, fit_surrogate, frozen_network
 from tefm.tables.sequences import Sequences, stored
 
+#: Versions of each training sequence, mixed with another one, that the surrogate learns in addition to the whole.
+MIXTURES = 3
 #: What is stored of the answers to the population.
 ANSWERS = ("p_SQ", "answers_S", "labels_S")
 
@@ -62,16 +64,16 @@ class LookAlikes:
             )
         learned = model.language_model or model
         network, rng = frozen_network(coder), np.random.default_rng(config.seed)
-        most = max(2, config.questions // (1 + config.mixtures))
+        most = max(2, config.questions // (1 + MIXTURES))
         if len(training) > most:
             training = training.select(np.sort(rng.permutation(len(training))[:most]))
-        with progress("predicting mixed training records", 1 + config.mixtures) as advance:
+        with progress("predicting mixed training records", 1 + MIXTURES) as advance:
             words = training.texts is not None
-            answers = SurrogateData.ask(network, training, learned, config, words=words)
+            answers = SurrogateData.ask(network, training, learned, words=words)
             advance(1)
-            for _ in range(config.mixtures):
+            for _ in range(MIXTURES):
                 mixture = mixed(training, rng, texts=words)
-                answers += SurrogateData.ask(network, mixture, learned, config, words=words)
+                answers += SurrogateData.ask(network, mixture, learned, words=words)
                 advance(1)
         surrogate, agreement = fit_surrogate(answers, learned, config)
         occurring, labels_S = population
@@ -106,7 +108,7 @@ class LookAlikes:
         network = frozen_network(coder)
         with refusing(path, "part of the model that explains"):
             tensors, facts = read_tensors(path)
-            config = LookAlikeConfig.checked(facts["config"])
+            config = LookAlikeConfig.stored(facts["config"])
             learned = _part(tensors, "surrogate")
             classes = tensors["population.p_SQ"].shape[1]
             surrogate = Surrogate(

@@ -29,7 +29,8 @@ class TrainConfig(StageSettings):
     #: the highest learning rate; lower it for larger backbones, or if training diverges
     learning_rate: float = Setting(default=5e-4, gt=0)
     #: course of the learning rate, and which weights are kept: `ours` warms up over a tenth of the steps, ends with a
-    #: cosine, and fine-tuning keeps a moving average of the weights; `paper` is what the paper says
+    #: cosine, and fine-tuning keeps a moving average of the weights; `paper` is what the paper says, and alignment
+    #: describes records with all of their fields
     recipe: Literal["ours", "paper"] = "ours"
     #: passes over the training examples
     epochs: float = Setting(default=3, gt=0)
@@ -84,15 +85,15 @@ class AlignConfig(TrainConfig):
     epochs: float = Setting(default=2, gt=0)
     least: int = Setting(default=1_500, ge=1)
     batch: int = Setting(default=128, ge=1)
+
     #: share of the batches that predict codes from words; the others predict words from codes
-    backward: float = Setting(default=0.5, ge=0, le=1)
-    #: share of the words → codes descriptions that hold all fields; the others omit some at random. Descriptions for
-    #: codes → words hold four fields, or all of them where this is 1
-    whole: float = Setting(default=0.5, ge=0, le=1)
+    backward: ClassVar[float] = 0.5
 
     RETIRED: ClassVar[Mapping[str, Retired]] = {
         **TrainConfig.RETIRED,
-        "sample": Retired(4, "use `whole: 1` to describe records with all of their fields"),
+        "sample": Retired(4, "use `recipe: paper` to describe records with all of their fields"),
+        "whole": Retired(0.5, "use `recipe: paper` to describe records with all of their fields"),
+        "backward": Retired(0.5, "leave it out: half of the batches predict codes from words"),
         "max_records": Retired(200_000, "leave it out: a larger table is sampled"),
     }
     #: "3 epochs using AdamW with a learning rate of 1e-3 and linear warmup over the first 500 optimization steps, while
@@ -100,9 +101,16 @@ class AlignConfig(TrainConfig):
     PRESETS: ClassVar[Presets] = {
         "paper": {
             "trains": "rows", "learning_rate": 1e-3, "recipe": "paper", "epochs": 3, "least": 1, "batch": 32,
-            "whole": 1.0,
         }
     }  # fmt: skip
+
+    @property
+    def whole(self) -> float:
+        """The share of the words → codes descriptions that hold all fields; the others omit some at random.
+
+        Descriptions for codes → words hold four fields, or all of them where this is 1.
+        """
+        return 1.0 if self.recipe == "paper" else 0.5
 
     def rate(self, step: int, steps: int) -> float:
         """The share of the learning rate; in the paper it stays as it is after the warm-up."""

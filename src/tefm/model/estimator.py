@@ -127,9 +127,6 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     beside : {"none", "trees"}
         `trees`: boosted trees on the fields answer the label beside the language model, which reads codes. The answer
         is a mean of both, with the share that does best on validation sequences.
-    masked_copies : int, optional
-        Copies of (at most 5,000) training sequences with a random part of the slots masked, which the masks of
-        `rationale` need; when left out, one with `rationale`, else none.
     explanations : {"default", "none"} or dict
         Settings of the explanations (`LookAlikeConfig`); `none` for a model that only predicts. A model that explains
         stores training sequences, without names.
@@ -189,7 +186,6 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     decision: str | Mapping[str, Any] = "auto"
     tune: Mapping[str, Any] | None = None
     beside: Literal["none", "trees"] = "none"
-    masked_copies: int | None = None
     explanations: str | Mapping[str, Any] = "default"
     rationale: str | Mapping[str, Any] = "none"
     questions: Sequence[Mapping[str, Any]] | Mapping[str, Any] | None = None

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 from pydantic import model_validator
 
 from tefm.base.errors import InputError, NotFittedError, did_you_mean
 from tefm.base.progress import progress
-from tefm.base.settings import Settings
+from tefm.base.settings import Retired, Settings
 from tefm.explain.cards import Answer
 from tefm.explain.check import Effect
 from tefm.explain.explanation import Explanation, Finding, Influence, Settling
@@ -23,7 +24,7 @@ from tefm.explain.slot_features import Feature, keep_of, mask_shape
 from tefm.pipeline.fitted import Fitted
 from tefm.pipeline.prepare import Preparation
 from tefm.rationale.bag_of_words import notes_N_of
-from tefm.rationale.masked_model import By, Of, Over, top_k
+from tefm.rationale.masked_model import Of, Over, top_k
 from tefm.rationale.verify import until_sufficient, verify
 from tefm.tables.records import Records
 from tefm.tables.references import References
@@ -42,8 +43,8 @@ class Choice(Settings):
     of: Of = "all"
     #: whether each record keeps that share, or the sequence as a whole, where the scores are highest
     over: Over = "sequence"
-    #: whether every slot counts, or fields: a set counts as many as the values it has
-    by: By = "slot"
+
+    RETIRED: ClassVar[Mapping[str, Retired]] = {"by": Retired("slot", "leave it out: every slot counts")}
 
     @model_validator(mode="after")
     def _is_share(self) -> Choice:
@@ -174,7 +175,7 @@ def explain_masked(fitted: Fitted, preparation: Preparation, records: Records, c
             "this model has not learned the paper's masks",
             remedy="fit it with rationale: default or rationale: paper",
         )
-    vocabulary, layout = fitted.classifier.vocabulary, fitted.coder.layout
+    vocabulary = fitted.classifier.vocabulary
     rationales = []
     with progress("explaining", len(records)) as advance:
         for start in range(0, len(records), BATCH):
@@ -184,8 +185,7 @@ def explain_masked(fitted: Fitted, preparation: Preparation, records: Records, c
             if choice.keep is None:
                 keep_ND = until_sufficient(model, scores_ND, slots, over=choice.over)
             else:
-                of, over, by = choice.of, choice.over, choice.by
-                keep_ND = top_k(scores_ND, slots, choice.keep, of=of, over=over, by=by, layout=layout)
+                keep_ND = top_k(scores_ND, slots, choice.keep, of=choice.of, over=choice.over)
             codes_NK = fitted.coder.encode(slots.x_ND)
             decoded_ND = fitted.coder.decode(codes_NK)
             for number, verification in enumerate(verify(model, slots, keep_ND)):

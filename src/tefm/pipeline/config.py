@@ -51,6 +51,7 @@ class ModelConfig(Settings):
     RETIRED: ClassVar[Mapping[str, Retired]] = {
         "inputs": Retired("codes", "leave it out: a model reads codes"),
         "text_limit": Retired(None, "leave it out: a model reads codes"),
+        "masked_copies": Retired(None, "leave it out: a model learns from masked copies where it has a `rationale`"),
     }
 
     # sequences
@@ -86,8 +87,6 @@ class ModelConfig(Settings):
     tune: dict[str, Any] = Setting(default_factory=dict)
     #: what answers beside the language model: `trees` on the fields, with the share that does best on validation
     beside: Literal["none", "trees"] = "none"
-    #: copies of (at most 5,000) training sequences with a random part of their slots masked; None: one with `rationale`
-    masked_copies: int | None = Setting(default=None, ge=0)
 
     # stage 4: settings, or `none` for a model that only predicts
     explanations: Literal["none", "default"] | dict[str, Any] = "default"
@@ -125,6 +124,7 @@ class ModelConfig(Settings):
                 ("codes", TokenizerConfig),
                 ("tune", TuneConfig),
                 ("align", AlignConfig),
+                ("explanations", LookAlikeConfig),
                 ("rationale", RationaleConfig),
             )
             if isinstance(settings.get(name), dict)
@@ -191,8 +191,6 @@ class ModelConfig(Settings):
     @property
     def copies(self) -> int:
         """How many masked copies of a training sequence the language model learns from."""
-        if self.masked_copies is not None:
-            return self.masked_copies
         return 1 if self.rationale_config is not None else 0
 
     def positive_number(self, classes: Sequence[str], counts: Sequence[int]) -> int:

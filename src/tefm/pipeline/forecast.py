@@ -13,6 +13,7 @@ import torch
 
 from tefm.codes.coder import SlotCoder
 from tefm.codes.trainer import code_seconds
+from tefm.explain.look_alikes import MIXTURES
 from tefm.language.alignment import FIELDS
 from tefm.language.backbone import Backbone, autocast
 from tefm.language.batches import Example, collate
@@ -20,7 +21,8 @@ from tefm.language.training_loop import target_loss
 from tefm.pipeline.config import ModelConfig
 from tefm.pipeline.data import TaskData
 from tefm.pipeline.lessons import examples_of
-from tefm.rationale.extractor import CANDIDATES
+from tefm.rationale.extractor import BATCH, CANDIDATES, ROUNDS, VERSIONS
+from tefm.rationale.greedy import DEPTH
 from tefm.tabular.teacher import FOLDS
 
 #: Tokens of the prompt that the language model is timed on, which is repeated to a batch.
@@ -68,15 +70,16 @@ def forecast(data: TaskData, config: ModelConfig, backbone: Backbone, coder: Slo
         asked = len(questions.questions) * scored * answer if questions.pairs else 0.0
         seconds["questions"] = teacher + asked
     if (explaining := config.explanations_config) is not None:
-        asked = min(explaining.questions, (1 + explaining.mixtures) * len(sequences)) + explaining.donors
+        asked = min(explaining.questions, (1 + MIXTURES) * len(sequences)) + explaining.donors
         seconds["explain"] = asked * answer + explaining.surrogate_steps * step
     if (masks := config.rationale_config) is not None:
-        versions, searches = 1 + masks.versions + masks.rounds, 1 + masks.rounds
+        rounds = ROUNDS[masks.recipe]
+        versions = VERSIONS + rounds
         asked = min(masks.questions, versions * len(sequences))
         records = float(sequences.lengths.mean()) * asked / versions
-        candidates = min(CANDIDATES, records * float((x_ND > 0).sum(axis=1).mean()) * masks.depth)
-        steps = masks.surrogate_steps + masks.epochs * records / masks.batch
-        seconds["masks"] = asked * answer + searches * (candidates * encode + steps * step)
+        candidates = min(CANDIDATES, records * float((x_ND > 0).sum(axis=1).mean()) * DEPTH)
+        steps = masks.surrogate_steps + masks.epochs * records / BATCH[masks.recipe]
+        seconds["masks"] = asked * answer + rounds * (candidates * encode + steps * step)
     return seconds
 
 

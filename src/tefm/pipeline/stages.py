@@ -38,7 +38,7 @@ from tefm.pipeline.lessons import examples_of, label_trees_of, lesson_of
 from tefm.questions.measure import book_of, calibrated, score_questions
 from tefm.questions.question_data import questions_to_learn, teacher_of
 from tefm.rationale.config import LookAlikeConfig
-from tefm.rationale.extractor import MaskExplainer
+from tefm.rationale.extractor import ROUNDS, MaskExplainer
 from tefm.scoring.calibration import Calibration, prior_shift
 from tefm.tables.sequences import Sequences
 from tefm.tabular.label_trees import best_share
@@ -398,7 +398,7 @@ def learn_to_explain(data: TaskData, fitted: Fitted, work: Path | None = None) -
         fitted = replace(fitted, look_alikes=look_alikes)
     if (masks := config.rationale_config) is not None:
         path = _explained(work, "rationale", masks, fitted)
-        with stage("masks", "stage 4 of 4: learning the masks of the paper", loops=4 + 3 * masks.rounds):
+        with stage("masks", "stage 4 of 4: learning the masks of the paper", loops=1 + 3 * ROUNDS[masks.recipe]):
             explainer = _once(
                 path,
                 partial(MaskExplainer.load, coder),

@@ -1,8 +1,8 @@
 """The extractor: one forward pass per record ranks its slots by how much the prediction depends on them.
 
 It learns from the frozen encoder and the surrogate, never from labels: the selected slots should give the same
-prediction as all slots. By default it imitates a greedy search (`greedy`); it can also minimise by gradient what the
-paper calls dual fidelity:
+prediction as all slots. By default it imitates a greedy search (`greedy`); `recipe: paper` minimises by gradient what
+the paper calls dual fidelity:
 
     L = λ1 ‖E(x ⊙ z) − sg E(x)‖² + λ2 KL(g(E(x)) ‖ g(E(x ⊙ z))) + λ3 ‖z‖₁
 
@@ -16,13 +16,14 @@ import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.optim.lr_scheduler import LambdaLR, LRScheduler
+from torch.optim.lr_scheduler import LRScheduler
 
 from tefm.base.errors import InputError
 from tefm.base.files import read_tensors, refusing, write_tensors
@@ -31,10 +32,11 @@ from tefm.base.training import adamw
 from tefm.codes.coder import SlotCoder
 from tefm.codes.network import CodeNetwork, mlp
 from tefm.rationale.config import RationaleConfig
-from tefm.rationale.greedy import search_greedily
-from tefm.rationale.masked_model import LEAST_SHARE, Keep, MaskedModel, random_keep
+from tefm.rationale.greedy import DEPTH, search_greedily
+from tefm.rationale.masked_model import LEAST_SHARE, Keep, MaskedModel, order_of, random_keep
 from tefm.rationale.surrogate import (
     CHUNK,
+    READS,
     Agreement,
     Surrogate,
     SurrogateData,
@@ -42,13 +44,19 @@ from tefm.rationale.surrogate import (
     frozen_network,
     latents,
     one_cycle,
-    read_latent,
     rows_of,
     slots_tensor,
 )
 from tefm.scoring.calibration import Floats
 from tefm.tables.sequences import Sequences
 
+#: Randomly masked versions of each training sequence that the model predicts, in addition to the whole sequence.
+VERSIONS = 2
+#: How often surrogate and extractor train: the second time, the model has predicted what the extractor selects too.
+ROUNDS = {"ours": 2, "paper": 1}
+#: Examples per step: records that the search is imitated for, sequences whose loss is minimised.
+BATCH = {"ours": 64, "paper": 32}
+LEARNING_RATE = 1e-3
 #: Weight decay while imitating the search: there are few records and many features, so it overfits easily.
 DECAY = 0.1
 #: Candidates that one search evaluates at most: about 50 seconds on two cores.
@@ -83,6 +91,11 @@ class MaskExplainer:
     #: how closely the surrogate agrees with the model
     agreement_: Agreement | None = None
 
+    #: λ1 and λ3 of the paper's loss, the weights of keeping the latent unchanged and of the size of the mask; that of
+    #: keeping the prediction, λ2, is 1
+    CODE_WEIGHT: ClassVar[float] = 1.0
+    SPARSITY: ClassVar[float] = 0.1
+
     @classmethod
     def fit(
         cls, coder: SlotCoder, sequences: Sequences, masked_model: MaskedModel, config: RationaleConfig
@@ -94,29 +107,29 @@ class MaskExplainer:
             )
         network = frozen_network(coder)
         rng = np.random.default_rng(config.seed)
-        most = max(2, config.questions // (1 + config.versions + config.rounds))
+        rounds, read = ROUNDS[config.recipe], READS[config.recipe]
+        most = max(2, config.questions // (VERSIONS + rounds))
         if len(sequences) > most:
             sequences = sequences.select(np.sort(rng.permutation(len(sequences))[:most]))
-        with progress("predicting masked training records", 1 + config.versions) as advance:
-            data = SurrogateData.ask(network, sequences, masked_model, config)
+        with progress("predicting masked training records", 1 + VERSIONS) as advance:
+            data = SurrogateData.ask(network, sequences, masked_model, read=read)
             p_SQ = data.p_SQ
             advance(1)
-            for _ in range(config.versions):
+            for _ in range(VERSIONS):
                 masked = sequences.masked(random_keep(sequences, rng))
-                data += SurrogateData.ask(network, masked, masked_model, config)
+                data += SurrogateData.ask(network, masked, masked_model, read=read)
                 advance(1)
         extractor = _extractor(network, p_SQ.shape[1], config)
-        rounds = 1 + config.rounds
         for number in range(1, rounds + 1):
             name = f" (round {number} of {rounds})" if rounds > 1 else ""
             surrogate, agreement = fit_surrogate(data, masked_model, config, f"fitting the surrogate{name}")
             explainer = cls(network, surrogate, extractor, config, agreement)
-            learn = explainer._imitate if config.selection == "greedy" else explainer._descend
+            learn = explainer._descend if config.recipe == "paper" else explainer._imitate
             learn(sequences, p_SQ, name)
             if number < rounds:
                 # random masks seldom look like selected ones, on which the surrogate has to be right
                 keep_ND = explainer.sample(sequences, p_SQ, torch.Generator().manual_seed(config.seed))
-                data += SurrogateData.ask(network, sequences.masked(keep_ND), masked_model, config)
+                data += SurrogateData.ask(network, sequences.masked(keep_ND), masked_model, read=read)
         return explainer
 
     @torch.no_grad()
@@ -164,28 +177,22 @@ class MaskExplainer:
     # ---- learning ---------------------------------------------------------------------------------------------
 
     def _descend(self, sequences: Sequences, p_SQ: Floats, round_name: str) -> None:
-        """Minimise the loss of soft or top-k masks."""
-        config = self.config
+        """Minimise the paper's loss of soft masks, by Adam."""
         x_ND = slots_tensor(sequences.x_ND)
-        whole_Nd, log_p_SQ = self._whole(sequences)
+        whole_Nd = latents(self.network, sequences.x_ND, READS["paper"])
+        with torch.no_grad():
+            log_p_SQ = self.surrogate(whole_Nd, rows_of(sequences.starts)).log_softmax(dim=1)
         predicted_SQ = torch.from_numpy(p_SQ).float()
-        draw = torch.Generator().manual_seed(config.seed)
-        optimiser = torch.optim.Adam(self.extractor.parameters(), lr=config.learning_rate)
-        batches = math.ceil(len(sequences) / config.batch)
-        falls = config.selection == "topk"  # so that the ranking settles
-        schedule = LambdaLR(optimiser, lambda step: 1 - step // batches / config.epochs if falls else 1.0)
+        optimiser = torch.optim.Adam(self.extractor.parameters(), lr=LEARNING_RATE)
 
         def loss_of(chosen: Tensor) -> tuple[Tensor, Tensor]:
             at = torch.from_numpy(sequences.places(chosen.numpy()))
             lengths = torch.from_numpy(sequences.lengths[chosen.numpy()])
             rows_ST = rows_of(F.pad(lengths.cumsum(0), (1, 0)).numpy())
-            present_ND = x_ND[at] > 0
-            logits_ND = self._logits(x_ND[at], predicted_SQ[chosen].repeat_interleave(lengths, dim=0))
-            is_soft = config.selection == "soft"
-            z_ND = logits_ND.sigmoid() if is_soft else drawn_mask(logits_ND, present_ND, lengths, draw)
+            z_ND = self._logits(x_ND[at], predicted_SQ[chosen].repeat_interleave(lengths, dim=0)).sigmoid()
             return self.loss(x_ND[at], rows_ST, z_ND, whole_Nd[at], log_p_SQ[chosen])
 
-        self._minimise(loss_of, len(sequences), optimiser, schedule, draw, round_name, "KL")
+        self._minimise(loss_of, len(sequences), optimiser, None, round_name, "KL")
 
     def loss(
         self, x_ND: Tensor, rows_ST: Tensor, z_ND: Tensor, whole_Nd: Tensor, log_p_SQ: Tensor
@@ -194,12 +201,12 @@ class MaskExplainer:
 
         Without a mask, `whole_Nd` are the latents and `log_p_SQ` the predictions.
         """
-        latent_Nd, read_Nd = read_latent(self.network, x_ND, z_ND, self.config.reads)
-        log_masked_SQ = self.surrogate(read_Nd, rows_ST).log_softmax(dim=1)
+        latent_Nd = self.network.encode_latent(x_ND, z_ND)
+        log_masked_SQ = self.surrogate(latent_Nd, rows_ST).log_softmax(dim=1)
         code = (latent_Nd - whole_Nd).square().sum(dim=1).mean()
         prediction = F.kl_div(log_masked_SQ, log_p_SQ, log_target=True, reduction="batchmean")
         mass = z_ND.sum(dim=1).mean()
-        return self.config.code_weight * code + prediction + self.config.sparsity * mass, prediction
+        return self.CODE_WEIGHT * code + prediction + self.SPARSITY * mass, prediction
 
     def _imitate(self, sequences: Sequences, p_SQ: Floats, round_name: str) -> None:
         """Learn the order of a greedy search; its values tell which slots are nearly as good as the best."""
@@ -209,17 +216,16 @@ class MaskExplainer:
         predicted_SQ = torch.from_numpy(p_SQ).float()
         decided_S = self.surrogate.decide(predicted_SQ)
         title = f"searching for the features behind each prediction{round_name}"
-        slot_NP, value_NGP = search_greedily(self.network, self.surrogate, sequences, decided_S, config, title)
+        slot_NP, value_NGP = search_greedily(self.network, self.surrogate, sequences, decided_S, title)
         open_NGP = value_NGP > -torch.inf
         target_NGP = (value_NGP / TOLERANCE).masked_fill(~open_NGP, -1e9).softmax(dim=2)
         # small selections matter most, so early steps weigh most; a step with one slot left teaches nothing
-        weight_NG = (open_NGP.sum(dim=2) > 1) / torch.arange(1, config.depth + 1)
+        weight_NG = (open_NGP.sum(dim=2) > 1) / torch.arange(1, DEPTH + 1)
         x_ND = slots_tensor(sequences.x_ND)
         predicted_NQ = predicted_SQ[torch.from_numpy(sequences.sequence_N)]
         weights, cpu = self.extractor.parameters(), torch.device("cpu")
-        optimiser = adamw(weights, device=cpu, lr=config.learning_rate, weight_decay=DECAY)
-        schedule = one_cycle(optimiser, config.epochs * math.ceil(len(x_ND) / config.batch))
-        draw = torch.Generator().manual_seed(config.seed)
+        optimiser = adamw(weights, device=cpu, lr=LEARNING_RATE, weight_decay=DECAY)
+        schedule = one_cycle(optimiser, config.epochs * math.ceil(len(x_ND) / BATCH[config.recipe]))
 
         def loss_of(at: Tensor) -> tuple[Tensor, Tensor]:
             logits_NP = self._logits(x_ND[at], predicted_NQ[at]).gather(1, slot_NP[at].clamp_min(0))
@@ -227,29 +233,30 @@ class MaskExplainer:
             loss = -((target_NGP[at] * log_NGP).sum(dim=2) * weight_NG[at]).sum() / len(at)
             return loss, loss
 
-        self._minimise(loss_of, len(x_ND), optimiser, schedule, draw, round_name, "loss")
+        self._minimise(loss_of, len(x_ND), optimiser, schedule, round_name, "loss")
 
     def _minimise(
         self,
         loss_of: Callable[[Tensor], tuple[Tensor, Tensor]],
         examples: int,
         optimiser: torch.optim.Optimizer,
-        schedule: LRScheduler,
-        draw: torch.Generator,
+        schedule: LRScheduler | None,
         round_name: str,
         shows: str,
     ) -> None:
         """Train the extractor; `loss_of` the numbers of some examples is the loss, and the figure that is shown."""
-        config = self.config
-        steps = config.epochs * math.ceil(examples / config.batch)
+        config, batch = self.config, BATCH[self.config.recipe]
+        draw = torch.Generator().manual_seed(config.seed)
+        steps = config.epochs * math.ceil(examples / batch)
         with progress(f"training the feature extractor{round_name}", steps) as advance:
             for _ in range(config.epochs):
-                for chosen in torch.randperm(examples, generator=draw).split(config.batch):
+                for chosen in torch.randperm(examples, generator=draw).split(batch):
                     loss, shown = loss_of(chosen)
                     optimiser.zero_grad(set_to_none=True)
                     loss.backward()
                     optimiser.step()
-                    schedule.step()
+                    if schedule is not None:
+                        schedule.step()
                     advance(1)
                 advance(0, note=f"{shows} {float(shown.detach()):.3f}")
 
@@ -259,67 +266,35 @@ class MaskExplainer:
         x_ND = slots_tensor(sequences.x_ND)
         lengths = torch.from_numpy(sequences.lengths)
         logits_ND = self._logits(x_ND, torch.from_numpy(p_SQ).float().repeat_interleave(lengths, dim=0))
-        keep_ND: Keep = (drawn_mask(logits_ND, x_ND > 0, lengths, draw) > 0.5).numpy()
+        low, high = math.log(LEAST_SHARE), math.log(MOST_SHARE)
+        share_S = (low + (high - low) * torch.rand(len(lengths), generator=draw)).exp()
+        size_N = (share_S.repeat_interleave(lengths) * (x_ND > 0).sum(dim=1)).ceil().long()
+        # Gumbel noise: slots are drawn without replacement, higher-ranked ones more often
+        noise_ND = -torch.empty(logits_ND.shape).exponential_(generator=draw).log()
+        keep_ND: Keep = order_of((logits_ND + noise_ND).numpy(), sequences.x_ND) < size_N[:, None].numpy()
         return keep_ND
 
     def _logits(self, x_ND: Tensor, predicted_NQ: Tensor) -> Tensor:
         """The extractor's scores of records whose sequences have the predictions `predicted_NQ`."""
         columns_NM = self.network.input(x_ND)
-        if self.config.context:
+        if self.config.recipe == "ours":
             # a network that sees only the probabilities would blur the sharp edge of a threshold
             decided_NQ = F.one_hot(self.surrogate.decide(predicted_NQ), predicted_NQ.shape[1]).float()
             columns_NM = torch.cat([columns_NM, predicted_NQ, decided_NQ], dim=1)
         logits_ND: Tensor = self.extractor(columns_NM)
         return logits_ND
 
-    @torch.no_grad()
-    def _whole(self, sequences: Sequences) -> tuple[Tensor, Tensor]:
-        """Without a mask: the latents of the records, and the surrogate's log-probabilities of the sequences."""
-        latent_Nd, read_Nd = latents(self.network, sequences.x_ND, self.config.reads)
-        rows_ST = rows_of(sequences.starts)
-        return latent_Nd, self.surrogate(read_Nd, rows_ST).log_softmax(dim=1)
-
 
 def _affordable(sequences: Sequences, config: RationaleConfig) -> NDArray[np.int64]:
     """As many sequences, in random order, as the search has time for; at least one."""
     present_S = np.bincount(sequences.sequence_N, (sequences.x_ND > 0).sum(axis=1), len(sequences))
     order = np.random.default_rng(config.seed).permutation(len(sequences))
-    within = np.cumsum(present_S[order] * config.depth) <= CANDIDATES
+    within = np.cumsum(present_S[order] * DEPTH) <= CANDIDATES
     return order[: max(1, int(within.sum()))]
 
 
 def _extractor(network: CodeNetwork, classes: int, config: RationaleConfig) -> Extractor:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
-        context = 2 * classes if config.context else 0
+        context = 2 * classes if config.recipe == "ours" else 0
         return Extractor(network.input.columns + context, network.layout.width, config.hidden)
-
-
-# ---- masks with a gradient -------------------------------------------------------------------------------------------
-
-
-def top_k_mask(logits_ND: Tensor, present_ND: Tensor, size_N: Tensor) -> Tensor:
-    """The `size_N` best present slots of each record as ones and zeros, with the gradient of a sigmoid.
-
-    The sigmoid is centred between the last slot inside and the first slot outside.
-    """
-    size_N = size_N.minimum(present_ND.sum(dim=1))
-    logits_ND = logits_ND.masked_fill(~present_ND, -1e4)
-    sorted_ND, order_ND = logits_ND.sort(dim=1, descending=True)
-    places = logits_ND.shape[1]
-    inside = torch.arange(places) < size_N[:, None]
-    hard_ND = torch.zeros_like(logits_ND).scatter(1, order_ND, inside.float()) * present_ND
-    last = sorted_ND.gather(1, (size_N[:, None] - 1).clamp_min(0))
-    next_ = sorted_ND.gather(1, size_N[:, None].clamp_max(places - 1))
-    edge_N1 = torch.where(next_ > -1e3, (last + next_) / 2, last).detach()
-    soft_ND = torch.sigmoid(logits_ND - edge_N1) * present_ND
-    return hard_ND + soft_ND - soft_ND.detach()
-
-
-def drawn_mask(logits_ND: Tensor, present_ND: Tensor, lengths: Tensor, draw: torch.Generator) -> Tensor:
-    """Top k with Gumbel noise: k slots drawn without replacement, higher-ranked ones more often."""
-    low, high = math.log(LEAST_SHARE), math.log(MOST_SHARE)
-    share_S = (low + (high - low) * torch.rand(len(lengths), generator=draw)).exp()
-    size_N = (share_S.repeat_interleave(lengths) * present_ND.sum(dim=1)).ceil().long()
-    noise_ND = -torch.empty(logits_ND.shape).exponential_(generator=draw).log()
-    return top_k_mask(logits_ND + noise_ND, present_ND, size_N)

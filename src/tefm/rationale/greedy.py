@@ -15,10 +15,11 @@ from torch import Tensor
 
 from tefm.base.progress import progress
 from tefm.codes.network import CodeNetwork
-from tefm.rationale.config import RationaleConfig
-from tefm.rationale.surrogate import Surrogate, read_latent, rows_of, slots_tensor
+from tefm.rationale.surrogate import Surrogate, read_codes, rows_of, slots_tensor
 from tefm.tables.sequences import Sequences
 
+#: Steps of the search: the slots of a record that are chosen.
+DEPTH = 8
 #: Records searched at once.
 AT_ONCE = 256
 
@@ -29,12 +30,11 @@ def search_greedily(
     surrogate: Surrogate,
     sequences: Sequences,
     decided_S: Tensor,
-    config: RationaleConfig,
     title: str,
 ) -> tuple[Tensor, Tensor]:
     """The present slots of each record (−1 where it has fewer), and the value of each of them at every step.
 
-    There are `config.depth` steps; all records of a sequence take each step together. The value is −inf at steps after
+    There are `DEPTH` steps; all records of a sequence take each step together. The value is −inf at steps after
     the one that chose the slot.
     """
     present_ND = slots_tensor(sequences.x_ND) > 0
@@ -42,49 +42,41 @@ def search_greedily(
     order_ND = present_ND.to(torch.int8).sort(dim=1, descending=True, stable=True).indices
     slot_NP = order_ND[:, : max(size_N.tolist(), default=0) or 1]
     slot_NP = slot_NP.masked_fill(torch.arange(slot_NP.shape[1]) >= size_N[:, None], -1)
-    value_NGP = torch.full((len(slot_NP), config.depth, slot_NP.shape[1]), -torch.inf)
+    value_NGP = torch.full((len(slot_NP), DEPTH, slot_NP.shape[1]), -torch.inf)
     by_length = np.argsort(sequences.lengths, kind="stable")
     parts = np.array_split(by_length, -(-len(sequences.x_ND) // AT_ONCE) or 1)
     with progress(title, len(sequences)) as advance:
         for part in parts:
             at = torch.from_numpy(sequences.places(part))
             decided = decided_S[torch.from_numpy(part)]
-            value_NGP[at] = _search(network, surrogate, sequences.select(part), slot_NP[at], decided, config)
+            value_NGP[at] = _search(network, surrogate, sequences.select(part), slot_NP[at], decided)
             advance(len(part))
     return slot_NP, value_NGP
 
 
 def _search(
-    network: CodeNetwork,
-    surrogate: Surrogate,
-    sequences: Sequences,
-    slot_NP: Tensor,
-    decided_S: Tensor,
-    config: RationaleConfig,
+    network: CodeNetwork, surrogate: Surrogate, sequences: Sequences, slot_NP: Tensor, decided_S: Tensor
 ) -> Tensor:
     x_ND, rows_ST = slots_tensor(sequences.x_ND), rows_of(sequences.starts)
-    whole_Nd = network.encode_latent(x_ND)
     sequence_N = torch.from_numpy(sequences.sequence_N)
     chosen_ND = torch.zeros_like(x_ND)
     open_NP = slot_NP >= 0
-    value_NGP = torch.full((len(slot_NP), config.depth, slot_NP.shape[1]), -torch.inf)
-    for step in range(config.depth):
+    value_NGP = torch.full((len(slot_NP), DEPTH, slot_NP.shape[1]), -torch.inf)
+    for step in range(DEPTH):
         record_X, place_X = open_NP.nonzero(as_tuple=True)
         if not len(record_X):
             break
         slot_X = slot_NP[record_X, place_X]
         tried_XD = chosen_ND[record_X]
         tried_XD[torch.arange(len(slot_X)), slot_X] = x_ND[record_X, slot_X]
-        latent_Xd, read_Xd = read_latent(network, tried_XD, None, config.reads)
+        read_Xd = read_codes(network, tried_XD)
         # a candidate replaces its record; the other records of the sequence stay as the step before left them
-        read_Nd = read_latent(network, chosen_ND, None, config.reads)[1]
+        read_Nd = read_codes(network, chosen_ND)
         rows_XT = rows_ST[sequence_N[record_X]]
         number_X = torch.arange(len(record_X))[:, None] + len(read_Nd)
         rows_XT = torch.where(rows_XT == record_X[:, None], number_X, rows_XT)
         log_p_XQ = surrogate(torch.cat([read_Nd, read_Xd]), rows_XT).log_softmax(dim=1)
-        value_X = log_p_XQ.gather(1, decided_S[sequence_N[record_X], None])[:, 0]
-        value_X = value_X - config.code_weight * (latent_Xd - whole_Nd[record_X]).square().sum(dim=1)
-        value_NGP[record_X, step, place_X] = value_X
+        value_NGP[record_X, step, place_X] = log_p_XQ.gather(1, decided_S[sequence_N[record_X], None])[:, 0]
         # records without an open slot are done
         best_N = value_NGP[:, step].argmax(dim=1)
         active_N = open_NP.any(dim=1).nonzero()[:, 0]

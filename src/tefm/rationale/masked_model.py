@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from tefm.base.errors import InputError, SettingsError
 from tefm.scoring.calibration import Calibration, Floats
-from tefm.tables.layout import Layout, Slots
+from tefm.tables.layout import Slots
 from tefm.tables.sequences import Sequences
 
 #: Which slots are kept.
@@ -29,7 +29,6 @@ Keep = NDArray[np.bool_]
 Numbers = NDArray[np.int64]
 Of = Literal["all", "present"]
 Over = Literal["record", "sequence"]
-By = Literal["slot", "field"]
 Order = NDArray[np.int32]
 
 #: The rank of an absent slot: after every other one.
@@ -78,14 +77,11 @@ def top_k(
     *,
     of: Of = "all",
     over: Over = "record",
-    by: By = "slot",
-    layout: Layout | None = None,
 ) -> Keep:
     """Keep the slots that rank highest, a `share` of all or of the present ones, at least one.
 
     Over records, each record keeps its own best slots. Over a sequence, the records pool their budgets and spend them
-    where the scores are highest. By field, `of="all"` does not count every slot of a set, only the values it has; each
-    value is still kept or dropped on its own. The first of equal scores wins.
+    where the scores are highest. The first of equal scores wins.
 
     >>> x_ND = np.array([[4, 0, 1, 1], [2, 3, 0, 0]], dtype=np.uint8)
     >>> scores_ND = np.array([[0.1, 0.9, 0.3, 0.2], [0.8, 0.4, 0.9, 0.9]])
@@ -99,14 +95,9 @@ def top_k(
         raise SettingsError(
             "the retention is not a valid share", value=share, remedy="use a number above 0 and up to 1, like 0.05"
         )
-    if by == "field" and layout is None:
-        raise SettingsError("counting by field needs to know which slots belong to a set", remedy="pass the layout")
     present_ND = sequences.x_ND > 0
     present_N = present_ND.sum(axis=1)
     counted_N = present_N if of == "present" else np.full(len(present_N), present_ND.shape[1])
-    if by == "field" and of == "all":
-        assert layout is not None
-        counted_N = counted_N - (~present_ND & layout.member_D).sum(axis=1)
     budget_N = np.minimum(np.maximum(1, np.rint(share * counted_N)), present_N)
     if over == "sequence":
         budget_N = np.bincount(sequences.sequence_N, budget_N, minlength=len(sequences))[sequences.sequence_N]

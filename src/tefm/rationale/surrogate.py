@@ -10,6 +10,7 @@ Shapes: S sequences, T records of the longest of them, N records of all of them,
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +38,8 @@ PLACES = 16
 BATCH, HELD_OUT, CHECKS, PATIENCE = 256, 0.1, 30, 8
 #: Records encoded at once.
 CHUNK = 4096
+#: What the surrogate reads: records as slots, and what is kept of them, become one latent each.
+Read = Callable[..., Tensor]
 
 
 class Surrogate(nn.Module):
@@ -120,14 +123,15 @@ def rows_of(starts: NDArray[np.integer[Any]]) -> Tensor:
     return rows_ST.masked_fill(rows_ST < starts_S[:-1, None], -1)
 
 
-def read_latent(network: CodeNetwork, x_ND: Tensor, keep_ND: Tensor | None, reads: str) -> tuple[Tensor, Tensor]:
-    """E(x ⊙ z), and what the surrogate reads: the same, or its quantised form ê with the gradient of the latent."""
+def read_codes(network: CodeNetwork, x_ND: Tensor, keep_ND: Tensor | None = None) -> Tensor:
+    """ê, the quantised form of E(x ⊙ z) that the language model reads too, with the gradient of the latent."""
     latent_Nd = network.encode_latent(x_ND, keep_ND)
-    if reads == "latents":
-        return latent_Nd, latent_Nd
-    quantiser = network.quantiser
-    codes_NK = quantiser.encode(latent_Nd.detach(), network.config.beam)
-    return latent_Nd, straight_through(latent_Nd, quantiser.embed(codes_NK))
+    codes_NK = network.quantiser.encode(latent_Nd.detach(), network.config.made.beam)
+    return straight_through(latent_Nd, network.quantiser.embed(codes_NK))
+
+
+#: What the surrogate of each recipe reads; the paper's reads the latent before the quantiser.
+READS: dict[str, Read] = {"ours": read_codes, "paper": CodeNetwork.encode_latent}
 
 
 def slots_tensor(x_ND: Slots) -> Tensor:
@@ -141,10 +145,9 @@ def frozen_network(coder: SlotCoder) -> CodeNetwork:
 
 
 @torch.no_grad()
-def latents(network: CodeNetwork, x_ND: Slots, reads: str) -> tuple[Tensor, Tensor]:
-    """`read_latent` of many records."""
-    chunks = [read_latent(network, chunk, None, reads) for chunk in slots_tensor(x_ND).split(CHUNK)]
-    return torch.cat([chunk[0] for chunk in chunks]), torch.cat([chunk[1] for chunk in chunks])
+def latents(network: CodeNetwork, x_ND: Slots, read: Read = read_codes) -> Tensor:
+    """What the surrogate reads of many records."""
+    return torch.cat([read(network, chunk) for chunk in slots_tensor(x_ND).split(CHUNK)])
 
 
 @dataclass(frozen=True)
@@ -165,13 +168,13 @@ class SurrogateData:
         network: CodeNetwork,
         sequences: Sequences,
         model: MaskedModel,
-        config: SurrogateConfig,
         *,
+        read: Read = read_codes,
         words: bool = False,
     ) -> SurrogateData:
         """Let the model predict the training sequences, or versions; with `words`, their texts are read too."""
         return cls(
-            latents(network, sequences.x_ND, config.reads)[1],
+            latents(network, sequences.x_ND, read),
             rows_of(sequences.starts),
             model(sequences),
             len(sequences),
@@ -211,8 +214,6 @@ def fit_surrogate(
     held_S = held_out(np.arange(len(data.p_SQ)) % data.training, config.seed)
     assert held_S.any() and not held_S.all(), "at least two training sequences"
     p_SQ = torch.from_numpy(data.p_SQ)
-    if config.targets == "labels":
-        p_SQ = F.one_hot(torch.from_numpy(masked_model.decide(data.p_SQ)), data.p_SQ.shape[1])
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         latent, classes = data.latent_Nd.shape[1], p_SQ.shape[1]
