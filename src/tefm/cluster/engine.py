@@ -21,7 +21,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from tefm.base.errors import InputError, MissingExtraError, SettingsError, TefmError, first_line
+from tefm.base.errors import InputError, SettingsError, TefmError, extra, first_line
 from tefm.base.progress import note, progress
 from tefm.cluster.plan import Plan, TablePart
 from tefm.tables.readers.arrow import open_pieces
@@ -61,11 +61,9 @@ def running(engine: Engine) -> Iterator[Any]:
     """Ray, connected; a cluster that was started here ends here."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray's makers are not told what runs here
     os.environ.setdefault("RAY_worker_niceness", "0")  # its 15 starves workers on a machine that does something else
-    try:
+    with extra("ray", "the Ray engine needs the package ray"):
         import ray
         import ray.data
-    except ImportError as error:
-        raise MissingExtraError("the Ray engine needs the package ray", remedy="pip install 'tefm[ray]'") from error
     quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
     if ray.is_initialized():
         yield ray

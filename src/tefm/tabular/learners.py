@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tefm.base.errors import MissingExtraError
+from tefm.base.errors import extra
 from tefm.base.training import threads_for
 from tefm.scoring.metrics import score
 from tefm.tabular.inputs import Features
@@ -168,10 +168,8 @@ def log_loss(p_NQ: Probabilities, labels_N: Numbers) -> float:
 
 def fit_lightgbm(train: Examples[Features], validation: Examples[Features], task: LearningTask) -> Chosen:
     """LightGBM, with early stopping and settings chosen on validation."""
-    try:
+    with extra("baselines", "this baseline needs LightGBM"):
         from lightgbm import LGBMClassifier, early_stopping
-    except ImportError as error:
-        raise MissingExtraError("this baseline needs LightGBM", remedy="pip install 'tefm[baselines]'") from error
 
     def fit(settings: Settings, learn: Labelled, stop: Labelled) -> tuple[Any, int]:
         model = LGBMClassifier(**{**LIGHTGBM, **settings, "n_estimators": TREES, "random_state": task.seed})
