@@ -25,8 +25,6 @@ Kind = Literal[
 ]  # fmt: skip
 #: Tallies of one field.
 OF_FIELDS: frozenset[Kind] = frozenset({"missing", "new", "values", "size"})
-#: Those with two cells, of which the second is the one to look at.
-SECOND_CELLS: tuple[Kind, Kind] = ("missing", "new")
 
 
 @dataclass(frozen=True, eq=False)
