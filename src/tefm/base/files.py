@@ -20,7 +20,9 @@ import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Literal
+
+import numpy as np
 
 from tefm.base.errors import ArtefactError, InputError, MissingExtraError, TefmError, first_line
 
@@ -143,18 +145,23 @@ def write_json(path: str | Path, body: Any) -> Path:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Any], **facts: Any) -> None:
-    """Write torch tensors, and facts about them for JSON, as one safetensors file."""
-    from safetensors.torch import save_file
+    """Write torch tensors or numpy arrays, and facts about them for JSON, as one safetensors file."""
+    from safetensors import numpy, torch
 
+    arrays = {name: np.ascontiguousarray(of) for name, of in tensors.items() if isinstance(of, np.ndarray)}
+    metadata = {"facts": json.dumps(facts)}
     with replacing(path) as temporary:
-        save_file(dict(tensors), temporary, metadata={"facts": json.dumps(facts)})
+        if arrays:
+            numpy.save_file(arrays, temporary, metadata=metadata)
+        else:
+            torch.save_file(dict(tensors), temporary, metadata=metadata)
 
 
-def read_tensors(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The tensors and the facts that `write_tensors` wrote."""
+def read_tensors(path: Path, framework: Literal["pt", "numpy"] = "pt") -> tuple[dict[str, Any], dict[str, Any]]:
+    """The tensors (or arrays) and the facts that `write_tensors` wrote."""
     from safetensors import safe_open
 
-    with safe_open(path, framework="pt") as file:
+    with safe_open(path, framework=framework) as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a mapping
         return tensors, json.loads(file.metadata()["facts"])
 

@@ -100,7 +100,7 @@ def field_tallies(
     """
     columns = Columns.of(records.frame, vectoriser.table_schema)
     for f, mapper, own in vectoriser.parts:
-        first_N = records.x_SD[:, own.start]
+        first_N = records.x_SD[:, own.start].astype(np.int64)
         match mapper:
             case FlagMapper():  # off and missing are the same
                 yield count(f.name, "values", first_N, 2)
@@ -135,7 +135,8 @@ def _new_words(
     """Which words are new."""
     if seen is not None:
         return seen.is_new(field, words, known)
-    return np.array([word not in known for word in words], dtype=bool) & (often == 1)
+    new: NDArray[np.bool_] = np.array([word not in known for word in words], dtype=bool) & (often == 1)
+    return new
 
 
 def _most_frequent(words: Sequence[str], often: NDArray[np.int64]) -> tuple[str, ...]:

@@ -7,7 +7,6 @@ Shapes: N records, S sequences, Q classes, K levels of C entries, E edges of bin
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tefm.base.files import refusing, replacing
+from tefm.base.files import read_tensors, refusing, write_tensors
 from tefm.language.training_loop import is_first
 from tefm.monitor.fields import Raw, Seen, field_tallies
 from tefm.monitor.observe import Arrivals, Count, Observed, SampledRecords, SequenceAnswers, observe
@@ -154,8 +153,6 @@ class MonitorReference:
 
     def save(self, path: Path) -> None:
         """Write one safetensors file in one step."""
-        from safetensors.numpy import save_file
-
         seen = self.scale.seen
         arrays: dict[str, NDArray[Any]] = dict(self.scale.edges)
         if seen is not None:
@@ -169,19 +166,13 @@ class MonitorReference:
                 arrays |= {f"{name}.{key}": value for key, value in vars(measured.answers).items()}
                 tables = [(tally.subject, tally.kind, tally.counts_GJ.shape, tally.ordered) for tally in tallies]
                 facts[name] = {"records": measured.records, "errors": measured.errors, "tallies": tables}
-        arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-        with replacing(path) as temporary:
-            save_file(arrays, temporary, metadata={"facts": json.dumps(facts)})
+        write_tensors(path, arrays, **facts)
 
     @classmethod
     def load(cls, path: Path) -> MonitorReference:
         """Read what `save` wrote."""
-        from safetensors import safe_open
-
         with refusing(path, "reference of the model"):
-            with safe_open(path, framework="numpy") as file:
-                arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a mapping
-                facts = json.loads(file.metadata()["facts"])
+            arrays, facts = read_tensors(path, "numpy")
             hashes = {name.removeprefix("seen."): of for name, of in arrays.items() if name.startswith("seen.")}
             edges = {kind: arrays[kind] for kind in ("reconstruction", "quantisation", "confidence")}
             scale = Scale(Seen(hashes) if facts["seen"] else None, edges)
