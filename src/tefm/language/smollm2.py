@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from tefm.base.errors import ArtefactError, InputError, extra
-from tefm.base.files import MANIFEST, read_manifest, replacing_folder, sha256, write_manifest
+from tefm.base.files import MANIFEST, read_manifest, replacing, sha256, write_manifest
 from tefm.base.progress import err
 
 NAME = "smollm2-135m"
@@ -81,7 +81,7 @@ def convert(gguf: Path, folder: Path) -> None:
 
 
 def _save(folder: Path, tokenizer: Any, model: Any, *, source: str) -> None:
-    with replacing_folder(folder, ours=_ours) as temporary:
+    with replacing(folder, ours=_ours) as temporary:
         with quietly():
             tokenizer.save_pretrained(temporary)
             model.save_pretrained(temporary)
