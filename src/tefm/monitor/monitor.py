@@ -20,11 +20,10 @@ from tefm.base.progress import log, progress
 from tefm.monitor.causes import Diagnosis, Diagnostician
 from tefm.monitor.differences import LEVEL, Comparison, Means, compare
 from tefm.monitor.expected import ClassShares, expected, reweighted, shares_of
-from tefm.monitor.fields import Seen
 from tefm.monitor.findings import AnswerFigures, BatchReport, FieldWatch, Monitoring
 from tefm.monitor.observe import Batches, Observed, SequenceAnswers, batches_of, observe
 from tefm.monitor.reference import Measured, MonitorReference
-from tefm.monitor.tally import OF_FIELDS, Kind, unit_effect
+from tefm.monitor.tally import OF_FIELDS, Kind, Seen, unit_effect
 from tefm.pipeline.fitted import Fitted
 from tefm.pipeline.lessons import feature_kinds
 from tefm.pipeline.prepare import Preparation, label_numbers

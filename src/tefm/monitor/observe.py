@@ -8,7 +8,7 @@ Shapes: S sequences, D slots, K levels, Q classes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Self
@@ -21,7 +21,6 @@ from tefm.base.errors import InputError, SettingsError
 from tefm.codes.coder import SlotCoder
 from tefm.codes.fidelity import squared_error
 from tefm.language.classifier import Answerer
-from tefm.monitor.tally import Kind, Tally
 from tefm.pipeline.fitted import Fitted
 from tefm.pipeline.prepare import Preparation, label_numbers
 from tefm.tables.grouping import times_of
@@ -70,36 +69,12 @@ class Arrivals:
         return Arrivals(self.records.select(chosen), self.own.select(chosen), self.unit_S[chosen])
 
 
-#: Counts things: what they are of, their kind, the cell of each, the number of cells, and the entry that has each.
-Count = Callable[..., Tally]
-
-
 class _Parts:
     """Arrays and a table with one entry per sequence."""
-
-    label_S: NDArray[np.int64]
-    unit_S: NDArray[np.int64]
 
     def part(self, chosen: NDArray[np.integer[Any]]) -> Self:
         """Some of the entries."""
         return type(self)(*(getattr(self, one.name)[chosen] for one in fields(self)))  # type: ignore[arg-type]
-
-    def counter(self, classes: int) -> Count:
-        """Counts things that entries have: one each, or those of the entries `own_M`."""
-
-        def count(
-            subject: str,
-            kind: Kind,
-            cell_M: NDArray[Any],
-            cells: int,
-            own_M: NDArray[np.int64] | slice = slice(None),
-            *,
-            ordered: bool = False,
-        ) -> Tally:
-            unit_M, label_M = self.unit_S[own_M], self.label_S[own_M]
-            return Tally.of(subject, kind, cell_M.astype(np.int64), unit_M, label_M, cells, classes, ordered)
-
-        return count
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 
 from tefm.base.files import read_tensors, refusing, write_tensors
 from tefm.language.training_loop import is_first
-from tefm.monitor.fields import Raw, Seen, field_tallies
-from tefm.monitor.observe import Arrivals, Count, Observed, SampledRecords, SequenceAnswers, observe
-from tefm.monitor.tally import Kind, Tally
+from tefm.monitor.observe import Arrivals, Observed, SampledRecords, SequenceAnswers, observe
+from tefm.monitor.tally import Count, Kind, Raw, Seen, Tally, counter, field_tallies
 from tefm.pipeline.fitted import Fitted
 from tefm.pipeline.prepare import Preparation
 from tefm.tables.records import Records
@@ -102,11 +101,11 @@ class Measured:
     @classmethod
     def of(cls, observed: Observed, fitted: Fitted, vectoriser: Vectoriser, scale: Scale) -> Measured:
         (records, answers), classes, raw = observed, len(fitted.classes), Raw()
-        of_records = records.counter(classes)
+        of_records = counter(records, classes)
         tallies = (
             *field_tallies(of_records, records, vectoriser, scale.seen, raw),
             *code_tallies(of_records, records, fitted.coder.config.entries, scale),
-            *answer_tallies(answers.counter(classes), answers, fitted, scale),
+            *answer_tallies(counter(answers, classes), answers, fitted, scale),
         )
         errors = float(records.reconstruction_S.mean()), float(records.quantisation_S.mean())
         return cls(len(records), tallies, answers, errors, raw)
