@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 from tefm.base.errors import InputError
-from tefm.tables.columns import BATCH_ROWS, Columns, columns_of, completed, needed_columns, value_names
+from tefm.tables.columns import BATCH_ROWS, Columns, columns_of, completed, value_names
 from tefm.tables.layout import Layout, Slots
 from tefm.tables.mappers import (
     CategoryMapper,
@@ -38,8 +38,6 @@ from tefm.tables.readers.source import selected
 from tefm.tables.readers.table import Table, open_table
 from tefm.tables.schema import Field, Schema
 from tefm.tables.words import distinct_pairs
-
-__all__ = ["Vectoriser", "needed_columns"]
 
 #: Numbers kept to find the bucket edges: with more rows than this, edges come from a random sample of them,
 #: whose quantiles are within 0.1 percentage points of those of all rows.

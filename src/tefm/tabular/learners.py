@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from tefm.base.errors import extra
 from tefm.base.training import threads_for
 from tefm.scoring.metrics import score
-from tefm.tabular.inputs import Features
+from tefm.tabular.inputs import Features, for_regression
 
 Numbers = NDArray[np.int64]
 Probabilities = NDArray[np.float64]
@@ -216,17 +216,8 @@ def choose_trees(
 
 def fit_logistic(train: Examples[Features], validation: Examples[Features], task: LearningTask) -> Chosen:
     """A logistic regression on the slots, with its strength chosen on validation."""
-    from sklearn.compose import ColumnTransformer
-    from sklearn.preprocessing import OneHotEncoder, StandardScaler
-
     features = train.inputs
-    columns = ColumnTransformer(
-        [
-            ("category", OneHotEncoder(handle_unknown="ignore"), features.of_kind("category")),
-            ("number", StandardScaler(), features.of_kind("number")),
-            ("flag", "passthrough", features.of_kind("flag")),
-        ]
-    )
+    columns = for_regression(features.of_kind("category"), features.of_kind("number"), features.of_kind("flag"))
     columns.fit(features.x_NF)
 
     def transform(features: Features) -> Any:
