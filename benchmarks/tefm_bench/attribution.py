@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from sklearn.feature_selection import mutual_info_classif
 from torch import Tensor
 
-from tefm.base.errors import InputError, MissingExtraError
+from tefm.base.errors import InputError, extra
 from tefm.rationale.extractor import MaskExplainer
 from tefm.rationale.masked_model import Keep, MaskedModel, Over
 from tefm.rationale.surrogate import READS, rows_of
@@ -355,13 +355,8 @@ def _log_odds(log_SQ: Tensor, labels_S: Labels) -> Tensor:
 
 
 def _library(name: str) -> Any:
-    try:
+    with extra("attribution", f"this attribution method needs {name.partition('.')[0]}"):
         return import_module(name)
-    except ImportError as error:
-        library = name.partition(".")[0]
-        raise MissingExtraError(
-            f"this attribution method needs {library}", remedy="pip install 'tefm[attribution]'"
-        ) from error
 
 
 @contextmanager

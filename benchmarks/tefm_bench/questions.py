@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 from pydantic import Field as Setting
 
-from tefm.base.files import replacing_folder
+from tefm.base.files import replacing
 from tefm.language.smollm2 import NAME as SMOLLM2
 from tefm.language.smollm2 import quietly
 from tefm.model.ask import test_histories
@@ -123,7 +123,7 @@ class QuestionRun(Asking):
         folder = bench.folder / "artefacts" / name
         if not (folder / "config.json").is_file():
             backbone = opened(self.backbone, layers=self.layers, random_body=True, seed=self.seed, device="cpu")
-            with replacing_folder(folder, ours=Path.is_dir) as temporary, quietly():
+            with replacing(folder, ours=Path.is_dir) as temporary, quietly():
                 backbone.model.save_pretrained(temporary)
                 backbone.tokenizer.save_pretrained(temporary)
         return folder

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field as Setting
 
-from tefm.base.files import replacing_folder
+from tefm.base.files import replacing
 from tefm.codes.coder import SlotCoder, load_coder, save_coder
 from tefm.codes.fidelity import codebook_use, collisions, hierarchy, measure
 from tefm.pipeline.config import ModelConfig
@@ -55,7 +55,7 @@ class Codes(Measurement):
         data = self.split_data(bench)
         coder = learn_codes(data.task_data(DATA[self.data][0]), self.config())
         codes_NK = coder.encode(data.x_ND)
-        with replacing_folder(bench.artefacts(self), ours=_has_codes) as temporary:
+        with replacing(bench.artefacts(self), ours=_has_codes) as temporary:
             save_coder(coder, temporary)
             np.savez_compressed(temporary / CODES, codes=codes_NK)
         return _test_figures(data, coder, codes_NK)

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from tefm.base.files import replacing, replacing_folder
+from tefm.base.files import replacing
 from tefm.model.remarks import without_unseen
 from tefm.model.run import split_parts, used_records
 from tefm.model.task import Task
@@ -102,7 +102,7 @@ def folder_of(sources: Sources, source: str) -> Path:
         return sources.paths.get(source, Path())
     folder = sources.folder / "synthetic"
     if not folder.exists():
-        with replacing_folder(folder, ours=Path.is_dir) as temporary:
+        with replacing(folder, ours=Path.is_dir) as temporary:
             write_synthetic(temporary)
     return folder
 

@@ -9,7 +9,7 @@ import pytest
 from conftest import Explained
 
 from tefm.base.errors import ArtefactError, InputError
-from tefm.base.files import MANIFEST, read_manifest, replacing, replacing_folder, write_json, write_manifest, write_text
+from tefm.base.files import MANIFEST, read_manifest, replacing, write_json, write_manifest, write_text
 
 
 def names(folder: Path) -> list[str]:
@@ -68,7 +68,7 @@ def test_a_path_below_a_file_is_refused(tmp_path: Path, explained: Explained) ->
     explained(InputError, lambda: write_text(tmp_path / "file" / "note.txt", "text"), tmp_path / "file")
 
     def fill() -> None:
-        with replacing_folder(tmp_path / "file" / "folder", ours=always):
+        with replacing(tmp_path / "file" / "folder", ours=always):
             pass
 
     explained(InputError, fill, tmp_path / "file")
@@ -81,7 +81,7 @@ def test_a_path_below_a_file_is_refused(tmp_path: Path, explained: Explained) ->
 def test_a_folder_is_made_and_replaced_whole(tmp_path: Path) -> None:
     place = tmp_path / "deep" / "model"
     for content in ("first", "second"):
-        with replacing_folder(place, ours=always) as temporary:
+        with replacing(place, ours=always) as temporary:
             (temporary / f"{content}.txt").write_text(content)
             assert not (place / f"{content}.txt").exists()
         assert names(place) == [f"{content}.txt"]
@@ -91,9 +91,9 @@ def test_a_folder_is_made_and_replaced_whole(tmp_path: Path) -> None:
 
 def test_a_failure_leaves_the_old_folder_and_nothing_else(tmp_path: Path) -> None:
     place = tmp_path / "model"
-    with replacing_folder(place, ours=always) as temporary:
+    with replacing(place, ours=always) as temporary:
         (temporary / "part.txt").write_text("old")
-    with pytest.raises(RuntimeError), replacing_folder(place, ours=always) as temporary:
+    with pytest.raises(RuntimeError), replacing(place, ours=always) as temporary:
         (temporary / "part.txt").write_text("new")
         raise RuntimeError
     assert (place / "part.txt").read_text() == "old"
@@ -112,7 +112,7 @@ def test_the_old_folder_comes_back_when_the_last_step_fails(tmp_path: Path, monk
         return replace(path, target)
 
     monkeypatch.setattr(Path, "replace", stuck)
-    with pytest.raises(InputError, match="no space"), replacing_folder(place, ours=always) as temporary:
+    with pytest.raises(InputError, match="no space"), replacing(place, ours=always) as temporary:
         (temporary / "part.txt").write_text("new")
     assert (place / "part.txt").read_text() == "old"
     assert names(tmp_path) == ["model"]
@@ -120,7 +120,7 @@ def test_the_old_folder_comes_back_when_the_last_step_fails(tmp_path: Path, monk
 
 def test_an_empty_folder_may_be_filled(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    with replacing_folder(tmp_path / "empty", ours=lambda _: False) as temporary:
+    with replacing(tmp_path / "empty", ours=lambda _: False) as temporary:
         (temporary / "part.txt").write_text("new")
     assert names(tmp_path / "empty") == ["part.txt"]
 
@@ -135,7 +135,7 @@ def test_a_path_not_written_by_tefm_is_never_replaced(taken: str, tmp_path: Path
         place.write_text("years of work")
 
     def fill() -> None:
-        with replacing_folder(place, ours=lambda folder: (folder / MANIFEST).exists()):
+        with replacing(place, ours=lambda folder: (folder / MANIFEST).exists()):
             raise AssertionError("nothing may be written")
 
     explained(InputError, fill, place, "not written by tefm")

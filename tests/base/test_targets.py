@@ -14,16 +14,16 @@ import pytest
 from conftest import Explained
 
 from tefm.base.errors import InputError
-from tefm.base.files import check_writable, held, replacing, replacing_folder, temporary_name, write_text
+from tefm.base.files import check_writable, held, replacing, temporary_name, write_text
 
 #: Holds a target, or begins to replace a file and a folder, and waits to be killed.
 KILLED = """
 import sys, time
 from pathlib import Path
-from tefm.base.files import replacing, replacing_folder
+from tefm.base.files import replacing
 from tefm.base.files import held
 folder = Path(sys.argv[1])
-with held(folder / "model"), replacing(folder / "p.csv") as file, replacing_folder(folder / "model", ours=bool) as part:
+with held(folder / "model"), replacing(folder / "p.csv") as file, replacing(folder / "model", ours=bool) as part:
     file.write_text("half")
     (part / "half").write_text("half")
     print("ready", flush=True)
@@ -68,7 +68,7 @@ def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path: Path) -> No
     left = [path.name for path in tmp_path.iterdir()]
     assert len(left) == 3, left  # a file, a folder and a lock
     with held(tmp_path / "model"):  # the lock of a dead process is nobody's
-        with replacing_folder(tmp_path / "model", ours=lambda _: True) as part:
+        with replacing(tmp_path / "model", ours=lambda _: True) as part:
             (part / "whole").write_text("whole")
         write_text(tmp_path / "p.csv", "whole")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "p.csv"]
@@ -100,7 +100,7 @@ def test_a_folder_that_a_killed_process_moved_aside_comes_back(tmp_path: Path) -
     aside = Path(str(temporary_name(place, "old")).replace(f"-{os.getpid()}-", f"-{process.pid}-"))
     aside.mkdir()
     (aside / "weights").touch()
-    with pytest.raises(InputError, match="not written by tefm"), replacing_folder(place, ours=lambda _: False):
+    with pytest.raises(InputError, match="not written by tefm"), replacing(place, ours=lambda _: False):
         pass
     assert (place / "weights").exists() and not aside.exists()
 

@@ -19,8 +19,9 @@ from tefm.cluster.plan import plan_rows, plan_sequences
 from tefm.cluster.work import predict_part
 from tefm.model.estimator import TEFM
 from tefm.tables.chunks import is_grouped
-from tefm.tables.readers.arrow import Piece, open_pieces, pieces_of
-from tefm.tables.readers.table import open_table
+from tefm.tables.readers import arrow
+from tefm.tables.readers.arrow import open_rows
+from tefm.tables.readers.table import Table, open_table
 from tefm.tables.schema import Schema
 
 
@@ -36,15 +37,24 @@ def test_pieces_are_exactly_the_rows(counts: list[int], data: st.DataObject) -> 
     rows = [(str(file), row) for file, count in enumerate(counts) for row in range(count)]
     start = data.draw(st.integers(0, len(rows)))
     stop = data.draw(st.integers(start, len(rows)))
-    pieces = pieces_of([(str(file), count) for file, count in enumerate(counts)], start, stop)
-    assert [(piece.file, row) for piece in pieces for row in range(piece.start, piece.stop)] == rows[start:stop]
+    pieces: list[tuple[str, int]] = []
+
+    def opened(file: Path, first: int, last: int) -> Table:
+        pieces.extend((file.name, row) for row in range(first, last))
+        return open_table(pl.DataFrame({"x": [0]}))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(arrow, "open_parquet", opened)
+        if start < stop:
+            open_rows([(str(file), count) for file, count in enumerate(counts)], start, stop)
+    assert pieces == rows[start:stop]
 
 
 @pytest.mark.parametrize(("start", "stop"), [(0, 40), (0, 1), (6, 8), (7, 14), (33, 40), (13, 30)])
 def test_a_piece_is_read_alone(tmp_path: Path, start: int, stop: int) -> None:
     frame = pl.DataFrame({" x ": range(40), "y": [f"{i}" for i in range(40)]})
     path = written(frame, tmp_path / "table", []) / "0.parquet"
-    table = open_pieces([Piece(str(path), start, stop)])
+    table = open_rows([(str(path), 40)], start, stop)
     assert table.columns == ("x", "y")
     assert table.frame(["x"])["x"].to_list() == list(range(start, stop))
     assert sum(batch.height for batch in table.batches(rows=3)) == stop - start
@@ -56,7 +66,7 @@ def test_pieces_have_the_types_of_the_whole_table(tmp_path: Path) -> None:
     pl.DataFrame({"x": [1, 2]}).write_parquet(folder / "0.parquet")
     pl.DataFrame({"x": [1.5]}).write_parquet(folder / "1.parquet")
     plan = plan_rows(folder, 1)
-    frames = [open_pieces(part.pieces, plan.table.head(0)).frame() for part in plan.parts]
+    frames = [open_rows(plan.files, *part, plan.table.head(0)).frame() for part in plan.parts]
     assert pl.concat(frames).equals(open_table(folder).frame())
 
 
@@ -64,21 +74,19 @@ def test_pieces_have_the_types_of_the_whole_table(tmp_path: Path) -> None:
 def test_no_patient_is_in_two_parts(tmp_path: Path, rows: int) -> None:
     folder = written(stays(30), tmp_path / "table", [10, 11, 40])
     plan = plan_sequences(folder, STAYS, window=None, rows=rows)
-    patients = [set(open_pieces(part.pieces).frame()["patient"]) for part in plan.parts]
+    patients = [set(open_rows(plan.files, *part).frame()["patient"]) for part in plan.parts]
     assert sum(map(len, patients)) == len(set.union(*patients)) == 30
     assert plan.buckets == 0 and plan.rows == stays(30).height
-    assert pl.concat(open_pieces(part.pieces).frame() for part in plan.parts).equals(open_table(folder).frame())
+    assert pl.concat(open_rows(plan.files, *part).frame() for part in plan.parts).equals(open_table(folder).frame())
 
 
 def test_scattered_patients_go_to_buckets(tmp_path: Path) -> None:
     frame = stays(30).reverse().sort("day", maintain_order=True)
     plan = plan_sequences(written(frame, tmp_path / "table", [20]), STAYS, window=None, rows=10)
     assert plan.buckets == len(plan.parts) == -(-frame.height // 10)
-    import pickle
-
+    shuffle = {"files": plan.files, "like": frame.clear(), "entity": "patient", "buckets": 5}
     rows = pl.concat(
-        pl.DataFrame(to_buckets({"part": [pickle.dumps(part)]}, like=frame.clear(), entity="patient", buckets=5))
-        for part in plan.parts
+        pl.DataFrame(to_buckets({"start": [start], "stop": [stop]}, **shuffle)) for start, stop in plan.parts
     )
     assert rows[ROW].to_list() == list(range(frame.height))
     assert rows.group_by("patient").agg(pl.col(BUCKET).n_unique())[BUCKET].max() == 1
@@ -105,8 +113,10 @@ def test_rows_and_windows_are_numbered_as_in_the_whole_table(backbones: dict[str
         loaded = TEFM.load(model.save(tmp_path / f"model-{window}"), device="cpu")
         plan = plan_sequences(folder, schema, window=window, rows=25)
         assert len(plan.parts) > 3
-        tables = [open_pieces(part.pieces, plan.table.head(0)) for part in plan.parts]
-        parts = [predict_part(loaded, False, part.start, table) for part, table in zip(plan.parts, tables, strict=True)]
+        tables = [open_rows(plan.files, *part, plan.table.head(0)) for part in plan.parts]
+        parts = [
+            predict_part(loaded, False, *of) for of in zip((start for start, _ in plan.parts), tables, strict=True)
+        ]
         assert_frame_equal(pl.concat(parts), model.predict_table(folder), rel_tol=0, abs_tol=1e-6)
     backwards = written(frame.reverse(), tmp_path / "backwards", [25])
     with pytest.raises(InputError, match="order of time"):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from tefm.monitor import fields
-from tefm.monitor.fields import Seen, hashed, known_words
+from tefm.monitor import tally
+from tefm.monitor.tally import Seen, hashed, known_words
 from tefm.tables.schema import Schema
 from tefm.tables.vectorise import Vectoriser
 
@@ -28,7 +28,7 @@ def test_rare_words_are_known_by_their_hash() -> None:
 
 
 def test_a_field_with_too_many_words_has_no_new_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fields, "MOST", 1)
+    monkeypatch.setattr(tally, "MOST", 1)
     seen = Seen.of(TABLE, VECTORISER)
     assert set(seen.hashes) == {"ward"}
     assert not seen.is_new("drugs", ["w"], frozenset()).any()

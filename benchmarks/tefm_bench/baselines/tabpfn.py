@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tefm.base.errors import InputError, MissingExtraError
+from tefm.base.errors import InputError, MissingExtraError, extra
 from tefm.tabular.inputs import Features
 from tefm.tabular.learners import Candidate, Chosen, Examples, LearningTask, choose
 
@@ -27,10 +27,8 @@ CHUNK = 512
 
 def fit_tabpfn(train: Examples[Features], validation: Examples[Features], task: LearningTask) -> Chosen:
     """TabPFN on the slots of a sequence."""
-    try:
+    with extra("tabpfn", "this baseline needs TabPFN"):
         from tabpfn import TabPFNClassifier
-    except ImportError as error:
-        raise MissingExtraError("this baseline needs TabPFN", remedy="pip install 'tefm[tabpfn]'") from error
 
     device = task.device or "auto"
     _need_weights(TabPFNClassifier, device)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tefm.base.errors import MissingExtraError
+from tefm.base.errors import extra
 from tefm.tabular.inputs import Features
 from tefm.tabular.learners import (
     PATIENCE,
@@ -27,10 +27,8 @@ DEPTHS = (4, 3, 6)
 
 def fit_xgboost(train: Examples[Features], validation: Examples[Features], task: LearningTask) -> Chosen:
     """XGBoost, with early stopping and settings chosen on validation."""
-    try:
+    with extra("baselines", "this baseline needs XGBoost"):
         from xgboost import XGBClassifier
-    except ImportError as error:
-        raise MissingExtraError("this baseline needs XGBoost", remedy="pip install 'tefm[baselines]'") from error
 
     def fit(settings: Settings, learn: Labelled, stop: Labelled) -> tuple[Any, int]:
         model = XGBClassifier(

@@ -7,7 +7,8 @@ Any other exception that escapes from `tefm` is a bug.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -71,6 +72,16 @@ class MissingExtraError(TefmError, ImportError):
 
 class TefmWarning(UserWarning):
     """Something a user should know that does not stop the run."""
+
+
+@contextmanager
+def extra(name: str, problem: str, *, file: str | Path | None = None) -> Iterator[None]:
+    """Around the imports of an optional extra: the error says how to install it. `{package}` is what is missing."""
+    try:
+        yield
+    except ImportError as error:
+        remedy = f"pip install 'tefm[{name}]'"
+        raise MissingExtraError(problem.format(package=error.name), file=file, remedy=remedy) from error
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

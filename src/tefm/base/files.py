@@ -20,7 +20,9 @@ import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Literal
+
+import numpy as np
 
 from tefm.base.errors import ArtefactError, InputError, MissingExtraError, TefmError, first_line
 
@@ -113,21 +115,36 @@ def check_writable(path: Path) -> None:
 
 
 @contextmanager
-def replacing(path: str | Path) -> Iterator[Path]:
-    """A temporary path to write to; it replaces `path` when the block ends without an error."""
+def replacing(path: str | Path, *, ours: Callable[[Path], bool] | None = None) -> Iterator[Path]:
+    """A temporary path to write to; it replaces `path` when the block ends without an error.
+
+    With `ours` it is a folder to fill, and an existing folder is replaced only if `ours` recognises it, so that no
+    other files are lost.
+    """
     path = Path(path)
     make_folder(path.parent)
     remove_left_over(path)
+    if ours is not None:
+        check_replaceable(path, ours)
     temporary = temporary_name(path)
+    aside = temporary.with_suffix(".old")
     try:
         with explained_writing(path):
+            if ours is not None:
+                temporary.mkdir()
             yield temporary
             if path.is_dir() and not temporary.is_dir():
                 raise InputError("cannot write the file: the path is a folder", file=path, remedy="give a file name")
+            if ours is not None and path.exists():  # moved before it is deleted: deleting takes time, may be cut short
+                path.replace(aside)
             temporary.replace(path)
     finally:
+        if aside.exists() and not path.exists():
+            aside.replace(path)
         if temporary.is_file():
             temporary.unlink()
+        for folder in (temporary, aside):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def write_text(path: str | Path, text: str) -> Path:
@@ -143,46 +160,25 @@ def write_json(path: str | Path, body: Any) -> Path:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Any], **facts: Any) -> None:
-    """Write torch tensors, and facts about them for JSON, as one safetensors file."""
-    from safetensors.torch import save_file
+    """Write torch tensors or numpy arrays, and facts about them for JSON, as one safetensors file."""
+    from safetensors import numpy, torch
 
+    arrays = {name: np.ascontiguousarray(of) for name, of in tensors.items() if isinstance(of, np.ndarray)}
+    metadata = {"facts": json.dumps(facts)}
     with replacing(path) as temporary:
-        save_file(dict(tensors), temporary, metadata={"facts": json.dumps(facts)})
+        if arrays:
+            numpy.save_file(arrays, temporary, metadata=metadata)
+        else:
+            torch.save_file(dict(tensors), temporary, metadata=metadata)
 
 
-def read_tensors(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The tensors and the facts that `write_tensors` wrote."""
+def read_tensors(path: Path, framework: Literal["pt", "numpy"] = "pt") -> tuple[dict[str, Any], dict[str, Any]]:
+    """The tensors (or arrays) and the facts that `write_tensors` wrote."""
     from safetensors import safe_open
 
-    with safe_open(path, framework="pt") as file:
+    with safe_open(path, framework=framework) as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a mapping
         return tensors, json.loads(file.metadata()["facts"])
-
-
-@contextmanager
-def replacing_folder(path: str | Path, *, ours: Callable[[Path], bool]) -> Iterator[Path]:
-    """A temporary folder to fill; it replaces `path` when the block ends without an error.
-
-    An existing folder is replaced only if `ours` recognises it, so that no other files are lost.
-    """
-    path = Path(path)
-    make_folder(path.parent)
-    remove_left_over(path)
-    check_replaceable(path, ours)
-    temporary = temporary_name(path)
-    aside = temporary.with_suffix(".old")
-    try:
-        with explained_writing(path):
-            temporary.mkdir()
-            yield temporary
-            if path.exists():  # moved before it is deleted: deleting takes time, and may be interrupted
-                path.replace(aside)
-            temporary.replace(path)
-    finally:
-        if aside.exists() and not path.exists():
-            aside.replace(path)
-        shutil.rmtree(temporary, ignore_errors=True)
-        shutil.rmtree(aside, ignore_errors=True)
 
 
 def check_replaceable(path: Path, ours: Callable[[Path], bool]) -> None:

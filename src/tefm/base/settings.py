@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from pathlib import Path
+from typing import Any, ClassVar, Literal, NamedTuple, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
-from tefm.base.errors import SettingsError, did_you_mean
+from tefm.base.errors import SettingsError, TefmError, did_you_mean
 
 #: The defaults, or the paper's settings.
 Preset = Literal["default", "paper"]
@@ -29,6 +30,8 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
     #: settings of earlier versions, which a stored config may still hold
     RETIRED: ClassVar[Mapping[str, Retired]] = {}
+    #: what an invalid setting raises
+    ERROR: ClassVar[type[TefmError]] = SettingsError
 
     @classmethod
     def without_retired(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -41,23 +44,37 @@ class Settings(BaseModel):
         return cls.checked(cls.without_retired(settings))
 
     @classmethod
-    def checked(cls, settings: dict[str, Any]) -> Self:
+    def checked(cls, settings: dict[str, Any], *, file: str | Path | None = None, column: str | None = None) -> Self:
         """A config from plain values; an invalid one raises an error that names the setting."""
         for name, (default, instead) in cls.RETIRED.items():
             if settings.get(name, default) != default:
-                raise SettingsError(f"there is no setting {name!r} any more", value=settings[name], remedy=instead)
+                raise SettingsError(
+                    f"there is no setting {name!r} any more", file=file, value=settings[name], remedy=instead
+                )
         try:
             return cls.model_validate(cls.without_retired(settings) if cls.RETIRED else settings)
         except ValidationError as error:
             details, name = first_error(error)
+            remedy: str | None
             if details["type"] == "extra_forbidden":
-                path = details["loc"]
-                remedy = did_you_mean(str(path[-1]), cls.model_fields) if len(path) == 1 else None
-                raise SettingsError(f"there is no setting {name!r}", remedy=remedy) from error
-            if not name:
-                problem, remedy = problem_and_remedy(details)
-                raise SettingsError(problem, remedy=remedy) from error
-            raise SettingsError(f"setting {name!r}: {details['msg']}", value=details["input"]) from error
+                known = cls._names_beside(details["loc"])
+                problem, remedy = f"there is no setting {name!r}", did_you_mean(str(details["loc"][-1]), known)
+            elif details["type"] == "missing":
+                problem, remedy = f"the setting {name!r} is missing", f"write `{details['loc'][-1]}: …`"
+            elif name:
+                problem, remedy = f"not a valid value for the setting {name!r}", details["msg"]
+            else:  # a validator in this package puts the remedy after an arrow
+                problem, _, remedy = details["msg"].removeprefix("Value error, ").partition(" → ")
+            value = details["input"] if isinstance(details["input"], str | int | float) else None
+            raise cls.ERROR(problem, file=file, column=column, value=value, remedy=remedy or None) from error
+
+    @classmethod
+    def _names_beside(cls, place: tuple[int | str, ...]) -> list[str]:
+        """The settings of the config that a misspelled one is in."""
+        field = cls.model_fields.get(str(place[0])) if len(place) > 1 else None
+        parts = [] if field is None else [field.annotation, *get_args(field.annotation)]
+        inside = next((part for part in parts if isinstance(part, type) and issubclass(part, BaseModel)), cls)
+        return list(inside.model_fields)
 
 
 def first_error(error: ValidationError) -> tuple[ErrorDetails, str]:
@@ -67,12 +84,6 @@ def first_error(error: ValidationError) -> tuple[ErrorDetails, str]:
     """
     details = min(error.errors(), key=lambda details: details["type"] != "extra_forbidden")
     return details, ".".join(str(part) for part in details["loc"])
-
-
-def problem_and_remedy(details: ErrorDetails) -> tuple[str, str | None]:
-    """The message of a validator in this package, which puts the remedy after an arrow."""
-    problem, _, remedy = details["msg"].removeprefix("Value error, ").partition(" → ")
-    return problem, remedy or None
 
 
 class StageSettings(Settings):

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import RenderableType
 
-from tefm.base.errors import MissingExtraError, TefmError
+from tefm.base.errors import TefmError, extra
 from tefm.base.files import write_text
 from tefm.base.progress import err, shown
 from tefm.cli.app import (
@@ -228,11 +228,9 @@ def serve(
 
     Put a proxy in front for TLS. On SIGTERM, accepted requests are still answered.
     """
-    try:
+    with extra("serve", "serving needs {package}"):
         from tefm.serve.protect import Keys, check_host
         from tefm.serve.server import load_models, run
-    except ImportError as error:
-        raise MissingExtraError(f"serving needs {error.name}", remedy="pip install 'tefm[serve]'") from error
 
     keys = Keys([]) if api_key_file is None else Keys.read(api_key_file)
     check_host(host, keys)  # before anything is loaded

@@ -21,10 +21,10 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from tefm.base.errors import InputError, MissingExtraError, SettingsError, TefmError, first_line
+from tefm.base.errors import InputError, SettingsError, TefmError, extra, first_line
 from tefm.base.progress import note, progress
-from tefm.cluster.plan import Plan, TablePart
-from tefm.tables.readers.arrow import open_pieces
+from tefm.cluster.plan import Plan
+from tefm.tables.readers.arrow import open_rows
 from tefm.tables.readers.table import Table, open_table
 from tefm.tables.words import text_of
 
@@ -61,11 +61,9 @@ def running(engine: Engine) -> Iterator[Any]:
     """Ray, connected; a cluster that was started here ends here."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray's makers are not told what runs here
     os.environ.setdefault("RAY_worker_niceness", "0")  # its 15 starves workers on a machine that does something else
-    try:
+    with extra("ray", "the Ray engine needs the package ray"):
         import ray
         import ray.data
-    except ImportError as error:
-        raise MissingExtraError("the Ray engine needs the package ray", remedy="pip install 'tefm[ray]'") from error
     quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
     if ray.is_initialized():
         yield ray
@@ -135,12 +133,12 @@ def run(
 
 
 def _dataset(ray: Any, plan: Plan, make: Callable[[], PartWork], options: dict[str, Any], like: bool) -> Any:
-    items = [{"number": number, "part": pickle.dumps(part)} for number, part in enumerate(plan.parts)]
+    items = [{"number": number, "start": start, "stop": stop} for number, (start, stop) in enumerate(plan.parts)]
     parts = ray.data.from_items(items, override_num_blocks=len(items))
     empty = plan.table.head(0) if like else None
     if not plan.buckets:
-        return parts.map_batches(OnParts, fn_constructor_args=(make, empty), batch_size=1, **options)
-    shuffle = {"like": plan.table.head(0), "entity": plan.entity, "buckets": plan.buckets}
+        return parts.map_batches(OnParts, fn_constructor_args=(make, plan.files, empty), batch_size=1, **options)
+    shuffle = {"files": plan.files, "like": plan.table.head(0), "entity": plan.entity, "buckets": plan.buckets}
     rows = parts.map_batches(to_buckets, fn_kwargs=shuffle, batch_size=1, num_cpus=1)
     groups = rows.groupby(BUCKET, num_partitions=plan.buckets)
     results = groups.map_groups(OnBuckets, fn_constructor_args=(make, plan.entity), batch_format="pyarrow", **options)
@@ -157,14 +155,13 @@ def _several(count: int, noun: str) -> str:
 class OnParts:
     """A worker of parts in order: `batch` names one part, whose rows are read here."""
 
-    def __init__(self, make: Callable[[], PartWork], like: pl.DataFrame | None) -> None:
-        self.work, self.like = make(), like
+    def __init__(self, make: Callable[[], PartWork], files: list[tuple[str, int]], like: pl.DataFrame | None) -> None:
+        self.work, self.files, self.like = make(), files, like
 
     def __call__(self, batch: dict[str, Any]) -> pa.Table:
-        (content,), (number,) = batch["part"], batch["number"]
-        part: TablePart = pickle.loads(content)
+        number, start, stop = (int(batch[name][0]) for name in ("number", "start", "stop"))
         with telling():
-            return marked(self.work(part.start, open_pieces(part.pieces, self.like)), int(number))
+            return marked(self.work(start, open_rows(self.files, start, stop, self.like)), number)
 
 
 class OnBuckets:
@@ -183,11 +180,13 @@ class OnBuckets:
         return marked(result.with_columns(first.gather(numbers).alias(FIRST)), int(frame[BUCKET][0]))
 
 
-def to_buckets(batch: dict[str, Any], *, like: pl.DataFrame, entity: str, buckets: int) -> pa.Table:
+def to_buckets(
+    batch: dict[str, Any], *, files: list[tuple[str, int]], like: pl.DataFrame, entity: str, buckets: int
+) -> pa.Table:
     """The rows of a part, each with the bucket that it goes to."""
-    part: TablePart = pickle.loads(batch["part"][0])
-    frame = open_pieces(part.pieces, like).frame()
-    rows = pl.int_range(part.start, part.start + frame.height, dtype=pl.Int64, eager=True)
+    start, stop = (int(batch[name][0]) for name in ("start", "stop"))
+    frame = open_rows(files, start, stop, like).frame()
+    rows = pl.int_range(start, stop, dtype=pl.Int64, eager=True)
     bucket = (text_of(frame[entity], ()).hash() % buckets).cast(pl.Int64)
     return frame.with_columns(rows.alias(ROW), bucket.alias(BUCKET)).to_arrow()
 

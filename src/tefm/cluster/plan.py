@@ -17,18 +17,9 @@ import polars as pl
 from tefm.base.errors import InputError, SettingsError
 from tefm.tables.chunks import is_grouped, whole_sequences
 from tefm.tables.grouping import times_of
-from tefm.tables.readers.arrow import PARQUET_ENDINGS, Piece, pieces_of, rows_in
+from tefm.tables.readers.arrow import PARQUET_ENDINGS, rows_in
 from tefm.tables.readers.table import Table, open_table, table_files
 from tefm.tables.schema import Schema
-
-
-@dataclass(frozen=True)
-class TablePart:
-    """Rows that one worker reads."""
-
-    #: the row of the whole table that it begins with
-    start: int
-    pieces: tuple[Piece, ...]
 
 
 @dataclass(frozen=True)
@@ -36,7 +27,10 @@ class Plan:
     """All parts of a table."""
 
     table: Table
-    parts: tuple[TablePart, ...]
+    #: its files with their numbers of rows
+    files: list[tuple[str, int]]
+    #: of each part, which one worker reads: its first row in the whole table, and the first one after it
+    parts: list[tuple[int, int]]
     rows: int
     #: how many buckets the rows go to, and by which column, where entities are scattered; 0 otherwise
     buckets: int = 0
@@ -58,35 +52,30 @@ def parquet_table(source: str | Path) -> tuple[Table, list[tuple[str, int]]]:
 
 def plan_rows(source: str | Path, rows: int) -> Plan:
     """Parts with at most `rows` rows, each from one file: for what is done record by record."""
-    table, counts = parquet_table(source)
-    parts, before = [], 0
-    for file, count in counts:
-        starts = range(0, count, rows)
-        parts += [TablePart(before + start, (Piece(file, start, min(start + rows, count)),)) for start in starts]
-        before += count
-    return Plan(table, tuple(parts), before)
+    table, files = parquet_table(source)
+    bounds = [0]
+    for _, count in files:
+        first, end = bounds[-1], bounds[-1] + count
+        bounds += [*range(first + rows, end, rows), end] if count else []
+    return Plan(table, files, list(pairwise(bounds)), bounds[-1])
 
 
 def plan_sequences(source: str | Path, schema: Schema, *, window: int | None, rows: int) -> Plan:
     """Parts of about so many rows that no sequence crosses."""
-    table, counts = parquet_table(source)
-    total = sum(count for _, count in counts)
+    table, files = parquet_table(source)
+    total = sum(count for _, count in files)
     if not total:
         raise InputError("the table has no rows", file=table.name, remedy="give a table with records")
     entity = schema.entity if window is None else None
     is_scattered = entity is not None and not is_grouped(table, entity)
     if entity is not None and not is_scattered:
         ends = np.cumsum([frame.height for frame in whole_sequences(_column(table, entity), schema, rows=rows)])
-        return Plan(table, _parts(counts, [0, *ends.tolist()]), total)
+        return Plan(table, files, list(pairwise([0, *ends.tolist()])), total)
     if window is not None and schema.time is not None:
         _refuse_disorder(table, schema)
     size = rows if window is None else max(1, rows // window) * window
-    parts = _parts(counts, [*range(0, total, size), total])
-    return Plan(table, parts, total, buckets=len(parts) if is_scattered else 0, entity=entity or "")
-
-
-def _parts(counts: list[tuple[str, int]], bounds: list[int]) -> tuple[TablePart, ...]:
-    return tuple(TablePart(start, pieces_of(counts, start, stop)) for start, stop in pairwise(bounds))
+    parts = list(pairwise([*range(0, total, size), total]))
+    return Plan(table, files, parts, total, buckets=len(parts) if is_scattered else 0, entity=entity or "")
 
 
 def _column(table: Table, name: str) -> Table:

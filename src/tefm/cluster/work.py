@@ -68,7 +68,9 @@ class OnRay:
         def make(gpu: str | None) -> PartWork:
             return partial(encode_part, RecordTokenizer.load(self.folder, device=self.device or gpu), self.absent)
 
-        files = [targets[Path(part.pieces[0].file)] for part in plan.parts]
+        ends = np.cumsum([count for _, count in plan.files])
+        places = np.searchsorted(ends, [start for start, _ in plan.parts], side="right")
+        files = [targets[Path(plan.files[place][0])] for place in places.tolist()]
         results = run(self.engine, plan, make, "encoding", like=len(set(targets.values())) == 1)
         written = 0
         for target, frames in groupby(results, key=lambda result: files[result[0]]):

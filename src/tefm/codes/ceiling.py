@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import f1_score
 
-from tefm.base.errors import InputError, MissingExtraError
+from tefm.base.errors import InputError, extra
 from tefm.base.training import threads_for
 from tefm.scoring import weighted
 from tefm.scoring.bootstrap import bootstrap, resample_counts
@@ -49,10 +49,8 @@ def ceiling(
     seed: int = 0,
 ) -> dict[str, Score]:
     """Score each named N×F representation."""
-    try:
+    with extra("doctor", "the code ceiling needs LightGBM"):
         from lightgbm import LGBMClassifier
-    except ImportError as error:
-        raise MissingExtraError("the code ceiling needs LightGBM", remedy="pip install 'tefm[doctor]'") from error
     for name, rows in {"train": train, "test": test, **features}.items():
         if len(rows) != len(labels):
             raise InputError(f"{name!r} has {len(rows)} rows, but there are {len(labels)} labels")

@@ -30,12 +30,12 @@ from tefm.codes.fidelity import (
     measure,
 )
 from tefm.codes.tokenizer import RecordTokenizer, kept_roles
+from tefm.tables.columns import needed_columns
 from tefm.tables.grouping import by_entity
 from tefm.tables.layout import Layout, Slots
 from tefm.tables.readers.table import Table
 from tefm.tables.sequences import check_label, distinct_rows
 from tefm.tables.splitting import balance, split
-from tefm.tables.vectorise import needed_columns
 
 #: Names of representations that the ceiling compares.
 RAW, CODES = "raw slots", "codes"

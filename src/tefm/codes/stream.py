@@ -7,18 +7,18 @@ Every file is written under a temporary name and renamed when it is complete.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from tefm.base.errors import InputError
-from tefm.base.files import check_writable, replacing
+from tefm.base.files import check_writable
 from tefm.base.progress import Advance, progress
 from tefm.codes.coder import Codes
 from tefm.codes.tokenizer import RecordTokenizer, kept_roles
+from tefm.tables.chunks import write_parquet
 from tefm.tables.columns import with_sides
 from tefm.tables.readers.databases import is_postgresql
 from tefm.tables.readers.meds import is_meds
@@ -100,19 +100,11 @@ def no_codes(tokenizer: RecordTokenizer, table: Table) -> pl.DataFrame:
 
 def write_codes(frames: Iterable[pl.DataFrame], empty: pl.DataFrame, out: Path, advance: Advance) -> int:
     """Write frames of codes as one file; returns the number of records."""
-    written = 0
-    writer: pq.ParquetWriter | None = None
-    with replacing(out) as temporary:
-        try:
-            for frame in frames:
-                rows: pa.Table = frame.to_arrow()
-                writer = writer or pq.ParquetWriter(temporary, rows.schema)
-                writer.write_table(rows.cast(writer.schema))
-                written += frame.height
-                advance(frame.height)
-            if writer is None:
-                writer = pq.ParquetWriter(temporary, empty.to_arrow().schema)
-        finally:
-            if writer is not None:
-                writer.close()
-    return written
+
+    def counted() -> Iterator[pl.DataFrame]:
+        for frame in frames:
+            yield frame
+            advance(frame.height)
+
+    codes = counted()
+    return write_parquet(chain([next(codes, empty)], codes), out)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tefm.base import __version__
 from tefm.base.errors import ArtefactError, InputError, NotFittedError, SettingsError, did_you_mean
-from tefm.base.files import is_whole, read_manifest, refusing, replacing_folder, write_json, write_manifest
+from tefm.base.files import is_whole, read_manifest, refusing, replacing, write_json, write_manifest
 from tefm.base.settings import Preset
 from tefm.base.training import ahead
 from tefm.codes.coder import Codes, SlotCoder, load_coder, save_coder
@@ -151,7 +151,7 @@ class RecordTokenizer:
 
     def save(self, folder: str | Path) -> Path:
         """Write the tokenizer as one folder: config, vectoriser, weights, and a manifest that seals them."""
-        with replacing_folder(folder, ours=self.is_saved) as temporary:
+        with replacing(folder, ours=self.is_saved) as temporary:
             save_coder(self.coder, temporary)
             write_json(temporary / VECTORISER, self.vectoriser.model_dump(mode="json"))
             write_manifest(temporary, KIND, version=__version__, identity=self.coder.identity)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tefm.base.errors import ArtefactError, InputError, MissingExtraError, SettingsError, TefmError, first_line
+from tefm.base.errors import ArtefactError, InputError, SettingsError, TefmError, extra, first_line
 from tefm.language.smollm2 import NAME as SMOLLM2
 from tefm.language.smollm2 import quietly, smollm2_folder
 
@@ -66,13 +66,8 @@ def open_backbone(
     `layers` keeps only the first blocks, below the same final norm and head. `sealed` is for the folder of a bundle,
     which must hold exactly the weights that the model has. Code of a model is never run.
     """
-    try:
+    with extra("language", "a language model needs the package transformers, which is not installed"):
         from transformers import AutoConfig, AutoTokenizer
-    except ImportError as error:
-        raise MissingExtraError(
-            "a language model needs the package transformers, which is not installed",
-            remedy="run: pip install 'tefm[language]'",
-        ) from error
 
     source = _source(name)
     with quietly(), _explained_errors(source):

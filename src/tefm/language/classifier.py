@@ -24,6 +24,7 @@ from tefm.language.prediction import answer_logits
 from tefm.language.prompts import Prompt, PromptWriter
 from tefm.language.training_loop import History, is_first
 from tefm.language.vocabulary import CodeVocabulary, TokenIds, extend, start_rows, word_vectors
+from tefm.tables.layout import Layout
 from tefm.tables.phrases import Phrases
 from tefm.tables.sequences import Sequences
 
@@ -136,7 +137,7 @@ class FieldModel(Protocol):
     def cheap(self) -> bool:
         """Whether a search may ask it thousands of times."""
 
-    def logits(self, slots: Sequences) -> Floats:
+    def logits(self, slots: Sequences, layout: Layout, /) -> Floats:
         """The logits of the classes."""
 
 
@@ -189,7 +190,7 @@ class Answerer:
         if self.beside is not None and self.share < 1:
             for start in range(0, len(slots), CHUNK):
                 rows = np.arange(start, min(start + CHUNK, len(slots)))
-                logits_SQ[rows] = (1 - self.share) * self.beside.logits(slots.select(rows))
+                logits_SQ[rows] = (1 - self.share) * self.beside.logits(slots.select(rows), self.coder.layout)
         return logits_SQ
 
     def _by_language_model(self, codes: Sequences, *, show: bool = False) -> NDArray[Any]:

@@ -20,8 +20,8 @@ from typing import Any
 
 import torch
 
-from tefm.base.errors import ArtefactError, InputError, MissingExtraError
-from tefm.base.files import MANIFEST, read_manifest, replacing_folder, sha256, write_manifest
+from tefm.base.errors import ArtefactError, InputError, extra
+from tefm.base.files import MANIFEST, read_manifest, replacing, sha256, write_manifest
 from tefm.base.progress import err
 
 NAME = "smollm2-135m"
@@ -81,7 +81,7 @@ def convert(gguf: Path, folder: Path) -> None:
 
 
 def _save(folder: Path, tokenizer: Any, model: Any, *, source: str) -> None:
-    with replacing_folder(folder, ours=_ours) as temporary:
+    with replacing(folder, ours=_ours) as temporary:
         with quietly():
             tokenizer.save_pretrained(temporary)
             model.save_pretrained(temporary)
@@ -131,14 +131,9 @@ def _ours(folder: Path) -> bool:
 
 
 def _check_extra() -> None:
-    try:
+    with extra("language", f"the backbone {NAME} needs the package {{package}}, which is not installed"):
         import gguf  # noqa: F401  # transformers reads GGUF files with it
         import transformers  # noqa: F401
-    except ImportError as error:
-        raise MissingExtraError(
-            f"the backbone {NAME} needs the package {error.name}, which is not installed",
-            remedy="run: pip install 'tefm[language]'",
-        ) from error
 
 
 def _download(folder: Path) -> Path | None:

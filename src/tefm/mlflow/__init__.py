@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tefm.base import __version__
-from tefm.base.errors import InputError, MissingExtraError
+from tefm.base.errors import InputError, extra
 from tefm.model.estimator import TEFM
 
 if TYPE_CHECKING:
@@ -55,10 +55,8 @@ def _stored(model: TEFM, store: Callable[..., Any], **settings: Any) -> Any:
 
 
 def _pyfunc() -> Any:
-    try:
+    with extra("mlflow", "MLflow is not installed"):
         import mlflow.pyfunc
-    except ImportError as error:
-        raise MissingExtraError("MLflow is not installed", remedy="pip install 'tefm[mlflow]'") from error
     return mlflow.pyfunc
 
 

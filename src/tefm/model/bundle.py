@@ -33,7 +33,7 @@ from tefm.base.files import (
     is_whole,
     read_manifest,
     refusing,
-    replacing_folder,
+    replacing,
     write_json,
     write_manifest,
     write_text,
@@ -104,7 +104,7 @@ def save(bundle: Bundle, folder: Path) -> Path:
     """Write a bundle; of several processes, the first one does."""
     if not is_first():
         return folder
-    with replacing_folder(folder, ours=is_saved) as temporary:
+    with replacing(folder, ours=is_saved) as temporary:
         _save_parts(bundle, temporary)
         _save_language(bundle.fitted.classifier.backbone, temporary)
         write_manifest(temporary, KIND, codes=bundle.fitted.coder.identity, **_made(bundle))
@@ -116,7 +116,7 @@ def save_domains(bundles: Mapping[str, Bundle], folder: Path) -> Path:
     if not is_first():
         return folder
     backbones = {name: bundle.fitted.classifier.backbone for name, bundle in bundles.items()}
-    with replacing_folder(folder, ours=is_saved) as temporary:
+    with replacing(folder, ours=is_saved) as temporary:
         for name, bundle in bundles.items():
             place = temporary / DOMAINS / name
             place.mkdir(parents=True)

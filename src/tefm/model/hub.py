@@ -11,7 +11,7 @@ from huggingface_hub import HfApi
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled
 
 from tefm.base.errors import ArtefactError, InputError, first_line
-from tefm.base.files import MANIFEST, is_whole, read_manifest, replacing_folder
+from tefm.base.files import MANIFEST, is_whole, read_manifest, replacing
 from tefm.language.smollm2 import cache_folder
 from tefm.model.bundle import KIND
 
@@ -49,7 +49,7 @@ def download(name: str, *, revision: str | None = None, token: str | None = None
         folder = cache_folder() / "hub" / name.replace("/", "--") / commit
         if is_whole(folder, KIND):
             return folder
-        with replacing_folder(folder, ours=lambda _: True) as temporary:  # a cache is ours to replace
+        with replacing(folder, ours=lambda _: True) as temporary:  # a cache is ours to replace
             api.hf_hub_download(name, MANIFEST, revision=commit, local_dir=temporary)
             parts = json.loads((temporary / MANIFEST).read_text(encoding="utf-8"))["parts"]
             listed = [glob.escape(part) for part in (MANIFEST, *parts)]

@@ -12,12 +12,12 @@ from tefm.model.estimator import TEFM
 from tefm.pipeline.config import ModelConfig
 from tefm.pipeline.prepare import Preparation
 from tefm.scoring.metrics import Verdict
+from tefm.tables.columns import needed_columns
 from tefm.tables.leakage import check_leakage
 from tefm.tables.overview import ambiguities
 from tefm.tables.readers.source import selected
 from tefm.tables.records import Records
 from tefm.tables.sequences import Sequences
-from tefm.tables.vectorise import needed_columns
 from tefm.tables.words import text_of
 
 #: With fewer test sequences of a class than this, what the figures say about it is chance.

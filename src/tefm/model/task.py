@@ -83,11 +83,8 @@ class Task(Settings):
                 raise SettingsError(f"there is no setting {name!r}", file=file, remedy=did_you_mean(str(name), known))
         if body.get("table") is None:
             raise SettingsError("the task does not name a table", file=file, remedy="add `table: PATH`")
-        try:
-            model = ModelConfig.checked(without_names(body, *own))
-            task = cls.checked({name: value for name, value in body.items() if name in own} | {"model": model})
-        except SettingsError as error:
-            raise SettingsError(error.problem, file=file, value=error.value, remedy=error.remedy) from error
+        model = ModelConfig.checked(without_names(body, *own), file=file)
+        task = cls.checked({name: value for name, value in body.items() if name in own} | {"model": model}, file=file)
         return task if folder is None else task.relative_to(folder)
 
     def relative_to(self, folder: Path) -> Task:

@@ -81,12 +81,11 @@ def expected_auroc(p_S: Floats) -> float:
     >>> round(expected_auroc(np.array([0.0, 0.0, 1.0])), 2), round(expected_auroc(np.full(10, 0.3)), 2)
     (1.0, 0.5)
     """
-    _, group_S = np.unique(p_S, return_inverse=True)
-    positive_U, negative_U = np.bincount(group_S, weights=p_S), np.bincount(group_S, weights=1 - p_S)
-    below_U = np.cumsum(negative_U) - negative_U / 2
+    # each sequence once as a positive and once as a negative
+    area = auroc(np.tile(p_S, 2), np.repeat([True, False], len(p_S)), np.concatenate([p_S, 1 - p_S]))
     itself = float((p_S * (1 - p_S)).sum())  # nobody is compared with itself
-    pairs = float(p_S.sum() * (1 - p_S).sum()) - itself
-    return float(((positive_U * below_U).sum() - itself / 2) / pairs) if pairs > 0 else float("nan")
+    pairs = float(p_S.sum() * (1 - p_S).sum())
+    return (area * pairs - itself / 2) / (pairs - itself) if pairs > itself else float("nan")
 
 
 @dataclass(frozen=True)

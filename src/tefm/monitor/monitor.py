@@ -20,11 +20,10 @@ from tefm.base.progress import log, progress
 from tefm.monitor.causes import Diagnosis, Diagnostician
 from tefm.monitor.differences import LEVEL, Comparison, Means, compare
 from tefm.monitor.expected import ClassShares, expected, reweighted, shares_of
-from tefm.monitor.fields import Seen
 from tefm.monitor.findings import AnswerFigures, BatchReport, FieldWatch, Monitoring
 from tefm.monitor.observe import Batches, Observed, SequenceAnswers, batches_of, observe
 from tefm.monitor.reference import Measured, MonitorReference
-from tefm.monitor.tally import OF_FIELDS, SECOND_CELLS, unit_effect
+from tefm.monitor.tally import OF_FIELDS, Kind, Seen, unit_effect
 from tefm.pipeline.fitted import Fitted
 from tefm.pipeline.lessons import feature_kinds
 from tefm.pipeline.prepare import Preparation, label_numbers
@@ -185,8 +184,9 @@ class Watcher:
         differences = {difference.name: difference for difference in comparison.differences}
         for f in self.preparation.vectoriser.table_schema.fields:
             own = {kind: differences[f.name, kind] for kind in OF_FIELDS if (f.name, kind) in differences}
+            two_cells: tuple[Kind, Kind] = ("missing", "new")
             missing, new = (
-                (known.share(f.name, kind), batch.share(f.name, kind)) if kind in own else None for kind in SECOND_CELLS
+                (known.share(f.name, kind), batch.share(f.name, kind)) if kind in own else None for kind in two_cells
             )
             p = min(difference.adjusted for difference in own.values())
             yield FieldWatch(f.name, f.display_name, missing, new, own["values"].distance, p)

@@ -7,21 +7,18 @@ Shapes: N records, S sequences, Q classes, K levels of C entries, E edges of bin
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tefm.base.files import refusing, replacing
+from tefm.base.files import read_tensors, refusing, write_tensors
 from tefm.language.training_loop import is_first
-from tefm.monitor.fields import Cells, Raw, Seen, field_cells
 from tefm.monitor.observe import Arrivals, Observed, SampledRecords, SequenceAnswers, observe
-from tefm.monitor.tally import Kind, Tally
+from tefm.monitor.tally import Count, Kind, Raw, Seen, Tally, counter, field_tallies
 from tefm.pipeline.fitted import Fitted
 from tefm.pipeline.prepare import Preparation
 from tefm.tables.records import Records
@@ -57,10 +54,10 @@ class Scale:
         }
         return cls(seen, {kind: np.unique(of) for kind, of in ends.items()})
 
-    def binned(self, kind: Kind, value_N: NDArray[np.float64]) -> Cells:
-        """The bin of each value."""
+    def binned(self, count: Count, kind: Kind, value_N: NDArray[np.float64]) -> Tally:
+        """The values counted in bins."""
         edges = self.edges[kind]
-        return Cells.of_every("", kind, np.searchsorted(edges, value_N, side="left"), len(edges) + 1, ordered=True)
+        return count("", kind, np.searchsorted(edges, value_N, side="left"), len(edges) + 1, ordered=True)
 
 
 def confidence_of(p_SQ: NDArray[np.float64], positive: int) -> NDArray[np.float64]:
@@ -69,24 +66,24 @@ def confidence_of(p_SQ: NDArray[np.float64], positive: int) -> NDArray[np.float6
     return confidence_S
 
 
-def code_cells(records: SampledRecords, fitted: Fitted, scale: Scale) -> Iterator[Cells]:
-    """What is counted of codes: the entries of each level, and how much is lost."""
+def code_tallies(count: Count, records: SampledRecords, entries: int, scale: Scale) -> Iterator[Tally]:
+    """What codes have, counted: the entries of each level, and how much is lost."""
     for level, entry_N in enumerate(records.codes_SK.T, start=1):
-        yield Cells.of_every(str(level), "codes", entry_N, fitted.coder.config.entries)
-    yield scale.binned("reconstruction", records.reconstruction_S)
-    yield scale.binned("quantisation", records.quantisation_S)
+        yield count(str(level), "codes", entry_N, entries)
+    yield scale.binned(count, "reconstruction", records.reconstruction_S)
+    yield scale.binned(count, "quantisation", records.quantisation_S)
 
 
-def answer_cells(answers: SequenceAnswers, fitted: Fitted, scale: Scale) -> Iterator[Cells]:
-    """What is counted of answers: how sure they are, and which; of labelled sequences, the labels and what is right."""
+def answer_tallies(count: Count, answers: SequenceAnswers, fitted: Fitted, scale: Scale) -> Iterator[Tally]:
+    """How sure answers are, and which, counted; of labelled sequences, the labels and what is right."""
     classes, predicted_S = len(fitted.classes), fitted.decide(answers.p_SQ)
-    yield scale.binned("confidence", confidence_of(answers.p_SQ, fitted.positive))
-    yield Cells.of_every("", "predicted", predicted_S, classes)
+    yield scale.binned(count, "confidence", confidence_of(answers.p_SQ, fitted.positive))
+    yield count("", "predicted", predicted_S, classes)
     known = np.flatnonzero(answers.label_S >= 0)
     if len(known):
         label = answers.label_S[known]
-        yield Cells("", "label", known, label, classes)
-        yield Cells("", "right", known, (predicted_S[known] == label).astype(np.int64), 2)
+        yield count("", "label", label, classes, known)
+        yield count("", "right", predicted_S[known] == label, 2, known)
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,11 +101,14 @@ class Measured:
     @classmethod
     def of(cls, observed: Observed, fitted: Fitted, vectoriser: Vectoriser, scale: Scale) -> Measured:
         (records, answers), classes, raw = observed, len(fitted.classes), Raw()
-        of_records = chain(field_cells(records, vectoriser, scale.seen, raw), code_cells(records, fitted, scale))
-        tallies = [cells.tally(records, classes) for cells in of_records]
-        tallies += [cells.tally(answers, classes) for cells in answer_cells(answers, fitted, scale)]
+        of_records = counter(records, classes)
+        tallies = (
+            *field_tallies(of_records, records, vectoriser, scale.seen, raw),
+            *code_tallies(of_records, records, fitted.coder.config.entries, scale),
+            *answer_tallies(counter(answers, classes), answers, fitted, scale),
+        )
         errors = float(records.reconstruction_S.mean()), float(records.quantisation_S.mean())
-        return cls(len(records), tuple(tallies), answers, errors, raw)
+        return cls(len(records), tallies, answers, errors, raw)
 
     def tally(self, subject: str, kind: Kind) -> Tally:
         return next(tally for tally in self.tallies if tally.name == (subject, kind))
@@ -152,8 +152,6 @@ class MonitorReference:
 
     def save(self, path: Path) -> None:
         """Write one safetensors file in one step."""
-        from safetensors.numpy import save_file
-
         seen = self.scale.seen
         arrays: dict[str, NDArray[Any]] = dict(self.scale.edges)
         if seen is not None:
@@ -167,19 +165,13 @@ class MonitorReference:
                 arrays |= {f"{name}.{key}": value for key, value in vars(measured.answers).items()}
                 tables = [(tally.subject, tally.kind, tally.counts_GJ.shape, tally.ordered) for tally in tallies]
                 facts[name] = {"records": measured.records, "errors": measured.errors, "tallies": tables}
-        arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-        with replacing(path) as temporary:
-            save_file(arrays, temporary, metadata={"facts": json.dumps(facts)})
+        write_tensors(path, arrays, **facts)
 
     @classmethod
     def load(cls, path: Path) -> MonitorReference:
         """Read what `save` wrote."""
-        from safetensors import safe_open
-
         with refusing(path, "reference of the model"):
-            with safe_open(path, framework="numpy") as file:
-                arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a mapping
-                facts = json.loads(file.metadata()["facts"])
+            arrays, facts = read_tensors(path, "numpy")
             hashes = {name.removeprefix("seen."): of for name, of in arrays.items() if name.startswith("seen.")}
             edges = {kind: arrays[kind] for kind in ("reconstruction", "quantisation", "confidence")}
             scale = Scale(Seen(hashes) if facts["seen"] else None, edges)

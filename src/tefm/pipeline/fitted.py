@@ -29,7 +29,7 @@ from tefm.scoring.metrics import Evaluation, score
 from tefm.tables.layout import Slots
 from tefm.tables.sequences import Sequences
 from tefm.tabular.heads import Way
-from tefm.tabular.label_trees import LabelTrees, LabelTreesBeside
+from tefm.tabular.label_trees import LabelTrees
 
 
 @dataclass(frozen=True)
@@ -108,14 +108,13 @@ class Fitted:
 
     def with_trees(self, trees: LabelTrees) -> Fitted:
         """The model with these trees beside its language model."""
-        beside = LabelTreesBeside(trees, self.coder.layout)
-        return replace(self, answerer=replace(self.answerer, beside=beside, share=trees.share))
+        return replace(self, answerer=replace(self.answerer, beside=trees, share=trees.share))
 
     @property
     def trees(self) -> LabelTrees | None:
         """The trees beside its language model, where there are some."""
         beside = self.answerer.beside
-        return beside.trees if isinstance(beside, LabelTreesBeside) else None
+        return beside if isinstance(beside, LabelTrees) else None
 
     # ---- questions in words -----------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tefm.base.files import replacing_folder
+from tefm.base.files import replacing
 from tefm.base.progress import note, stage
 from tefm.base.settings import StageSettings
 from tefm.base.training import identity, stage_folder
@@ -147,7 +147,7 @@ def learn_codes(
         )
 
     def save(coder: SlotCoder, folder: Path) -> None:
-        with replacing_folder(folder, ours=_is_coder) as temporary:
+        with replacing(folder, ours=_is_coder) as temporary:
             save_coder(coder, temporary)
 
     with stage("codes", f"{what}{settings.levels} of {settings.entries}", loops=2 if config.task_aware else 1):

@@ -22,7 +22,7 @@ from tefm.language.classifier import CHUNK, Answerer, Classifier
 from tefm.language.prediction import last_states, mean_states, pair_logits
 from tefm.language.prompts import Prompt, QuestionWriter
 from tefm.questions.book import Book
-from tefm.tables.layout import Slots
+from tefm.tables.layout import Layout, Slots
 from tefm.tables.sequences import Sequences
 from tefm.tabular.heads import Floats, Head, Linear, Reads, Way, of_regression
 from tefm.tabular.inputs import RecordSlots, empty_record, sequence_features
@@ -71,7 +71,7 @@ class QuestionHead:
         """Whether a search may ask the head thousands of times."""
         return "state" not in self.head.reads
 
-    def logits(self, slots: Sequences) -> Floats:
+    def logits(self, slots: Sequences, _: Layout) -> Floats:
         """The logits of no and yes."""
         score_S = self.head.score(features_of(slots, self.coder, self.reader, self.head.reads))
         return np.stack([np.zeros(len(score_S)), score_S], axis=1)

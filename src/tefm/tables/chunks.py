@@ -172,21 +172,27 @@ def without_formulas(frame: pl.DataFrame) -> pl.DataFrame:
 
 def write_frames(frames: Iterable[pl.DataFrame], target: Path) -> int:
     """Write frames of the same columns as one file; returns the number of rows. At least one frame is needed."""
+    if target.suffix != ".csv":
+        return write_parquet(frames, target)
     frames = iter(frames)
     first = next(frames)
     written = 0
-    with replacing(target) as temporary:
-        if target.suffix == ".csv":
-            with temporary.open("wb") as file:
-                names = without_formulas(pl.Series(first.columns).to_frame()).to_series()
-                first.clear().rename(dict(zip(first.columns, names, strict=True))).write_csv(file)
-                for frame in chain([first], frames):
-                    without_formulas(frame).write_csv(file, include_header=False)
-                    written += frame.height
-        else:
-            schema = first.to_arrow().schema
-            with pq.ParquetWriter(temporary, schema) as writer:
-                for frame in chain([first], frames):
-                    writer.write_table(frame.to_arrow().cast(schema))
-                    written += frame.height
+    with replacing(target) as temporary, temporary.open("wb") as file:
+        names = without_formulas(pl.Series(first.columns).to_frame()).to_series()
+        first.clear().rename(dict(zip(first.columns, names, strict=True))).write_csv(file)
+        for frame in chain([first], frames):
+            without_formulas(frame).write_csv(file, include_header=False)
+            written += frame.height
+    return written
+
+
+def write_parquet(frames: Iterable[pl.DataFrame], target: Path) -> int:
+    """Write frames of the same columns as one Parquet file, whatever it is called."""
+    frames = iter(frames)
+    first = next(frames)
+    schema, written = first.to_arrow().schema, 0
+    with replacing(target) as temporary, pq.ParquetWriter(temporary, schema) as writer:
+        for frame in chain([first], frames):
+            writer.write_table(frame.to_arrow().cast(schema))
+            written += frame.height
     return written

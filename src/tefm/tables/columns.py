@@ -55,11 +55,11 @@ class Columns:
         return word_ids(self._series(f)[0], self.missing[f.name])
 
     def words(self, f: Field) -> Words:
-        """The words of a set: of one column, a list, a delimited string, several columns or a side table."""
+        """The words of each record; of a set from one column, a list, a delimited string, several or a side table."""
         columns = self._series(f)
         if f.name in self.sides:
             columns = [_joined(columns[0], self.sides[f.name], self.schema)]
-        if f.delimiter is not None:
+        if f.delimiter is not None and f.kind == "set":
             columns = [c if isinstance(c.dtype, pl.List) else split_strings(c, f.delimiter) for c in columns]
         words = [words_of(column, self.missing[f.name]) for column in columns]
         return words[0] if len(words) == 1 else concatenated(words)

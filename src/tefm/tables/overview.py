@@ -99,11 +99,8 @@ def missing_shares(frame: pl.DataFrame, schema: Schema, file: str | None = None)
     for field in schema.fields:
         if field.kind == "number":
             present = int(np.isfinite(columns.numbers(field)).sum())
-        elif field.kind == "set":
-            present = len(np.unique(columns.words(field).rows))
         else:
-            ids_N, words = columns.word_ids(field)
-            present = int(np.array([word is not None for word in words])[ids_N].sum())
+            present = len(np.unique(columns.words(field).rows))
         missing[field.name] = columns.height - present
     ordered = sorted(missing.items(), key=lambda item: -item[1])
     return {schema.field(name).display_name: count / columns.height for name, count in ordered if count}

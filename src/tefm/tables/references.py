@@ -17,8 +17,6 @@ if TYPE_CHECKING:  # references are looked up without the libraries that read ta
 
     from tefm.tables.readers.table import Table
 
-__all__ = ["Reference", "References"]
-
 #: The columns of a table of references.
 REQUIRED = ("field", "value", "statement", "source")
 OPTIONAL = ("weight",)

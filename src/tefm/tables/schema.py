@@ -11,17 +11,16 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal
 
 import yaml
-from pydantic import BaseModel, PositiveInt, ValidationError, field_validator, model_validator
 from pydantic import Field as Setting
+from pydantic import PositiveInt, field_validator, model_validator
 
-from tefm.base.errors import SchemaError, did_you_mean
+from tefm.base.errors import SchemaError, TefmError, did_you_mean
 from tefm.base.files import write_text
-from tefm.base.settings import Settings, first_error, problem_and_remedy
+from tefm.base.settings import Settings
 
-Model = TypeVar("Model", bound=BaseModel)
 Kind = Literal["category", "number", "flag", "set"]
 
 #: Words that mean "missing" in any column, compared without case and surrounding blanks.
@@ -50,7 +49,13 @@ class Lookup(Settings):
     name: str
 
 
-class Field(Settings):
+class _Described(Settings):
+    """What a schema consists of."""
+
+    ERROR: ClassVar[type[TefmError]] = SchemaError
+
+
+class Field(_Described):
     """One field of a record: one column, or several columns that form a set.
 
     >>> Field(name="age", kind="number", unit="years").source
@@ -121,7 +126,7 @@ class Field(Settings):
         return self
 
 
-class Schema(Settings):
+class Schema(_Described):
     """What the columns of a table mean: fields, roles and words for missing values.
 
     >>> schema = Schema(
@@ -227,7 +232,7 @@ class Schema(Settings):
 
     def with_roles(self, **roles: str) -> Schema:
         """A copy with other columns as `entity`, `time` or `label`; a role that is also a field is refused."""
-        return _parse(Schema, {**dict(self), **roles})
+        return Schema.checked({**dict(self), **roles})
 
     def with_text(self, text: Sequence[str] | Mapping[str, Any] | None) -> Schema:
         """A copy with these columns as text, not as fields; a set keeps its others. None changes nothing."""
@@ -235,7 +240,7 @@ class Schema(Settings):
             return self
         fields = self._fields_without(text)
         ignore = tuple(column for column in self.ignore if column not in text)
-        return _parse(Schema, {**dict(self), "fields": fields, "ignore": ignore, "text": text, "text_budgets": ()})
+        return Schema.checked({**dict(self), "fields": fields, "ignore": ignore, "text": text, "text_budgets": ()})
 
     def without(self, columns: Collection[str]) -> Schema:
         """A copy that ignores these columns; a set keeps its others. One that has a role is refused.
@@ -249,7 +254,7 @@ class Schema(Settings):
             return self
         ignore = dict.fromkeys((*self.ignore, *columns))
         fields = self._fields_without(columns)
-        return _parse(Schema, {**dict(self), "fields": fields, "ignore": tuple(ignore)})
+        return Schema.checked({**dict(self), "fields": fields, "ignore": tuple(ignore)})
 
     def _fields_without(self, columns: Collection[str]) -> tuple[Field, ...]:
         """The fields without these columns: a set keeps its others, and fields of side tables stay."""
@@ -277,7 +282,7 @@ class Schema(Settings):
     def with_buckets(self, buckets: int) -> Schema:
         """A copy with this many buckets for every number."""
         return self._with_fields(
-            _parse(Field, {**dict(field), "buckets": buckets}, column=field.name) if field.kind == "number" else field
+            Field.checked({**dict(field), "buckets": buckets}, column=field.name) if field.kind == "number" else field
             for field in self.fields
         )
 
@@ -350,8 +355,9 @@ class Schema(Settings):
                 raise SchemaError(
                     "a field needs a kind", file=file, column=str(name), remedy=f"write `{name}: {{kind: number}}`"
                 )
-            fields.append(_parse(Field, {"name": str(name), **_without_empty(settings)}, file=file, column=str(name)))
-        return _parse(cls, {**body, "fields": fields}, file=file)
+            body_of = {"name": str(name), **_without_empty(settings)}
+            fields.append(Field.checked(body_of, file=file, column=str(name)))
+        return cls.checked({**body, "fields": fields}, file=file)
 
 
 class TextLoader(yaml.SafeLoader):
@@ -375,29 +381,6 @@ class TextLoader(yaml.SafeLoader):
 def _without_empty(settings: dict[Any, Any]) -> dict[Any, Any]:
     """The settings without those that were left empty."""
     return {name: value for name, value in settings.items() if value is not None}
-
-
-def _parse(
-    model: type[Model], body: dict[str, Any], *, file: str | Path | None = None, column: str | None = None
-) -> Model:
-    """`body` validated as a `model`; pydantic's errors become one `SchemaError`."""
-    try:
-        return model.model_validate(body)
-    except ValidationError as error:
-        details, setting = first_error(error)
-        remedy: str | None
-        if details["type"] == "extra_forbidden":
-            parts: dict[object, type[BaseModel]] = {"lookup": Lookup, "side": Side}
-            known = parts.get(details["loc"][0], model).model_fields
-            problem, remedy = f"there is no setting {setting!r}", did_you_mean(str(details["loc"][-1]), known)
-        elif details["type"] == "missing":
-            problem, remedy = f"the setting {setting!r} is missing", f"write `{details['loc'][-1]}: …`"
-        elif setting:
-            problem, remedy = f"not a valid value for the setting {setting!r}", details["msg"]
-        else:
-            problem, remedy = problem_and_remedy(details)
-        value = details["input"] if isinstance(details["input"], str | int | float) else None
-        raise SchemaError(problem, file=file, column=column, value=value, remedy=remedy) from error
 
 
 _UNITS = {"h": "hours", "d": "days", "w": "weeks"}

@@ -20,6 +20,8 @@ from tefm.base.errors import InputError
 
 #: An array of texts, None where one is missing.
 Texts = NDArray[np.object_]
+#: What there is one of for each sequence, and not for each record.
+PER_SEQUENCE = ("ids", "labels", "ends", "texts")
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,16 +114,14 @@ class Sequences:
         chosen = np.asarray(which)
         chosen = np.flatnonzero(chosen) if chosen.dtype == bool else chosen.astype(np.int64)
         places, starts = runs(self.starts[:-1][chosen], self.lengths[chosen])
-        return replace(
-            self,
-            values=self.values[places],
-            starts=starts,
-            ids=None if self.ids is None else self.ids[chosen],
-            labels=None if self.labels is None else self.labels[chosen],
-            ends=None if self.ends is None else self.ends[chosen],
-            texts=None if self.texts is None else [self.texts[int(i)] for i in chosen],
-            gaps=None if self.gaps is None else [self.gaps[int(place)] for place in places],
-        )
+
+        def taken(of: Any, wanted: NDArray[np.int64]) -> Any:
+            if of is None or isinstance(of, np.ndarray):
+                return None if of is None else of[wanted]
+            return [of[i] for i in wanted.tolist()]
+
+        own = {name: taken(getattr(self, name), chosen) for name in PER_SEQUENCE}
+        return replace(self, values=self.values[places], starts=starts, gaps=taken(self.gaps, places), **own)
 
     def with_values(self, values: NDArray[Any]) -> Sequences:
         """These sequences with other values for their records."""
@@ -141,15 +141,10 @@ class Sequences:
                 return None
             return np.concatenate([mine, others]) if isinstance(mine, np.ndarray) else [*mine, *others]
 
+        starts = np.concatenate([self.starts, self.starts[-1] + other.starts[1:]])
+        names = ("values", *PER_SEQUENCE, "gaps")
         return replace(
-            self,
-            values=np.concatenate([self.values, other.values]),
-            starts=np.concatenate([self.starts, self.starts[-1] + other.starts[1:]]),
-            ids=joined(self.ids, other.ids),
-            labels=joined(self.labels, other.labels),
-            ends=joined(self.ends, other.ends),
-            texts=joined(self.texts, other.texts),
-            gaps=joined(self.gaps, other.gaps),
+            self, starts=starts, **{name: joined(getattr(self, name), getattr(other, name)) for name in names}
         )
 
     def distinct(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 from tefm.base.errors import InputError
-from tefm.tables.columns import BATCH_ROWS, Columns, columns_of, completed, needed_columns, value_names
+from tefm.tables.columns import BATCH_ROWS, Columns, columns_of, completed, value_names
 from tefm.tables.layout import Layout, Slots
 from tefm.tables.mappers import (
     CategoryMapper,
@@ -38,8 +38,6 @@ from tefm.tables.readers.source import selected
 from tefm.tables.readers.table import Table, open_table
 from tefm.tables.schema import Field, Schema
 from tefm.tables.words import distinct_pairs
-
-__all__ = ["Vectoriser", "needed_columns"]
 
 #: Numbers kept to find the bucket edges: with more rows than this, edges come from a random sample of them,
 #: whose quantiles are within 0.1 percentage points of those of all rows.
@@ -199,20 +197,17 @@ class _Learner:
     lengths: Counter[int] = attribute(default_factory=Counter)
 
     def update(self, columns: Columns) -> None:
-        words: Sequence[str | None]
+        words = columns.words(self.field)
+        ids = words.ids
         if self.field.kind == "set":
-            members = columns.words(self.field)
-            words, (rows, ids) = members.vocabulary, distinct_pairs(members)
+            rows, ids = distinct_pairs(words)
             per_record = np.bincount(rows, minlength=columns.height)
             sizes, times = np.unique(per_record[per_record > 0], return_counts=True)
             self.lengths.update(dict(zip(sizes.tolist(), times.tolist(), strict=True)))
-        else:
-            ids, words = columns.word_ids(self.field)
-            if self.field.kind == "flag":
-                refuse_neither(words, self.field, columns.file)
-        for word, count in zip(words, np.bincount(ids, minlength=len(words)).tolist(), strict=True):
-            if word is not None:
-                self.counts[word] += count
+        elif self.field.kind == "flag":
+            refuse_neither(words.vocabulary, self.field, columns.file)
+        often = np.bincount(ids, minlength=len(words.vocabulary)).tolist()
+        self.counts.update(dict(zip(words.vocabulary, often, strict=True)))
         if len(self.counts) > 2 * WORDS_KEPT:
             self.counts = Counter(dict(self.counts.most_common(WORDS_KEPT)))
 

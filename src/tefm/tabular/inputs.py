@@ -60,6 +60,16 @@ class Features:
         return [column for column, other in enumerate(self.kinds) if other == kind]
 
 
+def for_regression(categories: Sequence[int], numbers: Sequence[int], flags: Sequence[int] = ()) -> Any:
+    """What a regression reads of columns: a flag for each category, numbers of the same spread, flags as they are."""
+    from sklearn.compose import make_column_transformer
+    from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+    return make_column_transformer(
+        (OneHotEncoder(handle_unknown="ignore"), categories), (StandardScaler(), numbers), ("passthrough", flags)
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class RecordSlots:
     """The records of every sequence, in order: rows of one array of slots, which is never copied."""

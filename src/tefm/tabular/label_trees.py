@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -64,6 +63,11 @@ class LabelTrees(Settings):
     def count(self) -> int:
         """How many trees there are."""
         return sum(len(of_class.roots) for of_class in self.trees)
+
+    @property
+    def cheap(self) -> bool:
+        """Whether the trees are so few that a search may ask them thousands of times."""
+        return self.count <= MOST_SEARCHED
 
     def fits(self, layout: Layout, classes: int) -> bool:
         """Whether they read such records, and answer such a label."""
@@ -136,20 +140,3 @@ def best_share(
         return prior - float(np.log(np.maximum(p_SQ[np.arange(len(labels_S)), labels_S], LEAST)).sum())
 
     return min(SHARES, key=loss)
-
-
-@dataclass(frozen=True)
-class LabelTreesBeside:
-    """The trees as they answer the records of one layout, beside the language model."""
-
-    trees: LabelTrees
-    layout: Layout
-
-    @property
-    def cheap(self) -> bool:
-        """Whether the trees are so few that a search may ask them thousands of times."""
-        return self.trees.count <= MOST_SEARCHED
-
-    def logits(self, slots: Sequences) -> Floats:
-        """The logarithm of each class's probability."""
-        return self.trees.logits(slots, self.layout)

@@ -19,10 +19,10 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tefm.base.errors import MissingExtraError
+from tefm.base.errors import extra
 from tefm.base.training import threads_for
 from tefm.scoring.metrics import score
-from tefm.tabular.inputs import Features
+from tefm.tabular.inputs import Features, for_regression
 
 Numbers = NDArray[np.int64]
 Probabilities = NDArray[np.float64]
@@ -168,10 +168,8 @@ def log_loss(p_NQ: Probabilities, labels_N: Numbers) -> float:
 
 def fit_lightgbm(train: Examples[Features], validation: Examples[Features], task: LearningTask) -> Chosen:
     """LightGBM, with early stopping and settings chosen on validation."""
-    try:
+    with extra("baselines", "this baseline needs LightGBM"):
         from lightgbm import LGBMClassifier, early_stopping
-    except ImportError as error:
-        raise MissingExtraError("this baseline needs LightGBM", remedy="pip install 'tefm[baselines]'") from error
 
     def fit(settings: Settings, learn: Labelled, stop: Labelled) -> tuple[Any, int]:
         model = LGBMClassifier(**{**LIGHTGBM, **settings, "n_estimators": TREES, "random_state": task.seed})
@@ -218,17 +216,8 @@ def choose_trees(
 
 def fit_logistic(train: Examples[Features], validation: Examples[Features], task: LearningTask) -> Chosen:
     """A logistic regression on the slots, with its strength chosen on validation."""
-    from sklearn.compose import ColumnTransformer
-    from sklearn.preprocessing import OneHotEncoder, StandardScaler
-
     features = train.inputs
-    columns = ColumnTransformer(
-        [
-            ("category", OneHotEncoder(handle_unknown="ignore"), features.of_kind("category")),
-            ("number", StandardScaler(), features.of_kind("number")),
-            ("flag", "passthrough", features.of_kind("flag")),
-        ]
-    )
+    columns = for_regression(features.of_kind("category"), features.of_kind("number"), features.of_kind("flag"))
     columns.fit(features.x_NF)
 
     def transform(features: Features) -> Any:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from tefm.base.progress import progress
 from tefm.base.training import threads_for
 from tefm.scoring.calibration import log_softmax
-from tefm.tabular.inputs import Features
+from tefm.tabular.inputs import Features, for_regression
 
 FOLDS = 5
 #: In each fit, a frequent class has at most this many times the records of the rarest class.
@@ -193,17 +193,12 @@ def learned(model: Any, x_NF: NDArray[Any], labels_N: NDArray[Any], **stopping: 
 
 def _linear(x_NF: NDArray[Any]) -> Any:
     """A logistic regression; whole numbers are categories."""
-    from sklearn.compose import make_column_transformer
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
     whole_F = np.array([bool((column_N == np.rint(column_N)).all()) for column_N in x_NF.T])
-    values = make_column_transformer(
-        (OneHotEncoder(handle_unknown="ignore"), np.flatnonzero(whole_F)),
-        (StandardScaler(), np.flatnonzero(~whole_F)),
-    )
-    return make_pipeline(values, LogisticRegression(C=0.05, max_iter=200))
+    columns = for_regression(np.flatnonzero(whole_F).tolist(), np.flatnonzero(~whole_F).tolist())
+    return make_pipeline(columns, LogisticRegression(C=0.05, max_iter=200))
 
 
 def unordered(features: Features) -> NDArray[np.bool_]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, cast
@@ -157,37 +156,21 @@ def parquet_files(folder: Path) -> list[Path]:
     )
 
 
-@dataclass(frozen=True)
-class Piece:
-    """Consecutive rows of a Parquet file."""
-
-    file: str
-    start: int
-    stop: int
-
-
 def rows_in(file: Path) -> int:
     """How many rows a Parquet file has; only its end is read."""
     with explaining(file, "Parquet"):
         return int(pq.read_metadata(file).num_rows)
 
 
-def pieces_of(counts: Sequence[tuple[str, int]], start: int, stop: int) -> tuple[Piece, ...]:
-    """The pieces that hold the rows `start` to `stop` of several files, given with their numbers of rows.
+def open_rows(files: Sequence[tuple[str, int]], start: int, stop: int, like: pl.DataFrame | None = None) -> Table:
+    """The rows `start` to `stop` of several Parquet files, given with their numbers of rows, as one table.
 
-    >>> pieces_of([("a", 5), ("b", 5)], 3, 7)
-    (Piece(file='a', start=3, stop=5), Piece(file='b', start=0, stop=2))
+    It has the columns and types of `like`, a frame without rows, or else those of the first of these files.
     """
-    pieces, before = [], 0
-    for file, rows in counts:
+    tables, before = [], 0
+    for file, rows in files:
         first, last = max(start - before, 0), min(stop - before, rows)
         if first < last:
-            pieces.append(Piece(file, first, last))
+            tables.append(open_parquet(Path(file), first, last))
         before += rows
-    return tuple(pieces)
-
-
-def open_pieces(pieces: Sequence[Piece], like: pl.DataFrame | None = None) -> Table:
-    """Pieces as one table, with the columns and types of `like`, a frame without rows; of one piece, with its own."""
-    tables = [open_parquet(Path(piece.file), piece.start, piece.stop) for piece in pieces]
-    return joined(tables, tables[0].head(0) if like is None else like, pieces[0].file)
+    return joined(tables, tables[0].head(0) if like is None else like, tables[0].name)

@@ -18,7 +18,7 @@ from urllib.parse import quote, unquote
 import polars as pl
 import pyarrow as pa
 
-from tefm.base.errors import InputError, MissingExtraError, first_line, listed
+from tefm.base.errors import InputError, extra, first_line, listed
 from tefm.base.progress import log
 from tefm.tables.readers.arrow import from_arrow, readable_names
 from tefm.tables.readers.source import Table
@@ -133,15 +133,9 @@ def open_postgresql(location: str, query: str | None) -> Table:
 
 @contextmanager
 def _cursor(address: Address) -> Iterator[Any]:
-    try:
+    with extra("postgresql", "reading from PostgreSQL needs the package adbc-driver-postgresql", file=address.shown):
         from adbc_driver_manager import Error
         from adbc_driver_postgresql import dbapi
-    except ImportError as error:
-        raise MissingExtraError(
-            "reading from PostgreSQL needs the package adbc-driver-postgresql",
-            file=address.shown,
-            remedy="pip install 'tefm[postgresql]'",
-        ) from error
     try:
         connection = dbapi.connect(address.uri, autocommit=True)
     except Error as error:
@@ -290,12 +284,8 @@ def open_duckdb(path: Path, query: str | None) -> Table:
 @contextmanager
 def _relation(path: Path, query: str | None) -> Iterator[Any]:
     """The query's result, while the file is open."""
-    try:
+    with extra("duckdb", "reading a DuckDB file needs the package duckdb", file=path):
         import duckdb
-    except ImportError as error:
-        raise MissingExtraError(
-            "reading a DuckDB file needs the package duckdb", file=path, remedy="pip install 'tefm[duckdb]'"
-        ) from error
     try:
         connection = duckdb.connect(str(path), read_only=True, config=CLOSED)
     except duckdb.Error as error:
