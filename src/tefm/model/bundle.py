@@ -58,7 +58,8 @@ from tefm.pipeline.prepare import Preparation, Prepared
 from tefm.questions.book import Book
 from tefm.rationale.extractor import MaskExplainer
 from tefm.scoring.calibration import Calibration
-from tefm.show.model_card import ModelCardFacts, model_card
+from tefm.scoring.metrics import METRICS
+from tefm.show.html import render
 from tefm.tables.schema import Schema
 from tefm.tables.vectorise import Vectoriser
 from tefm.tabular.label_trees import LabelTrees
@@ -183,7 +184,7 @@ def _save_parts(bundle: Bundle, folder: Path) -> None:
             part.save(folder / name)
     if preparation is not None:
         preparation.tokenizer(fitted.coder).save(folder / TOKENIZER)
-        write_text(folder / "README.md", model_card(card_facts(bundle)))
+        write_text(folder / "README.md", card_of(bundle))
     else:
         (folder / TOKENIZER).mkdir()
         save_coder(fitted.coder, folder / TOKENIZER)
@@ -360,33 +361,15 @@ def _checked(folder: Path, domain: str | None, *files: str) -> Path:
     return place
 
 
-def card_facts(bundle: Bundle) -> ModelCardFacts:
-    """What the model card and a notebook say about a model."""
-    fitted, preparation = bundle.fitted, bundle.preparation
-    assert preparation is not None, "a model of arrays has no card"
-    coder, calibration, look_alikes = fitted.coder, fitted.calibration, fitted.look_alikes
-    return ModelCardFacts(
-        title=preparation.title,
-        base_model=fitted.config.backbone,
-        classes=fitted.classes,
-        one_sequence=preparation.one_sequence,
-        blocks=fitted.classifier.backbone.model.config.num_hidden_layers,
-        parameters=fitted.classifier.backbone.model.num_parameters(),
-        temperature=calibration.temperature,
-        threshold=calibration.threshold,
-        positive=fitted.classes[calibration.positive],
-        rule=calibration.rule,
-        weighted=bool(calibration.weights),
-        slots=coder.layout.width,
-        levels=coder.config.levels,
-        entries=coder.config.entries,
-        task_aware=bool(coder.classes_),
-        trees=0 if fitted.trees is None else fitted.trees.count,
-        model_share=fitted.answerer.share,
-        alignment=fitted.alignment,
-        explains=look_alikes is not None,
-        donors=0 if look_alikes is None else len(look_alikes.population),
-        agreement=None if look_alikes is None else look_alikes.agreement,
-        scores=bundle.figures,
-        quick=fitted.config.quick,
+def card_of(bundle: Bundle, template: str = "model_card.md") -> str:
+    """The model card as Markdown, with the header that the hub reads; `model.html` is the one for a notebook."""
+    fitted = bundle.fitted
+    base_model = json.dumps(fitted.config.backbone, ensure_ascii=False)  # in quotes, any path is valid YAML
+    return render(
+        f"show/{template}",
+        fitted=fitted,
+        preparation=bundle.preparation,
+        figures=bundle.figures,
+        METRICS=METRICS,
+        base_model=base_model,
     )

@@ -40,7 +40,7 @@ from tefm.model.ask import (
     teach,
     with_taught,
 )
-from tefm.model.bundle import Bundle, card_facts, reads_no_tables
+from tefm.model.bundle import Bundle, card_of, reads_no_tables
 from tefm.model.bundle import load as load_bundle
 from tefm.model.bundle import save as save_bundle
 from tefm.model.explainer import Choice, explain_masked, explain_slots, look_alikes_of, named_sequences
@@ -54,7 +54,6 @@ from tefm.pipeline.prepare import Preparation, Prepared, class_numbers_of, prepa
 from tefm.questions.book import question_frame
 from tefm.scoring.decision import one_answer
 from tefm.scoring.metrics import Evaluation
-from tefm.show.model_card import model_html
 from tefm.tables.infer import infer_schema
 from tefm.tables.readers.memory import as_table
 from tefm.tables.readers.table import Table, open_table
@@ -269,9 +268,9 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
     def _repr_html_(self) -> str:
         """A fitted model in a notebook: what it predicts, and its figures."""
-        return (
-            model_html(card_facts(self.bundle)) if self.__sklearn_is_fitted__() else f"<pre>{escape(repr(self))}</pre>"
-        )
+        if not self.__sklearn_is_fitted__():
+            return f"<pre>{escape(repr(self))}</pre>"
+        return card_of(self.bundle, "model.html")
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "fitted_")
