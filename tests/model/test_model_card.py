@@ -13,7 +13,7 @@ from tefm.language.alignment import Alignment
 from tefm.model.bundle import Bundle, card_of
 from tefm.rationale.surrogate import Agreement
 from tefm.scoring.calibration import Calibration
-from tefm.show.html import to_html
+from tefm.show.html import converter
 
 
 def card_with(**changes: Any) -> str:
@@ -103,7 +103,7 @@ def test_the_lines_of_a_list_and_the_rows_of_a_table_stay_together() -> None:
 def test_names_of_a_table_are_shown_as_they_are(words: str) -> None:
     card = card_with(title=words, classes=("b", words), one_sequence=words)
     assert header(card)["base_model"] == "smollm2-135m"
-    html = to_html(card.split("---\n", 2)[2])
+    html = converter().render(card.split("---\n", 2)[2])
     assert "<script" not in html and "<a " not in html and "<em>" not in html
 
 
