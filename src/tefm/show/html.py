@@ -6,7 +6,7 @@ Markdown in findings becomes HTML; text of tables is escaped for Markdown.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from html import escape
@@ -49,6 +49,16 @@ class HtmlTable:
         return min(longest + 5, 18) if column < self.words else 0
 
 
+def tabled(items: Iterable[Any], cells: Mapping[str, str], caption: str, words: int = 1) -> HtmlTable:
+    """A table with a line per item; each column has a header, and the format of its cells.
+
+    >>> tabled([("age", 0.25)], {"field": "{[0]}", "missing": "{[1]:.1%}"}, "missing values").rows
+    [['age', '25.0%']]
+    """
+    rows = [[cell.format(item) for cell in cells.values()] for item in items]
+    return HtmlTable(list(cells), rows, caption, words)
+
+
 def render(template: str, **values: Any) -> str:
     """Fill in a template such as `show/report.html`; in HTML, values are escaped unless they are `Markup`."""
     return page_environment().get_template(template).render(values)
@@ -58,6 +68,7 @@ def render(template: str, **values: Any) -> str:
 def page_environment() -> Environment:
     """The templates of all rooms, with the filters that pages use."""
     templates = environment()
+    templates.filters["tabled"] = tabled
     templates.filters["words"] = markdown_words
     templates.filters["markdown_inline"] = inline
     return templates
