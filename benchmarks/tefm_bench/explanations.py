@@ -100,14 +100,14 @@ def _subject(model: TEFM, data: UserData, seed: int, effort: Effort) -> tuple[Su
         slots.select(chosen),
         p_SQ[chosen],
         answers_S[chosen],
-        population.select(everyone[::2]),
+        some_of(population, everyone[::2]),
         preparation.slots(train),
         class_numbers_of(train.sequences, fitted.classes),
         seed,
         effort,
     )
     judge = Judge(
-        fitted.masked_model(), population.select(everyone[1::2]), population, subject.slots, subject.answers_S, effort
+        fitted.masked_model(), some_of(population, everyone[1::2]), population, subject.slots, subject.answers_S, effort
     )
     answer_p_S = p_SQ[chosen, answers_S[chosen]]
     facts = {
@@ -122,6 +122,12 @@ def _subject(model: TEFM, data: UserData, seed: int, effort: Effort) -> tuple[Su
         "agreement": parts.agreement.version_same,
     }
     return subject, judge, facts
+
+
+def some_of(population: Population, which: Numbers) -> Population:
+    """Some sequences of a population."""
+    answers_S, labels_S = population.answers_S[which], population.labels_S[which]
+    return Population(population.slots.select(which), population.p_SQ[which], answers_S, labels_S)
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jinja2 import ChoiceLoader, FileSystemLoader
+from markupsafe import Markup
 
 from tefm.show import plots
-from tefm.show.html import HtmlTable, Page, page_environment
+from tefm.show.html import HtmlTable, Page, converter, page_environment
 from tefm.show.plots import Axis, Level, Plot, Series
 from tefm_bench.heat import heat
 from tefm_bench.table import Column, Figure, Row, Table
@@ -34,8 +35,33 @@ def bench_page(tables: Sequence[Table], title: str = "Benchmark") -> Page:
     pages = page_environment()
     assert pages.loader is not None, "it finds the base of all pages"
     own = FileSystemLoader(Path(__file__).parent / "templates")
-    template = pages.overlay(loader=ChoiceLoader([own, pages.loader])).get_template("bench.html")
+    pages = pages.overlay(loader=ChoiceLoader([own, pages.loader]))
+    pages.filters["markdown"] = to_html
+    template = pages.get_template("bench.html")
     return Page(template.render(title=title, tables=sections, plots_available=plots.available()))
+
+
+def to_html(text: str) -> Markup:
+    """Paragraphs, lists, code and links; raw HTML and images are shown as text.
+
+    >>> print(to_html("**Ours** is `a < b`, <b>not</b> bold."))
+    <p><strong>Ours</strong> is <code>a &lt; b</code>, &lt;b&gt;not&lt;/b&gt; bold.</p>
+    <BLANKLINE>
+    """
+    return Markup(converter().render(text))
+
+
+@dataclass(frozen=True)
+class BenchTable(HtmlTable):
+    """A table of a benchmark."""
+
+    #: columns that hold figures of a publication, which look different
+    paper: frozenset[int] = frozenset()
+
+    def look(self, column: int) -> str:
+        """The CSS classes of a column."""
+        names = [super().look(column), "paper" if column in self.paper else ""]
+        return " ".join(filter(None, names))
 
 
 @dataclass(frozen=True)
@@ -47,7 +73,7 @@ class Section:
     about: str
     plots: list[Plot]
     more_plots: int
-    table: HtmlTable
+    table: BenchTable
     published_on: str
     made: dict[str, str]
 
@@ -63,7 +89,7 @@ class Section:
             about=table.about,
             plots=drawn[:PLOTS],
             more_plots=max(0, len(drawn) - PLOTS),
-            table=HtmlTable(header, rows, caption, words=len(table.keys), paper=paper),
+            table=BenchTable(header, rows, caption, words=len(table.keys), paper=paper),
             published_on=table.published_on,
             made={name: _listed(value) for name, value in table.made.items()},
         )

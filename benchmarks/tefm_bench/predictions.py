@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import tempfile
 from contextlib import nullcontext
 from pathlib import Path
@@ -11,15 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field as Setting
 
+from tefm.base.files import replacing
 from tefm.base.settings import Preset, Settings
 from tefm.language.backbone import Backbone
 from tefm.language.config import AlignConfig, Start
 from tefm.language.prompts import Style
 from tefm.language.smollm2 import NAME as SMOLLM2
 from tefm.language.training_loop import History
-from tefm.model.bundle import Bundle, is_saved
-from tefm.model.bundle import load as load_bundle
-from tefm.model.bundle import save as save_bundle
 from tefm.pipeline.config import ModelConfig
 from tefm.pipeline.data import Given
 from tefm.pipeline.fit import fit as fit_pipeline
@@ -147,7 +146,8 @@ class Prediction(Measurement):
                         **fitted.alignment.to_dict(),
                     }
                 if number == 0 and self.keep:
-                    save_bundle(Bundle(fitted), bench.artefacts(self))
+                    with replacing(self._stored(bench)) as temporary:
+                        temporary.write_bytes(pickle.dumps(fitted))
         return figures
 
     def _measure_texts(self, bench: Bench) -> Figures:
@@ -194,12 +194,16 @@ class Prediction(Measurement):
     # ---- the saved model, for measurements of its rationales -----------------------------------------------------
 
     def has_artefacts(self, bench: Bench) -> bool:
-        return not self.keep or is_saved(bench.artefacts(self))
+        return not self.keep or self._stored(bench).is_file()
 
     def fitted(self, bench: Bench) -> Fitted:
         """The saved model."""
         assert self.codes is not None and self.keep, "only a model of codes with `keep` is saved"
-        return load_bundle(bench.artefacts(self)).fitted
+        fitted: Fitted = pickle.loads(self._stored(bench).read_bytes())
+        return fitted
+
+    def _stored(self, bench: Bench) -> Path:
+        return bench.artefacts(self) / "fitted.pickle"
 
 
 def _figures_of(

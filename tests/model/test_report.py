@@ -19,7 +19,7 @@ from tefm.cli import app
 from tefm.explain.summary import summarise
 from tefm.model.estimator import TEFM
 from tefm.model.report import codes_of, figures_of, split_of, task_of
-from tefm.model.run import fit_task
+from tefm.model.run import fit_tasks
 from tefm.model.task import Task
 from tefm.show.figures import Figures, Outcome
 from tefm.show.report_page import report_page
@@ -42,8 +42,8 @@ def task(backbones: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -
     STAYS.save(folder / "schema.yaml")
     body = {"table": "stays.csv", "schema": "schema.yaml", "backbone": str(backbones["llama"]), **QUICK}
     (folder / "task.yaml").write_text(json.dumps({**body, "split": {"shares": [0.6, 0.2, 0.2]}}))
-    _, outcome = fit_task(Task.load(folder / "task.yaml"), folder / "model", device="cpu")
-    return folder, outcome
+    _, outcomes = fit_tasks({"": Task.load(folder / "task.yaml")}, folder / "model", device="cpu")
+    return folder, outcomes[""]
 
 
 def test_scores_are_those_of_the_model(fitted: TEFM, of_table: Figures) -> None:

@@ -14,7 +14,7 @@ from support.meds_folder import patients, write_labels, write_meds
 from support.postgres_server import PASSWORD, execute, server
 
 from tefm.model.estimator import TEFM
-from tefm.model.run import fit_task
+from tefm.model.run import fit_tasks
 from tefm.model.task import Task
 from tefm.tables.readers.table import open_table
 
@@ -42,8 +42,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def fitted(folder: Path, backbone: Path, name: str, **source: str) -> tuple[TEFM, Path]:
     task = {"schema": "schema.yaml", "backbone": str(backbone), **SETTINGS, **source}
     (folder / f"{name}.yaml").write_text(yaml.safe_dump(task))
-    model, _ = fit_task(Task.load(folder / f"{name}.yaml"), folder / name, device="cpu", compare=False)
-    return model, folder / name
+    domains, _ = fit_tasks({"": Task.load(folder / f"{name}.yaml")}, folder / name, device="cpu", compare=False)
+    return domains[""], folder / name
 
 
 @pytest.mark.slow

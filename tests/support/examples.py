@@ -44,20 +44,20 @@ def codes(levels: int = 3, fields: int = 4, name: str = "field") -> CodesFigures
         for n in range(fields)
     )
     return CodesFigures(
-        records=1_234,
         task_aware=True,
-        use=tuple(LevelUse(level, 4, 3, 1, 0.75, 2.75 + level, 0.455) for level in range(1, levels + 1)),
+        use=[LevelUse(level, 4, 3, 1, 0.75, 2.75 + level, 0.455) for level in range(1, levels + 1)],
         counts=((700, 400, 134, 0),) * levels,
         fidelity=Fidelity(
             1_234, 9, 0.9123, 0.8123, 0.9234, 0.8234, 0.0456, 0.0567, 0.7, 0.6, None, None, None, of_fields
         ),
         collisions=Collisions(1_234, 1_111, 987, 0.2, 0.234, 289, 100, 189, None),
-        hierarchy=tuple(
+        hierarchy=[
             PrefixDistance("+".join("abcdefgh"[:n]), n, 4**n, 0.99, 1.25, 0.25, 1.75, 0.35, 0.9 - n / 20)
             for n in range(1, levels + 1)
-        ),
+        ],
+        ceiling=None,
         map=Map(*(tuple(rng.normal(size=60).tolist()) for _ in range(2)), tuple((np.arange(60) % 11).tolist()), 0.61),
-        findings=(CodeFinding("warning", "level 1 has `collapsed`", "use fewer entries"),),
+        findings=[CodeFinding("warning", "level 1 has `collapsed`", "use fewer entries")],
         label_losses=(LabelLoss(f"{name} 0", None, 0.125, 0.031), LabelLoss("drugs", "morphine", 0.1, 0.0)),
     )
 

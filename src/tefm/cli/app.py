@@ -6,6 +6,7 @@ import json
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, is_dataclass
 from functools import partial
 from inspect import Parameter, Signature, signature
@@ -20,7 +21,7 @@ from rich.markup import escape
 from tefm.base import __version__
 from tefm.base.errors import TefmError, TefmWarning
 from tefm.base.files import check_writable, write_text
-from tefm.base.progress import err, out
+from tefm.base.progress import err, out, shown
 from tefm.base.settings import Settings
 
 if TYPE_CHECKING:
@@ -73,26 +74,52 @@ def root(version: Annotated[bool, typer.Option("--version", help="print the vers
 # ---- what a command is ----------------------------------------------------------------------------------------------
 
 
-def command(example: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+@dataclass(frozen=True)
+class Results:
+    """What a command prints: the body for machines or the parts for people, then a remark on stderr."""
+
+    #: plain values, or what gives them
+    body: Any
+    parts: Iterable[RenderableType] = ()
+    remark: str = ""
+    #: the exit status
+    status: int = 0
+
+
+def command(example: str, *, log: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Make a function a command. A parameter whose type is a group of options stands for all of them, after its own.
 
-    A group is a dataclass of annotated options, or settings of the library with their descriptions.
+    A group is a dataclass of annotated options, or settings of the library with their descriptions. A command that
+    returns `Results` has the option `--json`, and its progress is shown; with `log`, that belongs to its output.
     """
 
-    def register(function: Callable[..., None]) -> Callable[..., None]:
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
         own, groups, options = [], {}, {}
-        for name, parameter in signature(function, eval_str=True).parameters.items():
+        inspected = signature(function, eval_str=True)
+        for name, parameter in inspected.parameters.items():
             group = parameter.annotation
             if isinstance(group, type) and (is_dataclass(group) or issubclass(group, Settings)):
                 groups[name], options[name] = group, _options_of(group)
             else:
                 own.append(parameter.replace(kind=Parameter.KEYWORD_ONLY))
 
-        def called(**given: Any) -> None:
+        has_results = inspected.return_annotation is not None
+        if has_results:
+            own.append(Parameter("as_json", Parameter.KEYWORD_ONLY, default=False, annotation=JsonOption))
+
+        def called(as_json: bool = False, **given: Any) -> None:
             for name, group in groups.items():
                 values = {option.name: given.pop(option.name) for option in options[name]}
                 given[name] = group.checked(values) if issubclass(group, Settings) else group(**values)
-            function(**given)
+            with shown(on_stdout=log and not as_json) if has_results else nullcontext():
+                results = function(**given)
+            if results is not None:
+                body = results.body() if as_json and callable(results.body) else results.body
+                present(body, results.parts, as_json=as_json)
+                if results.remark:
+                    err.print(results.remark, highlight=False)
+                if results.status:
+                    raise typer.Exit(results.status)
 
         called.__signature__ = Signature([*own, *chain.from_iterable(options.values())])  # type: ignore[attr-defined]
         app.command(function.__name__, help=function.__doc__, epilog=f"Example: {example}")(called)
@@ -239,7 +266,7 @@ def present(body: Any, parts: Iterable[RenderableType], *, as_json: bool) -> Non
         sys.stdout.write(json.dumps(body, indent=1, ensure_ascii=False, default=str) + "\n")
         return
     for part in parts:
-        out.print(part, highlight=False)
+        out.print(part, highlight=False, soft_wrap=isinstance(part, str))
 
 
 def page_written(what: str, target: Path, page: str) -> None:

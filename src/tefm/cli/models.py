@@ -13,26 +13,25 @@ from rich.rule import Rule
 
 from tefm.base.errors import TefmError
 from tefm.base.files import check_writable
-from tefm.base.progress import err, out, shown
+from tefm.base.progress import err
 from tefm.cli.app import (
     DeviceOption,
-    JsonOption,
     ModelArg,
     ModelOptions,
     RayOptions,
+    Results,
     TableArg,
     TableOptions,
     check_target,
     command,
     page_written,
-    present,
 )
 
 if TYPE_CHECKING:
     from tefm.show.figures import Outcome
 
 
-@command("tefm fit task.yaml --out model")
+@command("tefm fit task.yaml --out model", log=True)
 def fit(
     tasks: Annotated[
         list[Path],
@@ -47,8 +46,7 @@ def fit(
     quick: Annotated[bool, typer.Option("--quick", help="a first look in a minute, without explanations")] = False,
     seed: Annotated[int | None, typer.Option(help="random seed of the model")] = None,
     device: DeviceOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Results:
     """Fit a task file: codes, alignment, fine-tuning, explanations; score the test part; save one folder.
 
     Several task files become the domains of one language model, each named after its file.
@@ -56,7 +54,7 @@ def fit(
     """
     from tefm import Task
     from tefm.model.domains import domain_names
-    from tefm.model.run import fit_task, fit_tasks
+    from tefm.model.run import fit_tasks
     from tefm.pipeline.config import ModelConfig
 
     given = {"backbone": backbone, "layers": layers, "align": align, "seed": seed}
@@ -69,24 +67,19 @@ def fit(
     for name, path in domain_names(tasks).items():
         task = Task.load(path)
         task = task.model_copy(update={"model": ModelConfig.checked({**dict(task.model), **changes})})
-        loaded[name] = task
-    with shown(on_stdout=not as_json):
-        if len(loaded) == 1:
-            outcomes = {"": fit_task(task, folder, device=device, compare=compare)[1]}
-        else:
-            outcomes = fit_tasks(loaded, folder, device=device, compare=compare)[1]
-    print_outcomes(outcomes, folder, as_json=as_json)
+        loaded[name if len(tasks) > 1 else ""] = task
+    _, outcomes = fit_tasks(loaded, folder, device=device, compare=compare)
+    return results_of(outcomes, folder)
 
 
-@command("tefm extend model flows.yaml --out model2")
+@command("tefm extend model flows.yaml --out model2", log=True)
 def extend(
     model: ModelArg,
     task: Annotated[Path, typer.Argument(help="task YAML of the new domain, which is named after this file")],
     folder: Annotated[Path | None, typer.Option("--out", help="folder to write (default: the model itself)")] = None,
     compare: Annotated[bool, typer.Option(help="fit LightGBM and logistic regression on the same split")] = True,
     device: DeviceOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Results:
     """Add a domain to a model: new codes and an adapter. Predictions of the other domains stay bit-identical."""
     from tefm import Domains, Task
     from tefm.model.domains import domain_names
@@ -94,13 +87,12 @@ def extend(
 
     ((name, path),) = domain_names([task]).items()
     loaded, target = Task.load(path), folder or model
-    with shown(on_stdout=not as_json):
-        domains = Domains.open(model, device=device)
-        _, outcome = extend_task(domains, name, loaded, target, device=device, compare=compare)
-    print_outcomes({name: outcome}, target, as_json=as_json)
+    domains = Domains.open(model, device=device)
+    _, outcome = extend_task(domains, name, loaded, target, device=device, compare=compare)
+    return results_of({name: outcome}, target)
 
 
-def print_outcomes(outcomes: Mapping[str, Outcome], folder: Path, *, as_json: bool) -> None:
+def results_of(outcomes: Mapping[str, Outcome], folder: Path) -> Results:
     """The results of a fit, domain by domain; a single one has no name."""
     from tefm.show.terminal import outcome_tables
 
@@ -113,7 +105,7 @@ def print_outcomes(outcomes: Mapping[str, Outcome], folder: Path, *, as_json: bo
             yield from outcome_tables(outcome)
         yield f"saved to {folder}. Next: tefm predict {folder} TABLE"
 
-    present({"folder": str(folder), **bodies.get("", {"domains": bodies})}, parts(), as_json=as_json)
+    return Results({"folder": str(folder), **bodies.get("", {"domains": bodies})}, parts())
 
 
 @command("tefm predict model admissions.csv --out predictions.csv")
@@ -123,8 +115,7 @@ def predict(
     options: ModelOptions,
     ray: RayOptions,
     target: Annotated[Path | None, typer.Option("--out", help="CSV or Parquet file (default: print)")] = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Results | None:
     """Predict every sequence of a table: its class and the probability of each class."""
     import polars as pl
 
@@ -132,17 +123,16 @@ def predict(
     from tefm.tables.chunks import write_frames
 
     check_target(target, "predictions are written as CSV or Parquet", "--out predictions.csv", ".csv", ".parquet")
-    with shown():
-        if (job := ray.job(model, table, **vars(options))) is not None:
-            batches = job.predict()
-        else:
-            loaded, opened = options.opened(model, table)
-            batches = loaded.predict_batches(opened)
-        if target is not None:
-            err.print(f"{write_frames(batches, target):,} predictions written to {target}")
-            return
-        predictions = pl.concat(batches)
-    present(predictions.to_dicts() if as_json else None, [prediction_table(predictions)], as_json=as_json)
+    if (job := ray.job(model, table, **vars(options))) is not None:
+        batches = job.predict()
+    else:
+        loaded, opened = options.opened(model, table)
+        batches = loaded.predict_batches(opened)
+    if target is not None:
+        err.print(f"{write_frames(batches, target):,} predictions written to {target}")
+        return None
+    predictions = pl.concat(batches)
+    return Results(predictions.to_dicts, [prediction_table(predictions)])
 
 
 @command("tefm evaluate model labelled.csv")
@@ -150,18 +140,16 @@ def evaluate(
     model: ModelArg,
     table: TableArg,
     options: ModelOptions,
-    as_json: JsonOption = False,
-) -> None:
+) -> Results:
     """Score a model on labelled sequences that it has not seen, with bootstrap intervals."""
     from tefm.show.terminal import evaluation_table
     from tefm.tables.readers.databases import shown_location
 
-    with shown():
-        loaded, opened = options.opened(model, table, labelled=True)
-        evaluation = loaded.evaluate(opened)
+    loaded, opened = options.opened(model, table, labelled=True)
+    evaluation = loaded.evaluate(opened)
     if loaded.source_ is not None and loaded.source_["table"] == shown_location(table):
         err.print("! the model was fitted on this table: most of these sequences are training data", style="yellow")
-    present(evaluation.to_dict(), [evaluation_table(evaluation)], as_json=as_json)
+    return Results(evaluation.to_dict(), [evaluation_table(evaluation)])
 
 
 @command("tefm report model --table admissions.csv --out report.html")
@@ -175,8 +163,7 @@ def report(
         str | None, typer.Option("--table", help="table that the model was fitted on; its test part is used")
     ] = None,
     target: Annotated[Path, typer.Option("--out", help="HTML file")] = Path("report.html"),
-    as_json: JsonOption = False,
-) -> None:
+) -> Results:
     """Write one HTML page about a model: decisions, scores, curves, groups, data, explanations, tokens, codes."""
     from tefm import TEFM
     from tefm.model.report import figures_of, split_of, task_of
@@ -185,17 +172,15 @@ def report(
     if table is not None and fitted_on is not None:
         raise TefmError("a report is about one table", value=table, remedy="leave it out, or leave --table out")
     check_target(target, "a report is written as HTML", "--out report.html", ".html")
-    with shown():
-        name = table if fitted_on is None else fitted_on
-        opened, domain = None, options.domain
-        if name is not None and not name.endswith((".yaml", ".yml")):
-            opened, domain = options.readable(model, name, labelled=True)
-        loaded = TEFM.load(model, device=options.device, domain=domain)
-        split = None if fitted_on is None else split_of(loaded)
-        figures = figures_of(loaded, opened or task_of(loaded, table), split=split)
-    if as_json:
-        present(figures.to_dict(), [], as_json=True)
+    name = table if fitted_on is None else fitted_on
+    opened, domain = None, options.domain
+    if name is not None and not name.endswith((".yaml", ".yml")):
+        opened, domain = options.readable(model, name, labelled=True)
+    loaded = TEFM.load(model, device=options.device, domain=domain)
+    split = None if fitted_on is None else split_of(loaded)
+    figures = figures_of(loaded, opened or task_of(loaded, table), split=split)
     page_written("report", target, report_page(figures))
+    return Results(figures.to_dict)
 
 
 @command("tefm tokens model admissions.csv")
@@ -203,8 +188,7 @@ def tokens(
     model: ModelArg,
     table: TableArg,
     options: TableOptions,
-    as_json: JsonOption = False,
-) -> None:
+) -> Results:
     """Count the tokens the model reads per sequence, and those of the same records as text."""
     from tefm import TEFM
     from tefm.model.run import count_tokens
@@ -213,7 +197,7 @@ def tokens(
     opened, domain = options.readable(model, table)
     loaded = TEFM.load(model, device="cpu", domain=domain)
     counts = count_tokens(loaded, loaded.preparation.to_predict(opened))
-    present([vars(count) for count in counts], [token_table(counts)], as_json=as_json)
+    return Results([vars(count) for count in counts], [token_table(counts)])
 
 
 # ---- questions in words --------------------------------------------------------------------------------------------
@@ -230,8 +214,7 @@ def ask(
     ] = False,
     entity: Annotated[list[str] | None, typer.Option("--entity", help="ask only about this one; repeatable")] = None,
     target: Annotated[Path | None, typer.Option("--out", help="CSV or Parquet file (default: print)")] = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Results:
     """Ask about every sequence of a table: the probability of yes, and how reliable answers to this question are."""
     import polars as pl
 
@@ -244,8 +227,7 @@ def ask(
     if listed:
         book = load_book(model, options.domain)
         body = {"questions": question_frame(book).to_dicts(), "new": book.new.model_dump()}
-        present(body, question_tables(book), as_json=as_json)
-        return
+        return Results(body, question_tables(book))
     if table is None or not questions:
         raise TefmError(
             "`tefm ask` needs a table and a question",
@@ -253,30 +235,22 @@ def ask(
         )
     check_target(target, "answers are written as CSV or Parquet", "--out answers.csv", ".csv", ".parquet")
     texts = [checked_question(text) for text in questions]
-    with shown():
-        opened, domain = options.readable(model, table)
-        book = load_book(model, domain)
-        loaded = TEFM.load(model, device=options.device, domain=domain)
-        batches = loaded.ask_batches(opened, texts)
-        if entity:
-            noun = loaded.preparation.sequence_noun
-            batches = (part.filter(pl.col(noun).cast(pl.String).is_in(entity)) for part in batches)
-        if target is not None:
-            written = write_frames(batches, target)
-        else:
-            answers = pl.concat(batches)
-            if entity and not answers.height:
-                raise TefmError(f"there is no such {noun} in this table", value=entity[0], remedy="check its name")
+    opened, domain = options.readable(model, table)
+    book = load_book(model, domain)
+    loaded = TEFM.load(model, device=options.device, domain=domain)
+    batches = loaded.ask_batches(opened, texts)
+    if entity:
+        noun = loaded.preparation.sequence_noun
+        batches = (part.filter(pl.col(noun).cast(pl.String).is_in(entity)) for part in batches)
+    worth = {text: book.worth(text) for text in texts}
+    said = [_worth(*of) for of in worth.items()]
     if target is not None:
-        err.print(f"{written:,} answers written to {target}")
-    elif as_json:
-        worth = {text: book.worth(text) for text in texts}
-        present({"answers": answers.to_dicts(), "worth": worth}, [], as_json=True)
-        return
-    else:
-        out.print(answer_table(answers))
-    for text in texts:
-        _say_worth(text, book.worth(text))
+        err.print(f"{write_frames(batches, target):,} answers written to {target}")
+        return Results({"worth": worth}, said)
+    answers = pl.concat(batches)
+    if entity and not answers.height:
+        raise TefmError(f"there is no such {noun} in this table", value=entity[0], remedy="check its name")
+    return Results(lambda: {"answers": answers.to_dicts(), "worth": worth}, [answer_table(answers), *said])
 
 
 @command('tefm teach model labelled.csv --question "Is the wound infected?" --answer infected')
@@ -291,8 +265,7 @@ def teach(
         float | None, typer.Option(help="share of yes in the population, if the table has another one")
     ] = None,
     target: Annotated[Path | None, typer.Option("--out", help="folder to write (default: the model itself)")] = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Results:
     """Teach a model a new question from eight or more labelled sequences; all other answers stay the same."""
     from tefm import TEFM, Domains
     from tefm.base.files import check_replaceable
@@ -302,19 +275,15 @@ def teach(
     text, folder = checked_question(question), target or model
     check_replaceable(folder, is_saved)
     check_writable(folder)
-    with shown():
-        opened, domain = options.readable(model, table)
-        saved = (TEFM if domain is None else Domains).load(model, device=options.device)
-        taught = saved if isinstance(saved, TEFM) else saved[str(domain)]
-        worth = taught.teach(opened, text, answer=answer, yes=yes, share=share, absent=options.absent)
-        saved.save(folder)
-    if as_json:
-        present({"question": text, "worth": worth, "model": str(folder)}, [], as_json=True)
-        return
-    _say_worth(text, worth)
-    err.print(f"written to {folder}; ask it: tefm ask {folder} TABLE “{escape(text)}”", highlight=False)
+    opened, domain = options.readable(model, table)
+    saved = (TEFM if domain is None else Domains).load(model, device=options.device)
+    taught = saved if isinstance(saved, TEFM) else saved[str(domain)]
+    worth = taught.teach(opened, text, answer=answer, yes=yes, share=share, absent=options.absent)
+    saved.save(folder)
+    remark = f"written to {folder}; ask it: tefm ask {folder} TABLE “{escape(text)}”"
+    return Results({"question": text, "worth": worth, "model": str(folder)}, [_worth(text, worth)], remark)
 
 
-def _say_worth(text: str, worth: str) -> None:
+def _worth(text: str, worth: str) -> str:
     """What answers to a question are worth."""
-    out.print(f"“{escape(text)}” {escape(worth)}", highlight=False, soft_wrap=True)
+    return f"“{escape(text)}” {escape(worth)}"

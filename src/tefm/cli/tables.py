@@ -12,18 +12,17 @@ from rich.console import RenderableType
 from rich.markup import escape
 
 from tefm.base.errors import TefmError
-from tefm.base.progress import err, note, out, shown
+from tefm.base.progress import err, note
 from tefm.cli.app import (
     AbsentOption,
     DeviceOption,
-    JsonOption,
     QueryOption,
     RayOptions,
+    Results,
     SideOption,
     TableArg,
     TokenizerArg,
     command,
-    present,
     side_tables,
 )
 
@@ -50,8 +49,7 @@ def inspect(
         list[str] | None, typer.Option("--meds", help="records of a MEDS folder, as name=value: records=window")
     ] = None,
     schema_out: Annotated[Path | None, typer.Option("--out", help="write the schema here, to edit it")] = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Results:
     """Look at a table: the probable kind of each column, and columns that leak the label."""
     from tefm import open_table
     from tefm.show.terminal import schema_table
@@ -82,10 +80,10 @@ def inspect(
         else:
             parts.append(escape(f"task.yaml:  {{table: {source}, schema: {schema_out}}}"))
             parts.append("tefm fit task.yaml --out model")
-    present(body, parts, as_json=as_json)
+    return Results(body, parts)
 
 
-@command("tefm tokenize admissions.csv --schema schema.yaml --out tokenizer")
+@command("tefm tokenize admissions.csv --schema schema.yaml --out tokenizer", log=True)
 def tokenize(
     table: TableArg,
     folder: Annotated[Path, typer.Option("--out", help="folder for the tokenizer")],
@@ -100,8 +98,7 @@ def tokenize(
     seed: Annotated[int, typer.Option(help="random seed")] = 0,
     settings: Annotated[list[str] | None, typer.Option("--set", help="any other setting, as name=value")] = None,
     device: DeviceOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Results:
     """Fit a tokenizer: learn slots and codes from a table. Resumes if interrupted."""
     from tefm import RecordTokenizer
     from tefm.base.files import check_replaceable, check_writable, held
@@ -112,7 +109,7 @@ def tokenize(
     chosen = {name: value for name, value in given.items() if value is not None}
     tokenizer = RecordTokenizer(preset=preset, device=device, **chosen)  # type: ignore[arg-type]
     checkpoint = folder.with_name(f"{folder.name}.checkpoint")
-    with held(folder), shown(on_stdout=not as_json):
+    with held(folder):
         check_replaceable(folder, RecordTokenizer.is_saved)
         check_writable(folder)
         if checkpoint.exists():
@@ -133,7 +130,7 @@ def tokenize(
     }
     kind = f"task-aware codes for {table_schema.label!r}" if coder.classes_ else "unsupervised codes"
     sizes = f"{kind}: {coder.layout.width} slots become {coder.config.levels} × {coder.config.entries}"
-    present(facts, [sizes, f"saved to {folder}. Next: tefm doctor {folder} {opened.name}"], as_json=as_json)
+    return Results(facts, [sizes, f"saved to {folder}. Next: tefm doctor {folder} {opened.name}"])
 
 
 @command("tefm encode tokenizer admissions.parquet --out codes.parquet")
@@ -146,20 +143,18 @@ def encode(
     absent: AbsentOption = False,
     side: SideOption = None,
     device: DeviceOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Results:
     """Encode a table to Parquet, with entity, time and label, in bounded memory."""
     from tefm import RecordTokenizer
     from tefm.codes.stream import encode_to_parquet
 
-    with shown():
-        if (job := ray.job(tokenizer, table, query=query, side=side, absent=absent, device=device)) is not None:
-            records = job.encode(target)
-        else:
-            loaded = RecordTokenizer.load(tokenizer, device=device)
-            sides = side_tables(side)
-            records = encode_to_parquet(loaded, table, target, query=query, absent=absent, sides=sides)
-    present({"records": records, "out": str(target)}, [f"{records:,} records encoded to {target}"], as_json=as_json)
+    if (job := ray.job(tokenizer, table, query=query, side=side, absent=absent, device=device)) is not None:
+        records = job.encode(target)
+    else:
+        loaded = RecordTokenizer.load(tokenizer, device=device)
+        sides = side_tables(side)
+        records = encode_to_parquet(loaded, table, target, query=query, absent=absent, sides=sides)
+    return Results({"records": records, "out": str(target)}, [f"{records:,} records encoded to {target}"])
 
 
 @command("tefm decode tokenizer codes.parquet --out records.parquet")
@@ -169,8 +164,7 @@ def decode(
     target: Annotated[Path | None, typer.Option("--out", help="Parquet file for the records")] = None,
     words: Annotated[bool, typer.Option("--words", help="print records in words")] = False,
     rows: Annotated[int, typer.Option(help="records to print")] = 3,
-    as_json: JsonOption = False,
-) -> None:
+) -> Results:
     """Turn codes back into records: a lossy reconstruction."""
     from tefm import RecordTokenizer
     from tefm.base.files import replacing
@@ -185,13 +179,13 @@ def decode(
             loaded.decode(codes_NK).write_parquet(temporary)
         err.print(f"{len(codes_NK):,} records decoded to {target}")
     first = loaded.coder.decode(codes_NK[:rows])
-    if as_json:
-        present(loaded.vectoriser.inverse(first).to_dicts(), [], as_json=True)
-    elif words or target is None:
+    lines = []
+    if words or target is None:
         record, config = loaded.vectoriser.table_schema.record, loaded.config
         tokens = CodeVocabulary.of(record, levels=config.levels, entries=config.entries)
         for code, slots in zip(codes_NK[:rows], first, strict=True):
-            out.print(f"[bold]{tokens.text(code)}[/]  {escape(describe(loaded.vectoriser, slots))}", highlight=False)
+            lines.append(f"[bold]{tokens.text(code)}[/]  {escape(describe(loaded.vectoriser, slots))}")
+    return Results(loaded.vectoriser.inverse(first).to_dicts(), lines)
 
 
 @command("tefm doctor tokenizer admissions.csv")
@@ -202,8 +196,7 @@ def doctor(
     side: SideOption = None,
     seed: Annotated[int, typer.Option(help="seed of the split that the ceiling is measured on")] = 0,
     device: DeviceOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Results:
     """Examine codes: fidelity, codebook use, collisions, hierarchy, what they could predict; what to change.
 
     Give it records that the tokenizer was not trained on; on training records the figures are too good.
@@ -213,11 +206,10 @@ def doctor(
     from tefm.show.terminal import examination_tables
     from tefm.tables.columns import with_sides
 
-    with shown():
-        loaded = RecordTokenizer.load(tokenizer, device=device)
-        opened = open_table(table, query=query, meds=loaded.schema.meds)
-        examination = examine_table(loaded, with_sides(opened, loaded.schema, side_tables(side)), seed=seed)
-    present(examination.to_dict(), examination_tables(examination), as_json=as_json)
+    loaded = RecordTokenizer.load(tokenizer, device=device)
+    opened = open_table(table, query=query, meds=loaded.schema.meds)
+    examination = examine_table(loaded, with_sides(opened, loaded.schema, side_tables(side)), seed=seed)
+    return Results(examination.to_dict(), examination_tables(examination))
 
 
 def _table_and_schema(table: str, schema: Path | None, options: RoleOptions) -> tuple[Any, Any]:

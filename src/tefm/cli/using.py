@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import RenderableType
@@ -18,17 +17,19 @@ from tefm.base.files import write_text
 from tefm.base.progress import err, shown
 from tefm.cli.app import (
     DeviceOption,
-    JsonOption,
     ModelArg,
     ModelOptions,
     RayOptions,
+    Results,
     TableArg,
     check_target,
     command,
     page_written,
-    present,
 )
 from tefm.serve.limits import ServeSettings
+
+if TYPE_CHECKING:
+    from tefm.explain.cards import Card
 
 #: The exit status of `tefm monitor` when a batch has drifted; 0 is no alarm, 1 an error.
 ALARM = 3
@@ -49,21 +50,20 @@ class CardOptions:
         problem, example = "explanations are written as HTML or JSON lines", "--out page.html"
         check_target(self.target, problem, example, ".html", ".jsonl")
 
-    def show(
-        self,
-        as_values: list[dict[str, Any]],
-        page: Callable[[], str],
-        cards: Iterable[RenderableType],
-        *,
-        as_json: bool,
-    ) -> None:
-        """Explanations as a file, as JSON, or as cards."""
+    def results(
+        self, found: Sequence[Card], shown_as: Callable[[Any], RenderableType], title: str, counts: str
+    ) -> Results | None:
+        """Explanations as JSON, as cards, or as a file."""
+        from tefm.explain.render import cards_page
+
+        bodies, remark = [one.to_json() for one in found], f"{len(found):,} explained: {counts}"
         if self.target is None:
-            present(as_values, islice(cards, self.limit), as_json=as_json)
-            return
-        lines = (json.dumps(values, ensure_ascii=False) + "\n" for values in as_values)
-        write_text(self.target, page() if self.target.suffix == ".html" else "".join(lines))
-        err.print(f"{len(as_values):,} explanations written to {self.target}")
+            return Results(bodies, map(shown_as, found[: self.limit]), remark)
+        lines = (json.dumps(body, ensure_ascii=False) + "\n" for body in bodies)
+        write_text(self.target, cards_page(found, title) if self.target.suffix == ".html" else "".join(lines))
+        err.print(f"{len(found):,} explanations written to {self.target}")
+        err.print(remark, highlight=False)
+        return None
 
 
 @command("tefm explain model admissions.csv --entity 12345 --class died")
@@ -92,10 +92,9 @@ def explain(
     case: Annotated[
         bool, typer.Option("--case", help="paragraphs (summary, diagnoses, drugs, …) in place of the card")
     ] = False,
-    as_json: JsonOption = False,
-) -> None:
+) -> Results | None:
     """Explain predictions: features that settle the answer, and what speaks for and against a class."""
-    from tefm.explain.render import cards_page, case_card, explanation_card
+    from tefm.explain.render import case_card, explanation_card
     from tefm.show.terminal import summary_tables
     from tefm.tables.references import References
 
@@ -112,26 +111,18 @@ def explain(
         raise TefmError(
             "--question explains single answers on this machine", remedy="leave --population and --engine ray out"
         )
-    with shown():
-        if job is not None:
-            explanations = job.explain(entities=cards.entity, references=cited, **question)
-        else:
-            loaded, opened = options.opened(model, table)
-            if population is not None:
-                summary = loaded.explain_population(opened, sequences=population, **question)
-            else:
-                explanations = loaded.explain(
-                    opened, question=question_in_words, entities=cards.entity, references=cited, **question
-                )
-    if population is not None:
-        present(asdict(summary), summary_tables(summary), as_json=as_json)
-        return
-    printed = map(case_card if case else explanation_card, explanations)
-    bodies = [one.to_json() for one in explanations]
-    cards.show(bodies, lambda: cards_page(explanations, "Explanations"), printed, as_json=as_json)
+    if job is not None:
+        explanations = job.explain(entities=cards.entity, references=cited, **question)
+    else:
+        loaded, opened = options.opened(model, table)
+        if population is not None:
+            summary = loaded.explain_population(opened, sequences=population, **question)
+            return Results(asdict(summary), summary_tables(summary))
+        asked: dict[str, Any] = {"question": question_in_words, "entities": cards.entity, "references": cited}
+        explanations = loaded.explain(opened, **asked, **question)
     verdicts = Counter(one.verdict for one in explanations)
     counts = ", ".join(f"{count:,} {verdict}" for verdict, count in verdicts.most_common())
-    err.print(f"{len(explanations):,} explained: {counts}", highlight=False)
+    return cards.results(explanations, case_card if case else explanation_card, "Explanations", counts)
 
 
 @command("tefm rationale model admissions.csv --keep 5%")
@@ -146,22 +137,18 @@ def rationale(
     ] = None,
     of: Annotated[str, typer.Option(help="what --keep is a share of: all slots, or those present in a record")] = "all",
     over: Annotated[str, typer.Option(help="keep the share of each record, or of the whole sequence")] = "sequence",
-    as_json: JsonOption = False,
-) -> None:
+) -> Results | None:
     """Masked sufficiency, as in the paper: a few slots with which alone the model gives the same answer."""
-    from tefm.explain.render import card, cards_page
+    from tefm.explain.render import card
 
     cards.check()
     choice: dict[str, Any] = {"keep": _share(keep), "of": of, "over": over}
-    with shown():
-        loaded, opened = options.opened(model, table)
-        rationales = loaded.explain_masked(opened, entities=cards.entity, **choice)
-    bodies = [one.to_json() for one in rationales]
-    cards.show(bodies, lambda: cards_page(rationales, "Rationales"), map(card, rationales), as_json=as_json)
+    loaded, opened = options.opened(model, table)
+    rationales = loaded.explain_masked(opened, entities=cards.entity, **choice)
     sufficient = sum(one.passed for one in rationales)
     default = sum(one.verdict == "default" for one in rationales)
     counts = f"{sufficient:,} with sufficient slots, {default:,} default answers, the same with all slots masked"
-    err.print(f"{len(rationales):,} explained: {counts}", highlight=False)
+    return cards.results(rationales, card, "Rationales", counts)
 
 
 def _share(text: str | None) -> float | None:
@@ -192,8 +179,7 @@ def monitor(
     by: Annotated[str | None, typer.Option(help="batches by day, week or month (default: one batch)")] = None,
     html: Annotated[Path | None, typer.Option(help="also write one HTML page")] = None,
     level: Annotated[float, typer.Option(help="false alarms per batch, over all tests together")] = 0.05,
-    as_json: JsonOption = False,
-) -> None:
+) -> Results:
     """Compare new records with those at fit time: what changed, and the accuracy to expect.
 
     Exit status: 0 no alarm, 3 alarm in at least one batch, 1 error. Labels in the table are used if it has them.
@@ -202,15 +188,12 @@ def monitor(
     from tefm.tables.readers.table import open_table
 
     check_target(html, "the page is written as HTML", "--html drift.html", ".html")
-    with shown():
-        usual = None if reference is None else open_table(reference)
-        loaded, opened = options.opened(model, table)
-        report = loaded.monitor(opened, reference=usual, by=by, absent=options.absent, level=level)
+    usual = None if reference is None else open_table(reference)
+    loaded, opened = options.opened(model, table)
+    report = loaded.monitor(opened, reference=usual, by=by, absent=options.absent, level=level)
     if html is not None:
         page_written("page", html, drift_page(report))
-    present(report.to_dict(), drift_tables(report), as_json=as_json)
-    if report.alarm:
-        raise typer.Exit(ALARM)
+    return Results(report.to_dict(), drift_tables(report), status=ALARM if report.alarm else 0)
 
 
 @command("tefm serve model --port 8000")
@@ -239,7 +222,7 @@ def serve(
     run(loaded, host=host, port=port, settings=settings, keys=keys, access_log=access_log)
 
 
-@command("tefm demo")
+@command("tefm demo", log=True)
 def demo(
     steps: Annotated[int, typer.Option(help="training steps of the tokenizer")] = 1_500,
     layers: Annotated[int, typer.Option(help="use only the first N blocks of the language model")] = 4,
@@ -247,11 +230,9 @@ def demo(
     target: Annotated[Path, typer.Option("--out", help="HTML file for the details")] = Path("tefm-demo.html"),
     save: Annotated[Path | None, typer.Option(help="also keep the model, in this folder")] = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="also print the tables of every stage")] = False,
-    as_json: JsonOption = False,
-) -> None:
+) -> Results:
     """Predict death from hospital admissions on embedded data, against LightGBM, and explain one prediction."""
     from tefm.cli.story import run_demo
 
-    with shown(on_stdout=not as_json):
-        story = run_demo(steps=steps, layers=layers, tune_steps=tune_steps, report=target, save=save)
-    present(story.to_dict(), story.shown(verbose=verbose), as_json=as_json)
+    story = run_demo(steps=steps, layers=layers, tune_steps=tune_steps, report=target, save=save)
+    return Results(story.to_dict(), story.shown(verbose=verbose))

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from tefm.base.errors import InputError, did_you_mean
 from tefm.base.progress import log
 from tefm.cluster.engine import SEQUENCE, Engine, PartWork, run
 from tefm.cluster.plan import Plan, plan_rows, plan_sequences
@@ -27,7 +26,7 @@ from tefm.explain.explanation import Explanation
 from tefm.explain.reasons import Question
 from tefm.model.domains import find_domain
 from tefm.model.estimator import MANY, TEFM, answer_column
-from tefm.model.explainer import explain_slots
+from tefm.model.explainer import explain_slots, named
 from tefm.pipeline.prepare import Preparation
 from tefm.tables.chunks import ROWS
 from tefm.tables.readers.table import Table
@@ -109,11 +108,7 @@ class OnRay:
         if entities is None:
             return explanations
         by_name = {str(explanation.sequence): explanation for explanation in explanations}
-        for name in entities:
-            if name not in by_name:
-                noun, remedy = preparation.sequence_noun, did_you_mean(name, by_name) if by_name else "check the name"
-                raise InputError(f"there is no such {noun} in this table", file=self.source, value=name, remedy=remedy)
-        return [by_name[name] for name in entities]
+        return named(by_name, entities, preparation.sequence_noun, file=self.source)
 
     def _planned(self, rows: int) -> tuple[Preparation, Plan]:
         """How the model sees tables, and the parts of this one; a table that does not fit is refused here."""

@@ -41,10 +41,6 @@ class Population:
     def __len__(self) -> int:
         return len(self.slots)
 
-    def select(self, which: Numbers) -> Population:
-        """Some of the sequences."""
-        return Population(self.slots.select(which), self.p_SQ[which], self.answers_S[which], self.labels_S[which])
-
     def nearest(self, length: int) -> Numbers:
         """The sequences by how close they are to this length, in random order where they are equally close."""
         return np.argsort(np.abs(self.slots.lengths - length), kind="stable").astype(np.int64)

@@ -30,7 +30,7 @@ from tefm.questions.catalogue import slot_of
 from tefm.tabular.heads import of_regression
 
 
-def check_agreement(fitted: Fitted, preparation: Preparation | None, folder: Path) -> None:
+def check_agreement(fitted: Fitted, preparation: Preparation, folder: Path) -> None:
     """Refuse a model whose parts contradict each other."""
     checks = (_classes(fitted), _tokens(fitted, preparation), _slots(fitted), _questions(fitted, preparation))
     for problem in itertools.chain(*checks):
@@ -70,7 +70,7 @@ def _classes(fitted: Fitted) -> Iterator[str]:
         yield f"the masks were learned for {len(fitted.explainer.surrogate.cut_Q)} classes"
 
 
-def _tokens(fitted: Fitted, preparation: Preparation | None) -> Iterator[str]:
+def _tokens(fitted: Fitted, preparation: Preparation) -> Iterator[str]:
     """The code tokens that the language model reads are those of the tokenizer, and both know them."""
     classifier = fitted.classifier
     ids, coder, backbone = classifier.writer.ids, fitted.coder, classifier.backbone
@@ -86,11 +86,10 @@ def _tokens(fitted: Fitted, preparation: Preparation | None) -> Iterator[str]:
         yield f"the tokenizer has {known} codes, the language model {ids.levels} × {ids.entries}"
     if not isinstance(ids.first, int) or ids.first < 0 or max(ids.all) >= len(backbone.tokenizer):
         yield f"the code tokens begin at {ids.first!r}, outside the vocabulary"
-    if preparation is not None:
-        vocabulary, stem = classifier.vocabulary, CodeVocabulary.of(preparation.schema.record, levels=1, entries=1).stem
-        named = re.fullmatch(rf"{stem}\d*", vocabulary.stem)  # of several domains, stems may be numbered
-        if named is None or backbone.tokenizer.convert_tokens_to_ids(list(vocabulary.tokens)) != ids.all:
-            yield f"the vocabulary does not have the code tokens of the record {preparation.schema.record!r}"
+    vocabulary, stem = classifier.vocabulary, CodeVocabulary.of(preparation.schema.record, levels=1, entries=1).stem
+    named = re.fullmatch(rf"{stem}\d*", vocabulary.stem)  # of several domains, stems may be numbered
+    if named is None or backbone.tokenizer.convert_tokens_to_ids(list(vocabulary.tokens)) != ids.all:
+        yield f"the vocabulary does not have the code tokens of the record {preparation.schema.record!r}"
 
 
 def _slots(fitted: Fitted) -> Iterator[str]:
@@ -108,15 +107,12 @@ def _slots(fitted: Fitted) -> Iterator[str]:
         yield "the counts of the explanations are of other slots or classes"
 
 
-def _questions(fitted: Fitted, preparation: Preparation | None) -> Iterator[str]:
+def _questions(fitted: Fitted, preparation: Preparation) -> Iterator[str]:
     """The questions are about fields and values that the tokenizer knows."""
     book, default = fitted.book, fitted.question
     if book is None:
         if default is not None:
             yield "it answers a question by default, and has none"
-        return
-    if preparation is None:
-        yield "there are questions, but no fields that answer them"
         return
     if not book.trained and not book.taught:
         yield "no question was trained or taught"

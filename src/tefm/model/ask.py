@@ -6,11 +6,11 @@ Shapes: S sequences, Q questions, N records, D slots.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.util import find_spec
 
 import numpy as np
-from numpy.typing import NDArray
+import polars as pl
 
 from tefm.base.errors import NotFittedError
 from tefm.base.progress import log
@@ -23,7 +23,7 @@ from tefm.pipeline.data import TaskData
 from tefm.pipeline.fitted import Fitted
 from tefm.pipeline.prepare import Preparation, asking_of
 from tefm.questions.answering import asking, features_of
-from tefm.questions.book import Book, Entry, Figure, Known, checked_question
+from tefm.questions.book import Book, Entry, checked_question
 from tefm.questions.catalogue import of_column
 from tefm.questions.config import QuestionSettings
 from tefm.questions.measure import (
@@ -45,6 +45,8 @@ from tefm.tabular.few_labels import check_labels, learn
 
 #: The surrogate of a question is learned when it is first explained, from less than that of the label: in seconds.
 ON_DEMAND: dict[str, int] = {"questions": 1_200, "surrogate_steps": 400, "donors": 600}
+#: Columns of answers that may be empty.
+TYPES = {"auroc": pl.Float64, "auroc_low": pl.Float64, "auroc_high": pl.Float64, "remark": pl.String}
 #: What is said of a sequence where the value of a question is recorded already.
 RECORDED = "recorded before: the question was learned where it is not"
 
@@ -59,23 +61,11 @@ def book_of(fitted: Fitted) -> Book:
     return fitted.book
 
 
-@dataclass(frozen=True, eq=False)
-class AnsweredQuestion:
-    """A question that was put to a model, and the answers for all sequences."""
+def ask(fitted: Fitted, preparation: Preparation, slots: Sequences, questions: Sequence[str]) -> list[pl.DataFrame]:
+    """The answers to each question about sequences of slots, a row per sequence, with what they are worth.
 
-    text: str
-    known: Known
-    #: what the answers are worth, in figures and in words
-    figure: Figure
-    worth: str
-    #: the probability of yes
-    p_S: NDArray[np.float64]
-    #: where the value was recorded before, so that the question is not one that was learned
-    recorded_S: NDArray[np.bool_]
-
-
-def ask(fitted: Fitted, preparation: Preparation, slots: Sequences, questions: Sequence[str]) -> list[AnsweredQuestion]:
-    """The answers to questions about sequences of slots; the records of a sequence are read once for all of them."""
+    The records of a sequence are read once for all questions.
+    """
     book = book_of(fitted)
     texts = [_as_trained(book, text) for text in questions]
     count, vectoriser = len(slots), preparation.vectoriser
@@ -87,8 +77,17 @@ def ask(fitted: Fitted, preparation: Preparation, slots: Sequences, questions: S
     for text, score_S in zip(texts, score_QS, strict=True):
         entry = book.entry(text)
         before_S = np.zeros(count, dtype=bool) if entry is None else recorded(entry.question, vectoriser, slots)
-        p_S = book.scaling(text).probability(score_S)
-        answers.append(AnsweredQuestion(text, book.known(text), book.figure(text), book.worth(text), p_S, before_S))
+        figure = book.figure(text)
+        columns = {
+            "question": text,
+            "p(yes)": book.scaling(text).probability(score_S),
+            "known": book.known(text),
+            "auroc": figure.auroc,
+            "auroc_low": figure.low,
+            "auroc_high": figure.high,
+            "remark": [RECORDED if is_recorded else None for is_recorded in before_S],
+        }
+        answers.append(pl.DataFrame(columns, schema_overrides=TYPES))
     return answers
 
 

@@ -39,10 +39,9 @@ from tefm.base.files import (
     write_text,
 )
 from tefm.base.training import THREADS
-from tefm.codes.coder import SlotCoder, load_coder, save_coder
 from tefm.codes.tokenizer import VECTORISER, RecordTokenizer, load_vectoriser
 from tefm.explain.look_alikes import LookAlikes
-from tefm.language.adapter import AdaptedBackbone, Adapter, shared_backbone
+from tefm.language.adapter import AdaptedBackbone, Adapter
 from tefm.language.alignment import Alignment
 from tefm.language.backbone import Backbone, check_sealed, open_backbone
 from tefm.language.classifier import Answerer, Classifier
@@ -58,7 +57,8 @@ from tefm.pipeline.prepare import Preparation, Prepared
 from tefm.questions.book import Book
 from tefm.rationale.extractor import MaskExplainer
 from tefm.scoring.calibration import Calibration
-from tefm.show.model_card import ModelCardFacts, model_card
+from tefm.scoring.metrics import METRICS
+from tefm.show.html import render
 from tefm.tables.schema import Schema
 from tefm.tables.vectorise import Vectoriser
 from tefm.tabular.label_trees import LabelTrees
@@ -78,13 +78,13 @@ class Bundle:
     """All that is saved of a model."""
 
     fitted: Fitted
-    #: how tables become its input; None for a model of arrays, as the benchmarks make them
-    preparation: Preparation | None = None
+    #: how tables become its input
+    preparation: Preparation
     #: what was measured: name of the part → figures
     figures: Mapping[str, dict[str, Any]] = field(default_factory=dict)
     #: the table it was fitted on and how that was split, where a task said so
     source: Mapping[str, Any] | None = None
-    #: what new records are compared with; None for a model of arrays, or of an older version
+    #: what new records are compared with; None for a model of an older version
     reference: MonitorReference | None = None
 
     @classmethod
@@ -101,53 +101,44 @@ def is_saved(folder: Path) -> bool:
 
 
 def save(bundle: Bundle, folder: Path) -> Path:
-    """Write a bundle; of several processes, the first one does."""
-    if not is_first():
-        return folder
-    with replacing(folder, ours=is_saved) as temporary:
-        _save_parts(bundle, temporary)
-        _save_language(bundle.fitted.classifier.backbone, temporary)
-        write_manifest(temporary, KIND, codes=bundle.fitted.coder.identity, **_made(bundle))
-    return folder
+    """Write the bundle of a single domain, which has no name; of several processes, the first one does."""
+    return save_domains({"": bundle}, folder)
 
 
 def save_domains(bundles: Mapping[str, Bundle], folder: Path) -> Path:
     """Write several domains of one language model; of several processes, the first one does."""
-    if not is_first():
-        return folder
-    backbones = {name: bundle.fitted.classifier.backbone for name, bundle in bundles.items()}
-    with replacing(folder, ours=is_saved) as temporary:
-        for name, bundle in bundles.items():
-            place = temporary / DOMAINS / name
-            place.mkdir(parents=True)
-            _save_parts(bundle, place)
-            backbone = backbones[name]
-            if isinstance(backbone, AdaptedBackbone):
-                backbone.adapter.save(place / ADAPTER)
-        _save_language(shared_backbone(backbones.values()), temporary)
-        write_manifest(temporary, KIND_DOMAINS, domains=list(bundles), **_made(next(iter(bundles.values()))))
-    return folder
-
-
-def _made(bundle: Bundle) -> dict[str, Any]:
-    """What the manifest says about how the model was made."""
     import torch
     import transformers
 
+    if not is_first():
+        return folder
+    first = next(iter(bundles.values()))
     versions = {
         "tefm": __version__,
         "torch": torch.__version__,
         "transformers": transformers.__version__,
         "python": platform.python_version(),
     }
-    threads = THREADS if bundle.fitted.config.deterministic else torch.get_num_threads()
-    return {"versions": versions, "threads": threads}
-
-
-def _save_language(backbone: Backbone, folder: Path) -> None:
-    with quietly():
-        backbone.model.save_pretrained(folder / LANGUAGE)
-        backbone.tokenizer.save_pretrained(folder / LANGUAGE)
+    facts = {"versions": versions, "threads": THREADS if first.fitted.config.deterministic else torch.get_num_threads()}
+    with replacing(folder, ours=is_saved) as temporary:
+        backbone = first.fitted.classifier.backbone
+        for name, bundle in bundles.items():
+            place = temporary / DOMAINS / name if name else temporary
+            place.mkdir(parents=True, exist_ok=True)
+            _save_parts(bundle, place)
+            own = bundle.fitted.classifier.backbone
+            if name and isinstance(own, AdaptedBackbone):
+                own.adapter.save(place / ADAPTER)
+            elif name:
+                backbone = own  # the one that all share
+        with quietly():
+            backbone.model.save_pretrained(temporary / LANGUAGE)
+            backbone.tokenizer.save_pretrained(temporary / LANGUAGE)
+        if "" in bundles:
+            write_manifest(temporary, KIND, codes=first.fitted.coder.identity, **facts)
+        else:
+            write_manifest(temporary, KIND_DOMAINS, domains=list(bundles), **facts)
+    return folder
 
 
 def _save_parts(bundle: Bundle, folder: Path) -> None:
@@ -156,7 +147,7 @@ def _save_parts(bundle: Bundle, folder: Path) -> None:
     alignment = fitted.alignment
     body: dict[str, Any] = {
         "config": fitted.config.model_dump(mode="json"),
-        "schema": None if preparation is None else preparation.schema.model_dump(mode="json"),
+        "schema": preparation.schema.model_dump(mode="json"),
         "classes": fitted.classes,
         "positive": fitted.positive,
         "shares": fitted.shares,
@@ -181,12 +172,8 @@ def _save_parts(bundle: Bundle, folder: Path) -> None:
     for name, part in parts.items():
         if part is not None:
             part.save(folder / name)
-    if preparation is not None:
-        preparation.tokenizer(fitted.coder).save(folder / TOKENIZER)
-        write_text(folder / "README.md", model_card(card_facts(bundle)))
-    else:
-        (folder / TOKENIZER).mkdir()
-        save_coder(fitted.coder, folder / TOKENIZER)
+    preparation.tokenizer(fitted.coder).save(folder / TOKENIZER)
+    write_text(folder / "README.md", card_of(bundle))
 
 
 def load(folder: Path, *, device: str | None = None, domain: str | None = None) -> Bundle:
@@ -245,7 +232,15 @@ def _load_language(folder: Path, device: str | None) -> Backbone:
 
 def _load(folder: Path, backbone: Backbone) -> Bundle:
     body, config, prompt = _settings(folder)
-    coder, preparation = _load_codes(folder, body, config, prompt, str(backbone.device))
+    tokenizer = RecordTokenizer.load(folder / TOKENIZER, device=str(backbone.device))
+    coder, preparation = tokenizer.coder, _preparation(body, config, tokenizer.vectoriser, prompt)
+    if coder.identity != body["codes"]:
+        raise ArtefactError(
+            "the tokenizer is not the one that this language model was trained with",
+            file=folder / TOKENIZER,
+            value=coder.identity,
+            remedy="put back the tokenizer that the bundle was saved with",
+        )
     backbone = replace(backbone, name=config.backbone)
     if (folder / ADAPTER).is_file():
         backbone = Adapter.load(folder / ADAPTER).applied(backbone)
@@ -298,28 +293,8 @@ def _settings(folder: Path) -> tuple[dict[str, Any], ModelConfig, Prompt]:
     return body, ModelConfig.stored(body["config"]), Prompt.checked(body["prompt"])
 
 
-def _load_codes(
-    folder: Path, body: dict[str, Any], config: ModelConfig, prompt: Prompt, device: str
-) -> tuple[SlotCoder, Preparation | None]:
-    """The codes of a bundle, and how tables become slots where it says so."""
-    preparation = None
-    if body["schema"] is None:
-        coder = load_coder(folder / TOKENIZER, device=device)
-    else:
-        tokenizer = RecordTokenizer.load(folder / TOKENIZER, device=device)
-        coder, preparation = tokenizer.coder, _preparation(body["schema"], config, tokenizer.vectoriser, prompt)
-    if coder.identity != body["codes"]:
-        raise ArtefactError(
-            "the tokenizer is not the one that this language model was trained with",
-            file=folder / TOKENIZER,
-            value=coder.identity,
-            remedy="put back the tokenizer that the bundle was saved with",
-        )
-    return coder, preparation
-
-
-def _preparation(schema: dict[str, Any], config: ModelConfig, vectoriser: Vectoriser, prompt: Prompt) -> Preparation:
-    closed = Schema.model_validate(schema).closed(vectoriser.value_names)
+def _preparation(body: dict[str, Any], config: ModelConfig, vectoriser: Vectoriser, prompt: Prompt) -> Preparation:
+    closed = Schema.model_validate(body["schema"]).closed(vectoriser.value_names)
     return Preparation(closed, config, vectoriser, prompt.gaps)
 
 
@@ -328,16 +303,7 @@ def load_preparation(folder: Path, domain: str | None = None) -> Preparation:
     place = _checked(folder, domain, "model.json", f"{TOKENIZER}/{VECTORISER}")
     with refusing(folder, "model"):
         body, config, prompt = _settings(place)
-        if body["schema"] is not None:
-            return _preparation(body["schema"], config, load_vectoriser(place / TOKENIZER), prompt)
-    raise reads_no_tables(folder)
-
-
-def reads_no_tables(folder: str | Path | None) -> InputError:
-    """What is wrong with a model of arrays, where a table is to be read."""
-    return InputError(
-        "this model was fitted on arrays and does not read tables", file=folder, remedy="fit it on a table"
-    )
+        return _preparation(body, config, load_vectoriser(place / TOKENIZER), prompt)
 
 
 def load_book(folder: Path, domain: str | None = None) -> Book:
@@ -360,33 +326,15 @@ def _checked(folder: Path, domain: str | None, *files: str) -> Path:
     return place
 
 
-def card_facts(bundle: Bundle) -> ModelCardFacts:
-    """What the model card and a notebook say about a model."""
-    fitted, preparation = bundle.fitted, bundle.preparation
-    assert preparation is not None, "a model of arrays has no card"
-    coder, calibration, look_alikes = fitted.coder, fitted.calibration, fitted.look_alikes
-    return ModelCardFacts(
-        title=preparation.title,
-        base_model=fitted.config.backbone,
-        classes=fitted.classes,
-        one_sequence=preparation.one_sequence,
-        blocks=fitted.classifier.backbone.model.config.num_hidden_layers,
-        parameters=fitted.classifier.backbone.model.num_parameters(),
-        temperature=calibration.temperature,
-        threshold=calibration.threshold,
-        positive=fitted.classes[calibration.positive],
-        rule=calibration.rule,
-        weighted=bool(calibration.weights),
-        slots=coder.layout.width,
-        levels=coder.config.levels,
-        entries=coder.config.entries,
-        task_aware=bool(coder.classes_),
-        trees=0 if fitted.trees is None else fitted.trees.count,
-        model_share=fitted.answerer.share,
-        alignment=fitted.alignment,
-        explains=look_alikes is not None,
-        donors=0 if look_alikes is None else len(look_alikes.population),
-        agreement=None if look_alikes is None else look_alikes.agreement,
-        scores=bundle.figures,
-        quick=fitted.config.quick,
+def card_of(bundle: Bundle, template: str = "model_card.md") -> str:
+    """The model card as Markdown, with the header that the hub reads; `model.html` is the one for a notebook."""
+    fitted = bundle.fitted
+    base_model = json.dumps(fitted.config.backbone, ensure_ascii=False)  # in quotes, any path is valid YAML
+    return render(
+        f"show/{template}",
+        fitted=fitted,
+        preparation=bundle.preparation,
+        figures=bundle.figures,
+        METRICS=METRICS,
+        base_model=base_model,
     )

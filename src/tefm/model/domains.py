@@ -87,7 +87,7 @@ class Domains(dict[str, TEFM]):
     def load(cls, folder: str | Path, *, device: str | None = None) -> Domains:
         """Read a saved model with domains; the language model is in memory once."""
         bundles = load_domains(Path(folder), device=device)
-        return cls({name: TEFM.of(bundle, device=device, file=str(folder)) for name, bundle in bundles.items()})
+        return cls({name: TEFM.of(bundle, device=device) for name, bundle in bundles.items()})
 
 
 def domain_names(paths: Sequence[Path]) -> dict[str, Path]:

@@ -33,14 +33,13 @@ from tefm.language.config import Start
 from tefm.language.prompts import Style
 from tefm.language.smollm2 import NAME as SMOLLM2
 from tefm.model.ask import (
-    RECORDED,
     QuestionExplainer,
     ask,
     book_of,
     teach,
     with_taught,
 )
-from tefm.model.bundle import Bundle, card_facts, reads_no_tables
+from tefm.model.bundle import Bundle, card_of
 from tefm.model.bundle import load as load_bundle
 from tefm.model.bundle import save as save_bundle
 from tefm.model.explainer import Choice, explain_masked, explain_slots, look_alikes_of, named_sequences
@@ -54,7 +53,6 @@ from tefm.pipeline.prepare import Preparation, Prepared, class_numbers_of, prepa
 from tefm.questions.book import question_frame
 from tefm.scoring.decision import one_answer
 from tefm.scoring.metrics import Evaluation
-from tefm.show.model_card import model_html
 from tefm.tables.infer import infer_schema
 from tefm.tables.readers.memory import as_table
 from tefm.tables.readers.table import Table, open_table
@@ -250,7 +248,6 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
     def adopt(self, bundle: Bundle) -> None:
         """Become the model of a bundle."""
-        assert bundle.preparation is not None, "a model of tables knows how to prepare them"
         self.fitted_ = bundle.fitted
         self.preparation_ = bundle.preparation
         self.classes_ = np.array(bundle.fitted.classes, dtype=object)
@@ -265,9 +262,9 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
     def _repr_html_(self) -> str:
         """A fitted model in a notebook: what it predicts, and its figures."""
-        return (
-            model_html(card_facts(self.bundle)) if self.__sklearn_is_fitted__() else f"<pre>{escape(repr(self))}</pre>"
-        )
+        if not self.__sklearn_is_fitted__():
+            return f"<pre>{escape(repr(self))}</pre>"
+        return card_of(self.bundle, "model.html")
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "fitted_")
@@ -336,14 +333,14 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         for records, slots in ahead(preparation.batches(as_table(X), absent=absent)):
             p_SQ = self.fitted.calibration.probabilities(answerer.logits(slots))
             columns = {
-                "records": pl.Series(records.sequences.lengths),
+                "records": records.sequences.lengths,
                 "predicted": pl.Series(self.fitted.classes).gather(self.fitted.decide(p_SQ)),
-                **{f"p({name})": pl.Series(p_SQ[:, number]) for number, name in enumerate(self.fitted.classes)},
+                **{f"p({name})": p_SQ[:, number] for number, name in enumerate(self.fitted.classes)},
             }
-            yield self._identified(records, columns, before)
+            yield self._identified(records, pl.DataFrame(columns), before)
             before += len(records)
 
-    def _identified(self, records: Records, columns: Mapping[str, pl.Series | pl.Expr], before: int) -> pl.DataFrame:
+    def _identified(self, records: Records, columns: pl.DataFrame, before: int) -> pl.DataFrame:
         """Columns beside the entity of each sequence, or its number in the table, where `before` sequences precede."""
         noun, entity = self.preparation.sequence_noun, self.preparation.entity
         if entity is None:
@@ -351,8 +348,8 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         else:
             identifiers = records.frame[entity][records.sequences.last]
         # the identifier keeps its name, see `answer_column`
-        beside = [column.alias(_beside(name, noun)) for name, column in columns.items()]
-        return pl.DataFrame({noun: identifiers}).with_columns(beside)
+        beside = columns.rename(lambda name: _beside(name, noun))
+        return beside.select(identifiers.alias(noun), *beside.columns)
 
     def _warn_of_one_answer(self, answers_Q: NDArray[np.int64]) -> None:
         """Warn where all of many sequences get the same answer."""
@@ -393,20 +390,8 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         book_of(self.fitted)
         before = 0
         for records, slots in ahead(self.preparation.batches(as_table(X), absent=absent)):
-            answers = []
-            for asked in ask(self.fitted, self.preparation, slots, questions):
-                remarks = [RECORDED if is_recorded else None for is_recorded in asked.recorded_S]
-                columns: dict[str, pl.Series | pl.Expr] = {
-                    "question": pl.lit(asked.text),
-                    "p(yes)": pl.Series(asked.p_S),
-                    "known": pl.lit(asked.known),
-                    "auroc": pl.lit(asked.figure.auroc, pl.Float64),
-                    "auroc_low": pl.lit(asked.figure.low, pl.Float64),
-                    "auroc_high": pl.lit(asked.figure.high, pl.Float64),
-                    "remark": pl.Series(remarks, dtype=pl.String),
-                }
-                answers.append(self._identified(records, columns, before))
-            yield pl.concat(answers)
+            answers = ask(self.fitted, self.preparation, slots, questions)
+            yield pl.concat([self._identified(records, to_one, before) for to_one in answers])
             before += len(records)
 
     def teach(
@@ -554,13 +539,11 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
         `domain` names one of several (`tefm.Domains` reads all of them).
         """
-        return cls.of(load_bundle(Path(folder), device=device, domain=domain), device=device, file=str(folder))
+        return cls.of(load_bundle(Path(folder), device=device, domain=domain), device=device)
 
     @classmethod
-    def of(cls, bundle: Bundle, *, device: str | None = None, file: str | None = None) -> TEFM:
+    def of(cls, bundle: Bundle, *, device: str | None = None) -> TEFM:
         """The model of a bundle."""
-        if bundle.preparation is None:
-            raise reads_no_tables(file)
         settings = bundle.fitted.config.model_dump()
         model = cls(bundle.preparation.schema, device=device, **settings)
         model.adopt(bundle)

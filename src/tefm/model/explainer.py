@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 from pydantic import model_validator
@@ -32,6 +32,7 @@ from tefm.tables.sequences import Sequences
 
 #: Sequences that are explained at once.
 BATCH = 256
+Known = TypeVar("Known")
 
 
 class Choice(Settings):
@@ -209,8 +210,13 @@ def explain_masked(fitted: Fitted, preparation: Preparation, records: Records, c
 def named_sequences(sequences: Sequences, names: Sequence[str], noun: str) -> Sequences:
     """The sequences with these names; a name that is not in the table is refused."""
     numbers = {str(name): number for number, name in enumerate(sequences.names)}
+    return sequences.select(np.array(named(numbers, names, noun, file=sequences.file), dtype=np.int64))
+
+
+def named(known: Mapping[str, Known], names: Sequence[str], noun: str, *, file: str | None) -> list[Known]:
+    """What belongs to these names of sequences; a name that is not in the table is refused."""
     for name in names:
-        if name not in numbers:
-            remedy = did_you_mean(name, numbers)
-            raise InputError(f"there is no such {noun} in this table", file=sequences.file, value=name, remedy=remedy)
-    return sequences.select(np.array([numbers[name] for name in names], dtype=np.int64))
+        if name not in known:
+            remedy = did_you_mean(name, known) if known else "check the name"
+            raise InputError(f"there is no such {noun} in this table", file=file, value=name, remedy=remedy)
+    return [known[name] for name in names]

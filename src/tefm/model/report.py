@@ -394,20 +394,14 @@ def codes_of(
         variance = float(pca.explained_variance_ratio_.sum())
     counts_KC = [np.bincount(codes_N, minlength=coder.config.entries) for codes_N in codes_NK.T]
     return CodesFigures(
-        records=len(x_ND),
-        task_aware=examined.task_aware,
-        use=tuple(examined.use),
+        **vars(examined),
         counts=tuple(tuple(sorted(counts_C.tolist(), reverse=True)) for counts_C in counts_KC),
-        fidelity=examined.fidelity,
-        collisions=examined.collisions,
-        hierarchy=tuple(examined.hierarchy),
         map=Map(
             tuple(flat_N2[:, 0].tolist()),
             tuple(flat_N2[:, 1].tolist()),
             tuple(codes_NK[mapped, 0].tolist()),
             variance,
         ),
-        findings=tuple(examined.findings),
         label_losses=losses,
     )
 

@@ -65,19 +65,13 @@ COUNTED = 200
 MOST_COMPARED = 200_000
 
 
-def fit_task(task: Task, folder: Path, *, device: str | None = None, compare: bool = True) -> tuple[TEFM, Outcome]:
-    """Fit a task and save its bundle; an interrupted run resumes when it is called again."""
-    with _saving_to(folder) as checkpoint:
-        table = TaskTable.of(task, device)
-        outcomes = fit_frames({"": table}, checkpoint=checkpoint, compare=compare)
-        table.model.save(folder)
-    return table.model, outcomes[""]
-
-
 def fit_tasks(
     tasks: Mapping[str, Task], folder: Path, *, device: str | None = None, compare: bool = True
 ) -> tuple[Domains, dict[str, Outcome]]:
-    """Fit several tasks as the domains of one language model, and save one bundle; resumes if interrupted."""
+    """Fit tasks and save one bundle; an interrupted run resumes when it is called again.
+
+    Several tasks become the domains of one language model; a single one has no name, "".
+    """
     with _saving_to(folder) as checkpoint:
         language_config({name: task.model for name, task in tasks.items()})  # before tables are read
         tables = {name: TaskTable.of(task, device) for name, task in tasks.items()}

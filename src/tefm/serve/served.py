@@ -20,7 +20,7 @@ from tefm.base.errors import InputError, TefmError
 from tefm.explain.explanation import Explanation
 from tefm.explain.reasons import Question
 from tefm.language.classifier import Answerer
-from tefm.model.ask import RECORDED, QuestionExplainer, ask, book_of
+from tefm.model.ask import QuestionExplainer, ask, book_of
 from tefm.model.estimator import TEFM
 from tefm.model.explainer import explain_slots, look_alikes_of
 from tefm.pipeline.fitted import Fitted
@@ -143,20 +143,11 @@ class Served:
             )
         last = records.sequences.last.tolist()
         names = list(range(len(last))) if rows.entities is None else [rows.entities[row] for row in last]
+        slots, worth = self.preparation.slots(records), book_of(self.fitted).worth
         return [
-            AnswerInWords(
-                id=name,
-                question=asked.text,
-                p=p,
-                known=asked.known,
-                auroc=asked.figure.auroc,
-                auroc_low=asked.figure.low,
-                auroc_high=asked.figure.high,
-                worth=asked.worth,
-                remark=RECORDED if is_recorded else None,
-            )
-            for asked in ask(self.fitted, self.preparation, self.preparation.slots(records), questions)
-            for name, p, is_recorded in zip(names, asked.p_S.tolist(), asked.recorded_S.tolist(), strict=True)
+            AnswerInWords(id=name, worth=worth(row["question"]), **row)
+            for answers in ask(self.fitted, self.preparation, slots, questions)
+            for name, row in zip(names, answers.rename({"p(yes)": "p"}).to_dicts(), strict=True)
         ]
 
     # ---- explaining -------------------------------------------------------------------------------------------

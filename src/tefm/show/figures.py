@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from tefm.codes.doctor import CodeFinding, LabelLoss
-from tefm.codes.fidelity import Collisions, Fidelity, LevelUse, PrefixDistance
+from tefm.codes.doctor import Examination, LabelLoss
 from tefm.explain.explanation import Explanation
 from tefm.explain.summary import Summary
 from tefm.language.alignment import Alignment
@@ -51,22 +50,23 @@ class Map:
     variance: float
 
 
-@dataclass(frozen=True)
-class CodesFigures:
-    """How the codes are used, and what they preserve of the records."""
+@dataclass(frozen=True, kw_only=True)
+class CodesFigures(Examination):
+    """What `tefm doctor` measures of the codes, and what the page draws beside it."""
 
-    records: int
-    task_aware: bool
-    use: tuple[LevelUse, ...]
     #: per level, how many records have each entry; the most used first
     counts: tuple[tuple[int, ...], ...]
-    fidelity: Fidelity
-    collisions: Collisions
-    hierarchy: tuple[PrefixDistance, ...]
     map: Map
-    findings: tuple[CodeFinding, ...]
     #: fields that say something about the label and that the codes do not reproduce; None without labels
     label_losses: tuple[LabelLoss, ...] | None = None
+
+    @property
+    def records(self) -> int:
+        return self.fidelity.records
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types."""
+        return {"records": self.records, **super().to_dict()}
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ class Figures:
         """Plain JSON types."""
         body = plain(replace(self, codes=None, explained=None))
         if (codes := self.codes) is not None:
-            body["codes"] = asdict(codes) | {"fidelity": codes.fidelity.to_dict()}
+            body["codes"] = codes.to_dict()
         if (explained := self.explained) is not None:
             body["explained"] = {
                 "summary": asdict(explained.summary),

@@ -1,12 +1,12 @@
 """Pages from templates: one HTML file each, which loads nothing from the network and runs no script but its own.
 
-Markdown in introductions and findings becomes HTML; text of tables is escaped for Markdown.
+Markdown in findings becomes HTML; text of tables is escaped for Markdown.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from html import escape
@@ -38,18 +38,25 @@ class HtmlTable:
     caption: str
     #: the first columns hold words and may wrap
     words: int = 1
-    #: columns that hold figures of a publication, which look different
-    paper: frozenset[int] = frozenset()
 
     def look(self, column: int) -> str:
         """The CSS classes of a column."""
-        names = [name for name, applies in (("words", column < self.words), ("paper", column in self.paper)) if applies]
-        return " ".join(names)
+        return "words" if column < self.words else ""
 
     def width(self, column: int) -> int:
         """Characters that a column of words has room for before it wraps; 0 for figures."""
         longest = max((len(row[column]) for row in self.rows), default=0)
         return min(longest + 5, 18) if column < self.words else 0
+
+
+def tabled(items: Iterable[Any], cells: Mapping[str, str], caption: str, words: int = 1) -> HtmlTable:
+    """A table with a line per item; each column has a header, and the format of its cells.
+
+    >>> tabled([("age", 0.25)], {"field": "{[0]}", "missing": "{[1]:.1%}"}, "missing values").rows
+    [['age', '25.0%']]
+    """
+    rows = [[cell.format(item) for cell in cells.values()] for item in items]
+    return HtmlTable(list(cells), rows, caption, words)
 
 
 def render(template: str, **values: Any) -> str:
@@ -61,23 +68,13 @@ def render(template: str, **values: Any) -> str:
 def page_environment() -> Environment:
     """The templates of all rooms, with the filters that pages use."""
     templates = environment()
+    templates.filters["tabled"] = tabled
     templates.filters["words"] = markdown_words
-    templates.filters["markdown"] = to_html
     templates.filters["markdown_inline"] = inline
     return templates
 
 
 # ---- Markdown -------------------------------------------------------------------------------------------------------
-
-
-def to_html(text: str) -> Markup:
-    """Paragraphs, lists, code and links; raw HTML and images are shown as text.
-
-    >>> print(to_html("**Ours** is `a < b`, <b>not</b> bold."))
-    <p><strong>Ours</strong> is <code>a &lt; b</code>, &lt;b&gt;not&lt;/b&gt; bold.</p>
-    <BLANKLINE>
-    """
-    return Markup(_converter().render(text))
 
 
 def inline(text: str) -> Markup:
@@ -86,7 +83,7 @@ def inline(text: str) -> Markup:
     >>> print(inline("*slot accuracy*, [docs](https://example.org), 2 * 3 * 4"))
     <em>slot accuracy</em>, <a href="https://example.org">docs</a>, 2 * 3 * 4
     """
-    return Markup(_converter().renderInline(text))
+    return Markup(converter().renderInline(text))
 
 
 def markdown_words(text: str) -> str:
@@ -99,7 +96,8 @@ def markdown_words(text: str) -> str:
 
 
 @cache
-def _converter() -> MarkdownIt:
+def converter() -> MarkdownIt:
+    """Markdown as HTML; raw HTML and images are shown as text."""
     # an image would be fetched from the network, and a heading has no place within a section
     return MarkdownIt("commonmark", {"html": False}).disable(["image", "heading", "lheading"])
 

@@ -17,8 +17,6 @@ from tefm.show.plots import Axis, Level, Plot, Series, curves
 EVERY = 10
 #: Height of the plots of curves, which are about square.
 HEIGHT = 280
-#: Fields with missing values that are shown.
-MISSING = 15
 #: Classes that get a row of their own.
 CLASSES = 25
 METRICS = {
@@ -179,16 +177,6 @@ class PerformanceView:
         return HtmlTable([figures.label, "sequences", "recall", "precision", "F1"], rows, caption)
 
     @property
-    def tokens(self) -> HtmlTable:
-        figures = self.figures
-        rows = [
-            [a.format, a.tokenizer, f"{a.mean:,.1f}", f"{a.median:,.0f}", f"{a.largest:,}", f"{a.share_of_prose:.1%}"]
-            for a in figures.tokens
-        ]
-        header = ["format", "tokenizer", "mean", "median", "largest", "share of prose"]
-        return HtmlTable(header, rows, f"tokens per sequence, first {figures.tokens_counted:,} sequences", words=2)
-
-    @property
     def tokens_plot(self) -> Plot:
         """Accuracy against tokens; what reads no tokens is a line across."""
         ours, *others = self.figures.methods
@@ -227,12 +215,6 @@ class PerformanceView:
         return _metric(self.figures.methods[0], "ece")
 
     @property
-    def calibration(self) -> HtmlTable:
-        rows = [[f"{b.predicted:.3f}", str(b.observed), f"{b.sequences:,}"] for b in self.figures.calibration]
-        caption = f"probability of {self.probability}, in ten ranges"
-        return HtmlTable(["predicted", "observed", "sequences"], rows, caption)
-
-    @property
     def calibration_plot(self) -> Plot:
         bins = self.figures.calibration
         return curves(
@@ -252,17 +234,6 @@ class PerformanceView:
                 ),
             ],
         )
-
-    @property
-    def cost(self) -> HtmlTable:
-        ours, cost = self.figures.methods[0], self.figures.cost
-        explain = cost.seconds_to_explain
-        rows = [
-            ["input of the model", f"{ours.tokens:,.1f} tokens per sequence"],
-            ["predicting, from table to probabilities", f"{cost.sequences_per_second:,.1f} sequences per second"],
-            ["explaining and checking one prediction", "–" if explain is None else f"{explain:,.2f} seconds"],
-        ]
-        return HtmlTable(["", "cost"], rows, "cost")
 
     # ---- results by group -----------------------------------------------------------------------------------------
 
@@ -305,13 +276,6 @@ class PerformanceView:
             rows.append(row(f"{len(names[CLASSES:])} more classes", names[CLASSES:]))
         rows.append(["all", *(f"{total:,}" for total in totals.values())])
         return HtmlTable([self.figures.label, *parts], rows, "labelled sequences by class")
-
-    @property
-    def missing(self) -> HtmlTable:
-        """The fields with the most missing values."""
-        overview = self.figures.overview
-        rows = [[name, f"{share:.1%}"] for name, share in list(overview.missing.items())[:MISSING]]
-        return HtmlTable(["field", "missing"], rows, f"records without a value, {overview.records:,} records")
 
 
 def _metric(method: Method, name: str) -> Interval | None:

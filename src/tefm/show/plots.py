@@ -19,6 +19,8 @@ from typing import Any
 
 from markupsafe import Markup
 
+from tefm.explain.cards import printable
+
 WIDTH = 380
 #: Height of one line of text.
 LINE = 16
@@ -390,15 +392,6 @@ def inline_svg(svg: str, anchor: str, title: str, description: str) -> Markup:
         element.text = printable(text)
         root.insert(0, element)
     return Markup(ET.tostring(root, encoding="unicode"))
-
-
-def printable(text: str) -> str:
-    """Text without control characters, most of which XML does not allow.
-
-    >>> printable("a\\x00b")
-    'a b'
-    """
-    return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
 def _local(tag: str) -> str:

@@ -38,8 +38,6 @@ SECTIONS = {
 OF_EXPLANATIONS, OF_CODES = {"explanations", "cases"}, {"use", "hierarchy", "fidelity"}
 #: First codes of the map that have a colour.
 COLOURED = 8
-#: Fields that are named as lost to the label.
-LOSSES = 8
 #: More fields than this are split over two plots.
 PLOTTED = 12
 
@@ -62,6 +60,8 @@ def report_page(figures: Figures) -> Page:
             script=Markup(script),
             script_hash=b64encode(sha256(script.encode()).digest()).decode(),
             codes=codes and CodesView(codes),
+            fidelity_table=fidelity_table,
+            hierarchy_table=hierarchy_table,
             summary_tables=[
                 HtmlTable(header, rows, title, words=2)
                 for title, header, rows in (explained.summary.tables if explained else [])
@@ -114,22 +114,6 @@ class CodesView:
             for anchor, title, part in parts
             if part
         ]
-
-    @property
-    def label_losses(self) -> HtmlTable:
-        """The fields that lose what they say about the label."""
-        losses = (self.codes.label_losses or ())[:LOSSES]
-        rows = [[loss.name, f"{loss.recorded:.1%}", f"{loss.decoded:.1%}"] for loss in losses]
-        caption = "share of the label's entropy that a value explains on its own"
-        return HtmlTable(["field", "as recorded", "decoded from the codes"], rows, caption)
-
-    @property
-    def fidelity(self) -> HtmlTable:
-        return fidelity_table(self.codes.fidelity)
-
-    @property
-    def hierarchy(self) -> HtmlTable:
-        return hierarchy_table(self.codes.hierarchy)
 
     @property
     def hierarchy_plots(self) -> list[Plot]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # showing a table must not wait for the import of torch
     from tefm.questions.book import Book, Entry
     from tefm.scoring.breakdown import Confusion
     from tefm.scoring.metrics import Evaluation
-    from tefm.show.figures import CodesFigures, Outcome
+    from tefm.show.figures import Outcome
     from tefm.show.html import HtmlTable
     from tefm.tables.infer import Guess
     from tefm.tables.schema import Schema
@@ -81,7 +81,7 @@ def examination_tables(examination: Examination) -> Iterator[RenderableType]:
         yield text.append(f"  → {finding.remedy}", style="default")
 
 
-def codes_tables(measured: Examination | CodesFigures) -> Iterator[RenderableType]:
+def codes_tables(measured: Examination) -> Iterator[RenderableType]:
     """How the codes are used, and what they preserve."""
     from tefm.show.report_page import fidelity_table, hierarchy_table
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from types import SimpleNamespace as Of
 from typing import Any
 
 import pytest
@@ -10,30 +10,43 @@ import yaml
 from support.examples import HOSTILE, scores
 
 from tefm.language.alignment import Alignment
+from tefm.model.bundle import Bundle, card_of
 from tefm.rationale.surrogate import Agreement
-from tefm.show.html import to_html
-from tefm.show.model_card import ModelCardFacts, model_card
+from tefm.scoring.calibration import Calibration
+from tefm.show.html import converter
 
-FACTS = ModelCardFacts(
-    title="died from the stays of one patient",
-    base_model="smollm2-135m",
-    classes=("no", "yes"),
-    one_sequence="the stays of one patient",
-    blocks=6,
-    parameters=49_775_040,
-    temperature=1.234,
-    threshold=0.4,
-    positive="yes",
-    slots=458,
-    levels=3,
-    entries=128,
-    task_aware=True,
-    alignment=Alignment(1_000, 0.91, 0.92, 0.95, 0.96, 0.81, (0.5, 0.25), 1.5, 2.5),
-    explains=True,
-    donors=2_500,
-    agreement=Agreement(0.987, 0.01, 0.954, 0.02, 321),
-    scores={"test": {**scores(0.803), "tokens_mean": 8.71}},
-)
+
+def card_with(**changes: Any) -> str:
+    """The card of a model that has only what a card reads."""
+    facts: dict[str, Any] = {
+        "title": "died from the stays of one patient",
+        "one_sequence": "the stays of one patient",
+        "base_model": "smollm2-135m",
+        "classes": ("no", "yes"),
+        "task_aware": True,
+        "threshold": 0.4,
+        "trees": None,
+        "share": 1.0,
+        "alignment": Alignment(1_000, 0.91, 0.92, 0.95, 0.96, 0.81, (0.5, 0.25), 1.5, 2.5),
+        "look_alikes": Of(population=range(2_500), agreement=Agreement(0.987, 0.01, 0.954, 0.02, 321)),
+        "figures": {"test": {**scores(0.803), "tokens_mean": 8.71}},
+        **changes,
+    }
+    language_model = Of(config=Of(num_hidden_layers=6), num_parameters=lambda: 49_775_040)
+    fitted = Of(
+        config=Of(backbone=facts["base_model"], quick=False),
+        classes=facts["classes"],
+        classifier=Of(backbone=Of(model=language_model)),
+        coder=Of(
+            layout=Of(width=458),
+            config=Of(levels=3, entries=128),
+            classes_=facts["classes"] if facts["task_aware"] else (),
+        ),
+        calibration=Calibration(temperature=1.234, threshold=facts["threshold"]),
+        answerer=Of(share=facts["share"]),
+        **{name: facts[name] for name in ("trees", "alignment", "look_alikes")},
+    )
+    return card_of(Bundle(fitted, Of(title=facts["title"], one_sequence=facts["one_sequence"]), facts["figures"]))  # type: ignore[arg-type]
 
 
 def header(card: str) -> dict[str, Any]:
@@ -42,7 +55,7 @@ def header(card: str) -> dict[str, Any]:
 
 
 def test_every_fact_is_in_the_card() -> None:
-    card = model_card(FACTS)
+    card = card_with()
     assert header(card) == {"base_model": "smollm2-135m", "library_name": "tefm"}
     for words in (
         "# died from the stays of one patient\n", "Classes: no, yes. One sequence is the stays of one patient.",
@@ -60,26 +73,26 @@ def test_every_fact_is_in_the_card() -> None:
 
 
 def test_trees_beside_the_language_model_are_named_with_their_share() -> None:
-    card = model_card(replace(FACTS, trees=1_200, model_share=0.3))
+    card = card_with(trees=Of(count=1_200), share=0.3)
     assert "1,200 boosted trees on the fields answer. The language model has a share of 0.3" in card
-    assert "trees" not in model_card(FACTS)
+    assert "trees" not in card_with()
 
 
 def test_the_card_says_what_the_check_does_not_show() -> None:
-    card = model_card(FACTS)
+    card = card_with()
     assert "settled by some features if look-alikes that share them" in card
     assert "This does not show that the features cause the outcome." in card
 
 
 def test_a_model_without_alignment_and_explanations() -> None:
-    card = model_card(replace(FACTS, alignment=None, explains=False, agreement=None, scores={}, threshold=None))
+    card = card_with(alignment=None, look_alikes=None, figures={}, threshold=None)
     assert "458 slots become 3 numbers" in card and "most probable class" in card
     assert not any(words in card for words in ("Alignment", "Explanations", "## ", "model.explain(", "None"))
-    assert "unsupervised" in model_card(replace(FACTS, task_aware=False))
+    assert "unsupervised" in card_with(task_aware=False)
 
 
 def test_the_lines_of_a_list_and_the_rows_of_a_table_stay_together() -> None:
-    lines = model_card(FACTS).splitlines()
+    lines = card_with().splitlines()
     bullets = [number for number, line in enumerate(lines) if line.startswith("- ")]
     assert bullets == list(range(bullets[0], bullets[0] + 5))
     rows = [number for number, line in enumerate(lines) if line.startswith("|")]
@@ -88,12 +101,12 @@ def test_the_lines_of_a_list_and_the_rows_of_a_table_stay_together() -> None:
 
 @pytest.mark.parametrize("words", [HOSTILE, "a | b", "# heading\n---\nx: y", "`code` *x* [l](javascript:1)"])
 def test_names_of_a_table_are_shown_as_they_are(words: str) -> None:
-    card = model_card(replace(FACTS, title=words, classes=("b", words), one_sequence=words))
+    card = card_with(title=words, classes=("b", words), one_sequence=words)
     assert header(card)["base_model"] == "smollm2-135m"
-    html = to_html(card.split("---\n", 2)[2])
+    html = converter().render(card.split("---\n", 2)[2])
     assert "<script" not in html and "<a " not in html and "<em>" not in html
 
 
 @pytest.mark.parametrize("name", ["org/model-1.5", "/a folder/with: colon", "two\nlines", "C:\\models"])
 def test_the_header_is_valid_whatever_the_model_is_called(name: str) -> None:
-    assert header(model_card(replace(FACTS, base_model=name)))["base_model"] == name
+    assert header(card_with(base_model=name))["base_model"] == name

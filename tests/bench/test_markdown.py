@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from markupsafe import Markup
+from tefm_bench.page import to_html
 
-from tefm.show.html import inline, to_html
+from tefm.show.html import inline
 
 
 def test_blocks() -> None:
