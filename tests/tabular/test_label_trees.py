@@ -94,11 +94,11 @@ def test_trees_know_several_classes_at_the_shares_of_the_language_model() -> Non
     features = Features(training.x_ND, ("number",) * 4)
     shares = tuple((np.bincount(labels_S) / len(labels_S)).tolist())
     groups_S = np.arange(900)
-    trees = grow(features, "last", labels_S, groups_S, shares, seed=0)
+    trees = grow({"last": features}, labels_S, groups_S, shares, seed=0)
     assert trees is not None and trees.numbers == (0, 1, 2) and trees.fits(LAYOUT, 3) and not trees.fits(LAYOUT, 2)
     logits_SQ = trees.logits(later, LAYOUT)
     assert (logits_SQ.argmax(axis=1) == later_S).mean() > 0.99
-    rarer = grow(features, "last", labels_S, groups_S, (0.8, 0.1, 0.1), seed=0)
+    rarer = grow({"last": features}, labels_S, groups_S, (0.8, 0.1, 0.1), seed=0)
     assert rarer is not None
     shift_Q = np.log(np.array((0.8, 0.1, 0.1)) / shares)
     assert np.allclose(rarer.logits(later, LAYOUT), log_softmax(logits_SQ + shift_Q), atol=1e-6)
@@ -107,7 +107,7 @@ def test_trees_know_several_classes_at_the_shares_of_the_language_model() -> Non
 def test_a_class_without_training_sequences_is_improbable() -> None:
     training, labels_S = records(300, 0)
     two_S = np.minimum(labels_S, 1) * 2  # the classes 0 and 2
-    trees = grow(Features(training.x_ND, ("number",) * 4), "last", two_S, np.arange(300), (0.4, 0.0, 0.6), seed=0)
+    trees = grow({"last": Features(training.x_ND, ("number",) * 4)}, two_S, np.arange(300), (0.4, 0.0, 0.6), seed=0)
     assert trees is not None and trees.numbers == (2,)
     p_SQ = np.exp(trees.logits(training, LAYOUT))
     assert (p_SQ[:, 1] < 0.01).all() and (p_SQ[:, (0, 2)].argmax(axis=1) * 2 == two_S).mean() > 0.95
@@ -116,14 +116,14 @@ def test_a_class_without_training_sequences_is_improbable() -> None:
 def test_with_one_class_there_is_nothing_to_grow() -> None:
     training, _ = records(20, 0)
     features = Features(training.x_ND, ("number",) * 4)
-    assert grow(features, "last", np.zeros(20, dtype=np.int64), np.arange(20), (1.0, 0.0), seed=0) is None
+    assert grow({"last": features}, np.zeros(20, dtype=np.int64), np.arange(20), (1.0, 0.0), seed=0) is None
 
 
 def test_windows_that_are_shorter_or_longer_than_those_of_training_are_read_from_their_end() -> None:
     x_ND = np.random.default_rng(0).integers(1, 4, (600, 4)).astype(np.uint8)
     labels_S = (x_ND[1::2, 2] > 1).astype(np.int64)  # the last record decides
     flat = Features(x_ND.reshape(300, 8), ("number",) * 8)
-    trees = grow(flat, "flat", labels_S, np.arange(300), (0.5, 0.5), seed=0)
+    trees = grow({"flat": flat}, labels_S, np.arange(300), (0.5, 0.5), seed=0)
     assert trees is not None and trees.width == 8
     for starts in ([0, 1], [0, 2], [0, 3]):
         window = Sequences(x_ND[: starts[1]], np.array(starts))

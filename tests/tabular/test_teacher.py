@@ -19,10 +19,10 @@ def records(rows=1_500, seed=0):
     return np.random.default_rng(seed).integers(0, 4, (rows, 12)).astype(np.uint8)
 
 
-def taught(x, labels, groups=None, **settings):
+def taught(x, labels, groups=None, *, others=(), **settings):
     groups = np.arange(len(x)) if groups is None else groups
-    features = Features(x, ("number",) * x.shape[1])
-    return Teacher.fit(features, labels, groups, classes=int(labels.max()) + 1, **settings)
+    choices = [Features(x_NF, ("number",) * x.shape[1]) for x_NF in (*others, x)]
+    return Teacher.fit(choices, labels, groups, classes=int(labels.max()) + 1, **settings)
 
 
 def odds(x, labels, groups=None):
@@ -35,6 +35,13 @@ def test_a_signal_is_found():
     labels = (x[:, 0] + x[:, 1] > 3).astype(np.int64)
     assert roc_auc_score(labels, odds(x, labels)) > 0.95
     assert np.allclose(np.exp(taught(x, labels).log_NQ).sum(axis=1), 1, atol=1e-5)
+
+
+def test_of_several_features_those_that_say_most_are_read():
+    x = records()
+    labels = (x[:, 0] + x[:, 1] > 3).astype(np.int64)
+    chosen = taught(x, labels, others=[records(seed=7)])
+    assert (chosen.log_NQ == taught(x, labels).log_NQ).all()
 
 
 def test_known_answers_stay_only_where_they_are_no_worse():

@@ -229,7 +229,7 @@ def teacher_of(
     classes, numbers_N = class_numbers(labels_N)
     features = Features(x_ND, tuple(slot.kind for slot in layout.slots))
     groups_N = _numbers_of(groups_N, len(x_ND))
-    return classes, Teacher.fit(features, numbers_N, groups_N, classes=len(classes), seed=seed)
+    return classes, Teacher.fit([features], numbers_N, groups_N, classes=len(classes), seed=seed)
 
 
 def _numbers_of(groups_N: NDArray[Any] | None, rows: int) -> NDArray[np.int64]:

@@ -109,18 +109,21 @@ def figures_of(model: TEFM, source: Any, *, split: Split | None = None) -> Figur
     return _measured(model, _whole_table(model, source) if split is None else _test_part(model, source, split))
 
 
-def figures_of_fit(model: TEFM, used: Records, part_of_used: NDArray[np.str_], outcome: Outcome) -> Figures:
+def figures_of_fit(
+    model: TEFM, used: Records, part_of_used: NDArray[np.str_], outcome: Outcome, *, explained: int = EXPLAINED
+) -> Figures:
     """Measure a model right after its fit, on the test sequences of the table that it was fitted on.
 
-    `used` are the sequences of all parts, as `used_records` gives them.
+    `used` are the sequences of all parts, as `used_records` gives them; `explained` is how many are explained.
     """
     classes = _classes_by_part(used.sequences, part_of_used, model.fitted.classes)
     about, warnings = "the test part, not used in training", tuple(map(_sentence, outcome.remarks))
     verdict, test = _verdict(outcome.to_dict()), used.part(part_of_used == "test")
-    return _measured(model, _Part(test, about, True, classes, outcome.baselines, warnings, verdict))
+    part = _Part(test, about, True, classes, outcome.baselines, warnings, verdict)
+    return _measured(model, part, explained)
 
 
-def _measured(model: TEFM, part: _Part) -> Figures:
+def _measured(model: TEFM, part: _Part, count: int = EXPLAINED) -> Figures:
     fitted = model.fitted
     records, sequences = part.records, part.records.sequences
     labels_S = class_numbers_of(sequences, fitted.classes)
@@ -142,7 +145,7 @@ def _measured(model: TEFM, part: _Part) -> Figures:
     if fitted.look_alikes is not None:
         wrong = np.flatnonzero(labels_S != predicted_S)
         surest = wrong[np.argsort(-p_SQ[wrong, predicted_S[wrong]], kind="stable")]
-        explained, to_explain = _explained(model, slots, labels_S, surest)
+        explained, to_explain = _explained(model, slots, labels_S, surest, count)
     return Figures(
         title=model.preparation.title,
         label=str(model.preparation.schema.label),
@@ -407,9 +410,9 @@ def codes_of(
 
 
 def _explained(
-    model: TEFM, slots: Sequences, labels_S: NDArray[np.int64], wrong: NDArray[np.int64]
+    model: TEFM, slots: Sequences, labels_S: NDArray[np.int64], wrong: NDArray[np.int64], count: int
 ) -> tuple[ExplainedExamples, float]:
-    """Explanations of some sequences, drawn at random, and the seconds that one of them took.
+    """Explanations of `count` sequences, drawn at random, and the seconds that one of them took.
 
     `wrong` are the numbers of all sequences with a wrong prediction, the most confident first.
     """
@@ -423,7 +426,7 @@ def _explained(
         return [Case(explanation, label) for explanation, label in zip(explanations, labels, strict=True)]
 
     started = time.perf_counter()
-    cases = explained(np.random.default_rng(fitted.config.seed).permutation(len(slots))[:EXPLAINED])
+    cases = explained(np.random.default_rng(fitted.config.seed).permutation(len(slots))[:count])
     seconds = (time.perf_counter() - started) / len(cases)
     summary = summarise([case.explanation for case in cases])
     return ExplainedExamples(summary, (*_examples(cases), *explained(wrong[:1])), len(wrong)), seconds

@@ -30,6 +30,8 @@ from tefm.tabular.teacher import Teacher, taught_by_words
 OTHERS = 1
 #: Sequences that the teacher learns from, at most; those of the training come first.
 TAUGHT = 200_000
+#: What became of each slot over a sequence is looked at from this many records on average: of fewer, it says little.
+ORDERED = 3
 #: Sequences with masked copies, at most: enough to learn what a partial record looks like.
 COPIED = 5_000
 
@@ -120,28 +122,27 @@ def _of_records(
     return log_SQ
 
 
-def _features(data: TaskData, config: ModelConfig, sequences: Sequences, *, single: bool) -> Features:
-    """What the teacher of sequences reads."""
-    return sequence_features(RecordSlots(data.training.slots_ND, data.layout, sequences), _kind(config, single=single))
-
-
-def _kind(config: ModelConfig, *, single: bool) -> Kind:
-    return "last" if single else "flat" if config.window else "history"
-
-
 def feature_kinds(config: ModelConfig, sequences: Sequences) -> tuple[Kind, ...]:
     """What a tabular model may be given of a sequence; validation chooses. Of one record, all kinds are the same."""
     if sequences.lengths.max() == 1:
         return ("last",)
-    return ("last", "flat") if config.window else ("last", "history")
+    if config.window:
+        return ("last", "flat")
+    return ("last", "history", "order") if sequences.lengths.mean() >= ORDERED else ("last", "history")
+
+
+def _choices(data: TaskData, config: ModelConfig, everyone: Sequences) -> dict[Kind, Features]:
+    """The features that models of whole sequences choose from."""
+    records = RecordSlots(data.training.slots_ND, data.layout, everyone)
+    first, *others = feature_kinds(config, everyone)
+    return {kind: sequence_features(records, kind) for kind in others or [first]}
 
 
 def label_trees_of(data: TaskData, config: ModelConfig) -> LabelTrees | None:
     """Trees that answer beside the language model, from all labelled sequences; None where nothing can be learned."""
     everyone, labels_S = _everyone(data.training, config)
-    single = bool((everyone.lengths == 1).all())
-    features, kind = _features(data, config, everyone, single=single), _kind(config, single=single)
-    return grow(features, kind, labels_S, _groups(config, everyone), data.trained_shares, seed=config.seed)
+    choices, groups_S = _choices(data, config, everyone), _groups(config, everyone)
+    return grow(choices, labels_S, groups_S, data.trained_shares, seed=config.seed)
 
 
 def _of_sequences(
@@ -154,10 +155,9 @@ def _of_sequences(
     """The log-probabilities of the classes from a teacher of the sequences; those of their last records where the
     earlier ones say nothing more.
     """
-    features = _features(data, config, everyone, single=bool((everyone.lengths == 1).all()))
-    groups_S, classes = _groups(config, everyone), len(data.classes)
-    taught = Teacher.fit(features, labels_S, groups_S, classes=classes, seed=config.seed, known_NQ=known_SQ)
-    return taught.log_NQ
+    choices, groups_S = list(_choices(data, config, everyone).values()), _groups(config, everyone)
+    classes = len(data.classes)
+    return Teacher.fit(choices, labels_S, groups_S, classes=classes, seed=config.seed, known_NQ=known_SQ).log_NQ
 
 
 def _groups(config: ModelConfig, everyone: Sequences) -> NDArray[np.int64]:

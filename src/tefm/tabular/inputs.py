@@ -9,7 +9,7 @@ Shapes: N records or sequences, D slots, F features, L records of the longest se
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -20,7 +20,9 @@ from tefm.base.errors import InputError, SettingsError
 from tefm.tables.layout import Layout, SlotKind
 from tefm.tables.sequences import Sequences
 
-Kind = Literal["last", "history", "flat"]
+Kind = Literal["last", "history", "flat", "order"]
+#: Values of a category, the most frequent ones, of which `order` has columns of their own.
+VALUES = 16
 #: What the name of a kind begins with where the features are raw values and not slots.
 RAW = "raw "
 #: Between the kind of the fields and the form of the text, in the name of a kind.
@@ -121,8 +123,9 @@ def sequence_features(records: RecordSlots, kind: Kind) -> Features:
 
     `last`: the slots of its last record. `history`: these, the mean of each slot over its records (as a share of the
     slot's size; for a flag, how often it is on), and the number of records. `flat`: the slots of all records side by
-    side, the last record at the end and absent ones in front of shorter sequences; meant for windows. Raw values are
-    treated in the same way, and those that are absent do not count in a mean.
+    side, the last record at the end and absent ones in front of shorter sequences; meant for windows. `order`: what an
+    expert would compute of a long sequence (`_in_order`). Raw values are treated in the same way, and those that are
+    absent do not count in a mean.
 
     >>> from tefm.tables.layout import Slot
     >>> x = np.array([[1, 0], [3, 1], [4, 1]], dtype=np.uint8)
@@ -140,6 +143,8 @@ def sequence_features(records: RecordSlots, kind: Kind) -> Features:
     last_ND = records.slots_ND[sequences.last]
     if kind == "last":
         return Features(last_ND, slot_kinds)
+    if kind == "order":
+        return _in_order(records)
     all_ND = records.x_ND
     if kind == "flat":
         longest = int(sequences.lengths.max())
@@ -155,6 +160,60 @@ def sequence_features(records: RecordSlots, kind: Kind) -> Features:
     x_NF = np.hstack([last_ND, means_ND, lengths_N1], dtype=np.float32)
     number: SlotKind = "number"
     return Features(x_NF, slot_kinds + (number,) * (x_NF.shape[1] - layout.width))
+
+
+def _in_order(records: RecordSlots) -> Features:
+    """What became of each slot over the records of a sequence.
+
+    A number: its last, first, least, greatest and mean value that is not absent, the change from the first to the last,
+    and how often it is there. A flag, and each frequent value of a category: how often it is there, and how recently (1
+    in the last record, 1/2 in the one before, 0 never): of two events, the later one is the more recent. A category
+    also as it is in the last record, the one before, and the first. And the number of records.
+    """
+    sequences, from_end_N = records.sequences, records.from_end
+    starts, lengths_S = sequences.starts[:-1], sequences.lengths
+    recent_N = (1 / (1 + from_end_N)).astype(np.float32)
+    before = np.maximum(sequences.starts[1:] - 2, starts)
+    columns: list[NDArray[Any]] = []
+    kinds: list[SlotKind] = []
+
+    def add(kind: SlotKind, *values: NDArray[Any]) -> None:
+        columns.extend(np.asarray(of_S, dtype=np.float32) for of_S in values)
+        kinds.extend([kind] * len(values))
+
+    def how_often_and_recently(there_N: NDArray[np.bool_]) -> tuple[NDArray[Any], NDArray[Any]]:
+        often_S = np.add.reduceat(there_N, starts, dtype=np.float32) / lengths_S
+        return often_S, np.maximum.reduceat(np.where(there_N, recent_N, 0), starts)
+
+    for number, slot in enumerate(records.layout.slots):
+        value_N = records.slots_ND[sequences.rows, number]
+        there_N = ~np.isnan(value_N) & (value_N > 0 if value_N.dtype.kind != "f" else True)
+        if slot.kind == "number":
+            add("number", *_course(value_N.astype(np.float32), there_N, sequences))
+        elif slot.kind == "flag":
+            add("flag", value_N[sequences.starts[1:] - 1])
+            add("number", *how_often_and_recently(there_N))
+        else:
+            add("category", *(value_N[of_S] for of_S in (sequences.starts[1:] - 1, before, starts)))
+            for value in range(1, min(slot.size, VALUES) + 1):
+                add("number", *how_often_and_recently(value_N == value))
+    add("number", lengths_S)
+    return Features(np.column_stack(columns), tuple(kinds))
+
+
+def _course(value_N: NDArray[np.float32], there_N: NDArray[np.bool_], sequences: Sequences) -> Iterator[NDArray[Any]]:
+    """A number over the records of each sequence; 0 where it is never there."""
+    starts, place_N = sequences.starts[:-1], np.arange(len(value_N))
+    count_S = np.add.reduceat(there_N, starts, dtype=np.int64)
+    first_S = np.minimum.reduceat(np.where(there_N, place_N, len(value_N) - 1), starts)
+    last_S = np.maximum.reduceat(np.where(there_N, place_N, 0), starts)
+    least_S = np.minimum.reduceat(np.where(there_N, value_N, np.inf), starts)
+    greatest_S = np.maximum.reduceat(np.where(there_N, value_N, -np.inf), starts)
+    sum_S = np.add.reduceat(np.where(there_N, value_N, 0), starts)
+    change_S = value_N[last_S] - value_N[first_S]
+    for of_S in (value_N[last_S], value_N[first_S], least_S, greatest_S, sum_S / np.maximum(count_S, 1), change_S):
+        yield np.where(count_S > 0, of_S, 0)
+    yield count_S / sequences.lengths
 
 
 # ---- words ------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ Shapes: S sequences, F features, Q classes, W shares.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from tefm.tables.layout import Layout
 from tefm.tables.sequences import Sequences
 from tefm.tabular.heads import Floats, Trees, of_boosted
 from tefm.tabular.inputs import Features, Kind, RecordSlots, empty_record, sequence_features
-from tefm.tabular.teacher import LEAST, boosted_trees, downsampled, folds_of, learned, tree_count, unordered
+from tefm.tabular.teacher import LEAST, Fold, boosted_trees, downsampled, folds_of, learned, tree_count, unordered
 
 #: The shares of the language model that are tried.
 SHARES = tuple(number / 10 for number in range(11))
@@ -91,8 +91,7 @@ class LabelTrees(Settings):
 
 
 def grow(
-    features: Features,
-    kind: Kind,
+    choices: Mapping[Kind, Features],
     labels_S: NDArray[np.int64],
     groups_S: NDArray[np.int64],
     shares: Sequence[float],
@@ -101,19 +100,26 @@ def grow(
 ) -> LabelTrees | None:
     """Learn from all labelled sequences (−1: no label); `shares` are those that the language model was trained on.
 
-    As many trees as do best on a fold, for which the sequences of a group are held out together. None where there is
-    nothing to learn, or where scikit-learn keeps its trees in a form that is not known.
+    They read the features, and are as many, as does best on a fold, for which the sequences of a group are held out
+    together. None where there is nothing to learn, or where scikit-learn keeps its trees in a form that is not known.
     """
-    x_SF, classes, rng = features.x_NF, len(shares), np.random.default_rng((seed, 23))
+    classes, rng = len(shares), np.random.default_rng((seed, 23))
     rows, kept_Q = downsampled(np.flatnonzero(labels_S >= 0), labels_S, classes, rng)
     if len(np.unique(labels_S[rows])) < 2:
         return None
-    boosted = partial(boosted_trees, seed=seed, unordered_F=unordered(features))
     first_S = folds_of(groups_S, rng) == 0
-    with progress("growing trees beside the language model", 2) as advance:
-        count = tree_count(boosted, x_SF, labels_S, rows[~first_S[rows]], rows[first_S[rows]])
-        advance(1)
-        model = learned(boosted(count), x_SF[rows], labels_S[rows])
+    kept, held_out = rows[~first_S[rows]], rows[first_S[rows]]
+    with progress("growing trees beside the language model", 1 + len(choices)) as advance:
+        tried = []
+        for kind, features in choices.items():
+            boosted = partial(boosted_trees, seed=seed, unordered_F=unordered(features))
+            count = tree_count(boosted, features.x_NF, labels_S, kept, held_out)
+            loss = _held_out_loss(boosted(count), features.x_NF, labels_S, kept, held_out) if len(choices) > 1 else 0.0
+            tried.append((loss, kind, boosted(count)))
+            advance(1)
+        _, kind, untrained = min(tried, key=lambda choice: choice[0])
+        x_SF = choices[kind].x_NF
+        model = learned(untrained, x_SF[rows], labels_S[rows])
         advance(1)
     trees, known = of_boosted(model, x_SF), model.classes_.tolist()
     if trees is None:
@@ -124,6 +130,17 @@ def grow(
     bias_Q[np.setdiff1d(np.arange(classes), known)] = np.log(LEAST)
     numbers = known[1:] if len(trees) == 1 else known
     return LabelTrees(kind=kind, width=x_SF.shape[1], trees=trees, numbers=tuple(numbers), bias=tuple(bias_Q.tolist()))
+
+
+def _held_out_loss(
+    model: Any, x_SF: NDArray[Any], labels_S: NDArray[np.int64], kept: NDArray[np.int64], held_out: NDArray[np.int64]
+) -> float:
+    """The log loss of trees on sequences that they did not learn from."""
+    if not len(held_out) or len(np.unique(labels_S[kept])) < 2:
+        return 0.0
+    fold = Fold([learned(model, x_SF[kept], labels_S[kept])], np.ones(int(labels_S.max()) + 1))
+    (log_SQ,) = fold.answers(x_SF[held_out])
+    return -float(log_SQ[np.arange(len(held_out)), labels_S[held_out]].mean())
 
 
 def best_share(

@@ -59,7 +59,7 @@ class Teacher:
     @classmethod
     def fit(
         cls,
-        features: Features,
+        choices: Sequence[Features],
         labels_N: NDArray[np.int64],
         groups_N: NDArray[np.int64],
         *,
@@ -69,33 +69,38 @@ class Teacher:
     ) -> Teacher:
         """Fit both models on all folds but one, for each of them in turn.
 
-        `labels_N` holds class numbers below `classes`, −1 where the label is unknown. `known_NQ` are log-probabilities
-        from another teacher: where they have no higher loss on the first fold, they stay, and the other folds are not
-        fitted.
+        Of several `choices` of features, those with the lowest loss on the first fold are read. `labels_N` holds class
+        numbers below `classes`, −1 where the label is unknown. `known_NQ` are log-probabilities from another teacher:
+        where they have no higher loss on the first fold, they stay, and the other folds are not fitted.
         """
-        x_NF, rng = features.x_NF, np.random.default_rng(seed)
+        rng = np.random.default_rng(seed)
         fold_N = folds_of(groups_N, rng)
         labelled_N = labels_N >= 0
         share_Q = np.bincount(labels_N[labelled_N], minlength=classes) / labelled_N.sum()
-        log_2NQ = np.tile(np.log(np.maximum(share_Q, LEAST)), (2, len(x_NF), 1))
+        log_2NQ = np.tile(np.log(np.maximum(share_Q, LEAST)), (2, len(labels_N), 1))
         fitted: dict[int, Fold] = {}
-        trees, boosted = None, partial(boosted_trees, seed=seed, unordered_F=unordered(features))
-        with progress("learning which features predict the label", FOLDS) as advance:
+        best: _Pair | None = None
+        with progress("learning which features predict the label", FOLDS - 1 + len(choices)) as advance:
             for number, held_out_N, rows in _folds(fold_N, labels_N):
                 advance(0, note=f"fold {number + 1} of {FOLDS}")
                 rows, kept_Q = downsampled(rows, labels_N, classes, rng)
-                if trees is None:
-                    stop, _ = downsampled(np.flatnonzero(held_out_N & labelled_N), labels_N, classes, rng)
-                    trees = tree_count(boosted, x_NF, labels_N, rows, stop)
-                models = (_linear(x_NF[rows]), boosted(trees))
-                fitted[number] = Fold([learned(model, x_NF[rows], labels_N[rows]) for model in models], kept_Q)
-                log_2NQ[:, held_out_N] = fitted[number].answers(x_NF[held_out_N])
-                advance(1)
-                if known_NQ is not None and len(fitted) == 1:
-                    tested_N = np.where(held_out_N, labels_N, -1)
-                    _, loss = _best_share(log_2NQ, tested_N, LINEAR_SHARES)
-                    if _loss(known_NQ, tested_N) <= loss:
-                        return cls(known_NQ, fold_N, {}, 0.0)
+                if best is not None:
+                    fitted[number] = best.fold(labels_N, rows, kept_Q)
+                    log_2NQ[:, held_out_N] = fitted[number].answers(best.features.x_NF[held_out_N])
+                    advance(1)
+                    continue
+                stop, _ = downsampled(np.flatnonzero(held_out_N & labelled_N), labels_N, classes, rng)
+                least = np.inf if known_NQ is None else _loss(known_NQ[held_out_N], labels_N[held_out_N])
+                for features in choices:
+                    pair = _Pair.of(features, labels_N, rows, stop, seed)
+                    fold = pair.fold(labels_N, rows, kept_Q)
+                    log_2MQ = fold.answers(features.x_NF[held_out_N])
+                    _, loss = _best_share(log_2MQ, labels_N[held_out_N], LINEAR_SHARES)
+                    if loss < least:
+                        least, best, fitted[number], log_2NQ[:, held_out_N] = loss, pair, fold, log_2MQ
+                    advance(1)
+                if best is None and known_NQ is not None:
+                    return cls(known_NQ, fold_N, {}, 0.0)
         share, _ = _best_share(log_2NQ, labels_N, LINEAR_SHARES)
         return cls(_blend(log_2NQ, share).astype(np.float32), fold_N, fitted, share)
 
@@ -161,6 +166,27 @@ def taught_by_words(
             share, loss = _best_share(log_2NQ, labels_N, WORD_SHARES)
             candidates[loss] = _blend(log_2NQ, share)
     return candidates[min(candidates)].astype(np.float32)
+
+
+@dataclass(frozen=True, eq=False)
+class _Pair:
+    """Features, and how the trees that read them are fitted."""
+
+    features: Features
+    trees: Any
+
+    @classmethod
+    def of(
+        cls, features: Features, labels_N: NDArray[np.int64], rows: NDArray[Any], stop: NDArray[Any], seed: int
+    ) -> _Pair:
+        """With as many trees as do best on the rows `stop`."""
+        boosted = partial(boosted_trees, seed=seed, unordered_F=unordered(features))
+        return cls(features, partial(boosted, tree_count(boosted, features.x_NF, labels_N, rows, stop)))
+
+    def fold(self, labels_N: NDArray[np.int64], rows: NDArray[np.int64], kept_Q: NDArray[np.float64]) -> Fold:
+        """Both models, fitted on these rows."""
+        x_NF = self.features.x_NF[rows]
+        return Fold([learned(model, x_NF, labels_N[rows]) for model in (_linear(x_NF), self.trees())], kept_Q)
 
 
 @dataclass(frozen=True, eq=False)
