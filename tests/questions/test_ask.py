@@ -206,8 +206,8 @@ def test_beside_a_label_both_are_learned(backbones: dict[str, Path], tmp_path: P
 def test_a_task_of_questions_is_scored_next_to_lightgbm(backbones: dict[str, Path]) -> None:
     from rich.console import Console
 
-    settings = {"hold_out": 0.3, "scored": 80}
-    model = asked_model(backbones["llama"], questions={**QUESTIONS, **settings}, explanations="none")
+    settings, short = {"hold_out": 0.3, "scored": 80}, {"learning_rate": 3e-3, "steps": 40}  # the fields know these
+    model = asked_model(backbones["llama"], questions={**QUESTIONS, **settings}, tune=short, explanations="none")
     outcome = fit_frame(model, circling(500), Split())
     book = outcome.questions
     assert book is not None and book == model.fitted.book and book.measured_on == "test"
