@@ -5,8 +5,11 @@ file under `results/` and what all cells have in common; a cell adds the first c
 
     <!-- figures: prediction; Diabetes130 -->
 
-Above text it has one line per figure, in the order of the text. `lowest`, `highest` and `split 12` pick from the
-splits, `paper` is the published figure, and `not stored` is for what was measured by hand, which the text must say:
+Above text it has one line per figure, in the order of the text. `lowest`, `highest`, `median` and `split 12` pick from
+the splits (the last lines of a table have the values of all tables in their place), `behind` counts those below zero,
+`rest` is what is missing to 1, `A minus B` the difference of two rows, split by split, `paper` the published figure,
+and `not stored` is for what was measured by hand, which the text must say. `refits; AUROC` is the standard deviation
+between two fits of one setting:
 
     <!-- figures
     0.902 ± 0.015 = prediction; SmolLM2-135M (6 blocks) on task-aware codes; AUROC
@@ -18,13 +21,15 @@ splits, `paper` is the published figure, and `not stored` is for what was measur
 from __future__ import annotations
 
 import json
+import math
 import re
+import statistics
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
-from tefm_bench.table import Figure, Table
+from tefm_bench.table import Figure, Row, Table
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results"
@@ -44,6 +49,9 @@ NUMBER = re.compile(r"−?\d[\d,]*(?:\.\d+)?")  # with a real minus: a hyphen ma
 DECIMAL = re.compile(r"(?<![\w.])(?<!\w-)\d+\.\d+(?!\w)")
 #: What must have a source: a mean with its spread, or three digits and more.
 CLAIM = re.compile(r"±\s+\d|\d\.\d{3}")
+#: What a reference can pick from the values of a figure.
+PICKS = ("lowest", "highest", "median", "behind", "rest", "paper")
+MINUS = " minus "
 #: How a text says that a figure is in no stored result. † is explained on the page, and needs no comment.
 NOT_STORED = ("by hand", "†")
 
@@ -60,9 +68,46 @@ def stored_table(name: str) -> Table:
     return Table.load(RESULTS / f"{name}.json")
 
 
+def picked(pick: str, values: tuple[float, ...], splits: list[int]) -> float:
+    """One number from the values of a figure."""
+    if pick.startswith("split "):
+        return values[splits.index(int(pick[6:]))]
+    return {
+        "lowest": min(values),
+        "highest": max(values),
+        "median": statistics.median(values),
+        "behind": sum(value < 0 for value in values),
+        "rest": 1 - statistics.fmean(values),
+    }[pick]
+
+
+def row_of(table: Table, keys: set[str]) -> Row:
+    rows = [row for row in table.rows if keys <= set(row.keys.values())]
+    if len(rows) != 1:
+        raise FigureError(f"{'; '.join(sorted(keys))}: {len(rows)} rows in {table.name}.json")
+    return rows[0]
+
+
+def refits(title: str) -> Figure:
+    """How far two fits with the same settings are apart: a standard deviation over all tables and splits.
+
+    The models of `tables` were fitted anew for `beside`, where the language model alone is the same model.
+    """
+    first, again = stored_table("tables"), stored_table("beside")
+    column = next(column.name for column in first.columns if column.title == title)
+    differences = []
+    for row in again.rows:
+        if row.keys["method"] == "language model alone" and column in row.figures:
+            other = row_of(first, {row.keys["table"], "TEFM"}).figures[column].values
+            differences += [a - b for a, b in zip(other, row.figures[column].values, strict=True)]
+    return Figure((math.sqrt(statistics.fmean(d * d for d in differences) / 2),))
+
+
 def stored(parts: list[str]) -> Figure:
     """The stored figure that a reference names."""
     name, *rest = parts
+    if name == "refits":
+        return refits(rest[0])
     if name.startswith("benchmarks/"):
         value = json.loads((ROOT / "benchmarks" / "results" / f"{name[11:]}.json").read_text(encoding="utf-8"))
         for step in rest[0].split("."):
@@ -70,22 +115,27 @@ def stored(parts: list[str]) -> Figure:
         return Figure((value,))
     table = stored_table(name)
     columns = [c for part in rest for c in table.columns if part in (c.name, c.title)]
-    picks = [part for part in rest if part in ("lowest", "highest", "paper") or part.startswith("split ")]
+    picks = [part for part in rest if part in PICKS or part.startswith("split ")]
     keys = {part for part in rest if part not in picks and part not in {n for c in columns for n in (c.name, c.title)}}
-    rows = [row for row in table.rows if keys <= set(row.keys.values())]
-    if len(columns) != 1 or len(rows) != 1:
-        raise FigureError(f"{'; '.join(parts)}: {len(rows)} rows and {len(columns)} columns in {name}.json")
+    if len(columns) != 1:
+        raise FigureError(f"{'; '.join(parts)}: {len(columns)} columns in {name}.json")
     column = columns[0].name
+    pair = next((part.split(MINUS) for part in keys if MINUS in part), None)
+    rows = [row_of(table, keys)] if pair is None else [row_of(table, {*without(keys, MINUS), key}) for key in pair]
     if picks == ["paper"]:
         return Figure((rows[0].published[column],))
-    if column not in rows[0].figures:
+    if any(column not in row.figures for row in rows):
         raise FigureError(f"{'; '.join(parts)}: {name}.json has no such figure")
     values = rows[0].figures[column].values
+    if pair is not None:
+        values = tuple(a - b for a, b in zip(values, rows[1].figures[column].values, strict=True))
     if not picks:
         return Figure(values)
-    if picks[0].startswith("split "):
-        return Figure((values[table.made["splits"].index(int(picks[0][6:]))],))
-    return Figure((min(values) if picks == ["lowest"] else max(values),))
+    return Figure((picked(picks[0], values, table.made["splits"]),))
+
+
+def without(keys: set[str], word: str) -> set[str]:
+    return {key for key in keys if word not in key}
 
 
 def check(text: str, parts: list[str]) -> None:
@@ -98,6 +148,8 @@ def check(text: str, parts: list[str]) -> None:
     for said, value in zip(numbers, expected, strict=False):
         digits = len(said.partition(".")[2])
         right = f"{value * (100 if percent else 1):.{digits}f}".replace("-", "−")
+        if float(right.replace("−", "-")) == 0:
+            right = right.removeprefix("−") if not said.startswith("−") else right  # −0.000 may be called 0.000
         if said.replace(",", "") != right:
             raise FigureError(f"{text!r} should be {right}: {'; '.join(parts)}")
 
