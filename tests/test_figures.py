@@ -16,6 +16,18 @@ between two fits of one setting:
     31 times = benchmarks/throughput; rows.0.ratio
     0.916 = not stored
     -->
+
+The README is read as it is, so it has no comments: its references are in `tests/readme_figures.txt`. `>` begins those
+of the block with these first words; `all cells` is the line that a table would have above it:
+
+    > | AUROC | TEFM
+    all cells = tables; AUROC
+
+    > - **Not better
+    0.916 = not stored
+
+In the README, whole numbers that count something need a reference too. What a program printed, there, on the page of
+the demo and in the picture, is in a stored transcript (`results/transcripts`).
 """
 
 from __future__ import annotations
@@ -26,15 +38,20 @@ import re
 import statistics
 from collections.abc import Iterator
 from functools import cache
+from html import unescape
 from pathlib import Path
 
 import pytest
 from tefm_bench.table import Figure, Row, Table
 
 ROOT = Path(__file__).parent.parent
+README = ROOT / "README.md"
 RESULTS = ROOT / "results"
+#: What programs printed, as it was.
+TRANSCRIPTS = RESULTS / "transcripts"
+MEASURED = ROOT / "docs" / "measured.md"
 #: Pages that people write; the others under docs/results are generated.
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "docs" / "results" / "index.md"]
+PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "docs" / "results" / "index.md"]
 GENERATED = {
     **{path: ROOT / "docs" / "results" / f"{path.stem}.md" for path in sorted(RESULTS.glob("*.json"))},
     RESULTS / "fresh" / "supervision.json": ROOT / "docs" / "results" / "fresh.md",
@@ -49,6 +66,12 @@ NUMBER = re.compile(r"−?\d[\d,]*(?:\.\d+)?")  # with a real minus: a hyphen ma
 DECIMAL = re.compile(r"(?<![\w.])(?<!\w-)\d+\.\d+(?!\w)")
 #: What must have a source: a mean with its spread, or three digits and more.
 CLAIM = re.compile(r"±\s+\d|\d\.\d{3}")
+#: What counts something: shares, ratios, speeds, `6 of 10`.
+COUNT = re.compile(r"(?<![\w.,-])\d[\d,]*(?:\.\d+)?(?:%|(?: of \d+)? (?:times|tokens|rows|MiB|of \d+)\b| of \d+\b)")
+#: A figure that a program printed.
+PRINTED = re.compile(r"\d\.\d|\d%|relative risk")
+#: Who is compared: a figure of theirs stands in a text that names them.
+NAMES = ("LightGBM", "XGBoost", "SHAP", "TinyLlama", "Set Transformer", "logistic regression")
 #: What a reference can pick from the values of a figure.
 PICKS = ("lowest", "highest", "median", "behind", "rest", "paper")
 MINUS = " minus "
@@ -181,6 +204,25 @@ def blocks(page: str) -> Iterator[tuple[str | None, str]]:
         place += len(block) + 1
 
 
+def unfolded(page: str, references: str) -> str:
+    """A page whose references are elsewhere, with each of them above its block."""
+    for group in re.split(r"^> ", references, flags=re.MULTILINE)[1:]:
+        words, *lines = group.strip().splitlines()
+        begins = [found.start() for found in re.finditer(rf"^{re.escape(words)}", page, re.MULTILINE)]
+        if len(begins) != 1:
+            raise FigureError(f"{len(begins)} blocks begin with {words!r}")
+        cells = lines[0].startswith("all cells = ")
+        comment = f": {lines[0].removeprefix('all cells = ')}" if cells else "\n" + "\n".join(lines) + "\n"
+        page = f"{page[: begins[0]]}<!-- figures{comment} -->\n{page[begins[0] :]}"
+    return page
+
+
+def front(page: str | None = None) -> str:
+    """The README, or a changed one, with its references above their blocks."""
+    references = (Path(__file__).parent / "readme_figures.txt").read_text(encoding="utf-8")
+    return unfolded(page or README.read_text(encoding="utf-8"), references)
+
+
 def plain(text: str) -> str:
     """A text without emphasis, code, and the targets of links, on one line."""
     text = re.sub(r"`[^`]*`|\]\([^)]*\)", " ", text)
@@ -199,7 +241,15 @@ def check_table(common: str, block: str) -> int:
     return checked
 
 
-def check_text(references: list[str], block: str) -> int:
+def check_names(source: str, block: str) -> None:
+    """A figure of another method stands in a text that names the method."""
+    about = source.partition("; ")[2].replace("LightGBM + TreeSHAP", "TreeSHAP")
+    for name in NAMES:
+        if name in about and name not in block:
+            raise FigureError(f"the text with the figure of {source!r} does not name {name}")
+
+
+def check_text(references: list[str], block: str, counts: bool = False) -> int:
     text, place = plain(block), 0
     rest = text
     for line in references:
@@ -211,20 +261,29 @@ def check_text(references: list[str], block: str) -> int:
         rest = rest[: found.start()] + " " * (found.end() - found.start()) + rest[found.end() :]
         if source != "not stored":
             check(said, source.split("; "))
+            check_names(source, block)
         elif not any(word in text for word in NOT_STORED):
             raise FigureError(f"{said!r} is in no stored result, and the text does not say so")
-    left = DECIMAL.findall(rest)
+    left = DECIMAL.findall(rest) + (uncounted(rest) if counts else [])
     if left:
         raise FigureError(f"figures without a reference: {left}")
     return len(references)
 
 
-def check_page(page: str) -> int:
-    """How many figures of a page were compared; the first wrong one is an error."""
+def uncounted(text: str) -> list[str]:
+    return [found.group() for found in COUNT.finditer(text)]
+
+
+def check_page(page: str, counts: bool = False) -> int:
+    """How many figures of a page were compared; the first wrong one is an error.
+
+    With `counts`, whole numbers that count something are figures too.
+    """
     checked = 0
     for about, block in blocks(page):
         if about is None:
-            if CLAIM.search(plain(block)) and "†" not in block:
+            text = plain(block)
+            if (CLAIM.search(text) and "†" not in block) or (counts and uncounted(text)):
                 raise FigureError(f"figures without a source: {block.strip()[:200]}")
             continue
         parsed = FIGURES.match(f"{about}\n{block}")
@@ -232,8 +291,18 @@ def check_page(page: str) -> int:
         if parsed["table"]:
             checked += check_table(parsed["table"].removeprefix(":").strip(), block)
         else:
-            checked += check_text([line for line in parsed["lines"].splitlines() if line.strip()], block)
+            checked += check_text([line for line in parsed["lines"].splitlines() if line.strip()], block, counts)
     return checked
+
+
+def check_printed(page: str) -> int:
+    """How many lines with figures in the blocks of a page are lines of a stored transcript, as all must be."""
+    lines = {line.strip() for path in TRANSCRIPTS.glob("*.txt") for line in path.read_text("utf-8").splitlines()}
+    printed = [line for fence in FENCE.findall(page) for line in fence.splitlines() if PRINTED.search(line)]
+    for line in printed:
+        if line.split("  # ")[-1].strip() not in lines:
+            raise FigureError(f"printed by no stored run: {line!r}")
+    return len(printed)
 
 
 # ---- the tests ------------------------------------------------------------------------------------------------------
@@ -244,9 +313,24 @@ def test_figures_are_the_stored_ones(page: Path) -> None:
     check_page(page.read_text(encoding="utf-8"))
 
 
+def test_figures_of_the_readme_are_the_stored_ones() -> None:
+    check_page(front(), counts=True)
+
+
 def test_enough_figures_are_compared() -> None:
-    assert check_page((ROOT / "README.md").read_text(encoding="utf-8")) > 60
+    assert check_page(front(), counts=True) > 60
+    assert check_page(MEASURED.read_text(encoding="utf-8")) > 60
     assert check_page((ROOT / "docs" / "results" / "index.md").read_text(encoding="utf-8")) > 40
+
+
+def test_what_programs_printed_is_in_a_transcript() -> None:
+    assert check_printed(README.read_text(encoding="utf-8")) > 5
+    demo = (ROOT / "docs" / "demo.md").read_text(encoding="utf-8")
+    assert (TRANSCRIPTS / "demo.txt").read_text(encoding="utf-8") in demo
+    for picture in (ROOT / "docs" / "images").glob("*.svg"):
+        printed = (TRANSCRIPTS / "quickstart.txt").read_text(encoding="utf-8")
+        for text in re.findall(r"<text[^>]*>([^<]*)</text>", picture.read_text(encoding="utf-8")):
+            assert all(figure in printed for figure in re.findall(r"\d+\.\d+%?|\d+%|<adm_\w+>", unescape(text))), text
 
 
 @pytest.mark.parametrize("path", list(GENERATED), ids=lambda path: str(path.relative_to(ROOT)))
@@ -292,7 +376,7 @@ def test_right_figures_pass() -> None:
     assert ours != theirs
     assert check_page(a_table(ours, theirs)) == 2
     assert check_page(a_text(ours, theirs, f"LightGBM scores {ours},\nXGBoost {theirs}.")) == 2
-    assert check_page(a_text(ours[:5], theirs[:5], f"- {ours[:5]} and {theirs[:5]}\n- nothing here")) == 2
+    assert check_page(a_text(ours[:5], theirs[:5], f"- LightGBM {ours[:5]}, XGBoost {theirs[:5]}\n- nothing here")) == 2
 
 
 def test_another_digit_is_found() -> None:
@@ -320,27 +404,73 @@ def test_swapped_figures_are_found() -> None:
             check_page(page)
 
 
-def test_any_other_digit_of_the_readme_is_found() -> None:
-    page = (ROOT / "README.md").read_text(encoding="utf-8")
+FRONT = front()
+
+
+def places_of_figures(page: str) -> list[int]:
+    """Where the last digits of the figures of a page are, code and comments left out."""
     hidden = [found.span() for pattern in (FENCE, COMMENT) for found in pattern.finditer(page)]
-    places = [
+    return [
         found.end() - 1
         for found in re.finditer(r"(?<![\w.])(?<!\w-)\d\.\d{3,}", page)
         if not any(start <= found.start() < end for start, end in hidden)
     ]
-    assert len(places) > 60
+
+
+@pytest.mark.parametrize("page", [FRONT, MEASURED.read_text(encoding="utf-8")], ids=["README.md", "measured.md"])
+def test_any_other_digit_is_found(page: str) -> None:
+    places = places_of_figures(page)
+    assert len(places) > 50
     for place in places:
         with pytest.raises(FigureError):
             check_page(other_digit(page, place))
 
 
-def test_swapped_lines_of_the_readme_are_found() -> None:
-    page = (ROOT / "README.md").read_text(encoding="utf-8")
-    for one, other in (("XGBoost on slots", "LightGBM on slots"), ("SHAP", "random"), ("unsupervised", "task-aware")):
+def test_another_count_of_the_readme_is_found() -> None:
+    for said in ("31 times", "45%", "33 tokens", "5,066 tokens"):
+        place = FRONT.rindex(said) + len(re.match(r"[\d,]+", said).group()) - 1  # type: ignore[union-attr]
+        with pytest.raises(FigureError):
+            check_page(other_digit(FRONT, place), counts=True)
+    with pytest.raises(FigureError, match="without a source"):
+        check_page("It answers 40 times as fast as LightGBM, in 7 of 10 tests.\n", counts=True)
+
+
+def test_another_printed_figure_of_the_readme_is_found() -> None:
+    page = README.read_text(encoding="utf-8")
+    for said in ("0.897 [", "99.5%", "+0.078", "relative risk 2"):
+        with pytest.raises(FigureError):
+            check_printed(other_digit(page, page.index(said) + len(said.rstrip(" [%")) - 1))
+
+
+def test_figures_of_another_method_are_found() -> None:
+    page = "<!-- figures\n{} = {}\n-->\n{} scores {}.\n"
+    check_page(page.format(said(LIGHTGBM), LIGHTGBM, "LightGBM", said(LIGHTGBM)))
+    with pytest.raises(FigureError, match="does not name"):
+        check_page(page.format(said(LIGHTGBM), LIGHTGBM, "XGBoost", said(LIGHTGBM)))
+
+
+def test_swapped_lines_are_found() -> None:
+    measured = MEASURED.read_text(encoding="utf-8")
+    for page, one, other in (
+        (measured, "XGBoost on slots", "LightGBM on slots"),
+        (measured, "SHAP", "random"),
+        (measured, "unsupervised", "task-aware"),
+        (FRONT, "Adult", "BPIC 2012"),
+    ):
         swapped = page.replace(f"\n| {one} |", "\n| @ |").replace(f"\n| {other} |", f"\n| {one} |")
-        assert swapped.count("@") == page.count(f"\n| {one} |") > 0
+        assert swapped.count("@ |") == page.count(f"\n| {one} |") > 0
         with pytest.raises(FigureError):
             check_page(swapped.replace("| @ |", f"| {other} |"))
+
+
+def test_statistics_of_the_stored_values() -> None:
+    row = "tables; mean over the tables; TEFM; auroc_ahead"
+    check("6 of 10", [*row.split("; "), "behind"])
+    check("0.000", [*row.split("; "), "median"])
+    check("0.001", ["tables", "mean over the tables", "TEFM minus XGBoost", "auroc_ahead"])
+    check("0.003", ["refits", "AUROC"])
+    with pytest.raises(FigureError):
+        check("0.006", [*row.split("; "), "median"])
 
 
 def test_a_figure_without_a_source_is_found() -> None:
