@@ -51,7 +51,11 @@ RESULTS = ROOT / "results"
 TRANSCRIPTS = RESULTS / "transcripts"
 MEASURED = ROOT / "docs" / "measured.md"
 #: Pages that people write; the others under docs/results are generated.
-PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "docs" / "results" / "index.md"]
+PAGES = [
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs" / "decisions").glob("*.md")),
+    ROOT / "docs" / "results" / "index.md",
+]
 GENERATED = {
     **{path: ROOT / "docs" / "results" / f"{path.stem}.md" for path in sorted(RESULTS.glob("*.json"))},
     RESULTS / "fresh" / "supervision.json": ROOT / "docs" / "results" / "fresh.md",
