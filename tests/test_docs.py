@@ -259,6 +259,24 @@ def test_some_python_runs() -> None:
     assert {named(page) for page in PAGES if any(block.run for block in PYTHON[page])} >= {"README.md"}
 
 
+# ---- the front page -------------------------------------------------------------------------------------------------
+
+
+def test_the_readme_is_short_and_begins_with_what_to_type() -> None:
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    lines = page.splitlines()
+    assert len(lines) <= 150
+    assert "```python" in lines[:60] and any(line.startswith("pip install") for line in lines[:60])
+    assert re.findall(r"<!--.*?-->", page, re.DOTALL) == ["<!-- run -->"]
+
+
+def test_the_first_page_of_the_site_says_what_the_readme_says() -> None:
+    readme, index = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/index.md"))
+    for words in ("`tefm` turns", "**Use it when**", "**Use LightGBM when**"):
+        sentence = re.search(rf"{re.escape(words)}[^.]*\.", readme)
+        assert sentence is not None and sentence.group() in index
+
+
 # ---- the site -------------------------------------------------------------------------------------------------------
 
 
