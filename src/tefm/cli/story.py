@@ -24,7 +24,6 @@ from tefm.model.estimator import TEFM
 from tefm.model.report import figures_of_fit
 from tefm.model.run import fit_frame, split_parts, task_shares, used_records
 from tefm.model.task import Split
-from tefm.pipeline.prepare import records_of
 from tefm.show.figures import Figures, Outcome
 from tefm.show.report_page import report_page
 from tefm.show.terminal import codes_tables, comparison_table, outcome_tables
@@ -101,7 +100,7 @@ def run_demo(*, steps: int, layers: int, tune_steps: int, report: Path, save: Pa
     )
     with job({**task_shares(model.config), "report": 0.1}):
         outcome = fit_frame(model, data.frame, shares, file="diabetes130")
-        everyone = records_of(data.frame, data.schema, model.config, file="diabetes130")
+        everyone = model.preparation.records(data.frame, file="diabetes130")
         used, parts = used_records(model.config, everyone, split_parts(model.config, everyone.sequences, shares)[0])
         test = used.select(parts == "test").sequences
         with stage("report", "writing the report", loops=4):

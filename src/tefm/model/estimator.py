@@ -230,9 +230,14 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         schema = self.schema or infer_schema(opened, label=LABEL if y is not None else None)
         # validated again, also without a change: `model_copy` would let a label through that is also a field
         schema = schema.with_roles(**({"label": LABEL} if y is not None and schema.label is None else {}))
-        tables = [opened] if validation is None else [opened, open_table(validation, meds=schema.meds)]
         config = self.config
-        return self.prepared_records(*(records_of(of.frame(), schema, config, file=of.name) for of in tables))
+        training = records_of(opened.frame(), schema, config, file=opened.name).timed()
+        if validation is None:
+            return self.prepared_records(training)
+        held_out = open_table(validation, meds=schema.meds)
+        return self.prepared_records(
+            training, records_of(held_out.frame(), training.schema, config, file=held_out.name)
+        )
 
     def prepared_records(self, training: Records, validation: Records | None = None) -> Prepared:
         """What a fit on these records learns from; nothing is learned yet."""

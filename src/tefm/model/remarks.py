@@ -100,7 +100,8 @@ def given_away(training: pl.DataFrame, preparation: Preparation) -> list[str]:
     remarks = []
     for leak in leaks[:NAMED]:
         field = schema.field(leak.field)
-        how = f"with `ignore: [{', '.join(field.source)}]` in the task file" if field.side is None else "of the schema"
+        how = "of the schema" if field.side else f"with `ignore: [{', '.join(field.source)}]` in the task file"
+        how = "with `time_fields: none` in the schema" if field.clock else how
         remarks.append(f"field {leak.field!r} {leak.reason}: if it is known only after the outcome, leave it out {how}")
     if more := leaks[NAMED:]:
         remarks.append(f"the same holds for {len(more)} more fields: {', '.join(leak.field for leak in more)}")

@@ -129,12 +129,13 @@ class TaskTable:
             config = config.model_copy(update={"questions": [{"next": EVERY}]})
         source = {"table": shown_location(task.table), "query": task.query, "split": task.split.model_dump()}
         model = TEFM(schema, device=device, **dict(config))
-        return cls(model, records_of(opened.frame(), schema, config, file=opened.name), task.split, source)
+        records = records_of(opened.frame(), schema, config, file=opened.name).timed()
+        return cls(model, records, task.split, source)
 
     @classmethod
     def of_frame(cls, model: TEFM, frame: pl.DataFrame, split: Split, *, file: str | None = None) -> TaskTable:
         assert model.schema is not None, "the schema is known"
-        return cls(model, records_of(frame, model.schema, model.config, file=file), split)
+        return cls(model, records_of(frame, model.schema, model.config, file=file).timed(), split)
 
     @property
     def config(self) -> ModelConfig:

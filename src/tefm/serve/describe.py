@@ -148,7 +148,8 @@ def example_rows(preparation: Preparation, count: int = 1) -> list[dict[str, Any
             row[schema.time] = (FIRST_DAY + timedelta(days=number)).isoformat()
         share = (number + 1) / (count + 1)
         for place, (field, mapper) in enumerate(_fields(preparation)):
-            row |= _cells(field, mapper, share, number * (1 + place % 3))
+            if not field.clock:
+                row |= _cells(field, mapper, share, number * (1 + place % 3))
         rows.append(row | dict.fromkeys(schema.text, "no remarks"))
     return rows
 

@@ -66,6 +66,8 @@ class Columns:
 
     def _series(self, f: Field) -> list[pl.Series]:
         columns = [self.frame[name] for name in self.sources[f.name]]
+        if not columns:  # records by themselves, without the time of others
+            columns = [pl.Series(f.name, [None] * self.height, dtype=pl.String if f.kind == "category" else pl.Float64)]
         for column in columns:
             if isinstance(column.dtype, pl.List) and (f.kind != "set" or column.dtype.inner.is_nested()):
                 raise InputError(
@@ -83,7 +85,8 @@ def _read_from(f: Field, columns: Container[str]) -> tuple[str, ...]:
     A column with the field's own name replaces a side table (a loader has joined it) and missing columns (a decoded
     table has one column per field).
     """
-    own = f.name in columns and (f.side is not None or any(name not in columns for name in f.source))
+    special = f.side is not None or f.clock is not None
+    own = f.name in columns and (special or any(name not in columns for name in f.source))
     return (f.name,) if own else f.source
 
 

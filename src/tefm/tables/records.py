@@ -16,6 +16,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
+from tefm.tables.clock import timed, with_clock
 from tefm.tables.grouping import by_entity, by_window, entities_of, gap_words, labels_of, texts_of, up_to
 from tefm.tables.layout import Slots
 from tefm.tables.readers.table import Table
@@ -76,7 +77,14 @@ class Records:
             sequences = by_entity(frame, read, background=background, file=file)
         else:
             sequences = by_window(frame, read, window, drop_last=whole, background=background, file=file)
-        return cls(frame, schema, sequences, window, background)
+        return cls(with_clock(frame, schema, sequences), schema, sequences, window, background)
+
+    def timed(self) -> Records:
+        """The same records with the fields that their time gives, for a fit."""
+        schema = timed(self.frame, self.schema, self.sequences)
+        if schema is self.schema:
+            return self
+        return replace(self, frame=with_clock(self.frame, schema, self.sequences), schema=schema, known=[])
 
     def __len__(self) -> int:
         """The number of sequences."""

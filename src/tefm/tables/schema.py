@@ -22,6 +22,8 @@ from tefm.base.files import write_text
 from tefm.base.settings import Settings
 
 Kind = Literal["category", "number", "flag", "set"]
+#: What a field is computed from that comes from the time: since the previous or the first record, or of the calendar.
+Clock = Literal["previous", "first", "weekday", "hour"]
 
 #: Words that mean "missing" in any column, compared without case and surrounding blanks.
 MISSING_WORDS = ("", "?", "na", "n/a", "nan", "null", "none", "nil", "#n/a")
@@ -86,13 +88,15 @@ class Field(_Described):
     names: dict[str, str] = Setting(default={})
     lookup: Lookup | None = None
     side: Side | None = None
+    #: computed from the time column of the table, not read from a column of its own
+    clock: Clock | None = None
 
     @property
     def source(self) -> tuple[str, ...]:
         """The columns of the record table that this field is read from."""
         if self.side is not None:
             return (self.side.key,)
-        return self.columns or (self.name,)
+        return () if self.clock else self.columns or (self.name,)
 
     @property
     def display_name(self) -> str:
@@ -158,6 +162,8 @@ class Schema(_Described):
     text_budgets: tuple[PositiveInt, ...] = ()
     ignore: tuple[str, ...] = ()
     missing: tuple[str, ...] = MISSING_WORDS
+    #: whether a fit adds fields that come from the time (`tables/clock.py`)
+    time_fields: Literal["auto", "none"] = "auto"
     #: how records are made of the events of a MEDS folder
     meds: MedsRecords | None = None
 

@@ -1,0 +1,107 @@
+"""Fields that come from the time of a record: how long after the previous and the first one, which weekday and hour.
+
+With a `time:` they are added to the schema when a model is fitted, where they can say something, and computed from the
+time column wherever the model reads a table. `time_fields: none` leaves them out.
+
+Shapes: N records.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from tefm.tables.grouping import times_of
+from tefm.tables.schema import Clock, Field, Schema
+from tefm.tables.sequences import Sequences
+
+#: Units of times between records: from how many seconds on, the length in seconds, the name.
+UNITS = ((2 * 86_400, 86_400, "days"), (7_200, 3_600, "hours"), (120, 60, "minutes"), (0, 1, "seconds"))
+LENGTHS = {unit: length for _, length, unit in UNITS}
+WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+#: Buckets of a time between records: fewer than of a measured number, because its scale is what matters.
+BUCKETS = 16
+
+
+def timed(frame: pl.DataFrame, schema: Schema, sequences: Sequences) -> Schema:
+    """The schema with the fields that the time of these records gives."""
+    if schema.time is None or schema.time_fields == "none" or any(field.clock for field in schema.fields):
+        return schema
+    times, unit_seconds = times_of(frame, schema.time, schema, sequences.file)
+    clocks: list[tuple[Clock, dict[str, Any]]] = []
+    gap_N = _gaps(times, sequences)
+    known = gap_N[np.isfinite(gap_N)]
+    if len(np.unique(known)) > 1:  # equally spaced records say nothing by their time
+        unit = None
+        if unit_seconds is not None:
+            usual = float(np.median(known)) * unit_seconds
+            unit = next(name for least, _, name in UNITS if usual >= least)
+        settings = {"kind": "number", "buckets": BUCKETS, "unit": unit}
+        clocks += [
+            ("previous", {**settings, "title": f"Time since the previous {schema.record}"}),
+            ("first", {**settings, "title": f"Time since the first {schema.record}"}),
+        ]
+    if unit_seconds is not None:
+        seconds_N = np.unique(times.to_numpy() * unit_seconds)
+        if len(np.unique(seconds_N // 86_400)) > 7:
+            clocks.append(("weekday", {"kind": "category", "title": "Weekday"}))
+        if (seconds_N % 86_400).any():
+            clocks.append(("hour", {"kind": "number", "buckets": 24, "title": "Hour of the day"}))
+    taken = {*frame.columns, *(field.name for field in schema.fields)}
+    fields = []
+    for clock, settings in clocks:
+        name = {"previous": "since_previous", "first": "since_first"}.get(clock, clock)
+        while name in taken:
+            name += "_of_time"
+        fields.append(Field.checked({"name": name, "clock": clock, **settings}))
+    return Schema.checked({**dict(schema), "fields": (*schema.fields, *fields)})
+
+
+def with_clock(frame: pl.DataFrame, schema: Schema, sequences: Sequences) -> pl.DataFrame:
+    """The frame with a column for each field that comes from the time; rows in no sequence have no value."""
+    fields = [field for field in schema.fields if field.clock]
+    if not fields or schema.time is None:
+        return frame
+    times, unit_seconds = times_of(frame, schema.time, schema, sequences.file)
+    return frame.with_columns(_column(field, times, unit_seconds, sequences) for field in fields)
+
+
+def _column(field: Field, times: pl.Series, unit_seconds: float | None, sequences: Sequences) -> pl.Series:
+    if field.clock in ("previous", "first"):
+        gap_N = (_gaps if field.clock == "previous" else _ages)(times, sequences)
+        if field.unit is not None and unit_seconds is not None:
+            gap_N = gap_N * (unit_seconds / LENGTHS[field.unit])
+        return pl.Series(field.name, gap_N, nan_to_null=True)
+    if unit_seconds is None:  # plain numbers, in a table that had dates at fit time
+        return pl.Series(field.name, [None] * len(times), dtype=pl.Float64)
+    seconds_N = times.to_numpy() * unit_seconds
+    if field.clock == "hour":
+        return pl.Series(field.name, seconds_N % 86_400 // 3_600)
+    day_N = ((seconds_N // 86_400).astype(np.int64) + 3) % 7  # the first day of 1970 was a Thursday
+    return pl.Series(field.name, np.array(WEEKDAYS)[day_N])
+
+
+def _gaps(times: pl.Series, sequences: Sequences) -> NDArray[np.float64]:
+    """The time since the previous record of the sequence; NaN for the first one."""
+    time_N = times.to_numpy()
+    gap_N = np.full(len(time_N), np.nan)
+    rows, firsts = sequences.rows, sequences.starts[:-1]
+    if len(rows):
+        since = np.diff(time_N[rows], prepend=0).astype(np.float64)
+        since[firsts] = np.nan
+        gap_N[rows] = since
+    return gap_N
+
+
+def _ages(times: pl.Series, sequences: Sequences) -> NDArray[np.float64]:
+    """The time since the first record of the sequence; NaN for the first one."""
+    time_N = times.to_numpy()
+    age_N = np.full(len(time_N), np.nan)
+    if len(rows := sequences.rows):
+        age = (time_N[rows] - np.repeat(time_N[rows[sequences.starts[:-1]]], sequences.lengths)).astype(np.float64)
+        age[sequences.starts[:-1]] = np.nan
+        age_N[rows] = age
+    return age_N
