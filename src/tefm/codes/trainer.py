@@ -13,7 +13,6 @@ Shapes: N records, D slots, d latent, K levels, Q label targets.
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -44,8 +43,6 @@ DEAD_UNTIL = 0.85
 LATENTS = 50_000
 #: Records per forward pass outside of training.
 CHUNK = 8_192
-#: To see how long training takes: records that the codebooks start from, and steps that are timed.
-PROBED, TIMED_STEPS = 2_000, 5
 
 
 class Lessons(NamedTuple):
@@ -341,19 +338,3 @@ class Trainer:
 def batch_for(rows: int) -> int:
     """Records per step: about 32 batches per pass over small tables, at most 512 records each."""
     return min(rows, max(16, min(512, rows // 32)))
-
-
-def code_seconds(x_ND: Slots, layout: Layout, config: TokenizerConfig, device: torch.device) -> tuple[float, float]:
-    """The time of one training step, and of encoding one record, from a few timed steps on this machine."""
-    with torch.random.fork_rng(devices=[]):
-        trainer = Trainer(layout, config.resolved(layout), x_ND[:PROBED], x_ND[:1], device=device)
-    trainer.warm_steps, trainer.batch = 0, batch_for(len(x_ND))
-    trainer.update()  # the codebooks start
-    started = time.perf_counter()
-    for _ in range(TIMED_STEPS):
-        trainer.update()
-    step = (time.perf_counter() - started) / TIMED_STEPS
-    started = time.perf_counter()
-    with torch.inference_mode():
-        trainer.network.eval().encode(trainer.x_ND)
-    return step, (time.perf_counter() - started) / len(trainer.x_ND)

@@ -35,9 +35,9 @@ from tefm.model.remarks import (
 )
 from tefm.model.task import Split, Task
 from tefm.pipeline.config import QUICK_REMARK, QUICK_SEQUENCES, ModelConfig
-from tefm.pipeline.fit import extend, fit_domains, job_shares, language_config
+from tefm.pipeline.fit import extend, fit_domains, language_config
 from tefm.pipeline.fitted import Fitted
-from tefm.pipeline.forecast import expected_shares
+from tefm.pipeline.forecast import expected_shares, of_all
 from tefm.pipeline.lessons import feature_kinds
 from tefm.pipeline.prepare import Preparation, Prepared, chosen, class_numbers_of, records_of
 from tefm.questions.book import Book
@@ -172,7 +172,7 @@ def fit_frames(
     for name, table in tables.items():
         with in_part(name):
             started[name] = start(table)
-    with job(job_shares(started, task_shares)):
+    with job(of_all({name: task_shares(begun.config) for name, begun in started.items()})):
         device = next(iter(tables.values())).model.device
         given = {name: begun.prepared.given for name, begun in started.items()}
         if extends is None:

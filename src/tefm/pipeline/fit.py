@@ -14,13 +14,13 @@ Shapes: N records, D slots, K levels, S sequences, Q classes.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tefm.base.errors import SettingsError
-from tefm.base.progress import expect, in_part, job, note, stage_name
+from tefm.base.progress import expect, in_part, job, note
 from tefm.base.training import identity, reproducible, stage_folder
 from tefm.language.adapter import Adapter
 from tefm.language.backbone import Backbone, open_backbone
@@ -30,7 +30,7 @@ from tefm.language.training_loop import History, is_first
 from tefm.pipeline.config import ModelConfig
 from tefm.pipeline.data import Given
 from tefm.pipeline.fitted import Fitted
-from tefm.pipeline.forecast import expected_shares, forecast
+from tefm.pipeline.forecast import expected_shares, forecast, of_all
 from tefm.pipeline.stages import (
     Begun,
     align,
@@ -67,7 +67,8 @@ def fit_domains(
     Stage 3 is one fine-tuning on what all of them ask.
     """
     config = language_config({name: given.config for name, given in domains.items()})
-    with reproducible(config.deterministic), job(job_shares(domains, expected_shares)):
+    shares = of_all({name: expected_shares(given.config) for name, given in domains.items()})
+    with reproducible(config.deterministic), job(shares):
         backbone = backbone or open_backbone(config.backbone, layers=config.kept_layers, device=device)
         expect(_expected(domains, backbone))
         begun: dict[str, Begun] = {}
@@ -137,27 +138,12 @@ def language_config(configs: Mapping[str, ModelConfig]) -> ModelConfig:
     return first
 
 
-def job_shares(domains: Mapping[str, Any], shares_of: Callable[[ModelConfig], Mapping[str, float]]) -> dict[str, float]:
-    """The shares of the stages of all domains; there is one fine-tuning."""
-    shares: dict[str, float] = {}
-    for name, given in domains.items():
-        for own, share in shares_of(given.config).items():
-            key = own if own == "tune" else stage_name(own, name)
-            shares[key] = shares.get(key, 0.0) + share
-    return shares
-
-
 def _expected(domains: Mapping[str, Given], backbone: Backbone) -> dict[str, float]:
-    """How long all stages will take; what cannot work is refused here, before the first stage."""
-    seconds: dict[str, float] = {}
-    for name, given in domains.items():
-        data, config = given.data, given.config
-        PromptWriter(backbone.tokenizer, data.prompt, data.classes)  # refuses a prompt that cannot work
-        config.decision_for(data.classes, given.shares)  # refuses costs of other classes
-        for own, expected in forecast(data, config, backbone, given.coder).items():
-            key = own if own == "tune" else stage_name(own, name)
-            seconds[key] = seconds.get(key, 0.0) + expected
-    return seconds
+    """How long the stages will take; what cannot work is refused here, before the first stage."""
+    for given in domains.values():
+        PromptWriter(backbone.tokenizer, given.data.prompt, given.data.classes)  # refuses a prompt that cannot work
+        given.config.decision_for(given.data.classes, given.shares)  # refuses costs of other classes
+    return of_all({name: forecast(of.data, of.config, backbone, of.coder) for name, of in domains.items()})
 
 
 def begin(
