@@ -27,6 +27,7 @@ from tefm.language.backbone import Backbone, open_backbone
 from tefm.language.classifier import Answerer, Classifier
 from tefm.language.prompts import PromptWriter
 from tefm.language.training_loop import History, is_first
+from tefm.language.vocabulary import CodeVocabulary
 from tefm.pipeline.config import ModelConfig
 from tefm.pipeline.data import Given
 from tefm.pipeline.fitted import Fitted
@@ -38,7 +39,6 @@ from tefm.pipeline.stages import (
     calibrate_questions,
     learn_codes,
     learn_to_explain,
-    open_classifier,
     tune,
     with_trees,
 )
@@ -106,17 +106,16 @@ def extend(
         own = replace(backbone, model=copy.deepcopy(backbone.model), tokenizer=copy.deepcopy(backbone.tokenizer))
         begun = begin(given, own, dict.fromkeys(stems), device=device, checkpoint=checkpoint)
         depends_on = _depends_on(given, begun.coder.identity, device)
-        work = stage_folder(checkpoint, "extend", lambda: {**depends_on, "language": _weights(backbone)})
+        weights = (weight.detach().cpu().numpy() for weight in backbone.model.parameters())
+        work = stage_folder(checkpoint, "extend", lambda: {**depends_on, "language": identity(*weights)})
         history = tune([begun], own, config, work, frozen=len(backbone.tokenizer))
         adapted = Adapter.between(backbone, own, config.tune_config.rank).applied(backbone)
         writer = PromptWriter(adapted.tokenizer, given.data.prompt, given.data.classes, begun.classifier.ids)
         return finish(begun, Classifier(adapted, writer), history, work)
 
 
-def _weights(backbone: Backbone) -> str:
-    return identity(*(weight.detach().cpu().numpy() for weight in backbone.model.parameters()))
-
-
+#: Records whose words say where new token rows start.
+WORDS_FROM = 20_000
 #: What the domains of one language model must agree in.
 SHARED = ("backbone", "kept_layers", "tune_config", "deterministic")
 
@@ -158,7 +157,17 @@ def begin(
     data, config = given.data, given.config
     coder = given.coder or learn_codes(data, config, device=device, checkpoint=checkpoint)
     codes_NK, held_NK = coder.encode(data.training.slots_ND), coder.encode(data.validation.slots_ND)
-    classifier = open_classifier(data, config, backbone, coder, codes_NK, before)
+    classifier = Classifier.open(
+        backbone,
+        CodeVocabulary.of(data.phrases.record, levels=coder.config.levels, entries=coder.config.entries, taken=before),
+        coder.network.quantiser.codebooks_KCd.detach().cpu().numpy(),
+        data.prompt,
+        data.classes,
+        start=config.start,
+        seed=config.seed,
+        words=(data.phrases, data.training.slots_ND[:WORDS_FROM], codes_NK[:WORDS_FROM]),
+        share_markers=bool(before),
+    )
     aligned, alignment = align(data, config, classifier, coder, codes_NK, before, checkpoint=checkpoint)
     return Begun(given, coder, codes_NK, held_NK, classifier, aligned, alignment)
 

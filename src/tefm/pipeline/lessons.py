@@ -66,8 +66,16 @@ def lesson_of(
     if _teaches(config):
         everyone, everyone_labels_S = _everyone(data.training, config)
         log_SQ = _of_records(data, config, coder, everyone, everyone_labels_S) if own_codes else None
-        if log_SQ is None or (everyone.lengths > 1).any():
-            log_SQ = _of_sequences(data, config, everyone, everyone_labels_S, log_SQ)
+        if log_SQ is None or (everyone.lengths > 1).any():  # the earlier records may say more than the last ones
+            taught = Teacher.fit(
+                list(_choices(data, config, everyone).values()),
+                everyone_labels_S,
+                _groups(config, everyone),
+                classes=len(data.classes),
+                seed=config.seed,
+                known_NQ=log_SQ,
+            )
+            log_SQ = taught.log_NQ
         log_SQ = _with_words(log_SQ, config, everyone, everyone_labels_S)
         classes_SQ = _mixed(log_SQ, everyone_labels_S, len(rows), data.trained_shares, config.tune_config.label_share)
         drawn = np.random.default_rng((config.seed, 7)).permutation(len(everyone) - len(rows))[: OTHERS * len(rows)]
@@ -143,21 +151,6 @@ def label_trees_of(data: TaskData, config: ModelConfig) -> LabelTrees | None:
     everyone, labels_S = _everyone(data.training, config)
     choices, groups_S = _choices(data, config, everyone), _groups(config, everyone)
     return grow(choices, labels_S, groups_S, data.trained_shares, seed=config.seed)
-
-
-def _of_sequences(
-    data: TaskData,
-    config: ModelConfig,
-    everyone: Sequences,
-    labels_S: NDArray[np.int64],
-    known_SQ: NDArray[np.float32] | None,
-) -> NDArray[np.float32]:
-    """The log-probabilities of the classes from a teacher of the sequences; those of their last records where the
-    earlier ones say nothing more.
-    """
-    choices, groups_S = list(_choices(data, config, everyone).values()), _groups(config, everyone)
-    classes = len(data.classes)
-    return Teacher.fit(choices, labels_S, groups_S, classes=classes, seed=config.seed, known_NQ=known_SQ).log_NQ
 
 
 def _groups(config: ModelConfig, everyone: Sequences) -> NDArray[np.int64]:

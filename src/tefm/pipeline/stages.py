@@ -7,9 +7,9 @@ Shapes: N records, D slots, K levels, S sequences, Q classes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property, partial, reduce
+from functools import cached_property, reduce
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,26 +30,22 @@ from tefm.language.classifier import Classifier
 from tefm.language.training_loop import History, first_process_makes
 from tefm.language.tuning import Questions, ToLearn, learned_together
 from tefm.language.tuning import tune as tune_language_model
-from tefm.language.vocabulary import CodeVocabulary
 from tefm.pipeline.config import ModelConfig
 from tefm.pipeline.data import Given, TaskData
 from tefm.pipeline.fitted import Fitted
 from tefm.pipeline.lessons import examples_of, label_trees_of, lesson_of
 from tefm.questions.measure import book_of, calibrated, score_questions
 from tefm.questions.question_data import questions_to_learn, teacher_of
-from tefm.rationale.config import LookAlikeConfig
 from tefm.rationale.extractor import ROUNDS, MaskExplainer
 from tefm.scoring.calibration import Calibration, prior_shift
 from tefm.tables.sequences import Sequences
 from tefm.tabular.label_trees import best_share
 from tefm.tabular.question_teacher import QuestionTeacher
 
-#: Records whose words say where new token rows start.
-WORDS_FROM = 20_000
 #: Records that the alignment is measured on, at most, and the beams of the search for their codes.
 MEASURED, BEAMS = 1_000, 4
 
-Learned = TypeVar("Learned")
+Learned = TypeVar("Learned", LookAlikes, MaskExplainer)
 
 
 @dataclass(frozen=True)
@@ -173,29 +169,6 @@ def _sample(count: int, most: int, seed: int) -> NDArray[np.int64] | None:
 
 
 # ---- stage 2 ----------------------------------------------------------------------------------------------------
-
-
-def open_classifier(
-    data: TaskData,
-    config: ModelConfig,
-    backbone: Backbone,
-    coder: SlotCoder,
-    codes_NK: NDArray[Any],
-    taken: Collection[str] = (),
-) -> Classifier:
-    """A backbone that has tokens for the codes; `taken` are the stems of those that it has for other domains."""
-    levels, entries = coder.config.levels, coder.config.entries
-    return Classifier.open(
-        backbone,
-        CodeVocabulary.of(data.phrases.record, levels=levels, entries=entries, taken=taken),
-        coder.network.quantiser.codebooks_KCd.detach().cpu().numpy(),
-        data.prompt,
-        data.classes,
-        start=config.start,
-        seed=config.seed,
-        words=(data.phrases, data.training.slots_ND[:WORDS_FROM], codes_NK[:WORDS_FROM]),
-        share_markers=bool(taken),
-    )
 
 
 def align(
@@ -383,71 +356,54 @@ def calibrate(
 
 def learn_to_explain(data: TaskData, fitted: Fitted, work: Path | None = None) -> Fitted:
     """Stage 4: what explanations need, from the training sequences and the model's own answers."""
-    coder, config = fitted.coder, fitted.config
-    training = data.training
+    training, config = data.training, fitted.config
     if (settings := config.explanations_config) is not None:
-        path = _explained(work, "look_alikes", settings, fitted)
         title = f"stage 4 of 4: learning to explain the answers to {len(training.sequences):,} sequences"
+
+        def look_alikes() -> LookAlikes:
+            everyone = population = population_of(data, fitted.shares, settings.seed)
+            if config.balance == "all":  # in a balanced world, those who were left out do not occur
+                population = population_of(data, fitted.shares, settings.seed, others=False)
+            model = fitted.masked_model()
+            return LookAlikes.fit(fitted.coder, model, training.slots, population, everyone, settings)
+
         with stage("explain", title, loops=2):
-            look_alikes = _once(
-                path,
-                partial(LookAlikes.load, coder),
-                lambda: _look_alikes(data, fitted, coder, settings),
-                LookAlikes.save,
-            )
-        fitted = replace(fitted, look_alikes=look_alikes)
+            learned = _once(LookAlikes, "look_alikes", look_alikes, settings, fitted, work)
+        fitted = replace(fitted, look_alikes=learned)
     if (masks := config.rationale_config) is not None:
-        path = _explained(work, "rationale", masks, fitted)
+
+        def extractor() -> MaskExplainer:
+            return MaskExplainer.fit(fitted.coder, training.slots, fitted.masked_model(), masks)
+
         with stage("masks", "stage 4 of 4: learning the masks of the paper", loops=1 + 3 * ROUNDS[masks.recipe]):
-            explainer = _once(
-                path,
-                partial(MaskExplainer.load, coder),
-                lambda: MaskExplainer.fit(coder, training.slots, fitted.masked_model(), masks),
-                MaskExplainer.save,
-            )
+            explainer = _once(MaskExplainer, "rationale", extractor, masks, fitted, work)
         fitted = replace(fitted, explainer=explainer)
     return fitted
 
 
-def _look_alikes(data: TaskData, fitted: Fitted, coder: SlotCoder, settings: LookAlikeConfig) -> LookAlikes:
-    """Learn from the training sequences, and from the population as it occurs."""
-    everyone = population = population_of(data, fitted.shares, settings.seed)
-    if fitted.config.balance == "all":  # in a balanced world, those who were left out do not occur
-        population = population_of(data, fitted.shares, settings.seed, others=False)
-    return LookAlikes.fit(
-        coder,
-        fitted.masked_model(),
-        data.training.slots,
-        population,
-        everyone,
-        settings,
-    )
-
-
 def _once(
-    path: Path | None,
-    load: Callable[[Path], Learned],
+    kind: type[Learned],
+    name: str,
     learn: Callable[[], Learned],
-    save: Callable[[Learned, Path], None],
+    settings: StageSettings,
+    fitted: Fitted,
+    work: Path | None,
 ) -> Learned:
-    """What was learned before, from its file; otherwise it is learned, and stored where there is such a file."""
-    if path is not None and path.is_file():
-        return load(path)
-    learned = learn()
-    if path is not None:
-        save(learned, path)
-    return learned
-
-
-def _explained(work: Path | None, name: str, settings: StageSettings, fitted: Fitted) -> Path | None:
-    """The file of a finished part of stage 4, in a checkpoint folder."""
+    """What an earlier run has learned, from its file in the checkpoint folder; otherwise it is learned, and stored."""
     depends_on = {
         "settings": settings.model_dump_json(),
         "calibration": fitted.calibration,
         "beside": fitted.config.beside,
     }
     folder = stage_folder(work, f"explain-{name}", lambda: depends_on)
-    return folder / f"{name}.safetensors" if folder else None
+    if folder is None:
+        return learn()
+    path = folder / f"{name}.safetensors"
+    if path.is_file():
+        return kind.load(fitted.coder, path)
+    learned = learn()
+    learned.save(path)
+    return learned
 
 
 def population_of(
