@@ -23,7 +23,7 @@ from tefm.explain.slot_features import Feature, keep_of, size_of
 from tefm.model.estimator import TEFM
 from tefm.model.run import fit_frame
 from tefm.model.task import Task
-from tefm.pipeline.prepare import class_numbers_of
+from tefm.pipeline.prepare import label_numbers
 from tefm.rationale.masked_model import MaskedModel, Numbers
 from tefm.tables.sequences import Sequences
 from tefm_bench.corroborations import corroboration
@@ -102,7 +102,7 @@ def _subject(model: TEFM, data: UserData, seed: int, effort: Effort) -> tuple[Su
         answers_S[chosen],
         some_of(population, everyone[::2]),
         preparation.slots(train),
-        class_numbers_of(train.sequences, fitted.classes),
+        label_numbers(train.sequences, fitted.classes),
         seed,
         effort,
     )
@@ -116,7 +116,7 @@ def _subject(model: TEFM, data: UserData, seed: int, effort: Effort) -> tuple[Su
         "default": float(is_default_S.mean()),
         "rows": rows_S[chosen].tolist(),
         "answers": answers_S[chosen].tolist(),
-        "labels": class_numbers_of(test.sequences, fitted.classes)[chosen].tolist(),
+        "labels": label_numbers(test.sequences, fitted.classes)[chosen].tolist(),
         "p": answer_p_S.round(DIGITS).tolist(),
         "base": [round(bases[answer].value, DIGITS) for answer in answers_S[chosen]],
         "agreement": parts.agreement.version_same,

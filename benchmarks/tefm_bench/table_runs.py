@@ -23,7 +23,7 @@ from tefm.pipeline.data import Given, TaskData
 from tefm.pipeline.fit import fit as fit_pipeline
 from tefm.pipeline.fitted import Fitted
 from tefm.pipeline.lessons import feature_kinds
-from tefm.pipeline.prepare import Preparation, class_numbers_of, prepare
+from tefm.pipeline.prepare import Preparation, label_numbers, prepare
 from tefm.pipeline.stages import calibrate
 from tefm.scoring.calibration import log_softmax
 from tefm.scoring.decision import ACCURACY, Decision
@@ -213,7 +213,7 @@ def figures_on_test(
     methods: Mapping[str, tuple[NDArray[np.float64], NDArray[np.int64]]],
 ) -> Figures:
     """The test sequences of each test, and what every method predicts for them."""
-    labels_S = class_numbers_of(data.test.sequences, classes)
+    labels_S = label_numbers(data.test.sequences, classes)
     tests = {"test": ~data.is_other} | ({"other": data.is_other} if data.is_other.any() else {})
     return {
         "classes": list(classes),

@@ -20,7 +20,7 @@ from tefm.model.run import baseline_data
 from tefm.pipeline.config import ModelConfig
 from tefm.pipeline.data import TaskData
 from tefm.pipeline.fit import fit as fit_pipeline
-from tefm.pipeline.prepare import class_numbers_of, prepare, records_of
+from tefm.pipeline.prepare import label_numbers, prepare, records_of
 from tefm.tables.records import Records
 from tefm.tables.schema import Schema
 from tefm.tables.sequences import Sequences, record_texts
@@ -100,7 +100,7 @@ class TextRun(Measurement):
             config.backbone, layers=config.kept_layers, random_body=self.line == "random body", seed=self.seed
         )
         test = data.part("test", schema)
-        labels_S = class_numbers_of(test.sequences, arrays.classes)
+        labels_S = label_numbers(test.sequences, arrays.classes)
         if self.line == "text":
             model = TextModel.fit(_text_task(arrays), config, backbone)
             tested = _texts(preparation.context(test), labels_S)
@@ -140,7 +140,7 @@ class TextRun(Measurement):
             seed=self.seed,
             resamples=0,
         )[model]
-        labels_S = class_numbers_of(records.sequences.select(data.parts == "test"), arrays.classes)
+        labels_S = label_numbers(records.sequences.select(data.parts == "test"), arrays.classes)
         chosen = {name: result.figures[name] for name in ("kind", "settings", "seconds")}
         scored = _scored(result.test_NQ, result.predicted_N, labels_S, arrays.classes, arrays.positive)
         return {"chosen": chosen, **scored}

@@ -20,7 +20,7 @@ from tefm.language.backbone import open_backbone
 from tefm.language.prompts import Prompt
 from tefm.language.vocabulary import BEGIN, CodeVocabulary, extend
 from tefm.pipeline.config import ModelConfig
-from tefm.pipeline.prepare import class_numbers_of
+from tefm.pipeline.prepare import label_numbers
 from tefm.tables.grouping import by_entity
 from tefm.tables.serialise import serialise
 
@@ -35,7 +35,7 @@ def texts_of(frame: pl.DataFrame) -> Texts:
     """The stays of every patient as text."""
     sequences = by_entity(frame, STAYS)
     texts = serialise(frame, STAYS, sequences, "compact")
-    return Texts(texts, sequences.lengths.tolist(), class_numbers_of(sequences, CLASSES))
+    return Texts(texts, sequences.lengths.tolist(), label_numbers(sequences, CLASSES))
 
 
 def fit(folder: Path, patients: int = 120, **tune: Any) -> TextModel:

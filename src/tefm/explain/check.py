@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 
 from tefm.explain.cards import TextPart
 from tefm.explain.counts import Share, Z, exact_share
-from tefm.explain.population import Population, texts_NM_of, with_texts
+from tefm.explain.population import Population
 from tefm.explain.slot_features import Feature, keep_of, keeps_of, mask_shape
 from tefm.explain.trial import Trial
+from tefm.rationale.bag_of_words import texts_NM_of, with_texts
 from tefm.rationale.masked_model import Keep, MaskedModel, Numbers
 from tefm.tables.sequences import Sequences
 

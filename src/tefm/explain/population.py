@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tefm.explain.counts import Observed
-from tefm.rationale.bag_of_words import Note, notes_N_of, with_notes
+from tefm.rationale.bag_of_words import texts_NM_of, with_texts
 from tefm.rationale.masked_model import Keep, Numbers
 from tefm.scoring.calibration import Floats
 from tefm.tables.layout import Slots
@@ -136,18 +136,3 @@ def mixed(sequences: Sequences, rng: np.random.Generator, *, least: float = 0.03
         return copies
     keep_NM = rng.random(donors.texts_NM.shape) < 0.5
     return with_texts(copies, np.where(keep_NM, donors.texts_NM, donors.texts_NM[donors_N]))
-
-
-def texts_NM_of(sequences: Sequences) -> Texts:
-    """The texts of every record, column by column."""
-    return np.array(notes_N_of(sequences), dtype=object)
-
-
-def notes_in(texts: Texts) -> list[Note]:
-    """The texts of one record after another, whatever they are grouped by."""
-    return [tuple(note) for note in texts.reshape(-1, texts.shape[-1]).tolist()]
-
-
-def with_texts(sequences: Sequences, texts: Texts) -> Sequences:
-    """The sequences with these texts of their records."""
-    return replace(sequences, texts=with_notes(sequences, notes_in(texts)))

@@ -29,11 +29,11 @@ from tefm.codes.network import CodeNetwork
 from tefm.explain.check import Effect, coverage, effects, expected_effects, flips, precision, strongest, text_parts
 from tefm.explain.counts import Share, exact_share
 from tefm.explain.explanation import Outcome
-from tefm.explain.population import Population, notes_in, texts_NM_of
+from tefm.explain.population import Population
 from tefm.explain.settle import Search
 from tefm.explain.slot_features import Feature, features_of, keep_of, size_of, text_features
 from tefm.explain.trial import Trial
-from tefm.rationale.bag_of_words import ReadTexts, bags_by_column
+from tefm.rationale.bag_of_words import ReadTexts, bags_by_column, texts_NM_of
 from tefm.rationale.masked_model import MaskedModel, Numbers
 from tefm.rationale.surrogate import Surrogate
 from tefm.tables.sequences import Sequences
@@ -154,7 +154,7 @@ class Reasoner:
             donors_BTM = self.population.texts_NM[self.population.rows(donors_B, len(x_TD))]
             with torch.inference_mode():
                 read = (
-                    self.surrogate.read_words(bags_by_column(notes_in(texts))).view(*texts.shape, -1)
+                    self.surrogate.read_words(bags_by_column(texts)).view(*texts.shape, -1)
                     for texts in (own_TM, donors_BTM)
                 )
                 trial = replace(trial, texts=ReadTexts(*read))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tefm.rationale.bag_of_words import columns_of, notes_N_of
+from tefm.rationale.bag_of_words import columns_of, texts_NM_of
 from tefm.rationale.masked_model import Keep
 from tefm.tables.layout import Layout, Slots
 from tefm.tables.sequences import Sequences
@@ -49,7 +49,7 @@ def text_features(sequence: Sequences) -> list[Feature]:
     if sequence.texts is None:
         return []
     first = sequence.x_ND.shape[1]
-    notes = enumerate(notes_N_of(sequence))
+    notes = enumerate(texts_NM_of(sequence))
     return [Feature(record, (first + m,), absent=not text) for record, note in notes for m, text in enumerate(note)]
 
 

@@ -49,7 +49,7 @@ from tefm.monitor.monitor import monitor
 from tefm.pipeline.config import ModelConfig
 from tefm.pipeline.fit import fit as fit_pipeline
 from tefm.pipeline.fitted import Fitted
-from tefm.pipeline.prepare import Preparation, Prepared, class_numbers_of, prepare, records_of
+from tefm.pipeline.prepare import Preparation, Prepared, label_numbers, prepare, records_of
 from tefm.questions.book import question_frame
 from tefm.scoring.decision import one_answer
 from tefm.scoring.metrics import Evaluation
@@ -365,7 +365,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     def evaluate(self, X: Any, *, resamples: int = 1_000, absent: bool = False) -> Evaluation:
         """Every figure on the labelled sequences of a table, with bootstrap intervals."""
         records, unlabelled = self.preparation.to_evaluate(as_table(X), self.fitted.classes, absent=absent)
-        labels_S = class_numbers_of(records.sequences, self.fitted.classes)
+        labels_S = label_numbers(records.sequences, self.fitted.classes)
         figures = self.fitted.evaluate(self.preparation.slots(records), labels_S, resamples=resamples)
         return replace(figures, unlabelled=unlabelled)
 

@@ -23,7 +23,7 @@ from tefm.explain.reasons import Question, Reasoner, Reasons
 from tefm.explain.slot_features import Feature, keep_of, mask_shape
 from tefm.pipeline.fitted import Fitted
 from tefm.pipeline.prepare import Preparation
-from tefm.rationale.bag_of_words import notes_N_of
+from tefm.rationale.bag_of_words import texts_NM_of
 from tefm.rationale.masked_model import Of, Over, top_k
 from tefm.rationale.verify import until_sufficient, verify
 from tefm.tables.records import Records
@@ -110,7 +110,7 @@ def _explanation(
     parts, x_TD, width = look_alikes_of(fitted), sequence.x_ND, sequence.x_ND.shape[1]
     labelled = bool((parts.population.labels_S >= 0).any() or parts.counts.total_Q.any())  # else nothing was counted
     in_fields = partial(finding_of, vectoriser, x_TD, references=references, decoded_TD=decoded_TD)
-    notes = None if sequence.texts is None else notes_N_of(sequence)
+    notes = None if sequence.texts is None else texts_NM_of(sequence)
 
     def describe(feature: Feature) -> Finding:
         column = feature.slots[0] - width

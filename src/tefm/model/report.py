@@ -28,7 +28,7 @@ from tefm.model.explainer import explain_slots
 from tefm.model.remarks import FEW, given_away, open_questions, rare, repeated
 from tefm.model.run import COUNTED, compare_with_tabular, count_tokens, split_parts, used_records
 from tefm.model.task import Split, Task
-from tefm.pipeline.prepare import class_numbers_of
+from tefm.pipeline.prepare import label_numbers
 from tefm.scoring.breakdown import (
     ThresholdCounts,
     confusion,
@@ -126,7 +126,7 @@ def figures_of_fit(
 def _measured(model: TEFM, part: _Part, count: int = EXPLAINED) -> Figures:
     fitted = model.fitted
     records, sequences = part.records, part.records.sequences
-    labels_S = class_numbers_of(sequences, fitted.classes)
+    labels_S = label_numbers(sequences, fitted.classes)
     note(f"report: predicting {len(sequences):,} sequences")
     started = time.perf_counter()
     x_ND = records.slots(model.preparation.vectoriser)  # labelled or not

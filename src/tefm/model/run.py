@@ -39,7 +39,7 @@ from tefm.pipeline.fit import extend, fit_domains, language_config
 from tefm.pipeline.fitted import Fitted
 from tefm.pipeline.forecast import expected_shares, of_all
 from tefm.pipeline.lessons import feature_kinds
-from tefm.pipeline.prepare import Preparation, Prepared, chosen, class_numbers_of, records_of
+from tefm.pipeline.prepare import Preparation, Prepared, chosen, label_numbers, records_of
 from tefm.questions.book import Book
 from tefm.questions.config import EVERY
 from tefm.questions.question_data import Histories
@@ -235,7 +235,7 @@ def scored(started: Started, fitted: Fitted, *, compare: bool = True) -> Outcome
     remarks = list(started.remarks)
     used, part_of_used = used_records(config, records, started.parts)
     tested = used.select(part_of_used == "test")
-    labels_S = class_numbers_of(tested.sequences, fitted.classes)
+    labels_S = label_numbers(tested.sequences, fitted.classes)
     with stage("test", "scoring the test part"):
         slots = model.preparation.slots(tested)
         codes = fitted.codes(slots)

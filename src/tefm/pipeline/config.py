@@ -149,33 +149,29 @@ class ModelConfig(Settings):
 
     @property
     def tokenizer_config(self) -> TokenizerConfig:
-        return _stage(TokenizerConfig, {"seed": self.seed, **(QUICK_CODES if self.quick else {}), **self.codes})
+        return self._stage(TokenizerConfig, self.codes, QUICK_CODES)
 
     @property
     def tune_config(self) -> TuneConfig:
-        return _stage(TuneConfig, {"seed": self.seed, **(QUICK_TUNE if self.quick else {}), **self.tune})
+        return self._stage(TuneConfig, self.tune, QUICK_TUNE)
 
     def align_config(self, sequences: int, device: str) -> AlignConfig | None:
         """The settings of stage 2, or None where it is skipped."""
-        if isinstance(self.align, dict):
-            return _stage(AlignConfig, {"seed": self.seed, **self.align})
         if self.align == "none" or (self.align == "auto" and (sequences >= ALIGN_BELOW or device == "cpu")):
             return None
-        return AlignConfig.preset("default" if self.align == "auto" else self.align, seed=self.seed)
+        return self._stage(AlignConfig, "default" if self.align == "auto" else self.align)
 
     @property
     def explanations_config(self) -> LookAlikeConfig | None:
         """The settings of stage 4, or None where it is skipped."""
         if self.explanations == "none" or (self.quick and self.explanations == "default"):
             return None
-        return _stage(LookAlikeConfig, {"seed": self.seed, **_chosen(self.explanations)})
+        return self._stage(LookAlikeConfig, self.explanations)
 
     @property
     def rationale_config(self) -> RationaleConfig | None:
         """The settings of the paper's masks, or None where they are not learned."""
-        if self.rationale == "none":
-            return None
-        return _stage(RationaleConfig, {"seed": self.seed, **_chosen(self.rationale)})
+        return None if self.rationale == "none" else self._stage(RationaleConfig, self.rationale)
 
     @property
     def questions_config(self) -> QuestionsConfig | None:
@@ -187,6 +183,12 @@ class ModelConfig(Settings):
             given = self.questions if isinstance(self.questions, dict) else {}
             config = config.model_copy(update=without_names(QUICK_QUESTIONS, *given))
         return config
+
+    def _stage(self, config: type[Stage], given: str | dict[str, Any], quick: Mapping[str, Any] | None = None) -> Stage:
+        """The config of a stage from the name of a preset, or settings, whose `preset` names what they start from."""
+        named = {"preset": given} if isinstance(given, str) else given
+        settings = {"seed": self.seed, **(quick if self.quick and quick else {}), **named}
+        return config.preset(settings.get("preset", "default"), **without_names(settings, "preset"))
 
     @property
     def copies(self) -> int:
@@ -243,16 +245,6 @@ class ModelConfig(Settings):
             record=schema.record,
             **without_names(given, "preset", "style"),
         )
-
-
-def _chosen(stage: str | dict[str, Any]) -> dict[str, Any]:
-    """The name of a preset, or settings, as settings."""
-    return {"preset": stage} if isinstance(stage, str) else stage
-
-
-def _stage(config: type[Stage], settings: dict[str, Any]) -> Stage:
-    """The config of a stage from its settings; the setting `preset` names what they start from."""
-    return config.preset(settings.get("preset", "default"), **without_names(settings, "preset"))
 
 
 def without_names(settings: dict[str, Any], *names: str) -> dict[str, Any]:

@@ -183,12 +183,6 @@ def chosen(
     return used
 
 
-def class_numbers_of(sequences: Sequences, classes: Sequence[str]) -> NDArray[np.int64]:
-    """The class numbers of labelled sequences."""
-    numbers = {name: number for number, name in enumerate(classes)}
-    return np.array([numbers[label] for label in np.asarray(sequences.labels)], dtype=np.int64)
-
-
 def label_numbers(sequences: Sequences, classes: Sequence[str]) -> NDArray[np.int64]:
     """The class number of each sequence; −1 without a label, or with one that the model does not know."""
     number = {name: number for number, name in enumerate(classes)}
@@ -271,7 +265,7 @@ def _labelled(
     everything, schema = records.sequences, records.schema
     classes, natural_S = class_numbers(np.asarray(everything.labels)[everything.labelled])
     used = chosen(everything, config, most=QUICK_SEQUENCES)
-    labels_S = class_numbers_of(everything.select(used), classes)
+    labels_S = label_numbers(everything.select(used), classes)
     validated = held_out.select(chosen(held_out.sequences, config, evaluated=True, most=QUICK_SEQUENCES // 4))
     validated = validated.select(np.isin(np.asarray(validated.sequences.labels), classes))  # others cannot be predicted
     # counted before balancing, where a tie would be decided by the order of the names
@@ -283,7 +277,7 @@ def _labelled(
         learned = _with_others(learned, preparation, records, used, classes)
     return preparation, TaskData(
         learned,
-        _part(preparation, validated, class_numbers_of(validated.sequences, classes)),
+        _part(preparation, validated, label_numbers(validated.sequences, classes)),
         classes,
         positive,
         prompt,

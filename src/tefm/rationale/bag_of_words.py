@@ -9,8 +9,7 @@ Shapes: N records, M columns of text, W words of all texts.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 from zlib import crc32
@@ -20,37 +19,35 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tefm.tables.sequences import Notes, Sequences, notes_of
+from tefm.tables.sequences import Sequences, Texts, notes_of
 
 #: Vectors of words. Words that share one are rare enough, and the check asks the language model anyway.
 BUCKETS = 1 << 14
 #: At most this many words of a text are read.
 MOST_WORDS = 512
 
-#: The texts of one record, one per column.
-Note = tuple[str, ...]
 
-
-def notes_N_of(sequences: Sequences) -> list[Note]:
-    """The texts of every record, one sequence after another."""
+def texts_NM_of(sequences: Sequences) -> Texts:
+    """The texts of every record, one sequence after another, column by column."""
     assert sequences.texts is not None, "there are texts"
     pairs = zip(sequences.texts, sequences.lengths.tolist(), strict=True)
-    return [note for text, length in pairs for note in notes_of(text, length)]
+    return np.array([note for text, length in pairs for note in notes_of(text, length)], dtype=object)
 
 
 def columns_of(sequences: Sequences) -> int:
     """How many columns of text the records have."""
-    return len(notes_N_of(sequences.select([0]))[0]) if sequences.texts is not None and len(sequences) else 0
+    return texts_NM_of(sequences.select([0])).shape[1] if sequences.texts is not None and len(sequences) else 0
 
 
-def with_notes(sequences: Sequences, notes_N: Sequence[Note]) -> list[str | Notes]:
-    """The texts of sequences whose records have these notes, in the form that their texts have now."""
+def with_texts(sequences: Sequences, texts: Texts) -> Sequences:
+    """The sequences with these texts of their records, whatever they are grouped by, in the form that they have now."""
     assert sequences.texts is not None, "there are texts"
-    starts = sequences.starts.tolist()
-    return [
+    notes_N = [tuple(note) for note in texts.reshape(-1, texts.shape[-1]).tolist()]
+    changed = [
         notes_N[end - 1][0] if isinstance(text, str) else tuple(notes_N[start:end])
-        for text, start, end in zip(sequences.texts, starts[:-1], starts[1:], strict=True)
+        for text, (start, end) in zip(sequences.texts, pairwise(sequences.starts.tolist()), strict=True)
     ]
+    return replace(sequences, texts=changed)
 
 
 @lru_cache(maxsize=50_000)
@@ -65,11 +62,11 @@ def word_numbers(text: str, column: int) -> tuple[int, ...]:
     return tuple(crc32(f"{column} {word}".encode()) % BUCKETS for word in (*words, *pairs))
 
 
-def bags_of(notes_N: Sequence[Note]) -> Sequences:
+def bags_of(texts_NM: Texts) -> Sequences:
     """The words of each record: their vectors' numbers and their weights, W×2; a text counts as one, however long."""
     words: list[tuple[int, float]] = []
     starts = [0]
-    for note in notes_N:
+    for note in texts_NM:
         for column, text in enumerate(note):
             numbers = word_numbers(text, column)
             words += [(number, len(numbers) ** -0.5) for number in numbers]
@@ -77,9 +74,10 @@ def bags_of(notes_N: Sequence[Note]) -> Sequences:
     return Sequences(np.array(words, dtype=np.float64).reshape(-1, 2), np.array(starts))
 
 
-def bags_by_column(notes_N: Sequence[Note]) -> Sequences:
+def bags_by_column(texts: Texts) -> Sequences:
     """The words of each column of a record by itself, N × M."""
-    return bags_of([("",) * m + (text,) for note in notes_N for m, text in enumerate(note)])
+    columns = np.eye(texts.shape[-1], dtype=bool)
+    return bags_of(np.where(columns, texts.reshape(-1, 1, texts.shape[-1]), "").reshape(-1, texts.shape[-1]))
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,7 +25,7 @@ from tefm.base.training import KeepBest, adamw
 from tefm.codes.coder import SlotCoder
 from tefm.codes.network import Block, CodeNetwork
 from tefm.codes.quantiser import straight_through
-from tefm.rationale.bag_of_words import BUCKETS, bags_of, notes_N_of
+from tefm.rationale.bag_of_words import BUCKETS, bags_of, texts_NM_of
 from tefm.rationale.config import SurrogateConfig
 from tefm.rationale.masked_model import MaskedModel
 from tefm.scoring.calibration import Calibration, Floats
@@ -178,7 +178,7 @@ class SurrogateData:
             rows_of(sequences.starts),
             model(sequences),
             len(sequences),
-            bags_of(notes_N_of(sequences)) if words else None,
+            bags_of(texts_NM_of(sequences)) if words else None,
         )
 
     def __add__(self, other: SurrogateData) -> SurrogateData:
