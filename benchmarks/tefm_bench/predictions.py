@@ -14,11 +14,11 @@ from pydantic import Field as Setting
 
 from tefm.base.files import replacing
 from tefm.base.settings import Preset, Settings
+from tefm.base.training import History
 from tefm.language.backbone import Backbone
 from tefm.language.config import AlignConfig, Start
 from tefm.language.prompts import Style
 from tefm.language.smollm2 import NAME as SMOLLM2
-from tefm.language.training_loop import History
 from tefm.pipeline.config import ModelConfig
 from tefm.pipeline.data import Given
 from tefm.pipeline.fit import fit as fit_pipeline

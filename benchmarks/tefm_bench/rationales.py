@@ -22,7 +22,7 @@ from tefm.rationale.masked_model import Keep, MaskedModel, top_k
 from tefm.rationale.verify import until_sufficient, verify
 from tefm.tables.sequences import Sequences
 from tefm_bench.data import DATA, FLOWS
-from tefm_bench.faithfulness import faithfulness, predict_shuffled
+from tefm_bench.faithfulness import comprehensiveness, faithfulness, predict_shuffled
 from tefm_bench.measurement import Bench, Figures, Measurement
 from tefm_bench.predictions import Prediction
 
@@ -183,7 +183,7 @@ def _growth(model: MaskedModel, test: Sequences, rankings: dict[str, Ranking]) -
             "default": float(np.mean([check.verdict == "default" for check in checks])),
             "slots": float(np.median(size_S[passed_S])) if passed else None,
             "mean_slots": float(size_S[passed_S].mean()) if passed else None,
-            "comprehensiveness": float(np.mean([check.comprehensiveness for check in passed])) if passed else None,
+            "comprehensiveness": float(np.mean([comprehensiveness(check) for check in passed])) if passed else None,
             "flips": float(np.mean([check.label_without != check.label for check in passed])) if passed else None,
         }
     return growth

@@ -11,11 +11,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tefm.base.training import reproducible
+from tefm.base.training import History, reproducible
 from tefm.language.backbone import Backbone
 from tefm.language.prediction import answer_logits
 from tefm.language.prompts import Ids, Prompt, PromptWriter
-from tefm.language.training_loop import History
 from tefm.language.tuning import Questions, ToLearn, tune
 from tefm.pipeline.config import ModelConfig
 from tefm.scoring.calibration import Calibration, prior_shift

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from support.miniatures import FAMILIES
 
 from tefm.base.errors import SettingsError
+from tefm.base.training import History
 from tefm.language import alignment as aligning
 from tefm.language.alignment import (
     Alignment,
@@ -28,7 +29,6 @@ from tefm.language.alignment import (
 from tefm.language.backbone import Backbone, open_backbone
 from tefm.language.batches import Batch, Example
 from tefm.language.config import AlignConfig
-from tefm.language.training_loop import History
 from tefm.language.vocabulary import CodeVocabulary, extend, start_rows, tokens_of
 from tefm.tables.layout import Layout, Slot, SlotKind
 from tefm.tables.phrases import FieldPhrases, Phrases

@@ -10,11 +10,11 @@ import torch
 from conftest import Explained
 
 from tefm.base.errors import ArtefactError
+from tefm.base.training import History
 from tefm.language.alignment import Alignment
 from tefm.language.backbone import open_backbone
 from tefm.language.classifier import Classifier
 from tefm.language.prompts import Prompt
-from tefm.language.training_loop import History
 from tefm.language.vocabulary import CodeVocabulary
 from tefm.tables.sequences import Sequences
 

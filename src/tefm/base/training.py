@@ -113,6 +113,29 @@ class KeepBest:
         return bool(self.state) and step - self.step >= patience
 
 
+@dataclass
+class History:
+    """A record of one training run: its steps, losses and time."""
+
+    #: steps that were planned
+    steps: int = 0
+    #: the last step that was made: fewer than planned when training stopped early
+    stopped_at: int = 0
+    #: the step with the lowest validation loss
+    best_step: int = 0
+    #: the step that an interrupted run resumed from; 0 for a run in one go
+    resumed_from: int = 0
+    #: of a language model: how often the learning rate was halved, because the loss was not a finite number
+    slowed: int = 0
+    #: of a tokenizer: how many entries of the codebooks were replaced, because they were not used
+    replaced: int = 0
+    #: (step, training loss per target token)
+    loss: list[tuple[int, float]] = field(default_factory=list)
+    #: (step, validation loss)
+    validation: list[tuple[int, float]] = field(default_factory=list)
+    seconds: float = 0.0
+
+
 def adamw(parameters: Any, *, device: torch.device, **settings: Any) -> torch.optim.AdamW:
     """AdamW, in one pass over the weights instead of a dozen where torch can on this device."""
     return torch.optim.AdamW(parameters, fused=device.type in ("cpu", "cuda"), **settings)

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from tefm.base.errors import InputError, NotFittedError
 from tefm.base.files import refusing, write_json
-from tefm.base.training import identity
+from tefm.base.training import History, identity
 from tefm.codes.config import TokenizerConfig
 from tefm.codes.fidelity import mode_of
 from tefm.codes.network import CodeNetwork
-from tefm.codes.trainer import CHUNK, Lessons, Trainer, TrainingHistory
+from tefm.codes.trainer import CHUNK, Lessons, Trainer
 from tefm.tables.layout import Layout, Slots
 from tefm.tables.sequences import Sequences, class_numbers, distinct_rows
 from tefm.tabular.inputs import Features
@@ -59,7 +59,7 @@ class SlotCoder:
         self.config = config
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self.network_: CodeNetwork | None = None
-        self.history_ = TrainingHistory()
+        self.history_ = History()
         #: the most common value of each slot on the training records
         self.mode_D_: Slots = np.zeros(0, dtype=np.uint8)
         #: the classes whose scores the label head learned; empty for unsupervised codes
@@ -276,7 +276,7 @@ def load_coder(folder: Path, *, device: str | None = None) -> SlotCoder:
         network.load_state_dict(state)
         coder = SlotCoder(config, device=device)
         coder.network_ = network.to(coder.device).eval()
-        coder.history_ = TrainingHistory(**learned["history"])
+        coder.history_ = History(**learned["history"])
         coder.mode_D_ = np.array(learned["mode"], dtype=layout.dtype)
         coder.classes_ = tuple(learned["classes"])
     return coder

@@ -1,7 +1,7 @@
 """The doctor: everything that can be measured about codes before a language model is trained on them.
 
-`examine` measures a tokenizer on a table; `findings` says in words what is wrong and how to fix it; `label_losses`
-names the fields that say something about the label and that the codes do not reproduce.
+`examine` measures a tokenizer on a table, and says in words what is wrong and how to fix it; `label_losses` names the
+fields that say something about the label and that the codes do not reproduce.
 
 Shapes: N records, D slots, d latent, K levels.
 """
@@ -105,8 +105,16 @@ def examine(
     fidelity = measure(x_ND, coder.decode(codes_NK), coder.layout, coder.mode_D_)
     use, shared = codebook_use(codes_NK, coder.config.entries), collisions(x_ND, codes_NK, labels)
     prefixes = hierarchy(x_ND, codes_NK, coder.layout, seed=seed)
-    problems = findings(coder, x_ND, codes_NK, fidelity, shared, prefixes, scores)
-    return Examination(bool(coder.classes_), fidelity, use, shared, prefixes, scores, problems)
+    findings = [  # worst first
+        *_codebook_findings(coder, x_ND, codes_NK),
+        *_fidelity_findings(coder, fidelity),
+        *_label_findings(coder, shared, scores),
+    ]
+    ratios = [prefix.ratio for prefix in prefixes if prefix.ratio is not None]
+    if any(later >= earlier for earlier, later in pairwise(ratios)):
+        problem = "records with a longer prefix in common are not more similar"
+        findings.append(CodeFinding("note", problem, "train longer (--steps)"))
+    return Examination(bool(coder.classes_), fidelity, use, shared, prefixes, scores, findings)
 
 
 def examine_table(tokenizer: RecordTokenizer, table: Table, *, seed: int = 0) -> Examination:
@@ -130,28 +138,6 @@ def examine_table(tokenizer: RecordTokenizer, table: Table, *, seed: int = 0) ->
     train_N = np.zeros(len(x_ND), dtype=bool)
     train_N[sequences.last[parts == "train"]] = True
     return examine(tokenizer.coder, x_ND, labels_N=labels_N, train_N=train_N, seed=seed)
-
-
-def findings(
-    coder: SlotCoder,
-    x_ND: Slots,
-    codes_NK: Codes,
-    fidelity: Fidelity,
-    shared: Collisions,
-    prefixes: list[PrefixDistance],
-    scores: dict[str, Score] | None = None,
-) -> list[CodeFinding]:
-    """The problems in words, worst first."""
-    problems = [
-        *_codebook_findings(coder, x_ND, codes_NK),
-        *_fidelity_findings(coder, fidelity),
-        *_label_findings(coder, shared, scores),
-    ]
-    ratios = [prefix.ratio for prefix in prefixes if prefix.ratio is not None]
-    if any(later >= earlier for earlier, later in pairwise(ratios)):
-        problem = "records with a longer prefix in common are not more similar"
-        problems.append(CodeFinding("note", problem, "train longer (--steps)"))
-    return problems
 
 
 def _codebook_findings(coder: SlotCoder, x_ND: Slots, codes_NK: Codes) -> Iterator[CodeFinding]:

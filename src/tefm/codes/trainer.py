@@ -13,7 +13,6 @@ Shapes: N records, D slots, d latent, K levels, Q label targets.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,7 +24,7 @@ from torch.nn import functional as F
 
 from tefm.base.errors import SettingsError
 from tefm.base.progress import progress
-from tefm.base.training import KeepBest, adamw, load_checkpoint, save_checkpoint
+from tefm.base.training import History, KeepBest, adamw, load_checkpoint, save_checkpoint
 from tefm.codes.config import TokenizerConfig
 from tefm.codes.network import CodeNetwork, slot_weights
 from tefm.codes.quantiser import straight_through
@@ -74,17 +73,6 @@ class Lessons(NamedTuple):
         return cls(*map(torch.from_numpy, (targets_NQ[~held_out_N], targets_NQ[held_out_N], mixed_MD, mixed_MQ)))
 
 
-@dataclass
-class TrainingHistory:
-    """What happened during training."""
-
-    validation: list[tuple[int, float]] = field(default_factory=list)
-    replaced: int = 0
-    stopped_at: int = 0
-    best_step: int = 0
-    resumed_from: int = 0
-
-
 class Trainer:
     """One training run. `run` returns the trained network."""
 
@@ -114,7 +102,7 @@ class Trainer:
         self.warm_steps = int(self.recipe.warm_share * config.steps)
         #: records per step
         self.batch = batch_for(len(x_ND))
-        self.history = TrainingHistory()
+        self.history = History()
         self.best = KeepBest()
         self.step = 0
         #: the order of the rows in the current pass
@@ -332,7 +320,7 @@ class Trainer:
         self.network.load_state_dict(body["network"])
         self.optimiser.load_state_dict(body["optimiser"])
         self.best = KeepBest(**body["best"])
-        self.history = TrainingHistory(**{**body["history"], "resumed_from": self.step})
+        self.history = History(**{**body["history"], "resumed_from": self.step})
 
 
 def batch_for(rows: int) -> int:

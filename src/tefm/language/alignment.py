@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from tefm.base.progress import progress
-from tefm.base.training import identity
+from tefm.base.training import History, identity
 from tefm.codes.coder import SlotCoder
 from tefm.codes.fidelity import measure
 from tefm.language.backbone import Backbone, autocast
@@ -27,7 +27,7 @@ from tefm.language.batches import Batch, Example, ShuffledBatches, collate, mode
 from tefm.language.config import AlignConfig
 from tefm.language.free_text import PlainText
 from tefm.language.prediction import by_length, default_batch_tokens
-from tefm.language.training_loop import History, target_loss, train
+from tefm.language.training_loop import target_loss, train
 from tefm.language.vocabulary import TokenIds, rows_in_use, tokens_of
 from tefm.tables.phrases import Phrases
 

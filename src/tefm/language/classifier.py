@@ -15,14 +15,14 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tefm.base.training import load_checkpoint, save_checkpoint
+from tefm.base.training import History, load_checkpoint, save_checkpoint
 from tefm.codes.coder import SlotCoder
 from tefm.language.alignment import Alignment, AlignmentExamples
 from tefm.language.backbone import Backbone
 from tefm.language.config import Start
 from tefm.language.prediction import answer_logits
 from tefm.language.prompts import Prompt, PromptWriter
-from tefm.language.training_loop import History, is_first
+from tefm.language.training_loop import is_first
 from tefm.language.vocabulary import CodeVocabulary, TokenIds, extend, start_rows, word_vectors
 from tefm.tables.layout import Layout
 from tefm.tables.phrases import Phrases

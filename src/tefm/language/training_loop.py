@@ -10,19 +10,19 @@ import hashlib
 import math
 import os
 import time
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from tefm.base.errors import SettingsError
 from tefm.base.progress import progress, warn
-from tefm.base.training import KeepBest, adamw, ahead, load_checkpoint, save_checkpoint
+from tefm.base.training import History, KeepBest, adamw, ahead, load_checkpoint, save_checkpoint
 from tefm.language.backbone import Backbone, autocast
 from tefm.language.batches import NOTHING, Batch
 from tefm.language.config import TrainConfig
@@ -39,27 +39,6 @@ AVERAGE_EVERY = 4
 PART_TOKENS = 16_384
 #: How often the learning rate is halved where the loss is not a finite number, before the run stops with an error.
 MOST_SLOWED = 4
-
-
-@dataclass
-class History:
-    """A record of one training run: its steps, losses and time."""
-
-    #: steps that were planned
-    steps: int = 0
-    #: the last step that was made: fewer than planned when training stopped early
-    stopped_at: int = 0
-    #: the step with the lowest validation loss
-    best_step: int = 0
-    #: the step that an interrupted run resumed from; 0 for a run in one go
-    resumed_from: int = 0
-    #: how often the learning rate was halved, because the loss was not a finite number
-    slowed: int = 0
-    #: (step, training loss per target token)
-    loss: list[tuple[int, float]] = field(default_factory=list)
-    #: (step, validation loss)
-    validation: list[tuple[int, float]] = field(default_factory=list)
-    seconds: float = 0.0
 
 
 def train(
@@ -334,37 +313,23 @@ def _groups(model: nn.Module) -> list[dict[str, Any]]:
 # ---- several processes ----------------------------------------------------------------------------------------------
 
 
-Made = TypeVar("Made")
-
-
 def is_first() -> bool:
     """Whether this process is the one that saves and logs."""
     return int(os.environ.get("RANK", "0")) == 0
 
 
-def first_process_makes(
-    make: Callable[[], Made],
-    folder: Path | None,
-    *,
-    is_made: Callable[[Path], bool],
-    save: Callable[[Made, Path], None],
-    load: Callable[[Path], Made],
-    cpu: bool = False,
-) -> Made:
-    """Load something from `folder`; where it is missing, the first process makes and saves it for all of them."""
+@contextmanager
+def first_process_makes(folder: Path | None, *, cpu: bool = False) -> Iterator[None]:
+    """Inside, the first process makes what is shared, in this folder; the others wait until it has."""
     several = int(os.environ.get("WORLD_SIZE", "1")) > 1
-    if folder is None:
-        if several:
-            raise SettingsError(
-                "several processes need a checkpoint folder to share what the first one learns",
-                remedy="give all of them the same one: fit(table, checkpoint=FOLDER)",
-            )
-        return make()
-    if is_first() and not is_made(folder):
-        save(make(), folder)
+    if several and folder is None:
+        raise SettingsError(
+            "several processes need a checkpoint folder to share what the first one learns",
+            remedy="give all of them the same one: fit(table, checkpoint=FOLDER)",
+        )
+    yield
     if several:
         from accelerate import PartialState
 
         # the others wait for as long as the first one works
         PartialState(cpu=cpu, timeout=timedelta(days=7)).wait_for_everyone()
-    return load(folder)

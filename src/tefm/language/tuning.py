@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tefm.base.training import identity
+from tefm.base.training import History, identity
 from tefm.language.backbone import Backbone
 from tefm.language.batches import Batch, Example, ShuffledBatches, collate
 from tefm.language.config import TuneConfig
 from tefm.language.prediction import Ids, answer_logits
-from tefm.language.training_loop import History, train
+from tefm.language.training_loop import train
 from tefm.language.vocabulary import ToLocal, rows_in_use, tokens_of
 from tefm.scoring.calibration import log_softmax
 from tefm.tables.sequences import numbered

@@ -38,7 +38,7 @@ from tefm.base.files import (
     write_manifest,
     write_text,
 )
-from tefm.base.training import THREADS
+from tefm.base.training import THREADS, History
 from tefm.codes.tokenizer import VECTORISER, RecordTokenizer, load_vectoriser
 from tefm.explain.look_alikes import LookAlikes
 from tefm.language.adapter import AdaptedBackbone, Adapter
@@ -47,7 +47,7 @@ from tefm.language.backbone import Backbone, check_sealed, open_backbone
 from tefm.language.classifier import Answerer, Classifier
 from tefm.language.prompts import Prompt, PromptWriter
 from tefm.language.smollm2 import quietly
-from tefm.language.training_loop import History, is_first
+from tefm.language.training_loop import is_first
 from tefm.language.vocabulary import TokenIds
 from tefm.model.agreement import check_agreement, check_width
 from tefm.monitor.reference import MonitorReference, reference_at_fit

@@ -21,12 +21,12 @@ from typing import Any
 
 from tefm.base.errors import SettingsError
 from tefm.base.progress import expect, in_part, job, note
-from tefm.base.training import identity, reproducible, stage_folder
+from tefm.base.training import History, identity, reproducible, stage_folder
 from tefm.language.adapter import Adapter
 from tefm.language.backbone import Backbone, open_backbone
 from tefm.language.classifier import Answerer, Classifier
 from tefm.language.prompts import PromptWriter
-from tefm.language.training_loop import History, is_first
+from tefm.language.training_loop import is_first
 from tefm.language.vocabulary import CodeVocabulary
 from tefm.pipeline.config import ModelConfig
 from tefm.pipeline.data import Given

@@ -12,12 +12,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from tefm.base.training import History
 from tefm.codes.coder import SlotCoder
 from tefm.explain.look_alikes import LookAlikes
 from tefm.language.alignment import Alignment
 from tefm.language.classifier import Answerer, Classifier
 from tefm.language.prompts import NO_YES, Prompt
-from tefm.language.training_loop import History
 from tefm.pipeline.config import ModelConfig
 from tefm.questions.answering import Asker, TrainedWords, answerer_of, ways_of, words_of
 from tefm.questions.book import Book

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from tefm.base.files import replacing
 from tefm.base.progress import note, stage
 from tefm.base.settings import StageSettings
-from tefm.base.training import identity, stage_folder
+from tefm.base.training import History, identity, stage_folder
 from tefm.codes.coder import Codes, SlotCoder, load_coder, save_coder
 from tefm.codes.config import MAX_ROWS
 from tefm.explain.look_alikes import LookAlikes
@@ -27,7 +27,7 @@ from tefm.language.alignment import Alignment, AlignmentExamples, measure_alignm
 from tefm.language.alignment import align as align_language_model
 from tefm.language.backbone import Backbone
 from tefm.language.classifier import Classifier
-from tefm.language.training_loop import History, first_process_makes
+from tefm.language.training_loop import first_process_makes, is_first
 from tefm.language.tuning import Questions, ToLearn, learned_together
 from tefm.language.tuning import tune as tune_language_model
 from tefm.pipeline.config import ModelConfig
@@ -142,19 +142,16 @@ def learn_codes(
             checkpoint=work / "tokenizer.checkpoint" if work else None,
         )
 
-    def save(coder: SlotCoder, folder: Path) -> None:
-        with replacing(folder, ours=_is_coder) as temporary:
-            save_coder(coder, temporary)
-
     with stage("codes", f"{what}{settings.levels} of {settings.entries}", loops=2 if config.task_aware else 1):
-        return first_process_makes(
-            make,
-            work / "coder" if work else None,
-            is_made=_is_coder,
-            save=save,
-            load=lambda folder: load_coder(folder, device=device),
-            cpu=device == "cpu",
-        )
+        folder = work / "coder" if work else None
+        with first_process_makes(folder, cpu=device == "cpu"):
+            if folder is None:
+                return make()
+            if is_first() and not _is_coder(folder):
+                coder = make()
+                with replacing(folder, ours=_is_coder) as temporary:
+                    save_coder(coder, temporary)
+        return load_coder(folder, device=device)
 
 
 def _is_coder(folder: Path) -> bool:

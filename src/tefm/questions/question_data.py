@@ -32,7 +32,7 @@ from tefm.tables.columns import Columns
 from tefm.tables.grouping import role_column, times_of
 from tefm.tables.layout import Layout, Slots
 from tefm.tables.records import Records
-from tefm.tables.sequences import Sequences
+from tefm.tables.sequences import Sequences, runs
 from tefm.tables.vectorise import Vectoriser
 from tefm.tables.words import text_of
 from tefm.tabular.inputs import RecordSlots, sequence_features
@@ -99,9 +99,7 @@ def first_records(sequences: Sequences, ends: NDArray[np.int64]) -> Sequences:
     """
     of_H = sequences.sequence_N[ends]
     firsts = sequences.starts[of_H]
-    lengths = ends - firsts + 1
-    starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    places = np.repeat(firsts - starts[:-1], lengths) + np.arange(starts[-1])
+    places, starts = runs(firsts, ends - firsts + 1)
     return Sequences(sequences.values[places], starts, ids=sequences.names[of_H], file=sequences.file)
 
 

@@ -211,7 +211,10 @@ class MaskExplainer:
     def _imitate(self, sequences: Sequences, p_SQ: Floats, round_name: str) -> None:
         """Learn the order of a greedy search; its values tell which slots are nearly as good as the best."""
         config = self.config
-        chosen = _affordable(sequences, config)
+        # as many sequences, in random order, as the search has time for; at least one
+        order = np.random.default_rng(config.seed).permutation(len(sequences))
+        present_S = np.bincount(sequences.sequence_N, (sequences.x_ND > 0).sum(axis=1), len(sequences))
+        chosen = order[: max(1, int((np.cumsum(present_S[order] * DEPTH) <= CANDIDATES).sum()))]
         sequences, p_SQ = sequences.select(chosen), p_SQ[chosen]
         predicted_SQ = torch.from_numpy(p_SQ).float()
         decided_S = self.surrogate.decide(predicted_SQ)
@@ -283,14 +286,6 @@ class MaskExplainer:
             columns_NM = torch.cat([columns_NM, predicted_NQ, decided_NQ], dim=1)
         logits_ND: Tensor = self.extractor(columns_NM)
         return logits_ND
-
-
-def _affordable(sequences: Sequences, config: RationaleConfig) -> NDArray[np.int64]:
-    """As many sequences, in random order, as the search has time for; at least one."""
-    present_S = np.bincount(sequences.sequence_N, (sequences.x_ND > 0).sum(axis=1), len(sequences))
-    order = np.random.default_rng(config.seed).permutation(len(sequences))
-    within = np.cumsum(present_S[order] * DEPTH) <= CANDIDATES
-    return order[: max(1, int(within.sum()))]
 
 
 def _extractor(network: CodeNetwork, classes: int, config: RationaleConfig) -> Extractor:

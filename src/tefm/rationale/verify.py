@@ -103,29 +103,9 @@ class Verification:
     verdict: Verdict
 
     @property
-    def same(self) -> bool:
-        """Whether the rationale alone gets the same answer."""
-        return self.label_alone == self.label
-
-    @property
     def passed(self) -> bool:
         """Whether the rationale is sufficient."""
         return self.verdict == "sufficient"
-
-    @property
-    def evidence(self) -> float:
-        """How much more probable the answer is with all features than with empty records."""
-        return self.full[self.label] - self.nothing[self.label]
-
-    @property
-    def sufficiency(self) -> float:
-        """How much the probability falls with the rationale only; 0 is best."""
-        return self.full[self.label] - self.alone[self.label]
-
-    @property
-    def comprehensiveness(self) -> float:
-        """How much the probability falls without the rationale; higher is better."""
-        return self.full[self.label] - self.without[self.label]
 
 
 def verify(masked_model: MaskedModel, sequences: Sequences, keep_ND: Keep) -> list[Verification]:
