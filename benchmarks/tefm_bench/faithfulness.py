@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import f1_score
 
 from tefm.rationale.masked_model import Keep, MaskedModel, Numbers, Of, Over, top_k
-from tefm.rationale.verify import MaskedPredictions, Verification, predict, sufficient
+from tefm.rationale.verify import MaskedPredictions, predict, sufficient
 from tefm.scoring.bootstrap import Interval
 from tefm.scoring.metrics import Predicted, paired_difference
 from tefm.tables.sequences import Sequences
@@ -98,21 +98,6 @@ def faithfulness(
             alone, *without = predict(masked_model, sequences, [keep_ND, ~keep_ND] if proof else [keep_ND])
             rows.append(row(strategy, share, keep_ND, alone, without[0] if without else None))
     return rows
-
-
-def evidence(check: Verification) -> float:
-    """How much more probable the answer is with all features than with empty records."""
-    return check.full[check.label] - check.nothing[check.label]
-
-
-def sufficiency(check: Verification) -> float:
-    """How much the probability falls with the rationale only; 0 is best."""
-    return check.full[check.label] - check.alone[check.label]
-
-
-def comprehensiveness(check: Verification) -> float:
-    """How much the probability falls without the rationale; higher is better."""
-    return check.full[check.label] - check.without[check.label]
 
 
 def paired_gain(

@@ -22,7 +22,7 @@ from tefm.rationale.masked_model import Keep, MaskedModel, top_k
 from tefm.rationale.verify import until_sufficient, verify
 from tefm.tables.sequences import Sequences
 from tefm_bench.data import DATA, FLOWS
-from tefm_bench.faithfulness import comprehensiveness, faithfulness, predict_shuffled
+from tefm_bench.faithfulness import faithfulness, predict_shuffled
 from tefm_bench.measurement import Bench, Figures, Measurement
 from tefm_bench.predictions import Prediction
 
@@ -90,7 +90,7 @@ class Rationales(Measurement):
             samples = FLOW_SAMPLES if flows else SAMPLES
             methods = attribution_methods(explainer, model, training, model.decide(p_SQ), split, samples=samples)
             rankings |= {name: rank(test) for name, rank in methods.items()}
-            figures["growth"] = _growth(model, test, {OURS: rankings[OURS]} if flows else rankings)
+            figures["growth"] = _growth(model, test, {OURS: rankings[OURS]} if flows else rankings, p_SQ.shape[1])
             figures["shuffled"] = _shuffled(model, test, labels_S, rankings[OURS])
             figures["sample"] = [] if flows else _sampled(model, test, labels_S, rankings, split, self.queried)
         figures["rows"] = _scored(model, test, labels_S, rankings)
@@ -169,12 +169,12 @@ def _scored(
     ]
 
 
-def _growth(model: MaskedModel, test: Sequences, rankings: dict[str, Ranking]) -> Figures:
+def _growth(model: MaskedModel, test: Sequences, rankings: dict[str, Ranking], classes: int) -> Figures:
     """The smallest rationale that passes the check, for every ranking: how many slots of a sequence it needs."""
     growth: Figures = {}
     for name, scores_ND in rankings.items():
         keep_ND = until_sufficient(model, scores_ND, test, prune=False)  # pruning would hide the ranking
-        checks = verify(model, test, keep_ND)
+        checks = verify(model, test, keep_ND, [str(number) for number in range(classes)])
         size_S = np.bincount(test.sequence_N, keep_ND.sum(axis=1), minlength=len(test))
         passed_S = np.array([check.passed for check in checks])
         passed = [check for check in checks if check.passed]
@@ -183,8 +183,8 @@ def _growth(model: MaskedModel, test: Sequences, rankings: dict[str, Ranking]) -
             "default": float(np.mean([check.verdict == "default" for check in checks])),
             "slots": float(np.median(size_S[passed_S])) if passed else None,
             "mean_slots": float(size_S[passed_S].mean()) if passed else None,
-            "comprehensiveness": float(np.mean([comprehensiveness(check) for check in passed])) if passed else None,
-            "flips": float(np.mean([check.label_without != check.label for check in passed])) if passed else None,
+            "comprehensiveness": float(np.mean([check.comprehensiveness for check in passed])) if passed else None,
+            "flips": float(np.mean([check.without.says != check.full.says for check in passed])) if passed else None,
         }
     return growth
 

@@ -27,9 +27,9 @@ from support.explanations import (
 )
 
 from tefm.base.errors import InputError
-from tefm.explain.cards import Answer
 from tefm.explain.explanation import SHOWN, Explanation, Finding, Settling
 from tefm.explain.render import cards_page
+from tefm.rationale.verify import Answer
 
 LOOK_ALIKES = (
     "of 200 look-alikes that share these 2 features and have everything else from another patient, 97% get the same "

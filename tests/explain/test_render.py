@@ -11,9 +11,9 @@ import pytest
 from rich.console import Console
 from support.cards import LONG, SCRIPT, X_ND, everything, printed, selecting, unwrapped, verified
 
-from tefm.explain.cards import Answer
 from tefm.explain.rationale_card import Rationale
 from tefm.explain.render import card, cards_page
+from tefm.rationale.verify import Answer
 
 # ---- terminal -------------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from tefm.explain.in_words import describe_rationale
 from tefm.explain.rationale_card import Rationale
 from tefm.explain.render import card
-from tefm.rationale.verify import Verdict, Verification
+from tefm.rationale.verify import Answer, Verdict, Verification
 from tefm.tables.layout import Slots
 from tefm.tables.phrases import statements
 from tefm.tables.schema import Field, Schema
@@ -47,15 +47,16 @@ TABLE = pl.DataFrame(
 VECTORISER = Vectoriser.fit(TABLE, SCHEMA)
 X_ND = VECTORISER.transform(TABLE)
 SIZES_D = VECTORISER.layout.sizes_D
-DIED, LIVED = 0, 1
 
 
 def verified(
     verdict: Verdict = "sufficient", full: float = 0.9, alone: float = 0.8, without: float = 0.3, nothing: float = 0.4
 ) -> Verification:
     """The result of a check, by the probability of death."""
-    ps = (full, alone, without, nothing)
-    return Verification(*(DIED if p >= 0.5 else LIVED for p in ps), *((p, 1 - p) for p in ps), verdict)
+    answers = (
+        Answer("died" if p >= 0.5 else "lived", {"died": p, "lived": 1 - p}) for p in (full, alone, without, nothing)
+    )
+    return Verification(*answers, verdict)
 
 
 def selecting(

@@ -9,10 +9,10 @@ from typing import Any
 
 from rich.console import Console, RenderableType
 
-from tefm.explain.cards import Answer
 from tefm.explain.counts import Share
 from tefm.explain.explanation import Explanation, Finding, Influence, Settling
 from tefm.explain.render import explanation_card
+from tefm.rationale.verify import Answer
 
 MORPHINE = Finding(3, "drugs", "morphine", "Drugs: morphine")
 OLD = Finding(1, "age", "80–89", "Age: 80–89 years")

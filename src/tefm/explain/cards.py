@@ -1,4 +1,4 @@
-"""What cards of explanations and of rationales share: answers, words, JSON, templates.
+"""What cards of explanations and of rationales share: words, JSON, templates.
 
 Nothing here needs torch or the libraries that read tables, so that a stored card can be shown anywhere.
 """
@@ -14,21 +14,6 @@ from pydantic import TypeAdapter, ValidationError
 
 from tefm.base.errors import InputError
 from tefm.base.templates import environment
-
-
-@dataclass(frozen=True)
-class Answer:
-    """The model's answer to some of the features."""
-
-    #: the predicted class
-    says: str
-    #: per class
-    probabilities: dict[str, float]
-
-    @property
-    def p(self) -> float:
-        """The probability of the predicted class."""
-        return self.probabilities[self.says]
 
 
 @dataclass(frozen=True)

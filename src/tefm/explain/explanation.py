@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tefm.explain.cards import Answer, Card, TextPart, plain, printable, quoted
+from tefm.explain.cards import Card, TextPart, plain, printable, quoted
 from tefm.explain.counts import FEW, Corroboration, Observed, Share
+from tefm.rationale.verify import Answer
 from tefm.tables.references import Reference
 
 #: Explained in `reasons`.

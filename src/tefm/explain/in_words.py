@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tefm.explain.cards import Answer
 from tefm.explain.explanation import Finding
 from tefm.explain.rationale_card import KeptStatement, Rationale, RationaleRecord, Retention, SlotBar
 from tefm.explain.slot_features import Feature
@@ -116,9 +115,6 @@ def describe_rationale(
     present_ND = x_ND > 0
     keep_ND, weight_ND = keep_ND & present_ND, weights(scores_ND, present_ND)
 
-    def answer(label: int, probabilities: Sequence[float]) -> Answer:
-        return Answer(classes[label], {name: float(p) for name, p in zip(classes, probabilities, strict=True)})
-
     def record(i: int) -> RationaleRecord:
         selected = statements(vectoriser, np.where(keep_ND[i], x_ND[i], 0))
         decoded = {of.field: of.words for of in statements(vectoriser, np.where(keep_ND[i], decoded_ND[i], 0))}
@@ -139,10 +135,10 @@ def describe_rationale(
         sequence=sequence,
         record=schema.record,
         classes=tuple(classes),
-        full=answer(verification.label, verification.full),
-        alone=answer(verification.label_alone, verification.alone),
-        without=answer(verification.label_without, verification.without),
-        nothing=answer(verification.label_nothing, verification.nothing),
+        full=verification.full,
+        alone=verification.alone,
+        without=verification.without,
+        nothing=verification.nothing,
         verdict=verification.verdict,
         retention=Retention(int(keep_ND.sum()), int(present_ND.sum()), x_ND.size),
         records=tuple(record(i) for i in range(len(x_ND))),

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tefm.explain.cards import Answer, Card, plain, printable, quoted
-from tefm.rationale.verify import MARGIN, Verdict
+from tefm.explain.cards import Card, plain, printable, quoted
+from tefm.rationale.verify import MARGIN, Answer, Verification
 from tefm.tables.phrases import Statement
 
 
@@ -99,18 +99,12 @@ class RationaleRecord:
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class Rationale(Card):
+class Rationale(Card, Verification):
     """The few features that give the same prediction on their own, and the model's answers with and without them."""
 
     kind: ClassVar[str] = "rationale"
     stored: ClassVar[tuple[str, ...]] = ("text", "conclusion", "passed", "sufficiency", "comprehensiveness")
 
-    #: the model's answer to all features, to the selected ones only, to all others, and to no features
-    full: Answer
-    alone: Answer
-    without: Answer
-    nothing: Answer
-    verdict: Verdict
     retention: Retention
     records: tuple[RationaleRecord, ...]
 
@@ -169,21 +163,6 @@ class Rationale(Card):
         )
 
     # ---- the check --------------------------------------------------------------------------------------------
-
-    @property
-    def passed(self) -> bool:
-        """Whether the selected features are sufficient."""
-        return self.verdict == "sufficient"
-
-    @property
-    def sufficiency(self) -> float:
-        """How much the probability falls with only the selected features; 0 is best."""
-        return self.full.p - self.alone.probabilities[self.predicted]
-
-    @property
-    def comprehensiveness(self) -> float:
-        """How much the probability falls without the selected features; higher is better."""
-        return self.full.p - self.without.probabilities[self.predicted]
 
     @property
     def answers(self) -> list[tuple[str, Answer]]:

@@ -13,7 +13,6 @@ from pydantic import model_validator
 from tefm.base.errors import InputError, NotFittedError, did_you_mean
 from tefm.base.progress import progress
 from tefm.base.settings import Retired, Settings
-from tefm.explain.cards import Answer
 from tefm.explain.check import Effect
 from tefm.explain.explanation import Explanation, Finding, Influence, Settling
 from tefm.explain.in_words import describe_rationale, finding_of, text_finding
@@ -25,7 +24,7 @@ from tefm.pipeline.fitted import Fitted
 from tefm.pipeline.prepare import Preparation
 from tefm.rationale.bag_of_words import texts_NM_of
 from tefm.rationale.masked_model import Of, Over, top_k
-from tefm.rationale.verify import until_sufficient, verify
+from tefm.rationale.verify import Answer, until_sufficient, verify
 from tefm.tables.records import Records
 from tefm.tables.references import References
 from tefm.tables.sequences import Sequences
@@ -189,7 +188,7 @@ def explain_masked(fitted: Fitted, preparation: Preparation, records: Records, c
                 keep_ND = top_k(scores_ND, slots, choice.keep, of=choice.of, over=choice.over)
             codes_NK = fitted.coder.encode(slots.x_ND)
             decoded_ND = fitted.coder.decode(codes_NK)
-            for number, verification in enumerate(verify(model, slots, keep_ND)):
+            for number, verification in enumerate(verify(model, slots, keep_ND, fitted.classes)):
                 rows = slice(int(slots.starts[number]), int(slots.starts[number + 1]))
                 rationale = describe_rationale(
                     preparation.vectoriser,

@@ -73,7 +73,8 @@ def fit_domains(
         expect(_expected(domains, backbone))
         begun: dict[str, Begun] = {}
         for name, given in domains.items():
-            before = {own.stem: own.traces for own in begun.values()}
+            # what they have left in the language model so far, by what the names of their tokens begin with
+            before = {own.classifier.vocabulary.stem: (own.coder.identity, own.aligned.loss) for own in begun.values()}
             with in_part(name):
                 begun[name] = begin(given, backbone, before, device=device, checkpoint=checkpoint)
         depends_on = {name: _depends_on(own.given, own.coder.identity, device) for name, own in begun.items()}

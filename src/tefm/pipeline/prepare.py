@@ -123,10 +123,6 @@ class Preparation:
         """The sequences with the slots of their records and the texts of their prompts."""
         return records.as_slots(self.vectoriser, gaps=self.gaps)
 
-    def context(self, records: Records) -> Sequences:
-        """The sequences as row numbers with the texts of their prompts."""
-        return records.with_texts(gaps=self.gaps)
-
     def tokenizer(self, coder: SlotCoder) -> RecordTokenizer:
         """The first stage as a tokenizer of tables."""
         return RecordTokenizer.of(self.vectoriser, coder)
@@ -331,7 +327,7 @@ def asking_of(preparation: Preparation) -> Asking:
 def _part(preparation: Preparation, records: Records, labels_S: NDArray[np.int64]) -> Part:
     """All rows of a table as slots, and the sequences that are learned from or validated on."""
     return Part(
-        preparation.context(records),
+        records.with_texts(gaps=preparation.gaps),
         labels_S,
         records.slots(preparation.vectoriser),
         record_labels_N=records.labels_N,
@@ -345,7 +341,7 @@ def _with_others(
     """The part with the sequences that are not used: they have no label, or are left out for the balance."""
     others = records.select(np.setdiff1d(np.arange(len(records)), used))
     labels_S = label_numbers(others.sequences, classes)
-    return replace(part, others=preparation.context(others), other_labels_S=labels_S)
+    return replace(part, others=others.with_texts(gaps=preparation.gaps), other_labels_S=labels_S)
 
 
 def refuse_label_in_codes(tokenized: Schema, schema: Schema, *, file: str | None = None) -> None:

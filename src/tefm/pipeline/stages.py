@@ -82,24 +82,9 @@ class Begun:
         return teacher_of(data.questions, data.training.slots_ND, data.layout, seed=self.config.seed)
 
     @property
-    def tokens(self) -> list[int]:
-        """The ids of the code tokens."""
-        return self.classifier.ids.all
-
-    @property
-    def stem(self) -> str:
-        """What the names of these tokens begin with."""
-        return self.classifier.vocabulary.stem
-
-    @property
     def learns(self) -> bool:
         """Whether the language model learns something of this domain."""
         return self.data.labelled or (self.data.questions is not None and self.data.questions.pairs > 0)
-
-    @property
-    def traces(self) -> object:
-        """What it has left in the language model so far."""
-        return self.coder.identity, self.aligned.loss
 
 
 # ---- stage 1 ----------------------------------------------------------------------------------------------------
@@ -263,7 +248,7 @@ def tune(
         if (restored := classifier.restore(finished)) is not None:
             return restored[0]
         together, settings = learned_together([to_learn(own) for own in domains], settings)
-        rows = sorted({row for own in domains for row in own.tokens if row >= frozen})
+        rows = sorted({row for own in domains for row in own.classifier.ids.all if row >= frozen})
         history = tune_language_model(
             backbone,
             rows,

@@ -152,12 +152,3 @@ def random_keep(sequences: Sequences, rng: np.random.Generator) -> Keep:
     size_N[rng.random(len(size_N)) < 0.05] = 0
     keep_ND: Keep = order_of(rng.random(present_ND.shape), sequences.x_ND) < size_N[:, None]
     return keep_ND
-
-
-def masked_copies(slots: Sequences, encode: Callable[[Slots], NDArray[Any]], rng: np.random.Generator) -> Sequences:
-    """The codes of the sequences when only a random part of the slots is kept.
-
-    A language model that has only seen whole records answers confidently, and wrongly, about a record with three
-    features; what the check of a rationale says would depend on that.
-    """
-    return slots.with_values(encode(slots.masked(random_keep(slots, rng)).x_ND))

@@ -31,6 +31,21 @@ HALF = 0.5
 COARSE_SIZES = sorted(factor * 2**power for factor in (1, 3) for power in range(40))
 
 
+@dataclass(frozen=True)
+class Answer:
+    """The model's answer to some of the features."""
+
+    #: the predicted class
+    says: str
+    #: per class
+    probabilities: dict[str, float]
+
+    @property
+    def p(self) -> float:
+        """The probability of the predicted class."""
+        return self.probabilities[self.says]
+
+
 @dataclass(frozen=True, eq=False)
 class MaskedPredictions:
     """Probabilities and class numbers of sequences under one mask."""
@@ -45,6 +60,11 @@ class MaskedPredictions:
     def probability(self, label_S: Numbers) -> Floats:
         """The probability of the given class of each sequence."""
         return self.p_SQ[np.arange(len(label_S)), label_S]
+
+    def answers(self, classes: Sequence[str]) -> list[Answer]:
+        """Each of them with the names of the classes."""
+        pairs = zip(self.label_S.tolist(), self.p_SQ.tolist(), strict=True)
+        return [Answer(classes[label], dict(zip(classes, p_Q, strict=True))) for label, p_Q in pairs]
 
 
 def predict(masked_model: MaskedModel, sequences: Sequences, masks: Sequence[Keep]) -> list[MaskedPredictions]:
@@ -90,33 +110,39 @@ class Verification:
     as of the one for empty records.
     """
 
-    #: the class number predicted from all features, and from each of the other inputs
-    label: int
-    label_alone: int
-    label_without: int
-    label_nothing: int
-    #: the probability of each class
-    full: tuple[float, ...]
-    alone: tuple[float, ...]
-    without: tuple[float, ...]
-    nothing: tuple[float, ...]
+    #: the model's answer to all features, to the selected ones only, to all others, and to no features
+    full: Answer
+    alone: Answer
+    without: Answer
+    nothing: Answer
     verdict: Verdict
 
     @property
     def passed(self) -> bool:
-        """Whether the rationale is sufficient."""
+        """Whether the selected features are sufficient."""
         return self.verdict == "sufficient"
 
+    @property
+    def sufficiency(self) -> float:
+        """How much the probability falls with only the selected features; 0 is best."""
+        return self.full.p - self.alone.probabilities[self.full.says]
 
-def verify(masked_model: MaskedModel, sequences: Sequences, keep_ND: Keep) -> list[Verification]:
+    @property
+    def comprehensiveness(self) -> float:
+        """How much the probability falls without the selected features; higher is better."""
+        return self.full.p - self.without.probabilities[self.full.says]
+
+
+def verify(
+    masked_model: MaskedModel, sequences: Sequences, keep_ND: Keep, classes: Sequence[str]
+) -> list[Verification]:
     """Check each sequence with one call of the model, which sees duplicates once."""
     everything_ND = np.ones_like(keep_ND)
     masks = [everything_ND, keep_ND, ~keep_ND, ~everything_ND]
     full, alone, without, nothing = predict(masked_model, sequences, masks)
-    labels = (predictions.label_S.tolist() for predictions in (full, alone, without, nothing))
-    probabilities = (map(tuple, predictions.p_SQ.tolist()) for predictions in (full, alone, without, nothing))
+    answers = [of.answers(classes) for of in (full, alone, without, nothing)]
     verdict_S = verdicts(full, alone, nothing).tolist()
-    return [Verification(*values) for values in zip(*labels, *probabilities, verdict_S, strict=True)]
+    return [Verification(*values) for values in zip(*answers, verdict_S, strict=True)]
 
 
 # ---- the smallest rationale that passes -----------------------------------------------------------------------------
