@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from tefm.base.training import History, reproducible
 from tefm.language.backbone import Backbone
 from tefm.language.prediction import answer_logits
-from tefm.language.prompts import Ids, Prompt, PromptWriter
+from tefm.language.prompts import Prompt, PromptWriter
 from tefm.language.tuning import Questions, ToLearn, tune
+from tefm.language.vocabulary import Ids
 from tefm.pipeline.config import ModelConfig
 from tefm.scoring.calibration import Calibration, prior_shift
 from tefm.scoring.metrics import Evaluation, score

@@ -22,8 +22,7 @@ from torch import Tensor, nn
 from tefm.base.progress import progress
 from tefm.language.backbone import Backbone, autocast
 from tefm.language.batches import model_inputs, padded
-
-Ids = NDArray[np.int64]
+from tefm.language.vocabulary import Ids
 
 #: From this many prompts on, those of one length get a batch of their own.
 SAME_LENGTH = 32

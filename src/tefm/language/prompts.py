@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field as Setting
 from pydantic import model_validator
 
@@ -19,11 +18,10 @@ from tefm.base.errors import SettingsError, did_you_mean
 from tefm.base.settings import Settings
 from tefm.language.backbone import turns
 from tefm.language.free_text import REMEMBERED_TEXTS, Shortener
-from tefm.language.vocabulary import BEGIN, END, TokenIds
+from tefm.language.vocabulary import BEGIN, END, Ids, TokenIds
 from tefm.tables.sequences import Sequences
 
 Style = Literal["full", "compact"]
-Ids = NDArray[np.int64]
 
 #: What stands around codes with `markers`, under the names that these texts had as settings.
 AROUND = {"before": BEGIN, "after": END, "between": ", "}

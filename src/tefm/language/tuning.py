@@ -18,9 +18,9 @@ from tefm.base.training import History, identity
 from tefm.language.backbone import Backbone
 from tefm.language.batches import Batch, Example, ShuffledBatches, collate
 from tefm.language.config import TuneConfig
-from tefm.language.prediction import Ids, answer_logits
+from tefm.language.prediction import answer_logits
 from tefm.language.training_loop import train
-from tefm.language.vocabulary import ToLocal, rows_in_use, tokens_of
+from tefm.language.vocabulary import Ids, ToLocal, rows_in_use, tokens_of
 from tefm.scoring.calibration import log_softmax
 from tefm.tables.sequences import numbered
 

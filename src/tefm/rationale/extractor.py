@@ -66,6 +66,9 @@ TOLERANCE = 0.2
 #: In training, masks keep between `LEAST_SHARE` and this share of the present slots, uniformly on a logarithmic scale.
 MOST_SHARE = 0.6
 
+#: The numbers of some examples to their loss, and to the figure that is shown.
+LossOf = Callable[[Tensor], tuple[Tensor, Tensor]]
+
 
 class Extractor(nn.Module):
     """f, before its sigmoid: MLP(columns) + W_skip columns, one score per slot."""
@@ -124,8 +127,7 @@ class MaskExplainer:
             name = f" (round {number} of {rounds})" if rounds > 1 else ""
             surrogate, agreement = fit_surrogate(data, masked_model, config, f"fitting the surrogate{name}")
             explainer = cls(network, surrogate, extractor, config, agreement)
-            learn = explainer._descend if config.recipe == "paper" else explainer._imitate
-            learn(sequences, p_SQ, name)
+            explainer._learn(sequences, p_SQ, name)
             if number < rounds:
                 # random masks seldom look like selected ones, on which the surrogate has to be right
                 keep_ND = explainer.sample(sequences, p_SQ, torch.Generator().manual_seed(config.seed))
@@ -176,14 +178,38 @@ class MaskExplainer:
 
     # ---- learning ---------------------------------------------------------------------------------------------
 
-    def _descend(self, sequences: Sequences, p_SQ: Floats, round_name: str) -> None:
-        """Minimise the paper's loss of soft masks, by Adam."""
+    def _learn(self, sequences: Sequences, p_SQ: Floats, round_name: str) -> None:
+        """Train the extractor: by Adam in the paper, by an imitation that is held back otherwise."""
+        config, batch, weights = self.config, BATCH[self.config.recipe], self.extractor.parameters()
+        schedule: LRScheduler | None = None
+        if config.recipe == "paper":
+            loss_of, examples = self._descent(sequences, p_SQ)
+            optimiser: torch.optim.Optimizer = torch.optim.Adam(weights, lr=LEARNING_RATE)
+        else:
+            loss_of, examples = self._imitation(sequences, p_SQ, round_name)
+            optimiser = adamw(weights, device=torch.device("cpu"), lr=LEARNING_RATE, weight_decay=DECAY)
+            schedule = one_cycle(optimiser, config.epochs * math.ceil(examples / batch))
+        draw = torch.Generator().manual_seed(config.seed)
+        steps = config.epochs * math.ceil(examples / batch)
+        with progress(f"training the feature extractor{round_name}", steps) as advance:
+            for _ in range(config.epochs):
+                for chosen in torch.randperm(examples, generator=draw).split(batch):
+                    loss, shown = loss_of(chosen)
+                    optimiser.zero_grad(set_to_none=True)
+                    loss.backward()
+                    optimiser.step()
+                    if schedule is not None:
+                        schedule.step()
+                    advance(1)
+                advance(0, note=f"{'KL' if config.recipe == 'paper' else 'loss'} {float(shown.detach()):.3f}")
+
+    def _descent(self, sequences: Sequences, p_SQ: Floats) -> tuple[LossOf, int]:
+        """The paper's loss of soft masks, of some of the sequences."""
         x_ND = slots_tensor(sequences.x_ND)
         whole_Nd = latents(self.network, sequences.x_ND, READS["paper"])
         with torch.no_grad():
             log_p_SQ = self.surrogate(whole_Nd, rows_of(sequences.starts)).log_softmax(dim=1)
         predicted_SQ = torch.from_numpy(p_SQ).float()
-        optimiser = torch.optim.Adam(self.extractor.parameters(), lr=LEARNING_RATE)
 
         def loss_of(chosen: Tensor) -> tuple[Tensor, Tensor]:
             at = torch.from_numpy(sequences.places(chosen.numpy()))
@@ -192,7 +218,7 @@ class MaskExplainer:
             z_ND = self._logits(x_ND[at], predicted_SQ[chosen].repeat_interleave(lengths, dim=0)).sigmoid()
             return self.loss(x_ND[at], rows_ST, z_ND, whole_Nd[at], log_p_SQ[chosen])
 
-        self._minimise(loss_of, len(sequences), optimiser, None, round_name, "KL")
+        return loss_of, len(sequences)
 
     def loss(
         self, x_ND: Tensor, rows_ST: Tensor, z_ND: Tensor, whole_Nd: Tensor, log_p_SQ: Tensor
@@ -208,11 +234,13 @@ class MaskExplainer:
         mass = z_ND.sum(dim=1).mean()
         return self.CODE_WEIGHT * code + prediction + self.SPARSITY * mass, prediction
 
-    def _imitate(self, sequences: Sequences, p_SQ: Floats, round_name: str) -> None:
-        """Learn the order of a greedy search; its values tell which slots are nearly as good as the best."""
-        config = self.config
+    def _imitation(self, sequences: Sequences, p_SQ: Floats, round_name: str) -> tuple[LossOf, int]:
+        """How unlike the order of a greedy search some records are ranked.
+
+        The values of the search tell which slots are nearly as good as the best.
+        """
         # as many sequences, in random order, as the search has time for; at least one
-        order = np.random.default_rng(config.seed).permutation(len(sequences))
+        order = np.random.default_rng(self.config.seed).permutation(len(sequences))
         present_S = np.bincount(sequences.sequence_N, (sequences.x_ND > 0).sum(axis=1), len(sequences))
         chosen = order[: max(1, int((np.cumsum(present_S[order] * DEPTH) <= CANDIDATES).sum()))]
         sequences, p_SQ = sequences.select(chosen), p_SQ[chosen]
@@ -226,9 +254,6 @@ class MaskExplainer:
         weight_NG = (open_NGP.sum(dim=2) > 1) / torch.arange(1, DEPTH + 1)
         x_ND = slots_tensor(sequences.x_ND)
         predicted_NQ = predicted_SQ[torch.from_numpy(sequences.sequence_N)]
-        weights, cpu = self.extractor.parameters(), torch.device("cpu")
-        optimiser = adamw(weights, device=cpu, lr=LEARNING_RATE, weight_decay=DECAY)
-        schedule = one_cycle(optimiser, config.epochs * math.ceil(len(x_ND) / BATCH[config.recipe]))
 
         def loss_of(at: Tensor) -> tuple[Tensor, Tensor]:
             logits_NP = self._logits(x_ND[at], predicted_NQ[at]).gather(1, slot_NP[at].clamp_min(0))
@@ -236,32 +261,7 @@ class MaskExplainer:
             loss = -((target_NGP[at] * log_NGP).sum(dim=2) * weight_NG[at]).sum() / len(at)
             return loss, loss
 
-        self._minimise(loss_of, len(x_ND), optimiser, schedule, round_name, "loss")
-
-    def _minimise(
-        self,
-        loss_of: Callable[[Tensor], tuple[Tensor, Tensor]],
-        examples: int,
-        optimiser: torch.optim.Optimizer,
-        schedule: LRScheduler | None,
-        round_name: str,
-        shows: str,
-    ) -> None:
-        """Train the extractor; `loss_of` the numbers of some examples is the loss, and the figure that is shown."""
-        config, batch = self.config, BATCH[self.config.recipe]
-        draw = torch.Generator().manual_seed(config.seed)
-        steps = config.epochs * math.ceil(examples / batch)
-        with progress(f"training the feature extractor{round_name}", steps) as advance:
-            for _ in range(config.epochs):
-                for chosen in torch.randperm(examples, generator=draw).split(batch):
-                    loss, shown = loss_of(chosen)
-                    optimiser.zero_grad(set_to_none=True)
-                    loss.backward()
-                    optimiser.step()
-                    if schedule is not None:
-                        schedule.step()
-                    advance(1)
-                advance(0, note=f"{shows} {float(shown.detach()):.3f}")
+        return loss_of, len(x_ND)
 
     @torch.no_grad()
     def sample(self, sequences: Sequences, p_SQ: Floats, draw: torch.Generator) -> Keep:
