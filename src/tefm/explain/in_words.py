@@ -135,11 +135,7 @@ def describe_rationale(
         sequence=sequence,
         record=schema.record,
         classes=tuple(classes),
-        full=verification.full,
-        alone=verification.alone,
-        without=verification.without,
-        nothing=verification.nothing,
-        verdict=verification.verdict,
+        **vars(verification),  # the answers and the verdict
         retention=Retention(int(keep_ND.sum()), int(present_ND.sum()), x_ND.size),
         records=tuple(record(i) for i in range(len(x_ND))),
         label=schema.label,

@@ -95,9 +95,10 @@ def learn_codes(
 ) -> SlotCoder:
     """Stage 1: learn codes from all training records; the several processes of one job share what the first learns."""
     settings, training = config.tokenizer_config, data.training
-    rows = _sample(len(training.slots_ND), MAX_ROWS, settings.seed)
     x_ND, groups_N, labels_N = training.slots_ND, training.groups_N, training.record_labels_N
-    if rows is not None:
+    if len(x_ND) > MAX_ROWS:  # a uniform sample of the records
+        keys_N = np.random.default_rng(settings.seed).random(len(x_ND))
+        rows = np.sort(np.argpartition(keys_N, MAX_ROWS)[:MAX_ROWS])
         x_ND = x_ND[rows]
         groups_N, labels_N = (None if of_N is None else of_N[rows] for of_N in (groups_N, labels_N))
     # task-aware codes stop on what they say about the label, which is measured on a part that the coder holds out
@@ -141,13 +142,6 @@ def learn_codes(
 
 def _is_coder(folder: Path) -> bool:
     return (folder / "network.safetensors").is_file()
-
-
-def _sample(count: int, most: int, seed: int) -> NDArray[np.int64] | None:
-    """A uniform sample of the records of a table that has more than `most`."""
-    if count <= most:
-        return None
-    return np.sort(np.argpartition(np.random.default_rng(seed).random(count), most)[:most])
 
 
 # ---- stage 2 ----------------------------------------------------------------------------------------------------
