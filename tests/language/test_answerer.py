@@ -28,6 +28,9 @@ SLOTS = Sequences(
 class TwoSlots:
     """A coder that takes the first two slots as codes."""
 
+    #: not read by the model of the fields below
+    layout = None
+
     def __init__(self) -> None:
         self.records = 0
 
@@ -41,7 +44,7 @@ class ThirdSlot:
 
     cheap = True
 
-    def logits(self, slots: Sequences) -> np.ndarray:
+    def logits(self, slots: Sequences, _: Any = None) -> np.ndarray:
         return np.stack([np.zeros(len(slots)), slots.x_ND[slots.starts[1:] - 1, 2].astype(np.float64)], axis=1)
 
 
