@@ -27,6 +27,8 @@ import numpy as np
 from tefm.base.errors import ArtefactError, InputError, MissingExtraError, TefmError, first_line
 
 MANIFEST = "manifest.json"
+#: Bytes of a manifest, at most: one file takes about a hundred.
+LARGEST_MANIFEST = 16 << 20
 #: From this age on, what a process of another machine has left behind is taken for dead: nobody can ask it.
 DEAD_AFTER = 7 * 86_400
 #: Bytes that are written to find out whether there is room at all.
@@ -173,12 +175,16 @@ def write_tensors(path: Path, tensors: Mapping[str, Any], **facts: Any) -> None:
 
 
 def read_tensors(path: Path, framework: Literal["pt", "numpy"] = "pt") -> tuple[dict[str, Any], dict[str, Any]]:
-    """The tensors (or arrays) and the facts that `write_tensors` wrote."""
+    """The tensors (or arrays) and the facts that `write_tensors` wrote; numbers that are not finite are refused."""
     from safetensors import safe_open
 
     with safe_open(path, framework=framework) as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a mapping
-        return tensors, json.loads(file.metadata()["facts"])
+        facts = json.loads(file.metadata()["facts"])
+    for name, tensor in tensors.items():
+        if not np.isfinite(np.asarray(tensor)).all():
+            raise ArtefactError(f"{name} has values that are not finite", file=path, remedy="save it again")
+    return tensors, facts
 
 
 def check_replaceable(path: Path, ours: Callable[[Path], bool]) -> None:
@@ -258,6 +264,8 @@ def read_manifest(folder: str | Path, kind: str, *, only: Collection[str] | None
             f"not a saved {kind}: there is no {MANIFEST}", file=folder, remedy="give the folder that `save` wrote"
         )
     try:
+        if path.stat().st_size > LARGEST_MANIFEST:
+            raise ValueError("it is too large")
         manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         actual, parts = manifest["kind"], dict(manifest["parts"])
         if not parts or not all(isinstance(text, str) for pair in parts.items() for text in pair):

@@ -31,6 +31,8 @@ from tefm.tabular.teacher import LEAST, Fold, boosted_trees, downsampled, folds_
 SHARES = tuple(number / 10 for number in range(11))
 #: With few validation sequences the share stays near one half: it has a normal prior with this standard deviation.
 SPREAD = 0.25
+#: Records of a window whose fields trees read side by side, at most.
+MOST_RECORDS = 10_000
 #: A search for an explanation asks thousands of times; with more trees than this it would take minutes.
 MOST_SEARCHED = 400
 
@@ -69,11 +71,12 @@ class LabelTrees(Settings):
         """Whether the trees are so few that a search may ask them thousands of times."""
         return self.count <= MOST_SEARCHED
 
-    def fits(self, layout: Layout, classes: int) -> bool:
-        """Whether they read such records, and answer such a label."""
+    def fits(self, layout: Layout, classes: int, records: int = 1) -> bool:
+        """Whether they read such records, at most so many side by side, and answer such a label."""
         width = sequence_features(empty_record(layout), self.kind).x_NF.shape[1]
+        most = min(records, MOST_RECORDS) * width if self.kind == "flat" else width
         return (
-            (self.width % width == 0 if self.kind == "flat" else self.width == width)
+            (self.width % width == 0 and self.width <= most)
             and len(self.bias) == classes
             and bool(np.isfinite(self.bias).all())
             and len(self.numbers) == len(self.trees) == len(set(self.numbers))
