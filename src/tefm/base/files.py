@@ -38,7 +38,9 @@ _HOST = re.sub(r"[^a-z0-9]", "", socket.gethostname().lower())[:24] or "host"
 _LEFT = re.compile(r"\.(?P<host>[a-z0-9]+)-(?P<process>\d+)-[0-9a-f]{6}\.(?P<kind>tmp|old)")
 #: What an operating system says when it cannot write; libraries repeat it in errors of their own.
 _FULL = re.compile(r"no space left|disk quota|read-only file system|file too large|os error (27|28|30|122)\b", re.I)
-_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG, errno.EIO}
+_ERRNOS = {
+    errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG, errno.EIO, errno.ENAMETOOLONG,
+}  # fmt: skip
 
 
 def temporary_name(path: Path, kind: str = "tmp") -> Path:
@@ -108,6 +110,7 @@ def check_writable(path: Path) -> None:
     """Refuse a target that cannot be written, by writing beside it; call this before a long computation."""
     make_folder(path.parent)
     try:
+        temporary_name(path).exists()  # its name may be too long
         with tempfile.TemporaryFile(dir=path.parent) as probe:
             probe.write(bytes(PROBE))
             probe.flush()

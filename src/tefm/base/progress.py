@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -19,9 +20,30 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, Task, TextColumn
 
 log = logging.getLogger("tefm")
+#: Characters that a terminal obeys; tabs and the ends of lines are none.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def obeyed_by_none(text: str) -> str:
+    """Text without characters that a terminal would obey: names and identifiers come from anyone's table.
+
+    >>> obeyed_by_none("ward\\x1b[2J 7")
+    'ward [2J 7'
+    """
+    return _CONTROL.sub(" ", text)
+
+
+class Terminal(Console):
+    """A console that passes on no control characters of the texts that it prints."""
+
+    def print(self, *objects: Any, **settings: Any) -> None:
+        """Print; colours come from markup and styles."""
+        super().print(*(obeyed_by_none(one) if isinstance(one, str) else one for one in objects), **settings)
+
+
 #: Results go to stdout, everything about the work itself to stderr.
-out = Console()
-err = Console(stderr=True)
+out = Terminal()
+err = Terminal(stderr=True)
 
 Advance = Callable[..., None]
 #: Seconds between two log lines about how far the work is.
