@@ -19,6 +19,8 @@ import pyarrow.parquet as pq
 import pytest
 from commands import refused
 from conftest import Explained
+from rich.rule import Rule
+from rich.text import Text
 
 from tefm.base.errors import InputError
 from tefm.base.progress import Terminal
@@ -94,6 +96,8 @@ def test_a_terminal_obeys_no_name_or_value(capsys: pytest.CaptureFixture[str]) -
         console.print(f"patient {evil}", highlight=False)
         console.print(rows_of(f"rows {evil}", [evil], [[evil]]))
         console.print(f"error: {InputError('wrong ' + evil, value=evil)}", highlight=False)
+        console.print(Text(evil))
+        console.print(Rule(evil))
     shown = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)  # styles of our own
     assert "red" in shown and not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", shown)
 

@@ -16,29 +16,22 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, Progress, Task, TextColumn
+from rich.segment import Segment
 
 log = logging.getLogger("tefm")
 #: Characters that a terminal obeys; tabs and the ends of lines are none.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
-def obeyed_by_none(text: str) -> str:
-    """Text without characters that a terminal would obey: names and identifiers come from anyone's table.
-
-    >>> obeyed_by_none("ward\\x1b[2J 7")
-    'ward [2J 7'
-    """
-    return _CONTROL.sub(" ", text)
-
-
 class Terminal(Console):
-    """A console that passes on no control characters of the texts that it prints."""
+    """A console that passes on no control characters of texts: names and identifiers come from anyone's table."""
 
-    def print(self, *objects: Any, **settings: Any) -> None:
-        """Print; colours come from markup and styles."""
-        super().print(*(obeyed_by_none(one) if isinstance(one, str) else one for one in objects), **settings)
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        """The pieces that are printed; colours are styles of theirs."""
+        for piece in super().render(renderable, options):
+            yield piece if piece.is_control else piece._replace(text=_CONTROL.sub(" ", piece.text))
 
 
 #: Results go to stdout, everything about the work itself to stderr.

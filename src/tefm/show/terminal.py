@@ -10,7 +10,6 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from tefm.base.progress import obeyed_by_none
 from tefm.explain.cards import printable
 
 if TYPE_CHECKING:  # showing a table must not wait for the import of torch
@@ -33,9 +32,9 @@ if TYPE_CHECKING:  # showing a table must not wait for the import of torch
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], *, left: int = 1) -> RichTable:
     """A plain table; the first `left` columns are words, the others numbers."""
-    result = RichTable(title=obeyed_by_none(title), title_justify="left", title_style="bold")
+    result = RichTable(title=title, title_justify="left", title_style="bold")
     for position, column in enumerate(columns):
-        result.add_column(obeyed_by_none(column), justify="left" if position < left else "right")
+        result.add_column(column, justify="left" if position < left else "right")
     for row in rows:
         result.add_row(*(escape(figure(value)) for value in row))
     return result
@@ -58,7 +57,7 @@ def figure(value: object) -> str:
         case int():
             return f"{value:,}"
         case _:
-            return obeyed_by_none(str(value))
+            return str(value)
 
 
 def schema_table(name: str, schema: Schema, guesses: Sequence[Guess]) -> RichTable:
