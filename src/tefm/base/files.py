@@ -27,8 +27,6 @@ import numpy as np
 from tefm.base.errors import ArtefactError, InputError, MissingExtraError, TefmError, first_line
 
 MANIFEST = "manifest.json"
-#: Bytes of a manifest, at most: one file takes about a hundred.
-LARGEST_MANIFEST = 16 << 20
 #: From this age on, what a process of another machine has left behind is taken for dead: nobody can ask it.
 DEAD_AFTER = 7 * 86_400
 #: Bytes that are written to find out whether there is room at all.
@@ -38,9 +36,7 @@ _HOST = re.sub(r"[^a-z0-9]", "", socket.gethostname().lower())[:24] or "host"
 _LEFT = re.compile(r"\.(?P<host>[a-z0-9]+)-(?P<process>\d+)-[0-9a-f]{6}\.(?P<kind>tmp|old)")
 #: What an operating system says when it cannot write; libraries repeat it in errors of their own.
 _FULL = re.compile(r"no space left|disk quota|read-only file system|file too large|os error (27|28|30|122)\b", re.I)
-_ERRNOS = {
-    errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG, errno.EIO, errno.ENAMETOOLONG,
-}  # fmt: skip
+_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG, errno.EIO}
 
 
 def temporary_name(path: Path, kind: str = "tmp") -> Path:
@@ -267,8 +263,6 @@ def read_manifest(folder: str | Path, kind: str, *, only: Collection[str] | None
             f"not a saved {kind}: there is no {MANIFEST}", file=folder, remedy="give the folder that `save` wrote"
         )
     try:
-        if path.stat().st_size > LARGEST_MANIFEST:
-            raise ValueError("it is too large")
         manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         actual, parts = manifest["kind"], dict(manifest["parts"])
         if not parts or not all(isinstance(text, str) for pair in parts.items() for text in pair):

@@ -53,8 +53,7 @@ def main() -> NoReturn:
     except OSError as error:
         if error.errno != errno.ENAMETOOLONG:
             raise
-        err.print(f"[bold red]error[/]: the name is too long: {escape(shortened(str(error.filename)))}")
-        sys.exit(1)
+        sys.exit(f"error: the name is too long: {shortened(repr(error.filename))}")
     except SystemExit as stop:
         if stop.code == INTERRUPTED:
             err.print("interrupted; give the same command again to resume `fit` or `tokenize`")

@@ -35,6 +35,7 @@ FOREIGN = (
 LARGEST_TOKENIZER, LARGEST_SETTINGS = 128 << 20, 4 << 20
 #: How many times as long a tokenizer may make a text before it splits it, and the characters that it may add.
 GROWTH, ADDED = 16.0, 64
+REMEDY = "use a bundle that `tefm fit` or `save` wrote"
 #: What a tokenizer does to a text, and the settings of these steps that are added to none.
 TEXT_STEPS = ("normalizer", "pre_tokenizer", "model", "decoder")
 TABLES = ("vocab", "merges", "pattern", "precompiled_charsmap")
@@ -42,20 +43,19 @@ TABLES = ("vocab", "merges", "pattern", "precompiled_charsmap")
 
 def check_sealed(folder: Path) -> None:
     """Refuse the language model of a bundle that could run code, read files of another place or fill the memory."""
-    remedy = "use a bundle that `tefm fit` or `save` wrote"
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if not path.is_dir() and not path.name.startswith(".") and not ALLOWED.fullmatch(name):
             allowed = "only safetensors weights, settings and a tokenizer"
             problem = f"the language model of a bundle has no such file: {allowed}"
-            raise ArtefactError(problem, file=path, remedy=remedy)
+            raise ArtefactError(problem, file=path, remedy=REMEDY)
     for name in ("config.json", "tokenizer_config.json", "generation_config.json"):
         if not (path := folder / name).is_file():
             continue
         body = _settings(path, LARGEST_SETTINGS)
         if foreign := next((setting for setting in FOREIGN if body.get(setting) is not None), None):
             problem = f"the setting {foreign!r} would load code or files from elsewhere"
-            raise ArtefactError(problem, file=path, remedy=remedy)
+            raise ArtefactError(problem, file=path, remedy=REMEDY)
         if name == "config.json":
             _check_shapes(path, body)
     if (path := folder / "tokenizer.json").is_file():
@@ -67,7 +67,7 @@ def _check_growth(path: Path, tokenizer: dict[str, Any]) -> None:
     for name in TEXT_STEPS:
         if _growth(tokenizer.get(name)) > GROWTH:
             problem = f"the {name} of this tokenizer can make a text more than {GROWTH:g} times as long"
-            raise ArtefactError(problem, file=path, remedy="use a bundle that `tefm fit` or `save` wrote")
+            raise ArtefactError(problem, file=path, remedy=REMEDY)
 
 
 def _growth(step: Any) -> float:
@@ -137,7 +137,6 @@ def _constant(name: str) -> float:
 
 #: Of a bundle, the texts around a user's message, and their characters at most.
 TURNS, LONGEST_TURN = "turns.json", 10_000
-UNKNOWN_TURNS = "the bundle does not say what stands around a message: fit it again"
 #: The turns of ChatML, and what its templates have: SmolLM2's, Qwen's and others'.
 CHATML = ("<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n")
 CHATML_TEMPLATE = re.compile(
@@ -170,7 +169,7 @@ def seal_turns(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
     elif isinstance(template, str) and CHATML_TEMPLATE.search(template) and "bos_token" not in template:
         around = CHATML
     else:
-        tokenizer.chat_template = f"{{{{ raise_exception({UNKNOWN_TURNS!r}) }}}}"
+        tokenizer.chat_template = "{{ raise_exception('the bundle does not say what stands around a message') }}"
         return
     before, after = around
     if not all(isinstance(text, str) and len(text) <= LONGEST_TURN for text in around):

@@ -67,14 +67,12 @@ def check_names(classes: Any, path: Path) -> None:
 def check_reference(reference: MonitorReference, classes: int, path: Path) -> None:
     """Refuse counts for monitoring that no records could have."""
     for measured in filter(None, (reference.whole, reference.growing)):
-        answers = measured.answers
+        answers, counted = measured.answers, [tally.counts_GJ for tally in measured.tallies]
         is_sound = (
             answers.p_SQ.shape == (len(answers.label_S), classes)
             and _are_probabilities(answers.p_SQ)
             and bool(((answers.label_S >= -1) & (answers.label_S < classes)).all())
-            and all(
-                tally.counts_GJ.shape[0] == classes + 1 and tally.counts_GJ.min() >= 0 for tally in measured.tallies
-            )
+            and all(len(counts_GJ) == classes + 1 and counts_GJ.min() >= 0 for counts_GJ in counted)
             and all(map(_is_finite, (measured.records, *measured.errors)))
         )
         if not is_sound:

@@ -6,6 +6,7 @@ Where there are too many, the one that has waited longest with half a request go
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any, ClassVar
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -28,11 +29,10 @@ class Connection(HttpToolsProtocol):
     @classmethod
     def limited_by(cls, settings: ServeSettings, **limits: Any) -> type[Connection]:
         """The class for a server with these settings."""
-        try:
+        files = CONNECTIONS + OTHER_FILES
+        with suppress(ImportError):  # Windows has no such limit
             import resource
-        except ImportError:  # pragma: no cover  # Windows
-            files = CONNECTIONS + OTHER_FILES
-        else:
+
             files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         most = max(16, min(CONNECTIONS, files - OTHER_FILES))
         # chunks of a body may be small, and then have more around them than in them

@@ -133,9 +133,7 @@ class Served:
         """The questions that the model was trained on."""
         return [] if self.fitted.book is None else [entry.question.text for entry in self.fitted.book.trained]
 
-    def ask(
-        self, rows: Rows, questions: Sequence[str], pause: Callable[[], None] = lambda: None
-    ) -> list[AnswerInWords]:
+    def ask(self, rows: Rows, questions: Sequence[str], pause: Callable[[], None]) -> list[AnswerInWords]:
         """The answers to questions about the sequences of a request; `pause` is called before each part of them."""
         book_of(self.fitted)  # before anything is vectorised
         if len(questions) > MAX_QUESTIONS:
@@ -156,7 +154,8 @@ class Served:
         for first in range(0, len(names), size):
             pause()
             part = slots.select(np.arange(first, min(first + size, len(names))))
-            for answered, answers in zip(of_question, ask(self.fitted, self.preparation, part, questions), strict=True):
+            parts = ask(self.fitted, self.preparation, part, questions)
+            for answered, answers in zip(of_question, parts, strict=True):
                 for name, row in zip(names[first:], answers.rename({"p(yes)": "p"}).to_dicts(), strict=False):
                     answered.append(AnswerInWords(id=name, worth=worth(row["question"]), **row))
         return [answer for answered in of_question for answer in answered]

@@ -31,8 +31,6 @@ from tefm.tabular.teacher import LEAST, Fold, boosted_trees, downsampled, folds_
 SHARES = tuple(number / 10 for number in range(11))
 #: With few validation sequences the share stays near one half: it has a normal prior with this standard deviation.
 SPREAD = 0.25
-#: Records of a window whose fields trees read side by side, at most.
-MOST_RECORDS = 10_000
 #: A search for an explanation asks thousands of times; with more trees than this it would take minutes.
 MOST_SEARCHED = 400
 
@@ -74,7 +72,7 @@ class LabelTrees(Settings):
     def fits(self, layout: Layout, classes: int, records: int = 1) -> bool:
         """Whether they read such records, at most so many side by side, and answer such a label."""
         width = sequence_features(empty_record(layout), self.kind).x_NF.shape[1]
-        most = min(records, MOST_RECORDS) * width if self.kind == "flat" else width
+        most = records * width if self.kind == "flat" else width
         return (
             (self.width % width == 0 and self.width <= most)
             and len(self.bias) == classes
