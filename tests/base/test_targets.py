@@ -113,6 +113,9 @@ def test_commands_refuse_a_target_before_the_work(tmp_path: Path) -> None:
     nowhere = "/proc/nowhere/out"
     assert "/proc/nowhere" in refused("fit", tmp_path / "task.yaml", "--out", nowhere)
     assert "/proc/nowhere" in refused("tokenize", tmp_path / "t.csv", "--out", nowhere)
+    assert "/proc/nowhere" in refused("inspect", tmp_path / "none.csv", "--out", f"{nowhere}.yaml")
+    assert "/proc/nowhere" in refused("monitor", tmp_path, tmp_path / "t.csv", "--html", f"{nowhere}.html")
+    assert "too long" in refused("inspect", tmp_path / "t.csv", "--out", tmp_path / ("x" * 300))
     # the model is not even looked at
     assert "/proc/nowhere" in refused("predict", tmp_path, tmp_path / "t.csv", "--out", f"{nowhere}.csv")
     assert "/proc/nowhere" in refused("report", tmp_path, "--out", f"{nowhere}.html")

@@ -2,9 +2,30 @@
 
 from __future__ import annotations
 
-import pytest
+import resource
+from pathlib import Path
 
-from tefm.base.training import threads_for
+import pytest
+import torch
+from conftest import Explained
+
+from tefm.base.errors import InputError
+from tefm.base.training import load_checkpoint, save_checkpoint, threads_for
+
+
+def test_a_full_disk_is_one_line(tmp_path: Path, explained: Explained) -> None:
+    """A limit on the size of files stands for the disk; what torch says of it names no file."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    save_checkpoint(tmp_path / "old", "a", {"weights": torch.zeros(3)})
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    try:
+        for name in ("new", "old"):
+            weights = {"weights": torch.zeros(100_000)}
+            explained(InputError, lambda: save_checkpoint(tmp_path / name, "a", weights), "cannot write", name)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert [path.name for path in tmp_path.iterdir()] == ["old"]
+    assert len(load_checkpoint(tmp_path / "old", "a")["weights"]) == 3
 
 
 @pytest.mark.parametrize(("rows", "threads"), [(1_000, 1), (25_000, 2), (1_000_000, 4)])

@@ -75,6 +75,13 @@ def test_too_many_answers_at_once(asked: TEFM, monkeypatch: pytest.MonkeyPatch) 
     assert "more than 3 answers" in reply.json()["error"]["message"]
 
 
+def test_too_many_questions_at_once(asked: TEFM) -> None:
+    with client_of(asked) as client:
+        reply = client.post("/v1/ask", json={"rows": rows_of(1), "question": [f"Why {n}?" for n in range(101)]})
+    assert reply.status_code == 422
+    assert "101 questions, and 100 are allowed" in reply.json()["error"]["message"]
+
+
 def test_a_model_without_questions(fitted: TEFM) -> None:
     with client_of(fitted) as client:
         reply = client.post("/v1/ask", json={"rows": rows_of(1), "question": QUESTION})

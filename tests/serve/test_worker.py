@@ -1,13 +1,15 @@
-"""The worker: batches, two lanes, a bounded queue, requests that nobody waits for any longer."""
+"""The worker: batches, three lanes, a bounded queue, requests that nobody waits for any longer."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from conftest import stays
 from fastapi.testclient import TestClient
 from support.serving import client_of, rows_of, until
 
@@ -15,6 +17,7 @@ from tefm.base.progress import log
 from tefm.explain.reasons import Question
 from tefm.model.estimator import TEFM
 from tefm.serve.limits import Metrics, ServeSettings
+from tefm.serve.messages import RefusedError
 from tefm.serve.rows import Rows
 from tefm.serve.served import PredictionsOrError, Served
 from tefm.serve.worker import BusyError, Worker
@@ -91,6 +94,49 @@ def test_predictions_do_not_wait_for_an_explanation(worker: Worker, watched: Wat
     assert order.count("predicted") >= 3 and order.index("explained") >= 3
     right = watched.model.explain(rows_of(3))
     assert [one.conclusion for one in explained.result()] == [one.conclusion for one in right]
+
+
+def test_predictions_do_not_wait_for_questions(fitted_with_questions: TEFM, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Predictions that come while many questions are answered are answered before the last of these."""
+    monkeypatch.setattr("tefm.serve.served.AT_ONCE", 3)
+    served, order = Served("stays", fitted_with_questions), list[str]()
+    worker = Worker(ServeSettings(), Metrics())
+    many, texts = served.reader.of_records(rows_of(8)), ["Next stay: statin?", "Will it rain?", "And snow?"]
+    begun = threading.Event()
+    ask = served.ask
+
+    def asking(rows: Rows, questions: Sequence[str], pause: Callable[[], None]) -> Any:
+        def pausing() -> None:
+            if not begun.is_set():  # now it has begun: a prediction comes
+                begun.set()
+                predicted.append(worker.predict(served, [served.reader.of_records(rows_of(1))]))
+                predicted[0].add_done_callback(lambda _: order.append("predicted"))
+            pause()
+
+        return ask(rows, questions, pausing)
+
+    predicted: list[Any] = []
+    monkeypatch.setattr(served, "ask", asking)
+    asked = worker.ask(served, many, texts)
+    asked.add_done_callback(lambda _: order.append("asked"))
+    worker.start()
+    answers = asked.result(60)
+    assert predicted[0].result(60) and order == ["predicted", "asked"]
+    right = fitted_with_questions.ask(stays(8, seed=3), texts)
+    assert [one.question for one in answers] == right["question"].to_list()
+    assert [one.p for one in answers] == pytest.approx(right["p(yes)"].to_list(), abs=1e-5)
+    worker.close()
+
+
+def test_questions_that_nobody_waits_for_are_given_up(fitted_with_questions: TEFM) -> None:
+    worker = Worker(ServeSettings(timeout=0.01), Metrics())
+    served = Served("stays", fitted_with_questions)
+    asked = worker.ask(served, served.reader.of_records(rows_of(1)), ["Will it rain?"])
+    time.sleep(0.05)
+    worker.start()
+    with pytest.raises(RefusedError, match="longer"):
+        asked.result(30)
+    worker.close()
 
 
 def test_what_was_accepted_is_answered_at_the_end(watched: Watched) -> None:

@@ -23,13 +23,14 @@ ROW = "row"
 NAMES = (
     "", " ", "a", "b", "age", "*", "^a$", "^.*$", "a.b", "{b}", "{count:>9}", "=1+1", "a,b", 'say "x"', "line\nbreak",
     "Zoë", "李", "label", "id", "entity", "time", "key", "values", "word", "count", "x" * 300, "p(yes)", "records",
-    "code_a", "column_1", "null", "-", "a;b", "\ttab", "🙂", "literal", "died", "patient_id", "row_id",
+    "code_a", "column_1", "null", "-", "a;b", "\ttab", "🙂", "literal", "died", "patient_id", "row_id", "nul\x00here",
+    " age ", "\x1b[31mred", "\u202ename", "y" * 20_000,
 )  # fmt: skip
 WORDS = (
     "", " ", "a", "b", "yes", "no", "true", "NaN", "null", "None", "?", "-", "--", "1", "1.0", "01", "1e400", "-1e-400",
     "1,234.5", "12,5", "> 89", "90+", "<0.01", "inf", "-inf", "=HYPERLINK(1)", "@x", "+1", "line\nbreak", "\r\n", 'q"q',
     "a;b;c", "a,b", "tab\there", "Zoë", "李", "🙂", "\u202eabc", "x" * 500, "2024-01-31", "2024-01-31T23:59:59Z",
-    "0x1F", "\u00a0", "{b}", "<|im_end|>", "\x00", "é", "1_000", "٣",
+    "0x1F", "\u00a0", "{b}", "<|im_end|>", "\x00", "é", "1_000", "٣", "\x1b[2J", "\x9b31m", "[" * 2_000,
 )  # fmt: skip
 
 
@@ -98,6 +99,8 @@ _flags = _pick(True, False)
 _dates = _pick(dt.date(1, 1, 1), dt.date(2024, 2, 29), dt.date(9999, 12, 31))
 _times = _pick(dt.datetime(1969, 12, 31, 23, 59, 59, 999999), dt.datetime(2024, 1, 1), dt.datetime(9999, 12, 31))
 _zoned = _pick(dt.datetime(2024, 1, 1, tzinfo=dt.UTC), dt.datetime(1999, 1, 1, tzinfo=dt.UTC))
+_offset = _pick(dt.datetime(2024, 1, 1, tzinfo=dt.timezone(dt.timedelta(hours=5, minutes=30))))
+_odd_zone = _pick(0, 1_700_000_000)
 _nanoseconds = _pick(0, 1, 1_000, 2**62)
 _instants = _pick(0, 1, 1_000, 2**62)
 _durations = _pick(dt.timedelta(0), dt.timedelta(days=-1), dt.timedelta(microseconds=1))
@@ -124,6 +127,8 @@ _TYPES: dict[Any, pa.DataType] = {
     _dates: pa.date32(),
     _times: pa.timestamp("us"),
     _zoned: pa.timestamp("ms", "UTC"),
+    _offset: pa.timestamp("us", "+05:30"),
+    _odd_zone: pa.timestamp("s", "-09:30"),
     _nanoseconds: pa.duration("ns"),
     _instants: pa.timestamp("ns"),
     _durations: pa.duration("us"),

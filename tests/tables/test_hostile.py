@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,10 +17,15 @@ import pyarrow as pa
 import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
+from commands import refused
 from conftest import Explained
+from rich.rule import Rule
+from rich.text import Text
 
 from tefm.base.errors import InputError
+from tefm.base.progress import Terminal
 from tefm.codes.tokenizer import RecordTokenizer
+from tefm.show.terminal import table as rows_of
 from tefm.tables.chunks import whole_sequences
 from tefm.tables.grouping import by_entity, labels_of
 from tefm.tables.infer import infer_schema
@@ -28,6 +35,71 @@ from tefm.tables.vectorise import Vectoriser
 
 ROWS = 40
 NAMELESS = pa.table([pa.array([i % 7 for i in range(ROWS)]), pa.array(list("xyzw") * 10)], names=["", "ward"])
+
+
+# ---- times, names and values that are refused, or read as what they are --------------------------------------------
+
+
+@pytest.mark.parametrize("zone", ["+05:30", "-03:30", "+13:00", "Mars/Phobos", "+01:00", "Europe/Berlin"])
+@pytest.mark.parametrize("ending", ["parquet", "arrow", "feather"])
+def test_times_of_any_zone_are_the_same_instants(zone: str, ending: str, tmp_path: Path) -> None:
+    instants = [0, 1_700_000_000_000_000, None]
+    times = pa.array(instants, pa.timestamp("us", zone))
+    table = pa.table({"at": times, "several": pa.array([[0], [], None], pa.list_(pa.timestamp("us", zone)))})
+    write = pq.write_table if ending == "parquet" else feather.write_feather
+    write(table, tmp_path / f"t.{ending}")
+    frame = open_table(tmp_path / f"t.{ending}").frame()
+    assert frame["at"].dt.epoch("us").to_list() == instants
+    assert frame["several"].list.first().dt.epoch("us").to_list() == [0, None, None]
+
+
+def test_pythons_own_zone_is_read_too() -> None:
+    india = dt.timezone(dt.timedelta(hours=5, minutes=30))
+    table = pa.table({"at": pa.array([dt.datetime(2024, 1, 1, 5, 30, tzinfo=india)])})
+    assert open_table(table).frame()["at"].to_list() == [dt.datetime(2024, 1, 1, tzinfo=dt.UTC)]
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "feather", "jsonl"])
+def test_a_name_with_nul_is_refused(ending: str, tmp_path: Path, explained: Explained) -> None:
+    path, table = tmp_path / f"t.{ending}", pa.table({"a\0b": [1], "c": [2]})
+    match ending:
+        case "csv":
+            path.write_text("a\0b,c\n1,2\n")
+        case "jsonl":
+            path.write_text('{"a\\u0000b": 1, "c": 2}\n')
+        case _:
+            (pq.write_table if ending == "parquet" else feather.write_feather)(table, path)
+    explained(InputError, lambda: open_table(path), path.name, r"a\x00b", "rename")
+
+
+@pytest.mark.parametrize("deep", ["[" * 100_000 + "]" * 100_000, '{"a":' * 100_000 + "1" + "}" * 100_000])
+def test_a_value_that_is_nested_too_deep_is_refused(deep: str, tmp_path: Path, explained: Explained) -> None:
+    (tmp_path / "t.jsonl").write_text(f'{{"a": 1}}\n{{"a": {deep}}}\n')
+    error = explained(InputError, lambda: open_table(tmp_path / "t.jsonl"), "line 2", "nested too deep")
+    assert len(str(error)) < 1_000
+
+
+def test_paths_that_cannot_be(explained: Explained) -> None:
+    explained(InputError, lambda: open_table("~no-such-user-here/t.csv"), "~no-such-user-here", "no such user")
+    explained(InputError, lambda: open_table("x" * 300 + ".csv"), "too long")
+    assert "no such user" in refused("inspect", "~no-such-user-here/t.csv")
+
+
+def test_a_record_with_the_same_name_twice_is_refused(tmp_path: Path, explained: Explained) -> None:
+    (tmp_path / "t.jsonl").write_text('{"age": 1, " age ": 2}\n')
+    explained(InputError, lambda: open_table(tmp_path / "t.jsonl"), "age", "more than once")
+
+
+def test_a_terminal_obeys_no_name_or_value(capsys: pytest.CaptureFixture[str]) -> None:
+    evil = "\x1b]0;owned\x07\x1b[2J\x9b31mred"
+    for console in (Terminal(file=sys.stdout), Terminal(file=sys.stdout, force_terminal=True)):
+        console.print(f"patient {evil}", highlight=False)
+        console.print(rows_of(f"rows {evil}", [evil], [[evil]]))
+        console.print(f"error: {InputError('wrong ' + evil, value=evil)}", highlight=False)
+        console.print(Text(evil))
+        console.print(Rule(evil))
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)  # styles of our own
+    assert "red" in shown and not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", shown)
 
 
 # ---- columns without a name ---------------------------------------------------------------------------------------

@@ -80,13 +80,29 @@ def test_a_query_may_have_an_order_comments_and_a_semicolon(address: str, caplog
         ("COPY stays TO '/tmp/stays.csv'", "one SELECT"),
         ("SELECT lo_from_bytea(0, 'x') AS x", "lo_from_bytea"),
         ("SELECT \"lo_export\" (1, '/tmp/x') AS x", "lo_export"),
-        ("SELECT E'\\'' AS a, lo_import/**/('/etc/passwd') AS x", "lo_import"),
+        ("SELECT E'''' AS a, lo_import/**/('/etc/passwd') AS x", "lo_import"),
+        ("SELECT 1 AS a$b$, lo_export(1, '/tmp/x') AS c$b$", "lo_export"),
+        ("SELECT $€$ ' $€$ AS a, lo_export(1, '/tmp/x') AS x --'", "lo_export"),
+        ("SELECT 1 AS a -- \r, lo_export(1, '/tmp/x') AS x", "lo_export"),
+        ("SELECT * FROM ts_stat('SELECT lo_export(1, ''/tmp/x'')')", "ts_stat"),
         ("SELECT $$ ' $$ AS a, pg_read_file('/etc/passwd') AS b, $$ ' $$ AS c", "pg_read_file"),
         ("SELECT * FROM dblink('host=elsewhere', 'SELECT 1') AS t (x int)", "dblink"),
     ],
 )
 def test_a_query_is_one_select_over_tables(address: str, query: str, word: str, explained: Explained) -> None:
     explained(InputError, lambda: open_table(address, query=query), word, "SELECT" if "one" in word else "leave it out")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        r"SELECT date'2020-01-01\' AS d, lo_export(1, '/tmp/x') AS x --'",
+        "SELECT E'a'\n'b\\' AS a, lo_export(1, '/tmp/x') AS x --'",
+        "SELECT /* /* */ ' */ lo_export(1, '/tmp/x') AS x --'",
+    ],
+)
+def test_a_query_that_can_be_read_in_two_ways_is_refused(address: str, query: str, explained: Explained) -> None:
+    explained(InputError, lambda: open_table(address, query=query), "two ways", "''")
 
 
 def test_words_in_texts_and_comments_are_no_functions(address: str) -> None:

@@ -11,6 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+#: Characters of a value or of a name that a message shows, at most.
+SHOWN = 500
+
 
 class TefmError(Exception):
     """The base of all errors that `tefm` raises on purpose."""
@@ -34,7 +37,7 @@ class TefmError(Exception):
     def __str__(self) -> str:
         context = [] if self.file is None else [f"file {self.file}"]
         quoted = {"column": self.column, "value": self.value}
-        context += [f"{name} {value!r}" for name, value in quoted.items() if value is not None]
+        context += [f"{name} {shortened(repr(value))}" for name, value in quoted.items() if value is not None]
         message = self.problem
         if context:
             message += f" [{', '.join(context)}]"
@@ -98,6 +101,15 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     if similar:
         return f"did you mean {' or '.join(map(repr, similar))}?"
     return f"known: {listed(known)}"
+
+
+def shortened(text: str, most: int = SHOWN) -> str:
+    """A text for a message, without what exceeds so many characters.
+
+    >>> shortened("abcdef", most=3)
+    'abc…'
+    """
+    return text if len(text) <= most else text[:most] + "…"
 
 
 def first_line(error: BaseException) -> str:

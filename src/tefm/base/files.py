@@ -106,6 +106,7 @@ def check_writable(path: Path) -> None:
     """Refuse a target that cannot be written, by writing beside it; call this before a long computation."""
     make_folder(path.parent)
     try:
+        temporary_name(path).exists()  # its name may be too long
         with tempfile.TemporaryFile(dir=path.parent) as probe:
             probe.write(bytes(PROBE))
             probe.flush()
@@ -173,12 +174,16 @@ def write_tensors(path: Path, tensors: Mapping[str, Any], **facts: Any) -> None:
 
 
 def read_tensors(path: Path, framework: Literal["pt", "numpy"] = "pt") -> tuple[dict[str, Any], dict[str, Any]]:
-    """The tensors (or arrays) and the facts that `write_tensors` wrote."""
+    """The tensors (or arrays) and the facts that `write_tensors` wrote; numbers that are not finite are refused."""
     from safetensors import safe_open
 
     with safe_open(path, framework=framework) as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a mapping
-        return tensors, json.loads(file.metadata()["facts"])
+        facts = json.loads(file.metadata()["facts"])
+    for name, tensor in tensors.items():
+        if not np.isfinite(np.asarray(tensor)).all():
+            raise ArtefactError(f"{name} has values that are not finite", file=path, remedy="save it again")
+    return tensors, facts
 
 
 def check_replaceable(path: Path, ours: Callable[[Path], bool]) -> None:

@@ -9,19 +9,34 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, Progress, Task, TextColumn
+from rich.segment import Segment
 
 log = logging.getLogger("tefm")
+#: Characters that a terminal obeys; tabs and the ends of lines are none.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+class Terminal(Console):
+    """A console that passes on no control characters of texts: names and identifiers come from anyone's table."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        """The pieces that are printed; colours are styles of theirs."""
+        for piece in super().render(renderable, options):
+            yield piece if piece.is_control else piece._replace(text=_CONTROL.sub(" ", piece.text))
+
+
 #: Results go to stdout, everything about the work itself to stderr.
-out = Console()
-err = Console(stderr=True)
+out = Terminal()
+err = Terminal(stderr=True)
 
 Advance = Callable[..., None]
 #: Seconds between two log lines about how far the work is.

@@ -6,9 +6,11 @@ not depend on them are found again and the others start afresh: nothing is in th
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import math
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -176,7 +178,10 @@ def identity(*values: Any) -> str:
 def save_checkpoint(path: Path, fingerprint: str, body: Mapping[str, Any]) -> None:
     """Write a checkpoint; one that is there stays until the new one is whole."""
     with replacing(path) as temporary:
-        torch.save({"fingerprint": fingerprint, **body}, temporary)
+        try:
+            torch.save({"fingerprint": fingerprint, **body}, temporary)
+        except RuntimeError as error:  # torch says neither which file nor why
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
 
 
 def load_checkpoint(path: Path, fingerprint: str, *, device: torch.device | str = "cpu") -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import sys
 import warnings
@@ -19,7 +20,7 @@ from rich.console import RenderableType
 from rich.markup import escape
 
 from tefm.base import __version__
-from tefm.base.errors import TefmError, TefmWarning
+from tefm.base.errors import TefmError, TefmWarning, shortened
 from tefm.base.files import check_writable, write_text
 from tefm.base.progress import err, out, shown
 from tefm.base.settings import Settings
@@ -49,6 +50,10 @@ def main() -> NoReturn:
     except TefmError as error:
         err.print(f"[bold red]error[/]: {escape(str(error))}", highlight=False, soft_wrap=True)
         sys.exit(1)
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        sys.exit(f"error: the name is too long: {shortened(repr(error.filename))}")
     except SystemExit as stop:
         if stop.code == INTERRUPTED:
             err.print("interrupted; give the same command again to resume `fit` or `tokenize`")

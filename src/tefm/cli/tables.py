@@ -52,11 +52,14 @@ def inspect(
 ) -> Results:
     """Look at a table: the probable kind of each column, and columns that leak the label."""
     from tefm import open_table
+    from tefm.base.files import check_writable
     from tefm.show.terminal import schema_table
     from tefm.tables.infer import schema_of
     from tefm.tables.readers.databases import is_postgresql
     from tefm.tables.schema import MedsRecords
 
+    if schema_out is not None:
+        check_writable(schema_out)
     settings = MedsRecords.checked(_pairs(meds, option="--meds", example="window=7d")) if meds else None
     opened = open_table(table, query=options.query, meds=settings)
     schema, guesses = schema_of(opened, **options.roles)

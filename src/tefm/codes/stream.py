@@ -22,6 +22,7 @@ from tefm.tables.chunks import write_parquet
 from tefm.tables.columns import with_sides
 from tefm.tables.readers.databases import is_postgresql
 from tefm.tables.readers.meds import is_meds
+from tefm.tables.readers.source import local_path
 from tefm.tables.readers.table import Table, open_table, parquet_files, table_files
 
 
@@ -58,7 +59,7 @@ def encode_to_parquet(
 
 def check_targets(source: str | Path, out: Path) -> dict[Path, Path]:
     """The file that the codes of each file go to: of a folder, one of the same name; of anything else, `out`."""
-    source = Path(source).expanduser()
+    source = local_path(source)
     if not source.is_dir():
         return {path.absolute(): out for path in table_files(source)}
     if out.is_file():

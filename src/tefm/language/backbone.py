@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tefm.base.errors import ArtefactError, InputError, SettingsError, TefmError, extra, first_line
+from tefm.base.errors import InputError, SettingsError, TefmError, extra, first_line
 from tefm.language.smollm2 import NAME as SMOLLM2
 from tefm.language.smollm2 import quietly, smollm2_folder
 
@@ -213,6 +212,8 @@ def _pretrained(source: str, config: PretrainedConfig, sealed: bool) -> PreTrain
         problem = "the files of this model hold weights that it does not have"
         remedy = "its settings are those of another model: save it again"
         raise InputError(problem, file=source, value=others[0], remedy=remedy)
+    if sealed and not all(bool(weights.isfinite().all()) for weights in model.parameters()):
+        raise InputError("the weights of this model are not all finite", file=source, remedy="save it again")
     return model
 
 
@@ -220,73 +221,3 @@ def autocast(device: torch.device) -> AbstractContextManager[None]:
     """bfloat16 on GPUs that support it; float32 on a CPU, where bfloat16 is very slow."""
     supported = device.type == "cuda" and torch.cuda.is_bf16_supported()
     return torch.autocast("cuda", dtype=torch.bfloat16) if supported else nullcontext()
-
-
-# ---- the language model of a bundle ---------------------------------------------------------------------------------
-
-
-#: The files that `save_pretrained` writes for a model and a tokenizer.
-ALLOWED = re.compile(
-    r"(config|generation_config|tokenizer|tokenizer_config|special_tokens_map|added_tokens|vocab)\.json"
-    r"|chat_template\.(jinja|json)|additional_chat_templates/[\w-]+\.jinja"
-    r"|model(-\d{5}-of-\d{5})?\.safetensors|model\.safetensors\.index\.json|merges\.txt|vocab\.txt|tokenizer\.model"
-)
-#: Settings that make `transformers` load something from elsewhere.
-FOREIGN = (
-    "auto_map", "custom_pipelines", "quantization_config", "attn_implementation", "_attn_implementation",
-    "adapter_name_or_path", "base_model_name_or_path", "vocab_file", "merges_file", "tokenizer_file", "custom_generate",
-)  # fmt: skip
-
-
-def check_sealed(folder: Path) -> None:
-    """Refuse the language model of a bundle that could run code or read files of another place."""
-    remedy = "use a bundle that `tefm fit` or `save` wrote"
-    for path in sorted(folder.rglob("*")):
-        name = path.relative_to(folder).as_posix()
-        if not path.is_dir() and not path.name.startswith(".") and not ALLOWED.fullmatch(name):
-            allowed = "only safetensors weights, settings and a tokenizer"
-            problem = f"the language model of a bundle has no such file: {allowed}"
-            raise ArtefactError(problem, file=path, remedy=remedy)
-    for name in ("config.json", "tokenizer_config.json", "generation_config.json"):
-        if not (path := folder / name).is_file():
-            continue
-        body = _settings(path)
-        if foreign := next((setting for setting in FOREIGN if body.get(setting) is not None), None):
-            problem = f"the setting {foreign!r} would load code or files from elsewhere"
-            raise ArtefactError(problem, file=path, remedy=remedy)
-        if name == "config.json":
-            _check_shapes(path, body)
-
-
-def _check_shapes(path: Path, config: dict[str, Any]) -> None:
-    """Refuse settings that promise other weights than there are, before memory is taken for them."""
-    from safetensors import safe_open
-
-    blocks, rows = set(), {}
-    for weights in sorted(path.parent.glob("*.safetensors")):
-        with safe_open(weights, framework="np") as file:
-            for name in file.keys():  # noqa: SIM118  # not a mapping
-                if block := re.search(r"\.(?:layers|h|blocks)\.(\d+)\.", name):
-                    blocks.add(int(block[1]))
-                elif len(shape := file.get_slice(name).get_shape()) == 2:
-                    rows[name] = shape
-    layers = config.get("num_hidden_layers", config.get("n_layer"))
-    vocabulary, width = config.get("vocab_size"), config.get("hidden_size", config.get("n_embd"))
-    if not isinstance(layers, int) or isinstance(layers, bool) or not 1 <= layers == len(blocks) == max(blocks) + 1:
-        promised = f"{layers!r} layers, the weights have {len(blocks)}"
-    elif not any(shape == [vocabulary, width] for shape in rows.values()):
-        promised = f"{vocabulary!r} tokens of {width!r} numbers, the weights have {list(rows.values())}"
-    else:
-        return
-    raise ArtefactError(f"the settings promise {promised}", file=path, remedy="save it again")
-
-
-def _settings(path: Path) -> dict[str, Any]:
-    """A JSON file of settings."""
-    try:
-        body = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(body, dict):
-            raise ValueError("not a JSON object")
-        return body
-    except (OSError, ValueError, RecursionError) as error:
-        raise ArtefactError(f"not a readable JSON file: {error}", file=path, remedy="save the model again") from error

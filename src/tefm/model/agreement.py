@@ -17,17 +17,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tefm.base.errors import ArtefactError
 from tefm.base.files import refusing
 from tefm.codes.coder import SlotCoder
 from tefm.explain.look_alikes import LookAlikes
+from tefm.language.prompts import LONGEST_TEXT
 from tefm.language.vocabulary import CodeVocabulary
+from tefm.monitor.reference import MonitorReference
 from tefm.pipeline.fitted import Fitted
 from tefm.pipeline.prepare import Preparation
 from tefm.questions.answering import feature_widths
 from tefm.questions.catalogue import slot_of
 from tefm.tabular.heads import of_regression
+
+#: The most classes of a bundle.
+MOST_CLASSES = 10_000
 
 
 def check_agreement(fitted: Fitted, preparation: Preparation, folder: Path) -> None:
@@ -48,6 +54,29 @@ def check_width(path: Path) -> None:
         promised = json.loads(file.metadata()["facts"])["config"]["surrogate_hidden"]
     if width != promised:
         raise ArtefactError(f"the weights have the width {width}, not {promised}", file=path, remedy="save it again")
+
+
+def check_names(classes: Any, path: Path) -> None:
+    """Refuse classes without end, before they are turned into tokens."""
+    names = classes if isinstance(classes, list) else [None]
+    if len(names) > MOST_CLASSES or not all(isinstance(name, str) and len(name) <= LONGEST_TEXT for name in names):
+        most = f"at most {MOST_CLASSES:,} names of at most {LONGEST_TEXT:,} characters"
+        raise ArtefactError(f"the classes are not {most}", file=path, remedy="save it again")
+
+
+def check_reference(reference: MonitorReference, classes: int, path: Path) -> None:
+    """Refuse counts for monitoring that no records could have."""
+    for measured in filter(None, (reference.whole, reference.growing)):
+        answers, counted = measured.answers, [tally.counts_GJ for tally in measured.tallies]
+        is_sound = (
+            answers.p_SQ.shape == (len(answers.label_S), classes)
+            and _are_probabilities(answers.p_SQ)
+            and bool(((answers.label_S >= -1) & (answers.label_S < classes)).all())
+            and all(len(counts_GJ) == classes + 1 and counts_GJ.min() >= 0 for counts_GJ in counted)
+            and all(map(_is_finite, (measured.records, *measured.errors)))
+        )
+        if not is_sound:
+            raise ArtefactError("the counts for monitoring are of other classes", file=path, remedy="save it again")
 
 
 def _classes(fitted: Fitted) -> Iterator[str]:
@@ -99,7 +128,7 @@ def _slots(fitted: Fitted) -> Iterator[str]:
         yield "the most common values of the slots are of other slots"
     if not all(bool(values.isfinite().all()) for values in coder.network.state_dict().values()):
         yield "the weights of the tokenizer are not all finite"
-    if trees is not None and not trees.fits(coder.layout, len(fitted.classes)):
+    if trees is not None and not trees.fits(coder.layout, len(fitted.classes), fitted.config.window or 1):
         yield "the trees beside the language model are of other slots or classes"
     if look_alikes is not None and not _is_sound(look_alikes, coder, len(fitted.classes)):
         yield "the population of the explanations is of other slots or classes"
@@ -144,7 +173,7 @@ def _is_sound(look_alikes: LookAlikes, coder: SlotCoder, classes: int) -> bool:
         and slots.starts[-1] == len(slots.x_ND)
         and bool((np.diff(slots.starts) > 0).all())
         and population.p_SQ.shape == (count, classes)
-        and bool(np.isfinite(population.p_SQ).all())
+        and _are_probabilities(population.p_SQ)
         and population.answers_S.shape == population.labels_S.shape == (count,)
         and bool(((population.answers_S >= 0) & (population.answers_S < classes)).all())
         and bool(((population.labels_S >= -1) & (population.labels_S < classes)).all())
@@ -159,7 +188,14 @@ def _is_counted(look_alikes: LookAlikes, coder: SlotCoder, classes: int) -> bool
         counts.last_VQ.shape == counts.earlier_VQ.shape == (int(start_D[-1]), classes)
         and counts.total_Q.shape == counts.longer_Q.shape == (classes,)
         and np.array_equal(counts.start_D, start_D)
+        and min(int(part.min()) for part in (counts.last_VQ, counts.earlier_VQ)) >= 0
+        and bool((counts.last_VQ <= counts.total_Q).all() and (counts.earlier_VQ <= counts.longer_Q).all())
     )
+
+
+def _are_probabilities(p_SQ: NDArray[Any]) -> bool:
+    """Whether the numbers of each row are from 0 to 1 and add up to 1."""
+    return bool((p_SQ >= 0).all() and (np.abs(p_SQ.sum(axis=1) - 1) < 1e-3).all())
 
 
 def _is_number_below(number: object, count: int) -> bool:

@@ -43,13 +43,14 @@ from tefm.codes.tokenizer import VECTORISER, RecordTokenizer, load_vectoriser
 from tefm.explain.look_alikes import LookAlikes
 from tefm.language.adapter import AdaptedBackbone, Adapter
 from tefm.language.alignment import Alignment
-from tefm.language.backbone import Backbone, check_sealed, open_backbone
+from tefm.language.backbone import Backbone, open_backbone
 from tefm.language.classifier import Answerer, Classifier
 from tefm.language.prompts import Prompt, PromptWriter
+from tefm.language.sealed import check_sealed, save_turns, seal_turns
 from tefm.language.smollm2 import quietly
 from tefm.language.training_loop import is_first
 from tefm.language.vocabulary import TokenIds
-from tefm.model.agreement import check_agreement, check_width
+from tefm.model.agreement import check_agreement, check_names, check_reference, check_width
 from tefm.monitor.reference import MonitorReference, reference_at_fit
 from tefm.pipeline.config import ModelConfig
 from tefm.pipeline.fitted import Fitted
@@ -134,6 +135,7 @@ def save_domains(bundles: Mapping[str, Bundle], folder: Path) -> Path:
         with quietly():
             backbone.model.save_pretrained(temporary / LANGUAGE)
             backbone.tokenizer.save_pretrained(temporary / LANGUAGE)
+        save_turns(backbone.tokenizer, temporary / LANGUAGE)
         if "" in bundles:
             write_manifest(temporary, KIND, codes=first.fitted.coder.identity, **facts)
         else:
@@ -203,7 +205,7 @@ def domains_of(folder: Path) -> tuple[str, ...] | None:
     try:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         names = tuple(manifest["domains"]) if manifest["kind"] == KIND_DOMAINS else None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None  # what is wrong with it is said where it is read
     if names is not None and not (names and all(isinstance(name, str) and NAME.fullmatch(name) for name in names)):
         raise ArtefactError("these are no names of domains", file=folder / MANIFEST, remedy="save it again")
@@ -227,7 +229,9 @@ def _place(folder: Path, domain: str | None) -> Path:
 
 def _load_language(folder: Path, device: str | None) -> Backbone:
     check_sealed(folder / LANGUAGE)
-    return open_backbone(folder / LANGUAGE, device=device, sealed=True)
+    backbone = open_backbone(folder / LANGUAGE, device=device, sealed=True)
+    seal_turns(backbone.tokenizer, folder / LANGUAGE)
+    return backbone
 
 
 def _load(folder: Path, backbone: Backbone) -> Bundle:
@@ -267,9 +271,10 @@ def _load(folder: Path, backbone: Backbone) -> Bundle:
     check_agreement(fitted, preparation, folder)
     if fitted.question is not None:
         fitted = fitted.answering(fitted.question)
-    return Bundle(
-        fitted, preparation, body["figures"], body["source"], _part(folder / REFERENCE, MonitorReference.load)
-    )
+    reference = _part(folder / REFERENCE, MonitorReference.load)
+    if reference is not None:
+        check_reference(reference, len(fitted.classes), folder / REFERENCE)
+    return Bundle(fitted, preparation, body["figures"], body["source"], reference)
 
 
 def _part(path: Path, load: Callable[[Path], Part]) -> Part | None:
@@ -290,6 +295,7 @@ def _settings(folder: Path) -> tuple[dict[str, Any], ModelConfig, Prompt]:
             file=folder,
             remedy="fit it again, or load it with the version that made it",
         )
+    check_names(body["classes"], folder / "model.json")
     return body, ModelConfig.stored(body["config"]), Prompt.checked(body["prompt"])
 
 

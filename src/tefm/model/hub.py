@@ -64,6 +64,6 @@ def download(name: str, *, revision: str | None = None, token: str | None = None
             value=name,
             remedy="give a folder or a name like owner/model; a private model needs `hf auth login` or a token",
         ) from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ArtefactError("the manifest is damaged", file=name, remedy="upload the model again") from error
     return folder

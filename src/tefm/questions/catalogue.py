@@ -9,10 +9,11 @@ from typing import Any, Literal
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from pydantic import Field as Setting
 
 from tefm.base.errors import InputError, SettingsError, did_you_mean
 from tefm.base.settings import Settings
-from tefm.language.prompts import filled, pieces
+from tefm.language.prompts import LONGEST_TEXT, filled, pieces
 from tefm.questions.config import EVERY, PLACEHOLDERS, QuestionsConfig, QuestionSettings, seconds_of
 from tefm.tables.mappers import CategoryMapper, FlagMapper, Mapper, NumberMapper, SetMapper
 from tefm.tables.schema import FALSE_WORDS, TRUE_WORDS, Schema
@@ -34,7 +35,7 @@ Kind = Literal["column", "next", "threshold", "within"]
 class WordQuestion(Settings):
     """A question in words, and where its answer is found."""
 
-    text: str
+    text: str = Setting(max_length=LONGEST_TEXT)
     kind: Kind
     #: the column (`column`) or the field whose answer it is; None: any further record (`within`)
     source: str | None = None

@@ -10,6 +10,10 @@ SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120)
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024)
 
 
+#: Connections at once, and the bytes and seconds that the headers of a request may take.
+CONNECTIONS, HEADER_BYTES, HEADER_SECONDS = 1_000, 64 << 10, 10.0
+
+
 class ServeSettings(Settings):
     """What a server accepts, and how long it takes for it."""
 
@@ -53,7 +57,7 @@ class Metrics:
         self.batches = Counter("tefm_batches", "Batches of the model", ["lane"], registry=own)
         self.batch_rows = Histogram("tefm_batch_rows", "Rows of a batch", ["lane"], buckets=ROWS, registry=own)
         self.busy = Counter("tefm_busy_seconds", "Seconds that the model was at work", ["lane"], registry=own)
-        for lane in ("predict", "explain"):
+        for lane in ("predict", "ask", "explain"):
             self.queue.labels(lane).set(0)
             self.refused.labels(lane)
 

@@ -33,6 +33,8 @@ from tefm.tables.sequences import Sequences
 APART = "\x1f"
 #: Answers to questions in words of one request, at most: its sequences times its questions.
 MAX_ANSWERS = 2_000
+#: Questions of one request, at most; and answers between two looks at requests that are more urgent.
+MAX_QUESTIONS, AT_ONCE = 100, 64
 
 PredictionsOrError = list[Prediction] | TefmError
 
@@ -131,9 +133,12 @@ class Served:
         """The questions that the model was trained on."""
         return [] if self.fitted.book is None else [entry.question.text for entry in self.fitted.book.trained]
 
-    def ask(self, rows: Rows, questions: Sequence[str]) -> list[AnswerInWords]:
-        """The answers to questions about the sequences of a request."""
+    def ask(self, rows: Rows, questions: Sequence[str], pause: Callable[[], None]) -> list[AnswerInWords]:
+        """The answers to questions about the sequences of a request; `pause` is called before each part of them."""
         book_of(self.fitted)  # before anything is vectorised
+        if len(questions) > MAX_QUESTIONS:
+            problem = f"the request has {len(questions):,} questions, and {MAX_QUESTIONS} are allowed"
+            raise InputError(problem, file=REQUEST, remedy="send fewer questions at a time")
         records = self._records([rows])
         if len(records) * len(questions) > MAX_ANSWERS:
             raise InputError(
@@ -144,11 +149,16 @@ class Served:
         last = records.sequences.last.tolist()
         names = list(range(len(last))) if rows.entities is None else [rows.entities[row] for row in last]
         slots, worth = self.preparation.slots(records), book_of(self.fitted).worth
-        return [
-            AnswerInWords(id=name, worth=worth(row["question"]), **row)
-            for answers in ask(self.fitted, self.preparation, slots, questions)
-            for name, row in zip(names, answers.rename({"p(yes)": "p"}).to_dicts(), strict=True)
-        ]
+        size = max(1, AT_ONCE // len(questions))  # the records of a sequence are read once for all questions
+        of_question: list[list[AnswerInWords]] = [[] for _ in questions]
+        for first in range(0, len(names), size):
+            pause()
+            part = slots.select(np.arange(first, min(first + size, len(names))))
+            parts = ask(self.fitted, self.preparation, part, questions)
+            for answered, answers in zip(of_question, parts, strict=True):
+                for name, row in zip(names[first:], answers.rename({"p(yes)": "p"}).to_dicts(), strict=False):
+                    answered.append(AnswerInWords(id=name, worth=worth(row["question"]), **row))
+        return [answer for answered in of_question for answer in answered]
 
     # ---- explaining -------------------------------------------------------------------------------------------
 

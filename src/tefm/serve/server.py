@@ -22,6 +22,7 @@ from tefm.base.progress import log, logged_to
 from tefm.model.bundle import domains_of
 from tefm.model.domains import Domains
 from tefm.model.estimator import TEFM
+from tefm.serve.connections import Connection
 from tefm.serve.describe import example_rows
 from tefm.serve.limits import ServeSettings
 from tefm.serve.protect import Keys, check_host
@@ -76,6 +77,7 @@ def run(
         server_header=False,
         proxy_headers=False,
         ws="none",
+        http=Connection.limited_by(settings),
         timeout_keep_alive=75,
         lifespan="on",
     )

@@ -1,5 +1,6 @@
-"""The thread that owns the models. Requests wait in two lanes; predictions of all clients are answered in batches.
+"""The thread that owns the models. Requests wait in three lanes; predictions of all clients are answered in batches.
 
+Questions in words are answered in parts, and before each part the predictions that have come in meanwhile.
 Explanations take their turn after a batch of predictions, one at a time. Each asks the model many questions, and before
 every one of them the predictions that have come in meanwhile are answered, so that nobody waits for an explanation.
 Requests for the same explanation that wait at the same time are answered with one. An explanation that cannot be
@@ -29,7 +30,7 @@ from tefm.serve.messages import AnswerInWords, InternalError, Prediction, Refuse
 from tefm.serve.rows import Rows
 from tefm.serve.served import PredictionsOrError, Served
 
-Lane = Literal["predict", "explain"]
+Lane = Literal["predict", "ask", "explain"]
 #: Rows of a batch of predictions; a larger request is a batch of its own.
 BATCH_ROWS = 256
 #: The part of the timeout that explanations are expected to fill, at most: their times vary (those of the demo's model
@@ -78,13 +79,13 @@ class Job:
 
 
 class Worker:
-    """Two bounded lanes and the thread that empties them."""
+    """Three bounded lanes and the thread that empties them."""
 
     def __init__(self, settings: ServeSettings, metrics: Metrics) -> None:
         self.settings, self.metrics = settings, metrics
-        self._lanes: dict[Lane, deque[Job]] = {"predict": deque(), "explain": deque()}
-        #: lately, seconds per prediction of a request, and per sequence that a model explained
-        self._predict_pace = 0.01
+        self._lanes: dict[Lane, deque[Job]] = {"predict": deque(), "ask": deque(), "explain": deque()}
+        #: lately, seconds per request for predictions or answers, and per sequence that a model explained
+        self._pace: dict[Lane, float] = {"predict": 0.01, "ask": 0.1}
         self._explain_pace: dict[Served, float] = {}
         #: the explanation under way
         self._running: Job | None = None
@@ -115,7 +116,7 @@ class Worker:
 
     def ask(self, served: Served, rows: Rows, texts: Iterable[str]) -> Future[list[AnswerInWords]]:
         """Have questions in words answered, about the sequences of a request."""
-        return self._submit(Job("predict", served, (rows,), texts=tuple(texts)))
+        return self._submit(Job("ask", served, (rows,), texts=tuple(texts)))
 
     def explain(
         self, served: Served, rows: Rows, question: Question, text: str | None = None
@@ -174,8 +175,8 @@ class Worker:
 
     def _until_next(self, lane: Lane) -> float:
         """Seconds until the next request leaves a lane."""
-        if lane == "predict":
-            return min(60.0, len(self._lanes[lane]) * self._predict_pace)
+        if lane != "explain":
+            return min(60.0, len(self._lanes[lane]) * self._pace[lane])
         return 0.0 if self._running is None else self._seconds(self._running)
 
     def _seconds(self, job: Job) -> float:
@@ -196,6 +197,7 @@ class Worker:
                     return
             if batch := self._batch(patient=True):
                 self._predict(batch)
+            self._ask_next()
             if jobs := self._next_explanation():
                 self._explain(jobs)
 
@@ -233,15 +235,40 @@ class Worker:
 
     def _predict(self, batch: list[Job]) -> None:
         started = time.monotonic()
-        for job in batch:
-            if job.texts:
-                self._settle([job], partial(_answers, job))
-        for served in dict.fromkeys(job.served for job in batch if not job.texts):
-            jobs = [job for job in batch if job.served is served and not job.texts]
+        for served in dict.fromkeys(job.served for job in batch):
+            jobs = [job for job in batch if job.served is served]
             self._settle(jobs, partial(_predictions, served, jobs))
         seconds = time.monotonic() - started
-        self._predict_pace = _lately(self._predict_pace, seconds / len(batch))
+        self._pace["predict"] = _lately(self._pace["predict"], seconds / len(batch))
         self.metrics.batch("predict", sum(job.rows for job in batch), seconds)
+
+    def _predict_waiting(self) -> float:
+        """Answer the predictions that wait; the seconds that it took."""
+        started = time.monotonic()
+        if batch := self._batch(patient=False):
+            self._predict(batch)
+        return time.monotonic() - started
+
+    def _ask_next(self) -> None:
+        """Answer the questions of one request, with predictions in between."""
+        with self._changed:
+            lane = self._lanes["ask"]
+            job = lane.popleft() if lane else None
+            self.metrics.waiting("ask", len(lane))
+        if job is None or not job.future.set_running_or_notify_cancel():
+            return
+        started, given_away = time.monotonic(), 0.0
+
+        def pause() -> None:
+            nonlocal given_away
+            given_away += self._predict_waiting()
+            if time.monotonic() > job.arrived + self.settings.timeout:
+                raise RefusedError(504, f"the answers took longer than {self.settings.timeout:g} s")
+
+        self._settle([job], lambda: [job.served.ask(job.tables[0], job.texts, pause)])
+        seconds = time.monotonic() - started
+        self._pace["ask"] = _lately(self._pace["ask"], seconds)
+        self.metrics.batch("ask", job.rows, seconds - given_away)
 
     def _explain(self, jobs: list[Job]) -> None:
         """Answer requests for the same explanation."""
@@ -250,9 +277,9 @@ class Worker:
         def pause() -> None:
             nonlocal given_away
             before = time.monotonic()
-            if batch := self._batch(patient=False):
-                self._predict(batch)
-                given_away += time.monotonic() - before
+            self._predict_waiting()
+            self._ask_next()
+            given_away += time.monotonic() - before
 
         arrived = max(job.arrived for job in jobs)
         self._settle(jobs, lambda: [self._explanations(jobs[0], arrived, pause)] * len(jobs))
@@ -300,10 +327,6 @@ def _predictions(served: Served, jobs: Sequence[Job]) -> Iterator[list[Predictio
     for job in jobs:
         results = list(islice(outcomes, len(job.tables)))
         yield next((result for result in results if isinstance(result, TefmError)), results)
-
-
-def _answers(job: Job) -> list[list[AnswerInWords]]:
-    return [job.served.ask(job.tables[0], job.texts)]
 
 
 def _lately(before: float, now: float) -> float:

@@ -33,6 +33,8 @@ SURE = 5.0
 CHUNK, TREES_AT_ONCE = 512, 64
 #: Sequences on which trees are compared with the numbers that they are stored as.
 CHECKED = 200
+#: Steps from a root to a leaf, at most: trees that are learned take a few dozen.
+DEEPEST = 1_000
 #: The highest number of a category that trees take as unordered.
 MOST_BITS = 62
 
@@ -136,6 +138,8 @@ class Trees(Settings):
         children, depth, reached = np.stack([left, right], axis=1).ravel(), 0, np.unique(roots)
         while len(reached := reached[~is_leaf[reached]]):
             reached, depth = np.unique(np.concatenate([left[reached], right[reached]])), depth + 1
+            if depth > DEEPEST:
+                raise ValueError(f"a tree is more than {DEEPEST} nodes deep")
         threshold, value = np.array(self.threshold), np.array(self.value)
         return Nodes(roots, np.maximum(feature, 0), threshold, among, children, value, depth)
 
@@ -152,6 +156,7 @@ class Trees(Settings):
             and max(self.feature) < width
             and all(bool(((of > number) & (of < count))[inner].all()) for of in numbers)
             and bool(np.isfinite(self.value).all() and np.isfinite(self.threshold).all())
+            and self._nodes.depth <= DEEPEST
         )
 
 

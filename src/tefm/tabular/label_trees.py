@@ -69,11 +69,12 @@ class LabelTrees(Settings):
         """Whether the trees are so few that a search may ask them thousands of times."""
         return self.count <= MOST_SEARCHED
 
-    def fits(self, layout: Layout, classes: int) -> bool:
-        """Whether they read such records, and answer such a label."""
+    def fits(self, layout: Layout, classes: int, records: int = 1) -> bool:
+        """Whether they read such records, at most so many side by side, and answer such a label."""
         width = sequence_features(empty_record(layout), self.kind).x_NF.shape[1]
+        most = records * width if self.kind == "flat" else width
         return (
-            (self.width % width == 0 if self.kind == "flat" else self.width == width)
+            (self.width % width == 0 and self.width <= most)
             and len(self.bias) == classes
             and bool(np.isfinite(self.bias).all())
             and len(self.numbers) == len(self.trees) == len(set(self.numbers))

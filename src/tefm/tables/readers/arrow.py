@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, cast
+from zoneinfo import ZoneInfo
 
 import polars as pl
 import pyarrow as pa
@@ -21,6 +22,8 @@ from tefm.tables.readers.source import Table, explaining, joined, named, unnamed
 
 PARQUET_ENDINGS = (".parquet", ".pq")
 
+#: Fixed offsets from UTC that polars has a time zone for.
+_WHOLE_HOURS = re.compile(r"[+-](0\d|1[0-2]):00")
 #: Arrow types that polars does not have, alone or inside a list or struct; some make it panic.
 _UNSUPPORTED = re.compile(r"(^|: )((dense|sparse)_union|map|run_end_encoded|(large_)?list_view|\w+_interval)\b")
 
@@ -101,10 +104,20 @@ def from_arrow(data: pa.Table | pa.RecordBatch, file: str | Path, names: Sequenc
     return frame
 
 
+def _is_known(zone: str) -> bool:
+    """Whether polars has a time zone: one of the database, or an offset of whole hours, but not `+05:30`."""
+    try:
+        return bool(_WHOLE_HOURS.fullmatch(zone)) or ZoneInfo(zone) is not None
+    except (KeyError, ValueError, OSError):
+        return False
+
+
 def _plain_type(type_: pa.DataType) -> pa.DataType:
-    """The type with decimals of 256 bits, which polars does not have, as text."""
+    """The type without what polars does not have: decimals of 256 bits are text, times of odd zones are in UTC."""
     if pa.types.is_decimal256(type_):
         return pa.string()
+    if pa.types.is_timestamp(type_) and type_.tz is not None and not _is_known(type_.tz):
+        return pa.timestamp(type_.unit, "UTC")  # the same instants
     if pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_):
         inner = _plain_type(type_.value_type)
         return type_ if inner == type_.value_type else pa.large_list(inner)

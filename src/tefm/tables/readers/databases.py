@@ -32,14 +32,19 @@ PRIVATE = ("user", "password", "sslpassword", "passfile")
 _USER = re.compile(r"^(?P<user>[^:@/?]*)(?::(?!\d+/)(?P<password>.*))?@(?P<rest>[^@]*)$", re.DOTALL)
 #: A table's name, with or without its schema and quotes, in place of a query.
 _TABLE = re.compile(r'^\s*(?:"[^"]+"|[^\W\d][\w$]*)(?:\.(?:"[^"]+"|[^\W\d][\w$]*))?\s*$')
-#: Text, quoted names and comments of SQL, as the server splits them.
+#: Text, quoted names, comments and plain names of SQL, as the server splits them; `a$b$` begins no text.
+_LETTER = "[A-Za-z_\x80-\U0010ffff]"
 _SQL_TOKENS = re.compile(
-    r"""\$(\w*)\$.*?\$\1\$ | [eE]'(?:\\.|''|[^'\\])*' | '(?:[^']|'')*' | "(?:[^"]|"")*" | --[^\n]* | /\*.*?\*/""",
+    rf"""\$((?:{_LETTER}(?:{_LETTER}|\d)*)?)\$.*?\$\1\$ | '[^']*' | "(?:[^"]|"")*" | --[^\n\r]* | /\*.*?\*/
+    | {_LETTER}(?:{_LETTER}|[\d$])*""",
     re.DOTALL | re.VERBOSE,
 )
-#: Functions that a query of rows does not need: large objects, files of the server, other databases, programs.
+#: What the server may split in another way: a quote after a backslash, and a comment in a comment.
+_AMBIGUOUS = re.compile(r"\\'|/\*(?:(?!\*/).)*/\*", re.DOTALL)
+#: Functions that a query of rows does not need: large objects, files of the server, other databases, SQL in a text.
 _REACHES_OUT = re.compile(
-    r"""(?:\b|")((?:lo_|lowrite|loread|pg_read_|pg_ls_|pg_stat_file|pg_file_|dblink|query_to_xml|u&")\w*)""",
+    r"""(?:\b|")((?:lo_|lowrite|loread|pg_read_|pg_ls_|pg_stat_file|pg_file_|dblink|query_to_xml|ts_stat|ts_rewrite"""
+    r"""|crosstab|connectby|u&")\w*)""",
     re.IGNORECASE,
 )
 
@@ -195,7 +200,10 @@ def _rows_and_order(cursor: Any, query: str, address: Address) -> tuple[str, str
 
 def _refuse_unless_select(query: str, address: Address) -> None:
     """Refuse what is not one SELECT, and functions that read or write files, large objects or other databases."""
-    text = _SQL_TOKENS.sub(lambda token: token[0] if token[0].startswith('"') else " ", query).strip().rstrip(";")
+    if match := _AMBIGUOUS.search(query):
+        remedy = "write '' for a quote in a text, and no comment inside a comment"
+        raise InputError("the query can be read in two ways", file=address.shown, value=match[0][:80], remedy=remedy)
+    text = _without_texts(query).strip().rstrip(";")
     if not re.match(r"(?:\(\s*)*(?:select|with|values|table)\b", text, re.IGNORECASE) or ";" in text:
         raise InputError(
             "the query is not one SELECT", file=address.shown, value=query, remedy="give one SELECT, or a table's name"
@@ -205,13 +213,18 @@ def _refuse_unless_select(query: str, address: Address) -> None:
         raise InputError(problem, file=address.shown, value=query, remedy="leave it out of the query")
 
 
+def _without_texts(query: str) -> str:
+    """A query without its texts and comments; names stay, with and without quotes."""
+    return _SQL_TOKENS.sub(lambda token: " " if token[0][0] in "$'-/" else token[0], query)
+
+
 def is_ordered(query: str) -> bool:
     """Whether a query has an ORDER BY of its own, outside of its subqueries.
 
     >>> is_ordered("SELECT * FROM stays ORDER BY id"), is_ordered("SELECT * FROM (SELECT 1 ORDER BY 1) AS one")
     (True, False)
     """
-    text, before = _SQL_TOKENS.sub(" ", query), None
+    text, before = re.sub(r'"(?:[^"]|"")*"', " ", _without_texts(query)), None
     while text != before:
         text, before = re.sub(r"\([^()]*\)", " ", text), text
     return re.search(r"\border\s+by\b", text, re.IGNORECASE) is not None

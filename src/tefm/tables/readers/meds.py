@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from tefm.base.errors import InputError, did_you_mean, listed
 from tefm.base.progress import log
 from tefm.tables.readers.arrow import parquet_files
-from tefm.tables.readers.source import Table, before_last_run, explaining, whole_runs
+from tefm.tables.readers.source import Table, before_last_run, explaining, local_path, whole_runs
 from tefm.tables.schema import Field, Lookup, MedsRecords, Schema
 
 #: The columns of records that are not vocabularies or codes. `days` is how long a record lasts, `days_since` the time
@@ -53,7 +53,7 @@ def open_meds(folder: Path, labels: str | None, how: MedsRecords | None) -> Tabl
     """The records of a MEDS folder; `labels` is a label file or folder: subjects, prediction times and labels."""
     files = parquet_files(folder / "data")
     how = _resolved(files, how or MedsRecords(), folder)
-    cohort = None if labels is None else _labels(Path(labels).expanduser())
+    cohort = None if labels is None else _labels(local_path(labels))
     names = [*TYPES, *([how.visit] if how.records == "visit" and how.visit is not None else [])]
     empty = records_of(_events(pl.DataFrame(schema=TYPES), names), how, cohort)
 

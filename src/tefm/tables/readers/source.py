@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import codecs
 import gzip
+import os
 import re
 import zlib
 from collections import Counter
@@ -160,6 +161,15 @@ def _plain(column: pl.Series) -> pl.Series:
 # ---- files ----------------------------------------------------------------------------------------------------------
 
 
+def local_path(source: str | os.PathLike[str]) -> Path:
+    """The path of a file or folder; `~` is the user's own folder, `~ann` that of another user."""
+    try:
+        return Path(source).expanduser()
+    except RuntimeError as error:
+        problem, remedy = "there is no such user", "write the path of the folder in place of ~"
+        raise InputError(problem, file=Path(source), value=Path(source).parts[0], remedy=remedy) from error
+
+
 def is_gzip(path: Path) -> bool:
     return path.name.lower().endswith(".gz")
 
@@ -234,6 +244,9 @@ def named(names: Sequence[str], file: str | Path) -> list[str]:
     ['column_1', 'age', 'column_3']
     """
     names = [name.strip() for name in names]
+    if no_text := next((name for name in names if "\0" in name), None):
+        problem, remedy = "the name of a column has a NUL character", "rename the column"
+        raise InputError(problem, file=file, column=no_text, remedy=remedy)
     taken, generated = set(names), []
     for position, name in enumerate(names):
         if not name:

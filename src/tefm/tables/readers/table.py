@@ -23,7 +23,7 @@ from tefm.tables.readers.arrow import parquet_files
 from tefm.tables.readers.databases import is_postgresql, open_postgresql
 from tefm.tables.readers.meds import is_meds, open_meds
 from tefm.tables.readers.memory import MEMORY, open_memory
-from tefm.tables.readers.source import Table, explaining, joined, selected
+from tefm.tables.readers.source import Table, explaining, joined, local_path, selected
 from tefm.tables.schema import MedsRecords
 
 __all__ = ["FORMATS", "Table", "open_table", "parquet_files", "table_files"]
@@ -55,7 +55,7 @@ def open_table(
     if is_postgresql(source):
         return open_postgresql(source, query)
     if isinstance(source, str | os.PathLike):
-        path = Path(source).expanduser()
+        path = local_path(source)
         with explaining(path, "table"):
             if is_meds(path):
                 return open_meds(path, query, meds)
@@ -72,7 +72,7 @@ def open_table(
 
 def table_files(source: str | os.PathLike[str]) -> list[Path]:
     """The files of a table in the order in which they are read: one, those of a folder, or those of a glob."""
-    path = Path(source).expanduser()
+    path = local_path(source)
     if is_postgresql(source) or is_meds(path):
         return [path]
     if path.is_dir():

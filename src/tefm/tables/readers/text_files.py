@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 import polars as pl
 import pyarrow as pa
 import pyarrow.csv
-from polars.exceptions import PolarsError
+from polars.exceptions import PanicException, PolarsError
 
 from tefm.base.errors import InputError
 from tefm.tables.readers.arrow import from_arrow
@@ -158,11 +158,11 @@ def _read_line_by_line(text: str, path: Path) -> pl.DataFrame:
             continue
         try:
             record = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):  # not JSON, or nested too deep
             record = None
         if not isinstance(record, dict):
             raise InputError(
-                f"line {number} is not a valid JSON object",
+                f"line {number} is not a valid JSON object, or its values are nested too deep",
                 file=path,
                 value=line.strip()[:80],
                 remedy='write one object per line, as in {"age": 63, "drugs": ["insulin"]}',
@@ -175,6 +175,6 @@ def _read_line_by_line(text: str, path: Path) -> pl.DataFrame:
 def _series(name: str, values: list[Any]) -> pl.Series:
     try:
         return pl.Series(name, values)
-    except (TypeError, OverflowError, PolarsError):
+    except (TypeError, OverflowError, PolarsError, PanicException):
         texts = [value if value is None or isinstance(value, str) else json.dumps(value) for value in values]
         return pl.Series(name, texts, dtype=pl.String)
