@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tefm.tables.records import Records
 from tefm.tables.schema import Schema
+from tefm.tables.serialise import serialise
 
 VISITS = "{record: visit, entity: who, time: at, fields: {x: number}}"
 #: A Friday.
@@ -96,6 +97,13 @@ def test_a_table_to_predict_has_the_same_fields_and_needs_no_column_for_them() -
     vectoriser = Records.of_frame(visits({"a": [0, 3, 30], "b": [5, 10]}), again).vectoriser()
     alone = vectoriser.transform(visits({"a": [0, 3]}))
     assert not alone[:, 1:].any(), "records by themselves, without the others of their entity"
+
+
+def test_the_same_records_as_text_have_the_columns_of_the_table_alone() -> None:
+    plain, records = visits({"a": [0, 3, 30]}), timed(visits({"a": [0, 3, 30]}))
+    assert serialise(records.frame, records.schema, records.sequences) == serialise(
+        plain, Schema.from_yaml(VISITS), records.sequences
+    )
 
 
 @given(st.lists(st.lists(st.integers(0, 10_000), min_size=1, max_size=6), min_size=1, max_size=5))
