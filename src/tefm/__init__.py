@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tefm.base import __version__ as __version__
 
-# Threads of GNU's OpenMP wait in a busy loop at first. A short one costs nothing on an idle machine; on a busy one trees
+# Threads of GNU's OpenMP first wait in a busy loop. A short one costs nothing on an idle machine; on a busy one, trees
 # are fitted in a half to a tenth of the time.
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
