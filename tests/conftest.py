@@ -66,6 +66,7 @@ STAYS = Schema.from_yaml("""
 record: stay
 entity: patient
 time: day
+time_fields: none
 label: died
 ignore: [note]
 fields: {age: number, ward: category, drugs: {kind: set, delimiter: ;}}

@@ -55,7 +55,7 @@ class Asking(Measurement):
         frame, schema = question_table(bench, self.table, self.most, self.seed)
         questions = {**ASKED[self.table], **WHOLE, **self.asked}
         model = TEFM(schema, questions=questions, explanations="none", seed=self.seed, **settings)
-        return TaskTable(model, records_of(frame, schema, model.config, file=self.table), Split(seed=self.seed))
+        return TaskTable(model, records_of(frame, schema, model.config, file=self.table).timed(), Split(seed=self.seed))
 
 
 class QuestionTrees(Asking):

@@ -49,11 +49,11 @@ class UserData:
         table, stored = ALL_TABLES[name], pl.read_parquet(prepared(sources, name, task, most))
         frame, own = stored.drop(ROW, OTHER), int((~stored[OTHER]).sum())
         schema = table.schema_for(task, frame.head(own), tables_folder(sources, table))
-        first = records_of(frame.head(own), schema, task.model, file=table.title)
+        first = records_of(frame.head(own), schema, task.model, file=table.title).timed()
         parts, remarks = split_parts(task.model, first.sequences, task.split)
         training, validation = (first.part(parts == part) for part in ("train", "validation"))
         # the sequences of the other rows come after all others
-        everything = records_of(frame, schema, task.model, file=table.title)
+        everything = records_of(frame, first.schema, task.model, file=table.title)
         parts = np.append(parts, ["test"] * (len(everything) - len(first)))
         parts, unseen = without_unseen(everything.sequences, parts)
         # tabular models learn from all training labels, as those of `tefm fit` do

@@ -140,7 +140,7 @@ def test_json_comes_back(fitted: TEFM) -> None:
 def test_a_model_with_masks_does_not_resume_from_one_without() -> None:
     """Masks need masked copies in the fine-tuning; settings of explanations alone change nothing there."""
     table = stays(60)
-    configs = [TEFM(STAYS, rationale=rationale).config for rationale in ("none", "default", {"depth": 3})]
+    configs = [TEFM(STAYS, rationale=rationale).config for rationale in ("none", "default", {"epochs": 3})]
     configs.append(TEFM(STAYS, explanations={"donors": 90}).config)
     data = TEFM(STAYS).prepared(table, validation=stays(20, seed=3)).given.data
     without, masks, other_masks, donors = (_depends_on(Given(data, config), "codes", None) for config in configs)

@@ -96,7 +96,8 @@ def test_a_table_to_predict_has_the_same_fields_and_needs_no_column_for_them() -
     assert minutes.frame["since_previous"].to_list() == [None, 0.5], "in the unit of the fit"
     vectoriser = Records.of_frame(visits({"a": [0, 3, 30], "b": [5, 10]}), again).vectoriser()
     alone = vectoriser.transform(visits({"a": [0, 3]}))
-    assert not alone[:, 1:].any(), "records by themselves, without the others of their entity"
+    assert alone[:, 1].tolist() == [0, vectoriser.mappers[1].forward(np.array([3.0]))[0]], "a table by itself"
+    assert not vectoriser.transform(visits({"a": [0, 3]}).drop("who"))[:, 1:].any(), "without its entities"
 
 
 def test_the_same_records_as_text_have_the_columns_of_the_table_alone() -> None:

@@ -221,7 +221,8 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         self.adopt(Bundle.of_fit(prepared, fitted))
         if y is not None:
             self.classes_ = _typed(fitted.classes, y)
-        self.n_features_in_ = len(prepared.training.frame.columns) - (y is not None)
+        made = sum(field.clock is not None for field in prepared.preparation.schema.fields)
+        self.n_features_in_ = len(prepared.training.frame.columns) - made - (y is not None)
         return self
 
     def prepared(self, X: Any, y: Any = None, *, validation: Any = None) -> Prepared:

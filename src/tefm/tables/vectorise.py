@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 from tefm.base.errors import InputError
+from tefm.tables.clock import read_with_clock
 from tefm.tables.columns import BATCH_ROWS, Columns, columns_of, completed, value_names
 from tefm.tables.layout import Layout, Slots
 from tefm.tables.mappers import (
@@ -139,7 +140,8 @@ class Vectoriser(BaseModel):
             return np.ascontiguousarray(out_DN.T), selected(columns.frame, extra)
 
         rows = min(BATCH_ROWS, max(1, BATCH_SLOTS // layout.width))
-        return _in_threads(vectorised, columns_of(open_table(source, name=name), self.table_schema, extra, rows))
+        table = read_with_clock(open_table(source, name=name), self.table_schema)
+        return _in_threads(vectorised, columns_of(table, self.table_schema, extra, rows))
 
     def inverse(self, slots_ND: NDArray[Any]) -> pl.DataFrame:
         """Slots as a table again, one column per field: a bucket's middle value, a value, a list of members."""

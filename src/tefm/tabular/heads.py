@@ -43,7 +43,16 @@ Floats = NDArray[np.float64]
 NodeNumber = Annotated[int, Setting(ge=-1, lt=2**31)]
 
 
-class Linear(Settings):
+class _Stored(Settings):
+    """What is stored of a plain model; arrays that were computed from it do not count when two are compared."""
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self.model_dump() == other.model_dump()
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Linear(_Stored):
     """A weighted sum of features."""
 
     weights: tuple[float, ...]
@@ -82,7 +91,7 @@ class Nodes(NamedTuple):
     depth: int
 
 
-class Trees(Settings):
+class Trees(_Stored):
     """Decision trees. Their nodes follow one another, every node before its children."""
 
     #: the first node of each tree

@@ -299,9 +299,9 @@ def _best_share(
 
 
 def _loss(log_NQ: NDArray[Any], labels_N: NDArray[np.int64]) -> float:
-    """The log loss on labelled rows."""
+    """The log loss on labelled rows; 0 without any."""
     rows = np.flatnonzero(labels_N >= 0)
-    return -float(log_NQ[rows, labels_N[rows]].mean())
+    return -float(log_NQ[rows, labels_N[rows]].mean()) if len(rows) else 0.0
 
 
 def _blend(log_2NQ: NDArray[np.float64], share: float) -> NDArray[np.float64]:
