@@ -60,10 +60,15 @@ def test_weekdays() -> None:
 
 
 def test_plain_numbers_have_gaps_without_a_unit_and_no_calendar() -> None:
-    frame = pl.DataFrame({"who": ["a", "a", "a", "b"], "at": [3, 5, 10, 7], "x": [1, 1, 1, 1]})
+    frame = pl.DataFrame({"who": ["a", "a", "a", "b"], "at": [3, 5, 10, 5], "x": [1, 1, 1, 1]})
     records = timed(frame)
     assert fields(records) == {"since_previous": ("previous", None), "since_first": ("first", None)}
     assert records.frame["since_previous"].to_list() == [None, 2, 5, None]
+
+
+def test_running_numbers_are_an_order_and_no_time() -> None:
+    frame = pl.DataFrame({"who": ["a", "a", "a", "b"], "at": [101, 104, 120, 105], "x": [1, 1, 1, 1]})
+    assert not fields(timed(frame))
 
 
 @pytest.mark.parametrize(

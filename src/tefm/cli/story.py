@@ -31,7 +31,7 @@ from tefm.show.terminal import codes_tables, comparison_table, outcome_tables
 #: The test patient whose prediction is explained is drawn with this seed.
 DRAWN_WITH = 0
 #: Further predictions that the report explains: fewer than usual, which saves half a minute.
-EXPLAINED = 15
+EXPLAINED = 10
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def run_demo(*, steps: int, layers: int, tune_steps: int, report: Path, save: Pa
         codes={"steps": steps},
         tune={"steps": tune_steps},
         align="none",
-        explanations={"questions": 6_000, "surrogate_steps": 800},
+        explanations={"questions": 4_000, "surrogate_steps": 600},
     )
     with job({**task_shares(model.config), "report": 0.1}):
         outcome = fit_frame(model, data.frame, shares, file="diabetes130")

@@ -224,7 +224,7 @@ def serve(
 
 @command("tefm demo", log=True)
 def demo(
-    steps: Annotated[int, typer.Option(help="training steps of the tokenizer")] = 1_500,
+    steps: Annotated[int, typer.Option(help="training steps of the tokenizer")] = 1_300,
     layers: Annotated[int, typer.Option(help="use only the first N blocks of the language model")] = 4,
     tune_steps: Annotated[int, typer.Option(help="training steps of the language model")] = 160,
     target: Annotated[Path, typer.Option("--out", help="HTML file for the details")] = Path("tefm-demo.html"),
