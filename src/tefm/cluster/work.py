@@ -6,6 +6,7 @@ Workers read the model and the table by their paths: on several machines, both l
 from __future__ import annotations
 
 import pickle
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -59,7 +60,9 @@ class OnRay:
     def encode(self, out: Path) -> int:
         """Write the codes as `encode_to_parquet` does; returns the number of records."""
         tokenizer = RecordTokenizer.load(self.folder, device="cpu")
-        plan = plan_rows(self.source, self.rows or ENCODED_ROWS)
+        # fields that come from the time need the other records of an entity, so a file is not cut
+        is_timed = any(field.clock for field in tokenizer.schema.fields)
+        plan = plan_rows(self.source, sys.maxsize if is_timed else self.rows or ENCODED_ROWS)
         targets = check_targets(self.source, out)
         readable = tokenizer.vectoriser.readable(plan.table, absent=self.absent)  # before anything is started
         empty = no_codes(tokenizer, readable)
