@@ -14,14 +14,13 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from tefm.tables.grouping import by_entity, times_of
+from tefm.tables.grouping import UNITS, by_entity, times_of
 from tefm.tables.readers.table import Table, open_table
 from tefm.tables.schema import Clock, Field, Schema
 from tefm.tables.sequences import Sequences
 
-#: Units of times between records: from how many seconds on, the length in seconds, the name.
-UNITS = ((2 * 86_400, 86_400, "days"), (7_200, 3_600, "hours"), (120, 60, "minutes"), (0, 1, "seconds"))
-LENGTHS = {unit: length for _, length, unit in UNITS}
+#: Units of times between records, and their seconds: months and years have no fixed length.
+LENGTHS = {f"{unit}s": length for _, length, unit in UNITS if unit not in ("month", "year")}
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 #: Buckets of a time between records: fewer than of a measured number, because its scale is what matters.
 BUCKETS = 16
@@ -33,14 +32,16 @@ def timed(frame: pl.DataFrame, schema: Schema, sequences: Sequences) -> Schema:
         return schema
     times, unit_seconds = times_of(frame, schema.time, schema, sequences.file)
     clocks: list[tuple[Clock, dict[str, Any]]] = []
-    gap_N = _gaps(times, sequences)
+    gap_N = _since(times, sequences, "previous")
     known = gap_N[np.isfinite(gap_N)]
     # equally spaced records say nothing by their time, and neither do running numbers
     if len(np.unique(known)) > 1 and not (unit_seconds is None and _are_running_numbers(times)):
         unit = None
         if unit_seconds is not None:
             usual = float(np.median(known)) * unit_seconds
-            unit = next(name for least, _, name in UNITS if usual >= least)
+            unit = max(
+                (name for name in LENGTHS if usual >= 2 * LENGTHS[name]), key=LENGTHS.__getitem__, default="seconds"
+            )
         settings = {"kind": "number", "buckets": BUCKETS, "unit": unit}
         clocks += [
             ("previous", {**settings, "title": f"Time since the previous {schema.record}"}),
@@ -92,7 +93,7 @@ def read_with_clock(table: Table, schema: Schema) -> Table:
 
 def _column(field: Field, times: pl.Series, unit_seconds: float | None, sequences: Sequences) -> pl.Series:
     if field.clock in ("previous", "first"):
-        gap_N = (_gaps if field.clock == "previous" else _ages)(times, sequences)
+        gap_N = _since(times, sequences, field.clock)
         if field.unit is not None and unit_seconds is not None:
             gap_N = gap_N * (unit_seconds / LENGTHS[field.unit])
         return pl.Series(field.name, gap_N, nan_to_null=True)
@@ -105,24 +106,11 @@ def _column(field: Field, times: pl.Series, unit_seconds: float | None, sequence
     return pl.Series(field.name, np.array(WEEKDAYS)[day_N])
 
 
-def _gaps(times: pl.Series, sequences: Sequences) -> NDArray[np.float64]:
-    """The time since the previous record of the sequence; NaN for the first one."""
-    time_N = times.to_numpy()
-    gap_N = np.full(len(time_N), np.nan)
-    rows, firsts = sequences.rows, sequences.starts[:-1]
-    if len(rows):
-        since = np.diff(time_N[rows], prepend=0).astype(np.float64)
-        since[firsts] = np.nan
-        gap_N[rows] = since
-    return gap_N
-
-
-def _ages(times: pl.Series, sequences: Sequences) -> NDArray[np.float64]:
-    """The time since the first record of the sequence; NaN for the first one."""
-    time_N = times.to_numpy()
-    age_N = np.full(len(time_N), np.nan)
-    if len(rows := sequences.rows):
-        age = (time_N[rows] - np.repeat(time_N[rows[sequences.starts[:-1]]], sequences.lengths)).astype(np.float64)
-        age[sequences.starts[:-1]] = np.nan
-        age_N[rows] = age
-    return age_N
+def _since(times: pl.Series, sequences: Sequences, clock: Clock) -> NDArray[np.float64]:
+    """The time since the previous or the first record of the sequence; NaN for the first one, and in no sequence."""
+    time_N, rows, starts = times.to_numpy(), sequences.rows, sequences.starts[:-1]
+    since_N = np.full(len(time_N), np.nan)
+    before = np.roll(rows, 1) if clock == "previous" else np.repeat(rows[starts], sequences.lengths)
+    since_N[rows] = time_N[rows] - time_N[before]
+    since_N[rows[starts]] = np.nan
+    return since_N

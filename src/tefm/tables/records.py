@@ -80,7 +80,7 @@ class Records:
         return cls(with_clock(frame, schema, sequences), schema, sequences, window, background)
 
     def timed(self) -> Records:
-        """The same records with the fields that their time gives, for a fit."""
+        """These records with the fields that their time gives, for a fit."""
         schema = timed(self.frame, self.schema, self.sequences)
         if schema is self.schema:
             return self

@@ -25,7 +25,17 @@ from tefm.tables.layout import Layout
 from tefm.tables.sequences import Sequences
 from tefm.tabular.heads import Floats, Trees, of_boosted
 from tefm.tabular.inputs import Features, Kind, RecordSlots, empty_record, sequence_features
-from tefm.tabular.teacher import LEAST, Fold, boosted_trees, downsampled, folds_of, learned, tree_count, unordered
+from tefm.tabular.teacher import (
+    LEAST,
+    Fold,
+    boosted_trees,
+    downsampled,
+    folds_of,
+    learned,
+    loss_of,
+    tree_count,
+    unordered,
+)
 
 #: The shares of the language model that are tried.
 SHARES = tuple(number / 10 for number in range(11))
@@ -141,7 +151,7 @@ def _held_out_loss(
         return 0.0
     fold = Fold([learned(model, x_SF[kept], labels_S[kept])], np.ones(int(labels_S.max()) + 1))
     (log_SQ,) = fold.answers(x_SF[held_out])
-    return -float(log_SQ[np.arange(len(held_out)), labels_S[held_out]].mean())
+    return loss_of(log_SQ, labels_S[held_out])
 
 
 def best_share(

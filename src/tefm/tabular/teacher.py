@@ -90,7 +90,7 @@ class Teacher:
                     advance(1)
                     continue
                 stop, _ = downsampled(np.flatnonzero(held_out_N & labelled_N), labels_N, classes, rng)
-                least = np.inf if known_NQ is None else _loss(known_NQ[held_out_N], labels_N[held_out_N])
+                least = np.inf if known_NQ is None else loss_of(known_NQ[held_out_N], labels_N[held_out_N])
                 for features in choices:
                     pair = _Pair.of(features, labels_N, rows, stop, seed)
                     fold = pair.fold(labels_N, rows, kept_Q)
@@ -294,11 +294,11 @@ def _best_share(
 ) -> tuple[float, float]:
     """The share of the first model with the lowest loss on labelled rows, and this loss."""
     rows = np.flatnonzero(labels_N >= 0)
-    losses = [_loss(_blend(log_2NQ[:, rows], share), labels_N[rows]) for share in shares]
+    losses = [loss_of(_blend(log_2NQ[:, rows], share), labels_N[rows]) for share in shares]
     return shares[int(np.argmin(losses))], min(losses)
 
 
-def _loss(log_NQ: NDArray[Any], labels_N: NDArray[np.int64]) -> float:
+def loss_of(log_NQ: NDArray[Any], labels_N: NDArray[np.int64]) -> float:
     """The log loss on labelled rows; 0 without any."""
     rows = np.flatnonzero(labels_N >= 0)
     return -float(log_NQ[rows, labels_N[rows]].mean()) if len(rows) else 0.0
