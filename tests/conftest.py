@@ -157,7 +157,7 @@ def fitted_with_questions(kept: Kept, backbones: dict[str, Path]) -> TEFM:
 @pytest.fixture(scope="session")
 def flows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """90 segments of ten flows each, a third of them of each kind; attacks are faster."""
-    from tefm.datasets.cicids2017 import FIELDS
+    from tefm_bench.datasets.cicids2017 import FIELDS
 
     rng = np.random.default_rng(0)
     label = np.repeat(rng.permutation(np.repeat(["BENIGN", "DDoS", "PortScan"], 30)), 10)

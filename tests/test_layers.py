@@ -145,7 +145,7 @@ def test_a_circle_is_found() -> None:
         ("tefm.tables.readers.table", "from tefm import __version__"),
         ("tefm.tables.readers.table", "import_module('tefm.codes.coder')"),
         ("tefm.tables.readers.table", "if TYPE_CHECKING:\n    from tefm.codes.coder import SlotCoder"),
-        ("tefm.datasets.mimic3", "from tefm.codes.coder import SlotCoder"),
+        ("tefm.datasets.diabetes130", "from tefm.codes.coder import SlotCoder"),
         ("tefm.codes.coder", "from tefm.datasets import diabetes130"),
         ("tefm.codes.coder", "from tefm.language.prompts import prompt"),
         ("tefm.language.prompts", "from tefm.rationale.masked_model import top_k"),

@@ -216,7 +216,9 @@ class Sources:
 
     def dataset(self, name: str, seed: int) -> Dataset:
         """The table itself; for flows, only those in a segment."""
-        from tefm.datasets import cicids2017, diabetes130, mimic3
+        from tefm.datasets.diabetes130 import diabetes130
+        from tefm_bench.datasets.cicids2017 import cicids2017
+        from tefm_bench.datasets.mimic3 import mimic3
 
         if name in DIABETES:
             data = diabetes130(patients="all" if name == "diabetes130" else "open", seed=seed)

@@ -17,14 +17,14 @@ import yaml
 
 from tefm.base.errors import InputError
 from tefm.datasets.base import Dataset
-from tefm.datasets.cicids2017 import FIELDS, cicids2017
 from tefm.datasets.comorbidities import DIABETES130_SPELLINGS, comorbidity_references
 from tefm.datasets.diabetes130 import Patients, diabetes130
-from tefm.datasets.mimic3 import mimic3
 from tefm.model.task import Task
 from tefm.tables.readers.table import open_table
 from tefm.tables.references import References
 from tefm.tables.schema import Schema
+from tefm_bench.datasets.cicids2017 import FIELDS, cicids2017
+from tefm_bench.datasets.mimic3 import mimic3
 
 #: Events of a loan application that are read, and the three outcomes that are predicted.
 EVENTS, OUTCOMES = 10, ("A_APPROVED", "A_DECLINED", "A_CANCELLED")

@@ -16,7 +16,7 @@ from typing import Literal, get_args
 import polars as pl
 
 from tefm.base.errors import InputError, SettingsError
-from tefm.datasets.base import DATA, Dataset
+from tefm.datasets.base import Dataset
 from tefm.tables.grouping import by_window
 from tefm.tables.readers.source import explaining
 from tefm.tables.readers.table import Table, open_table
@@ -32,7 +32,7 @@ Task = Literal["ddos", "portscan", "attack"]
 SegmentLabel = Literal["last", "any"]
 
 #: The 77 statistics: the official name, the one in the corrected release where it differs in more than case, the title.
-STATISTICS = list(csv.DictReader((DATA / "cicids2017.csv").read_text(encoding="utf-8").splitlines()))
+STATISTICS = list(csv.DictReader(Path(__file__).with_suffix(".csv").read_text(encoding="utf-8").splitlines()))
 CORRECTED = {row["name"]: row["corrected"] for row in STATISTICS if row["corrected"]}
 FIELDS = tuple(
     Field(name=row["name"], kind="number", title=row["title"] or None, group=row["group"], unit=row["unit"] or None)

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from tefm_bench.datasets.mimic3 import mimic3
 
 from tefm.base.errors import InputError
-from tefm.datasets import mimic3
 from tefm.tables.leakage import check_leakage, label_copies
 from tefm.tables.phrases import describe
 from tefm.tables.schema import Schema

@@ -13,7 +13,7 @@ from pathlib import Path
 import polars as pl
 
 from tefm.base.errors import InputError, did_you_mean
-from tefm.datasets.base import DATA, Dataset
+from tefm.datasets.base import Dataset
 from tefm.tables.grouping import by_entity
 from tefm.tables.mappers import most_frequent
 from tefm.tables.readers.table import open_table
@@ -58,7 +58,7 @@ def mimic3(folder: str | Path, *, balanced: bool = True, seed: int = 0) -> Datas
     frame = _admissions(tables)
     for side in (_icu_stays(tables), *lists.values()):
         frame = frame.join(side, on="hadm_id", how="left", maintain_order="left")
-    schema = Schema.load(DATA / "mimic3.yaml")
+    schema = Schema.load(Path(__file__).with_suffix(".yaml"))
     fields = []
     for field in schema.fields:
         table = {"diagnoses": "D_ICD_DIAGNOSES", "procedures": "D_ICD_PROCEDURES"}.get(field.name)

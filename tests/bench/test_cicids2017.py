@@ -8,10 +8,9 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from tefm_bench.datasets.cicids2017 import CORRECTED, FIELDS, cicids2017
 
 from tefm.base.errors import InputError, SettingsError
-from tefm.datasets import cicids2017
-from tefm.datasets.cicids2017 import CORRECTED, FIELDS
 from tefm.tables.vectorise import Vectoriser
 
 DATA = Path(__file__).parents[1] / "data" / "cicids2017"
