@@ -123,6 +123,9 @@ def test_predict_and_evaluate(folder, fitted):
     assert [row["predicted"] for row in printed] == predictions["predicted"].to_list()
     evaluation = tefm("evaluate", folder / "model", folder / "table.csv", "--json", *CPU).json
     accuracy = evaluation["accuracy"]
+    assert evaluation["confusion"]["classes"] == ["no", "yes"] and evaluation["unknown"] == {}
+    everyone = tefm("predict", folder / "model", folder / "new.csv", "--threshold", 0.0, "--json", *CPU).json
+    assert {row["predicted"] for row in everyone} == {"yes"}
     assert evaluation["n"] == 200 and accuracy["low"] <= accuracy["value"] <= accuracy["high"]
     assert "share of prose" in tefm("tokens", folder / "model", folder / "new.csv").stdout
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,16 @@ import numpy as np
 import polars as pl
 import pytest
 from conftest import QUICK, STAYS, Explained, quick, stays
+from rich.console import Console, Group
 from support.miniatures import FAMILIES
 
 from tefm.base.errors import InputError, NotFittedError, SchemaError, SettingsError
 from tefm.codes.coder import SlotCoder
 from tefm.model.estimator import TEFM
+from tefm.model.report import figures_of
 from tefm.pipeline import stages
 from tefm.pipeline.lessons import Lesson, lesson_of
+from tefm.show.terminal import evaluation_tables
 from tefm.tables.schema import Schema
 
 TRAINING, HELD_OUT = stays(200), stays(80, seed=1)
@@ -380,9 +384,46 @@ def test_tables_that_cannot_be_predicted(fitted: TEFM, explained: Explained) -> 
     explained(InputError, lambda: fitted.predict_table(HELD_OUT.clear()), "no rows")
 
 
+def test_classes_that_the_model_does_not_know_are_errors_and_listed(fitted: TEFM) -> None:
+    lost = pl.when(pl.col("patient").str.ends_with("1")).then(pl.lit("lost")).otherwise("died").alias("died")
+    known, mixed = (fitted.evaluate(table, resamples=20) for table in (HELD_OUT, HELD_OUT.with_columns(lost)))
+    own = fitted.evaluate(HELD_OUT.filter(~pl.col("patient").str.ends_with("1")), resamples=0)
+    decided = mixed.decisions
+    assert known.decisions is not None and decided is not None and not known.decisions.unknown
+    unknown = decided.unknown["lost"]
+    assert mixed.scores.n == known.scores.n == own.scores.n + unknown and unknown > 0
+    assert np.isclose(mixed.scores.accuracy.value * mixed.scores.n, own.scores.accuracy.value * own.scores.n)
+    assert mixed.scores.auroc.value == own.scores.auroc.value, "there is no probability to rank them by"
+    assert mixed.scores.macro_f1.value < own.scores.macro_f1.value
+    by_class = {scores.name: scores for scores in decided.by_class}
+    assert (by_class["lost"].recall, by_class["lost"].sequences) == (0.0, unknown)
+    assert sum(map(sum, decided.confusion.counts)) == mixed.scores.n
+    console = Console(width=120)
+    with console.capture() as shown:
+        console.print(Group(*evaluation_tables(mixed)))
+    for text in (f"lost ({unknown})", "Confusion matrix", decided.decision):
+        assert text in shown.get()
+    assert mixed.to_dict()["unknown"] == {"lost": unknown}
+
+
+def test_a_threshold_decides_between_two_classes(fitted: TEFM, explained: Explained) -> None:
+    p_S = fitted.predict_proba(HELD_OUT)[:, 1]
+    threshold = float(np.median(p_S))
+    assert ((fitted.predict(HELD_OUT, threshold=threshold) == "yes") == (p_S >= threshold)).all()
+    decided = fitted.with_threshold(threshold).evaluate(HELD_OUT, resamples=0).decisions
+    assert decided is not None and decided.threshold == threshold
+    assert decided.decision == f"yes if its probability is at least {threshold:.3f}"
+    explained(SettingsError, lambda: fitted.predict(HELD_OUT, threshold=2.0), "2.0")
+    several = replace(fitted.fitted, classes=("a", "b", "c"))
+    explained(SettingsError, lambda: several.deciding_at(0.5), "two classes", "3")
+
+
 def test_tables_that_cannot_be_judged(fitted: TEFM, explained: Explained) -> None:
     lost = HELD_OUT.with_columns(died=pl.lit("lost"))
-    explained(InputError, lambda: fitted.evaluate(lost), "'died'", "'lost'", "no, yes")
+    explained(InputError, lambda: fitted.evaluate(lost), "'died'", "knows no class", "'lost'", "no, yes")
+    explained(
+        InputError, lambda: figures_of(fitted, HELD_OUT[:-1].vstack(lost[-1:])), "'died'", "'lost'", "tefm evaluate"
+    )
     explained(InputError, lambda: fitted.evaluate(HELD_OUT.with_columns(died=pl.lit(None, pl.String))), "'died'")
     explained(InputError, lambda: fitted.evaluate(HELD_OUT.drop("died")), "'died'")
 

@@ -31,6 +31,11 @@ if TYPE_CHECKING:
     from tefm.show.figures import Outcome
 
 
+ThresholdOption = Annotated[
+    float | None, typer.Option(help="of two classes, predict the positive one from this probability on")
+]
+
+
 @command("tefm fit task.yaml --out model", log=True)
 def fit(
     tasks: Annotated[
@@ -115,6 +120,7 @@ def predict(
     options: ModelOptions,
     ray: RayOptions,
     target: Annotated[Path | None, typer.Option("--out", help="CSV or Parquet file (default: print)")] = None,
+    threshold: ThresholdOption = None,
 ) -> Results | None:
     """Predict every sequence of a table: its class and the probability of each class."""
     import polars as pl
@@ -123,11 +129,11 @@ def predict(
     from tefm.tables.chunks import write_frames
 
     check_target(target, "predictions are written as CSV or Parquet", "--out predictions.csv", ".csv", ".parquet")
-    if (job := ray.job(model, table, **vars(options))) is not None:
+    if (job := ray.job(model, table, **vars(options), threshold=threshold)) is not None:
         batches = job.predict()
     else:
         loaded, opened = options.opened(model, table)
-        batches = loaded.predict_batches(opened)
+        batches = loaded.with_threshold(threshold).predict_batches(opened)
     if target is not None:
         err.print(f"{write_frames(batches, target):,} predictions written to {target}")
         return None
@@ -140,16 +146,17 @@ def evaluate(
     model: ModelArg,
     table: TableArg,
     options: ModelOptions,
+    threshold: ThresholdOption = None,
 ) -> Results:
     """Score a model on labelled sequences that it has not seen, with bootstrap intervals."""
-    from tefm.show.terminal import evaluation_table
+    from tefm.show.terminal import evaluation_tables
     from tefm.tables.readers.databases import shown_location
 
     loaded, opened = options.opened(model, table, labelled=True)
-    evaluation = loaded.evaluate(opened)
+    evaluation = loaded.with_threshold(threshold).evaluate(opened)
     if loaded.source_ is not None and loaded.source_["table"] == shown_location(table):
         err.print("! the model was fitted on this table: most of these sequences are training data", style="yellow")
-    return Results(evaluation.to_dict(), [evaluation_table(evaluation)])
+    return Results(evaluation.to_dict(), evaluation_tables(evaluation))
 
 
 @command("tefm report model --table admissions.csv --out report.html")

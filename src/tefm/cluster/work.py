@@ -51,6 +51,8 @@ class OnRay:
     domain: str | None = None
     absent: bool = False
     device: str | None = None
+    #: of two classes, from which probability on the positive one is predicted; the model's own when left out
+    threshold: float | None = None
     #: rows of a part, about; what suits the work when left out
     rows: int | None = None
 
@@ -122,7 +124,8 @@ class OnRay:
         return preparation, plan
 
     def _loaded(self, gpu: str | None) -> tuple[TEFM, bool]:
-        return TEFM.load(self.folder, device=self.device or gpu, domain=self.domain), self.absent
+        model = TEFM.load(self.folder, device=self.device or gpu, domain=self.domain)
+        return model.with_threshold(self.threshold), self.absent
 
 
 # ---- the work on a part: it begins with the row `start` of the whole table --------------------------------------

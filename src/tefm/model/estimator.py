@@ -8,6 +8,7 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import KW_ONLY, dataclass, field, replace
 from html import escape
 from pathlib import Path
@@ -51,6 +52,7 @@ from tefm.pipeline.fit import fit as fit_pipeline
 from tefm.pipeline.fitted import Fitted
 from tefm.pipeline.prepare import Preparation, Prepared, label_numbers, prepare, records_of
 from tefm.questions.book import question_frame
+from tefm.scoring.breakdown import Decisions
 from tefm.scoring.decision import one_answer
 from tefm.scoring.metrics import Evaluation
 from tefm.tables.infer import infer_schema
@@ -305,11 +307,17 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         records = self.preparation.to_predict(as_table(X), absent=absent)
         return self.fitted.probabilities(self.preparation.slots(records))
 
-    def predict(self, X: Any, *, absent: bool = False) -> NDArray[Any]:
-        """The class of each sequence of the table: one per sequence, not one per row."""
-        predicted_S = self.fitted.decide(self.predict_proba(X, absent=absent))
+    def predict(self, X: Any, *, absent: bool = False, threshold: float | None = None) -> NDArray[Any]:
+        """The class of each sequence of the table: one per sequence, not one per row; `threshold` as below."""
+        predicted_S = self.with_threshold(threshold).fitted.decide(self.predict_proba(X, absent=absent))
         self._warn_of_one_answer(np.bincount(predicted_S, minlength=len(self.fitted.classes)))
         return np.asarray(self.classes_)[predicted_S]
+
+    def with_threshold(self, threshold: float | None) -> TEFM:
+        """The model as it predicts the positive one of two classes from this probability on; None changes nothing."""
+        model = copy(self)
+        model.fitted_ = self.fitted.deciding_at(threshold)
+        return model
 
     def predict_table(self, X: Any, *, absent: bool = False) -> Any:
         """One row per sequence: its identifier, its number of records, the class, and the probability of each class.
@@ -364,11 +372,20 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
                 log.warning(warning)
 
     def evaluate(self, X: Any, *, resamples: int = 1_000, absent: bool = False) -> Evaluation:
-        """Every figure on the labelled sequences of a table, with bootstrap intervals."""
-        records, unlabelled = self.preparation.to_evaluate(as_table(X), self.fitted.classes, absent=absent)
-        labels_S = label_numbers(records.sequences, self.fitted.classes)
-        figures = self.fitted.evaluate(self.preparation.slots(records), labels_S, resamples=resamples)
-        return replace(figures, unlabelled=unlabelled)
+        """Every figure on the labelled sequences of a table, with bootstrap intervals.
+
+        Sequences of a class that the model does not know count as errors, and are listed.
+        """
+        preparation, fitted = self.preparation, self.fitted
+        records, unlabelled = preparation.to_evaluate(as_table(X), absent=absent)
+        classes = (*fitted.classes, *preparation.unknown(records, fitted.classes))
+        labels_S, slots = label_numbers(records.sequences, classes), preparation.slots(records)
+        codes = fitted.codes(slots)
+        p_SQ = fitted.probabilities(slots, codes)
+        figures = fitted.evaluation(codes, p_SQ, labels_S, resamples=resamples)
+        decided = fitted.decision_in_words, fitted.calibration.threshold
+        decisions = Decisions.of(labels_S, fitted.decide(p_SQ), classes, len(fitted.classes), *decided)
+        return replace(figures, unlabelled=unlabelled, decisions=decisions)
 
     def score(self, X: Any, y: Any = None, sample_weight: None = None) -> float:
         """Accuracy over the labelled sequences of a table; `y` gives one label per row, where the table has none."""

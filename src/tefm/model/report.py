@@ -28,7 +28,7 @@ from tefm.model.explainer import explain_slots
 from tefm.model.remarks import FEW, given_away, open_questions, rare, repeated
 from tefm.model.run import COUNTED, compare_with_tabular, count_tokens, split_parts, used_records
 from tefm.model.task import Split, Task
-from tefm.pipeline.prepare import label_numbers
+from tefm.pipeline.prepare import chosen, label_numbers
 from tefm.scoring.breakdown import (
     ThresholdCounts,
     confusion,
@@ -216,13 +216,26 @@ class _Part:
 
 
 def _whole_table(model: TEFM, table: Any) -> _Part:
-    records, _ = model.preparation.to_evaluate(table, model.fitted.classes)
+    records = _known(model, model.preparation.to_evaluate(table)[0])
     warning = (
         "A saved model does not know which sequences it was trained on. If it was trained on some of these, every "
         "score on this page is too good. Report on the task file instead of a table to use the test part."
     )
     classes = {"this table": _class_counts(records.sequences, model.fitted.classes)}
     return _Part(records, "all labelled sequences of the table", False, classes, warnings=(warning,))
+
+
+def _known(model: TEFM, records: Records) -> Records:
+    """The sequences, if the model knows all of their classes."""
+    if unknown := model.preparation.unknown(records, model.fitted.classes):
+        raise InputError(
+            "the table has a class that the model does not know",
+            file=records.file,
+            column=model.preparation.schema.label,
+            value=unknown[0],
+            remedy="leave these records out; `tefm evaluate` counts them as errors",
+        )
+    return records
 
 
 def _test_part(model: TEFM, opened: Table, split: Split) -> _Part:
@@ -237,7 +250,8 @@ def _test_part(model: TEFM, opened: Table, split: Split) -> _Part:
     training = records.part(parts == "train").frame
     remarks = [*split_remarks, *open_questions(records), *given_away(training, preparation), *sampled]
     remarks += repeated(used, part_of_used)
-    test, _ = preparation.evaluated(records.part(parts == "test"), model.fitted.classes)
+    tested = records.part(parts == "test")
+    test = _known(model, tested.select(chosen(tested.sequences, config, evaluated=True)))
     about, verdict = "the test part of the task, not used in training", _verdict(model.figures_.get("test", {}))
     classes = _classes_by_part(used.sequences, part_of_used, model.fitted.classes)
     return _Part(test, about, True, classes, baselines, tuple(map(_sentence, remarks)), verdict)
@@ -313,13 +327,7 @@ def _facts(model: TEFM, part: _Part) -> dict[str, str]:
         f"{coder.layout.width:,} slots become {coder.config.levels} numbers with {coder.config.entries} values "
         f"each (K{coder.config.levels}-C{coder.config.entries}), {supervision}"
     )
-    calibration = fitted.calibration
-    weighted = f"the class with the largest weighted probability, for {calibration.rule}"
-    decision = weighted if calibration.weights else "the most probable class"
-    if calibration.threshold is not None:
-        positive = fitted.classes[calibration.positive]
-        decision = f"{schema.label} = {positive} if its probability is at least {calibration.threshold:.3f}"
-    facts["Decision"] = f"{decision}, temperature {calibration.temperature:.3f}"
+    facts["Decision"] = f"{fitted.decision_in_words}, temperature {fitted.calibration.temperature:.3f}"
     return facts
 
 

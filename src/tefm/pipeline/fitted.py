@@ -12,6 +12,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from tefm.base.errors import SettingsError
 from tefm.base.training import History
 from tefm.codes.coder import SlotCoder
 from tefm.explain.look_alikes import LookAlikes
@@ -25,7 +26,7 @@ from tefm.rationale.extractor import MaskExplainer
 from tefm.rationale.masked_model import MaskedModel
 from tefm.scoring.calibration import Calibration
 from tefm.scoring.decision import Decision
-from tefm.scoring.metrics import Evaluation, score
+from tefm.scoring.metrics import Evaluation, score_with_unknown
 from tefm.tables.layout import Slots
 from tefm.tables.sequences import Sequences
 from tefm.tabular.heads import Way
@@ -82,6 +83,29 @@ class Fitted:
         """The calibrated probability of each class, for every sequence; give its `codes` where they are known."""
         return self.calibration.probabilities(self.answerer.logits(slots, codes, show=True))
 
+    def deciding_at(self, threshold: float | None) -> Fitted:
+        """The model with another threshold on the probability of the positive class; None changes nothing."""
+        if threshold is None:
+            return self
+        if len(self.classes) != 2:
+            raise SettingsError(
+                f"a threshold is for two classes, and this model has {len(self.classes)}",
+                value=threshold,
+                remedy="leave it out",
+            )
+        return replace(self, calibration=replace(self.calibration, threshold=threshold))
+
+    @property
+    def decision_in_words(self) -> str:
+        """How its probabilities become a prediction."""
+        calibration = self.calibration
+        if calibration.threshold is not None:
+            positive = self.classes[calibration.positive]
+            return f"{positive} if its probability is at least {calibration.threshold:.3f}"
+        if calibration.weights:
+            return f"the class with the largest weighted probability, for {calibration.rule}"
+        return "the most probable class"
+
     def decide(self, p_SQ: NDArray[np.float64]) -> NDArray[np.int64]:
         """Class numbers from probabilities."""
         return self.calibration.predict(p_SQ)
@@ -94,10 +118,12 @@ class Fitted:
     def evaluation(
         self, codes: Sequences, p_SQ: NDArray[np.float64], labels_S: NDArray[np.int64], *, resamples: int = 1_000
     ) -> Evaluation:
-        """Every figure, from the codes of labelled sequences and the probabilities of their classes."""
-        scores = score(
-            p_SQ, labels_S, self.classes, predicted_N=self.decide(p_SQ), positive=self.positive, resamples=resamples
-        )
+        """Every figure, from the codes of labelled sequences and the probabilities of their classes.
+
+        Labels of classes that the model does not know are numbered after those of its own.
+        """
+        settings: dict[str, int] = {"positive": self.positive, "resamples": resamples}
+        scores = score_with_unknown(p_SQ, labels_S, self.classes, predicted_N=self.decide(p_SQ), **settings)
         tokens_S = self.tokens(codes)
         return Evaluation(scores, float(tokens_S.mean()), float(np.median(tokens_S)))
 

@@ -91,23 +91,11 @@ class Preparation:
         if empty:
             raise InputError("the table has no rows", file=opened.name, remedy="give a table with records")
 
-    def to_evaluate(self, table: Any, classes: Sequence[str], *, absent: bool = False) -> tuple[Records, int]:
+    def to_evaluate(self, table: Any, *, absent: bool = False) -> tuple[Records, int]:
         """A table with its labelled sequences, and how many have no label."""
         opened = self.readable(table, labelled=True, absent=absent)
-        return self.evaluated(self.records(opened.frame(), file=opened.name), classes)
-
-    def evaluated(self, records: Records, classes: Sequence[str]) -> tuple[Records, int]:
-        """The labelled sequences, and how many have no label; a class that `classes` lacks is refused."""
+        records = self.records(opened.frame(), file=opened.name)
         labelled = records.select(chosen(records.sequences, self.config, evaluated=True))
-        unknown = sorted({str(label) for label in np.asarray(labelled.sequences.labels) if label not in classes})
-        if unknown:
-            raise InputError(
-                "the table has a class that the model does not know",
-                file=records.file,
-                column=self.schema.label,
-                value=unknown[0],
-                remedy=f"the model knows {', '.join(classes)}: leave these records out, or fit on all classes",
-            )
         if not len(labelled):
             raise InputError(
                 "no sequence of this table has a label",
@@ -116,6 +104,20 @@ class Preparation:
                 remedy="fill it in, or predict without it",
             )
         return labelled, int((~records.sequences.labelled).sum())
+
+    def unknown(self, records: Records, classes: Sequence[str]) -> tuple[str, ...]:
+        """The labels of sequences that are none of these classes; where all of them are, that is an error."""
+        labels = np.asarray(records.sequences.labels)
+        unknown = tuple(sorted({str(label) for label in labels if label not in classes}))
+        if unknown and not np.isin(labels, classes).any():
+            raise InputError(
+                "the model knows no class of this table",
+                file=records.file,
+                column=self.schema.label,
+                value=unknown[0],
+                remedy=f"it knows {', '.join(classes)}: check the column, or fit on all classes",
+            )
+        return unknown
 
     # ---- what a model reads -----------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ Shapes: S sequences, Q classes, G groups.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,6 +107,37 @@ class Confusion:
     classes: tuple[str, ...]
     #: a row per true class, a column per predicted one
     counts: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """The predictions for labelled sequences, class by class."""
+
+    by_class: tuple[ClassScores, ...]
+    #: of all classes
+    confusion: Confusion
+    #: sequences of each class that the model does not know: they count as errors
+    unknown: Mapping[str, int]
+    #: how probabilities became predictions
+    decision: str
+    #: with two classes, the probability from which the positive one was predicted
+    threshold: float | None
+
+    @classmethod
+    def of(
+        cls,
+        labels_S: NDArray[Any],
+        predicted_S: NDArray[Any],
+        classes: Sequence[str],
+        known: int,
+        decision: str,
+        threshold: float | None,
+    ) -> Decisions:
+        """The model knows so many of the classes, the first ones."""
+        by_class = scores_by_class(labels_S, predicted_S, classes)
+        unknown = {of.name: of.sequences for of in by_class if of.name in classes[known:]}
+        matrix = confusion(labels_S, predicted_S, classes, len(classes))
+        return cls(by_class, matrix, unknown, decision, threshold)
 
 
 def confusion(

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,9 @@ from numpy.typing import NDArray
 from tefm.base.errors import InputError, SettingsError
 from tefm.scoring import weighted
 from tefm.scoring.bootstrap import Interval, bootstrap, resample_counts
+
+if TYPE_CHECKING:
+    from tefm.scoring.breakdown import Decisions
 
 Floats = NDArray[np.float64]
 Numbers = NDArray[np.int64]
@@ -162,9 +165,12 @@ class Evaluation:
     tokens_median: float
     #: sequences without a label, which are not scored
     unlabelled: int = 0
+    #: the predictions class by class, where they were asked for
+    decisions: Decisions | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        return {**self.scores.to_dict(), **{name: value for name, value in vars(self).items() if name != "scores"}}
+        own = {name: value for name, value in vars(self).items() if name not in ("scores", "decisions")}
+        return {**self.scores.to_dict(), **own, **({} if self.decisions is None else asdict(self.decisions))}
 
 
 def score(
@@ -199,6 +205,28 @@ def score(
     ]
     intervals = {name: Interval.of(np.concatenate([chunk[name] for chunk in chunks])) for name in METRICS}
     return Scores(len(sample.labels_N), tuple(classes), **intervals)
+
+
+def score_with_unknown(
+    p_NQ: Floats, labels_N: Numbers, classes: tuple[str, ...], *, predicted_N: Numbers, resamples: int, **settings: int
+) -> Scores:
+    """Every metric where labels may be of classes without a probability, which are numbered after the others.
+
+    Accuracy and macro F1 count them as errors, the others leave them out.
+    """
+    known, every = np.flatnonzero(labels_N < len(classes)), int(labels_N.max()) + 1
+    scores = score(
+        p_NQ[known], labels_N[known], classes, predicted_N=predicted_N[known], resamples=resamples, **settings
+    )
+    if len(known) == len(labels_N):
+        return scores
+
+    def interval(metric: Callable[[Floats], Floats]) -> Interval:
+        return Interval.of(bootstrap(metric, resample_counts(len(labels_N), resamples, seed=0)))
+
+    accuracy = interval(lambda counts_RN: weighted.mean(predicted_N == labels_N, counts_RN))
+    macro_f1 = interval(lambda counts_RN: weighted.macro_f1(labels_N, predicted_N, every, counts_RN))
+    return replace(scores, n=len(labels_N), accuracy=accuracy, macro_f1=macro_f1)
 
 
 # ---- two models on the same sequences --------------------------------------------------------------------------------

@@ -173,6 +173,21 @@ def evaluation_table(evaluation: Evaluation) -> RichTable:
     return result
 
 
+def evaluation_tables(evaluation: Evaluation, most: int = 12) -> Iterator[RenderableType]:
+    """Every score, then the predictions class by class; with more than `most` classes, no confusion matrix."""
+    yield evaluation_table(evaluation)
+    if (decided := evaluation.decisions) is None:
+        return
+    rows = [(of.name, of.precision, of.recall, of.sequences) for of in decided.by_class]
+    yield table(f"Predicted: {decided.decision}", ("class", "precision", "recall", "sequences"), rows)
+    if len(decided.confusion.classes) <= most:
+        yield confusion_table(decided.confusion)
+    if decided.unknown:
+        listed = ", ".join(f"{printable(name)} ({count:,})" for name, count in decided.unknown.items())
+        count = f"{sum(decided.unknown.values()):,} sequences are of classes that the model does not know"
+        yield Text(f"! {count}: {listed}. Accuracy and macro F1 count them as errors.", style="yellow")
+
+
 def comparison_table(outcome: Outcome) -> RichTable:
     """AUROC and accuracy of the model and of tabular models on the same test sequences, with their intervals."""
     rows = [
