@@ -12,7 +12,7 @@ from tefm.codes.trainer import Lessons, Trainer
 from tefm.tables.layout import Layout, Slot
 from tefm.tabular import teacher
 from tefm.tabular.inputs import Features
-from tefm.tabular.teacher import LEAST, Teacher, taught_by_words
+from tefm.tabular.teacher import LEAST, FirstTrees, Teacher, boosted_trees, taught_by_words
 
 
 def records(rows=1_500, seed=0):
@@ -82,6 +82,12 @@ def test_trees_stop_where_they_no_longer_help_records_of_other_groups(monkeypatc
     count = [fitted.folds[0].models[1].n_iter_ for fitted in (apart, together)]
     assert count[0] > 200 and count[1] < 20, count
     assert {fold.models[1].n_iter_ for fold in together.folds.values()} == {count[1]}
+
+
+def test_the_first_trees_answer_as_if_there_were_no_others():
+    x, labels = records(300), np.random.default_rng(6).integers(0, 3, 300)
+    many, few = (boosted_trees(trees, seed=0, unordered_F=np.zeros(12, dtype=bool)).fit(x, labels) for trees in (9, 4))
+    assert (FirstTrees(many, 4).predict_proba(x) == few.predict_proba(x)).all()
 
 
 def test_unlabelled_records_get_scores_too():

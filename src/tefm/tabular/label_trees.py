@@ -124,8 +124,12 @@ def grow(
         tried = []
         for kind, features in choices.items():
             boosted = partial(boosted_trees, seed=seed, unordered_F=unordered(features))
-            count = tree_count(boosted, features.x_NF, labels_S, kept, held_out)
-            loss = _held_out_loss(boosted(count), features.x_NF, labels_S, kept, held_out) if len(choices) > 1 else 0.0
+            count, grown = tree_count(boosted, features.x_NF, labels_S, kept, held_out)
+            loss = 0.0
+            if len(choices) > 1 and len(held_out) and len(np.unique(labels_S[kept])) > 1:
+                trees = grown or learned(boosted(count), features.x_NF[kept], labels_S[kept])
+                (log_SQ,) = Fold([trees], np.ones(classes)).answers(features.x_NF[held_out])
+                loss = loss_of(log_SQ, labels_S[held_out])
             tried.append((loss, kind, boosted(count)))
             advance(1)
         _, kind, untrained = min(tried, key=lambda choice: choice[0])
@@ -141,17 +145,6 @@ def grow(
     bias_Q[np.setdiff1d(np.arange(classes), known)] = np.log(LEAST)
     numbers = known[1:] if len(trees) == 1 else known
     return LabelTrees(kind=kind, width=x_SF.shape[1], trees=trees, numbers=tuple(numbers), bias=tuple(bias_Q.tolist()))
-
-
-def _held_out_loss(
-    model: Any, x_SF: NDArray[Any], labels_S: NDArray[np.int64], kept: NDArray[np.int64], held_out: NDArray[np.int64]
-) -> float:
-    """The log loss of trees on sequences that they did not learn from."""
-    if not len(held_out) or len(np.unique(labels_S[kept])) < 2:
-        return 0.0
-    fold = Fold([learned(model, x_SF[kept], labels_S[kept])], np.ones(int(labels_S.max()) + 1))
-    (log_SQ,) = fold.answers(x_SF[held_out])
-    return loss_of(log_SQ, labels_S[held_out])
 
 
 def best_share(

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -92,8 +93,8 @@ class Teacher:
                 stop, _ = downsampled(np.flatnonzero(held_out_N & labelled_N), labels_N, classes, rng)
                 least = np.inf if known_NQ is None else loss_of(known_NQ[held_out_N], labels_N[held_out_N])
                 for features in choices:
-                    pair = _Pair.of(features, labels_N, rows, stop, seed)
-                    fold = pair.fold(labels_N, rows, kept_Q)
+                    pair, grown = _Pair.of(features, labels_N, rows, stop, seed)
+                    fold = pair.fold(labels_N, rows, kept_Q, grown)
                     log_2MQ = fold.answers(features.x_NF[held_out_N])
                     _, loss = _best_share(log_2MQ, labels_N[held_out_N], LINEAR_SHARES)
                     if loss < least:
@@ -178,15 +179,23 @@ class _Pair:
     @classmethod
     def of(
         cls, features: Features, labels_N: NDArray[np.int64], rows: NDArray[Any], stop: NDArray[Any], seed: int
-    ) -> _Pair:
-        """With as many trees as do best on the rows `stop`."""
+    ) -> tuple[_Pair, FirstTrees | None]:
+        """With as many trees as do best on the rows `stop`; and these trees, where they are fitted by then."""
         boosted = partial(boosted_trees, seed=seed, unordered_F=unordered(features))
-        return cls(features, partial(boosted, tree_count(boosted, features.x_NF, labels_N, rows, stop)))
+        count, grown = tree_count(boosted, features.x_NF, labels_N, rows, stop)
+        return cls(features, partial(boosted, count)), grown
 
-    def fold(self, labels_N: NDArray[np.int64], rows: NDArray[np.int64], kept_Q: NDArray[np.float64]) -> Fold:
-        """Both models, fitted on these rows."""
-        x_NF = self.features.x_NF[rows]
-        return Fold([learned(model, x_NF, labels_N[rows]) for model in (_linear(x_NF), self.trees())], kept_Q)
+    def fold(
+        self,
+        labels_N: NDArray[np.int64],
+        rows: NDArray[np.int64],
+        kept_Q: NDArray[np.float64],
+        grown: FirstTrees | None = None,
+    ) -> Fold:
+        """Both models, fitted on these rows; the trees may have been `grown` on them before."""
+        x_NF, labels_M = self.features.x_NF[rows], labels_N[rows]
+        trees = grown or learned(self.trees(), x_NF, labels_M)
+        return Fold([learned(_linear(x_NF), x_NF, labels_M), trees], kept_Q)
 
 
 @dataclass(frozen=True, eq=False)
@@ -250,23 +259,42 @@ def boosted_trees(trees: int, *, seed: int, unordered_F: NDArray[np.bool_], leav
     )
 
 
+@dataclass(frozen=True, eq=False)
+class FirstTrees:
+    """The first trees of a boosted model; those after them raised its loss on other records."""
+
+    model: Any
+    n_iter_: int
+
+    @property
+    def classes_(self) -> NDArray[np.int64]:
+        classes: NDArray[np.int64] = self.model.classes_
+        return classes
+
+    def predict_proba(self, x_NF: NDArray[Any]) -> NDArray[np.float64]:
+        """What the whole model said when it had no more trees than these."""
+        return next(islice(self.model.staged_predict_proba(x_NF), self.n_iter_ - 1, None))
+
+
 def tree_count(
     boosted: Callable[..., Any],
     x_NF: NDArray[Any],
     labels_N: NDArray[np.int64],
     rows: NDArray[np.int64],
     stop: NDArray[np.int64],
-) -> int:
-    """How many trees, fitted on `rows`, have the lowest loss on `stop`: the records of other groups.
+) -> tuple[int, FirstTrees | None]:
+    """How many trees, fitted on `rows`, have the lowest loss on `stop`, the records of other groups; and these trees.
 
-    Records of the same groups would not do: where all records of a group have one label, it could be looked up.
+    Of few rows, there are a fixed number of trees, which are yet to be fitted. Records of the same groups would not do:
+    where all records of a group have one label, it could be looked up.
     """
     stop = stop[np.isin(labels_N[stop], labels_N[rows])]
     if len(rows) < FEW_RECORDS or not len(stop):
-        return FEW_TREES
+        return FEW_TREES, None
     model = boosted(MOST_TREES).set_params(early_stopping=True, n_iter_no_change=PATIENCE)
     learned(model, x_NF[rows], labels_N[rows], X_val=x_NF[stop], y_val=labels_N[stop])
-    return max(1, int(np.argmax(model.validation_score_)))  # the first score is that of no tree at all
+    count = max(1, int(np.argmax(model.validation_score_)))  # the first score is that of no tree at all
+    return count, FirstTrees(model, count)
 
 
 def folds_of(groups_N: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
