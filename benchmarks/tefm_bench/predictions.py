@@ -23,7 +23,7 @@ from tefm.pipeline.config import ModelConfig
 from tefm.pipeline.data import Given
 from tefm.pipeline.fit import fit as fit_pipeline
 from tefm.pipeline.fitted import Fitted
-from tefm.scoring.metrics import Evaluation
+from tefm.scoring.breakdown import Evaluation
 from tefm_bench.backbones import opened
 from tefm_bench.data import DATA, SplitData
 from tefm_bench.measurement import Bench, Figures, Measurement

@@ -18,8 +18,9 @@ from tefm.language.prompts import Prompt, PromptWriter
 from tefm.language.tuning import Questions, ToLearn, tune
 from tefm.language.vocabulary import Ids
 from tefm.pipeline.config import ModelConfig
+from tefm.scoring.breakdown import Evaluation
 from tefm.scoring.calibration import Calibration, prior_shift
-from tefm.scoring.metrics import Evaluation, score
+from tefm.scoring.metrics import score
 from tefm.tables.sequences import numbered
 
 

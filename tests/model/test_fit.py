@@ -18,7 +18,8 @@ from tefm.model.run import TaskTable, fit_frame, split_parts, start
 from tefm.model.task import Split
 from tefm.pipeline.config import ModelConfig
 from tefm.scoring.bootstrap import Interval
-from tefm.scoring.metrics import Evaluation, Verdict, score
+from tefm.scoring.breakdown import Evaluation
+from tefm.scoring.metrics import Verdict, score
 from tefm.show.terminal import evaluation_table, outcome_tables, prediction_table
 from tefm.tables.grouping import by_entity
 from tefm.tables.infer import infer_schema

@@ -52,9 +52,8 @@ from tefm.pipeline.fit import fit as fit_pipeline
 from tefm.pipeline.fitted import Fitted
 from tefm.pipeline.prepare import Preparation, Prepared, label_numbers, prepare, records_of
 from tefm.questions.book import question_frame
-from tefm.scoring.breakdown import Decisions
+from tefm.scoring.breakdown import Decisions, Evaluation
 from tefm.scoring.decision import one_answer
-from tefm.scoring.metrics import Evaluation
 from tefm.tables.infer import infer_schema
 from tefm.tables.readers.memory import as_table
 from tefm.tables.readers.table import Table, open_table

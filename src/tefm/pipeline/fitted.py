@@ -24,9 +24,10 @@ from tefm.questions.answering import Asker, TrainedWords, answerer_of, ways_of, 
 from tefm.questions.book import Book
 from tefm.rationale.extractor import MaskExplainer
 from tefm.rationale.masked_model import MaskedModel
+from tefm.scoring.breakdown import Evaluation
 from tefm.scoring.calibration import Calibration
 from tefm.scoring.decision import Decision
-from tefm.scoring.metrics import Evaluation, score_with_unknown
+from tefm.scoring.metrics import score_with_unknown
 from tefm.tables.layout import Slots
 from tefm.tables.sequences import Sequences
 from tefm.tabular.heads import Way

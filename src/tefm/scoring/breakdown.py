@@ -8,7 +8,7 @@ Shapes: S sequences, Q classes, G groups.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from sklearn.metrics import (
 
 from tefm.scoring import weighted
 from tefm.scoring.bootstrap import Interval, bootstrap, resample_counts
-from tefm.scoring.metrics import auroc
+from tefm.scoring.metrics import Scores, auroc
 
 Floats = NDArray[np.float64]
 Points = tuple[float, ...]
@@ -138,6 +138,24 @@ class Decisions:
         unknown = {of.name: of.sequences for of in by_class if of.name in classes[known:]}
         matrix = confusion(labels_S, predicted_S, classes, len(classes))
         return cls(by_class, matrix, unknown, decision, threshold)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How well a model does on labelled sequences, and how many tokens it reads for it."""
+
+    scores: Scores
+    #: tokens per sequence that the language model reads
+    tokens_mean: float
+    tokens_median: float
+    #: sequences without a label, which are not scored
+    unlabelled: int = 0
+    #: the predictions class by class, where they were asked for
+    decisions: Decisions | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        own = {name: value for name, value in vars(self).items() if name not in ("scores", "decisions")}
+        return {**self.scores.to_dict(), **own, **({} if self.decisions is None else asdict(self.decisions))}
 
 
 def confusion(

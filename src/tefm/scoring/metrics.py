@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +19,6 @@ from numpy.typing import NDArray
 from tefm.base.errors import InputError, SettingsError
 from tefm.scoring import weighted
 from tefm.scoring.bootstrap import Interval, bootstrap, resample_counts
-
-if TYPE_CHECKING:
-    from tefm.scoring.breakdown import Decisions
 
 Floats = NDArray[np.float64]
 Numbers = NDArray[np.int64]
@@ -153,24 +150,6 @@ class Scores:
     def to_dict(self) -> dict[str, Any]:
         body: dict[str, Any] = {"n": self.n, "classes": list(self.classes)}
         return body | {name: getattr(self, name).to_dict() for name in METRICS}
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """How well a model does on labelled sequences, and how many tokens it reads for it."""
-
-    scores: Scores
-    #: tokens per sequence that the language model reads
-    tokens_mean: float
-    tokens_median: float
-    #: sequences without a label, which are not scored
-    unlabelled: int = 0
-    #: the predictions class by class, where they were asked for
-    decisions: Decisions | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        own = {name: value for name, value in vars(self).items() if name not in ("scores", "decisions")}
-        return {**self.scores.to_dict(), **own, **({} if self.decisions is None else asdict(self.decisions))}
 
 
 def score(

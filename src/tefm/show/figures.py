@@ -12,8 +12,8 @@ from tefm.explain.summary import Summary
 from tefm.language.alignment import Alignment
 from tefm.language.free_text import TokenCount
 from tefm.questions.book import Book
-from tefm.scoring.breakdown import Bin, ClassScores, Confusion, Curve, GroupScores, ThresholdCounts
-from tefm.scoring.metrics import Evaluation, Verdict
+from tefm.scoring.breakdown import Bin, ClassScores, Confusion, Curve, Evaluation, GroupScores, ThresholdCounts
+from tefm.scoring.metrics import Verdict
 
 #: A bootstrap over fewer sequences than this gives intervals that are too narrow.
 FEW_FOR_INTERVALS = 50

@@ -22,8 +22,7 @@ if TYPE_CHECKING:  # showing a table must not wait for the import of torch
     from tefm.language.alignment import Alignment
     from tefm.language.free_text import TokenCount
     from tefm.questions.book import Book, Entry
-    from tefm.scoring.breakdown import Confusion
-    from tefm.scoring.metrics import Evaluation
+    from tefm.scoring.breakdown import Confusion, Evaluation
     from tefm.show.figures import Outcome
     from tefm.show.html import HtmlTable
     from tefm.tables.infer import Guess
