@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from importlib.util import resolve_name
 from pathlib import Path
 
@@ -185,7 +186,7 @@ def run(code: str) -> None:
 def test_every_public_name_has_its_home() -> None:
     assert sorted(tefm._HOME) == sorted(tefm.__all__)
     for name in tefm.__all__:
-        assert getattr(tefm, name).__name__ == name
+        assert getattr(tefm, name) is getattr(import_module(tefm._HOME[name]), name)
     with pytest.raises(AttributeError, match="RecordTokeniser"):
         _ = tefm.RecordTokeniser
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tefm.codes.config import TokenizerConfig
     from tefm.codes.tokenizer import RecordTokenizer
     from tefm.model.domains import Domains
-    from tefm.model.estimator import TEFM
+    from tefm.model.estimator import TEFM, scorers
     from tefm.model.task import Task
     from tefm.tables.infer import infer_schema
     from tefm.tables.readers.table import open_table
@@ -39,6 +39,7 @@ _HOME = {
     "Vectoriser": "tefm.tables.vectorise",
     "infer_schema": "tefm.tables.infer",
     "open_table": "tefm.tables.readers.table",
+    "scorers": "tefm.model.estimator",
 }
 
 __all__ = [
@@ -52,6 +53,7 @@ __all__ = [
     "Vectoriser",
     "infer_schema",
     "open_table",
+    "scorers",
 ]
 
 

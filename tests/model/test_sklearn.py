@@ -12,10 +12,11 @@ import polars as pl
 import pytest
 from conftest import ONLY_PREDICTS, QUICK, STAYS, Explained, quick, stays
 from sklearn.base import clone, is_classifier
-from sklearn.model_selection import GroupKFold, cross_val_score
+from sklearn.metrics import accuracy_score
+from sklearn.model_selection import GroupKFold, cross_validate
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from tefm import TEFM, Schema
+from tefm import TEFM, Schema, scorers
 from tefm.base.errors import InputError
 
 TABLE = stays(80, seed=1)
@@ -66,16 +67,10 @@ def test_cross_validation_keeps_the_records_of_an_entity_together(fitted: TEFM) 
     table = stays(90)
     tune = {**QUICK["tune"], "label_share": 1.0}  # a teacher of 45 patients is unsure, and the steps are few
     model = quick(Path(fitted.backbone), STAYS, tokenizer=fitted.tokenizer_, tune=tune, **ONLY_PREDICTS)
-    scores = cross_val_score(
-        model,
-        table,
-        table["died"].to_numpy(),
-        groups=table["patient"].to_numpy(),
-        cv=GroupKFold(2),
-        error_score="raise",
-    )
-    assert scores.shape == (2,)
-    assert (scores > 0.8).all()
+    folds = {"groups": table["patient"].to_numpy(), "cv": GroupKFold(2), "error_score": "raise"}
+    scores = cross_validate(model, table, table["died"].to_numpy(), scoring=scorers, **folds)
+    assert scores["test_accuracy"].shape == (2,)
+    assert (scores["test_accuracy"] > 0.8).all() and (scores["test_roc_auc"] > 0.8).all()
 
 
 def test_a_score_is_the_accuracy_of_sequences(fitted: TEFM) -> None:
@@ -86,6 +81,15 @@ def test_a_score_is_the_accuracy_of_sequences(fitted: TEFM) -> None:
     assert accuracy == pytest.approx(np.mean(fitted.predict(TABLE) == last.to_numpy()))
 
 
+def test_scorers_count_each_sequence_once(fitted: TEFM) -> None:
+    """`y` has a label per row; scikit-learn's own scorers would compare rows with sequences."""
+    scores = fitted.evaluate(TABLE, resamples=0).scores
+    rows, labels = TABLE.drop("died"), TABLE["died"].to_numpy()
+    assert len(rows) > scores.n
+    assert scorers["roc_auc"](fitted, rows, labels) == scores.auroc.value
+    assert scorers["neg_brier_score"](fitted, TABLE) == -scores.brier.value
+
+
 def test_labels_may_come_apart_from_the_table(backbones: dict[str, Path], explained: Explained) -> None:
     table = stays(60)
     inside = quick(backbones["llama"], **ONLY_PREDICTS).fit(table)
@@ -94,11 +98,20 @@ def test_labels_may_come_apart_from_the_table(backbones: dict[str, Path], explai
     explained(InputError, lambda: clone(inside).fit(table, ["yes"]), "1 labels", f"{table.height} rows")
 
 
-def test_numbers_as_classes_come_back_as_numbers(backbones: dict[str, Path]) -> None:
-    table = stays(60)
-    model = quick(backbones["llama"], **ONLY_PREDICTS).fit(table.drop("died"), (table["died"] == "yes").to_numpy() * 1)
-    assert model.classes_.tolist() == [0, 1]
-    assert set(model.predict(TABLE).tolist()) <= {0, 1}
+@pytest.mark.parametrize("kind", [int, bool])
+def test_predictions_have_the_type_of_the_label(kind: type, fitted: TEFM, tmp_path: Path) -> None:
+    """Given apart or as a column, after saving too."""
+    table = stays(60).with_columns(died=(pl.col("died") == "yes").cast(pl.Int64 if kind is int else pl.Boolean))
+    model = TEFM(STAYS, backbone=fitted.backbone, device="cpu", **SMALL)
+    if kind is int:
+        model.fit(table.drop("died"), table["died"].to_numpy())
+    else:
+        model.fit(table)
+    assert model.classes_.tolist() == [kind(0), kind(1)]
+    again = TEFM.load(model.save(tmp_path / "model"), device="cpu")
+    last = table.group_by("patient", maintain_order=True).agg(pl.col("died").last())["died"].to_numpy()
+    assert accuracy_score(last, again.predict(table)) == again.score(table)
+    assert again.predict_table(table)["predicted"].dtype == table["died"].dtype
 
 
 def test_pandas_in_pandas_out(fitted: TEFM) -> None:
@@ -136,8 +149,24 @@ def test_identifiers_keep_their_column_whatever_its_name(name: str, fitted: TEFM
 
 def test_a_notebook_shows_what_a_model_is(fitted: TEFM) -> None:
     assert repr(TEFM(layers=2)) == "TEFM(layers=2)"
+    assert (
+        repr(TEFM(STAYS)) == "TEFM(schema=Schema(3 fields, record='stay', entity='patient', time='day', label='died'))"
+    )
     page = fitted._repr_html_()
     assert "died from the stays of one patient" in page
     assert f"{fitted.figures_['validation']['auroc']['value']:.3f}" in page
     assert "<script" not in page
     assert "TEFM" in TEFM()._repr_html_()
+
+
+def test_a_misspelled_parameter_is_named() -> None:
+    with pytest.raises(TypeError, match="no parameter 'layer'; did you mean 'layers'"):
+        TEFM(layer=1)  # type: ignore[call-arg]
+
+
+def test_importance_names_the_field_that_decides(fitted: TEFM) -> None:
+    """Morphine decides who died; the order is by how far the answers move, and each figure has its interval."""
+    found = fitted.importance(TABLE.to_pandas(), sequences=60)
+    assert found["field"][0] == "drugs" and set(found["field"]) == {"age", "ward", "drugs"}
+    assert (found["low"] <= found["change"]).all() and (found["change"] <= found["high"]).all()
+    assert found["flips"][0] > 0.2 and found["low"][0] > found["high"][1]

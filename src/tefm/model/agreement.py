@@ -56,12 +56,15 @@ def check_width(path: Path) -> None:
         raise ArtefactError(f"the weights have the width {width}, not {promised}", file=path, remedy="save it again")
 
 
-def check_names(classes: Any, path: Path) -> None:
-    """Refuse classes without end, before they are turned into tokens."""
+def check_names(classes: Any, values: Any, path: Path) -> None:
+    """Refuse classes without end, before they are turned into tokens, and values of the label that do not fit them."""
     names = classes if isinstance(classes, list) else [None]
     if len(names) > MOST_CLASSES or not all(isinstance(name, str) and len(name) <= LONGEST_TEXT for name in names):
         most = f"at most {MOST_CLASSES:,} names of at most {LONGEST_TEXT:,} characters"
         raise ArtefactError(f"the classes are not {most}", file=path, remedy="save it again")
+    kinds = {type(value) for value in values} if isinstance(values, list) and len(values) == len(names) else {None}
+    if values is not None and not (len(kinds) == 1 and kinds <= {bool, int, float}):
+        raise ArtefactError("the values of the label are not those of the classes", file=path, remedy="save it again")
 
 
 def check_reference(reference: MonitorReference, classes: int, path: Path) -> None:

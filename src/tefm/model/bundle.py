@@ -26,6 +26,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+import polars as pl
+
 from tefm.base import __version__
 from tefm.base.errors import ArtefactError, InputError, did_you_mean
 from tefm.base.files import (
@@ -60,8 +62,10 @@ from tefm.rationale.extractor import MaskExplainer
 from tefm.scoring.calibration import Calibration
 from tefm.scoring.metrics import METRICS
 from tefm.show.html import render
+from tefm.tables.records import Records
 from tefm.tables.schema import Schema
 from tefm.tables.vectorise import Vectoriser
+from tefm.tables.words import text_of
 from tefm.tabular.label_trees import LabelTrees
 
 KIND, KIND_DOMAINS = "tefm model", "tefm model with domains"
@@ -87,13 +91,27 @@ class Bundle:
     source: Mapping[str, Any] | None = None
     #: what new records are compared with; None for a model of an older version
     reference: MonitorReference | None = None
+    #: the classes as the label's own values, where these are numbers or truth values
+    values: tuple[bool | int | float, ...] | None = None
 
     @classmethod
     def of_fit(cls, prepared: Prepared, fitted: Fitted) -> Bundle:
         """The bundle of a model that was just fitted."""
         figures = {} if fitted.validation is None else {"validation": fitted.validation.to_dict()}
         reference = reference_at_fit(fitted, prepared.preparation, prepared.training, prepared.held_out)
-        return cls(fitted, prepared.preparation, figures, reference=reference)
+        values = _values(prepared.training, fitted.classes)
+        return cls(fitted, prepared.preparation, figures, reference=reference, values=values)
+
+
+def _values(training: Records, classes: tuple[str, ...]) -> tuple[bool | int | float, ...] | None:
+    """The classes as the values of the label column that they stand for; None where that is text."""
+    if training.schema.label is None:
+        return None
+    values = training.frame[training.schema.label].unique().drop_nulls()
+    if not (values.dtype.is_integer() or values.dtype.is_float() or values.dtype == pl.Boolean):
+        return None
+    by_text = dict(zip(text_of(values, ()).to_list(), values.to_list(), strict=True))
+    return tuple(by_text[name] for name in classes)
 
 
 def is_saved(folder: Path) -> bool:
@@ -151,6 +169,7 @@ def _save_parts(bundle: Bundle, folder: Path) -> None:
         "config": fitted.config.model_dump(mode="json"),
         "schema": preparation.schema.model_dump(mode="json"),
         "classes": fitted.classes,
+        "values": bundle.values,
         "positive": fitted.positive,
         "shares": fitted.shares,
         "prompt": fitted.prompt.model_dump(mode="json"),
@@ -274,7 +293,8 @@ def _load(folder: Path, backbone: Backbone) -> Bundle:
     reference = _part(folder / REFERENCE, MonitorReference.load)
     if reference is not None:
         check_reference(reference, len(fitted.classes), folder / REFERENCE)
-    return Bundle(fitted, preparation, body["figures"], body["source"], reference)
+    values = tuple(body.get("values") or ()) or None  # earlier versions have none
+    return Bundle(fitted, preparation, body["figures"], body["source"], reference, values)
 
 
 def _part(path: Path, load: Callable[[Path], Part]) -> Part | None:
@@ -295,7 +315,7 @@ def _settings(folder: Path) -> tuple[dict[str, Any], ModelConfig, Prompt]:
             file=folder,
             remedy="fit it again, or load it with the version that made it",
         )
-    check_names(body["classes"], folder / "model.json")
+    check_names(body["classes"], body.get("values"), folder / "model.json")
     return body, ModelConfig.stored(body["config"]), Prompt.checked(body["prompt"])
 
 

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import partial, wraps
 from html import escape
+from inspect import signature
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import polars as pl
@@ -22,7 +24,7 @@ from sklearn.exceptions import NotFittedError as SklearnNotFittedError
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
-from tefm.base.errors import InputError, NotFittedError, SettingsError
+from tefm.base.errors import InputError, NotFittedError, SettingsError, did_you_mean
 from tefm.base.progress import log, progress
 from tefm.base.training import ahead
 from tefm.codes.tokenizer import RecordTokenizer
@@ -44,6 +46,7 @@ from tefm.model.bundle import Bundle, card_of
 from tefm.model.bundle import load as load_bundle
 from tefm.model.bundle import save as save_bundle
 from tefm.model.explainer import Choice, explain_masked, explain_slots, look_alikes_of, named_sequences
+from tefm.model.importance import importance
 from tefm.monitor.differences import LEVEL
 from tefm.monitor.findings import Monitoring
 from tefm.monitor.monitor import monitor
@@ -54,13 +57,16 @@ from tefm.pipeline.prepare import Preparation, Prepared, label_numbers, prepare,
 from tefm.questions.book import question_frame
 from tefm.scoring.breakdown import Decisions, Evaluation
 from tefm.scoring.decision import one_answer
+from tefm.scoring.metrics import Metric
 from tefm.tables.infer import infer_schema
 from tefm.tables.readers.memory import as_table
 from tefm.tables.readers.table import Table, open_table
 from tefm.tables.records import Records
 from tefm.tables.references import References
 from tefm.tables.schema import Schema
-from tefm.tables.words import text_of
+from tefm.tables.sequences import Sequences
+
+Made = TypeVar("Made", bound=BaseEstimator)
 
 #: From so many sequences on, it is odd that all have the same prediction.
 MANY = 50
@@ -72,6 +78,23 @@ class _NotFittedYetError(NotFittedError, SklearnNotFittedError):  # type: ignore
     """What both kinds of callers catch."""
 
 
+def _naming_parameters(model: type[Made]) -> type[Made]:
+    """An estimator whose constructor suggests a name for a parameter that it does not have."""
+    construct = model.__init__
+
+    @wraps(construct)
+    def checked(self: Made, *values: Any, **given: Any) -> None:
+        known = list(signature(construct).parameters)[1:]
+        for name in given:
+            if name not in known:
+                raise TypeError(f"{model.__name__} has no parameter {name!r}; {did_you_mean(name, known)}")
+        construct(self, *values, **given)
+
+    model.__init__ = checked
+    return model
+
+
+@_naming_parameters
 @dataclass(eq=False, repr=False)
 class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn is untyped
     """Predict a class for each sequence of records with a language model that reads codes.
@@ -145,7 +168,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
-        The classes, in alphabetical order; of the type of `y` where `y` was given to `fit`.
+        The classes, in alphabetical order; numbers or truth values where the label was.
     fitted_ : Fitted
         The four stages: coder, classifier, calibration, explainer.
     preparation_ : Preparation
@@ -220,8 +243,6 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         place = None if checkpoint is None else Path(checkpoint)
         fitted = fit_pipeline(prepared.given, device=self.device, checkpoint=place)
         self.adopt(Bundle.of_fit(prepared, fitted))
-        if y is not None:
-            self.classes_ = _typed(fitted.classes, y)
         made = sum(field.clock is not None for field in prepared.preparation.schema.fields)
         self.n_features_in_ = len(prepared.training.frame.columns) - made - (y is not None)
         return self
@@ -257,7 +278,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         """Become the model of a bundle."""
         self.fitted_ = bundle.fitted
         self.preparation_ = bundle.preparation
-        self.classes_ = np.array(bundle.fitted.classes, dtype=object)
+        self.classes_ = np.array(bundle.values or bundle.fitted.classes, dtype=None if bundle.values else object)
         self.figures_ = dict(bundle.figures)
         self.source_ = bundle.source
         self.reference_ = bundle.reference
@@ -265,7 +286,8 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     @property
     def bundle(self) -> Bundle:
         """All that is saved."""
-        return Bundle(self.fitted, self.preparation, self.figures_, self.source_, self.reference_)
+        values = tuple(self.classes_.tolist()) if self.classes_.dtype != object else None
+        return Bundle(self.fitted, self.preparation, self.figures_, self.source_, self.reference_, values)
 
     def _repr_html_(self) -> str:
         """A fitted model in a notebook: what it predicts, and its figures."""
@@ -307,10 +329,14 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         return self.fitted.probabilities(self.preparation.slots(records))
 
     def predict(self, X: Any, *, absent: bool = False, threshold: float | None = None) -> NDArray[Any]:
-        """The class of each sequence of the table: one per sequence, not one per row; `threshold` as below."""
+        """The class of each sequence of the table: one per sequence, not one per row, in the type of the label.
+
+        Where a sequence has several rows, `tefm.scorers` compare it with a `y` of one label per row. `threshold` as in
+        `with_threshold`.
+        """
         predicted_S = self.with_threshold(threshold).fitted.decide(self.predict_proba(X, absent=absent))
         self._warn_of_one_answer(np.bincount(predicted_S, minlength=len(self.fitted.classes)))
-        return np.asarray(self.classes_)[predicted_S]
+        return self.classes_[predicted_S]
 
     def with_threshold(self, threshold: float | None) -> TEFM:
         """The model as it predicts the positive one of two classes from this probability on; None changes nothing."""
@@ -337,7 +363,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
                 yield predictions
                 answers.update(predictions[answer_column(self.preparation.sequence_noun)].to_list())
                 advance(predictions.height)
-        self._warn_of_one_answer(np.array([answers[name] for name in self.fitted.classes]))
+        self._warn_of_one_answer(np.array([answers[value] for value in self.classes_.tolist()]))
 
     def predicted(self, X: Any, *, absent: bool = False, before: int = 0) -> Iterator[pl.DataFrame]:
         """Predictions for a table that may be a part of another, in which `before` sequences precede it."""
@@ -347,7 +373,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             p_SQ = self.fitted.calibration.probabilities(answerer.logits(slots))
             columns = {
                 "records": records.sequences.lengths,
-                "predicted": pl.Series(self.fitted.classes).gather(self.fitted.decide(p_SQ)),
+                "predicted": pl.Series(self.classes_.tolist()).gather(self.fitted.decide(p_SQ)),
                 **{f"p({name})": p_SQ[:, number] for number, name in enumerate(self.fitted.classes)},
             }
             yield self._identified(records, pl.DataFrame(columns), before)
@@ -388,8 +414,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
     def score(self, X: Any, y: Any = None, sample_weight: None = None) -> float:
         """Accuracy over the labelled sequences of a table; `y` gives one label per row, where the table has none."""
-        opened = _opened(X, y, self.preparation.schema)
-        return self.evaluate(opened, resamples=0).scores.accuracy.value
+        return scorers["accuracy"](self, X, y)
 
     # ---- questions in words -----------------------------------------------------------------------------------
 
@@ -520,16 +545,22 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         At most so many `sequences`, drawn at random, are explained. `of_class` is the class that effects are about: of
         two classes the positive one, otherwise the answer to each sequence.
         """
-        if sequences < 1:
-            raise SettingsError("at least one sequence is explained", value=sequences, remedy="give 1 or more")
         if of_class is None and len(self.fitted.classes) == 2:
             of_class = self.fitted.classes[self.fitted.positive]
         asked = Question.checked({"of_class": of_class, "precision": precision, "most": most})
         look_alikes_of(self.fitted)  # before anything is vectorised
-        records = self._to_explain(X, None, absent)
-        drawn = np.sort(np.random.default_rng(self.seed).permutation(len(records))[:sequences])
-        slots = self.preparation.slots(records.select(drawn))
-        return summarise(explain_slots(self.fitted, self.preparation, slots, asked))
+        return summarise(explain_slots(self.fitted, self.preparation, self._drawn(X, sequences, absent), asked))
+
+    def importance(self, X: Any, *, sequences: int = 500, absent: bool = False) -> Any:
+        """How much the answers depend on each field, the most important first, over random `sequences` of a table.
+
+        The values of one field change places among the sequences, and the model answers again. `change` is how far the
+        probabilities move on average, with its 95% interval (`low`, `high`), `flips` the share of the sequences that
+        get another class. Labels are not used. Fields that say the same can stand in for each other: each then looks
+        unimportant. Free text is not among the fields.
+        """
+        slots = self._drawn(X, sequences, absent)
+        return _of_kind(X, importance(self.fitted, self.preparation.vectoriser, slots, seed=self.seed))
 
     def explain_masked(
         self, X: Any, *, entities: Sequence[str] | None = None, absent: bool = False, **choice: Any
@@ -548,6 +579,14 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         if entities is None:
             return records
         return records.with_sequences(named_sequences(records.sequences, entities, self.preparation.sequence_noun))
+
+    def _drawn(self, X: Any, sequences: int, absent: bool) -> Sequences:
+        """At most so many sequences of a table, drawn at random, as slots."""
+        if sequences < 1:
+            raise SettingsError("at least one sequence is needed", value=sequences, remedy="give 1 or more")
+        records = self._to_explain(X, None, absent)
+        drawn = np.sort(np.random.default_rng(self.seed).permutation(len(records))[:sequences])
+        return self.preparation.slots(records.select(drawn))
 
     # ---- on disk ----------------------------------------------------------------------------------------------
 
@@ -591,6 +630,23 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             return upload(self.save(Path(folder) / "model"), name, private=private, token=token)
 
 
+def _scored(metric: Metric, model: TEFM, X: Any, y: Any = None) -> float:
+    """A metric over the labelled sequences of a table."""
+    scores = model.evaluate(_opened(X, y, model.preparation.schema), resamples=0).scores
+    value: float = getattr(scores, metric).value
+    return -value if metric == "brier" else value
+
+
+#: Scorers for scikit-learn that know sequences: `y` has one label per row, and each sequence counts once.
+scorers: dict[str, Callable[..., float]] = {
+    "roc_auc": partial(_scored, "auroc"),
+    "average_precision": partial(_scored, "auprc"),
+    "accuracy": partial(_scored, "accuracy"),
+    "f1_macro": partial(_scored, "macro_f1"),
+    "neg_brier_score": partial(_scored, "brier"),
+}
+
+
 def answer_column(noun: str) -> str:
     """The column of a table of predictions that holds the class; `noun` is what a sequence is called."""
     return _beside("predicted", noun)
@@ -625,13 +681,6 @@ def _opened(X: Any, y: Any, schema: Schema | None) -> Table:
             remedy="give one label per row",
         )
     return open_table(frame.with_columns(labels.alias(column)), name=opened.name)
-
-
-def _typed(classes: tuple[str, ...], y: Any) -> NDArray[Any]:
-    """The classes as the values of `y` that they stand for."""
-    values = np.unique(np.asarray(y).ravel())
-    by_text = dict(zip(text_of(pl.Series(values), ()).to_list(), values, strict=True))
-    return np.array([by_text[name] for name in classes])
 
 
 def _of_kind(given: Any, table: pl.DataFrame) -> Any:

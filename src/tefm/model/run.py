@@ -249,6 +249,8 @@ def scored(started: Started, fitted: Fitted, *, compare: bool = True) -> Outcome
     if compare:
         baselines, sampled = compare_with_tabular(model, records, started.parts)
         remarks += sampled
+        compared = {BASELINES.get(name, name): of.figures["test_calibrated"] for name, of in baselines.items()}
+        model.figures_["test"]["compared"] = compared
     answers_Q = np.bincount(predicted_S, minlength=len(fitted.classes))
     one_class = one_answer(answers_Q, fitted.classes, fitted.calibration.rule)
     for remark in one_class:

@@ -167,6 +167,12 @@ class Schema(_Described):
     #: how records are made of the events of a MEDS folder
     meds: MedsRecords | None = None
 
+    def __repr__(self) -> str:
+        """In one line; `print(schema.to_yaml())` shows all of it."""
+        roles = ("record", "entity", "time", "label")
+        named = "".join(f", {role}={value!r}" for role in roles if (value := getattr(self, role)) is not None)
+        return f"Schema({len(self.fields)} fields{named})"
+
     @model_validator(mode="before")
     @classmethod
     def _with_budgets(cls, body: Any) -> Any:
