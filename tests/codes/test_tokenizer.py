@@ -306,8 +306,8 @@ def test_folder_of_parquet_to_folder_of_parquet(fitted, tmp_path):
         table()[part * 100 : (part + 1) * 100].write_parquet(source / f"part-{part}.parquet")
     assert encode_to_parquet(fitted, source, target) == 300
     assert sorted(path.name for path in target.iterdir()) == [f"part-{part}.parquet" for part in range(3)]
-    assert (read_codes(target, 2) == fitted.encode(table()[:300])).all()
-    assert pl.read_parquet(target / "part-1.parquet").columns == ["who", "bad", *code_columns(2)]
+    assert (read_codes(target, fitted.coder) == fitted.encode(table()[:300])).all()
+    assert pl.read_parquet(target / "part-1.parquet").columns == ["who", "bad", *code_columns(fitted.coder)]
     with pytest.raises(InputError, match="cannot replace"):
         encode_to_parquet(fitted, source, source)
 

@@ -125,6 +125,7 @@ def tokenize(
         "slots": coder.layout.width,
         "levels": coder.config.levels,
         "entries": coder.config.entries,
+        "profile_levels": coder.profile_levels,
         "task_aware": bool(coder.classes_),
         "classes": list(coder.classes_),
         "steps": history.stopped_at,
@@ -133,6 +134,9 @@ def tokenize(
     }
     kind = f"task-aware codes for {table_schema.label!r}" if coder.classes_ else "unsupervised codes"
     sizes = f"{kind}: {coder.layout.width} slots become {coder.config.levels} × {coder.config.entries}"
+    if coder.profile_levels:
+        fields = ", ".join(table_schema.static)
+        sizes += f"; {fields}: {coder.profile_levels} × {coder.config.entries} once per {table_schema.entity}"
     return Results(facts, [sizes, f"saved to {folder}. Next: tefm doctor {folder} {opened.name}"])
 
 
@@ -176,7 +180,7 @@ def decode(
     from tefm.tables.phrases import describe
 
     loaded = RecordTokenizer.load(tokenizer)
-    codes_NK = read_codes(codes, loaded.config.levels)
+    codes_NK = read_codes(codes, loaded.coder)
     if target is not None:
         with replacing(target) as temporary:
             loaded.decode(codes_NK).write_parquet(temporary)
@@ -184,8 +188,9 @@ def decode(
     first = loaded.coder.decode(codes_NK[:rows])
     lines = []
     if words or target is None:
-        record, config = loaded.vectoriser.table_schema.record, loaded.config
-        tokens = CodeVocabulary.of(record, levels=config.levels, entries=config.entries)
+        record, coder = loaded.schema.record, loaded.coder
+        sizes = {"levels": coder.levels, "entries": coder.config.entries, "profile": coder.profile_levels}
+        tokens = CodeVocabulary.of(record, **sizes)
         for code, slots in zip(codes_NK[:rows], first, strict=True):
             lines.append(f"[bold]{tokens.text(code)}[/]  {escape(describe(loaded.vectoriser, slots))}")
     return Results(loaded.vectoriser.inverse(first).to_dicts(), lines)

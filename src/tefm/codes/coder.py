@@ -1,12 +1,16 @@
 """`SlotCoder`: slots in, codes out, and back; and how it is stored. Works with arrays only, without a table.
 
-Shapes: N records, D slots, d latent, K levels.
+Fields of the entity have codes of their own, which follow those of the record: the levels of its profile. The record's
+codes are made with them in view, and spend nothing on rebuilding them.
+
+Shapes: N records, D slots, d latent, K levels of a record and of its profile.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -36,6 +40,8 @@ AT_ONCE = 1 << 17
 SAME_SHAPE = 512
 #: Share of the groups (or rows) held out for early stopping when no validation records are given.
 VALIDATION_SHARE = 0.1
+#: The folder of the codes of the entity, within that of a coder.
+PROFILE = "profile"
 #: Mixed records that the label head learns from too, per training record and at most.
 MIXED, MIXED_MOST = 3, 150_000
 
@@ -66,6 +72,8 @@ class SlotCoder:
         self.classes_: tuple[str, ...] = ()
         #: what the label head learned from; None for unsupervised codes, and after loading
         self.teacher_: Teacher | None = None
+        #: the codes of the entity; None where no field is static
+        self.profile_: SlotCoder | None = None
 
     def fit(
         self,
@@ -95,6 +103,7 @@ class SlotCoder:
         if validation_ND is None:
             held_out_N = _held_out(groups_N, self.config.seed)
             validation_ND = x_ND[held_out_N]
+        self.profile_ = self._learned_profile(x_ND, layout, groups_N)
         self.config = self.config.resolved(layout)
         lessons = None
         if self.teacher_ is not None:
@@ -123,6 +132,38 @@ class SlotCoder:
             checkpoint.unlink(missing_ok=True)
         return self
 
+    def _learned_profile(self, x_ND: Slots, layout: Layout, groups_N: NDArray[np.int64]) -> SlotCoder | None:
+        """A coder of the fields of the entity, with no more levels than its different values need."""
+        if not layout.static_D.any():
+            return None
+        first_G = np.unique(groups_N, return_index=True)[1]
+        profile_GD = x_ND[first_G if len(first_G) > 1 else slice(None)][:, layout.static_D]
+        bits = math.log2(max(2, len(distinct_rows(profile_GD)[0]))) / math.log2(self.config.entries)
+        levels = min(self.config.levels, math.ceil(bits))
+        config = self.config.model_copy(update={"levels": levels, "hidden": None})
+        return SlotCoder(config, device=str(self.device)).fit(profile_GD, layout.profile)
+
+    @property
+    def levels(self) -> int:
+        """How many codes a record has, with those of its profile."""
+        return self.config.levels + self.profile_levels
+
+    @property
+    def profile_levels(self) -> int:
+        """How many of them are those of its profile, the last ones."""
+        return 0 if self.profile_ is None else self.profile_.levels
+
+    @property
+    def latent_width(self) -> int:
+        """The width of a record's latent, with that of its profile."""
+        return self.config.latent + (0 if self.profile_ is None else self.profile_.latent_width)
+
+    @property
+    def codebooks_KCd(self) -> NDArray[np.float32]:
+        """The vectors of all codes, level after level."""
+        own_KCd: NDArray[np.float32] = self.network.quantiser.codebooks_KCd.detach().cpu().numpy()
+        return own_KCd if self.profile_ is None else np.concatenate([own_KCd, self.profile_.codebooks_KCd])
+
     @property
     def network(self) -> CodeNetwork:
         if self.network_ is None:
@@ -136,17 +177,20 @@ class SlotCoder:
     @property
     def identity(self) -> str:
         """A hash of the codebooks: the codes of one tokenizer have no meaning for another."""
-        return hashlib.sha256(self.network.quantiser.codebooks_KCd.detach().cpu().numpy().tobytes()).hexdigest()[:16]
+        return hashlib.sha256(self.codebooks_KCd.tobytes()).hexdigest()[:16]
 
     # ---- forward and backward ---------------------------------------------------------------------------------
 
     def encode(self, slots_ND: NDArray[Any], *, beam: int | None = None) -> Codes:
         """The codes of records; equal records are encoded once."""
-        out_NK = np.empty((len(slots_ND), self.config.levels), dtype=np.uint16)
+        own = self.config.levels
+        out_NK = np.empty((len(slots_ND), self.levels), dtype=np.uint16)
         for start in range(0, len(slots_ND), AT_ONCE):
             part_ND = slots_ND[start : start + AT_ONCE]
             first, number_N = distinct_rows(part_ND)
-            out_NK[start : start + AT_ONCE] = self._encode(part_ND[first], beam)[number_N]
+            out_NK[start : start + AT_ONCE, :own] = self._encode(part_ND[first], beam)[number_N]
+        if self.profile_ is not None:
+            out_NK[:, own:] = self.profile_.encode(slots_ND[:, self.layout.static_D], beam=beam)
         return out_NK
 
     def coded(self, slots: Sequences) -> Sequences:
@@ -170,19 +214,28 @@ class SlotCoder:
     def latent(self, slots_ND: NDArray[Any]) -> NDArray[np.float32]:
         """e, the latent before the quantiser."""
         out_Nd = np.empty((len(slots_ND), self.config.latent), dtype=np.float32)
-        return _filled(out_Nd, lambda part_ND: self.network.encode_latent(self._tensor(part_ND)), slots_ND)
+        out_Nd = _filled(out_Nd, lambda part_ND: self.network.encode_latent(self._tensor(part_ND)), slots_ND)
+        if self.profile_ is None:
+            return out_Nd
+        return np.hstack([out_Nd, self.profile_.latent(slots_ND[:, self.layout.static_D])])
 
     def embed(self, codes_NK: NDArray[Any]) -> NDArray[np.float32]:
         """ê, the quantised latent: all the information in the codes."""
+        codes = self._codes(codes_NK)
         with torch.inference_mode():
-            embedded_Nd: NDArray[np.float32] = self.network.quantiser.embed(self._codes(codes_NK)).cpu().numpy()
-        return embedded_Nd
+            embedded_Nd: NDArray[np.float32] = self.network.quantiser.embed(codes).cpu().numpy()
+        if self.profile_ is None:
+            return embedded_Nd
+        return np.hstack([embedded_Nd, self.profile_.embed(codes_NK[:, self.config.levels :])])
 
     def decode(self, codes_NK: NDArray[Any]) -> Slots:
         """The most likely slots of each code."""
         network, codes = self.network, self._codes(codes_NK)
         out_ND = np.empty((len(codes), self.layout.width), dtype=self.layout.dtype)
-        return _filled(out_ND, lambda part_NK: network.decode(network.quantiser.embed(part_NK)), codes)
+        out_ND = _filled(out_ND, lambda part_NK: network.decode(network.quantiser.embed(part_NK)), codes)
+        if self.profile_ is not None:
+            out_ND[:, self.layout.static_D] = self.profile_.decode(codes_NK[:, self.config.levels :])
+        return out_ND
 
     def _tensor(self, slots_ND: NDArray[Any]) -> torch.Tensor:
         if slots_ND.shape[1] != self.layout.width:
@@ -193,8 +246,9 @@ class SlotCoder:
         return torch.from_numpy(np.ascontiguousarray(slots_ND)).to(self.device)
 
     def _codes(self, codes_NK: NDArray[Any]) -> torch.Tensor:
+        """The record's own codes, without those of its profile."""
         codes_NK = np.asarray(codes_NK)
-        levels, entries = self.config.levels, self.config.entries
+        levels, entries = self.levels, self.config.entries
         if codes_NK.ndim != 2 or codes_NK.shape[1] != levels:
             raise InputError(
                 f"codes must be rows of {levels} numbers; these have the shape {codes_NK.shape}",
@@ -211,7 +265,7 @@ class SlotCoder:
                 value=int(codes_NK[outside][0]),
                 remedy="decode with the tokenizer that encoded them",
             )
-        return torch.from_numpy(codes_NK.astype(np.int64)).to(self.device)
+        return torch.from_numpy(codes_NK[:, : self.config.levels].astype(np.int64)).to(self.device)
 
 
 def _filled(out: NDArray[Any], compute: Callable[[Any], torch.Tensor], rows: Any, size: int = CHUNK) -> NDArray[Any]:
@@ -260,6 +314,9 @@ def save_coder(coder: SlotCoder, folder: Path) -> None:
     write_json(folder / "learned.json", learned)
     state = {name: value.detach().cpu().contiguous() for name, value in coder.network.state_dict().items()}
     save_file(state, str(folder / "network.safetensors"))
+    if coder.profile_ is not None:
+        (folder / PROFILE).mkdir()
+        save_coder(coder.profile_, folder / PROFILE)
 
 
 def load_coder(folder: Path, *, device: str | None = None) -> SlotCoder:
@@ -279,6 +336,10 @@ def load_coder(folder: Path, *, device: str | None = None) -> SlotCoder:
         coder.history_ = History(**learned["history"])
         coder.mode_D_ = np.array(learned["mode"], dtype=layout.dtype)
         coder.classes_ = tuple(learned["classes"])
+        if layout.static_D.any():
+            coder.profile_ = load_coder(folder / PROFILE, device=device)
+            if coder.profile_.layout != layout.profile or coder.profile_.config.entries != config.entries:
+                raise ValueError("the codes of the entity are of other fields")
     return coder
 
 

@@ -122,7 +122,7 @@ class CodeNetwork(nn.Module):
         #: a flag is decoded as present above this probability; set on validation records
         self.register_buffer("threshold", torch.tensor(0.5))
         self.register_buffer("order_D", torch.from_numpy(order_D), persistent=False)
-        self.register_buffer("member_D", torch.from_numpy(layout.member_D), persistent=False)
+        self.register_buffer("member_D", torch.from_numpy(layout.member_D & ~layout.static_D), persistent=False)
         self.threshold: Tensor
         self.order_D: Tensor
         self.member_D: Tensor
@@ -224,11 +224,15 @@ def _groups(layout: Layout, order_D: NDArray[np.int64]) -> list[Group]:
 
 
 def slot_weights(layout: Layout, config: TokenizerConfig, x_ND: Tensor) -> Tensor:
-    """What each slot weighs in the loss: flags of sets more, the more so the rarer they are among the records."""
+    """What each slot weighs in the loss: flags of sets more, the more so the rarer they are among the records.
+
+    Fields of the entity weigh nothing: they have codes of their own.
+    """
     member_D = torch.from_numpy(layout.member_D).to(x_ND.device)
     weight_D = torch.ones(layout.width, device=x_ND.device)
     if config.made.weighs_sets and bool(member_D.any()):
         # log₃₂ of the inverse frequency: 1 for a flag that one record in 32 has, 2 for one in 1,024
         share = (x_ND[:, member_D] > 0).float().mean(dim=0).clamp_min(1e-5)
         weight_D[member_D] = MEMBER_WEIGHT * -torch.log2(share) / 5
+    weight_D[torch.from_numpy(layout.static_D).to(x_ND.device)] = 0.0
     return weight_D

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
+from string import ascii_lowercase
 
 import numpy as np
 import polars as pl
@@ -16,7 +17,7 @@ import polars as pl
 from tefm.base.errors import InputError
 from tefm.base.files import check_writable
 from tefm.base.progress import Advance, progress
-from tefm.codes.coder import Codes
+from tefm.codes.coder import Codes, SlotCoder
 from tefm.codes.tokenizer import RecordTokenizer, kept_roles
 from tefm.tables.chunks import write_parquet
 from tefm.tables.columns import with_sides
@@ -26,9 +27,10 @@ from tefm.tables.readers.source import local_path
 from tefm.tables.readers.table import Table, open_table, parquet_files, table_files
 
 
-def code_columns(levels: int) -> list[str]:
-    """The names of the code columns: code_a, code_b, …"""
-    return [f"code_{'abcdefghijklmnop'[level]}" for level in range(levels)]
+def code_columns(coder: SlotCoder) -> list[str]:
+    """The names of the code columns: code_a, code_b, …, and those of the entity: profile_a, …"""
+    own = [f"code_{letter}" for letter in ascii_lowercase[: coder.config.levels]]
+    return own + [f"profile_{letter}" for letter in ascii_lowercase[: coder.profile_levels]]
 
 
 def encode_to_parquet(
@@ -69,10 +71,10 @@ def check_targets(source: str | Path, out: Path) -> dict[Path, Path]:
     return {path.absolute(): out / path.relative_to(source) for path in parquet_files(source)}
 
 
-def read_codes(source: str | Path, levels: int) -> Codes:
+def read_codes(source: str | Path, coder: SlotCoder) -> Codes:
     """The codes in a file or folder that `encode_to_parquet` wrote."""
     table = open_table(source)
-    return table.frame(code_columns(levels)).to_numpy().astype(np.int64).astype(np.uint16)
+    return table.frame(code_columns(coder)).to_numpy().astype(np.int64).astype(np.uint16)
 
 
 def _encode_file(tokenizer: RecordTokenizer, table: Table, out: Path, absent: bool, sides: Mapping[str, str]) -> int:
@@ -86,7 +88,7 @@ def _encode_file(tokenizer: RecordTokenizer, table: Table, out: Path, absent: bo
 
 def encoded(tokenizer: RecordTokenizer, table: Table) -> Iterator[pl.DataFrame]:
     """The rows that are written for a table, batch by batch."""
-    names = code_columns(tokenizer.config.levels)
+    names = code_columns(tokenizer.coder)
     for codes_NK, frame in tokenizer.batches(table, kept_roles(tokenizer.schema, table)):
         codes = pl.DataFrame({name: codes_NK[:, k] for k, name in enumerate(names)})
         yield pl.concat([frame, codes], how="horizontal")
@@ -94,7 +96,7 @@ def encoded(tokenizer: RecordTokenizer, table: Table) -> Iterator[pl.DataFrame]:
 
 def no_codes(tokenizer: RecordTokenizer, table: Table) -> pl.DataFrame:
     """What is written for a table without rows."""
-    names = code_columns(tokenizer.config.levels)
+    names = code_columns(tokenizer.coder)
     roles = dict.fromkeys(kept_roles(tokenizer.schema, table), pl.String)
     return pl.DataFrame(schema=roles | dict.fromkeys(names, pl.UInt16))
 

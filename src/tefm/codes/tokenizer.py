@@ -136,7 +136,7 @@ class RecordTokenizer:
         """The codes of every record of a table; with `absent`, fields whose columns are missing are absent."""
         table = self.vectoriser.readable(source, absent=absent)
         parts = [codes_NK for codes_NK, _ in self.batches(table)]
-        return np.concatenate(parts) if parts else np.zeros((0, self.config.levels), dtype=np.uint16)
+        return np.concatenate(parts) if parts else np.zeros((0, self.coder.levels), dtype=np.uint16)
 
     def batches(self, source: Any, extra: Sequence[str] = ()) -> Iterator[tuple[Codes, pl.DataFrame]]:
         """Codes batch by batch, with the columns `extra` of the same rows; the next batch is read during encoding."""

@@ -54,7 +54,8 @@ class Classifier:
     def vocabulary(self) -> CodeVocabulary:
         """The names of the code tokens, as the tokenizer knows them."""
         first = self.backbone.tokenizer.convert_ids_to_tokens(self.ids.first)
-        return CodeVocabulary(str(first).removeprefix("<").partition("_")[0], self.ids.levels, self.ids.entries)
+        stem = str(first).removeprefix("<").partition("_")[0]
+        return CodeVocabulary(stem, self.ids.levels, self.ids.entries, self.ids.profile)
 
     @classmethod
     def open(

@@ -213,9 +213,13 @@ class PromptWriter:
     # ---- prompts ----------------------------------------------------------------------------------------------
 
     def of_codes(self, sequences: Sequences) -> list[Ids]:
-        """One prompt per sequence of codes, with its free text, of the last record or of each, and its gaps."""
+        """One prompt per sequence of codes, with its free text, of the last record or of each, and its gaps.
+
+        The codes of the entity come first, as the last record has them.
+        """
         assert self.ids is not None, "prompts of codes need code tokens"
         tokens_NK, starts = self.ids.of(sequences.codes_NK), sequences.starts.tolist()
+        own = self.ids.levels - self.ids.profile
         prompts = []
         for number, (start, end) in enumerate(itertools.pairwise(starts)):
             texts, count = sequences.texts, end - start
@@ -223,10 +227,13 @@ class PromptWriter:
             head, tail = self._around(count, notes[-1] if notes else "")
             parts: list[Ids] = []
             text = head
+            if self.ids.profile:
+                parts = [self.tokenised(head + self._before), tokens_NK[end - 1, own:]]
+                text = self._after + self._between
             for row, note in zip(range(start, end), notes, strict=True):
                 # the text between two codes is tokenised in one piece, as the tokenizer would do
                 text += ("" if sequences.gaps is None else sequences.gaps[row]) + self._before
-                parts += [self.tokenised(text), tokens_NK[row]]
+                parts += [self.tokenised(text), tokens_NK[row, :own]]
                 text = self._after + _beside(note) + self._between
             text = (self._after if parts else head) + tail
             prompts.append(np.concatenate([*parts, self.tokenised(text)]))

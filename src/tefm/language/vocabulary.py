@@ -37,14 +37,20 @@ class CodeVocabulary:
     ('<adm_a_0>', '<adm_c_127>', 386)
     >>> words.text([138 % 128, 5, 7])
     '<adm_a_10><adm_b_5><adm_c_7>'
+    >>> CodeVocabulary.of("admission", levels=4, entries=128, profile=1).names[-1]  # of the entity
+    '<adm_A_127>'
     """
 
     stem: str
     levels: int
     entries: int
+    #: how many of the levels are those of the entity, the last ones; their tokens have capital letters
+    profile: int = 0
 
     @classmethod
-    def of(cls, record: str, *, levels: int, entries: int, taken: Collection[str] = ()) -> CodeVocabulary:
+    def of(
+        cls, record: str, *, levels: int, entries: int, profile: int = 0, taken: Collection[str] = ()
+    ) -> CodeVocabulary:
         """The vocabulary for records of this name; names of up to four letters stay whole, longer ones keep three.
 
         A stem that is `taken`, by another domain of the same language model, gets a number.
@@ -55,14 +61,14 @@ class CodeVocabulary:
         letters = re.sub(r"[^a-z0-9]", "", record.lower()) or "rec"
         stem = letters if len(letters) <= 4 else letters[:3]
         names = (stem if number == 1 else f"{stem}{number}" for number in count(1))
-        return cls(next(name for name in names if name not in taken), levels, entries)
+        return cls(next(name for name in names if name not in taken), levels, entries, profile)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
         """The tokens of the codes, level after level."""
         return tuple(
             f"<{self.stem}_{level}_{entry}>"
-            for level in string.ascii_lowercase[: self.levels]
+            for level in string.ascii_lowercase[: self.levels - self.profile] + string.ascii_uppercase[: self.profile]
             for entry in range(self.entries)
         )
 
@@ -85,6 +91,8 @@ class TokenIds:
     entries: int
     #: the id of the first marker where the domains of a model share them; None: the markers follow the codes
     markers: int | None = None
+    #: how many of the levels are those of the entity, the last ones
+    profile: int = 0
 
     @property
     def past(self) -> int:
@@ -133,7 +141,7 @@ def extend(backbone: Backbone, vocabulary: CodeVocabulary, *, share_markers: boo
         for table in _tables(backbone):
             table[first:past] = table[:first].mean(dim=0)
     markers = tokenizer.get_vocab()[BEGIN] if share_markers else None
-    return TokenIds(first, vocabulary.levels, vocabulary.entries, markers)
+    return TokenIds(first, vocabulary.levels, vocabulary.entries, markers, vocabulary.profile)
 
 
 def start_rows(backbone: Backbone, ids: TokenIds, vectors_Pv: NDArray[np.floating], *, seed: int = 0) -> None:

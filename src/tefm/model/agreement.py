@@ -113,8 +113,8 @@ def _tokens(fitted: Fitted, preparation: Preparation) -> Iterator[str]:
     if ids is None:
         yield "there are codes without tokens"
         return
-    if (ids.levels, ids.entries) != (coder.config.levels, coder.config.entries):
-        known = f"{coder.config.levels} × {coder.config.entries}"
+    if (ids.levels, ids.entries, ids.profile) != (coder.levels, coder.config.entries, coder.profile_levels):
+        known = f"{coder.levels} × {coder.config.entries}"
         yield f"the tokenizer has {known} codes, the language model {ids.levels} × {ids.entries}"
     if not isinstance(ids.first, int) or ids.first < 0 or max(ids.all) >= len(backbone.tokenizer):
         yield f"the code tokens begin at {ids.first!r}, outside the vocabulary"
@@ -129,7 +129,8 @@ def _slots(fitted: Fitted) -> Iterator[str]:
     coder, trees, look_alikes = fitted.coder, fitted.trees, fitted.look_alikes
     if coder.mode_D_.shape != (coder.layout.width,) or (coder.mode_D_ > coder.layout.sizes_D).any():
         yield "the most common values of the slots are of other slots"
-    if not all(bool(values.isfinite().all()) for values in coder.network.state_dict().values()):
+    networks = [own.network for own in (coder, coder.profile_) if own is not None]
+    if not all(bool(values.isfinite().all()) for network in networks for values in network.state_dict().values()):
         yield "the weights of the tokenizer are not all finite"
     if trees is not None and not trees.fits(coder.layout, len(fitted.classes), fitted.config.window or 1):
         yield "the trees beside the language model are of other slots or classes"

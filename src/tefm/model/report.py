@@ -327,6 +327,9 @@ def _facts(model: TEFM, part: _Part) -> dict[str, str]:
         f"{coder.layout.width:,} slots become {coder.config.levels} numbers with {coder.config.entries} values "
         f"each (K{coder.config.levels}-C{coder.config.entries}), {supervision}"
     )
+    if coder.profile_levels:
+        titles = ", ".join(schema.field(name).display_name for name in schema.static)
+        facts["Codes of the entity"] = f"{titles}: {coder.profile_levels} numbers, once per sequence"
     facts["Decision"] = f"{fitted.decision_in_words}, temperature {fitted.calibration.temperature:.3f}"
     return facts
 

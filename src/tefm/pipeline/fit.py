@@ -160,8 +160,14 @@ def begin(
     codes_NK, held_NK = coder.encode(data.training.slots_ND), coder.encode(data.validation.slots_ND)
     classifier = Classifier.open(
         backbone,
-        CodeVocabulary.of(data.phrases.record, levels=coder.config.levels, entries=coder.config.entries, taken=before),
-        coder.network.quantiser.codebooks_KCd.detach().cpu().numpy(),
+        CodeVocabulary.of(
+            data.phrases.record,
+            levels=coder.levels,
+            entries=coder.config.entries,
+            profile=coder.profile_levels,
+            taken=before,
+        ),
+        coder.codebooks_KCd,
         data.prompt,
         data.classes,
         start=config.start,

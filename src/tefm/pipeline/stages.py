@@ -116,7 +116,8 @@ def learn_codes(
         },
     )
     kind = "task-aware codes" if config.task_aware else "codes"
-    what = f"stage 1 of 4: learning {kind} of {len(x_ND):,} records: {data.layout.width} slots become "
+    what = f"stage 1 of 4: learning {kind} of {len(x_ND):,} records: {layout.width} slots become "
+    once = f"; {', '.join(layout.profile.fields)} once per sequence" if layout.static_D.any() else ""
 
     def make() -> SlotCoder:
         return SlotCoder(settings, device=device).fit(
@@ -128,7 +129,8 @@ def learn_codes(
             checkpoint=work / "tokenizer.checkpoint" if work else None,
         )
 
-    with stage("codes", f"{what}{settings.levels} of {settings.entries}", loops=2 if config.task_aware else 1):
+    loops = 1 + config.task_aware + bool(once)
+    with stage("codes", f"{what}{settings.levels} of {settings.entries}{once}", loops=loops):
         folder = work / "coder" if work else None
         with first_process_makes(folder, cpu=device == "cpu"):
             if folder is None:

@@ -81,7 +81,7 @@ def feature_widths(coder: SlotCoder, backbone: Backbone) -> dict[Reads, int]:
     """How many features there are of each kind."""
     records = empty_record(coder.layout)
     return {
-        "codes": 2 * coder.config.latent,
+        "codes": 2 * coder.latent_width,
         "fields": history_features(records).shape[1],
         "slots": sequence_features(records, "history").x_NF.shape[1],
         "state": backbone.hidden_size,

@@ -21,6 +21,7 @@ from tefm.tables.readers.meds import LABEL, SUBJECT, TIME, with_meds
 from tefm.tables.readers.source import unnamed
 from tefm.tables.readers.table import Table, open_table
 from tefm.tables.schema import FALSE_WORDS, MISSING_WORDS, TRUE_WORDS, Field, Kind, Schema
+from tefm.tables.statics import static_fields
 from tefm.tables.words import as_numbers, is_open_ended, text_of
 
 #: Rows sampled, and the first rows they are drawn from: a file sorted by time starts with outdated conventions.
@@ -134,7 +135,19 @@ def schema_of(
         else guess
         for guess in guesses
     ]
-    return schema if table.meds is None else with_meds(schema, table.meds, Path(table.name)), guesses
+    if table.meds is not None:
+        schema = with_meds(schema, table.meds, Path(table.name))
+    return _with_static(schema, guesses, table)
+
+
+def _with_static(schema: Schema, guesses: list[Guess], table: Table) -> tuple[Schema, list[Guess]]:
+    """The schema with the fields of the entity, and the guesses that say so."""
+    if schema.entity is None:
+        return schema, guesses
+    found = static_fields(table.head(_reach(table)), schema, table.name)
+    reasons = {column: one.reason(schema.entity) for one in found for column in schema.field(one.field).source}
+    guesses = [replace(g, why=f"{g.why}; {reasons[g.column]}") if g.column in reasons else g for g in guesses]
+    return Schema.checked({**dict(schema), "static": tuple(one.field for one in found)}), guesses
 
 
 def sample_of(table: Table) -> pl.DataFrame:

@@ -9,7 +9,7 @@ Shapes: N records, D slots.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -32,6 +32,8 @@ class Slot:
     size: int
     #: for a flag of a set: its member
     member: str | None = None
+    #: its field is of the entity: every record of a sequence has the same value
+    static: bool = False
 
     @property
     def name(self) -> str:
@@ -70,6 +72,16 @@ class Layout:
         return np.array([slot.member is not None for slot in self.slots], dtype=bool)
 
     @cached_property
+    def static_D(self) -> NDArray[np.bool_]:
+        """Which slots are of fields of the entity."""
+        return np.array([slot.static for slot in self.slots], dtype=bool)
+
+    @cached_property
+    def profile(self) -> Layout:
+        """The slots of the fields of the entity, as a record of their own."""
+        return Layout(tuple(replace(slot, static=False) for slot in self.slots if slot.static))
+
+    @cached_property
     def fields(self) -> tuple[str, ...]:
         """The names of the fields, in order."""
         return tuple(dict.fromkeys(slot.field for slot in self.slots))
@@ -79,14 +91,14 @@ class Layout:
         """The smallest integer type that holds every slot value."""
         return np.uint8 if self.sizes_D.max(initial=0) <= 255 else np.uint16
 
-    def to_json(self) -> list[tuple[str, str, int, str | None]]:
+    def to_json(self) -> list[tuple[Any, ...]]:
         """The slots as plain values.
 
-        >>> layout = Layout((Slot("age", "number", 10), Slot("dx", "flag", 1, "250")))
+        >>> layout = Layout((Slot("age", "number", 10, static=True), Slot("dx", "flag", 1, "250")))
         >>> Layout.from_json(layout.to_json()) == layout
         True
         """
-        return [(slot.field, slot.kind, slot.size, slot.member) for slot in self.slots]
+        return [astuple(slot) if slot.static else astuple(slot)[:-1] for slot in self.slots]
 
     @classmethod
     def from_json(cls, slots: Iterable[Any]) -> Layout:

@@ -72,6 +72,8 @@ class Records:
 
         Without `labelled`, labels are neither needed nor read; `whole` leaves out a last window that is too short.
         """
+        if window is not None:  # of many entities
+            schema = schema.model_copy(update={"static": ()})
         read = schema if labelled else schema.model_copy(update={"label": None})
         if window is None:
             sequences = by_entity(frame, read, background=background, file=file)

@@ -157,6 +157,8 @@ class Schema(_Described):
     entity: str | None = None
     time: str | None = None
     label: str | None = None
+    #: fields of the entity, which never change: coded once per sequence, in front of its records
+    static: tuple[str, ...] = ()
     text: tuple[str, ...] = ()
     #: tokens of each text column, at most, for every record; empty: the text of the last record is read, as one
     text_budgets: tuple[PositiveInt, ...] = ()
@@ -220,7 +222,22 @@ class Schema(_Described):
         (name, times), *_ = Counter(field.name for field in self.fields).most_common(1)
         if times > 1:
             raise ValueError(f"field name {name!r} is used twice → rename one of them")
+        self._check_static()
         return self
+
+    def _check_static(self) -> None:
+        if not self.static:
+            return
+        clocks = {field.name: field.clock for field in self.fields}
+        for name in self.static:
+            if name not in clocks:
+                raise ValueError(f"`static` names {name!r}, which is no field → {did_you_mean(name, clocks)}")
+            if clocks[name]:
+                raise ValueError(f"`static` names {name!r}, which comes from the time of a record → leave it out")
+        if self.entity is None:
+            raise ValueError("`static` fields are those of an entity → name its column, `entity: COLUMN`")
+        if len(set(self.static)) == len(self.fields):
+            raise ValueError("all fields are `static`: the records have none → leave at least one of them out")
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -252,7 +269,8 @@ class Schema(_Described):
             return self
         fields = self._fields_without(text)
         ignore = tuple(column for column in self.ignore if column not in text)
-        return Schema.checked({**dict(self), "fields": fields, "ignore": ignore, "text": text, "text_budgets": ()})
+        changed = {"fields": fields, "static": self._static_of(fields), "ignore": ignore}
+        return Schema.checked({**dict(self), **changed, "text": text, "text_budgets": ()})
 
     def without(self, columns: Collection[str]) -> Schema:
         """A copy that ignores these columns; a set keeps its others. One that has a role is refused.
@@ -266,7 +284,8 @@ class Schema(_Described):
             return self
         ignore = dict.fromkeys((*self.ignore, *columns))
         fields = self._fields_without(columns)
-        return Schema.checked({**dict(self), "fields": fields, "ignore": tuple(ignore)})
+        changed = {"fields": fields, "static": self._static_of(fields), "ignore": tuple(ignore)}
+        return Schema.checked({**dict(self), **changed})
 
     def _fields_without(self, columns: Collection[str]) -> tuple[Field, ...]:
         """The fields without these columns: a set keeps its others, and fields of side tables stay."""
@@ -278,6 +297,10 @@ class Schema(_Described):
             elif left:
                 fields.append(field.model_copy(update={"columns": left}))
         return tuple(fields)
+
+    def _static_of(self, fields: Iterable[Field]) -> tuple[str, ...]:
+        """The names of the fields of the entity among these."""
+        return tuple(field.name for field in fields if field.name in self.static)
 
     def closed(self, names: Mapping[str, Mapping[str, str]]) -> Schema:
         """The schema of a saved model: it opens no file by itself.

@@ -12,7 +12,7 @@ import os
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from dataclasses import field as attribute
 from typing import Any
 
@@ -107,7 +107,8 @@ class Vectoriser(BaseModel):
     @property
     def layout(self) -> Layout:
         """The meaning of each slot."""
-        return Layout(tuple(slot for mapper in self.mappers for slot in mapper.slots))
+        static = self.table_schema.static
+        return Layout(tuple(replace(slot, static=m.field in static) for m in self.mappers for slot in m.slots))
 
     @property
     def parts(self) -> Iterator[tuple[Field, Mapper, slice]]:

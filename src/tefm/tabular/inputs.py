@@ -124,8 +124,8 @@ def sequence_features(records: RecordSlots, kind: Kind) -> Features:
     `last`: the slots of its last record. `history`: these, the mean of each slot over its records (as a share of the
     slot's size; for a flag, how often it is on), and the number of records. `flat`: the slots of all records side by
     side, the last record at the end and absent ones in front of shorter sequences; meant for windows. `order`: what an
-    expert would compute of a long sequence (`_in_order`). Raw values are treated in the same way, and those that are
-    absent do not count in a mean.
+    expert would compute of a long sequence (`_in_order`). Fields of the entity are read in the last record alone. Raw
+    values are treated in the same way, and those that are absent do not count in a mean.
 
     >>> from tefm.tables.layout import Slot
     >>> x = np.array([[1, 0], [3, 1], [4, 1]], dtype=np.uint8)
@@ -153,7 +153,9 @@ def sequence_features(records: RecordSlots, kind: Kind) -> Features:
         flat_NLD[sequences.sequence_N, longest - 1 - records.from_end] = all_ND
         return Features(flat_NLD.reshape(len(records), longest * layout.width), slot_kinds * longest)
     lengths_N1 = sequences.lengths[:, None]
-    sums_ND = np.add.reduceat(np.nan_to_num(all_ND / layout.sizes_D.astype(np.float32)), sequences.starts[:-1], axis=0)
+    changes_D = ~layout.static_D
+    all_ND, sizes_D = all_ND[:, changes_D], layout.sizes_D[changes_D].astype(np.float32)
+    sums_ND = np.add.reduceat(np.nan_to_num(all_ND / sizes_D), sequences.starts[:-1], axis=0)
     counts_ND = np.add.reduceat(~np.isnan(all_ND), sequences.starts[:-1], axis=0, dtype=np.int64)
     means_ND = np.divide(sums_ND, counts_ND, out=np.full(sums_ND.shape, np.nan, np.float32), where=counts_ND > 0)
     # adding counts of presence and largest buckets did not help on validation (Diabetes130, splits 20, 21)
@@ -168,7 +170,8 @@ def _in_order(records: RecordSlots) -> Features:
     A number: its last, first, least, greatest and mean value that is not absent, the change from the first to the last,
     and how often it is there. A flag, and each frequent value of a category: how often it is there, and how recently (1
     in the last record, 1/2 in the one before, 0 never): of two events, the later one is the more recent. A category
-    also as it is in the last record, the one before, and the first. And the number of records.
+    also as it is in the last record, the one before, and the first. A field of the entity as it is. And the number of
+    records.
     """
     sequences, from_end_N = records.sequences, records.from_end
     starts, lengths_S = sequences.starts[:-1], sequences.lengths
@@ -187,6 +190,9 @@ def _in_order(records: RecordSlots) -> Features:
 
     for number, slot in enumerate(records.layout.slots):
         value_N = records.slots_ND[sequences.rows, number]
+        if slot.static:
+            add(slot.kind, value_N[sequences.starts[1:] - 1])
+            continue
         there_N = ~np.isnan(value_N) & (value_N > 0 if value_N.dtype.kind != "f" else True)
         if slot.kind == "number":
             add("number", *_course(value_N.astype(np.float32), there_N, sequences))

@@ -7,6 +7,7 @@ Shapes: N records, D slots.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -31,13 +32,14 @@ def raw_values(
     columns: list[NDArray[Any]] = []
     slots: list[Slot] = []
     for f, mapper, own in vectoriser.parts:
+        static = f.name in vectoriser.table_schema.static
         if f.kind in ("number", "category"):
             values_N = _numbers(fields, f) if f.kind == "number" else _category_codes(fields, f, train_N)
             columns.append(values_N[:, None])
-            slots.append(Slot(f.name, f.kind, size=1))
+            slots.append(Slot(f.name, f.kind, size=1, static=static))
         else:
             columns.append(slots_ND[:, own])
-            slots += [Slot(slot.field, slot.kind, 1, slot.member) for slot in mapper.slots]
+            slots += [replace(slot, size=1, static=static) for slot in mapper.slots]
     return np.hstack(columns, dtype=np.float32, casting="unsafe"), Layout(tuple(slots))
 
 
