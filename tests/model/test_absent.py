@@ -13,6 +13,7 @@ from conftest import ONLY_PREDICTS, STAYS, Explained, quick, stays
 
 from tefm.base.errors import InputError
 from tefm.codes.stream import read_codes
+from tefm.codes.tokenizer import RecordTokenizer
 from tefm.model.bundle import load_preparation
 from tefm.model.estimator import TEFM
 from tefm.tables.readers.table import open_table
@@ -70,7 +71,8 @@ def test_encode(folder: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "codes.parquet").exists()
     for name, options in (("narrow", ["--absent"]), ("nothing", [])):
         tefm("encode", folder / "tok", folder / f"{name}.csv", "--out", tmp_path / f"{name}.parquet", *options)
-    codes = [read_codes(tmp_path / f"{name}.parquet", 2) for name in ("narrow", "nothing")]
+    coder = RecordTokenizer.load(folder / "tok").coder
+    codes = [read_codes(tmp_path / f"{name}.parquet", coder) for name in ("narrow", "nothing")]
     assert np.array_equal(*codes) and len(codes[0]) == TABLE.height
 
 

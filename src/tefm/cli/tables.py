@@ -189,8 +189,8 @@ def decode(
     lines = []
     if words or target is None:
         record, coder = loaded.schema.record, loaded.coder
-        sizes = {"levels": coder.levels, "entries": coder.config.entries, "profile": coder.profile_levels}
-        tokens = CodeVocabulary.of(record, **sizes)
+        entries, profile = coder.config.entries, coder.profile_levels
+        tokens = CodeVocabulary.of(record, levels=coder.levels, entries=entries, profile=profile)
         for code, slots in zip(codes_NK[:rows], first, strict=True):
             lines.append(f"[bold]{tokens.text(code)}[/]  {escape(describe(loaded.vectoriser, slots))}")
     return Results(loaded.vectoriser.inverse(first).to_dicts(), lines)

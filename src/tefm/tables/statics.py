@@ -70,12 +70,12 @@ def _found(frame: pl.DataFrame, schema: Schema, entities: pl.Series) -> Iterator
         return
     for field in fields:
         names = [number[column] for column in field.source]
-        is_constant = by_entity.select(pl.all_horizontal(names)).to_series()
-        is_unusual = by_entity.select(pl.any_horizontal(f"{name} unusual" for name in names)).to_series()
-        among_unusual = is_constant.filter(is_unusual).mean()
-        if is_constant.mean() < CONSTANT or among_unusual is None or among_unusual < CONSTANT_UNUSUAL:
-            continue
-        yield Static(field.name, by_entity.height, tuple(map(str, by_entity["entity"].filter(~is_constant))))
+        is_constant = by_entity.select(pl.all_horizontal(names)).to_series().to_numpy()
+        is_unusual = by_entity.select(pl.any_horizontal(f"{name} unusual" for name in names)).to_series().to_numpy()
+        usually = is_constant.mean() >= CONSTANT
+        if usually and is_unusual.any() and is_constant[is_unusual].mean() >= CONSTANT_UNUSUAL:
+            exceptions = by_entity["entity"].filter(pl.Series(~is_constant))
+            yield Static(field.name, by_entity.height, tuple(exceptions.to_list()))
 
 
 def _plain(series: pl.Series) -> pl.Series:
