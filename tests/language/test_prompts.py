@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import Explained
+from hypothesis import given
+from hypothesis import strategies as st
 from support.miniatures import FAMILIES, miniature
 
 from tefm.base.errors import SettingsError
@@ -46,9 +48,51 @@ def families(backbones: dict[str, Path]) -> dict[str, Tokenised]:
     return {family: Tokenised(open_backbone(folder, device="cpu")) for family, folder in backbones.items()}
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def llama(families: dict[str, Tokenised]) -> Tokenised:
     return families["llama"]
+
+
+# ---- long histories -------------------------------------------------------------------------------------------------
+
+
+def coded(llama: Tokenised, codes: np.ndarray, limit: int | None) -> list[int]:
+    """The code tokens of the only sequence, as written."""
+    prompt = Prompt(message="{records}", code_tokens=limit, chat=False, markers=False)
+    (ids,) = llama.writer(prompt).of_codes(Sequences(codes, np.array([0, len(codes)])))
+    return [token for token in ids.tolist() if llama.ids.first <= token < llama.ids.past]
+
+
+@given(records=st.integers(1, 80), limit=st.integers(8, 40), seed=st.integers(0, 9))
+def test_a_long_history_has_a_limit_and_its_last_records_are_whole(
+    llama: Tokenised, records: int, limit: int, seed: int
+) -> None:
+    codes = np.random.default_rng(seed).integers(0, 8, (records, 2))
+    told, whole = coded(llama, codes, limit), coded(llama, codes, None)
+    assert len(whole) == 2 * records
+    assert len(told) <= limit and (told == whole or len(told) > limit // 2)
+    last = limit // 2 // 2 * 2  # half of the tokens
+    assert told[-last:] == whole[-last:]
+    old = told[: len(told) - last]
+    assert set(old) <= set(whole)
+    if records <= limit // 2:
+        assert told == whole
+    elif records <= limit - last // 2:  # each old record has its own token: the first level of its code, in order
+        count = 2 * records - len(told)
+        assert told[:count] == whole[: 2 * count : 2]
+
+
+def test_neighbouring_records_share_their_most_frequent_code(llama: Tokenised) -> None:
+    codes = np.array([[1, 0], [1, 3], [2, 0], [4, 4], [5, 5], [5, 6], *[[7, 7]] * 2])
+    told = coded(llama, np.repeat(codes, 2, axis=0), 8)  # two whole records, and four tokens for fourteen
+    a = llama.ids.first
+    assert told == [a + 1, a + 4, a + 5, a + 7, *llama.ids.of(codes[-2:]).ravel().tolist()]
+
+
+def test_without_a_limit_every_record_is_told(llama: Tokenised) -> None:
+    """As in the models of earlier versions, whose prompts have none."""
+    assert Prompt.stored({"message": "{records}"}).code_tokens is None
+    assert len(coded(llama, np.zeros((2_000, 2), dtype=np.int64), None)) == 4_000
 
 
 # ---- the tokens of a prompt -----------------------------------------------------------------------------------------

@@ -121,6 +121,9 @@ def predict(
     ray: RayOptions,
     target: Annotated[Path | None, typer.Option("--out", help="CSV or Parquet file (default: print)")] = None,
     threshold: ThresholdOption = None,
+    each_record: Annotated[
+        bool, typer.Option("--each-record", help="predict after every record: when did the answer change?")
+    ] = False,
 ) -> Results | None:
     """Predict every sequence of a table: its class and the probability of each class."""
     import polars as pl
@@ -130,10 +133,12 @@ def predict(
 
     check_target(target, "predictions are written as CSV or Parquet", "--out predictions.csv", ".csv", ".parquet")
     if (job := ray.job(model, table, **vars(options), threshold=threshold)) is not None:
+        if each_record:
+            raise TefmError("--each-record is for the local engine", remedy="leave --engine ray out")
         batches = job.predict()
     else:
         loaded, opened = options.opened(model, table)
-        batches = loaded.with_threshold(threshold).predict_batches(opened)
+        batches = loaded.with_threshold(threshold).predict_batches(opened, each_record=each_record)
     if target is not None:
         err.print(f"{write_frames(batches, target):,} predictions written to {target}")
         return None

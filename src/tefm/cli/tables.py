@@ -254,11 +254,17 @@ def _leaks(opened: Any, schema: Any) -> list[Any]:
 
 def _ambiguities(opened: Any, schema: Any) -> list[str]:
     """What the records of an entity leave open; what a fit would refuse about them is said here already."""
+    from tefm.codes.config import TokenizerConfig
+    from tefm.language.long_histories import about_long
     from tefm.tables.overview import ambiguities
 
+    if schema.entity is None:
+        return []
     roles = [name for name in (schema.entity, schema.time, schema.label) if name is not None]
     try:
-        return ambiguities(opened.frame(roles), schema, file=opened.name) if schema.entity is not None else []
+        frame = opened.frame(roles)
+        long = about_long(frame[schema.entity].value_counts()["count"].to_numpy(), TokenizerConfig().levels)
+        return [*ambiguities(frame, schema, file=opened.name), *([long] if long else [])]
     except TefmError as error:
         return [str(error)]
 

@@ -18,6 +18,7 @@ from tefm.base.errors import SettingsError, did_you_mean
 from tefm.base.settings import Settings
 from tefm.language.backbone import turns
 from tefm.language.free_text import REMEMBERED_TEXTS, Shortener
+from tefm.language.long_histories import coarse, condensed
 from tefm.language.vocabulary import BEGIN, END, Ids, TokenIds
 from tefm.tables.sequences import Sequences
 
@@ -59,6 +60,8 @@ class Prompt(Settings):
     text_tokens: int = 256
     #: the maximum number of tokens of all texts of a sequence, where every record has its own; the oldest are cut first
     all_text_tokens: int = Setting(default=1_024, ge=1)
+    #: the maximum number of tokens of codes: of longer histories the oldest records are told in fewer; None: no limit
+    code_tokens: int | None = Setting(default=None, ge=8)
     #: tokens of each text column; they come from the schema
     text_budgets: tuple[int, ...] = ()
 
@@ -215,7 +218,8 @@ class PromptWriter:
     def of_codes(self, sequences: Sequences) -> list[Ids]:
         """One prompt per sequence of codes, with its free text, of the last record or of each, and its gaps.
 
-        The codes of the entity come first, as the last record has them.
+        The codes of the entity come first, as the last record has them, then the oldest records of a long history, in
+        few tokens.
         """
         assert self.ids is not None, "prompts of codes need code tokens"
         tokens_NK, starts = self.ids.of(sequences.codes_NK), sequences.starts.tolist()
@@ -227,10 +231,13 @@ class PromptWriter:
             head, tail = self._around(count, notes[-1] if notes else "")
             parts: list[Ids] = []
             text = head
-            if self.ids.profile:
-                parts = [self.tokenised(head + self._before), tokens_NK[end - 1, own:]]
+            old, group = condensed(count, own, self.prompt.code_tokens)
+            in_front = [tokens_NK[end - 1, own:]] * bool(self.ids.profile)
+            in_front += [coarse(tokens_NK[start : start + old, 0], group)] * bool(old)
+            for tokens in in_front:
+                parts += [self.tokenised(text + self._before), tokens]
                 text = self._after + self._between
-            for row, note in zip(range(start, end), notes, strict=True):
+            for row, note in zip(range(start + old, end), notes[old:], strict=True):
                 # the text between two codes is tokenised in one piece, as the tokenizer would do
                 text += ("" if sequences.gaps is None else sequences.gaps[row]) + self._before
                 parts += [self.tokenised(text), tokens_NK[row, :own]]

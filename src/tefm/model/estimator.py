@@ -344,38 +344,44 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         model.fitted_ = self.fitted.deciding_at(threshold)
         return model
 
-    def predict_table(self, X: Any, *, absent: bool = False) -> Any:
+    def predict_table(self, X: Any, *, absent: bool = False, each_record: bool = False) -> Any:
         """One row per sequence: its identifier, its number of records, the class, and the probability of each class.
 
         The identifier keeps its column name and type. The result is a pandas frame when a pandas frame was given, and
-        a polars frame otherwise.
+        a polars frame otherwise. With `each_record`, one row per record: the prediction once this record was known, and
+        its time.
         """
-        return _of_kind(X, pl.concat(self.predict_batches(X, absent=absent)))
+        return _of_kind(X, pl.concat(self.predict_batches(X, absent=absent, each_record=each_record)))
 
-    def predict_batches(self, X: Any, *, absent: bool = False) -> Iterator[pl.DataFrame]:
+    def predict_batches(self, X: Any, *, absent: bool = False, each_record: bool = False) -> Iterator[pl.DataFrame]:
         """What `predict_table` returns, part by part: a table larger than memory is never whole in memory.
 
         Where the records of an entity lie anywhere in it, they are brought together on disk first.
         """
         answers: Counter[str] = Counter()
         with progress("predicting", None) as advance:
-            for predictions in self.predicted(X, absent=absent):
+            for predictions in self.predicted(X, absent=absent, each_record=each_record):
                 yield predictions
                 answers.update(predictions[answer_column(self.preparation.sequence_noun)].to_list())
                 advance(predictions.height)
         self._warn_of_one_answer(np.array([answers[value] for value in self.classes_.tolist()]))
 
-    def predicted(self, X: Any, *, absent: bool = False, before: int = 0) -> Iterator[pl.DataFrame]:
+    def predicted(
+        self, X: Any, *, absent: bool = False, before: int = 0, each_record: bool = False
+    ) -> Iterator[pl.DataFrame]:
         """Predictions for a table that may be a part of another, in which `before` sequences precede it."""
         preparation = self.preparation
+        time = preparation.schema.time if each_record else None
         answerer = self.fitted.answerer.remembering()
-        for records, slots in ahead(preparation.batches(as_table(X), absent=absent)):
+        for records, slots in ahead(preparation.batches(as_table(X), absent=absent, each_record=each_record)):
             p_SQ = self.fitted.calibration.probabilities(answerer.logits(slots))
             columns = {
                 "records": records.sequences.lengths,
                 "predicted": pl.Series(self.classes_.tolist()).gather(self.fitted.decide(p_SQ)),
                 **{f"p({name})": p_SQ[:, number] for number, name in enumerate(self.fitted.classes)},
             }
+            if time is not None:
+                columns[f"{time}_" if time in columns else time] = records.frame[time][records.sequences.last]
             yield self._identified(records, pl.DataFrame(columns), before)
             before += len(records)
 

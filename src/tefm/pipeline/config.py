@@ -13,6 +13,7 @@ from tefm.base.errors import SettingsError, did_you_mean
 from tefm.base.settings import Retired, Settings, StageSettings
 from tefm.codes.config import TokenizerConfig
 from tefm.language.config import AlignConfig, Start, TuneConfig
+from tefm.language.long_histories import CODE_TOKENS
 from tefm.language.prompts import Prompt, Style, positive_class
 from tefm.language.smollm2 import NAME as SMOLLM2
 from tefm.questions.config import QuestionsConfig
@@ -232,7 +233,7 @@ class ModelConfig(Settings):
     def prompt_for(self, classes: Sequence[str], positive: int, schema: Schema) -> Prompt:
         """The prompt of a task with these classes."""
         given = {"preset": self.prompt} if isinstance(self.prompt, str) else self.prompt
-        given = {**given, "text_budgets": schema.text_budgets}
+        given = {"code_tokens": CODE_TOKENS, **given, "text_budgets": schema.text_budgets}
         if "message" in given:
             return Prompt.checked(given)
         two = len(classes) == 2

@@ -17,6 +17,7 @@ from tefm.base.errors import InputError
 from tefm.base.progress import note
 from tefm.codes.coder import SlotCoder
 from tefm.codes.tokenizer import RecordTokenizer
+from tefm.language.long_histories import about_long
 from tefm.language.prompts import NO_YES, escaped, question_prompt
 from tefm.pipeline.config import QUICK_SEQUENCES, ModelConfig
 from tefm.pipeline.data import Given, Part, TaskData, shares_of
@@ -81,13 +82,25 @@ class Preparation:
             raise InputError("the table has no rows", file=opened.name, remedy="give a table with records")
         return self.records(frame, labelled=False, whole=False, file=opened.name)
 
-    def batches(self, table: Any, *, absent: bool = False) -> Iterator[tuple[Records, Sequences]]:
-        """A table part by part: its rows with their sequences, and the sequences as slots."""
+    def batches(
+        self, table: Any, *, absent: bool = False, each_record: bool = False
+    ) -> Iterator[tuple[Records, Sequences]]:
+        """A table part by part: its rows with their sequences, and the sequences as slots.
+
+        With `each_record`, a sequence comes as it was after its first record, after its second, and so on.
+        """
+        if each_record and self.entity is None:
+            raise InputError(
+                f"only the {self.schema.record}s of an entity have a history to follow: this model reads "
+                f"{self.one_sequence}",
+                remedy="predict without --each-record",
+            )
         opened, empty = self.readable(table, absent=absent), True
         for frame in whole_sequences(opened, self.schema, window=self.config.window):
             empty = False
             records = self.records(frame, labelled=False, whole=False, file=opened.name)
-            yield records, self.slots(records)
+            for part in records.after_each() if each_record else (records,):
+                yield part, self.slots(part)
         if empty:
             raise InputError("the table has no rows", file=opened.name, remedy="give a table with records")
 
@@ -239,6 +252,9 @@ def prepare(
     data_of = _questions_alone if schema.label is None else _labelled
     preparation, data = data_of(learned, held_out, config, vectoriser)
     _say_what_is_learned(data)
+    levels = config.tokenizer_config.levels if tokenizer is None else tokenizer.coder.config.levels
+    if remark := about_long(data.training.sequences.lengths, levels, data.prompt.code_tokens):
+        note(remark)
     given = Given(data, config, None if tokenizer is None else tokenizer.coder)
     return Prepared(given, preparation, learned, held_out)
 

@@ -8,6 +8,7 @@ Shapes: N rows of the frame, D slots.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -127,6 +128,19 @@ class Records:
     def up_to(self, ends: NDArray[np.int64]) -> Records:
         """Prefixes: sequences as they were with fewer records, one per end, a position in their records."""
         return self.with_sequences(up_to(self.frame, self.schema, self.sequences, ends, background=self.background))
+
+    def after_each(self, rows: int = 200_000) -> Iterator[Records]:
+        """Prefixes: the sequences as they were after each of their records, in parts of about this many rows.
+
+        >>> frame = pl.DataFrame({"who": ["a", "b", "a"], "x": [5, 6, 7]})
+        >>> (grown,) = Records.of_frame(frame, Schema.from_yaml("{entity: who, fields: {x: number}}")).after_each()
+        >>> [(name, grown.sequences[i].tolist()) for i, name in enumerate(grown.sequences.ids)]
+        [('a', [0]), ('a', [0, 2]), ('b', [1])]
+        """
+        lengths = self.sequences.lengths
+        told = int((lengths * (lengths + 1) // 2).sum())
+        for ends in np.array_split(np.arange(len(self.sequences.rows)), max(1, -(-told // rows))):
+            yield self.up_to(ends)
 
     def part(self, which: ArrayLike) -> Records:
         """Some of the sequences as a table of their own: its rows only, in the table's order, with known slots."""
