@@ -74,6 +74,8 @@ def compare(now: Any, stored: Any, *, close: float, place: str = "") -> Iterator
     if isinstance(now, dict) and isinstance(stored, dict) and now.keys() == stored.keys():
         for key in now:
             yield from compare(now[key], stored[key], close=close, place=f"{place}.{key}")
+    elif isinstance(now, dict) and isinstance(stored, dict):
+        yield f"{place}: new keys {sorted(now.keys() - stored.keys())}, gone {sorted(stored.keys() - now.keys())}"
     elif isinstance(now, list) and isinstance(stored, list) and len(now) == len(stored):
         for number, pair in enumerate(zip(now, stored, strict=True)):
             yield from compare(*pair, close=close, place=f"{place}[{number}]")

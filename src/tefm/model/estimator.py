@@ -286,8 +286,9 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     @property
     def bundle(self) -> Bundle:
         """All that is saved."""
+        fitted = self.fitted
         values = tuple(self.classes_.tolist()) if self.classes_.dtype != object else None
-        return Bundle(self.fitted, self.preparation, self.figures_, self.source_, self.reference_, values)
+        return Bundle(fitted, self.preparation, self.figures_, self.source_, self.reference_, values)
 
     def _repr_html_(self) -> str:
         """A fitted model in a notebook: what it predicts, and its figures."""

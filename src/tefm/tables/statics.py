@@ -79,7 +79,5 @@ def _found(frame: pl.DataFrame, schema: Schema, entities: pl.Series) -> Iterator
 
 
 def _plain(series: pl.Series) -> pl.Series:
-    """A column whose values can be compared: a list as one text."""
-    if not isinstance(series.dtype, pl.List):
-        return series
-    return series.cast(pl.List(pl.String), strict=False).list.join(";", ignore_nulls=True)
+    """A column whose values can be compared: lists, of whatever they are, by their hashes."""
+    return series.hash() if series.dtype.is_nested() else series
