@@ -33,7 +33,7 @@ from tefm_bench.user_data import tables_folder
 #: What is asked of each table, and how much is measured.
 ASKED: dict[str, dict[str, Any]] = {
     "diabetes130": {"asked": [{"next": "diagnoses", "values": 130}], "hold_out": 0.25},
-    "bpic2012": {"asked": [{"next": "activity", "values": 30}], "hold_out": 0.3},
+    "bpic2012": {"asked": [{"next": "activity", "values": 30, "again": False}], "hold_out": 0.3},
 }
 #: Histories and pairs of a whole run.
 WHOLE: dict[str, Any] = {"pairs": 320_000, "scored": 1_500, "scored_yes": 100}

@@ -145,7 +145,9 @@ def test_measured_times_replace_the_shares_and_are_logged(lines: list[str]) -> N
             advance()
         with stage("second", "stage 2"), progress("two", 1) as advance:
             advance()
-    assert re.match(r"about 2 min on \d+ cores?", lines[0])  # 150 s: what was not measured keeps a quarter of the rest
+    assert re.match(
+        r"about 2 min with \d+ threads?", lines[0]
+    )  # 150 s: what was not measured keeps a quarter of the rest
     assert sorted(set(shares(lines))) == [0, 20, 80]
 
 

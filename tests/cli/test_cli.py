@@ -1,5 +1,6 @@
 """The command line on tables and tokenizers: what the verbs print, --json for machines, errors without a traceback."""
 
+import os
 import subprocess
 import sys
 import warnings
@@ -9,6 +10,7 @@ import pytest
 from commands import refused, run, tefm, write_patients
 
 from tefm.base.errors import TefmError, TefmWarning
+from tefm.cli.app import leave_cores_to_others
 
 TINY = ("--steps", "60", "--levels", "2", "--entries", "8", "--set", "hidden=32", "--set", "latent=8")
 
@@ -192,3 +194,17 @@ def test_who_interrupts_a_command_is_told_how_to_resume_it(folder, tokenized, tm
     assert again.json["resumed_from"] == 30
     assert again.json["identity"] == tokenized.json["identity"], "as if it had not been interrupted"
     assert [path.name for path in tmp_path.iterdir()] == ["tok"]
+
+
+def test_threads_leave_busy_cores_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(8))
+    monkeypatch.setattr(os, "cpu_count", lambda: 16)
+    for load, threads in ((0.0, "8"), (8.0, "4"), (40.0, "1")):
+        environment: dict[str, str] = {}
+        monkeypatch.setattr(os, "getloadavg", lambda load=load: (load, load, load))
+        monkeypatch.setattr(os, "environ", environment)
+        leave_cores_to_others()
+        assert environment == {"OMP_WAIT_POLICY": "PASSIVE", "OMP_NUM_THREADS": threads}
+    monkeypatch.setattr(os, "environ", given := {"OMP_NUM_THREADS": "3"})
+    leave_cores_to_others()
+    assert given["OMP_NUM_THREADS"] == "3"

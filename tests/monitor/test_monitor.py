@@ -76,6 +76,17 @@ def test_a_planted_drift_is_named(model: TEFM, name: str) -> None:
     assert {cause.field for cause in found.diagnosis.causes} == {field}
 
 
+def test_medians_are_those_of_the_values(model: TEFM, saved: Path) -> None:
+    older = NEW.with_columns((pl.col("age") + 12).clip(20, 89))
+    for one in (model, TEFM.load(saved, device="cpu")):
+        report = one.monitor(older)
+        assert one.reference_ is not None
+        now, was = older["age"].median(), one.reference_.whole.medians["age"]
+        assert abs(was - stays(900, seed=1)["age"].median()) < 3  # of one record of each sequence
+        sentence = report.batches[0].sentence
+        assert f", was {was:.6g}" in sentence and abs(float(sentence.split("median ")[1].split(",")[0]) - now) < 3
+
+
 def label_shift() -> pl.DataFrame:
     """All patients who died, and a third of the others."""
     died = pl.col("died").last().over("patient") == "yes"

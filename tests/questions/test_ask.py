@@ -101,6 +101,17 @@ def test_one_question_of_the_wards_is_held_out_and_says_so(model: TEFM) -> None:
     assert book.worth(FEVER).startswith("Trained question: AUROC")
 
 
+def test_exactly_one_ward_is_next(model: TEFM) -> None:
+    """Its probabilities are one distribution, whichever of them are asked for, and an explanation has the same."""
+    wards = [text for text in model.questions_["question"] if "Ward" in text]
+    answers = model.ask(NEW, wards)
+    assert answers.group_by("patient").agg(pl.col("p(yes)").sum())["p(yes)"].to_numpy() == pytest.approx(1, abs=1e-6)
+    alone = model.ask(NEW, wards[1])["p(yes)"]
+    np.testing.assert_allclose(answers.filter(pl.col("question") == wards[1])["p(yes)"], alone, atol=1e-5)
+    slots = model.preparation.slots(model.preparation.to_predict(NEW))
+    np.testing.assert_allclose(model.fitted.answering(wards[1]).probabilities(slots)[:, 1], alone, atol=1e-4)
+
+
 def test_case_and_blanks_do_not_make_a_new_question(model: TEFM) -> None:
     assert model.ask(NEW, " next stay:  FEVER ").equals(model.ask(NEW, FEVER))
 

@@ -11,9 +11,10 @@ from tefm.language.backbone import open_backbone
 from tefm.language.prediction import mean_states
 from tefm.language.prompts import Prompt
 from tefm.questions.answering import TrainedWords, ways_of
-from tefm.questions.book import Book, Entry
+from tefm.questions.book import Book, Entry, Figure
 from tefm.questions.catalogue import WordQuestion
-from tefm.tabular.heads import Linear
+from tefm.show.terminal import question_tables
+from tefm.tabular.heads import Head, Linear, of_regression
 
 
 class Meanings(TrainedWords):
@@ -26,6 +27,10 @@ class Meanings(TrainedWords):
 KNOWN = ("heart failure?", "heart attack?", "broken leg?", "broken foot?")
 #: One feature for each trained question.
 REGRESSIONS = tuple(Linear.of(row, 0.5) for row in np.eye(4))
+
+
+def heads_of() -> list[Head]:
+    return [of_regression(regression) for regression in REGRESSIONS]
 
 
 def meanings() -> Meanings:
@@ -54,6 +59,43 @@ def test_a_question_that_was_learned_is_answered_in_its_own_way() -> None:
     assert held_out.head is not None and held_out.head.parts[0].model not in REGRESSIONS
     (alone,) = ways_of(book, None, ["what else?"])  # a model of earlier versions
     assert alone.head is None
+
+
+@pytest.mark.parametrize(
+    ("figure", "warning"),
+    [
+        (Figure(auroc=0.7, low=0.6, high=0.8), ""),
+        (Figure(auroc=0.6, low=0.45, high=0.75), "no better than chance"),
+        (Figure(auroc=0.4, low=0.3, high=0.5), "below chance"),
+        (Figure(auroc=0.4), "below chance"),
+        (Figure(), ""),
+    ],
+)
+def test_a_figure_that_is_chance_says_so(figure: Figure, warning: str) -> None:
+    assert figure.warning == warning
+    question = WordQuestion(text="heart failure?", kind="column")
+    for trained in (True, False):
+        entry = Entry(question=question, trained=trained, head=heads_of()[0], figure=figure)
+        book = Book(entries=(entry,), prompt=Prompt())
+        assert book.worth("heart failure?").endswith(f": {warning}." if warning else ").")
+        (table, *_) = question_tables(book)
+        assert not warning or warning in next(iter(table.columns[2].cells))
+
+
+def test_where_nothing_is_known_of_new_questions_there_is_no_guess() -> None:
+    known = Entry(question=WordQuestion(text="heart failure?", kind="column"), trained=True)
+    book = Book(entries=(known,), prompt=Prompt())
+    assert book.is_guess("asdf qwer") and not book.is_guess("Heart failure")
+    assert "not known" in book.worth("asdf qwer") and "“heart failure?”" in book.worth("asdf qwer")
+    measured = book.model_copy(update={"new": Figure(auroc=0.6)})
+    assert not measured.is_guess("asdf qwer") and "“heart failure?”" in measured.worth("asdf qwer")
+
+
+def test_answers_of_which_one_is_right_are_one_distribution() -> None:
+    p_QS = np.array([[0.6, 0.1], [0.9, 0.3]])
+    whole = Book(entries=(), prompt=Prompt(), rest={"ward": 0.0, "place": 0.5})
+    assert whole.among("ward", p_QS).tolist() == pytest.approx([0.4, 0.25])
+    assert whole.among("place", p_QS).tolist() == pytest.approx([0.4, 0.1])  # another place is next
 
 
 def test_a_mean_state_does_not_depend_on_the_batch_or_on_padding(backbones: dict[str, Path]) -> None:

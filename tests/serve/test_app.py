@@ -245,3 +245,24 @@ def test_the_page_loads_nothing_from_elsewhere(client: TestClient) -> None:
         )
     problem(client.get("/page/../served.py"), 404)
     problem(client.get("/page/secret.txt"), 404)
+
+
+def test_what_the_model_does_not_read_as_it_is_gets_a_notice(client: TestClient, fitted: TEFM) -> None:
+    usual = {"patient": "p", "day": "2024-01-01", "age": 50, "ward": "heart", "drugs": None}
+    rows = [usual, {**usual, "day": "2024-01-02", "ward": "attic"}, {**usual, "patient": "q", "age": 4_000}]
+    reply = client.post("/v1/predict", json={"rows": rows}).json()
+    (ward,), (age,) = (one["notices"] for one in reply["predictions"])
+    assert "ward: 'attic'" in ward and "other" in ward
+    assert "age: 4000 is outside the range of training" in age
+    assert reply["decision"] == fitted.fitted.decision_in_words
+    info = client.get("/v1/models").json()["data"][0]
+    assert info["decision"] == reply["decision"] and not any(column["static"] for column in info["columns"])
+
+
+def test_an_error_names_the_row_and_what_to_do_here(client: TestClient) -> None:
+    rows = rows_of(3)
+    rows[1]["age"] = "old"
+    error = client.post("/v1/predict", json={"rows": rows}).json()["error"]
+    assert error["problem"].startswith("row 2: ") and (error["column"], error["value"]) == ("age", "old")
+    error = client.post("/v1/predict", json={"rows": [{"patient": "p", "day": "2024-01-01"}]}).json()["error"]
+    assert "--absent" not in error["remedy"] and "missing columns are absent" in error["remedy"]

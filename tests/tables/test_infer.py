@@ -33,6 +33,7 @@ def guess(column: list[Any] | pl.Series, name: str = "x") -> Guess:
 
 # ---- fields ---------------------------------------------------------------------------------------------------------
 
+TAGS = ("abortion,history", "jobs", "abortion,history,jobs", "jobs,history", "history")
 DX = ("428;250", "250", "401;250;428", "401")
 FIELDS: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
     "whole numbers": ("age", repeated(*range(30)), {"kind": "number"}),
@@ -59,6 +60,8 @@ FIELDS: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
     "a list": ("dx", repeated(["428", "250"], [], None, ["401"]), {"kind": "set"}),
     "separated by ;": ("dx", repeated(*DX), {"kind": "set", "delimiter": ";"}),
     "separated by |": ("dx", repeated(*(words.replace(";", "|") for words in DX)), {"kind": "set", "delimiter": "|"}),
+    "separated by commas": ("tags", repeated(*TAGS), {"kind": "set", "delimiter": ","}),
+    "places with a comma": ("place", repeated("Bend, OR", "Salem, OR", "Reno, NV"), {"kind": "category"}),
     "a rare delimiter": ("title", repeated("a", "b", "c", "d;e"), {"kind": "category"}),
 }
 

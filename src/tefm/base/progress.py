@@ -8,7 +8,6 @@ at any time the share done and the time left are those of the whole job.
 from __future__ import annotations
 
 import logging
-import os
 import re
 import sys
 import time
@@ -189,9 +188,11 @@ def expect(seconds: Mapping[str, float]) -> None:
         task.total = seconds.get(name, shares[name] * measured / known)
         task.completed = task.total if task.completed else 0.0
     _work.measured = True
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    from torch import get_num_threads
+
+    threads = get_num_threads()
     total = duration(sum(task.total or 0.0 for task in stages.values()))
-    log.info(f"about {total} on {cores} core{'s' if cores > 1 else ''}, from a few timed steps")
+    log.info(f"about {total} with {threads} thread{'s' if threads > 1 else ''}, from a few timed steps")
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -44,6 +45,7 @@ app = typer.Typer(
 
 def main() -> NoReturn:
     """Run the command line; a user error is one clear message, never a traceback."""
+    leave_cores_to_others()
     warnings.showwarning = partial(_warned, otherwise=warnings.showwarning)
     try:
         app(standalone_mode=True)
@@ -59,6 +61,14 @@ def main() -> NoReturn:
             err.print("interrupted; give the same command again to resume `fit` or `tokenize`")
         raise
     sys.exit(0)
+
+
+def leave_cores_to_others() -> None:
+    """One thread per core that is free, none of which waits in a busy loop; set before torch is imported."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    busy = os.getloadavg()[0] / (os.cpu_count() or 1) if hasattr(os, "getloadavg") else 0.0
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, round(cores * (1 - busy)))))
 
 
 def _warned(message: Warning | str, category: type[Warning], *where: Any, otherwise: Any, **more: Any) -> None:
@@ -242,6 +252,14 @@ class RayOptions:
         from tefm.cluster.work import OnRay
 
         return OnRay(Engine(self.address, self.workers), folder, table, **reading)
+
+
+def warn_of_training_data(model: TEFM, table: str) -> None:
+    """Say that a table is the one that the model was fitted on."""
+    from tefm.tables.readers.databases import shown_location
+
+    if model.source_ is not None and model.source_["table"] == shown_location(table):
+        err.print("! the model was fitted on this table: most of these sequences are training data", style="yellow")
 
 
 def side_tables(sides: Sequence[str] | None) -> dict[str, str]:

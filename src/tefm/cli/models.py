@@ -25,6 +25,7 @@ from tefm.cli.app import (
     check_target,
     command,
     page_written,
+    warn_of_training_data,
 )
 
 if TYPE_CHECKING:
@@ -48,7 +49,10 @@ def fit(
     align: Annotated[str | None, typer.Option(help="auto, none, default, paper")] = None,
     unsupervised: Annotated[bool, typer.Option("--unsupervised", help="codes that do not use the label")] = False,
     compare: Annotated[bool, typer.Option(help="fit LightGBM and logistic regression on the same split")] = True,
-    quick: Annotated[bool, typer.Option("--quick", help="a first look in a minute, without explanations")] = False,
+    quick: Annotated[
+        bool,
+        typer.Option("--quick", help="a first look: a sample and short training (minutes of CPU), no explanations"),
+    ] = False,
     seed: Annotated[int | None, typer.Option(help="random seed of the model")] = None,
     device: DeviceOption = None,
 ) -> Results:
@@ -132,18 +136,22 @@ def predict(
     from tefm.tables.chunks import write_frames
 
     check_target(target, "predictions are written as CSV or Parquet", "--out predictions.csv", ".csv", ".parquet")
+    decided: dict[str, Any] = {}
     if (job := ray.job(model, table, **vars(options), threshold=threshold)) is not None:
         if each_record:
             raise TefmError("--each-record is for the local engine", remedy="leave --engine ray out")
         batches = job.predict()
     else:
         loaded, opened = options.opened(model, table)
-        batches = loaded.with_threshold(threshold).predict_batches(opened, each_record=each_record)
+        loaded = loaded.with_threshold(threshold)
+        decided = {"decision": loaded.fitted.decision_in_words}
+        batches = loaded.predict_batches(opened, each_record=each_record)
+    words = "".join(f"Predicted: {escape(rule)}." for rule in decided.values())
     if target is not None:
-        err.print(f"{write_frames(batches, target):,} predictions written to {target}")
+        err.print(f"{write_frames(batches, target):,} predictions written to {target}. {words}", highlight=False)
         return None
     predictions = pl.concat(batches)
-    return Results(predictions.to_dicts, [prediction_table(predictions)])
+    return Results(lambda: [decided | row for row in predictions.to_dicts()], [prediction_table(predictions), words])
 
 
 @command("tefm evaluate model labelled.csv")
@@ -155,12 +163,10 @@ def evaluate(
 ) -> Results:
     """Score a model on labelled sequences that it has not seen, with bootstrap intervals."""
     from tefm.show.terminal import evaluation_tables
-    from tefm.tables.readers.databases import shown_location
 
     loaded, opened = options.opened(model, table, labelled=True)
     evaluation = loaded.with_threshold(threshold).evaluate(opened)
-    if loaded.source_ is not None and loaded.source_["table"] == shown_location(table):
-        err.print("! the model was fitted on this table: most of these sequences are training data", style="yellow")
+    warn_of_training_data(loaded, table)
     return Results(evaluation.to_dict(), evaluation_tables(evaluation))
 
 
@@ -225,6 +231,9 @@ def ask(
         bool, typer.Option("--list", help="list the questions that the model was trained on, with their scores")
     ] = False,
     entity: Annotated[list[str] | None, typer.Option("--entity", help="ask only about this one; repeatable")] = None,
+    anyway: Annotated[
+        bool, typer.Option("--anyway", help="answer new questions also where it is not known what that is worth")
+    ] = False,
     target: Annotated[Path | None, typer.Option("--out", help="CSV or Parquet file (default: print)")] = None,
 ) -> Results:
     """Ask about every sequence of a table: the probability of yes, and how reliable answers to this question are."""
@@ -250,7 +259,7 @@ def ask(
     opened, domain = options.readable(model, table)
     book = load_book(model, domain)
     loaded = TEFM.load(model, device=options.device, domain=domain)
-    batches = loaded.ask_batches(opened, texts)
+    batches = loaded.ask_batches(opened, texts, anyway=anyway)
     if entity:
         noun = loaded.preparation.sequence_noun
         batches = (part.filter(pl.col(noun).cast(pl.String).is_in(entity)) for part in batches)

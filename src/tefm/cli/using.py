@@ -25,6 +25,7 @@ from tefm.cli.app import (
     check_target,
     command,
     page_written,
+    warn_of_training_data,
 )
 from tefm.serve.limits import ServeSettings
 
@@ -190,6 +191,7 @@ def monitor(
     check_target(html, "the page is written as HTML", "--html drift.html", ".html")
     usual = None if reference is None else open_table(reference)
     loaded, opened = options.opened(model, table)
+    warn_of_training_data(loaded, table)
     report = loaded.monitor(opened, reference=usual, by=by, absent=options.absent, level=level)
     if html is not None:
         page_written("page", html, drift_page(report))

@@ -46,9 +46,17 @@ from tefm.tabular.few_labels import check_labels, learn
 #: The surrogate of a question is learned when it is first explained, from less than that of the label: in seconds.
 ON_DEMAND: dict[str, int] = {"questions": 1_200, "surrogate_steps": 400, "donors": 600}
 #: Columns of answers that may be empty.
-TYPES = {"auroc": pl.Float64, "auroc_low": pl.Float64, "auroc_high": pl.Float64, "remark": pl.String}
+TYPES = {
+    "p(yes)": pl.Float64,
+    "auroc": pl.Float64,
+    "auroc_low": pl.Float64,
+    "auroc_high": pl.Float64,
+    "remark": pl.String,
+}
 #: What is said of a sequence where the value of a question is recorded already.
 RECORDED = "recorded before: the question was learned where it is not"
+#: And where nothing is known about new questions.
+GUESS = "no probability: what new questions are worth is not known (`--anyway`, in Python `anyway=True`, gives one)"
 
 
 def book_of(fitted: Fitted) -> Book:
@@ -61,31 +69,39 @@ def book_of(fitted: Fitted) -> Book:
     return fitted.book
 
 
-def ask(fitted: Fitted, preparation: Preparation, slots: Sequences, questions: Sequence[str]) -> list[pl.DataFrame]:
+def ask(
+    fitted: Fitted, preparation: Preparation, slots: Sequences, questions: Sequence[str], *, anyway: bool = False
+) -> list[pl.DataFrame]:
     """The answers to each question about sequences of slots, a row per sequence, with what they are worth.
 
-    The records of a sequence are read once for all questions.
+    The records of a sequence are read once for all questions. A new question has no probability where nothing is known
+    about the worth of new questions, unless it is wanted `anyway`.
     """
     book = book_of(fitted)
     texts = [_as_trained(book, text) for text in questions]
+    alike = {text: [entry.question.text for entry in book.one_of(text)] for text in texts}
+    every = list(dict.fromkeys([*texts, *(other for others in alike.values() for other in others)]))
     count, vectoriser = len(slots), preparation.vectoriser
     rows = slots.with_values(np.arange(len(slots.x_ND)))
-    asker = fitted.asker(rows, slots.x_ND, texts)
-    history_P, question_P = np.tile(np.arange(count), len(texts)), np.repeat(np.arange(len(texts)), count)
-    score_QS = asker(history_P, question_P).reshape(len(texts), count)
+    asker = fitted.asker(rows, slots.x_ND, every)
+    history_P, question_P = np.tile(np.arange(count), len(every)), np.repeat(np.arange(len(every)), count)
+    score_QS = asker(history_P, question_P).reshape(len(every), count)
+    p_of = {text: book.scaling(text).probability(score_S) for text, score_S in zip(every, score_QS, strict=True)}
     answers = []
-    for text, score_S in zip(texts, score_QS, strict=True):
+    for text in texts:
         entry = book.entry(text)
         before_S = np.zeros(count, dtype=bool) if entry is None else recorded(entry.question, vectoriser, slots)
-        figure = book.figure(text)
+        figure, p_S, is_guess = book.figure(text), p_of[text], book.is_guess(text) and not anyway
+        if entry is not None and alike[text]:
+            p_S = book.among(entry.question.source, np.stack([p_of[other] for other in alike[text]]))
         columns = {
             "question": text,
-            "p(yes)": book.scaling(text).probability(score_S),
+            "p(yes)": [None] * count if is_guess else p_S,
             "known": book.known(text),
             "auroc": figure.auroc,
             "auroc_low": figure.low,
             "auroc_high": figure.high,
-            "remark": [RECORDED if is_recorded else None for is_recorded in before_S],
+            "remark": [GUESS if is_guess else RECORDED if is_recorded else None for is_recorded in before_S],
         }
         answers.append(pl.DataFrame(columns, schema_overrides=TYPES))
     return answers

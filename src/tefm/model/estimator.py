@@ -430,21 +430,24 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         """The questions of the model: whether each was trained or held out, its AUROC and that of a LightGBM."""
         return question_frame(book_of(self.fitted))
 
-    def ask(self, X: Any, question: str | Sequence[str], *, absent: bool = False) -> Any:
+    def ask(self, X: Any, question: str | Sequence[str], *, absent: bool = False, anyway: bool = False) -> Any:
         """The probability of yes for each sequence of a table, with what it is worth beside it.
 
         One row per sequence and question. `known` says whether the question was trained, held out of training, or is
-        new; `auroc` is the figure of a trained question, and for others the mean over held-out questions.
+        new; `auroc` is the figure of a trained question, and for others the mean over held-out questions. Where that
+        is not known, new questions have no probability, unless it is wanted `anyway`.
         """
         texts = [question] if isinstance(question, str) else list(question)
-        return _of_kind(X, pl.concat(self.ask_batches(X, texts, absent=absent)))
+        return _of_kind(X, pl.concat(self.ask_batches(X, texts, absent=absent, anyway=anyway)))
 
-    def ask_batches(self, X: Any, questions: Sequence[str], *, absent: bool = False) -> Iterator[pl.DataFrame]:
+    def ask_batches(
+        self, X: Any, questions: Sequence[str], *, absent: bool = False, anyway: bool = False
+    ) -> Iterator[pl.DataFrame]:
         """What `ask` returns, part by part of the table."""
         book_of(self.fitted)
         before = 0
         for records, slots in ahead(self.preparation.batches(as_table(X), absent=absent)):
-            answers = ask(self.fitted, self.preparation, slots, questions)
+            answers = ask(self.fitted, self.preparation, slots, questions, anyway=anyway)
             yield pl.concat([self._identified(records, to_one, before) for to_one in answers])
             before += len(records)
 

@@ -172,11 +172,10 @@ class Diagnostician:
         gain_J = batch.shares_J - reference.shares_J
         mapper = self._mapper(field)
         if isinstance(mapper, NumberMapper):
-            was, now = (_median(of.shares_J, mapper) for of in (reference, batch))
-            if now != was:
-                return f"the values {'rose' if now > was else 'fell'}, median {now:.6g}, was {was:.6g}"
-            rose = float(gain_J @ np.arange(len(gain_J))) > 0
-            return f"the values {'rose' if rose else 'fell'} (median still {was:.6g})"
+            was, now = self.reference.medians.get(field), self.batch.medians[field]
+            rose = float(gain_J @ np.arange(len(gain_J))) > 0 if was is None or was == now else now > was
+            before = "" if was is None else f", was {was:.6g}" if now != was else ", as before"
+            return f"the values {'rose' if rose else 'fell'}, median {now:.6g}{before}"
         cell = int(np.abs(gain_J).argmax())
         match mapper:
             case FlagMapper():
@@ -278,10 +277,6 @@ def _weighted_p(
     squares_J = np.bincount(group_J, weights=(weighted_QJ * weight_Q[:, None]).sum(axis=0))
     variance_J = (now_J + was_J) / 2 / n * tally.effect + squares_J / whole**2 * effect
     return float(chi2.sf(float(((now_J - was_J) ** 2 / variance_J).sum()), group_J.max()))
-
-
-def _median(shares_J: NDArray[np.float64], mapper: NumberMapper) -> float:
-    return mapper.middle[min(len(shares_J) - 1, int(np.searchsorted(np.cumsum(shares_J), 0.5)))]
 
 
 # ---- is a number in another unit? ----

@@ -26,12 +26,12 @@ METRICS = {"auroc": "AUROC", "accuracy": "accuracy"}
 def drift_tables(report: Monitoring) -> Iterator[RenderableType]:
     """One line per batch, then the causes of each alarm."""
     metric = "auroc" if len(report.classes) == 2 else "accuracy"
-    rows = [("reference", report.records, *_figures(report.answered, metric), "")]
+    rows = [("reference", report.sequences, *_figures(report.answered, metric), "")]
     rows += [
-        (batch.name, batch.records, *_figures(batch.answered, metric), "ALARM" if batch.alarm else "ok")
+        (batch.name, batch.answered.sequences, *_figures(batch.answered, metric), "ALARM" if batch.alarm else "ok")
         for batch in report.batches
     ]
-    columns = ("batch", "records", f"{METRICS[metric]} expected", "with labels", "LightGBM", "")
+    columns = ("batch", "sequences", f"{METRICS[metric]} expected", "with labels", "LightGBM", "")
     used = [place for place in range(len(columns)) if any(row[place] != "–" for row in rows)]
     shown = [[row[place] for place in used] for row in rows]
     yield table(f"Compared with {report.reference}", [columns[place] for place in used], shown, left=1)
@@ -40,6 +40,10 @@ def drift_tables(report: Monitoring) -> Iterator[RenderableType]:
             yield Text.assemble((f"{batch.name}  ", "bold"), (cause.sentence, "yellow"))
         if batch.diagnosis.consequences:
             yield Text(f"{batch.name}  with it moved: {', '.join(batch.diagnosis.consequences)}", style="dim")
+    if any(cause.kind == "answers" for batch in report.batches for cause in batch.diagnosis.causes):
+        yield Text(
+            "A model is surer of records that it was trained on: other answers to those are no drift.", style="dim"
+        )
     if not report.alarm:
         yield Text("No alarm.", style="green")
 

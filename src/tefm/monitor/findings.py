@@ -65,6 +65,7 @@ class BatchReport:
         return {
             "batch": self.name,
             "alarm": self.alarm,
+            "records": self.records,
             **_figures(self),
             **plain(self.diagnosis),
             "fields": [vars(watched) for watched in self.fields],
@@ -78,9 +79,9 @@ class Monitoring:
 
     title: str
     classes: tuple[str, ...]
-    #: the reference: what it is called, its records, its answers, its errors
+    #: the reference: what it is called, its sequences, its answers, its errors
     reference: str
-    records: int
+    sequences: int
     answered: AnswerFigures
     errors: tuple[float, float]
     batches: tuple[BatchReport, ...]
@@ -98,7 +99,7 @@ class Monitoring:
             "level": self.level,
             "by": self.by,
             "classes": list(self.classes),
-            "reference": {"name": self.reference, **_figures(self)},
+            "reference": {"name": self.reference, "records": self.sequences, **_figures(self)},
             "batches": [batch.to_dict() for batch in self.batches],
         }
 
@@ -106,7 +107,6 @@ class Monitoring:
 def _figures(of: BatchReport | Monitoring) -> dict[str, Any]:
     """The figures of a batch, or of the reference."""
     return {
-        "records": of.records,
         "reconstruction_error": of.errors[0],
         "quantisation_error": of.errors[1],
         "answers": plain(of.answered),

@@ -97,6 +97,8 @@ class Measured:
     errors: tuple[float, float]
     #: for messages; empty for a reference
     raw: Raw = field(default_factory=Raw)
+    #: of the numbers of each field; an older model has none of its reference
+    medians: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def of(cls, observed: Observed, fitted: Fitted, vectoriser: Vectoriser, scale: Scale) -> Measured:
@@ -108,7 +110,8 @@ class Measured:
             *answer_tallies(counter(answers, classes), answers, fitted, scale),
         )
         errors = float(records.reconstruction_S.mean()), float(records.quantisation_S.mean())
-        return cls(len(records), tallies, answers, errors, raw)
+        medians = {name: float(np.median(numbers)) for name, numbers in raw.numbers.items() if len(numbers)}
+        return cls(len(records), tallies, answers, errors, raw, medians)
 
     def tally(self, subject: str, kind: Kind) -> Tally:
         return next(tally for tally in self.tallies if tally.name == (subject, kind))
@@ -165,6 +168,7 @@ class MonitorReference:
                 arrays |= {f"{name}.{key}": value for key, value in vars(measured.answers).items()}
                 tables = [(tally.subject, tally.kind, tally.counts_GJ.shape, tally.ordered) for tally in tallies]
                 facts[name] = {"records": measured.records, "errors": measured.errors, "tallies": tables}
+                facts[name]["medians"] = measured.medians
         write_tensors(path, arrays, **facts)
 
     @classmethod
@@ -192,7 +196,8 @@ def _measured(name: str, arrays: Mapping[str, NDArray[Any]], facts: Mapping[str,
     )
     answers = SequenceAnswers(*(arrays[f"{name}.{key}"] for key in ("p_SQ", "label_S", "unit_S")))
     first, second = facts["errors"]
-    return Measured(facts["records"], tallies, answers, (first, second))
+    medians = {field: float(median) for field, median in dict(facts.get("medians", {})).items()}
+    return Measured(facts["records"], tallies, answers, (first, second), medians=medians)
 
 
 def reference_at_fit(

@@ -20,8 +20,8 @@ from tefm.language.alignment import Alignment
 from tefm.language.classifier import Answerer, Classifier
 from tefm.language.prompts import NO_YES, Prompt
 from tefm.pipeline.config import ModelConfig
-from tefm.questions.answering import Asker, TrainedWords, answerer_of, ways_of, words_of
-from tefm.questions.book import Book
+from tefm.questions.answering import Asker, OneOf, TrainedWords, answerer_of, ways_of, words_of
+from tefm.questions.book import Book, Scaling
 from tefm.rationale.extractor import MaskExplainer
 from tefm.rationale.masked_model import MaskedModel
 from tefm.scoring.breakdown import Evaluation
@@ -163,9 +163,15 @@ class Fitted:
     def answering(self, text: str) -> Fitted:
         """The model as it answers one question, with the classes no and yes."""
         assert self.book is not None, "the model answers questions"
-        (way,) = self.ways([text])
-        answerer = answerer_of(self.classifier, self.book.prompt, self.coder, way)
-        calibration = self.book.scaling(text).calibration
+        alike = [entry.question for entry in self.book.one_of(text)]
+        ways = self.ways([question.text for question in alike] or [text])
+        answerers = [answerer_of(self.classifier, self.book.prompt, self.coder, way) for way in ways]
+        answerer, scaling = answerers[0], self.book.scaling(text)
+        if alike:
+            scalings = [self.book.scaling(question.text) for question in alike]
+            together = OneOf(list(zip(answerers, scalings, strict=True)), self.book, alike[0].source)
+            answerer, scaling = replace(answerer, beside=together, share=0.0), Scaling()
+        calibration = scaling.calibration
         return replace(self, classes=NO_YES, positive=1, answerer=answerer, calibration=calibration, question=text)
 
     # ---- explanations -----------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import logit
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.preprocessing import normalize
 
@@ -21,7 +22,7 @@ from tefm.language.backbone import Backbone
 from tefm.language.classifier import CHUNK, Answerer, Classifier
 from tefm.language.prediction import last_states, mean_states, pair_logits
 from tefm.language.prompts import Prompt, QuestionWriter
-from tefm.questions.book import Book
+from tefm.questions.book import Book, Scaling
 from tefm.tables.layout import Layout, Slots
 from tefm.tables.sequences import Sequences
 from tefm.tabular.heads import Floats, Head, Linear, Reads, Way, of_regression
@@ -31,6 +32,8 @@ from tefm.tabular.question_teacher import history_features
 #: Questions whose meanings have the cosine c are alike by the exponential of this times c − 1, which is a Gaussian
 #: kernel of vectors of length 1.
 SHARPNESS = 2.0
+#: Probabilities are clipped this far from 0 and 1, which have no log-odds.
+TINY = 1e-12
 #: How strongly the weights of trained questions are held back.
 STRENGTH = 0.3
 
@@ -75,6 +78,28 @@ class QuestionHead:
         """The logits of no and yes."""
         score_S = self.head.score(features_of(slots, self.coder, self.reader, self.head.reads))
         return np.stack([np.zeros(len(score_S)), score_S], axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class OneOf:
+    """A question of several of which exactly one is answered with yes: what it has among all of them."""
+
+    #: the question itself, then the others
+    members: Sequence[tuple[Answerer, Scaling]]
+    book: Book
+    source: str | None
+
+    @property
+    def cheap(self) -> bool:
+        """Whether a search may ask all of them thousands of times."""
+        return all(not one.share and one.beside is not None and one.beside.cheap for one, _ in self.members)
+
+    def logits(self, slots: Sequences, _: Layout) -> Floats:
+        """The logits of no and yes."""
+        scored = ((one.logits(slots), scaling) for one, scaling in self.members)
+        p_QS = np.stack([scaling.probability(logits_S2[:, 1] - logits_S2[:, 0]) for logits_S2, scaling in scored])
+        yes_S = logit(np.clip(self.book.among(self.source, p_QS), TINY, 1 - TINY))
+        return np.stack([np.zeros(len(yes_S)), yes_S], axis=1)
 
 
 def feature_widths(coder: SlotCoder, backbone: Backbone) -> dict[Reads, int]:

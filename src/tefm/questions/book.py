@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import polars as pl
@@ -21,6 +21,9 @@ from tefm.tabular.heads import Floats, Head, Linear, Way, of_regression
 
 #: The longest question in characters: longer ones are no questions, and take time for nothing.
 LONGEST = 500
+
+#: Where a smaller share of the answers is none of those asked about, these together are sure.
+FEW = 0.05
 
 Known = Literal["trained", "held out", "taught", "new"]
 
@@ -47,6 +50,13 @@ class Figure(Settings):
     auroc: float | None = None
     low: float | None = None
     high: float | None = None
+
+    @property
+    def warning(self) -> str:
+        """That the answers are no better than guessing, as far as is known; empty where they are."""
+        if self.auroc is None or min(self.auroc, self.auroc if self.low is None else self.low) > 0.5:
+            return ""
+        return "below chance" if self.auroc < 0.5 else "no better than chance"
 
     def __str__(self) -> str:
         if self.auroc is None:
@@ -110,6 +120,8 @@ class Book(Settings):
     held_out: int = 0
     #: the same questions answered by the trained question that stands in for each best on validation
     in_place: Figure = Figure()
+    #: of each field of whose values exactly one is next, the share of training answers that are not asked about
+    rest: dict[str, Annotated[float, Setting(ge=0, le=1)]] = Setting(default={})
     #: the part of the data that the figures are measured on
     measured_on: Literal["", "validation", "test"] = ""
 
@@ -148,6 +160,24 @@ class Book(Settings):
         entry = self.entry(text)
         return None if entry is None or entry.known == "held out" else entry
 
+    def one_of(self, text: str) -> tuple[Entry, ...]:
+        """The questions of which exactly one is answered with yes, this one first; empty where it stands alone."""
+        own = self.entry(text)
+        if own is None or not own.question.one_of or own.question.source not in self.rest:
+            return ()
+        alike = (entry for entry in self.entries if entry is not own and entry.question.one_of)
+        return own, *(entry for entry in alike if entry.question.source == own.question.source)
+
+    def among(self, source: str | None, p_QS: Floats) -> Floats:
+        """The probability of the first of several answers that exclude each other, from what each has by itself."""
+        sum_S, rest = p_QS.sum(axis=0), self.rest[str(source)]
+        p_S: Floats = p_QS[0] / (sum_S + (rest if rest <= FEW else np.maximum(0, 1 - sum_S)))
+        return p_S
+
+    def is_guess(self, text: str) -> bool:
+        """Whether a question was not learned, and it is not known what answers to such questions are worth."""
+        return self.learned(text) is None and self.new.auroc is None
+
     def known(self, text: str) -> Known:
         entry = self.entry(text)
         return "new" if entry is None else entry.known
@@ -163,30 +193,31 @@ class Book(Settings):
         return self.new if entry is None else entry.figure
 
     def similar(self, text: str) -> str | None:
-        """The trained question with the most similar words."""
+        """The learned question with the most similar words."""
         known = {normal(entry.question.text): entry.question.text for entry in (*self.trained, *self.taught)}
-        matches = get_close_matches(normal(text), known, n=1, cutoff=0.6)
+        matches = get_close_matches(normal(text), known, n=1, cutoff=0.0)
         return known[matches[0]] if matches else None
 
     def worth(self, text: str) -> str:
         """One sentence about what an answer to this question is worth."""
         if (entry := self.learned(text)) is not None:
-            of_yes = f"{entry.yes:,} of them yes"
+            of_yes, warning = f"{entry.yes:,} of them yes", f": {entry.figure.warning}" if entry.figure.warning else ""
             if entry.trained:
-                return f"Trained question: {entry.figure} ({entry.asked:,} {self.measured_on} histories, {of_yes})."
+                on = f"{entry.asked:,} {self.measured_on} histories, {of_yes}"
+                return f"Trained question: {entry.figure} ({on}){warning}."
             on = f"the {entry.asked:,} labelled sequences that it was taught with, {of_yes}"
-            return f"Taught question: {entry.figure} (cross-validated on {on})."
+            return f"Taught question: {entry.figure} (cross-validated on {on}){warning}."
         is_new = self.known(text) == "new"
         words = "New question" if is_new else "Question that was held out of training"
-        if self.new.auroc is None:
-            remark = "it is not known what new questions are worth on this model, since none were held out"
-            return f"{words}: {remark} or they were too rare."
         similar = self.similar(text) if is_new else None
         instead = f" The most similar trained question is “{similar}”." if similar else ""
+        if self.new.auroc is None:
+            remark = "it is not known what new questions are worth on this model, since none were held out"
+            return f"{words}: {remark} or they were too rare.{instead}"
         mean = f"mean {self.new} over {self.held_out} questions that were held out of training"
-        return (
-            f"{words}: new questions are worth this much on this model: {mean}, worded like the trained ones.{instead}"
-        )
+        warning = f" That is {self.new.warning}." if self.new.warning else ""
+        worth = f"new questions are worth this much on this model: {mean}, worded like the trained ones."
+        return f"{words}: {worth}{warning}{instead}"
 
     # ---- on disk ----------------------------------------------------------------------------------------------
 

@@ -46,6 +46,8 @@ class WordQuestion(Settings):
     below: float | None = None
     #: asked also where the value was recorded before
     again: bool = False
+    #: exactly one of the questions about this field is answered with yes
+    one_of: bool = False
     #: seconds, of `within`
     horizon: float | None = None
     #: the entry of `questions:` that it comes from
@@ -113,10 +115,9 @@ def _questions(
     when = "Next {record}" if asked.within is None else "Within {horizon}"
     what = {"set": "{value}", "category": "{title} {value}", "flag": "{title}"}[mapper.kind]
     kind = "next" if asked.within is None else "within"
-    values = _values(asked, mapper)
-    return _of_values(
-        asked, f"{when}: {what}?", words, values, kind=kind, source=name, again=asked.again, horizon=horizon
-    )
+    one_of = kind == "next" and isinstance(mapper, CategoryMapper) and asked.again is not False
+    where = {"kind": kind, "source": name, "again": one_of or bool(asked.again), "one_of": one_of, "horizon": horizon}
+    return _of_values(asked, f"{when}: {what}?", words, _values(asked, mapper), **where)
 
 
 def _about(asked: QuestionSettings, mapper: Mapper, mappers: Sequence[Mapper]) -> QuestionSettings | None:

@@ -48,8 +48,9 @@ class QuestionSettings(Settings):
     values: int | tuple[str, ...] | None = None
     #: for a number: yes where it is above this
     above: float | None = None
-    #: also ask where the value has been recorded before; otherwise chronic conditions make any model look good
-    again: bool = False
+    #: also ask where the value has been recorded before; None: the next value of a category, which is one of all its
+    #: values, but not a member of a set, since chronic conditions make any model look good
+    again: bool | None = None
     #: the question in your own words; placeholders: {record}, {title}, {value}, {threshold}, {horizon}
     ask: str | None = Setting(default=None, min_length=1)
 

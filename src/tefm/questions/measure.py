@@ -193,7 +193,17 @@ def book_of(data: QuestionData, prompt: Prompt, teacher: QuestionTeacher) -> Boo
         regression, trees = (None, None) if held_out else next(learned)
         entry = Entry(question=question, trained=not held_out, regression=regression, head=trees, share=share)
         entries.append(entry)
-    return Book(entries=tuple(entries), prompt=prompt, share=share)
+    return Book(entries=tuple(entries), prompt=prompt, share=share, rest=rest_of(data))
+
+
+def rest_of(data: QuestionData) -> dict[str, float]:
+    """Of each field with several questions, exactly one of whose values is next: how often it is none of theirs."""
+    fields: dict[str, list[int]] = {}
+    for number, question in enumerate(data.questions):
+        if question.one_of:
+            fields.setdefault(str(question.source), []).append(number)
+    several = {name: data.training.answers_HQ[:, numbers] for name, numbers in fields.items() if len(numbers) > 1}
+    return {name: 1 - float((of_HQ == 1).sum() / (of_HQ[:, 0] >= 0).sum()) for name, of_HQ in several.items()}
 
 
 def calibrated(book: Book, data: QuestionData, scored: Scored) -> Book:

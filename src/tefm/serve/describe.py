@@ -41,6 +41,8 @@ class Column(pydantic.BaseModel):
     field: str | None = None
     group: str | None = None
     unit: str | None = None
+    #: the same in every record of an entity
+    static: bool = False
     #: of a set that is written as one text
     delimiter: str | None = None
     #: of a number
@@ -59,6 +61,7 @@ class ModelInfo(pydantic.BaseModel):
     title: str = pydantic.Field(description="what is predicted from what")
     classes: list[str]
     positive: str
+    decision: str = pydantic.Field(description="how probabilities become a prediction")
     label: str | None
     record: str = pydantic.Field(description="what one row is called")
     sequence: str = pydantic.Field(description="what one prediction is about")
@@ -85,6 +88,7 @@ def info(served: Served) -> ModelInfo:
         title=preparation.title,
         classes=list(fitted.classes),
         positive=fitted.classes[fitted.positive],
+        decision=served.decision,
         label=schema.label,
         record=schema.record,
         sequence=preparation.sequence_noun,
@@ -114,6 +118,7 @@ def columns_of(preparation: Preparation) -> list[Column]:
                     field=field.name,
                     group=field.group,
                     unit=field.unit,
+                    static=field.name in schema.static,
                     delimiter=field.delimiter,
                     **_known(mapper),
                 )

@@ -61,6 +61,7 @@ class AskRequest(RowsRequest):
     """Rows to ask about, and one question or several."""
 
     question: str | list[str] = Field(description="a question in words, or several")
+    anyway: bool = Field(default=False, description="answer new questions though it is not known what that is worth")
 
 
 class Prediction(BaseModel):
@@ -71,11 +72,13 @@ class Prediction(BaseModel):
     predicted: str
     p: float = Field(description="probability of the predicted class")
     probabilities: dict[str, float]
+    notices: list[str] = Field(default=[], description="values unlike those of training, and how they are read")
     codes: list[list[str]] | None = Field(default=None, description="the code of every record, if asked for")
 
 
 class PredictReply(BaseModel):
     model: str
+    decision: str = Field(description="how probabilities become a prediction: the threshold, where there is one")
     predictions: list[Prediction]
 
 
@@ -84,7 +87,7 @@ class AnswerInWords(BaseModel):
 
     id: Any = Field(description="the entity as it came, or the number of the sequence")
     question: str
-    p: float = Field(description="probability of yes")
+    p: float | None = Field(description="probability of yes; null for a question of which nothing is known")
     known: Literal["trained", "held out", "taught", "new"] = Field(description="how the model knows the question")
     auroc: float | None = Field(description="of a trained question, or the mean over questions held out of training")
     auroc_low: float | None
@@ -113,6 +116,7 @@ class Explained(BaseModel):
 
 class ExplainReply(BaseModel):
     model: str
+    decision: str | None = Field(description="how probabilities become a prediction; null for a question in words")
     explanations: list[Explained]
 
 

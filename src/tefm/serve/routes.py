@@ -89,7 +89,7 @@ def _own_routes(app: FastAPI, service: Service, documented: dict[str, dict[str, 
         asked, served, (predictions,) = await service.predict(request, messages.PredictRequest, model)
         if not asked.codes:
             predictions = [one.model_copy(update={"codes": None}) for one in predictions]
-        return json_reply(messages.PredictReply(model=served.name, predictions=predictions))
+        return json_reply(messages.PredictReply(model=served.name, decision=served.decision, predictions=predictions))
 
     @app.post("/v1/explain", response_model=messages.ExplainReply, openapi_extra=documented["explain"], **shared)
     @app.post("/v1/models/{model}/explain", include_in_schema=False)
@@ -102,7 +102,8 @@ def _own_routes(app: FastAPI, service: Service, documented: dict[str, dict[str, 
         for one in explanations:
             service.metrics.explanations.labels(served.name, one.verdict).inc()
         replies = [explained(one, html=asked.html) for one in explanations]
-        return json_reply(messages.ExplainReply(model=served.name, explanations=replies))
+        decision = served.decision if asked.question is None else None
+        return json_reply(messages.ExplainReply(model=served.name, decision=decision, explanations=replies))
 
     @app.post("/v1/ask", response_model=messages.AskReply, openapi_extra=documented["ask"], **shared)
     @app.post("/v1/models/{model}/ask", include_in_schema=False)
@@ -112,7 +113,9 @@ def _own_routes(app: FastAPI, service: Service, documented: dict[str, dict[str, 
         questions = [asked.question] if isinstance(asked.question, str) else asked.question
         if not questions:
             raise RefusedError(422, "there is no question", remedy='write {"question": …}')
-        answers = await service.answer(request, worker.ask(served, rows, questions), settings.timeout)
+        answers = await service.answer(
+            request, worker.ask(served, rows, questions, anyway=asked.anyway), settings.timeout
+        )
         return json_reply(messages.AskReply(model=served.name, answers=answers))
 
     @app.get("/v1/models", response_model=ModelsReply, **shared)

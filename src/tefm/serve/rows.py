@@ -12,15 +12,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from tefm.base.errors import InputError, TefmError, listed
 from tefm.pipeline.prepare import Preparation
+from tefm.tables.columns import Columns
+from tefm.tables.layout import Slots
+from tefm.tables.mappers import CategoryMapper, NumberMapper
 from tefm.tables.readers.table import open_table
 from tefm.tables.readers.text_files import open_csv
+from tefm.tables.vectorise import Vectoriser
 
 #: What error messages call the table of a request.
 REQUEST = "the request"
+#: What to do about missing columns.
+COMPLETE = "add the columns, or read missing fields as absent: `absent: true`, on the page “missing columns are absent”"
 #: Delimiters of a CSV, the first that splits the header.
 DELIMITERS = ",;\t"
 
@@ -83,7 +90,10 @@ class RowReader:
         complete = all(name in values for name in self.needed)
         frame = pl.DataFrame([self._column(name, values[name]) for name in (self.needed if complete else values)])
         if not complete:  # raises the error that lists what is missing, or adds what may be absent
-            frame = self.preparation.readable(open_table(frame, name=REQUEST), absent=absent).frame()
+            try:
+                frame = self.preparation.readable(open_table(frame, name=REQUEST), absent=absent).frame()
+            except InputError as error:
+                raise InputError(error.problem, file=REQUEST, column=error.column, remedy=COMPLETE) from None
         entity = self.preparation.entity
         return Rows(frame, None if entity is None else values.get(entity))
 
@@ -100,6 +110,40 @@ class RowReader:
                 text = as_text(value, is_number)
                 cells.append([] if text is None else [*text.split(delimiter)] if delimiter else [text])
         return pl.Series(name, cells, pl.List(pl.String))
+
+
+def with_row(error: TefmError, rows: Rows) -> TefmError:
+    """An error about a value, with the first row that has it."""
+    if error.value is None or error.column not in rows.frame.columns:
+        return error
+    cells = [cell if isinstance(cell, list) else [cell] for cell in rows.frame[error.column].to_list()]
+    row = next((number for number, cell in enumerate(cells, start=1) if error.value in cell), None)
+    if row is None:
+        return error
+    problem = f"row {row}: {error.problem}"
+    return InputError(problem, file=error.file, column=error.column, value=error.value, remedy=error.remedy)
+
+
+def notices(vectoriser: Vectoriser, frame: pl.DataFrame, x_ND: Slots) -> dict[int, list[str]]:
+    """What the model does not read as it is, by row: unknown categories, numbers outside the range of training."""
+    found: dict[int, list[str]] = {}
+    columns = Columns.of(frame, vectoriser.table_schema, REQUEST)
+    for f, mapper, own in vectoriser.parts:
+        value_N, title = x_ND[:, own.start], f.display_name
+        if isinstance(mapper, CategoryMapper) and (value_N > len(mapper.values)).any():
+            ids_N, words = columns.word_ids(f)
+            text = "{}: {!r} is not among the values that the model tells apart; it is read as “other”"
+            odd = {row: text.format(title, words[ids_N[row]]) for row in np.flatnonzero(value_N > len(mapper.values))}
+        elif isinstance(mapper, NumberMapper) and not f.clock and np.isin(value_N, (1, len(mapper.middle))).any():
+            number_N, low, high = columns.numbers(f), mapper.low[0], mapper.high[-1]
+            text = "{}: {:g} is outside the range of training, {:g} to {:g}"
+            outside = np.flatnonzero((number_N < low) | (number_N > high))
+            odd = {row: text.format(title, number_N[row], low, high) for row in outside}
+        else:
+            continue
+        for row, notice in odd.items():
+            found.setdefault(int(row), []).append(notice)
+    return found
 
 
 def as_text(value: Scalar, is_number: bool = False) -> str | None:

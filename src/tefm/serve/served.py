@@ -25,7 +25,7 @@ from tefm.model.estimator import TEFM
 from tefm.model.explainer import explain_slots, look_alikes_of
 from tefm.pipeline.fitted import Fitted
 from tefm.serve.messages import AnswerInWords, Prediction
-from tefm.serve.rows import REQUEST, RowReader, Rows
+from tefm.serve.rows import REQUEST, RowReader, Rows, notices, with_row
 from tefm.tables.records import Records
 from tefm.tables.sequences import Sequences
 
@@ -50,6 +50,7 @@ class Served:
         self._answerer = self.fitted.answerer.remembering() if remember else self.fitted.answerer
         self._explainer: QuestionExplainer | None = None
         self._vocabulary = self.fitted.classifier.vocabulary
+        self.decision = self.fitted.decision_in_words
 
     def warm_up(self, records: Sequence[Mapping[str, Any]]) -> None:
         """Answer some records, so that the first client does not wait for what libraries do once."""
@@ -75,7 +76,7 @@ class Served:
             return self._together(tables)
         except TefmError as error:
             if len(tables) == 1:
-                return [error]
+                return [with_row(error, tables[0])]
             return [outcome for rows in tables for outcome in self._alike([rows])]
 
     def _together(self, tables: Sequence[Rows]) -> list[list[Prediction]]:
@@ -87,9 +88,11 @@ class Served:
         starts = np.cumsum([0, *(rows.height for rows in tables)])
         table_S = (np.searchsorted(starts, sequences.last, side="right") - 1).tolist()
         answered: list[list[Prediction]] = [[] for _ in tables]
+        of_record = notices(self.preparation.vectoriser, records.frame[sequences.rows], slots.x_ND)
         for number, (of_table, p_Q) in enumerate(zip(table_S, p_SQ.tolist(), strict=True)):
             rows, classes = tables[of_table], self.fitted.classes
             own = (sequences[number] - starts[of_table]).tolist()
+            places = range(*sequences.starts[number : number + 2])
             answered[of_table].append(
                 Prediction(
                     id=len(answered[of_table]) if rows.entities is None else rows.entities[own[-1]],
@@ -97,6 +100,7 @@ class Served:
                     predicted=classes[predicted_S[number]],
                     p=p_Q[predicted_S[number]],
                     probabilities=dict(zip(classes, p_Q, strict=True)),
+                    notices=[text for place in places for text in of_record.get(place, ())],
                     codes=self._codes(codes[number]),
                 )
             )
@@ -133,7 +137,9 @@ class Served:
         """The questions that the model was trained on."""
         return [] if self.fitted.book is None else [entry.question.text for entry in self.fitted.book.trained]
 
-    def ask(self, rows: Rows, questions: Sequence[str], pause: Callable[[], None]) -> list[AnswerInWords]:
+    def ask(
+        self, rows: Rows, questions: Sequence[str], pause: Callable[[], None], *, anyway: bool = False
+    ) -> list[AnswerInWords]:
         """The answers to questions about the sequences of a request; `pause` is called before each part of them."""
         book_of(self.fitted)  # before anything is vectorised
         if len(questions) > MAX_QUESTIONS:
@@ -154,7 +160,7 @@ class Served:
         for first in range(0, len(names), size):
             pause()
             part = slots.select(np.arange(first, min(first + size, len(names))))
-            parts = ask(self.fitted, self.preparation, part, questions)
+            parts = ask(self.fitted, self.preparation, part, questions, anyway=anyway)
             for answered, answers in zip(of_question, parts, strict=True):
                 for name, row in zip(names[first:], answers.rename({"p(yes)": "p"}).to_dicts(), strict=False):
                     answered.append(AnswerInWords(id=name, worth=worth(row["question"]), **row))

@@ -67,6 +67,7 @@ class Job:
     question: Question | None = None
     #: questions in words: to be answered, or of which one is to be explained
     texts: tuple[str, ...] = ()
+    anyway: bool = False
     #: sequences to explain (while it is explained, those that are left), and all that the explanations depend on
     sequences: int = 0
     content: Hashable = None
@@ -114,9 +115,11 @@ class Worker:
         """Have the rows of a request answered: a list per table, which shares no sequence with the others."""
         return self._submit(Job("predict", served, tuple(tables)))
 
-    def ask(self, served: Served, rows: Rows, texts: Iterable[str]) -> Future[list[AnswerInWords]]:
+    def ask(
+        self, served: Served, rows: Rows, texts: Iterable[str], *, anyway: bool = False
+    ) -> Future[list[AnswerInWords]]:
         """Have questions in words answered, about the sequences of a request."""
-        return self._submit(Job("ask", served, (rows,), texts=tuple(texts)))
+        return self._submit(Job("ask", served, (rows,), texts=tuple(texts), anyway=anyway))
 
     def explain(
         self, served: Served, rows: Rows, question: Question, text: str | None = None
@@ -265,7 +268,7 @@ class Worker:
             if time.monotonic() > job.arrived + self.settings.timeout:
                 raise RefusedError(504, f"the answers took longer than {self.settings.timeout:g} s")
 
-        self._settle([job], lambda: [job.served.ask(job.tables[0], job.texts, pause)])
+        self._settle([job], lambda: [job.served.ask(job.tables[0], job.texts, pause, anyway=job.anyway)])
         seconds = time.monotonic() - started
         self._pace["ask"] = _lately(self._pace["ask"], seconds)
         self.metrics.batch("ask", job.rows, seconds - given_away)

@@ -230,8 +230,9 @@ def question_tables(book: Book, most: int = 200) -> Iterator[RenderableType]:
         rows: list[tuple[object, ...]] = []
         for entry in entries[:most]:
             value = entry.figure
-            interval = None if value.low is None else f"{value.low:.3f}–{value.high:.3f}"
-            rows.append((printable(entry.question.text), value.auroc, interval, entry.lightgbm, entry.asked, entry.yes))
+            interval = [] if value.low is None else [f"{value.low:.3f}–{value.high:.3f}"]
+            told = ", ".join([*interval, *filter(None, [value.warning])]) or None
+            rows.append((printable(entry.question.text), value.auroc, told, entry.lightgbm, entry.asked, entry.yes))
         if rows:
             on = f" ({book.measured_on} histories)" if book.measured_on and entries != book.taught else ""
             yield table(title + on, columns, rows)

@@ -59,7 +59,7 @@ ENTITY_NAME = re.compile(
 )
 LABEL_NAME = re.compile(r"^(label|labels|target|class|outcome|y)$", re.IGNORECASE)
 NUMBERED = re.compile(r"^(.*?)[_\s]?(\d+)$")
-DELIMITERS = (";", "|")
+DELIMITERS = (";", "|", ",")
 DATE = re.compile(r"^(\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2})?|\d{1,2}[./-]\d{1,2}[./-]\d{4}(\s|$))")
 #: How to overrule a guess.
 AS_CATEGORY = "to use it, move it from `ignore` to `fields` as a category"
@@ -315,7 +315,9 @@ def _text(words: pl.Series, present: pl.Series, distinct: int) -> Guess:
         if present.str.contains(delimiter, literal=True).mean() >= 0.3:  # type: ignore[operator]
             items = present.str.split(delimiter).list.eval(pl.element().str.strip_chars()).list.unique().explode()
             rows_each = items.alias("item").value_counts(name="rows")["rows"]
-            if (rows_each > 1).mean() >= REPEATED_SHARE:  # type: ignore[operator]
+            share = float((rows_each > 1).mean())  # type: ignore[arg-type]
+            is_list = delimiter != "," or _is_listed(present, share, distinct > len(rows_each))
+            if share >= REPEATED_SHARE and is_list:
                 why = f"values separated by {delimiter!r}"
                 return _guessed(words, why, len(rows_each), "set", delimiter=delimiter)
     lengths = present.str.split(" ").list.len()
@@ -329,6 +331,11 @@ def _text(words: pl.Series, present: pl.Series, distinct: int) -> Guess:
         why = f"{distinct:,} different values in {len(present):,} rows: {what}; {AS_CATEGORY}"
         return _guessed(words, why, distinct)
     return _guessed(words, "words", distinct, "category")
+
+
+def _is_listed(present: pl.Series, share: float, is_mixed: bool) -> bool:
+    """Whether text with commas is a list: most items come again, in other mixtures ("Portland, OR" is none)."""
+    return is_mixed and share >= 0.5 and present.str.count_matches(",").n_unique() > 1
 
 
 def _guessed(column: pl.Series, why: str, distinct: int, kind: str = "ignore", **settings: Any) -> Guess:

@@ -21,8 +21,9 @@ export function complain(error) {
   if (error instanceof ApiError && error.status === 401) { $("key-form").hidden = false; $("key").focus(); }
   const details = error instanceof ApiError ? error.details : {};
   const about = details.column ? ` Column “${details.column}”${details.value ? `, value “${details.value}”` : ""}.` : "";
+  const [first, ...lines] = (error?.message ?? "").split("\n");
   $("alert").replaceChildren(...(error ? [el("div", {class: "alert"},
-    el("strong", {}, error.message), about, details.remedy ? el("span", {class: "remedy"}, `→ ${details.remedy}`) : null)] : []));
+    el("strong", {}, first), about, lines.length ? el("span", {class: "lines"}, lines.join("\n")) : null, details.remedy ? el("span", {class: "remedy"}, `→ ${details.remedy}`) : null)] : []));
   if (error) $("alert").scrollIntoView({block: "nearest"});
 }
 

@@ -58,7 +58,9 @@ async function predict() {
   const count = `${rows.length.toLocaleString("en")} row${rows.length === 1 ? "" : "s"}, ${predictions.length.toLocaleString("en")} prediction${predictions.length === 1 ? "" : "s"}`;
   $("input-summary").textContent = count;
   const tally = model.classes.map((name) => `${predictions.filter((one) => one.predicted === name).length} ${name}`);
-  $("tally").textContent = `${model.label ?? "class"}: ${tally.join(", ")}`;
+  const odd = predictions.filter((one) => one.notices.length).length;
+  $("tally").textContent = `${model.label ?? "class"}: ${tally.join(", ")}. Predicted: ${model.decision}.`
+    + (odd ? ` ${odd} with values unlike those of training: open them to see which.` : "");
   $("find").value = "";
   sorting = {by: "p", down: true};
   drawList();
@@ -126,6 +128,8 @@ function showAnswer(before, after = null) {
   $("answer").replaceChildren(
     el("p", {class: "verdict"}, `${model.label ? `${model.label} = ` : ""}`, el("strong", {id: "predicted"}, now.predicted),
       after && after.predicted !== before.predicted ? el("span", {class: "was"}, ` was ${before.predicted}`) : null),
+    el("p", {class: "soft", id: "decision"}, `Predicted: ${model.decision}.`),
+    ...now.notices.map((text) => el("p", {class: "soft notice"}, `! ${text}`)),
     el("dl", {class: "classes"}, ...model.classes.map((name) => {
       const p = now.probabilities[name], was = before.probabilities[name], moved = after && Math.abs(p - was) >= 0.0005;
       return el("div", {class: name === now.predicted ? "chosen" : null}, el("dt", {}, name), el("dd", {}, bar(p, after ? was : null),

@@ -28,7 +28,7 @@ async function answer() {
     if (about !== opened) return;
     $("answers").prepend(el("article", {class: "asked"},
       el("h3", {}, given.question),
-      el("p", {class: "p"}, "yes ", bar(given.p), el("strong", {class: "number"}, percent(given.p)),
+      el("p", {class: "p"}, ...(given.p === null ? [] : ["yes ", bar(given.p), el("strong", {class: "number"}, percent(given.p))]),
         given.known === "trained" ? null : el("span", {class: "was"}, ` ${given.known === "new" ? "a new question" : "held out of training"}`)),
       el("p", {class: "soft"}, given.worth),
       given.remark ? el("p", {class: "soft"}, given.remark) : null,

@@ -76,11 +76,14 @@ function typed(text, before) {
   return text;
 }
 
+/** The records that a field is changed in: one that stays the same within an entity, in all of them. */
+const recordsOf = (column, record) => column.static ? state.now.map((_, i) => i) : [record];
+
 const plain = (value) => value === null || value === undefined ? "" : String(value);
 const same = (a, b) => plain(a) === plain(b);
 
 function changes() {
-  return state.own.flatMap((row, record) => state.model.columns.filter((column) => !same(row[column.name], state.now[record][column.name]))
+  return state.own.flatMap((row, record) => state.model.columns.filter((column) => !(column.static && record) && !same(row[column.name], state.now[record][column.name]))
     .map((column) => ({column, record, from: row[column.name], to: state.now[record][column.name]})));
 }
 
@@ -89,12 +92,12 @@ function drawChanges() {
   $("reset").disabled = !all.length;
   const words = (value) => value === null || value === undefined || value === "" ? "absent" : Array.isArray(value) ? value.join("; ") : String(value);
   $("changes").replaceChildren(...all.map((one) => el("li", {},
-    `${one.column.title}${state.own.length > 1 ? ` of ${state.model.record} ${one.record + 1}` : ""}: ${words(one.from)} → ${words(one.to)} `,
+    `${one.column.title}${state.own.length > 1 && !one.column.static ? ` of ${state.model.record} ${one.record + 1}` : ""}: ${words(one.from)} → ${words(one.to)} `,
     el("button", {type: "button", "aria-label": `Undo the change of ${one.column.title}`, onclick: () => undo(one)}, "Undo"))));
 }
 
 function undo(one) {
-  state.now[one.record][one.column.name] = one.from;
+  for (const i of recordsOf(one.column, one.record)) state.now[i][one.column.name] = state.own[i][one.column.name];
   drawFields();
   changed();
 }
@@ -123,7 +126,8 @@ async function predict() {
 
 $("fields").addEventListener("input", (event) => {
   const name = event.target.name, row = state.now[state.record];
-  row[name] = typed(event.target.value, state.own[state.record][name]);
+  const value = typed(event.target.value, state.own[state.record][name]);
+  for (const i of recordsOf(state.model.columns.find((column) => column.name === name), state.record)) state.now[i][name] = value;
   event.target.closest(".field").classList.toggle("changed", !same(row[name], state.own[state.record][name]));
   changed();
 });
