@@ -80,6 +80,10 @@ def explain(
     of_class: Annotated[
         str | None, typer.Option("--class", help="show what speaks for and against this class; default: the answer")
     ] = None,
+    above: Annotated[
+        float | None,
+        typer.Option(help="of a label that is a number: explain whether it is above this (default: the median)"),
+    ] = None,
     precision: Annotated[
         float, typer.Option(help="share of the look-alikes (perturbed samples) that must get the same answer")
     ] = 0.9,
@@ -103,7 +107,7 @@ def explain(
     if population is not None and (cards.entity or cards.target is not None):
         remedy = "leave --entity and --out out"
         raise TefmError("--population summarises a whole table on the terminal", value=population, remedy=remedy)
-    question: dict[str, Any] = {"of_class": of_class, "precision": precision, "most": most}
+    question: dict[str, Any] = {"of_class": of_class, "above": above, "precision": precision, "most": most}
     cited = None if references is None else References.read(references)
     job = ray.job(model, table, **vars(options))
     if job is not None and population is not None:

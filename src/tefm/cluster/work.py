@@ -92,7 +92,8 @@ class OnRay:
         for _, predictions in run(
             self.engine, plan, lambda gpu: partial(predict_part, *self._loaded(gpu)), "predicting"
         ):
-            answers.update(predictions[column].to_list())
+            if column in predictions.columns:  # not where the label is a number
+                answers.update(predictions[column].to_list())
             yield predictions
         if answers.total() >= MANY and len(answers) == 1:
             log.warning(f"all {answers.total():,} sequences have the same prediction: {next(iter(answers))}")

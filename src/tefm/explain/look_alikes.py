@@ -5,7 +5,7 @@ Shapes: S sequences, N records, D slots, Q classes.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +22,7 @@ from tefm.explain.population import Population, mixed
 from tefm.rationale.config import LookAlikeConfig
 from tefm.rationale.masked_model import MaskedModel
 from tefm.rationale.surrogate import Agreement, Surrogate, SurrogateData, fit_surrogate, frozen_network
+from tefm.scoring.calibration import Folded
 from tefm.tables.sequences import Sequences, stored
 
 #: Versions of each training sequence, mixed with another one, that the surrogate learns in addition to the whole.
@@ -82,6 +83,15 @@ class LookAlikes:
         donors = Population(drawn, p_SQ, model.decide(p_SQ), labels_S[: len(drawn)])
         counts = Counts.of(*everyone, network.layout, p_SQ.shape[1])
         return cls(config, network, surrogate, donors, counts, agreement)
+
+    def folded(self, calibration: Folded) -> LookAlikes:
+        """What explanations of groups of classes need; the surrogate still knows the classes themselves."""
+        population, group_Q = self.population, np.array([*calibration.group_Q, -1])
+        p_SQ = calibration.fold(population.p_SQ)
+        labels_S, answers_S = group_Q[population.labels_S], calibration.predict(p_SQ)
+        grouped = replace(population, p_SQ=p_SQ, labels_S=labels_S, answers_S=answers_S)
+        counts = {name: calibration.fold(of) for name, of in vars(self.counts).items() if name != "start_D"}
+        return replace(self, population=grouped, counts=replace(self.counts, **counts))
 
     # ---- on disk ----------------------------------------------------------------------------------------------
 

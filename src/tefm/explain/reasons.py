@@ -57,6 +57,8 @@ class Question(Settings):
 
     #: the class that the evidence is about; None: the answer
     of_class: str | None = None
+    #: of a label that is a number: the answer is whether it is above this; None: the training labels' median
+    above: float | None = None
     #: at most this many features may settle an answer
     most: int = 10
     #: τ: the share of the look-alikes that must get the same answer
@@ -146,7 +148,8 @@ class Reasoner:
         """The search for features that settle an answer, on the surrogate."""
         x_TD = sequence.x_ND
         donors_B = Donors.of(self.population, len(x_TD)).search
-        trial = Trial(self.network, self.surrogate, x_TD, self.population.records(donors_B, len(x_TD)))
+        records_BTD = self.population.records(donors_B, len(x_TD))
+        trial = Trial(self.network, self.surrogate, x_TD, records_BTD, calibration=self.model.calibration)
         features = features_of(x_TD, self.network.layout)
         # the surrogate of an older model has not learned words
         if sequence.texts is not None and self.surrogate.words is not None:

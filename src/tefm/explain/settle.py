@@ -81,7 +81,7 @@ class Search:
 
     def values(self, keep_CTD: Keep) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The precision of each set, and its value: precision and mean probability together."""
-        p_CBQ = self.trial.answers(keep_CTD) / self.trial.surrogate.cut_Q
+        p_CBQ = self.trial.answers(keep_CTD) / self.trial.cut_Q
         p_CBQ = p_CBQ / p_CBQ.sum(dim=2, keepdim=True)
         same_C = (p_CBQ.argmax(dim=2) == self.answer).double().mean(dim=1)
         return same_C.numpy(), (same_C + p_CBQ[:, :, self.answer].double().mean(dim=1)).numpy()

@@ -17,7 +17,7 @@ from tefm.codes.network import CodeNetwork
 from tefm.rationale.bag_of_words import ReadTexts
 from tefm.rationale.masked_model import Keep
 from tefm.rationale.surrogate import CHUNK, PLACES, Surrogate, slots_tensor
-from tefm.scoring.calibration import Floats
+from tefm.scoring.calibration import Calibration, Floats, Folded
 from tefm.tables.layout import Slots
 from tefm.tables.sequences import Sequences
 
@@ -47,6 +47,8 @@ class Trial:
     #: of a model with a head beside the language model: the head's part of the logits, for sequences of slots. The
     #: surrogate then stands for the language model alone
     head: Callable[[Sequences], Floats] | None = None
+    #: of a model whose classes are grouped: its probabilities as those of the groups
+    calibration: Calibration = field(default_factory=Calibration)
     #: of each record with each of its masks, one row per donor: the codes, and what the surrogate makes of them
     _codes: dict[Key, Tensor] = field(default_factory=dict)
     _reads: dict[Key, tuple[Tensor, Tensor]] = field(default_factory=dict)
@@ -63,7 +65,13 @@ class Trial:
         keys = _keys(keep_CTD)
         self._read(keys)
         p_CBQ = torch.cat([self._answers(keys[start : start + SETS]) for start in range(0, len(keys), SETS)])
-        return p_CBQ if self.head is None else self._with_head(p_CBQ, keep_CTD)
+        p_CBQ = p_CBQ if self.head is None else self._with_head(p_CBQ, keep_CTD)
+        return torch.from_numpy(self.calibration.fold(p_CBQ.numpy()))
+
+    @property
+    def cut_Q(self) -> Tensor:
+        """The answer is the class with the largest p / cut; of groups, the most probable one."""
+        return torch.ones(1) if isinstance(self.calibration, Folded) else self.surrogate.cut_Q
 
     def codes(self, keep_CTD: Keep) -> Tensor:
         """What the model reads of the look-alikes' records: their codes (C × B × T × K), or their slots for a head."""

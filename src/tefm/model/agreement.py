@@ -96,6 +96,8 @@ def _classes(fitted: Fitted) -> Iterator[str]:
             yield f"the calibration has {len(values)} values of {name} for {count} classes"
     if calibration.threshold is not None and count != 2:
         yield f"a threshold is for two classes, not {count}"
+    if fitted.buckets is not None and fitted.buckets.names != classes:
+        yield "the buckets of the number are not the classes"
     if fitted.coder.classes_ and not set(classes) <= set(fitted.coder.classes_):
         yield "the codes were learned for other classes"
     if fitted.explainer is not None and len(fitted.explainer.surrogate.cut_Q) != count:

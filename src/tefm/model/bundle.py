@@ -61,6 +61,7 @@ from tefm.questions.book import Book
 from tefm.rationale.extractor import MaskExplainer
 from tefm.scoring.calibration import Calibration
 from tefm.scoring.metrics import METRICS
+from tefm.scoring.numbers import NUMBER_METRICS, Buckets
 from tefm.show.html import render
 from tefm.tables.records import Records
 from tefm.tables.schema import Schema
@@ -98,9 +99,12 @@ class Bundle:
     def of_fit(cls, prepared: Prepared, fitted: Fitted) -> Bundle:
         """The bundle of a model that was just fitted."""
         figures = {} if fitted.validation is None else {"validation": fitted.validation.to_dict()}
-        reference = reference_at_fit(fitted, prepared.preparation, prepared.training, prepared.held_out)
-        values = _values(prepared.training, fitted.classes)
-        return cls(fitted, prepared.preparation, figures, reference=reference, values=values)
+        buckets, preparation = fitted.buckets, prepared.preparation
+        values = None if buckets else _values(prepared.training, fitted.classes)
+        held_out = prepared.held_out.cut(None if buckets is None else buckets.above())
+        reference = reference_at_fit(fitted.reading(), preparation, prepared.training, held_out)
+        preparation = replace(preparation, cuts=buckets)
+        return cls(fitted, preparation, figures, reference=reference, values=values)
 
 
 def _values(training: Records, classes: tuple[str, ...]) -> tuple[bool | int | float, ...] | None:
@@ -181,6 +185,7 @@ def _save_parts(bundle: Bundle, folder: Path) -> None:
         "figures": dict(bundle.figures),
         "source": bundle.source,
         "question": fitted.question,
+        "buckets": None if fitted.buckets is None else fitted.buckets.model_dump(mode="json"),
     }
     write_json(folder / "model.json", body)
     parts = {
@@ -283,6 +288,7 @@ def _load(folder: Path, backbone: Backbone) -> Bundle:
         shares=tuple(body["shares"]),
         book=_part(folder / QUESTIONS, Book.load),
         question=body.get("question"),  # earlier versions have none
+        buckets=_buckets(body),
     )
     trees = _part(folder / TREES, LabelTrees.load)
     if trees is not None:
@@ -292,7 +298,7 @@ def _load(folder: Path, backbone: Backbone) -> Bundle:
         fitted = fitted.answering(fitted.question)
     reference = _part(folder / REFERENCE, MonitorReference.load)
     if reference is not None:
-        check_reference(reference, len(fitted.classes), folder / REFERENCE)
+        check_reference(reference, len(fitted.classes) if fitted.buckets is None else 2, folder / REFERENCE)
     values = tuple(body.get("values") or ()) or None  # earlier versions have none
     return Bundle(fitted, preparation, body["figures"], body["source"], reference, values)
 
@@ -321,7 +327,12 @@ def _settings(folder: Path) -> tuple[dict[str, Any], ModelConfig, Prompt]:
 
 def _preparation(body: dict[str, Any], config: ModelConfig, vectoriser: Vectoriser, prompt: Prompt) -> Preparation:
     closed = Schema.model_validate(body["schema"]).closed(vectoriser.value_names)
-    return Preparation(closed, config, vectoriser, prompt.gaps)
+    return Preparation(closed, config, vectoriser, prompt.gaps, _buckets(body))
+
+
+def _buckets(body: Mapping[str, Any]) -> Buckets | None:
+    """The buckets of a label that is a number; models of earlier versions have none."""
+    return None if body.get("buckets") is None else Buckets.checked(body["buckets"])
 
 
 def load_preparation(folder: Path, domain: str | None = None) -> Preparation:
@@ -361,6 +372,7 @@ def card_of(bundle: Bundle, template: str = "model_card.md") -> str:
         fitted=fitted,
         preparation=bundle.preparation,
         figures=bundle.figures,
-        METRICS=METRICS,
+        METRICS=tuple(METRICS if fitted.buckets is None else NUMBER_METRICS),
+        COMPARED=("auroc", "accuracy") if fitted.buckets is None else ("mae", "rmse", "coverage", "width"),
         base_model=base_model,
     )

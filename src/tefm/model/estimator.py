@@ -57,7 +57,8 @@ from tefm.pipeline.prepare import Preparation, Prepared, label_numbers, prepare,
 from tefm.questions.book import question_frame
 from tefm.scoring.breakdown import Decisions, Evaluation
 from tefm.scoring.decision import one_answer
-from tefm.scoring.metrics import Metric
+from tefm.scoring.metrics import METRICS
+from tefm.scoring.numbers import NUMBER_METRICS, NumberScores
 from tefm.tables.infer import infer_schema
 from tefm.tables.readers.memory import as_table
 from tefm.tables.readers.table import Table, open_table
@@ -332,12 +333,27 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     def predict(self, X: Any, *, absent: bool = False, threshold: float | None = None) -> NDArray[Any]:
         """The class of each sequence of the table: one per sequence, not one per row, in the type of the label.
 
+        Where the label is a number, it is the median of the number's distribution (`predict_table` has all of it).
+
         Where a sequence has several rows, `tefm.scorers` compare it with a `y` of one label per row. `threshold` as in
         `with_threshold`.
         """
+        if (buckets := self.with_threshold(threshold).fitted.buckets) is not None:
+            return buckets.predicted(self.predict_proba(X, absent=absent)).median_S
         predicted_S = self.with_threshold(threshold).fitted.decide(self.predict_proba(X, absent=absent))
         self._warn_of_one_answer(np.bincount(predicted_S, minlength=len(self.fitted.classes)))
         return self.classes_[predicted_S]
+
+    def reading(self, above: float | None = None) -> TEFM:
+        """Of a number, the model as it says whether it is above a threshold (by default, the training labels' median).
+
+        Classes stay as they are.
+        """
+        model = copy(self)
+        model.fitted_ = self.fitted.reading(above)
+        cuts = None if self.fitted.buckets is None else self.fitted.buckets.above(above)
+        model.preparation_ = replace(self.preparation, cuts=cuts)
+        return model
 
     def with_threshold(self, threshold: float | None) -> TEFM:
         """The model as it predicts the positive one of two classes from this probability on; None changes nothing."""
@@ -347,6 +363,9 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
     def predict_table(self, X: Any, *, absent: bool = False, each_record: bool = False) -> Any:
         """One row per sequence: its identifier, its number of records, the class, and the probability of each class.
+
+        Where the label is a number: the median (`prediction`), the mean, and the ends of the interval in place of the
+        class, and the probabilities of its buckets.
 
         The identifier keeps its column name and type. The result is a pandas frame when a pandas frame was given, and
         a polars frame otherwise. With `each_record`, one row per record: the prediction once this record was known, and
@@ -360,10 +379,12 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         Where the records of an entity lie anywhere in it, they are brought together on disk first.
         """
         answers: Counter[str] = Counter()
+        column = answer_column(self.preparation.sequence_noun)
         with progress("predicting", None) as advance:
             for predictions in self.predicted(X, absent=absent, each_record=each_record):
                 yield predictions
-                answers.update(predictions[answer_column(self.preparation.sequence_noun)].to_list())
+                if self.fitted.buckets is None:
+                    answers.update(predictions[column].to_list())
                 advance(predictions.height)
         self._warn_of_one_answer(np.array([answers[value] for value in self.classes_.tolist()]))
 
@@ -376,11 +397,12 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         answerer = self.fitted.answerer.remembering()
         for records, slots in ahead(preparation.batches(as_table(X), absent=absent, each_record=each_record)):
             p_SQ = self.fitted.calibration.probabilities(answerer.logits(slots))
-            columns = {
-                "records": records.sequences.lengths,
-                "predicted": pl.Series(self.classes_.tolist()).gather(self.fitted.decide(p_SQ)),
-                **{f"p({name})": p_SQ[:, number] for number, name in enumerate(self.fitted.classes)},
-            }
+            columns: dict[str, Any] = {"records": records.sequences.lengths}
+            if (buckets := self.fitted.buckets) is not None:
+                columns |= buckets.predicted(p_SQ).columns
+            else:
+                columns["predicted"] = pl.Series(self.classes_.tolist()).gather(self.fitted.decide(p_SQ))
+            columns |= {f"p({name})": p_SQ[:, number] for number, name in enumerate(self.fitted.classes)}
             if time is not None:
                 columns[f"{time}_" if time in columns else time] = records.frame[time][records.sequences.last]
             yield self._identified(records, pl.DataFrame(columns), before)
@@ -410,6 +432,9 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         """
         preparation, fitted = self.preparation, self.fitted
         records, unlabelled = preparation.to_evaluate(as_table(X), absent=absent)
+        if fitted.buckets is not None:
+            figures = fitted.evaluate(preparation.slots(records), records.numbers_S, resamples=resamples)
+            return replace(figures, unlabelled=unlabelled)
         classes = (*fitted.classes, *preparation.unknown(records, fitted.classes))
         labels_S, slots = label_numbers(records.sequences, classes), preparation.slots(records)
         codes = fitted.codes(slots)
@@ -420,8 +445,12 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         return replace(figures, unlabelled=unlabelled, decisions=decisions)
 
     def score(self, X: Any, y: Any = None, sample_weight: None = None) -> float:
-        """Accuracy over the labelled sequences of a table; `y` gives one label per row, where the table has none."""
-        return scorers["accuracy"](self, X, y)
+        """Accuracy over the labelled sequences of a table; `y` gives one label per row, where the table has none.
+
+        Where the label is a number, it is the mean absolute error with a minus sign.
+        """
+        name = "accuracy" if self.fitted.buckets is None else "neg_mean_absolute_error"
+        return scorers[name](self, X, y)
 
     # ---- questions in words -----------------------------------------------------------------------------------
 
@@ -492,9 +521,10 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         (`day`, `week` or `month`) cuts the table into batches by the schema's time column; otherwise it is one batch.
         `level` is the share of batches without drift that raise an alarm.
         """
+        read = self.reading()
         return monitor(
-            self.fitted,
-            self.preparation,
+            read.fitted,
+            read.preparation,
             self.reference_,
             as_table(X),
             reference=None if reference is None else as_table(reference),
@@ -514,6 +544,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         entities: Sequence[str] | None = None,
         absent: bool = False,
         of_class: str | None = None,
+        above: float | None = None,
         precision: float = 0.9,
         most: int = 10,
         references: References | str | Path | None = None,
@@ -525,9 +556,10 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         answer), `precision` the share of look-alikes that must agree (0.9), `most` the number of features (10).
         `entities` explains only some sequences. `references`, a table with the columns field, value, statement and
         source, are cited beside the features that they are about. `question` explains the answer to a question in
-        words instead of the class; the first time, it takes some seconds longer.
+        words instead of the class; the first time, it takes some seconds longer. Where the label is a number, the
+        answer is whether it is `above` this one (the median of the training labels).
         """
-        asked = Question.checked({"of_class": of_class, "precision": precision, "most": most})
+        asked = Question.checked({"of_class": of_class, "above": above, "precision": precision, "most": most})
         if references is not None and not isinstance(references, References):
             references = References.read(references)
         look_alikes_of(self.fitted)  # before anything is vectorised
@@ -547,6 +579,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         sequences: int = 200,
         absent: bool = False,
         of_class: str | None = None,
+        above: float | None = None,
         precision: float = 0.9,
         most: int = 10,
     ) -> Summary:
@@ -555,11 +588,12 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         At most so many `sequences`, drawn at random, are explained. `of_class` is the class that effects are about: of
         two classes the positive one, otherwise the answer to each sequence.
         """
-        if of_class is None and len(self.fitted.classes) == 2:
-            of_class = self.fitted.classes[self.fitted.positive]
+        fitted = self.fitted.reading(above)
+        if of_class is None and len(fitted.classes) == 2:
+            of_class = fitted.classes[fitted.positive]
         asked = Question.checked({"of_class": of_class, "precision": precision, "most": most})
-        look_alikes_of(self.fitted)  # before anything is vectorised
-        return summarise(explain_slots(self.fitted, self.preparation, self._drawn(X, sequences, absent), asked))
+        look_alikes_of(fitted)  # before anything is vectorised
+        return summarise(explain_slots(fitted, self.preparation, self._drawn(X, sequences, absent), asked))
 
     def importance(self, X: Any, *, sequences: int = 500, absent: bool = False) -> Any:
         """How much the answers depend on each field, the most important first, over random `sequences` of a table.
@@ -570,7 +604,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         unimportant. Free text is not among the fields.
         """
         slots = self._drawn(X, sequences, absent)
-        return _of_kind(X, importance(self.fitted, self.preparation.vectoriser, slots, seed=self.seed))
+        return _of_kind(X, importance(self.fitted.reading(), self.preparation.vectoriser, slots, seed=self.seed))
 
     def explain_masked(
         self, X: Any, *, entities: Sequence[str] | None = None, absent: bool = False, **choice: Any
@@ -640,11 +674,16 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             return upload(self.save(Path(folder) / "model"), name, private=private, token=token)
 
 
-def _scored(metric: Metric, model: TEFM, X: Any, y: Any = None) -> float:
+def _scored(metric: str, model: TEFM, X: Any, y: Any = None) -> float:
     """A metric over the labelled sequences of a table."""
     scores = model.evaluate(_opened(X, y, model.preparation.schema), resamples=0).scores
-    value: float = getattr(scores, metric).value
-    return -value if metric == "brier" else value
+    metrics: Mapping[str, Any] = scores.metrics if isinstance(scores, NumberScores) else vars(scores)
+    if metric not in metrics:
+        known = [name for name in (*METRICS, *NUMBER_METRICS) if name in metrics]
+        remedy = f"scorers for this model are about {', '.join(known)}"
+        raise SettingsError("this score is not one of the model's label", value=metric, remedy=remedy)
+    value: float = metrics[metric].value
+    return -value if metric in ("brier", "mae") else value
 
 
 #: Scorers for scikit-learn that know sequences: `y` has one label per row, and each sequence counts once.
@@ -654,6 +693,7 @@ scorers: dict[str, Callable[..., float]] = {
     "accuracy": partial(_scored, "accuracy"),
     "f1_macro": partial(_scored, "macro_f1"),
     "neg_brier_score": partial(_scored, "brier"),
+    "neg_mean_absolute_error": partial(_scored, "mae"),
 }
 
 
@@ -677,11 +717,13 @@ def _opened(X: Any, y: Any, schema: Schema | None) -> Table:
         return opened
     column = schema.label if schema is not None and schema.label is not None else LABEL
     try:
-        check_classification_targets(y)
+        if schema is None or schema.number is None:
+            check_classification_targets(y)
         labels = pl.Series(column_or_1d(y, warn=True))
     except ValueError as error:
         raise InputError(
-            f"y does not hold classes: {error}", remedy="give one class per row; cut a number into classes first"
+            f"y does not hold classes: {error}",
+            remedy="give one class per row; for a number, a schema with label={'column': …, 'kind': 'number'}",
         ) from error
     frame = opened.frame()
     if len(labels) != frame.height:

@@ -74,6 +74,7 @@ def explain_slots(
     references: References | None = None,
 ) -> list[Explanation]:
     """Why the model answers as it does for sequences of slots, which need no table."""
+    fitted = fitted.reading(question.above)
     parts, model, of_class = look_alikes_of(fitted), fitted.masked_model(), _class_number(fitted, question.of_class)
     reasoner = Reasoner(model, parts.network, parts.surrogate, parts.population)
     explanations = []

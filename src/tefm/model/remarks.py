@@ -13,6 +13,7 @@ from tefm.pipeline.config import ModelConfig
 from tefm.pipeline.prepare import Preparation
 from tefm.scoring.metrics import Verdict
 from tefm.tables.columns import needed_columns
+from tefm.tables.grouping import numbers_of_label
 from tefm.tables.leakage import check_leakage
 from tefm.tables.overview import ambiguities
 from tefm.tables.readers.source import selected
@@ -95,7 +96,10 @@ def given_away(training: pl.DataFrame, preparation: Preparation) -> list[str]:
     if schema.label is None:
         return []
     records = training[np.random.default_rng(0).permutation(training.height)[:LOOKED_AT]]
-    labels_N = text_of(records[schema.label], schema.missing_words).to_numpy()
+    if preparation.cuts is not None:
+        labels_N = preparation.cuts.names_of(numbers_of_label(records, schema))
+    else:
+        labels_N = text_of(records[schema.label], schema.missing_words).to_numpy()
     leaks = check_leakage(vectoriser.transform(records), vectoriser.layout, labels_N)
     remarks = []
     for leak in leaks[:NAMED]:

@@ -51,7 +51,7 @@ from tefm.show.figures import (
     Outcome,
     Overview,
 )
-from tefm.show.terminal import BASELINES
+from tefm.show.terminal import BASELINES, titles_of
 from tefm.tables.layout import Slots
 from tefm.tables.overview import groups_of, missing_shares, tied_records
 from tefm.tables.readers.table import Table, open_table
@@ -106,7 +106,9 @@ def figures_of(model: TEFM, source: Any, *, split: Split | None = None) -> Figur
     if isinstance(source, Task):
         opened = open_table(source.table, query=source.query, meds=model.preparation.schema.meds)
         source, split = opened, source.split
-    return _measured(model, _whole_table(model, source) if split is None else _test_part(model, source, split))
+    return _measured(
+        model, _whole_table(model.reading(), source) if split is None else _test_part(model, source, split)
+    )
 
 
 def figures_of_fit(
@@ -124,6 +126,7 @@ def figures_of_fit(
 
 
 def _measured(model: TEFM, part: _Part, count: int = EXPLAINED) -> Figures:
+    whole, model = model.fitted, model.reading()  # a number is read as whether it is above the median
     fitted = model.fitted
     records, sequences = part.records, part.records.sequences
     labels_S = label_numbers(sequences, fitted.classes)
@@ -133,11 +136,12 @@ def _measured(model: TEFM, part: _Part, count: int = EXPLAINED) -> Figures:
     vectorised = time.perf_counter()
     slots = model.preparation.slots(records)
     codes = fitted.codes(slots)
-    p_SQ = fitted.probabilities(slots, codes)
+    p_SQ = whole.probabilities(slots, codes)
     # of vectorising, only the records of these sequences count
     seconds = time.perf_counter() - vectorised + (vectorised - started) * len(sequences.rows) / len(x_ND)
+    evaluation = whole.evaluation(codes, p_SQ, labels_S if whole.buckets is None else records.numbers_S)
+    p_SQ = fitted.calibration.fold(p_SQ)
     predicted_S = fitted.decide(p_SQ)
-    evaluation = fitted.evaluation(codes, p_SQ, labels_S)
     scores = evaluation.scores.to_dict()
     two = len(fitted.classes) == 2
     groups, more_groups = _groups(model, part, p_SQ, labels_S)
@@ -240,12 +244,13 @@ def _known(model: TEFM, records: Records) -> Records:
 
 def _test_part(model: TEFM, opened: Table, split: Split) -> _Part:
     """The test part of `tefm fit`, and tabular models on the same split."""
+    whole, model = model, model.reading()
     preparation, config = model.preparation, model.fitted.config
     opened = preparation.readable(opened, labelled=True)
     records = preparation.records(opened.frame(), file=opened.name)
-    parts, split_remarks = split_parts(config, records.sequences, split)
+    parts, split_remarks = split_parts(config, records.sequences, split, classes=records.cuts is None)
     used, part_of_used = used_records(config, records, parts)
-    compared, sampled = compare_with_tabular(model, records, parts)
+    compared, sampled = compare_with_tabular(whole, records, parts)
     baselines = {name: baseline.figures for name, baseline in compared.items()}
     training = records.part(parts == "train").frame
     remarks = [*split_remarks, *open_questions(records), *given_away(training, preparation), *sampled]
@@ -281,12 +286,13 @@ def _differs_from_fit(model: TEFM, scores: Mapping[str, Any], part: _Part) -> tu
     stored = model.figures_.get("test")
     if not part.is_test or stored is None:
         return ()
-    if (stored["n"], stored["accuracy"]["value"]) == (scores["n"], scores["accuracy"]["value"]):
+    name = "accuracy" if "accuracy" in stored else "mae"
+    if (stored["n"], stored[name]["value"]) == (scores["n"], scores[name]["value"]):
         return ()
     return (
-        f"When the model was fitted, its test part had other scores ({stored['n']:,} sequences, accuracy "
-        f"{stored['accuracy']['value']:.3f}). The table or the task file have changed since, so the model may "
-        "have been trained on some of these sequences.",
+        f"When the model was fitted, its test part had other scores ({stored['n']:,} sequences, "
+        f"{titles_of(stored)[name]} {stored[name]['value']:.3f}). The table or the task file have changed since, so "
+        "the model may have been trained on some of these sequences.",
     )
 
 

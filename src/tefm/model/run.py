@@ -47,6 +47,7 @@ from tefm.scoring.breakdown import confusion
 from tefm.scoring.decision import one_answer
 from tefm.scoring.metrics import Predicted, Verdict
 from tefm.scoring.metrics import compare as compare_models
+from tefm.scoring.numbers import NUMBER_METRICS, difference_of
 from tefm.show.figures import Outcome
 from tefm.show.terminal import BASELINES
 from tefm.tables.layout import Slots
@@ -214,12 +215,13 @@ def start(table: TaskTable) -> Started:
         parts = split(records.sequences, shares=table.split.shares, by=table.split.by, seed=table.split.seed)
         remarks = [QUICK_REMARK] if config.quick else []
     else:
-        parts, remarks = split_parts(config, records.sequences, table.split)
+        parts, remarks = split_parts(config, records.sequences, table.split, classes=records.schema.number is None)
         remarks += open_questions(records)
         for remark in remarks:
             warn(remark)  # before the table is prepared, which may be refused
     training, validation = (records.part(parts == part) for part in ("train", "validation"))
     prepared = table.model.prepared_records(training, validation)
+    table = replace(table, records=records.cut(prepared.preparation.cuts))
     leaks = given_away(training.frame, prepared.preparation)
     for remark in leaks:
         warn(remark)
@@ -235,7 +237,8 @@ def scored(started: Started, fitted: Fitted, *, compare: bool = True) -> Outcome
     remarks = list(started.remarks)
     used, part_of_used = used_records(config, records, started.parts)
     tested = used.select(part_of_used == "test")
-    labels_S = label_numbers(tested.sequences, fitted.classes)
+    is_number = fitted.buckets is not None
+    labels_S: NDArray[Any] = tested.numbers_S if is_number else label_numbers(tested.sequences, fitted.classes)
     with stage("test", "scoring the test part"):
         slots = model.preparation.slots(tested)
         codes = fitted.codes(slots)
@@ -251,13 +254,17 @@ def scored(started: Started, fitted: Fitted, *, compare: bool = True) -> Outcome
         remarks += sampled
         compared = {BASELINES.get(name, name): of.figures["test_calibrated"] for name, of in baselines.items()}
         model.figures_["test"]["compared"] = compared
-    answers_Q = np.bincount(predicted_S, minlength=len(fitted.classes))
-    one_class = one_answer(answers_Q, fitted.classes, fitted.calibration.rule)
-    for remark in one_class:
-        warn(remark)
     remarks += cut_texts(model, used.select(part_of_used == "train"))
-    remarks += [*one_class, *repeated(used, part_of_used), *rare(fitted.classes, tested.sequences)]
-    verdict = verdict_of(fitted, Predicted.of(p_SQ, labels_S, predicted_S, fitted.positive), baselines)
+    if is_number:
+        remarks += repeated(used, part_of_used)
+        verdict = verdict_of_numbers(fitted, p_SQ, labels_S, baselines)
+    else:
+        answers_Q = np.bincount(predicted_S, minlength=len(fitted.classes))
+        one_class = one_answer(answers_Q, fitted.classes, fitted.calibration.rule)
+        for remark in one_class:
+            warn(remark)
+        remarks += [*one_class, *repeated(used, part_of_used), *rare(fitted.classes, tested.sequences)]
+        verdict = verdict_of(fitted, Predicted.of(p_SQ, labels_S, predicted_S, fitted.positive), baselines)
     remarks += behind(verdict, config)
     if verdict is not None:
         model.figures_["test"]["verdict"] = verdict.to_dict()
@@ -271,7 +278,7 @@ def scored(started: Started, fitted: Fitted, *, compare: bool = True) -> Outcome
         tuple(remarks),
         fitted.alignment,
         verdict,
-        confusion(labels_S, predicted_S, fitted.classes),
+        None if is_number else confusion(labels_S, predicted_S, fitted.classes),
         book,
     )
 
@@ -329,16 +336,32 @@ def verdict_of(fitted: Fitted, ours: Predicted, baselines: Mapping[str, Compared
     return compare_models(models)
 
 
+def verdict_of_numbers(
+    fitted: Fitted, p_SQ: NDArray[np.float64], numbers_S: NDArray[np.float64], baselines: Mapping[str, Compared]
+) -> Verdict | None:
+    """The model compared with LightGBM by their mean absolute errors."""
+    assert fitted.buckets is not None, "the label is a number"
+    if (other := baselines["lightgbm"].numbers if baselines else None) is None:
+        return None
+    models = {fitted.config.title: fitted.buckets.predicted(p_SQ), BASELINES["lightgbm"]: other}
+    errors = {name: float(np.abs(of.median_S - numbers_S).mean()) for name, of in models.items()}
+    first, second = sorted(models, key=lambda name: errors[name])
+    difference = difference_of(models[first], models[second], numbers_S)
+    return Verdict((first, second), NUMBER_METRICS["mae"], (errors[first], errors[second]), difference)
+
+
 def task_shares(config: ModelConfig) -> dict[str, float]:
     """How the time of a task is divided: the stages, scoring the test part, fitting tabular models to compare with."""
     questions = 0.2 * (config.questions is not None)
     return {**expected_shares(config), "test": 0.02, "questions of the test part": questions, "compare": 0.05}
 
 
-def split_parts(config: ModelConfig, sequences: Sequences, shares: Split) -> tuple[NDArray[np.str_], list[str]]:
-    """The part of each sequence, and remarks about those that are not trained on."""
-    parts = split(sequences, shares=shares.shares, by=shares.by, seed=shares.seed)
-    parts, unseen = without_unseen(sequences, parts)
+def split_parts(
+    config: ModelConfig, sequences: Sequences, shares: Split, *, classes: bool = True
+) -> tuple[NDArray[np.str_], list[str]]:
+    """The part of each sequence, and remarks about those that are not trained on; labels may be no `classes`."""
+    parts = split(sequences, shares=shares.shares, by=shares.by, seed=shares.seed, stratify=classes)
+    parts, unseen = without_unseen(sequences, parts) if classes else (parts, [])
     quick = [QUICK_REMARK] if config.quick else []
     return parts, [*quick, *unlabelled(sequences), *unseen, *thinned(config, sequences.select(parts == "train"))]
 
@@ -371,7 +394,7 @@ def compare_with_tabular(
     """
     from importlib.util import find_spec
 
-    from tefm.tabular.baselines import fit_baselines, stratified_sample
+    from tefm.tabular.baselines import fit_baselines, fit_numbers, stratified_sample
 
     if find_spec("lightgbm") is None:
         log.warning("no comparison with LightGBM: pip install 'tefm[doctor]'")
@@ -387,10 +410,14 @@ def compare_with_tabular(
         drawn = training[stratified_sample(labels, MOST_COMPARED, preparation.config.seed)]
         used = np.concatenate([drawn, np.flatnonzero(parts != "train")])
         records, parts = records.select(used), parts[used]
+    data, kinds = baseline_data(preparation, records, parts), feature_kinds(preparation.config, records.sequences)
+    if fitted.buckets is not None:
+        with stage("compare", "fitting LightGBM's quantile regression on the same sequences, for comparison"):
+            return fit_numbers(data, fitted.buckets, kinds=kinds, seed=preparation.config.seed), remarks
     with stage("compare", "fitting LightGBM and logistic regression on the same sequences, for comparison"):
         baselines = fit_baselines(
-            baseline_data(preparation, records, parts),
-            kinds=feature_kinds(preparation.config, records.sequences),
+            data,
+            kinds=kinds,
             positive=fitted.positive,
             decision=fitted.decision,
             shares=fitted.shares,
@@ -415,6 +442,7 @@ def baseline_data(preparation: Preparation, records: Records, parts: NDArray[np.
         parts,
         raw=raw_values(own_rows, vectoriser, slots.x_ND, train_N),
         notes=record_texts(slots),
+        numbers=None if records.cuts is None else records.numbers_S,
     )
 
 

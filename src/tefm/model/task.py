@@ -43,7 +43,8 @@ class Task(Settings):
     given_schema: str | dict[str, Any] | None = Setting(default=None, alias="schema")
     entity: str | None = None
     time: str | None = None
-    label: str | None = None
+    #: a column, or as in the schema `{column: days, kind: number}`
+    label: str | dict[str, Any] | None = None
     #: columns of free text, as in the schema: a list of names, or names with a budget of tokens
     text: list[str] | dict[str, Any] | None = None
     #: columns that are left out, on top of those that the schema leaves out
@@ -116,7 +117,9 @@ class Task(Settings):
                     "the column to ignore is not in the table", file=table.name, column=column, remedy=remedy
                 )
         if schema is None:
-            schema = infer_schema(table, entity=self.entity, time=self.time, label=self.label)
+            label = self.label if isinstance(self.label, str) else (self.label or {}).get("column")
+            schema = infer_schema(table, entity=self.entity, time=self.time, label=label)
+            schema = schema.with_roles(label=self.label) if isinstance(self.label, dict) else schema
             schema = schema.without(_answers(schema, self.model.questions_config))
         else:
             roles = {name: value for name in ("entity", "time", "label") if (value := getattr(self, name)) is not None}

@@ -34,7 +34,9 @@ def drift_tables(report: Monitoring) -> Iterator[RenderableType]:
     columns = ("batch", "sequences", f"{METRICS[metric]} expected", "with labels", "LightGBM", "")
     used = [place for place in range(len(columns)) if any(row[place] != "–" for row in rows)]
     shown = [[row[place] for place in used] for row in rows]
-    yield table(f"Compared with {report.reference}", [columns[place] for place in used], shown, left=1)
+    compared = table(f"Compared with {report.reference}", [columns[place] for place in used], shown, left=1)
+    compared.caption = report.title
+    yield compared
     for batch in report.batches:
         for cause in batch.diagnosis.causes:
             yield Text.assemble((f"{batch.name}  ", "bold"), (cause.sentence, "yellow"))

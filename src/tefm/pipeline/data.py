@@ -15,6 +15,7 @@ from tefm.codes.coder import SlotCoder
 from tefm.language.prompts import Prompt
 from tefm.pipeline.config import ModelConfig
 from tefm.questions.question_data import QuestionData
+from tefm.scoring.numbers import Buckets
 from tefm.tables.layout import Layout, Slots
 from tefm.tables.phrases import Phrases
 from tefm.tables.sequences import Sequences, Texts
@@ -34,6 +35,8 @@ class Part:
     record_labels_N: Texts | None = None
     #: whose record it is: the records of an entity are held out together
     groups_N: NDArray[Any] | None = None
+    #: where the label is a number: that of each sequence
+    numbers_S: NDArray[np.float64] | None = None
     #: the sequences of the part that are not used, because they have no label or for the balance of the classes
     others: Sequences | None = None
     #: their class numbers, −1 where there is no label
@@ -69,6 +72,8 @@ class TaskData:
     stopping: NDArray[np.int64] | None = None
     #: questions in words and their answers, where there are some
     questions: QuestionData | None = None
+    #: where the label is a number: its classes, and how they become numbers again
+    buckets: Buckets | None = None
     #: whether the labels are a task of their own; otherwise they are the answers to the first question
     labelled: bool = True
 

@@ -191,12 +191,14 @@ def finish(begun: Begun, classifier: Classifier, tuned: History, work: Path | No
         alignment=begun.alignment,
         history={name: steps for name, steps in history.items() if steps.steps},
         shares=begun.given.shares,
+        buckets=data.buckets,
     )
     if data.labelled:
         if config.beside == "trees":
             fitted = with_trees(fitted, data, begun.validation)
         slots, labels_S = data.validation.slots, data.validation.labels_S
-        fitted = calibrate(fitted, slots, begun.validation, labels_S, data.trained_shares)
+        numbers_S = data.validation.numbers_S
+        fitted = calibrate(fitted, slots, begun.validation, labels_S, data.trained_shares, numbers_S)
     elif config.beside == "trees":
         note("`beside: trees` is for the label, and there is none: questions have trees where these are better")
     if data.questions is not None:

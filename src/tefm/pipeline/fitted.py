@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tefm.base.errors import SettingsError
+from tefm.base.progress import note
 from tefm.base.training import History
 from tefm.codes.coder import SlotCoder
 from tefm.explain.look_alikes import LookAlikes
@@ -25,9 +27,10 @@ from tefm.questions.book import Book, Scaling
 from tefm.rationale.extractor import MaskExplainer
 from tefm.rationale.masked_model import MaskedModel
 from tefm.scoring.breakdown import Evaluation
-from tefm.scoring.calibration import Calibration
+from tefm.scoring.calibration import Calibration, Folded
 from tefm.scoring.decision import Decision
 from tefm.scoring.metrics import score_with_unknown
+from tefm.scoring.numbers import Buckets, NumberScores
 from tefm.tables.layout import Slots
 from tefm.tables.sequences import Sequences
 from tefm.tabular.heads import Way
@@ -52,6 +55,8 @@ class Fitted:
     alignment: Alignment | None = None
     #: losses of the language stages, by name: `align`, `tune`
     history: Mapping[str, History] = field(default_factory=dict)
+    #: where the label is a number: the classes are its buckets
+    buckets: Buckets | None = None
     #: figures on the validation sequences
     validation: Evaluation | None = None
     #: the share of each class in the population that probabilities are about
@@ -111,22 +116,27 @@ class Fitted:
         """Class numbers from probabilities."""
         return self.calibration.predict(p_SQ)
 
-    def evaluate(self, slots: Sequences, labels_S: NDArray[np.int64], *, resamples: int = 1_000) -> Evaluation:
+    def evaluate(self, slots: Sequences, labels_S: NDArray[Any], *, resamples: int = 1_000) -> Evaluation:
         """Every figure on labelled sequences, with bootstrap intervals."""
         codes = self.codes(slots)
         return self.evaluation(codes, self.probabilities(slots, codes), labels_S, resamples=resamples)
 
     def evaluation(
-        self, codes: Sequences, p_SQ: NDArray[np.float64], labels_S: NDArray[np.int64], *, resamples: int = 1_000
+        self, codes: Sequences, p_SQ: NDArray[np.float64], labels_S: NDArray[Any], *, resamples: int = 1_000
     ) -> Evaluation:
         """Every figure, from the codes of labelled sequences and the probabilities of their classes.
 
-        Labels of classes that the model does not know are numbered after those of its own.
+        Labels of classes that the model does not know are numbered after those of its own. Where the label is a number,
+        `labels_S` are the numbers.
         """
+        tokens_S = self.tokens(codes)
+        tokens = float(tokens_S.mean()), float(np.median(tokens_S))
+        if (buckets := self.buckets) is not None:
+            predicted = buckets.predicted(p_SQ)
+            return Evaluation(NumberScores.of(predicted, labels_S, buckets.interval, resamples=resamples), *tokens)
         settings: dict[str, int] = {"positive": self.positive, "resamples": resamples}
         scores = score_with_unknown(p_SQ, labels_S, self.classes, predicted_N=self.decide(p_SQ), **settings)
-        tokens_S = self.tokens(codes)
-        return Evaluation(scores, float(tokens_S.mean()), float(np.median(tokens_S)))
+        return Evaluation(scores, *tokens)
 
     def tokens(self, codes: Sequences) -> NDArray[np.int64]:
         """The length of each prompt."""
@@ -142,6 +152,32 @@ class Fitted:
         """The trees beside its language model, where there are some."""
         beside = self.answerer.beside
         return beside if isinstance(beside, LabelTrees) else None
+
+    def reading(self, above: float | None = None) -> Fitted:
+        """Of a number: the model as it says whether it is above a threshold, by default the training labels' median.
+
+        The threshold is the nearest one between two buckets. A model of classes stays as it is.
+        """
+        if (buckets := self.buckets) is None:
+            if above is None:
+                return self
+            remedy = "leave it out, or name a class"
+            raise SettingsError("`above` is for a label that is a number", value=above, remedy=remedy)
+        cuts = buckets.above(above)
+        if above not in (None, *cuts.upper):
+            note(f"the model tells {cuts.names[0]} from {cuts.names[1]}: that is its nearest cut to {above:g}")
+        group_Q = buckets.groups(cuts)
+        own = self.calibration
+        calibration = Folded(temperature=own.temperature, bias=own.bias, group_Q=group_Q)
+        return replace(
+            self,
+            classes=cuts.names,
+            positive=1,
+            calibration=calibration,
+            look_alikes=None if self.look_alikes is None else self.look_alikes.folded(calibration),
+            shares=tuple(calibration.fold(np.array([self.shares]))[0].tolist()),
+            buckets=None,
+        )
 
     # ---- questions in words -----------------------------------------------------------------------------------
 
@@ -172,7 +208,8 @@ class Fitted:
             together = OneOf(list(zip(answerers, scalings, strict=True)), self.book, alike[0].source)
             answerer, scaling = replace(answerer, beside=together, share=0.0), Scaling()
         calibration = scaling.calibration
-        return replace(self, classes=NO_YES, positive=1, answerer=answerer, calibration=calibration, question=text)
+        model = replace(self, classes=NO_YES, positive=1, question=text, buckets=None)
+        return replace(model, answerer=answerer, calibration=calibration)
 
     # ---- explanations -----------------------------------------------------------------------------------------
 

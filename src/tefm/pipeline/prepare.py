@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from tefm.base.errors import InputError
+from tefm.base.errors import InputError, SettingsError
 from tefm.base.progress import note
 from tefm.codes.coder import SlotCoder
 from tefm.codes.tokenizer import RecordTokenizer
@@ -22,8 +22,10 @@ from tefm.language.prompts import NO_YES, escaped, question_prompt
 from tefm.pipeline.config import QUICK_SEQUENCES, ModelConfig
 from tefm.pipeline.data import Given, Part, TaskData, shares_of
 from tefm.questions.question_data import Asking, Histories, question_data
+from tefm.scoring.numbers import Buckets, Cuts
 from tefm.tables.chunks import whole_sequences
 from tefm.tables.columns import completed
+from tefm.tables.infer import MANY_NUMBERS
 from tefm.tables.phrases import phrases_of
 from tefm.tables.readers.table import Table, open_table
 from tefm.tables.records import Records
@@ -31,9 +33,12 @@ from tefm.tables.schema import Schema
 from tefm.tables.sequences import Sequences, check_label, class_numbers
 from tefm.tables.splitting import balance, split
 from tefm.tables.vectorise import Vectoriser
+from tefm.tables.words import as_numbers
 
 #: The share of sequences that is held out for validation where no table is given for it.
 VALIDATION_SHARE = 0.1
+#: Different values that a label needs to be predicted as a number.
+LEAST_NUMBERS = 3
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,8 @@ class Preparation:
     vectoriser: Vectoriser
     #: whether the prompt says how much time passed between two records
     gaps: bool = False
+    #: where the label is a number: the classes that it becomes
+    cuts: Cuts | None = None
 
     # ---- sequences --------------------------------------------------------------------------------------------
 
@@ -57,7 +64,8 @@ class Preparation:
         self, frame: pl.DataFrame, *, labelled: bool = True, whole: bool = True, file: str | None = None
     ) -> Records:
         """A table with its sequences; `whole` leaves out a last window that is too short."""
-        return records_of(frame, self.schema, self.config, labelled=labelled, whole=whole, file=file)
+        records = records_of(frame, self.schema, self.config, labelled=labelled, whole=whole, file=file)
+        return records.cut(self.cuts)
 
     def readable(self, table: Any, *, labelled: bool = False, absent: bool = False) -> Table:
         """The open table; an error lists all columns that it lacks, the label among them where it is needed.
@@ -160,7 +168,10 @@ class Preparation:
     @property
     def title(self) -> str:
         """What is predicted from what."""
-        return f"{self.schema.label or 'questions'} from {self.one_sequence}"
+        what = self.schema.label or "questions"
+        if self.cuts is not None and len(self.cuts.names) == 2:  # a number read as one of two classes
+            what = f"{what} {self.cuts.names[1]}"
+        return f"{what} from {self.one_sequence}"
 
 
 def records_of(
@@ -173,6 +184,10 @@ def records_of(
     file: str | None = None,
 ) -> Records:
     """A table with its sequences: windows, or the records of each entity."""
+    if schema.number is not None and (config.balance != "none" or config.background is not None):
+        setting = "balance" if config.balance != "none" else "background"
+        remedy = f"leave it out, or predict classes: `label: {{column: {schema.label}, kind: category}}`"
+        raise SettingsError(f"`{setting}` is for classes, and the label {schema.label!r} is a number", remedy=remedy)
     window, background = config.window, config.background
     return Records.of_frame(
         frame, schema, window=window, background=background, labelled=labelled, whole=whole, file=file
@@ -238,10 +253,21 @@ def prepare(
     if schema.label is None:  # the codes have no label to learn from
         config = config.model_copy(update={"task_aware": False})
     if validation is None:
-        parts = split(training.sequences, shares=(1 - VALIDATION_SHARE, VALIDATION_SHARE, 0.0), seed=config.seed)
+        parts = split(
+            training.sequences,
+            shares=(1 - VALIDATION_SHARE, VALIDATION_SHARE, 0.0),
+            seed=config.seed,
+            stratify=schema.number is None,
+        )
         learned, held_out = (training.part(parts == part) for part in ("train", "validation"))
     else:  # without rows that are in no sequence
         learned, held_out = (records.part(np.arange(len(records))) for records in (training, validation))
+    buckets = None
+    if schema.number is not None:
+        buckets = buckets_of(learned)
+        learned, held_out = learned.cut(buckets), held_out.cut(buckets)
+    elif schema.label is not None:
+        _say_if_number(learned)
     if schema.label is not None:
         check_label(learned.sequences.labels, column=schema.label, file=training.file)
     if tokenizer is None:
@@ -251,6 +277,8 @@ def prepare(
         refuse_label_in_codes(vectoriser.table_schema, schema, file=training.file)
     data_of = _questions_alone if schema.label is None else _labelled
     preparation, data = data_of(learned, held_out, config, vectoriser)
+    if buckets is not None:
+        preparation, data = replace(preparation, cuts=buckets), replace(data, buckets=buckets)
     _say_what_is_learned(data)
     levels = config.tokenizer_config.levels if tokenizer is None else tokenizer.coder.config.levels
     if remark := about_long(data.training.sequences.lengths, levels, data.prompt.code_tokens):
@@ -259,10 +287,35 @@ def prepare(
     return Prepared(given, preparation, learned, held_out)
 
 
+def buckets_of(training: Records) -> Buckets:
+    """The classes that a label which is a number becomes, from the training labels alone."""
+    schema, file = training.schema, training.file
+    assert schema.number is not None, "the label is a number"
+    values_S = training.numbers_S[~np.isnan(training.numbers_S)]
+    distinct = np.unique(values_S)
+    if len(distinct) < LEAST_NUMBERS:
+        problem = f"the {len(values_S):,} labels of training have {len(distinct)} different values"
+        remedy = f"a number needs {LEAST_NUMBERS}: name another column, or predict the values as classes: "
+        remedy += f"`label: {{column: {schema.label}, kind: category}}`"
+        value = float(distinct[0]) if len(distinct) else None
+        raise InputError(problem, file=file, column=schema.label, value=value, remedy=remedy)
+    return Buckets.of(values_S, schema.number.buckets, schema.number.interval)
+
+
+def _say_if_number(training: Records) -> None:
+    """Say that the values of a number are taken as classes, where the schema does not ask for a number."""
+    labels = pl.Series(training.sequences.labels, dtype=pl.String).drop_nulls()
+    if (count := labels.n_unique()) > MANY_NUMBERS and as_numbers(labels).null_count() == 0:
+        label = f"`label: {{column: {training.schema.label}, kind: number}}`"
+        note(f"the label is a number whose {count:,} values are taken as classes; {label} predicts it as a number")
+
+
 def _say_what_is_learned(data: TaskData) -> None:
     if data.labelled:
         counts = np.bincount(data.training.labels_S, minlength=len(data.classes))
         by_class = ", ".join(f"{count:,} {name}" for name, count in zip(data.classes, counts, strict=True))
+        if data.buckets is not None:
+            by_class = f"a number, in {len(data.classes)} buckets: {', '.join(data.classes)}"
         trained, validated = len(data.training.sequences), len(data.validation.sequences)
         note(f"{trained:,} sequences to train on ({by_class}), {validated:,} to validate on")
     if (asked := data.questions) is not None:
@@ -348,6 +401,7 @@ def _part(preparation: Preparation, records: Records, labels_S: NDArray[np.int64
         records.with_texts(gaps=preparation.gaps),
         labels_S,
         records.slots(preparation.vectoriser),
+        numbers_S=None if records.cuts is None else records.numbers_S,
         record_labels_N=records.labels_N,
         groups_N=records.entities_N,
     )

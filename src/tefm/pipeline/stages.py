@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tefm.base.files import replacing
-from tefm.base.progress import note, stage
+from tefm.base.progress import note, stage, warn
 from tefm.base.settings import StageSettings
 from tefm.base.training import History, identity, stage_folder
 from tefm.codes.coder import Codes, SlotCoder, load_coder, save_coder
@@ -312,6 +312,7 @@ def calibrate(
     codes: Sequences,
     labels_S: NDArray[np.int64],
     trained_shares: tuple[float, ...],
+    numbers_S: NDArray[np.float64] | None = None,
 ) -> Fitted:
     """Probabilities and decisions for the population, from validation sequences as slots and as codes."""
     logits_SQ = fitted.answerer.logits(slots, codes) if len(codes) else np.zeros((0, len(fitted.classes)))
@@ -326,7 +327,13 @@ def calibrate(
     if not len(codes):
         return fitted
     p_SQ = fitted.calibration.probabilities(logits_SQ)
-    return replace(fitted, validation=fitted.evaluation(codes, p_SQ, labels_S))
+    known_S: NDArray[Any] = labels_S
+    if fitted.buckets is not None and numbers_S is not None:
+        known_S, buckets = numbers_S, fitted.buckets.conformal(p_SQ, numbers_S)
+        fitted = replace(fitted, buckets=buckets)
+        if buckets.margin is None:
+            warn(f"{len(codes)} validation sequences are too few to promise how often the interval holds the number")
+    return replace(fitted, validation=fitted.evaluation(codes, p_SQ, known_S))
 
 
 # ---- stage 4 ----------------------------------------------------------------------------------------------------

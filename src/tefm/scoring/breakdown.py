@@ -24,6 +24,7 @@ from sklearn.metrics import (
 from tefm.scoring import weighted
 from tefm.scoring.bootstrap import Interval, bootstrap, resample_counts
 from tefm.scoring.metrics import Scores, auroc
+from tefm.scoring.numbers import NumberScores
 
 Floats = NDArray[np.float64]
 Points = tuple[float, ...]
@@ -144,7 +145,7 @@ class Decisions:
 class Evaluation:
     """How well a model does on labelled sequences, and how many tokens it reads for it."""
 
-    scores: Scores
+    scores: Scores | NumberScores
     #: tokens per sequence that the language model reads
     tokens_mean: float
     tokens_median: float

@@ -98,6 +98,10 @@ class Calibration:
         scaled_NQ = _finite(logits_NQ) / self.temperature
         return np.exp(log_softmax(scaled_NQ + np.array(self.bias) if self.bias else scaled_NQ))
 
+    def fold(self, p_NQ: NDArray[Any]) -> NDArray[Any]:
+        """Probabilities of the model's classes as those of the answer; the same, unless classes were grouped."""
+        return p_NQ
+
     def predict(self, probabilities_NQ: NDArray[Any]) -> NDArray[np.int64]:
         """Class numbers."""
         if self.threshold is None:
@@ -124,6 +128,25 @@ class Calibration:
                 remedy="fit the model again: this file is from another version, or was edited",
             )
         return cls(**{**body, **{name: tuple(body[name]) for name in ("bias", "weights")}})
+
+
+@dataclass(frozen=True)
+class Folded(Calibration):
+    """Probabilities of groups of classes: a number's buckets as up to a threshold and above it. It is never stored.
+
+    >>> Folded(group_Q=(0, 1, 1)).probabilities(np.zeros((1, 3))).round(3).tolist()
+    [[0.333, 0.667]]
+    """
+
+    #: the group of each class
+    group_Q: tuple[int, ...] = ()
+
+    def fold(self, p_NQ: NDArray[Any]) -> NDArray[Any]:
+        folded_NG: NDArray[Any] = p_NQ @ np.eye(max(self.group_Q) + 1, dtype=p_NQ.dtype)[list(self.group_Q)]
+        return folded_NG
+
+    def probabilities(self, logits_NQ: NDArray[Any]) -> Floats:
+        return self.fold(super().probabilities(logits_NQ))
 
 
 def prior_shift(trained: Sequence[float], population: Sequence[float]) -> tuple[float, ...]:

@@ -51,6 +51,7 @@ class ExplainRequest(RowsRequest):
     """Rows to explain."""
 
     of_class: str | None = Field(default=None, description="the class that the evidence is about; default: the answer")
+    above: float | None = Field(default=None, description="of a number: whether it is above this; default: the median")
     precision: float = Field(default=0.9, description="share of the look-alikes that must get the same answer")
     most: int = Field(default=10, description="features that may settle an answer, at most")
     html: bool = Field(default=False, description="also return the card as HTML")
@@ -73,6 +74,9 @@ class Prediction(BaseModel):
     p: float = Field(description="probability of the predicted class")
     probabilities: dict[str, float]
     notices: list[str] = Field(default=[], description="values unlike those of training, and how they are read")
+    number: dict[str, float] | None = Field(
+        default=None, description="of a label that is a number: prediction (median), mean, low and high"
+    )
     codes: list[list[str]] | None = Field(default=None, description="the code of every record, if asked for")
 
 

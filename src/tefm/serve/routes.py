@@ -96,7 +96,7 @@ def _own_routes(app: FastAPI, service: Service, documented: dict[str, dict[str, 
     async def explain(request: Request, model: str | None = None) -> Response:
         """Why the model predicts these classes: features that settle the answer, evidence for and against."""
         asked, served, (rows,) = await service.read(request, messages.ExplainRequest, model)
-        question = Question.checked(asked.model_dump(include={"of_class", "precision", "most"}))
+        question = Question.checked(asked.model_dump(include={"of_class", "above", "precision", "most"}))
         future = worker.explain(served, rows, question, asked.question)
         explanations = await service.answer(request, future, settings.explain_timeout)
         for one in explanations:
@@ -177,7 +177,7 @@ def row(noun: str, prediction: messages.Prediction) -> dict[str, Any]:
     """A prediction with the columns of `predict_table`."""
     columns: dict[str, Any] = {
         "records": len(prediction.rows),
-        "predicted": prediction.predicted,
+        **(prediction.number or {"predicted": prediction.predicted}),
         **{f"p({name})": p for name, p in prediction.probabilities.items()},
     }
     return {noun: prediction.id, **{name if name != noun else f"{name}_": cell for name, cell in columns.items()}}

@@ -85,6 +85,7 @@ class Served:
         codes = self._answerer.codes(slots)
         p_SQ = self.fitted.calibration.probabilities(self._answerer.logits(slots, codes))
         predicted_S = self.fitted.decide(p_SQ).tolist()
+        numbers = {} if self.fitted.buckets is None else self.fitted.buckets.predicted(p_SQ).columns
         starts = np.cumsum([0, *(rows.height for rows in tables)])
         table_S = (np.searchsorted(starts, sequences.last, side="right") - 1).tolist()
         answered: list[list[Prediction]] = [[] for _ in tables]
@@ -101,6 +102,7 @@ class Served:
                     p=p_Q[predicted_S[number]],
                     probabilities=dict(zip(classes, p_Q, strict=True)),
                     notices=[text for place in places for text in of_record.get(place, ())],
+                    number={name: float(of_S[number]) for name, of_S in numbers.items()} or None,
                     codes=self._codes(codes[number]),
                 )
             )

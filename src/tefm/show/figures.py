@@ -156,6 +156,11 @@ class Figures:
     explained: ExplainedExamples | None = None
     warnings: tuple[str, ...] = ()
 
+    @property
+    def number(self) -> float | None:
+        """Of a label that is a number: what its interval is to hold; the classes are up to the median and above it."""
+        return self.methods[0].scores.get("interval")
+
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types."""
         body = plain(replace(self, codes=None, explained=None))

@@ -9,6 +9,7 @@ import numpy as np
 
 from tefm.scoring.bootstrap import Interval
 from tefm.scoring.breakdown import CURVES, MACRO, GroupScores
+from tefm.scoring.numbers import NUMBER_METRICS
 from tefm.show.figures import FEW_FOR_INTERVALS, FieldGroups, Figures, Method
 from tefm.show.html import HtmlTable, decimal
 from tefm.show.plots import Axis, Level, Plot, Series, curves
@@ -156,7 +157,7 @@ class PerformanceView:
         few = " (too few for reliable intervals)" if sequences < FEW_FOR_INTERVALS else ""
         rows = [
             [title, *(str(metric) if (metric := _metric(method, name)) else "–" for method in methods)]
-            for name, title in METRICS.items()
+            for name, title in (METRICS if self.figures.number is None else NUMBER_METRICS).items()
         ]
         rows.append(["tokens per sequence", *(f"{m.tokens:,.1f}" if m.tokens else "0" for m in methods)])
         return HtmlTable(["", *(method.name for method in methods)], rows, f"{sequences:,} sequences{few}")
@@ -280,7 +281,7 @@ class PerformanceView:
 
 def _metric(method: Method, name: str) -> Interval | None:
     """A metric with its interval; None where it is not defined. Without an interval, both ends are the value."""
-    metric = method.scores[name]
+    metric = method.scores.get(name, {"value": None})
     value, low, high = metric["value"], metric.get("low"), metric.get("high")
     if value is None:
         return None

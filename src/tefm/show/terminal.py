@@ -140,7 +140,7 @@ def ceiling_table(scores: dict[str, Score], *, task_aware: bool) -> RichTable:
 # ---- predictions ------------------------------------------------------------------------------------------------
 
 #: How the models that a fit is compared with are called.
-BASELINES = {"lightgbm": "LightGBM", "logistic": "logistic regression"}
+BASELINES = {"lightgbm": "LightGBM", "logistic": "logistic regression", "median": "always the median"}
 FIGURES = {
     "auroc": "AUROC",
     "accuracy": "accuracy",
@@ -149,6 +149,20 @@ FIGURES = {
     "brier": "Brier",
     "ece": "ECE",
 }
+
+
+def titles_of(scores: Mapping[str, Any]) -> Mapping[str, str]:
+    """What the scores of classes, or of a number, are called."""
+    from tefm.scoring.numbers import NUMBER_METRICS
+
+    return FIGURES if "auroc" in scores else NUMBER_METRICS
+
+
+def meaning_of(scores: Mapping[str, Any]) -> list[str]:
+    """How scores are defined, where that needs to be said."""
+    if "auroc" not in scores:
+        return [f"in the label's unit; the interval is to hold {scores['interval']:.0%} of the labels"]
+    return [MEANS] if len(scores["classes"]) > 2 else []
 
 
 #: How scores are defined for more than two classes.
@@ -160,10 +174,11 @@ def evaluation_table(evaluation: Evaluation) -> RichTable:
     from tefm.show.figures import FEW_FOR_INTERVALS
 
     scores = evaluation.to_dict()
-    rows: list[tuple[str | None, ...]] = [(name, *_interval(scores[key])) for key, name in FIGURES.items()]
+    titles = titles_of(scores).items()
+    rows: list[tuple[str | None, ...]] = [(name, *_interval(scores[key])) for key, name in titles]
     rows.append(("tokens per sequence", f"{evaluation.tokens_mean:.1f}", None))
     result = table(f"{evaluation.scores.n:,} sequences", ("score", "value", "95% interval"), rows)
-    remarks = [MEANS] if len(evaluation.scores.classes) > 2 else []
+    remarks = meaning_of(scores)
     if evaluation.unlabelled:
         remarks.append(f"{evaluation.unlabelled:,} more have no label and are not scored")
     if evaluation.scores.n < FEW_FOR_INTERVALS:
@@ -262,14 +277,15 @@ def _mean(title: str, values: Sequence[float | None]) -> str:
 
 def scores_table(outcome: Outcome) -> RichTable:
     """Every score of every model, with its interval."""
-    models = _scores_by_model(outcome)
+    models, test = _scores_by_model(outcome), outcome.test.to_dict()
+    titles = titles_of(test).items()
     rows: list[tuple[str | None, ...]] = [
-        (name, *(_with_interval(scores[key]) for scores in models.values())) for key, name in FIGURES.items()
+        (name, *(_with_interval(scores[key]) for scores in models.values())) for key, name in titles
     ]
     rows.append(("tokens", f"{outcome.test.tokens_mean:.1f}", *[None] * len(outcome.baselines)))
     counts = ", ".join(f"{count:,} {part}" for part, count in outcome.sequences.items())
     result = table(f"Test scores ({counts} sequences)", ("", *models), rows)
-    result.caption = MEANS if len(outcome.test.scores.classes) > 2 else None
+    result.caption = "; ".join(meaning_of(test)) or None
     return result
 
 
@@ -305,6 +321,8 @@ def prediction_table(predictions: pl.DataFrame, most: int = 20, classes: int = 4
     """The first predictions; with many classes, only the probability of the predicted one."""
     title = f"{predictions.height:,} predictions" + (f", the first {most}" if predictions.height > most else "")
     columns, rows = predictions.columns, predictions.head(most).rows()
+    if "prediction" in columns:  # a number, with its interval
+        return table(title, columns[:6], [row[:6] for row in rows])
     if len(columns) > 3 + classes:  # the sequence, its records and its class come first
         rows = [(*row[:3], row[columns.index(f"p({row[2]})")]) for row in rows]
         columns = [*columns[:3], "its probability"]

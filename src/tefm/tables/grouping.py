@@ -17,7 +17,7 @@ from tefm.base.errors import InputError, SettingsError, did_you_mean
 from tefm.tables.readers.source import unnamed
 from tefm.tables.schema import Schema
 from tefm.tables.sequences import Sequences, Text, Texts, runs
-from tefm.tables.words import text_of
+from tefm.tables.words import as_numbers, text_of
 
 
 def by_entity(
@@ -164,6 +164,24 @@ def labels_of(frame: pl.DataFrame, schema: Schema, file: str | None = None) -> T
         return None
     column = role_column(frame, schema.label, "label", file)
     return np.array(text_of(column, schema.missing_words).to_list(), dtype=object)
+
+
+def numbers_of_label(frame: pl.DataFrame, schema: Schema, file: str | None = None) -> NDArray[np.float64]:
+    """The label of each row as a number, NaN where it is missing."""
+    assert schema.label is not None, "there is a label"
+    words = text_of(role_column(frame, schema.label, "label", file), schema.missing_words)
+    numbers = as_numbers(words)
+    odd = words.filter(words.is_not_null() & ~numbers.is_finite().fill_null(False))
+    if len(odd):
+        raise InputError(
+            f"the label is a number, but {len(odd):,} of {len(words):,} values are not, or are infinite",
+            file=file,
+            column=schema.label,
+            value=odd[0],
+            remedy="fix them, list words that mean missing under `missing:` in the schema, or predict the values as "
+            f"classes: `label: {{column: {schema.label}, kind: category}}`",
+        )
+    return numbers.to_numpy()
 
 
 def time_ranks(frame: pl.DataFrame, schema: Schema, file: str | None = None) -> NDArray[np.int64]:

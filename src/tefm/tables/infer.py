@@ -20,7 +20,7 @@ from tefm.tables.grouping import role_column
 from tefm.tables.readers.meds import LABEL, SUBJECT, TIME, with_meds
 from tefm.tables.readers.source import unnamed
 from tefm.tables.readers.table import Table, open_table
-from tefm.tables.schema import FALSE_WORDS, MISSING_WORDS, TRUE_WORDS, Field, Kind, Schema
+from tefm.tables.schema import FALSE_WORDS, MISSING_WORDS, TRUE_WORDS, Field, Kind, NumberLabel, Schema
 from tefm.tables.statics import static_fields
 from tefm.tables.words import as_numbers, is_open_ended, text_of
 
@@ -48,6 +48,8 @@ CODE_NAME = re.compile(r"(^|[_\s])(id|code|type|class|category|icd\d*|zip|port)$
 #: Integers in a column with such a name, and with more than MOST_CODES different values, identify something.
 IDENTIFIER_NAME = re.compile(r"(?:^|[_\s.:-])(?i:id|ids|uuid|guid|key|nbr|no|number|identifier)$|(?<=[a-z])I[dD]$")
 MOST_CODES = 300
+#: A label that is a number is predicted as one if it has more different values than this.
+MANY_NUMBERS = 20
 #: An identifier with at least ten rows per value, such as an item, is a category of its most frequent values.
 ITEM_SHARE = 0.1
 #: Rows needed to tell a counter from a measurement that happens to be different in each row.
@@ -114,8 +116,9 @@ def schema_of(
     if len(roles) < len(named):
         pairs = ", ".join(f"{role} {name!r}" for role, name in named)
         raise InputError(f"one column has two roles: {pairs}", file=table.name, remedy="give each role its own column")
+    number = None if label is None else _number_label(frame[label])
     guesses = [
-        _guessed(frame[name], "by its name, or as specified", frame[name].n_unique(), roles[name])
+        _guessed(frame[name], _why(roles[name], number), frame[name].n_unique(), roles[name])
         if name in roles
         else _guess(frame[name])
         for name in frame.columns
@@ -127,7 +130,7 @@ def schema_of(
         reasons = "; ".join(f"{guess.column}: {guess.why}" for guess in guesses[:5])
         raise SchemaError("no column of this table can be a field", file=table.name, remedy=f"columns: {reasons}")
     ignored = tuple(guess.column for guess in guesses if guess.kind == "ignore")
-    schema = Schema(fields=tuple(fields), entity=entity, time=time, label=label, ignore=ignored)
+    schema = Schema(fields=tuple(fields), entity=entity, time=time, label=label, number=number, ignore=ignored)
     set_of = {column: field.name for field in fields if len(field.columns) > 1 for column in field.columns}
     guesses = [
         replace(guess, kind="set", why=f"one of the columns of the set {set_of[guess.column]!r}", field=None)
@@ -138,6 +141,18 @@ def schema_of(
     if table.meds is not None:
         schema = with_meds(schema, table.meds, Path(table.name))
     return _with_static(schema, guesses, table)
+
+
+def _number_label(labels: pl.Series) -> NumberLabel | None:
+    """How a label that is a number with many different values is predicted; None where it holds classes."""
+    guess = _guess(labels)
+    return NumberLabel() if guess.kind == "number" and guess.distinct > MANY_NUMBERS else None
+
+
+def _why(role: str, number: NumberLabel | None) -> str:
+    """Why a column has a role."""
+    as_number = "; predicted as a number (`kind: category` for classes)" if role == "label" and number else ""
+    return f"by its name, or as specified{as_number}"
 
 
 def _with_static(schema: Schema, guesses: list[Guess], table: Table) -> tuple[Schema, list[Guess]]:

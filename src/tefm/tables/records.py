@@ -17,8 +17,18 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
+from tefm.scoring.numbers import Cuts
 from tefm.tables.clock import timed, with_clock
-from tefm.tables.grouping import by_entity, by_window, entities_of, gap_words, labels_of, texts_of, up_to
+from tefm.tables.grouping import (
+    by_entity,
+    by_window,
+    entities_of,
+    gap_words,
+    labels_of,
+    numbers_of_label,
+    texts_of,
+    up_to,
+)
 from tefm.tables.layout import Slots
 from tefm.tables.readers.table import Table
 from tefm.tables.schema import Schema
@@ -49,6 +59,8 @@ class Records:
     window: int | None = None
     #: the background class: a sequence has its first other label
     background: str | None = None
+    #: the classes that the numbers of the label become; None: the label's own values are classes
+    cuts: Cuts | None = None
     #: the slots of all rows of the frame, for each vectoriser that was asked for
     known: list[tuple[Vectoriser, Slots]] = field(default_factory=list, repr=False)
 
@@ -106,7 +118,27 @@ class Records:
     @cached_property
     def labels_N(self) -> Texts | None:
         """The label of each row of the frame; None if the schema has no label."""
+        if self.cuts is not None:
+            return self.cuts.names_of(self.numbers_N)
         return labels_of(self.frame, self.schema, self.file)
+
+    @cached_property
+    def numbers_N(self) -> NDArray[np.float64]:
+        """The label of each row of the frame as a number, NaN where it is missing."""
+        return numbers_of_label(self.frame, self.schema, self.file)
+
+    @property
+    def numbers_S(self) -> NDArray[np.float64]:
+        """The label of each sequence as a number: that of its last record."""
+        numbers_S: NDArray[np.float64] = self.numbers_N[self.sequences.last]
+        return numbers_S
+
+    def cut(self, cuts: Cuts | None) -> Records:
+        """These records with the numbers of their label as classes; None changes nothing."""
+        if cuts is None:
+            return self
+        labels = None if self.sequences.labels is None else cuts.names_of(self.numbers_S)
+        return replace(self, cuts=cuts, sequences=replace(self.sequences, labels=labels))
 
     @cached_property
     def entities_N(self) -> NDArray[np.str_] | None:
@@ -127,7 +159,8 @@ class Records:
 
     def up_to(self, ends: NDArray[np.int64]) -> Records:
         """Prefixes: sequences as they were with fewer records, one per end, a position in their records."""
-        return self.with_sequences(up_to(self.frame, self.schema, self.sequences, ends, background=self.background))
+        grown = up_to(self.frame, self.schema, self.sequences, ends, background=self.background)
+        return self.with_sequences(grown).cut(self.cuts)
 
     def after_each(self, rows: int = 200_000) -> Iterator[Records]:
         """Prefixes: the sequences as they were after each of their records, in parts of about this many rows.

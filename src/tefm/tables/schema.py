@@ -57,6 +57,20 @@ class _Described(Settings):
     ERROR: ClassVar[type[TefmError]] = SchemaError
 
 
+class NumberLabel(_Described):
+    """How a label that is a number is predicted.
+
+    >>> schema = Schema.from_yaml("{label: {column: days, kind: number, buckets: 5}, fields: {age: number}}")
+    >>> schema.label, schema.number
+    ('days', NumberLabel(buckets=5, interval=0.8))
+    """
+
+    #: at most so many classes, with about as many training labels each
+    buckets: int = Setting(default=10, ge=3, le=50)
+    #: the share of sequences whose number the interval around a prediction holds
+    interval: float = Setting(default=0.8, ge=0.5, le=0.99)
+
+
 class Field(_Described):
     """One field of a record: one column, or several columns that form a set.
 
@@ -157,6 +171,8 @@ class Schema(_Described):
     entity: str | None = None
     time: str | None = None
     label: str | None = None
+    #: where the label is a number: how it is predicted
+    number: NumberLabel | None = None
     #: fields of the entity, which never change: coded once per sequence, in front of its records
     static: tuple[str, ...] = ()
     text: tuple[str, ...] = ()
@@ -174,6 +190,21 @@ class Schema(_Described):
         roles = ("record", "entity", "time", "label")
         named = "".join(f", {role}={value!r}" for role in roles if (value := getattr(self, role)) is not None)
         return f"Schema({len(self.fields)} fields{named})"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_number(cls, body: Any) -> Any:
+        """`label` as a mapping: `{column: days, kind: number}`, or `kind: category` for the values as classes."""
+        if not isinstance(body, dict) or not isinstance(label := body.get("label"), dict):
+            return body
+        settings = {"kind": "number", **label}
+        column, kind = settings.pop("column", None), settings.pop("kind")
+        if not isinstance(column, str) or kind not in ("number", "category") or (kind == "category" and settings):
+            raise ValueError(
+                f"the label {label!r} is not a column and a kind → write `label: {{column: days, kind: number}}`, "
+                "or `kind: category` for the values as classes"
+            )
+        return {**body, "label": column, "number": NumberLabel.checked(settings) if kind == "number" else None}
 
     @model_validator(mode="before")
     @classmethod
@@ -198,6 +229,10 @@ class Schema(_Described):
             raise ValueError(
                 f"{len(self.text)} text columns have {len(self.text_budgets)} budgets"
                 " → write `text: {COLUMN: {tokens: 64}}` for each of them"
+            )
+        if self.number is not None and self.label is None:
+            raise ValueError(
+                "`number` is about the label, and there is none → write `label: {column: COLUMN, kind: number}`"
             )
         if not self.fields:
             raise ValueError("a schema needs at least one field → write one, e.g. `age: {kind: number}`")
@@ -259,9 +294,10 @@ class Schema(_Described):
         """The field that is read from a column, or would be if the table lacks the field's own columns."""
         return next((field for field in self.fields if column in (field.name, *field.source)), None)
 
-    def with_roles(self, **roles: str) -> Schema:
+    def with_roles(self, **roles: Any) -> Schema:
         """A copy with other columns as `entity`, `time` or `label`; a role that is also a field is refused."""
-        return Schema.checked({**dict(self), **roles})
+        other = "label" in roles and roles["label"] != self.label
+        return Schema.checked({**dict(self), **({"number": None} if other else {}), **roles})
 
     def with_text(self, text: Sequence[str] | Mapping[str, Any] | None) -> Schema:
         """A copy with these columns as text, not as fields; a set keeps its others. None changes nothing."""
@@ -329,6 +365,8 @@ class Schema(_Described):
     def to_yaml(self) -> str:
         """The schema as YAML that a person can edit; defaults are left out."""
         body: dict[str, Any] = self.model_dump(exclude={"fields"}, exclude_defaults=True, mode="json")
+        if self.number is not None:
+            body["label"] = {"column": self.label, "kind": "number", **body.pop("number")}
         if budgets := body.pop("text_budgets", None):
             body["text"] = {name: {"tokens": tokens} for name, tokens in zip(self.text, budgets, strict=True)}
         body["fields"] = {

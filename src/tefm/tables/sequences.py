@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tefm.base.errors import InputError
+from tefm.scoring.numbers import in_order
 
 #: An array of texts, None where one is missing.
 Texts = NDArray[np.object_]
@@ -186,7 +187,7 @@ def runs(firsts: NDArray[np.int64], lengths: NDArray[np.int64]) -> tuple[NDArray
 
 
 def check_label(labels: Texts | None, *, column: str | None = None, file: str | None = None) -> tuple[str, ...]:
-    """The classes, in alphabetical order; an error if there are fewer than two."""
+    """The classes, in alphabetical order, buckets of a number from low to high; an error if they are fewer than two."""
     present = [] if labels is None else [str(label) for label in labels if label is not None]
     missing = "a class written as 'none' or 'n/a' counts as missing unless you remove it from the schema's 'missing'"
     unsupervised = "learn codes without the label (task_aware=False, --unsupervised)"
@@ -199,7 +200,7 @@ def check_label(labels: Texts | None, *, column: str | None = None, file: str | 
         problem = f"all {len(present)} labels are the same: one class is not enough to learn from"
         remedy = f"add records of another class, name another label column, or {unsupervised}; {missing}"
     else:
-        return tuple(sorted(set(present)))
+        return in_order(set(present))
     raise InputError(problem, file=file, column=column, value=present[0] if present else None, remedy=remedy)
 
 

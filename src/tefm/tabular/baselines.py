@@ -24,6 +24,7 @@ from tefm.base.progress import note
 from tefm.scoring.calibration import Calibration, prior_shift
 from tefm.scoring.decision import ACCURACY, Decision
 from tefm.scoring.metrics import score
+from tefm.scoring.numbers import Buckets, NumberScores, PredictedNumbers, margin_of
 from tefm.tables.layout import Layout
 from tefm.tables.sequences import Sequences, class_numbers
 from tefm.tables.splitting import PARTS
@@ -50,6 +51,7 @@ from tefm.tabular.learners import (
     Probabilities,
     fit_lightgbm,
     fit_logistic,
+    fit_quantiles,
 )
 
 #: Training sequences times classes of the sample that large comparisons are searched on, and its fewest sequences.
@@ -74,6 +76,8 @@ class BaselineData:
     raw: tuple[NDArray[Any], Layout] | None = None
     #: the free text of each record of `slots_ND`, where the language model reads it too
     notes: Sequence[str] | None = None
+    #: where the label is a number: that of each sequence; labels are its buckets
+    numbers: NDArray[np.float64] | None = None
 
     def select(self, which: NDArray[np.integer[Any]]) -> BaselineData:
         """Some of the sequences, by index."""
@@ -82,6 +86,7 @@ class BaselineData:
             sequences=self.sequences.select(which),
             labels=self.labels[which],
             parts=self.parts[which],
+            numbers=None if self.numbers is None else self.numbers[which],
             texts=None if self.texts is None else [self.texts[int(i)] for i in which],
         )
 
@@ -129,6 +134,9 @@ TABULAR: Mapping[str, Baseline] = {
     "logistic": Baseline(fit_logistic, samples=True, text_forms=(WORDS,)),
 }
 
+#: What a label that is a number is compared with.
+QUANTILES = Baseline(fit_quantiles, raw=True, samples=True, text_forms=(COMPONENTS, TELLING))
+
 
 @dataclass(frozen=True, eq=False)
 class Compared:
@@ -137,6 +145,8 @@ class Compared:
     figures: dict[str, Any]
     test_NQ: Probabilities
     predicted_N: Numbers
+    #: where the label is a number
+    numbers: PredictedNumbers | None = None
 
 
 def fit_baselines(
@@ -208,6 +218,43 @@ def fit_baselines(
     return results
 
 
+def fit_numbers(
+    data: BaselineData, buckets: Buckets, *, kinds: Sequence[Kind], seed: int = 0, resamples: int = 1000
+) -> dict[str, Compared]:
+    """LightGBM's quantile regression on numbers, and always the median, scored on the same split.
+
+    Inputs and settings are chosen as for classes, by the pinball loss on validation. The interval is made conformal on
+    validation like that of our own model.
+    """
+    began = time.perf_counter()
+    data, _ = _numbered(data)
+    assert data.numbers is not None, "the label is a number"
+    values: dict[str, NDArray[np.float64]] = {part: data.numbers[data.parts == part] for part in PARTS}
+    task = LearningTask(len(buckets.names), seed=seed, levels=buckets.levels)
+    best, kind, tried, test = _fit(QUANTILES, data, kinds, task)
+    medians = [np.tile(_constant(values["train"], task), (len(values[part]), 1)) for part in PARTS[1:]]
+    how = {"kind": kind, "settings": dict(best.settings), "tried": tried, "seconds": time.perf_counter() - began}
+    results = {}
+    for name, given, (held_NL, test_NL) in (
+        ("lightgbm", how, (best.validation_NQ, best.predict_proba(test))),
+        ("median", {}, medians),
+    ):
+        raw = PredictedNumbers(*held_NL.T)
+        margin = margin_of(raw, values["validation"], buckets.interval) or 0.0
+        predicted = PredictedNumbers(*test_NL.T).widened(margin)
+        validation = NumberScores.of(raw.widened(margin), values["validation"], buckets.interval, resamples=resamples)
+        scores = NumberScores.of(predicted, values["test"], buckets.interval, resamples=resamples)
+        figures = {**given, "validation": validation.to_dict(), "test_calibrated": scores.to_dict()}
+        results[name] = Compared(figures, test_NL, buckets.class_of(predicted.median_S), predicted)
+    return results
+
+
+def _constant(values_N: NDArray[np.float64], task: LearningTask) -> NDArray[np.float64]:
+    """What is predicted for everyone: median, mean and the ends of the interval."""
+    low, median, high = np.quantile(values_N, task.levels)
+    return np.array([median, values_N.mean(), low, high])
+
+
 def _numbered(data: BaselineData) -> tuple[BaselineData, tuple[str, ...]]:
     """The sequences that have a label, with class numbers in place of labels; and the classes.
 
@@ -269,7 +316,8 @@ def _choose(
     best: tuple[Chosen, str, Any] | None = None
     tried: list[dict[str, Any]] = []
     for kind, inputs in baseline.inputs(data, kinds):
-        train, validation = (Examples(inputs[part_N], data.labels[part_N]) for part_N in (train_N, validation_N))
+        targets_N = data.labels if data.numbers is None else data.numbers
+        train, validation = (Examples(inputs[part_N], targets_N[part_N]) for part_N in (train_N, validation_N))
         chosen = baseline.fit(train, validation, task)
         tried += [{"kind": kind, **settings} for settings in chosen.tried]
         if best is None or chosen.rank < best[0].rank:

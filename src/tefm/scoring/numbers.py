@@ -1,0 +1,314 @@
+"""A number as ordered classes, and the way back: quantile buckets, predicted numbers with an interval, their scores.
+
+A label that is a number is cut into buckets with about as many training labels each. All stages of a model see these
+buckets as classes. The probabilities of the buckets are a distribution over numbers: its median, its mean, and an
+interval that is widened on validation sequences until it holds the stated share of them (conformalised quantiles,
+Romano, Patterson and Candès 2019).
+
+Shapes: S sequences, Q buckets, P points of a bucket.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field as Setting
+from pydantic import model_validator
+
+from tefm.base.errors import InputError, SettingsError
+from tefm.base.settings import Settings
+from tefm.scoring.bootstrap import Interval, resample_counts
+
+Floats = NDArray[np.float64]
+
+#: Values of a bucket that are remembered: its training labels at so many evenly spaced shares.
+POINTS = 21
+#: What a score of a number is called; the first says which of two models is better.
+NUMBER_METRICS = {
+    "mae": "mean absolute error",
+    "rmse": "root mean squared error",
+    "pinball": "pinball loss",
+    "coverage": "coverage of the interval",
+    "width": "mean width of the interval",
+}
+
+
+class Cuts(Settings):
+    """Where a number is cut into classes, from low to high; a number at a cut belongs to the lower class.
+
+    >>> cuts = Cuts(names=("up to 4", "above 4"), upper=(4.0,))
+    >>> cuts.names_of(np.array([4.0, 4.5, np.nan])).tolist()
+    ['up to 4', 'above 4', None]
+    """
+
+    names: tuple[str, ...] = Setting(min_length=2)
+    #: the highest number of each class but the last
+    upper: tuple[float, ...]
+
+    @model_validator(mode="after")
+    def _is_ordered(self) -> Self:
+        if len(self.upper) != len(self.names) - 1 or not _rises(self.upper, strictly=True):
+            raise ValueError("the cuts of a number must rise, one between two classes → save the model again")
+        return self
+
+    def class_of(self, values_S: Floats) -> NDArray[np.int64]:
+        """The class number of each number; −1 where it is missing."""
+        return np.where(np.isnan(values_S), -1, np.searchsorted(self.upper, values_S)).astype(np.int64)
+
+    def names_of(self, values_S: Floats) -> NDArray[Any]:
+        """The class of each number; None where it is missing."""
+        names: NDArray[Any] = np.array([*self.names, None], dtype=object)[self.class_of(values_S)]
+        return names
+
+
+class Buckets(Cuts):
+    """The buckets of a number, and how their probabilities become numbers again.
+
+    >>> buckets = Buckets.of(np.array([1.0, 2, 3, 3, 8, 9]), 3)
+    >>> buckets.names, buckets.median
+    (('≤ 2', '3', '≥ 8'), 3.0)
+    >>> predicted = buckets.predicted(np.array([[0.0, 1.0, 0.0], [0.5, 0.0, 0.5]]))
+    >>> predicted.median_S.tolist(), predicted.mean_S.tolist(), predicted.high_S.round(1).tolist()
+    ([3.0, 2.0], [3.0, 5.0], [3.0, 8.8])
+    """
+
+    #: the training labels of each bucket, at evenly spaced shares from the lowest to the highest, and their mean
+    points: tuple[tuple[float, ...], ...]
+    means: tuple[float, ...]
+    #: of the training labels
+    median: float = Setting(allow_inf_nan=False)
+    #: the share of sequences whose number the interval is to hold
+    interval: float = Setting(default=0.8, gt=0, lt=1)
+    #: what is added to both ends of the interval, from validation sequences; None: they are too few for a promise
+    margin: float | None = Setting(default=None, allow_inf_nan=False)
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> Self:
+        whole = len(self.points) == len(self.means) == len(self.names) and {*map(len, self.points)} == {POINTS}
+        if not whole or not _rises(self.means) or not _rises(sum(self.points, ())):
+            raise ValueError("the values of the buckets do not rise → save the model again")
+        return self
+
+    @classmethod
+    def of(cls, values_S: Floats, buckets: int, interval: float = 0.8) -> Buckets:
+        """At most so many buckets, with about as many of these numbers each; equal numbers share a bucket."""
+        distinct, counts = np.unique(values_S, return_counts=True)
+        ends: list[int] = []
+        left, held = float(len(values_S)), 0
+        for number, (count, following) in enumerate(pairwise(counts.tolist())):
+            held += count
+            missing, rest = buckets - len(ends) - 1, len(distinct) - number - 1
+            if missing and (held + following / 2 >= left / (missing + 1) or rest <= missing):
+                ends.append(number)
+                left, held = left - held, 0
+        groups = np.split(distinct, np.array(ends, dtype=np.int64) + 1)
+        upper = tuple(_between(own[-1], after[0]) for own, after in pairwise(groups))
+        bucket_S = np.searchsorted(upper, values_S)
+        of_bucket = [values_S[bucket_S == number] for number in range(len(groups))]
+        shares = np.linspace(0, 1, POINTS)
+        return cls(
+            names=_named(groups),
+            upper=upper,
+            points=tuple(tuple(np.quantile(own, shares).tolist()) for own in of_bucket),
+            means=tuple(float(own.mean()) for own in of_bucket),
+            median=float(np.median(values_S)),
+            interval=interval,
+        )
+
+    @property
+    def levels(self) -> tuple[float, float, float]:
+        """The shares of the distribution below the interval, below its median, and below the interval's end."""
+        return (1 - self.interval) / 2, 0.5, (1 + self.interval) / 2
+
+    def quantile(self, p_SQ: Floats, level: float) -> Floats:
+        """The number that so much of each distribution is below; within a bucket, as its training labels lie."""
+        upper_SQ = p_SQ.cumsum(axis=1)
+        bucket_S = (upper_SQ < level * upper_SQ[:, -1:]).sum(axis=1)
+        rows = np.arange(len(p_SQ))
+        own_S = p_SQ[rows, bucket_S]
+        below_S = upper_SQ[rows, bucket_S] - own_S
+        share_S = np.clip((level - below_S) / np.maximum(own_S, 1e-12), 0, 1)
+        points_QP = np.array(self.points)
+        place_S = share_S * (points_QP.shape[1] - 1)
+        low_S = np.minimum(place_S.astype(np.int64), points_QP.shape[1] - 2).clip(min=0)
+        part_S = place_S - low_S
+        low, high = points_QP[bucket_S, low_S], points_QP[bucket_S, np.minimum(low_S + 1, points_QP.shape[1] - 1)]
+        values_S: Floats = low + part_S * (high - low)
+        return values_S
+
+    def predicted(self, p_SQ: Floats) -> PredictedNumbers:
+        """The numbers that these probabilities of the buckets stand for."""
+        low_S, median_S, high_S = (self.quantile(p_SQ, level) for level in self.levels)
+        return PredictedNumbers(median_S, p_SQ @ np.array(self.means), low_S, high_S).widened(self.margin or 0.0)
+
+    def conformal(self, p_SQ: Floats, values_S: Floats) -> Buckets:
+        """The buckets with an interval that holds its share of new sequences, from those of validation."""
+        raw = self.model_copy(update={"margin": None})
+        return raw.model_copy(update={"margin": margin_of(raw.predicted(p_SQ), values_S, self.interval)})
+
+    def above(self, threshold: float | None = None) -> Cuts:
+        """Two classes: up to a number and above it, at the cut that is nearest (by default, to the median)."""
+        wanted = self.median if threshold is None else threshold
+        if not math.isfinite(wanted):
+            raise SettingsError("a threshold is a number", value=wanted, remedy="give one in the label's unit")
+        cut = min(self.upper, key=lambda edge: abs(edge - wanted))
+        words = _text(cut, 17)
+        return Cuts(names=(f"up to {words}", f"above {words}"), upper=(cut,))
+
+    def groups(self, cuts: Cuts) -> tuple[int, ...]:
+        """The class of coarser cuts that each bucket belongs to."""
+        return tuple(cuts.class_of(np.array([*self.upper, np.inf])).tolist())
+
+
+@dataclass(frozen=True, eq=False)
+class PredictedNumbers:
+    """Numbers that a model predicts, with an interval."""
+
+    median_S: Floats
+    mean_S: Floats
+    low_S: Floats
+    high_S: Floats
+
+    def widened(self, margin: float) -> PredictedNumbers:
+        """With an interval that is wider at both ends, or narrower; the median stays inside."""
+        low_S, high_S = np.minimum(self.low_S - margin, self.median_S), np.maximum(self.high_S + margin, self.median_S)
+        return replace(self, low_S=low_S, high_S=high_S)
+
+    @property
+    def columns(self) -> dict[str, Floats]:
+        """The numbers as columns of a table."""
+        return {"prediction": self.median_S, "mean": self.mean_S, "low": self.low_S, "high": self.high_S}
+
+
+def margin_of(predicted: PredictedNumbers, values_S: Floats, share: float) -> float | None:
+    """What has to be added to the ends of intervals so that they hold this share of new sequences.
+
+    None where even the widest of so few sequences cannot promise that.
+    """
+    rank = math.ceil((len(values_S) + 1) * share)
+    if rank > len(values_S):
+        return None
+    beyond_S = np.maximum(predicted.low_S - values_S, values_S - predicted.high_S)
+    return float(np.partition(beyond_S, rank - 1)[rank - 1])
+
+
+@dataclass(frozen=True)
+class NumberScores:
+    """How good predicted numbers are, in the label's unit.
+
+    The absolute error is that of the median, the squared error that of the mean; the pinball loss is the mean over the
+    median and both ends of the interval.
+    """
+
+    n: int
+    #: the share that the interval is to hold
+    interval: float
+    metrics: Mapping[str, Interval]
+    #: there are no classes to score
+    classes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls, predicted: PredictedNumbers, values_S: Floats, interval: float, *, resamples: int = 1_000
+    ) -> NumberScores:
+        """Every score with a 95% bootstrap interval over sequences."""
+        if not len(values_S):
+            raise InputError("there are no numbers to score", remedy="give at least one sequence with a label")
+        held_S = (predicted.low_S <= values_S) & (values_S <= predicted.high_S)
+        ends = (
+            (predicted.low_S, (1 - interval) / 2),
+            (predicted.median_S, 0.5),
+            (predicted.high_S, (1 + interval) / 2),
+        )
+        each_MS = np.stack(
+            [
+                np.abs(values_S - predicted.median_S),
+                (values_S - predicted.mean_S) ** 2,
+                np.mean([pinball(values_S, quantile_S, level) for quantile_S, level in ends], axis=0),
+                held_S,
+                predicted.high_S - predicted.low_S,
+            ]
+        )
+        means_RM = np.concatenate([counts_RS @ each_MS.T for counts_RS in resample_counts(len(values_S), resamples, 0)])
+        means_RM /= len(values_S)
+        means_RM[:, 1] = np.sqrt(means_RM[:, 1])
+        metrics = {name: Interval.of(means_RM[:, number]) for number, name in enumerate(NUMBER_METRICS)}
+        return cls(len(values_S), interval, metrics)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"n": self.n, "interval": self.interval, **{name: of.to_dict() for name, of in self.metrics.items()}}
+
+
+def pinball(values_S: Floats, quantile_S: Floats, level: float) -> Floats:
+    """The loss of a quantile of this level: least on average where so large a share of the numbers is below.
+
+    >>> pinball(np.array([3.0, 1.0]), np.array([2.0, 2.0]), 0.9).round(3).tolist()
+    [0.9, 0.1]
+    """
+    loss_S: Floats = np.maximum(level * (values_S - quantile_S), (level - 1) * (values_S - quantile_S))
+    return loss_S
+
+
+def difference_of(a: PredictedNumbers, b: PredictedNumbers, values_S: Floats, resamples: int = 1_000) -> Interval:
+    """How much larger the mean absolute error of b is than that of a on the same sequences, by a paired bootstrap."""
+    change_S = np.abs(values_S - b.median_S) - np.abs(values_S - a.median_S)
+    counts = resample_counts(len(values_S), resamples, 0)
+    return Interval.of(np.concatenate([counts_RS @ change_S for counts_RS in counts]) / len(values_S))
+
+
+# ---- names ----------------------------------------------------------------------------------------------------------
+
+
+def in_order(classes: Iterable[str]) -> tuple[str, ...]:
+    """Classes in alphabetical order, but buckets of a number from low to high.
+
+    >>> in_order(["b", "a"]), in_order(["≥ 15", "5–14", "≤ 2", "3–4"])
+    (('a', 'b'), ('≤ 2', '3–4', '5–14', '≥ 15'))
+    """
+    names = sorted(classes)
+    numbers = [re.search(r"-?[\d.]*\d", name) for name in names]
+    if not any(name.startswith(("≤ ", "≥ ")) for name in names) or None in numbers:
+        return tuple(names)
+    side = {"≤": -1, "≥": 1}
+    return tuple(sorted(names, key=lambda name: (side.get(name[0], 0), float(re.search(r"-?[\d.]*\d", name)[0]))))  # type: ignore[index]
+
+
+def _named(groups: Sequence[Floats]) -> tuple[str, ...]:
+    """What buckets of these distinct numbers are called: `≤ 2`, `3–4`, `≥ 5`."""
+    ends = np.array([(group[0], group[-1]) for group in groups])
+    joint = " to " if ends.min() < 0 else "–"
+    for digits in range(3, 18):
+        words = [[_text(end, digits) for end in pair] for pair in ends.tolist()]
+        low, high = ([pair[side] for pair in words] for side in (0, 1))
+        if len({*low}) == len({*high}) == len(groups) and all(map(str.__ne__, high, low[1:])):
+            break
+    inner = [a if a == b else f"{a}{joint}{b}" for a, b in words[1:-1]]
+    return (f"≤ {words[0][1]}", *inner, f"≥ {words[-1][0]}")
+
+
+def _text(number: float, digits: int) -> str:
+    """A number with so many digits, a whole one with all of its own."""
+    if float(number).is_integer() and abs(number) < 1e15:
+        return str(int(number))
+    return np.format_float_positional(number, precision=digits, fractional=False, trim="-")
+
+
+def _between(high: float, low: float) -> float:
+    """The number with the fewest digits from `high` on, below `low`."""
+    for digits in range(1, 17):
+        for start in (high, (high + low) / 2):
+            if high <= (rounded := float(f"{start:.{digits}g}")) < low:
+                return rounded
+    return float(high)
+
+
+def _rises(values: Sequence[float], *, strictly: bool = False) -> bool:
+    steps = np.diff(np.array(values))
+    return bool(np.isfinite(values).all() and ((steps > 0) if strictly else (steps >= 0)).all())
