@@ -104,6 +104,8 @@ class Fitted:
     @property
     def decision_in_words(self) -> str:
         """How its probabilities become a prediction."""
+        if self.buckets is not None:
+            return "the median"
         calibration = self.calibration
         if calibration.threshold is not None:
             positive = self.classes[calibration.positive]
