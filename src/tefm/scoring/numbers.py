@@ -76,7 +76,7 @@ class Buckets(Cuts):
     (('≤ 2', '3', '≥ 8'), 3.0)
     >>> predicted = buckets.predicted(np.array([[0.0, 1.0, 0.0], [0.5, 0.0, 0.5]]))
     >>> predicted.median_S.tolist(), predicted.mean_S.tolist(), predicted.high_S.round(1).tolist()
-    ([3.0, 2.0], [3.0, 5.0], [3.0, 8.8])
+    ([3.0, 2.0], [3.0, 5.0], [5.2, 8.8])
     """
 
     #: the training labels of each bucket, at evenly spaced shares from the lowest to the highest, and their mean
@@ -127,15 +127,18 @@ class Buckets(Cuts):
         """The shares of the distribution below the interval, below its median, and below the interval's end."""
         return (1 - self.interval) / 2, 0.5, (1 + self.interval) / 2
 
-    def quantile(self, p_SQ: Floats, level: float) -> Floats:
-        """The number that so much of each distribution is below; within a bucket, as its training labels lie."""
+    def quantile(self, p_SQ: Floats, level: float, *, smooth: bool = False) -> Floats:
+        """The number that so much of each distribution is below; within a bucket, as its training labels lie.
+
+        `smooth`: equal labels are spread half-way to their neighbours.
+        """
         upper_SQ = p_SQ.cumsum(axis=1)
         bucket_S = (upper_SQ < level * upper_SQ[:, -1:]).sum(axis=1)
         rows = np.arange(len(p_SQ))
         own_S = p_SQ[rows, bucket_S]
         below_S = upper_SQ[rows, bucket_S] - own_S
         share_S = np.clip((level - below_S) / np.maximum(own_S, 1e-12), 0, 1)
-        points_QP = np.array(self.points)
+        points_QP = _spread(np.array(self.points)) if smooth else np.array(self.points)
         place_S = share_S * (points_QP.shape[1] - 1)
         low_S = np.minimum(place_S.astype(np.int64), points_QP.shape[1] - 2).clip(min=0)
         part_S = place_S - low_S
@@ -145,8 +148,12 @@ class Buckets(Cuts):
 
     def predicted(self, p_SQ: Floats) -> PredictedNumbers:
         """The numbers that these probabilities of the buckets stand for."""
-        low_S, median_S, high_S = (self.quantile(p_SQ, level) for level in self.levels)
-        return PredictedNumbers(median_S, p_SQ @ np.array(self.means), low_S, high_S).widened(self.margin or 0.0)
+        low, middle, high = self.levels
+        low_S, high_S = (self.quantile(p_SQ, level, smooth=True) for level in (low, high))
+        raw = PredictedNumbers(self.quantile(p_SQ, middle), p_SQ @ np.array(self.means), low_S, high_S)
+        wide = raw.widened(self.margin or 0.0)
+        is_amount = self.points[0][0] >= 0
+        return replace(wide, low_S=wide.low_S.clip(min=0)) if is_amount else wide
 
     def conformal(self, p_SQ: Floats, values_S: Floats) -> Buckets:
         """The buckets with an interval that holds its share of new sequences, from those of validation."""
@@ -298,6 +305,25 @@ def _text(number: float, digits: int) -> str:
     if float(number).is_integer() and abs(number) < 1e15:
         return str(int(number))
     return np.format_float_positional(number, precision=digits, fractional=False, trim="-")
+
+
+def _spread(points_QP: Floats) -> Floats:
+    """The points of all buckets with equal ones spread half-way to their neighbours.
+
+    The interval of whole numbers could otherwise only hold far more of them than it is to hold.
+
+    >>> _spread(np.array([[1.0, 1.0, 1.0], [2.0, 2.0, 4.0]])).tolist()
+    [[0.5, 1.0, 1.5], [1.5, 3.0, 4.0]]
+    """
+    values, counts = np.unique(points_QP, return_counts=True)
+    middle = (values[1:] + values[:-1]) / 2
+    low, high = np.append(2 * values[0] - middle[:1], middle), np.append(middle, 2 * values[-1] - middle[-1:])
+    ramps = [
+        np.linspace(a, b, count) if count > 1 else [value]
+        for value, a, b, count in zip(values, low, high, counts.tolist(), strict=True)
+    ]
+    spread_QP: Floats = np.concatenate(ramps).reshape(points_QP.shape)
+    return spread_QP
 
 
 def _between(high: float, low: float) -> float:
