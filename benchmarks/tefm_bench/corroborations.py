@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tefm.explain.check import effects
+from tefm.explain.conditions import Condition
 from tefm.explain.reasons import EFFECT, Donors, Reasons
 from tefm.explain.slot_features import Feature, features_of
 from tefm.tables.references import References
@@ -45,27 +46,27 @@ def _cited(subject: Subject, reasons: list[Reasons], name: str, scores_ND: Score
     rng = np.random.default_rng(subject.seed)
     for number, of in enumerate(reasons):
         x_TD = subject.slots[number]
-        cited: list[tuple[Feature, bool]] = [
-            (effect.feature, effect.value > 0) for effect in of.effects if len(effect.feature.slots) == 1
+        shares = () if of.joint is None else of.joint.shares
+        cited: list[tuple[Condition, bool]] = [
+            (condition, share.value > 0) for condition, share in zip(of.found.rule, shares, strict=False)
         ]
         if name != OURS:
             assert scores_ND is not None
-            single = [feature for feature in features_of(x_TD, subject.layout) if len(feature.slots) == 1]
+            features = features_of(x_TD, subject.layout)
+            single = [feature for feature in features if len(feature.slots) == feature.span == 1]
             at = slice(int(subject.slots.starts[number]), int(subject.slots.starts[number + 1]))
             # chance has no sign of its own
             sign_TD = rng.choice([-1.0, 1.0], x_TD.shape) if name == RANDOM else 1.0
             signed_TD = scores_ND[at] * sign_TD
             score_F = np.array([signed_TD[feature.record, feature.slots[0]] for feature in single])
             first = np.argsort(-np.abs(score_F), kind="stable")[: len(cited)].tolist()
-            cited = [(single[i], bool(score_F[i] > 0)) for i in first if score_F[i]]
-        yield [_outcome(subject, number, feature, raises) for feature, raises in cited]
+            cited = [(Condition.of(single[i], x_TD), bool(score_F[i] > 0)) for i in first if score_F[i]]
+        yield [_outcome(subject, number, condition, raises) for condition, raises in cited]
 
 
-def _outcome(subject: Subject, number: int, feature: Feature, raises: bool) -> str:
-    x_TD, (slot,) = subject.slots[number], feature.slots
-    observed = subject.parts.counts.observed(
-        slot, int(x_TD[feature.record, slot]), int(subject.answers_S[number]), last=feature.record == len(x_TD) - 1
-    )
+def _outcome(subject: Subject, number: int, condition: Condition, raises: bool) -> str:
+    population = subject.parts.population
+    observed = population.observed(population.has((condition,)), int(subject.answers_S[number]))
     return observed.corroborates(raises)
 
 
@@ -79,7 +80,7 @@ def _weighed(subject: Subject, references: References, basis: Mapping[str, Any])
         weights: dict[Feature, float] = {}
         for feature in features_of(x_TD, layout):
             slot = layout.slots[feature.slots[0]]
-            if slot.member is not None and len(feature.slots) == 1:
+            if slot.member is not None and len(feature.slots) == feature.span == 1:
                 found = references.about(slot.field, slot.member)
                 weight = sum(of.weight or 0.0 for of in found if of.source.startswith("van Walraven"))
                 weights |= {feature: weight} if weight else {}

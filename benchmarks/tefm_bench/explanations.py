@@ -15,11 +15,12 @@ from pydantic import Field as Setting
 
 from tefm.base.errors import InputError
 from tefm.base.progress import note
-from tefm.explain.check import coverage, flips, precision
+from tefm.explain.check import precision
+from tefm.explain.conditions import Condition
 from tefm.explain.counts import exact_share
 from tefm.explain.population import Population
 from tefm.explain.reasons import EFFECT, Question
-from tefm.explain.slot_features import Feature, keep_of, size_of
+from tefm.explain.slot_features import Feature, keep_of
 from tefm.model.estimator import TEFM
 from tefm.model.run import fit_frame
 from tefm.model.task import Task
@@ -62,7 +63,7 @@ class ExplanationRun(TableRun):
         return {
             **facts,
             "verdicts": [of.verdict for of in reasons],
-            "product_sizes": [size_of(of.features) for of in reasons],
+            "product_sizes": [len(of.found.rule) for of in reasons],
             "asked": [of.questions for of in reasons],
             "opposite": [judge.verified(number, *rival) for number, rival in enumerate(basis[RIVALS])],
             "methods": {name: judge.judged(of) for name, of in named.items()},
@@ -100,14 +101,14 @@ def _subject(model: TEFM, data: UserData, seed: int, effort: Effort) -> tuple[Su
         slots.select(chosen),
         p_SQ[chosen],
         answers_S[chosen],
-        some_of(population, everyone[::2]),
+        population.select(everyone[::2]),
         preparation.slots(train),
         label_numbers(train.sequences, fitted.classes),
         seed,
         effort,
     )
     judge = Judge(
-        fitted.masked_model(), some_of(population, everyone[1::2]), population, subject.slots, subject.answers_S, effort
+        fitted.masked_model(), population.select(everyone[1::2]), population, subject.slots, subject.answers_S, effort
     )
     answer_p_S = p_SQ[chosen, answers_S[chosen]]
     facts = {
@@ -122,12 +123,6 @@ def _subject(model: TEFM, data: UserData, seed: int, effort: Effort) -> tuple[Su
         "agreement": parts.agreement.version_same,
     }
     return subject, judge, facts
-
-
-def some_of(population: Population, which: Numbers) -> Population:
-    """Some sequences of a population."""
-    answers_S, labels_S = population.answers_S[which], population.labels_S[which]
-    return Population(population.slots.select(which), population.p_SQ[which], answers_S, labels_S)
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,7 +144,7 @@ class Judge:
         names = ("same", "of", "coverage", "flips")
         return {
             "sequences": [of.number for of in named],
-            "sizes": [[size_of(of.sets[size]) for size in SIZES] for of in named],
+            "sizes": [[len(of.sets[size]) for size in SIZES] for of in named],
             **{name: [[verdict[i] for verdict in of] for of in verdicts] for i, name in enumerate(names)},
             "questions": [of.questions for of in named],
             "seconds": [round(of.seconds, 4) for of in named],
@@ -161,7 +156,7 @@ class Judge:
             return None
         sequence, donors_B = self.slots.select([number]), self._donors(number)
         keep_TD = keep_of(features, sequence.x_ND.shape)
-        share = precision(self.model, self.population, sequence, keep_TD, answer, donors_B)
+        share = precision(self.model, self.population.look_alikes(sequence, keep_TD, donors_B), answer)
         return bool(features) and share.low >= Question().precision
 
     def _donors(self, number: int) -> Numbers:
@@ -173,10 +168,11 @@ class Judge:
         key = number, keep_TD.tobytes()
         if key not in self._known:
             donors_B = self._donors(number)
-            share = precision(self.model, self.population, sequence, keep_TD, answer, donors_B)
-            changed = flips(self.model, self.population, sequence, keep_TD, answer, donors_B[:EFFECT])
-            covered = coverage(self.everyone, sequence, keep_TD)
-            self._known[key] = share.count, share.of, round(covered.value, DIGITS), round(changed.value, DIGITS)
+            share = precision(self.model, self.population.look_alikes(sequence, keep_TD, donors_B), answer)
+            without = self.population.look_alikes(sequence, ~keep_TD, donors_B[:EFFECT], own_context=True)
+            changed = 1 - precision(self.model, without, answer).value
+            covered = float(self.everyone.has(tuple(Condition.of(of, sequence.x_ND) for of in features)).mean())
+            self._known[key] = share.count, share.of, round(covered, DIGITS), round(changed, DIGITS)
         return self._known[key]
 
 
@@ -222,7 +218,7 @@ def summary(figures: Figures, name: str) -> dict[str, float | None]:
     rest: dict[str, float | None] = {}
     if name == OURS:
         tried = [of for of in figures["opposite"] if of is not None]
-        settled = [verdict in ("settled", "contested") for verdict in figures["verdicts"]]
+        settled = [verdict in ("settled", "made-up only", "contested") for verdict in figures["verdicts"]]
         rest = {
             "default": figures["default"],
             "settled": float(np.mean(settled)),

@@ -27,7 +27,7 @@ from tefm.explain.look_alikes import LookAlikes
 from tefm.explain.population import Population
 from tefm.explain.reasons import SEARCHED, Donors, Question, Reasoner, Reasons
 from tefm.explain.settle import Search
-from tefm.explain.slot_features import Feature, distinct, features_of, keep_of, size_of, within
+from tefm.explain.slot_features import Feature, distinct, features_of, keep_of, within
 from tefm.explain.trial import Trial
 from tefm.pipeline.fitted import Fitted
 from tefm.rationale.extractor import MaskExplainer
@@ -267,27 +267,27 @@ def ranked(subject: Subject, learn: Callable[[], Callable[[Sequences], Scores]])
 
 
 def by_score(x_TD: Slots, scores_TD: Scores, layout: Layout) -> list[Feature]:
-    """All features, the best first; the whole value of a set has the score of its slots per member.
+    """All features, the best first; one about several records has the mean of their scores.
 
     >>> from tefm.tables.layout import Slot
     >>> layout = Layout((Slot("age", "number", 9), Slot("dx", "flag", 1, "a"), Slot("dx", "flag", 1, "b")))
     >>> [f.slots for f in by_score(np.array([[3, 1, 0]]), np.array([[0.1, 0.2, 0.3]]), layout)]
-    [(1, 2), (1,), (0,)]
+    [(1,), (0,)]
     """
     features = features_of(x_TD, layout)
-    scores_F = [float(scores_TD[f.record, list(f.slots)].sum()) / f.size for f in features]
+    scores_F = [float(scores_TD[f.records][:, list(f.slots)].sum()) / f.span for f in features]
     return [features[number] for number in np.argsort(-np.array(scores_F), kind="stable").tolist()]
 
 
 def first_sets(ordered: Sequence[Feature]) -> Sets:
-    """The first features for each size; one that would count as too many is passed over."""
+    """The first features for each size."""
     sets: Sets = {}
     for size in SIZES:
         kept: tuple[Feature, ...] = ()
         for feature in ordered:
-            if not within(feature, kept) and size_of(larger := distinct((*kept, feature))) <= size:
-                kept = larger
-            if size_of(kept) == size:
+            if not within(feature, kept):
+                kept = distinct((*kept, feature))
+            if len(kept) == size:
                 break
         sets[size] = kept
     return sets

@@ -29,7 +29,7 @@ from tefm_bench.feature_lists import (
 )
 
 from tefm.explain.population import Population
-from tefm.explain.slot_features import Feature, features_of, keep_of, size_of
+from tefm.explain.slot_features import Feature, features_of, keep_of
 from tefm.model.estimator import TEFM
 from tefm.rationale.masked_model import MaskedModel
 from tefm.scoring.calibration import Calibration
@@ -64,20 +64,19 @@ def population_of(model: MaskedModel, count: int = 600) -> Population:
 # ---- sets of each size ------------------------------------------------------------------------------------------
 
 
-def test_sets_of_each_size_have_the_first_features_that_fit() -> None:
-    whole = Feature(0, (3, 4, 5), size=3)
+def test_sets_of_each_size_have_the_first_features() -> None:
+    whole = Feature(0, (3, 4, 5), absent=True)
     ordered = [Feature(0, (0,)), whole, Feature(0, (3,)), Feature(0, (1,))]
     sets = first_sets(ordered)
-    assert sets[1] == (ordered[0],) and sets[3] == (ordered[0], ordered[2], ordered[3]), "the whole set does not fit"
-    assert sets[5] == sets[10] == (ordered[0], whole, ordered[3]), "a member of a whole set says no more"
-    assert first_sets([]) == dict.fromkeys(SIZES, ())
+    assert sets[1] == (ordered[0],) and sets[3] == (ordered[0], whole, ordered[3]), "a part of a feature says no more"
+    assert sets[5] == sets[10] == sets[3] and first_sets([]) == dict.fromkeys(SIZES, ())
 
 
 def test_the_best_scores_come_first_of_all_records() -> None:
     x_TD = np.array([[1, 2, 0, 4, 1, 1], [1, 1, 1, 1, 1, 1]])
     scores_TD = np.arange(12.0).reshape(2, 6)
     ordered = by_score(x_TD, scores_TD, LAYOUT)
-    assert [(f.record, f.slots[0]) for f in ordered[:2]] == [(1, 5), (1, 4)] and len(ordered) == 12
+    assert [(f.record, f.slots[0]) for f in ordered[:2]] == [(1, 5), (1, 4)] and len(ordered) == 14
 
 
 # ---- methods ----------------------------------------------------------------------------------------------------
@@ -95,7 +94,7 @@ def test_anchors_find_the_deciding_fields(deciding: tuple[int, ...]) -> None:
     again, _ = anchor(model, donors, one, 1, features, np.arange(600), most=20_000, size=10, seed=0)
     assert again == found
     some, cut = anchor(model, donors, one, 1, features, np.arange(600), most=400, size=10, seed=0)
-    assert cut and size_of(some) <= 10, "it may not ask any longer"
+    assert cut and len(some) <= 10, "it may not ask any longer"
 
 
 def test_kernel_shap_finds_the_weights_of_a_sum() -> None:
@@ -204,7 +203,7 @@ def test_every_method_names_features_and_is_judged(subject: Subject, monkeypatch
     for name, found in named.items():
         assert [of.number for of in found] == list(range(len(found))) and found, name
         for of in found:
-            assert all(size_of(of.sets[size]) <= size for size in SIZES), name
+            assert all(len(of.sets[size]) <= size for size in SIZES), name
     judge = Judge(
         subject.fitted.masked_model(),
         subject.parts.population.select(np.arange(5, len(subject.parts.population), 2)),

@@ -19,13 +19,11 @@ DRUG = replace(
 def patient(**changes: object) -> Explanation:
     """Morphine, which has a reference and an effect, and age settle the answer; aspirin speaks against it."""
     plain = explanation()
-    effects = (
-        replace(influence(DRUG, 0.4321), observed=Observed(100, 60, 900, 100)),
-        influence(OLD, 0.2),
-        influence(replace(ASPIRIN, of_set=True), -0.1),
-    )
-    settling = Settling("yes", (DRUG, OLD), plain.settling.precision)
-    return replace(plain, settling=settling, influences=effects, **changes)
+    shares = (replace(influence(DRUG, 0.4321), observed=Observed(100, 60, 900, 100)), influence(OLD, 0.2))
+    settling = Settling("yes", (DRUG, OLD), plain.settling.precision, plain.settling.real)
+    joint = replace(plain.joint, shares=shares) if plain.joint else None
+    against = (influence(replace(ASPIRIN, of_set=True), -0.1),)
+    return replace(plain, settling=settling, joint=joint, influences=against, **changes)
 
 
 def test_a_case_has_a_summary_a_paragraph_per_set_and_one_for_the_rest() -> None:
@@ -33,33 +31,33 @@ def test_a_case_has_a_summary_a_paragraph_per_set_and_one_for_the_rest() -> None
     assert [summary.heading, drugs.heading, others.heading] == [SUMMARY, "Drugs", OTHERS]
     assert summary.words.startswith("Settled: ") and "The probability of “yes” is 0.91" in summary.words
     assert drugs.words == (
-        "morphine (stay 3 of 3) raises the probability of “yes” by 0.432 and is one of the features that settle the "
-        "answer. aspirin (stay 3 of 3) lowers the probability of “yes” by 0.100."
+        "morphine (last stay) raises the probability of “yes” by 0.432 and is one of the conditions that settle the "
+        "answer. aspirin (last stay) lowers the probability of “yes” by 0.100."
     )
     assert drugs.corroboration[0].startswith("morphine: observed for 60% of 100 training sequences with it")
     assert drugs.corroboration[1] == "morphine: An opioid. [1]"
-    assert others.words.startswith("Age: 80–89 years (stay 1 of 3) raises") and not others.corroboration
-    text = on_terminal(case_card(patient()))
+    assert others.words.startswith("Age: 80–89 years (2 stays before the last) raises") and not others.corroboration
+    text = on_terminal(case_card(patient(), bibliography=True))
     assert "[1] A formulary" in text and text.index("Summary.") < text.index("Drugs.") < text.index("Other fields.")
 
 
 def test_a_set_that_does_not_settle_the_answer_is_not_said_to() -> None:
     words = " ".join(paragraph.words for paragraph in case_of(patient(verdict="unsettled")))
-    assert "belongs to the best set found" in words and "settle the answer" not in words
+    assert "belongs to the best rule found" in words and "settle the answer" not in words
 
 
 def test_a_default_answer_names_effects_only() -> None:
     words = " ".join(paragraph.words for paragraph in case_of(patient(verdict="default"))[1:])
-    assert "raises the probability" in words and "settle" not in words
+    assert "lowers the probability" in words and "settle" not in words
 
 
 def test_what_the_codes_blur_is_said_where_it_is_cited() -> None:
-    assert (
-        patient().blurred == "The codes that the model reads blur: Drugs: morphine (stay 3 of 3) (read as “aspirin”)."
-    )
+    assert patient().blurred == "The codes that the model reads blur: Drugs: morphine (last stay) (read as “aspirin”)."
     lost = replace(DRUG, decoded="")
-    cited = replace(patient(), settling=Settling("yes", (lost,), patient().settling.precision), influences=())
-    assert cited.blurred == "The codes that the model reads blur: Drugs: morphine (stay 3 of 3) (lost)."
+    cited = replace(
+        patient(), settling=Settling("yes", (lost,), patient().settling.precision), influences=(), joint=None
+    )
+    assert cited.blurred == "The codes that the model reads blur: Drugs: morphine (last stay) (lost)."
     assert explanation().blurred == "" and "blur" in str(patient())
 
 

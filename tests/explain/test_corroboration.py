@@ -13,7 +13,7 @@ import pytest
 from conftest import STAYS, Explained, quick, stays
 from hypothesis import given
 from hypothesis import strategies as st
-from support.explanations import ASPIRIN, MORPHINE, OLD, explanation, influence, printed
+from support.explanations import ASPIRIN, MORPHINE, OLD, about, explanation, influence, printed
 
 from tefm.base.errors import InputError
 from tefm.explain.counts import FEW, Counts, Observed
@@ -71,27 +71,25 @@ def test_a_feature_that_the_data_contradict_is_a_warning() -> None:
         replace(influence(OLD, 0.2), observed=MORE),
         replace(influence(ASPIRIN, -0.1), observed=LESS),
     )
-    shown = explanation(influences=influences)
+    shown = about("yes", influences=influences)
     assert [one.corroboration for one in influences] == ["contradicted", "supported", "supported"]
-    assert shown.doubts == "The training data contradict the direction of: Drugs: morphine (stay 3 of 3)."
+    assert shown.doubts == "The training data contradict the direction of: Drugs: morphine (last stay)."
     text = " ".join(printed(shown).replace("│", " ").split())
     assert shown.doubts in text and shown.doubts in str(shown) and shown.doubts in cards_page([shown])
     for one in influences:
-        assert one.observation in text, text
+        assert one.observation in cards_page([shown])
     assert "observed for 2% of 200 training sequences with it and 10% of the others" in influences[0].observation
     assert explanation().doubts == ""
-    slight = explanation(influences=(replace(influence(MORPHINE, 0.015, 0.001), observed=LESS),))
+    slight = about("yes", influences=(replace(influence(MORPHINE, 0.015, 0.001), observed=LESS),))
     assert slight.doubts == "", "a slight effect is no reason for a warning"
 
 
-def test_the_settling_features_are_corroborated_too() -> None:
-    settling = replace(explanation().settling, observed=MORE)
-    shown = explanation(settling=settling)
-    assert shown.corroborated.startswith("In the data, “yes” was observed for 30% of 200 training sequences with them")
-    assert shown.corroborated.endswith(": supported.")
-    assert shown.corroborated in " ".join(printed(shown).replace("│", " ").split())
-    rare = explanation(settling=replace(settling, observed=Observed(2, 2, 1_000, 10)))
-    assert rare.corroborated == "" and "too few to tell" in rare.settling.observation
+def test_a_condition_that_the_data_contradict_is_a_warning_too() -> None:
+    joint = explanation().joint
+    assert joint is not None
+    shares = tuple(replace(of, observed=LESS) for of in joint.shares)
+    shown = explanation(joint=replace(joint, shares=shares))
+    assert shown.doubts.count("stay") == 2 and shown.doubts in " ".join(printed(shown).replace("│", " ").split())
 
 
 def test_references_are_cited_with_numbers() -> None:
@@ -100,11 +98,12 @@ def test_references_are_cited_with_numbers() -> None:
     aspirin = Reference("drugs", "aspirin", "Prevents clots.", "A 2001")
     findings = (replace(MORPHINE, references=(first, second)), OLD)
     against = influence(replace(ASPIRIN, references=(aspirin,)), -0.1)
-    shown = explanation(settling=replace(explanation().settling, findings=findings), influences=(against,))
+    shown = about(settling=replace(explanation().settling, findings=findings), influences=(against,), joint=None)
     assert shown.sources == ("A 2001", "B 2005")
     assert shown.cited(findings[0]) == ["Given in palliative care. [1]", "Depresses breathing. [2]"]
     assert shown.cited(against.finding) == ["Prevents clots. [1]"]
-    for text in (printed(shown), cards_page([shown])):
+    assert "[1] A 2001" not in printed(shown) and "2 sources cited: --bibliography" in printed(shown)
+    for text in (printed(shown, bibliography=True), cards_page([shown])):
         assert "Depresses breathing. [2]" in text and "[1] A 2001" in text and "[2] B 2005" in text
     assert Explanation.from_json(json.loads(json.dumps(shown.to_json()))) == shown
 
@@ -139,18 +138,13 @@ def test_a_table_of_references(fitted: TEFM, tmp_path: Path, explained: Explaine
     pl.DataFrame(rows).write_csv(path)
     cited = [
         of.finding
-        for one in fitted.explain(table, references=path)
+        for one in fitted.explain(table, references=path, of_class="yes")
         for of in one.influences
         if of.finding.value == "morphine"
     ]
     assert cited and all(finding.references[0].statement == "Palliative." for finding in cited)
-    whole = [
-        finding
-        for one in fitted.explain(table, references=path)
-        for finding in one.settling.findings
-        if "morphine" in finding.words and "no others" in finding.words
-    ]
-    assert all(finding.references for finding in whole), "the whole value of a set names its members"
+    rules = [finding for one in fitted.explain(table, references=path) for finding in one.settling.findings]
+    assert all(of.references == () for of in rules if "no morphine" in of.words or of.when == "never")
     explained(InputError, lambda: fitted.explain(table, references=tmp_path / "no.csv"), "no.csv")
 
 

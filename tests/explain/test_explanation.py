@@ -19,6 +19,7 @@ from support.explanations import (
     MORPHINE,
     NO_WARD,
     OLD,
+    about,
     contested,
     explanation,
     influence,
@@ -27,15 +28,12 @@ from support.explanations import (
 )
 
 from tefm.base.errors import InputError
-from tefm.explain.explanation import SHOWN, Explanation, Finding, Settling
-from tefm.explain.render import cards_page
+from tefm.explain.counts import NONE, Observed
+from tefm.explain.explanation import SHOWN, Explanation, Finding, JointEffect, Settling
+from tefm.explain.render import SHORT, cards_page
 from tefm.rationale.verify import Answer
 
-LOOK_ALIKES = (
-    "of 200 look-alikes that share these 2 features and have everything else from another patient, 97% get the same "
-    "answer (at least 92% with 95% confidence)."
-)
-LONE = Settling("yes", (MORPHINE,), share(97))
+LONE = Settling("yes", (MORPHINE,), share(97), share(98, 40))
 
 
 def page_text(*explanations: Explanation) -> str:
@@ -48,31 +46,30 @@ def page_text(*explanations: Explanation) -> str:
 @pytest.mark.parametrize(
     ("shown", "conclusion"),
     [
-        (explanation(), f"Settled: {LOOK_ALIKES}"),
-        (explanation(rival=None), f"Settled: {LOOK_ALIKES}"),
+        (explanation(), "Settled: whoever meets these 2 conditions gets the answer “yes”."),
+        (explanation(settling=LONE, rival=None), "Settled: whoever meets this condition gets the answer “yes”."),
         (
-            contested(ASPIRIN, NO_WARD),
-            f"Contested: {LOOK_ALIKES} But other features of the same patient settle “no” (95% of 200 look-alikes): "
-            "Drugs: aspirin (stay 3 of 3); Ward: not recorded (stay 2 of 3).",
+            explanation(verdict="made-up only"),
+            "Settled for made-up cases only: whoever meets these 2 conditions gets the answer “yes” where everything "
+            "else is varied at random, but real cases do not show it.",
         ),
         (
-            contested(ASPIRIN),
-            f"Contested: {LOOK_ALIKES} But another feature of the same patient settles “no” (95% of 200 look-alikes): "
-            "Drugs: aspirin (stay 3 of 3).",
+            contested(ASPIRIN, NO_WARD),
+            "Contested: these 2 conditions settle “yes”, but others of the same patient settle “no”: Drugs: aspirin "
+            "(last stay); Ward: not recorded (1 stay before the last).",
         ),
         (
             explanation(verdict="unsettled"),
-            f"Unsettled: no set of up to 10 features was found that settles this answer. Best set found: {LOOK_ALIKES}",
+            "Unsettled: no rule of up to 10 conditions was found that settles this answer. Best rule found: these 2 "
+            "conditions.",
         ),
         (
             explanation(verdict="unsettled", most=1, settling=LONE),
-            "Unsettled: no single feature was found that settles this answer. Best set found: of 200 look-alikes that "
-            "share this feature and have everything else from another patient, 97% get the same answer (at least 92% "
-            "with 95% confidence).",
+            "Unsettled: no single condition was found that settles this answer. Best rule found: this condition.",
         ),
         (
             explanation(verdict="default", base=share(96, 1_000)),
-            "Default answer: the model answers “yes” for 96% of the population, so no feature is needed for it.",
+            "Default answer: the model answers “yes” for 96% of the population, so no rule is needed for it.",
         ),
         (
             explanation(verdict="unsettled", distinct=False),
@@ -80,16 +77,7 @@ def page_text(*explanations: Explanation) -> str:
             "population’s average.",
         ),
     ],
-    ids=[
-        "settled",
-        "no rival",
-        "contested",
-        "by one feature",
-        "unsettled",
-        "no single feature",
-        "default",
-        "not distinct",
-    ],
+    ids=["settled", "one", "made-up only", "contested", "unsettled", "no single one", "default", "not distinct"],
 )
 def test_the_conclusion_in_plain_words(shown: Explanation, conclusion: str) -> None:
     assert shown.conclusion == conclusion
@@ -97,29 +85,80 @@ def test_the_conclusion_in_plain_words(shown: Explanation, conclusion: str) -> N
     assert conclusion in page_text(shown)
     assert shown.to_json()["conclusion"] == conclusion
     assert conclusion in str(shown)
-    assert shown.verified == (shown.verdict in ("settled", "contested"))
+    assert shown.verified == (shown.verdict in ("settled", "made-up only", "contested"))
 
 
-def test_a_rival_that_does_not_settle_is_not_mentioned() -> None:
+def test_both_checks_stand_side_by_side() -> None:
+    shown = explanation(settling=replace(explanation().settling, observed=Observed(40, 12, 960, 96)))
+    assert shown.made_up == (
+        "Made-up cases (the rule, and everything else from another patient): 97% of 200 get this answer (at least 92% "
+        "with 95% confidence), as do 30% of all."
+    )
+    assert shown.real == (
+        "Real cases: 40 of 1,000 training sequences (4%); 98% get this answer (at least 93%); “yes” was observed for "
+        "30% of them and 10% of the others."
+    )
+    assert shown.effect == (
+        "The probability of “yes”: with the rule 0.91; with others’ values in its fields 0.31; everybody’s average "
+        "0.28. With others’ values, the answer changes in 62% of cases."
+    )
+    for words in (shown.made_up, shown.real):
+        assert words in unwrapped(printed(shown)) and words in page_text(shown) and words in str(shown)
+    few = explanation(settling=replace(explanation().settling, real=share(100, 3)))
+    assert few.real.endswith("(4%), too few to tell; 3 of them get this answer.")
+    none = explanation(settling=replace(explanation().settling, real=NONE))
+    assert none.real == "Real cases: none of 1,000 training sequences."
+    nothing = explanation(settling=Settling("yes", (), share(93)))
+    assert nothing.real == ""
+
+
+@pytest.mark.parametrize(
+    ("shown", "words"),
+    [
+        (explanation(), "Opposite answer: not contested; no rule was found in this patient that settles “no”."),
+        (
+            explanation(rival=None),
+            "Opposite answer: not contested; no rule was found in this patient that settles “no”.",
+        ),
+        (contested(ASPIRIN), ""),
+        (
+            explanation(verdict="unsettled", rival=Settling("no", (ASPIRIN,), share(97))),
+            "Opposite answer: “no” is settled by: Drugs: aspirin (last stay).",
+        ),
+    ],
+)
+def test_every_card_says_whether_the_opposite_can_be_settled(shown: Explanation, words: str) -> None:
+    assert shown.opposite == words and words in unwrapped(printed(shown)) and words in page_text(shown)
     assert "aspirin" not in explanation().conclusion + explanation(verdict="unsettled").conclusion
 
 
-def test_how_common_the_features_are_and_what_happens_without_them() -> None:
+def test_shares_and_levels_are_on_one_scale() -> None:
+    """The joint effect is 0.91 − 0.31; its shares sum to it, and bars are of a scale from 0 to 1."""
     shown = explanation()
-    assert shown.context == (
-        "4% of the population have these 2 features; 30% of the population get this answer anyway. Replacing them with "
-        "the values of others changes the answer in 62% of cases."
-    )
-    assert shown.context in unwrapped(printed(shown)) and shown.context in page_text(shown)
-    assert shown.to_json()["context"] == shown.context
-    single = explanation(settling=LONE).context
-    assert "have this feature;" in single and "Replacing it with" in single
+    text = printed(shown, 100)
+    assert "+0.43 ±0.01" in text and "+0.17 ±0.01" in text
+    bars = [line.count("█") for line in text.splitlines() if "█" in line]
+    assert bars == [round(16 * p) for p in (0.91, 0.31, 0.28)]
+    page = page_text(shown)
+    assert "with others’ values in the fields of the rule" in page and "+0.43" in page and "+0.17" in page
+    same = replace(influence(MORPHINE, 0.6), low=0.6, high=0.6)
+    alone = explanation(settling=LONE, joint=replace(shown.joint, shares=(same,)))
+    assert "±" not in printed(alone) and "the same with all others’ values" in page_text(alone)
 
 
-def test_an_answer_that_needs_no_features() -> None:
-    nothing = explanation(settling=Settling("yes", (), share(93)))
-    assert nothing.context == "" and "that share no feature and" in nothing.conclusion
-    assert nothing.unnamed == "None from stays 1–3."
+def test_the_threshold_and_the_real_world() -> None:
+    assert explanation().title == "patient p7: died = yes (p = 0.91, threshold 0.60)"
+    shown = explanation(real_world=0.214)
+    assert shown.balanced.endswith("At the shares that they have in the data, p = 0.21.")
+    assert shown.balanced in unwrapped(printed(shown)) and shown.balanced in page_text(shown)
+    assert explanation().balanced == ""
+
+
+@pytest.mark.parametrize(
+    "shown", [explanation(real_world=0.2), about(), contested(ASPIRIN), explanation(verdict="made-up only")]
+)
+def test_a_card_has_at_most_25_lines(shown: Explanation) -> None:
+    assert len(printed(shown).rstrip().splitlines()) <= 25
 
 
 @pytest.mark.parametrize(
@@ -133,7 +172,7 @@ def test_an_answer_that_needs_no_features() -> None:
     ],
 )
 def test_the_probability_is_compared_with_that_of_the_population(mean: float, compared: str) -> None:
-    shown = explanation(mean_p=mean)
+    shown = about("yes", mean_p=mean)
     assert shown.risk == f"The probability of “yes” {compared}"
     assert shown.risk in unwrapped(printed(shown)) and shown.risk in page_text(shown)
 
@@ -141,55 +180,52 @@ def test_the_probability_is_compared_with_that_of_the_population(mean: float, co
 @pytest.mark.parametrize(
     ("count", "percent"), [(1, "0.1%"), (4, "0.4%"), (500, "50%"), (997, "99.7%"), (1_000, "100%")]
 )
-def test_a_rare_feature_is_not_called_absent_nor_a_common_one_universal(count: int, percent: str) -> None:
+def test_a_rare_rule_is_not_called_absent_nor_a_common_one_universal(count: int, percent: str) -> None:
     shown = explanation(coverage=replace(share(50), count=count, of=1_000))
-    assert shown.context.startswith(f"{percent} of the population have these 2 features;")
-
-
-def test_features_that_nobody_else_has() -> None:
-    shown = explanation(coverage=replace(share(50), count=0, of=1_000))
-    assert shown.context.startswith("None of 1,000 training sequences have these 2 features;")
+    assert f"1,000 training sequences ({percent})" in shown.real
 
 
 def test_a_class_has_its_column_in_the_title() -> None:
-    assert explanation().title == "patient p7: died = yes (p = 0.91)"
-    assert explanation(label=None).title == "patient p7: yes (p = 0.91)"
+    assert explanation(threshold=None).title == "patient p7: died = yes (p = 0.91)"
+    assert explanation(label=None, threshold=None).title == "patient p7: yes (p = 0.91)"
     assert explanation(verdict="unsettled").named("no") == "died = no"
 
 
 # ---- features ---------------------------------------------------------------------------------------------------
 
 
-def test_features_stand_under_the_heading_of_their_record_in_its_order() -> None:
+def test_conditions_say_which_records_they_are_about() -> None:
     shown = explanation()
-    assert shown.by_record == {"Stay 1 of 3": [OLD], "Stay 3 of 3": [MORPHINE]}
-    assert shown.unnamed == "None from stay 2."
-    for text in (unwrapped(printed(shown)), page_text(shown)):
-        in_order = ["Stay 1 of 3", OLD.words, "Stay 3 of 3", MORPHINE.words, "None from stay 2.", "For and against"]
-        places = [text.index(words) for words in in_order]
-        assert places == sorted(places)
+    assert [shown.place(finding) for finding in (OLD, NO_WARD, MORPHINE)] == [
+        " (2 stays before the last)",
+        " (1 stay before the last)",
+        " (last stay)",
+    ]
+    assert shown.placed(replace(MORPHINE, when="in any of the last 3 stays")) == (
+        "Drugs: morphine (in any of the last 3 stays)"
+    )
+    assert shown.placed(replace(OLD, when="")) == OLD.words, "a field of the patient"
 
 
 def test_the_only_record_has_no_place() -> None:
     shown = explanation(records=1, settling=Settling("yes", (replace(MORPHINE, record=1),), share(97)))
     assert shown.placed(replace(MORPHINE, record=1)) == "Drugs: morphine"
-    assert shown.unnamed == ""
-    assert "Features: Drugs: morphine." in str(shown)
+    assert "Rule: Drugs: morphine." in str(shown)
 
 
 @pytest.mark.parametrize("change", [{"verdict": "default"}, {"verdict": "unsettled", "distinct": False}])
 def test_features_that_say_nothing_are_not_listed(change: dict[str, Any]) -> None:
     shown = explanation(influences=(), **change)
-    assert shown.context == ""
+    assert shown.made_up == shown.real == shown.effect == ""
     for text in (str(shown), printed(shown), page_text(shown)):
-        assert not any(words in text for words in ("morphine", "Age", "None from"))
+        assert not any(words in text for words in ("morphine", "Age"))
 
 
 def test_effects_for_and_against_have_their_sign_and_the_strongest_come_first() -> None:
-    shown = explanation(influences=tuple(reversed(explanation().influences)))
+    shown = about(influences=tuple(reversed(about().influences)))
     assert [one.finding for one in shown.supporting] == [MORPHINE, OLD], "the sign of the ward's cannot be told"
     assert [one.finding for one in shown.opposing] == [ASPIRIN]
-    rows = re.findall(r"(\w+) \(stay [^\n]*?([+-]0\.\d{3}) \(([+-]0\.\d{3}) to ([+-]0\.\d{3})\)", printed(shown, 120))
+    rows = re.findall(r"(\w+) \([^\n]*?([+-]0\.\d{3}) \(([+-]0\.\d{3}) to ([+-]0\.\d{3})\)", printed(shown, 120))
     assert rows == [
         ("morphine", "+0.432", "+0.422", "+0.442"),
         ("years", "+0.200", "+0.190", "+0.210"),
@@ -202,60 +238,60 @@ def test_effects_for_and_against_have_their_sign_and_the_strongest_come_first() 
     assert "not recorded" not in text
 
 
-def test_bars_are_shares_of_the_largest_effect() -> None:
-    page = Page(cards_page([explanation()]))
-    widths = [attributes["style"] for tag, attributes in page.tags if tag == "i"]
-    assert widths == ["width:100.0%", "width:46.3%", "width:23.1%"]
-    rows = [line for line in printed(explanation(), 120).splitlines() if " to " in line]
-    assert [line.count("█") for line in rows] == [16, 7, 0]
-    assert [line.count("▒") for line in rows] == [0, 0, 4], "an effect against looks different without colour"
+def test_bars_of_effects_are_of_the_same_scale() -> None:
+    rows = [line for line in printed(about(), 120).splitlines() if " to +" in line or " to -" in line]
+    assert [line.count("█") for line in rows] == [7, 3, 0]
+    assert [line.count("▒") for line in rows] == [0, 0, 2], "an effect against looks different without colour"
 
 
 def test_a_card_lists_the_strongest_effects_only() -> None:
     findings = [Finding(1, "dx", str(n), f"Diagnosis {n}") for n in range(2 * SHOWN)]
     effects = [influence(finding, sign * (0.5 - n / 50)) for n, finding in enumerate(findings) for sign in (1, -1)]
-    shown = explanation(influences=tuple(effects))
+    shown = about(influences=tuple(effects))
     assert [one.finding for one in shown.supporting] == findings[:SHOWN]
     assert [one.finding for one in shown.opposing] == findings[:SHOWN]
-    assert printed(shown).count("Diagnosis") == 2 * SHOWN
-    assert printed(shown, shown=2).count("Diagnosis") == 4
+    assert " ".join(Page(shown._repr_html_()).words).count("Diagnosis") == 2 * SHOWN
+    assert printed(shown).count("Diagnosis") == 2 * SHORT
 
 
-@pytest.mark.parametrize("effects", [(), (influence(OLD, 0.0004, 0.0001),), (influence(OLD, 0.2, 0.3),)])
+@pytest.mark.parametrize("effects", [(influence(OLD, 0.0004, 0.0001),), (influence(OLD, 0.2, 0.3),)])
 def test_no_visible_effect_is_said(effects: tuple[Any, ...]) -> None:
-    shown = explanation(influences=effects)
+    shown = about(influences=effects)
     words = "No single feature changes the probability noticeably."
     assert words in unwrapped(printed(shown)) and words in page_text(shown)
-    assert "For “yes”" not in str(shown)
+    assert "For “no”" not in str(shown)
 
 
 def test_the_evidence_may_be_about_another_class_than_the_answer() -> None:
-    shown = explanation(of_class="no", mean_p=0.75)
+    shown = about()
     assert shown.risk == "The probability of “no” is 0.09; the population’s average is 0.75."
     for text in (printed(shown), page_text(shown)):
-        assert "For and against “no”" in text and "died = yes (p = 0.91)" in text
+        assert "For and against “no”" in text and "died = yes (p = 0.91" in text
 
 
 # ---- plain text -------------------------------------------------------------------------------------------------
 
 
 def test_an_explanation_prints_as_text() -> None:
-    shown = explanation()
+    shown = about()
     assert str(shown).splitlines() == [
         shown.title,
-        "Features: Drugs: morphine (stay 3 of 3); Age: 80–89 years (stay 1 of 3).",
+        "Rule: Drugs: morphine (last stay); Age: 80–89 years (2 stays before the last).",
         shown.conclusion,
-        shown.context,
+        shown.made_up,
+        shown.real,
+        shown.effect,
+        shown.opposite,
         shown.risk,
-        "For “yes”: Drugs: morphine (stay 3 of 3) (+0.432); Age: 80–89 years (stay 1 of 3) (+0.200).",
-        "Against “yes”: Drugs: aspirin (stay 3 of 3) (-0.100).",
+        "For “no”: Drugs: morphine (last stay) (+0.432); Age: 80–89 years (2 stays before the last) (+0.200).",
+        "Against “no”: Drugs: aspirin (last stay) (-0.100).",
     ]
-    assert repr(shown) == "<Explanation patient p7: died = yes (p = 0.91), settled>"
+    assert repr(shown) == "<Explanation patient p7: died = yes (p = 0.91, threshold 0.60), settled>"
 
 
-@pytest.mark.parametrize(("show", "lines"), [(str, 7), (repr, 1)])
+@pytest.mark.parametrize(("show", "lines"), [(str, 9), (repr, 1)])
 def test_text_of_a_hostile_value_has_no_control_codes(show: Callable[[Explanation], str], lines: int) -> None:
-    shown = explanation(sequence="p\x1b[2J\x07\x9b31m\n7", influences=(*explanation().influences, hostile_effect()))
+    shown = explanation(sequence="p\x1b[2J\x07\x9b31m\n7", of_class="no", influences=(hostile_effect(),))
     assert all(line.isprintable() for line in show(shown).split("\n"))
     assert len(show(shown).splitlines()) == lines, "nor lines of its own"
 
@@ -312,7 +348,10 @@ def wordy() -> Explanation:
     """A long value, and one that looks like markup, among the features and the effects."""
     long, script = Finding(1, "dx", "507", f"Diagnosis: {LONG}"), Finding(3, "ward", SCRIPT, f"Ward: {SCRIPT}")
     return explanation(
-        settling=Settling("yes", (long, script), share(97)), influences=(influence(script, 0.3), influence(long, -0.2))
+        settling=Settling("yes", (long, script), share(97)),
+        of_class="no",
+        influences=(influence(script, 0.3), influence(long, -0.2)),
+        joint=None,
     )
 
 
@@ -322,13 +361,13 @@ def test_the_card_fits_its_width_and_loses_no_word(width: int) -> None:
     assert {len(line) for line in shown.splitlines()} == {width}
     assert SCRIPT in unwrapped(shown)
     assert LONG.replace(" ", "") in unwrapped(shown).replace(" ", "")
-    assert "patient p7: died = yes (p = 0.91)" in shown
+    assert "patient p7: died = yes (p = 0.91" in shown
     for interval in ("+0.300 (+0.290 to +0.310)", "-0.200 (-0.210 to -0.190)"):
         assert interval in shown
 
 
 def test_a_value_cannot_send_control_codes_to_the_terminal() -> None:
-    shown = printed(explanation(sequence="p\x1b[2J\x07\x9b31m7", influences=(hostile_effect(),)))
+    shown = printed(about(sequence="p\x1b[2J\x07\x9b31m7", influences=(hostile_effect(),)))
     assert not {"\x1b", "\x07", "\x9b"} & set(shown)
 
 
@@ -350,6 +389,7 @@ def hostile() -> Explanation:
         settling=Settling(died, (field,), share(97)),
         rival=Settling(SCRIPT, (field,), share(95)),
         influences=(influence(field, 0.3), influence(field, -0.2)),
+        joint=JointEffect(0.3, 0.2, 0.4, 0.5, (influence(field, 0.5),)),
     )
 
 
@@ -366,7 +406,7 @@ def test_a_notebook_shows_the_card() -> None:
     html = shown._repr_html_()
     page = Page(html)
     text = " ".join("".join(page.words).split())
-    for words in (shown.title, shown.conclusion, shown.context, shown.risk, MORPHINE.words, "Stay 1 of 3", "+0.432"):
+    for words in (shown.title, shown.conclusion, shown.made_up, shown.real, MORPHINE.words, "last stay", "+0.43"):
         assert words in text
     assert not {"script", "link", "html", "body"} & {tag for tag, _ in page.tags}
     assert not re.search(r"https?:|url\(|@import", html)
@@ -413,4 +453,4 @@ def test_only_a_settled_answer_has_the_colour_of_success() -> None:
 
 def test_the_page_links_each_feature_to_its_field() -> None:
     page = Page(cards_page([explanation()]))
-    assert [attributes["data-field"] for _, attributes in page.tags if "data-field" in attributes] == ["age", "drugs"]
+    assert [attributes["data-field"] for _, attributes in page.tags if "data-field" in attributes] == ["drugs", "age"]

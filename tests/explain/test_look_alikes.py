@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 from torch import Tensor
 
-from tefm.explain.check import coverage, effects, expected_effects, flips, precision, strongest
+from tefm.explain.check import EXACT, effects, expected_effects, joint_effect, precision, strongest
+from tefm.explain.conditions import Condition, Rule
 from tefm.explain.counts import exact_share
 from tefm.explain.population import Population, mixed
 from tefm.explain.reasons import ATTEMPTS, CHECKED, SEARCHED, Donors, Question, Reasoner
@@ -33,8 +34,8 @@ LAYOUT = Layout(
         *(Slot("dx", "flag", 1, member) for member in "abc"),
     )
 )
-Rule = Callable[[Any], Any]
-RULES: dict[str, Rule] = {
+Truth = Callable[[Any], Any]
+RULES: dict[str, Truth] = {
     "one": lambda x: x[..., 0] > 2,
     "pair": lambda x: (x[..., 0] > 2) & (x[..., 1] > 2),
     "xor": lambda x: (x[..., 0] > 2) ^ (x[..., 1] > 2),
@@ -53,7 +54,7 @@ def sequences(count: int, *, seed: int = 0, longest: int = 1, copy: bool = False
     return Sequences(x_ND, np.concatenate([[0], np.cumsum(lengths)]))
 
 
-def model_of(rule: Rule) -> MaskedModel:
+def model_of(rule: Truth) -> MaskedModel:
     """Answers 1 where the rule holds for the last record, and is 90% sure."""
 
     def logits(slots: Sequences) -> Any:
@@ -69,20 +70,13 @@ def population(model: MaskedModel, count: int = 1_000, **how: Any) -> Population
 
 
 @dataclass(frozen=True, eq=False)
-class _Judge:
-    """In place of a surrogate: the decisions are those of the most probable class."""
-
-    cut_Q: Tensor
-
-
-@dataclass(frozen=True, eq=False)
 class ExactTrial:
     """In place of a trial on a surrogate: the rule itself; the codes are the slots."""
 
-    rule: Rule
+    rule: Truth
     x_TD: Any
     donors_BTD: Any
-    surrogate: _Judge
+    cut_Q: Tensor
     #: slots that the codes hold; others are lost
     carried: tuple[int, ...] = tuple(range(9))
 
@@ -97,32 +91,46 @@ class ExactTrial:
         return torch.from_numpy(self.mixed(keep_CTD)[..., list(self.carried)].astype(np.int64))
 
     def answers(self, keep_CTD: Any) -> Tensor:
-        holds_CB = self.rule(self.mixed(keep_CTD)[:, :, -1])
+        return self.answers_to(self.mixed(keep_CTD), None)
+
+    def answers_to(self, x_CBTD: Any, keep_TD: Any) -> Tensor:
+        holds_CB = self.rule(x_CBTD[:, :, -1])
         return torch.from_numpy(np.where(holds_CB[..., None], [0.1, 0.9], [0.9, 0.1]))
 
 
-def trial(rule: Rule, x_TD: Any, donors: Population, **how: Any) -> Any:
+def trial(rule: Truth, x_TD: Any, donors: Population, **how: Any) -> Any:
     near = donors.nearest(len(x_TD))[:SEARCHED]
-    return ExactTrial(rule, x_TD, donors.records(near, len(x_TD)), _Judge(torch.ones(2)), **how)
+    return ExactTrial(rule, x_TD, donors.records(near, len(x_TD)), torch.ones(2), **how)
 
 
 # ---- features ---------------------------------------------------------------------------------------------------
 
 
-def test_a_set_has_its_members_and_its_whole_value() -> None:
+def test_a_set_has_its_members_and_those_that_others_have() -> None:
     (x_D,) = np.array([[1, 2, 0, 4, 1, 1, 0, 1, 0]], dtype=np.uint8)
     found = features_of(x_D[None], LAYOUT)
-    assert [feature.slots for feature in found] == [(0,), (1,), (2,), (3,), (4,), (5,), (7,), (6, 7, 8)]
+    assert [feature.slots for feature in found] == [(0,), (1,), (2,), (3,), (4,), (5,), (7,)]
     assert [feature.slots for feature in found if feature.absent] == [(2,)]
-    assert [feature.size for feature in features_of(np.ones((1, 9), dtype=np.uint8), LAYOUT)] == [*[1] * 9, 3]
+    often_D = np.arange(9) == 8
+    assert [feature.slots for feature in features_of(x_D[None], LAYOUT, often_D)][-2:] == [(7,), (8,)]
     empty = features_of(np.zeros((1, 9), dtype=np.uint8), LAYOUT)
     assert empty[-1] == Feature(0, (6, 7, 8), absent=True), "an empty set says something too"
+
+
+def test_what_lasts_is_one_feature_and_a_field_of_the_entity_too() -> None:
+    layout = Layout((Slot("born", "number", 9, static=True), *LAYOUT.slots[1:]))
+    x_TD = np.array([[5, 1, 1, 1, 1, 1, 0, 1, 0], [5, 2, 1, 1, 1, 1, 1, 1, 0], [5, 2, 2, 1, 1, 1, 0, 1, 0]])
+    found = features_of(x_TD, layout)
+    assert [(of.record, of.span) for of in found if of.slots == (0,)] == [(2, 3)], "once"
+    assert [(of.record, of.span) for of in found if of.slots == (1,)] == [(0, 1), (1, 1), (2, 1), (2, 2)]
+    assert [(of.record, of.span) for of in found if of.slots == (7,)][-1] == (2, 3)
+    assert not [of for of in found if of.slots == (6,) and of.span > 1], "a member that it does not have"
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 3))
 def test_all_features_together_are_the_whole_sequence(seed: int, length: int) -> None:
     x_TD = np.random.default_rng(seed).integers(0, 2, (length, 9)).astype(np.uint8)
-    assert keep_of(features_of(x_TD, LAYOUT), x_TD.shape).all()
+    assert keep_of(features_of(x_TD, LAYOUT, LAYOUT.member_D), x_TD.shape).all()
 
 
 # ---- look-alikes ------------------------------------------------------------------------------------------------
@@ -166,17 +174,62 @@ def test_donors_of_the_check_are_not_those_of_the_search() -> None:
         assert len(least.search) == 1 and all(len(check) for check in least.checks)
 
 
+def rule_of(x_TD: Any, *features: Feature) -> Rule:
+    return tuple(Condition.of(feature, x_TD) for feature in features)
+
+
 def test_who_has_the_features() -> None:
     donors = population(model_of(RULES["one"]), 400, longest=3)
     one = sequences(1, seed=3, longest=1)
-    keep_TD = keep_of([Feature(0, (0,))], one.x_ND.shape)
-    share = coverage(donors, one, keep_TD)
-    assert share.count == (donors.slots.last[:, 0] == one.x_ND[0, 0]).sum()
-    two = Sequences(np.vstack([one.x_ND, one.x_ND]), np.array([0, 2]))
-    first = coverage(donors, two, keep_of([Feature(0, (0,))], two.x_ND.shape))
+    having = donors.has(rule_of(one.x_ND, Feature(0, (0,))))
+    assert having.sum() == (donors.slots.last[:, 0] == one.x_ND[0, 0]).sum()
+    two = np.vstack([one.x_ND, one.x_ND])
+    first = donors.has(rule_of(two, Feature(0, (0,))))
     before = donors.slots.starts[1:] - 2
     has = (donors.slots.lengths >= 2) & (donors.slots.x_ND[np.maximum(before, 0), 0] == one.x_ND[0, 0])
-    assert first.count == has.sum(), "a sequence of one record has none before the last"
+    assert first.sum() == has.sum(), "a sequence of one record has none before the last"
+
+
+@given(st.integers(0, 2**32 - 1), st.data())
+def test_a_condition_holds_as_a_plain_loop_says(seed: int, data: Any) -> None:
+    slots = sequences(40, seed=seed % 1_000, longest=4)
+    span = data.draw(st.sampled_from([1, 2, None]))
+    back = data.draw(st.integers(0, 2)) if span == 1 else 0
+    values = tuple(sorted(data.draw(st.sets(st.integers(1, 4), min_size=1, max_size=3))))
+    condition = Condition((0,), values, back, span, anywhere=span != 1 and data.draw(st.booleans()))
+    for number, held in enumerate(condition.holds(slots).tolist()):
+        x_TD = slots[number]
+        part = x_TD[: len(x_TD) - back]
+        inside = [row[0] in values for row in (part if span is None else part[-span:])]
+        enough = len(inside) >= (1 if condition.anywhere else span or 1)
+        assert held == (enough and (any if condition.anywhere else all)(inside))
+
+
+@given(st.integers(0, 2**32 - 1), st.data())
+def test_made_up_cases_satisfy_the_rule_and_are_the_donors_elsewhere(seed: int, data: Any) -> None:
+    donors, one = population(model_of(RULES["one"]), 60, longest=4), sequences(1, seed=seed % 1_000, longest=4)
+    span = data.draw(st.sampled_from([1, None]))
+    rule = (
+        Condition((0,), (1, 3), 0, span, anywhere=data.draw(st.booleans())),
+        Condition((6, 7, 8), (0,)),
+        Condition((2,), (2, 3, 4)),
+    )
+    numbers = np.arange(60)
+    cases = donors.made_up(one, rule, numbers)
+    for condition in rule:
+        assert condition.holds(cases).all()
+    originals = donors.records(numbers, len(one.x_ND)).reshape(-1, 9)
+    assert (cases.x_ND[:, [1, 3, 4, 5]] == originals[:, [1, 3, 4, 5]]).all()
+    unchanged = rule[2].holds(cases.with_values(originals))
+    assert (cases.last[unchanged, 2] == originals[cases.starts[1:] - 1][unchanged, 2]).all(), "who satisfies it stays"
+
+
+def test_the_very_values_make_up_look_alikes() -> None:
+    donors, one = population(model_of(RULES["one"]), 60, longest=4), sequences(1, seed=9, longest=4)
+    features = [Feature(len(one.x_ND) - 1, (0,)), Feature(0, (7,))]
+    numbers = np.arange(60)
+    cases = donors.made_up(one, rule_of(one.x_ND, *features), numbers)
+    assert (cases.x_ND == donors.look_alikes(one, keep_of(features, one.x_ND.shape), numbers).x_ND).all()
 
 
 def test_mixtures_are_made_of_two_sequences() -> None:
@@ -214,10 +267,11 @@ def test_precision_is_the_share_of_look_alikes_with_the_answer() -> None:
     )
     shape, near = one.x_ND.shape, donors.nearest(1)[:CHECKED]
     first, both = keep_of([Feature(0, (0,))], shape), keep_of([Feature(0, (0,)), Feature(0, (1,))], shape)
-    assert precision(model, donors, one, both, 1, near).value == 1
-    alone = precision(model, donors, one, first, 1, near)
+    assert precision(model, donors.look_alikes(one, both, near), 1).value == 1
+    alone = precision(model, donors.look_alikes(one, first, near), 1)
     assert alone.count == (donors.slots.x_ND[near, 1] > 2).sum() and alone.low < 0.9
-    assert flips(model, donors, one, first, 1, near).count == (donors.slots.x_ND[near, 0] <= 2).sum()
+    joint = joint_effect(model, donors, one, first[None], 1, (0.1, 0.9), near)
+    assert joint.flips.count == (donors.slots.x_ND[near, 0] <= 2).sum()
 
 
 # ---- the search -------------------------------------------------------------------------------------------------
@@ -255,7 +309,7 @@ def test_of_a_copy_and_its_original_one_is_enough() -> None:
 
 def test_what_a_record_does_not_have() -> None:
     assert settled("empty set", [4, 4, 1, 2, 3, 1, 0, 0, 0], 1) == {(6, 7, 8)}
-    assert len(settled("empty set", [4, 4, 1, 2, 3, 1, 0, 1, 0], 0)) == 1, "a member, or the whole set"
+    assert settled("empty set", [4, 4, 1, 2, 3, 1, 0, 1, 0], 0) == {(7,)}
 
 
 def test_a_feature_that_never_moves_the_codes_is_not_offered() -> None:
@@ -265,27 +319,14 @@ def test_a_feature_that_never_moves_the_codes_is_not_offered() -> None:
     assert {feature.slots for feature in search.features} == {(0,), (2,)}
 
 
-def test_a_member_of_a_kept_set_is_no_further_feature() -> None:
-    """The whole set decides with two fields; its member would add nothing to it."""
-    rule = lambda x: (x[..., 6:] == [1, 1, 0]).all(-1) & (x[..., 0] > 1) & (x[..., 1] > 1)  # noqa: E731
-    x_TD = np.array([[4, 3, 1, 2, 3, 1, 1, 1, 0]], dtype=np.uint8)
-    donors = population(model_of(rule))
-    search = Search.of(trial(rule, x_TD, donors), 1, features_of(x_TD, LAYOUT))
-    best = search.best(10, 1.1)  # never enough, so that it keeps on adding
-    slots = {feature.slots for feature in best.features}
-    assert (6, 7, 8) in slots and not {(6,), (7,)} & slots, slots
-
-
-def test_the_whole_value_of_a_set_counts_its_members() -> None:
-    """These two members and no others settle the answer; that is no set of one feature."""
+def test_members_that_a_set_does_not_have_are_conditions_of_their_own() -> None:
+    """Two members and no third one decide; that is three conditions, never "no others"."""
     rule = lambda x: (x[..., 6:] == [1, 1, 0]).all(-1)  # noqa: E731
     x_TD = np.array([[4, 3, 1, 2, 3, 1, 1, 1, 0]], dtype=np.uint8)
-    search = Search.of(trial(rule, x_TD, population(model_of(rule))), 1, features_of(x_TD, LAYOUT))
-    alone, both = search.best(1, 0.95), search.best(2, 0.95)
-    assert alone.precision < 0.95 and alone.size == 1
-    assert [feature.slots for feature in both.features] == [(6, 7, 8)] and (both.size, both.precision) == (2, 1)
-    for most in range(1, 8):
-        assert search.best(most, 1.1).size <= most
+    donors = population(model_of(rule))
+    offered = features_of(x_TD, LAYOUT, LAYOUT.member_D)
+    best = Search.of(trial(rule, x_TD, donors), 1, offered).best(3, 0.95)
+    assert {of.slots for of in best.features} == {(6,), (7,), (8,)} and best.precision == 1
 
 
 def test_a_set_that_failed_the_check_grows() -> None:
@@ -356,35 +397,95 @@ def test_the_effect_of_a_feature_is_the_mean_change() -> None:
     assert strongest(np.array([0.0, 0.0]), 3).tolist() == []
 
 
+@pytest.mark.parametrize("count", [1, 2, EXACT, EXACT + 2])
+def test_shares_sum_to_the_joint_effect(count: int) -> None:
+    """Of a sum, each share is its own part, however many there are; what decides nothing has no share."""
+    weight_D = np.array([1.0, -0.5, 0.8, 0.3, 0.0, 0.6, 0, 0, 0])
+
+    def logits(slots: Sequences) -> Any:
+        p = 1 / (1 + np.exp(-((slots.last - 2.5) @ weight_D)))
+        return np.log(np.stack([1 - p, p], axis=1))
+
+    model = MaskedModel(logits, Calibration())
+    donors, one = population(model), Sequences(np.array([[4, 1, 4, 4, 4, 4, 0, 0, 0]]), np.array([0, 1]))
+    cells_CTD = np.stack([keep_of([Feature(0, (slot,))], one.x_ND.shape) for slot in range(count)])
+    p_Q = model(one)[0].tolist()
+    joint = joint_effect(model, donors, one, cells_CTD, 1, p_Q, donors.nearest(1)[:48])
+    shares = [of.value for of in joint.shares]
+    assert sum(shares) == pytest.approx(p_Q[1] - joint.without.value, abs=1e-9)
+    assert all(of.low <= of.value <= of.high for of in joint.shares)
+    assert shares[0] == max(shares) and (count < 5 or abs(shares[4]) < 1e-9)
+
+
 # ---- everything together ----------------------------------------------------------------------------------------
 
 
-def reasons(rule: Rule, x_D: list[int], monkeypatch: pytest.MonkeyPatch, **asked: Any) -> Any:
+def reasons(rule: Truth, x_D: list[int], monkeypatch: pytest.MonkeyPatch, **asked: Any) -> Any:
     """What the whole search says, with the rule itself in place of the surrogate."""
     import tefm.explain.reasons as module
 
     model = model_of(rule)
     donors = population(model)
-    judge = _Judge(torch.ones(2))
-    monkeypatch.setattr(module, "Trial", lambda _n, surrogate, x, records: ExactTrial(rule, x, records, surrogate))
+    exact = lambda _n, _s, x_TD, records, **_: ExactTrial(rule, x_TD, records, torch.ones(2))  # noqa: E731
+    monkeypatch.setattr(module, "Trial", exact)
 
     class Network:
         layout = LAYOUT
 
     one = Sequences(np.array([x_D], dtype=np.uint8), np.array([0, 1]))
-    reasoner = Reasoner(model, Network(), judge, donors)  # type: ignore[arg-type]
+    reasoner = Reasoner(model, Network(), None, donors)  # type: ignore[arg-type]
     return reasoner.reasons(one, model(one)[0].tolist(), None, Question(**asked))
 
 
 def test_a_settled_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     found = reasons(RULES["one"], [4, 1, 1, 2, 3, 1, 0, 1, 0], monkeypatch)
     assert found.verdict == "settled" and found.answer == 1
-    assert [feature.slots for feature in found.features] == [(0,)]
-    assert found.precision.value == 1 and found.precision.low >= 0.9
-    assert found.coverage.value == pytest.approx(0.25, abs=0.05)
-    assert found.flips.value == pytest.approx(0.5, abs=0.1)
+    assert found.found.rule == (Condition((0,), (3, 4)),), "the very value was 4"
+    assert found.found.made_up.value == 1 and found.found.made_up.low >= 0.9
+    assert found.found.real.value == 1 and found.found.real.of == found.coverage.count
+    assert found.coverage.value == pytest.approx(0.5, abs=0.05)
+    assert found.joint.flips.value == pytest.approx(0.5, abs=0.1)
     assert found.other == 0 and found.rival is None, "hopeless"
     assert found.mean_p == pytest.approx(0.5, abs=0.05)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_settled_rule_holds_for_its_own_case_and_for_unused_donors(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The precision on donors that nothing has used is within the stated interval, and no condition is idle."""
+    rng = np.random.default_rng(seed)
+    weight_D = np.where(rng.random(9) < 0.5, rng.normal(size=9), 0)
+    rule = lambda x: (x * weight_D).sum(-1) > 2.5 * weight_D.sum()  # noqa: E731
+    x_D = rng.integers(1, 5, 9)
+    x_D[6:] = rng.random(3) < 0.4
+    found = reasons(rule, x_D.tolist(), monkeypatch)
+    model, one = model_of(rule), Sequences(x_D[None].astype(np.uint8), np.array([0, 1]))
+    settled = found.found
+    for condition in settled.rule:
+        assert condition.holds(one).all()
+        assert weight_D[list(condition.slots)].any(), "nothing that the answer does not depend on"
+    unused = population(model, 3_000).select(np.arange(1_000, 3_000)) if settled.rule else None
+    if unused is not None:
+        share = precision(model, unused.made_up(one, settled.rule, np.arange(2_000)), found.answer)
+        assert share.low <= settled.made_up.high and share.high >= settled.made_up.low
+    if found.joint is not None:
+        total = sum(of.value for of in found.joint.shares)
+        assert total == pytest.approx(found.p_Q[found.answer] - found.joint.without.value, abs=0.01)
+
+
+def test_random_rules_fail_the_check() -> None:
+    model = model_of(RULES["pair"])
+    donors, rng = population(model), np.random.default_rng(0)
+    passed = []
+    for number in range(40):
+        one = sequences(1, seed=number)
+        slots = rng.choice(np.arange(2, 6), 2, replace=False).tolist()
+        rule = rule_of(one.x_ND, *(Feature(0, (slot,)) for slot in slots))
+        answer = int(model.decide(model(one))[0])
+        if answer:
+            passed.append(precision(model, donors.made_up(one, rule, donors.nearest(1)[:CHECKED]), 1).low >= 0.9)
+    assert len(passed) > 5 and not any(passed)
 
 
 def test_a_contested_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -396,24 +497,25 @@ def test_a_contested_answer(monkeypatch: pytest.MonkeyPatch) -> None:
 
     found = reasons(rule, [4, 4, 4, 1, 1, 1, 0, 0, 0], monkeypatch, precision=0.7)
     assert found.verdict == "contested"
-    assert found.rival.precision.low >= 0.7
+    assert found.rival.made_up.low >= 0.7
 
 
 def test_an_answer_that_too_many_features_decide(monkeypatch: pytest.MonkeyPatch) -> None:
     found = reasons(lambda x: x[..., :6].sum(-1) % 2 == 0, [1, 1, 1, 2, 2, 1, 0, 1, 0], monkeypatch, most=3)
-    assert found.verdict == "unsettled" and found.precision.low < 0.9 and len(found.features) <= 3
+    assert found.verdict == "unsettled" and found.found.made_up.low < 0.9 and len(found.found.rule) <= 3
     whole = reasons(lambda x: x[..., :6].sum(-1) % 2 == 0, [1, 1, 1, 2, 2, 1, 0, 1, 0], monkeypatch, most=6)
-    assert whole.precision.low < 0.9 or len(whole.features) == 6
+    assert whole.found.made_up.low < 0.9 or len(whole.found.rule) == 6
 
 
 def test_a_rare_answer_is_not_contested_by_what_everyone_gets(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without any feature at all, look-alikes get the other answer."""
     found = reasons(lambda x: (x[..., :3] == 1).all(-1), [1, 1, 1, 2, 3, 1, 0, 1, 0], monkeypatch)
-    assert found.verdict == "settled" and {feature.slots for feature in found.features} == {(0,), (1,), (2,)}
+    assert found.verdict == "made-up only" and set(found.found.rule) == {Condition((n,), (1,)) for n in range(3)}
+    assert found.found.real.of == found.coverage.count == found.found.real.count < 36, "too few to bear it out"
     assert found.rival is None
 
 
 def test_an_answer_that_nearly_everyone_gets(monkeypatch: pytest.MonkeyPatch) -> None:
     found = reasons(lambda x: (x[..., :4] == 1).all(-1), [4, 1, 1, 2, 3, 1, 0, 1, 0], monkeypatch)
-    assert found.verdict == "default" and found.answer == 0 and not found.features
+    assert found.verdict == "default" and found.answer == 0 and not found.found.rule
     assert found.base.low >= 0.9

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from support.explanations import ASPIRIN, MORPHINE, NO_WARD, OLD, explanation, influence, share
 
-from tefm.explain.explanation import Explanation, Finding, Settling
+from tefm.explain.explanation import Explanation, Finding, Influence, JointEffect, Settling
 from tefm.explain.summary import LISTED, FieldEffect, Summary, summarise
 
 
@@ -23,6 +23,11 @@ def settled(
         settling=Settling(says, findings, share(97)),
         coverage=share(coverage),
     )
+
+
+def explained(*shares: Influence) -> Explanation:
+    """With these shares of the conditions in the joint effect."""
+    return explanation(joint=JointEffect(0.3, 0.2, 0.4, 0.3, shares))
 
 
 def rules(summary: Summary) -> list[tuple[str, tuple[str, ...], int]]:
@@ -61,13 +66,6 @@ def test_without_a_settled_answer_there_are_no_rules_and_no_median() -> None:
     summary = summarise([settled(MORPHINE, verdict="unsettled")])
     assert summary.rules == () and summary.median_features is None
     assert summary.sentence == "1 answer explained: 1 unsettled."
-
-
-def test_the_whole_value_of_a_set_counts_its_members() -> None:
-    drugs = Finding(3, "drugs", "", "Drugs: morphine, heparin, insulin, no others", size=3)
-    explanation = settled(drugs, OLD)
-    assert summarise([explanation]).median_features == 4
-    assert "share these 4 features" in explanation.conclusion and "have these 4 features" in explanation.context
 
 
 # ---- rules ------------------------------------------------------------------------------------------------------
@@ -129,9 +127,9 @@ def test_effects_of_a_field_are_means_over_all_sequences_of_the_class() -> None:
     """Of three sequences about the same class, one has no effect of the drugs: it counts as none."""
     summary = summarise(
         [
-            explanation(influences=(influence(MORPHINE, 0.3), influence(ASPIRIN, -0.15), influence(OLD, 0.06))),
-            explanation(influences=(influence(MORPHINE, 0.6),)),
-            explanation(influences=(), verdict="default"),
+            explained(influence(MORPHINE, 0.3), influence(ASPIRIN, -0.15), influence(OLD, 0.06)),
+            explained(influence(MORPHINE, 0.6)),
+            explanation(influences=(), joint=None, verdict="default"),
             explanation(of_class="no", influences=(influence(MORPHINE, -0.8),)),
         ]
     )
@@ -144,13 +142,13 @@ def test_effects_of_a_field_are_means_over_all_sequences_of_the_class() -> None:
 
 
 def test_a_field_that_lowers_counts_as_much_as_one_that_raises() -> None:
-    summary = summarise([explanation(influences=(influence(OLD, 0.2), influence(ASPIRIN, -0.3)))])
+    summary = summarise([explained(influence(OLD, 0.2), influence(ASPIRIN, -0.3))])
     assert [of.field for of in summary.fields] == ["drugs", "age"]
 
 
 def test_only_the_strongest_fields_of_each_class_are_listed() -> None:
     effects = tuple(influence(Finding(1, f"field {n}", "", "x"), 0.5 - n / 100) for n in range(LISTED + 5))
-    fields = summarise([explanation(influences=effects), explanation(of_class="no", influences=effects)]).fields
+    fields = summarise([explained(*effects), explanation(of_class="no", influences=effects)]).fields
     names = [f"field {n}" for n in range(LISTED)]
     assert [(of.of_class, of.field) for of in fields] == [(name, field) for name in ("no", "yes") for field in names]
     assert fields[0] == FieldEffect("field 0", "no", 0.5, 0.0)

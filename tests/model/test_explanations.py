@@ -39,26 +39,30 @@ def test_an_explanation_is_about_the_prediction(fitted: TEFM) -> None:
 
 
 def test_the_precision_is_what_the_model_says_of_whole_records(fitted: TEFM) -> None:
-    """Build the look-alikes by hand from the stored sequences, decode them to a table's slots, and predict."""
+    """Made-up cases satisfy the rule and are the stored sequences elsewhere; the model itself answers each of them."""
     slots, parts = fitted.preparation.slots(fitted.preparation.to_predict(TABLE)), fitted.fitted.look_alikes
     assert parts is not None
     for number in range(3):
         one = slots.select([number])
         found = reasoner(fitted).reasons(one, fitted.fitted.masked_model()(one)[0].tolist(), None, Question())
-        donors = Donors.of(parts.population, len(one.x_ND))
+        assert all(condition.holds(one).all() for condition in found.found.rule), "the case is one of its own"
         counts = []
-        for check in donors.checks:
-            same = 0
-            for donor in check.tolist():
-                own = parts.population.slots[donor]
-                mixture = own[np.maximum(np.arange(len(own) - len(one.x_ND), len(own)), 0)].copy()
-                for feature in found.features:
-                    kept = list(feature.slots)
-                    mixture[feature.record, kept] = one.x_ND[feature.record, kept]
-                p_Q = fitted.fitted.probabilities(one.with_values(mixture))
-                same += int(fitted.fitted.decide(p_Q)[0] == found.answer)
-            counts.append(same)
-        assert found.precision.count in counts
+        for check in Donors.of(parts.population, len(one.x_ND)).checks:
+            cases = parts.population.made_up(one, found.found.rule, check)
+            assert all(condition.holds(cases).all() for condition in found.found.rule)
+            p_SQ = np.concatenate([fitted.fitted.probabilities(cases.select([case])) for case in range(len(cases))])
+            counts.append(int((fitted.fitted.decide(p_SQ) == found.answer).sum()))
+        assert not found.found.rule or found.found.made_up.count in counts
+        having = parts.population.has(found.found.rule)
+        assert not found.found.rule or found.found.real.of == having.sum()
+
+
+def test_shares_sum_to_the_joint_effect(fitted: TEFM) -> None:
+    explanations = [one for one in fitted.explain(stays(30, seed=5)) if one.joint is not None]
+    assert explanations
+    for one in explanations:
+        assert sum(of.change for of in one.joint.shares) == pytest.approx(one.answer.p - one.joint.without, abs=0.01)
+        assert [of.finding for of in one.joint.shares] == list(one.settling.findings)
 
 
 def test_the_class_in_question_and_the_other_are_opposites(fitted: TEFM) -> None:

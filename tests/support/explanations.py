@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console, RenderableType
 
 from tefm.explain.counts import Share
-from tefm.explain.explanation import Explanation, Finding, Influence, Settling
+from tefm.explain.explanation import Explanation, Finding, Influence, JointEffect, Settling
 from tefm.explain.render import explanation_card
 from tefm.rationale.verify import Answer
 
@@ -44,22 +44,30 @@ def explanation(says: str = "yes", other: str = "no", **changes: Any) -> Explana
         distinct=True,
         least=0.9,
         most=10,
-        settling=Settling(says, (MORPHINE, OLD), share(97)),
+        settling=Settling(says, (MORPHINE, OLD), share(97), share(98, 40), without=(share(50, 64), share(80, 64))),
         coverage=share(4, 1_000),
         base=share(30, 1_000),
         flips=share(62),
+        joint=JointEffect(0.31, 0.25, 0.37, 0.28, (influence(MORPHINE, 0.4321), influence(OLD, 0.1679))),
+        threshold=0.6,
         rival=Settling(other, (ASPIRIN,), share(41)),
         of_class=says,
         mean_p=0.25,
-        influences=(
-            influence(MORPHINE, 0.4321),
-            influence(OLD, 0.2),
-            influence(NO_WARD, 0.05, 0.06),
-            influence(ASPIRIN, -0.1),
-        ),
+        influences=(),
         questions=1_112,
     )
     return replace(settled, **changes)
+
+
+def about(of_class: str = "no", **changes: Any) -> Explanation:
+    """The same patient, and what speaks for and against another class, feature by feature."""
+    influences = (
+        influence(MORPHINE, 0.4321),
+        influence(OLD, 0.2),
+        influence(NO_WARD, 0.05, 0.06),
+        influence(ASPIRIN, -0.1),
+    )
+    return explanation(**{"of_class": of_class, "mean_p": 0.75, "influences": influences, **changes})
 
 
 def contested(*findings: Finding) -> Explanation:

@@ -73,7 +73,7 @@ class Demo:
         if outcome.verdict is not None:
             yield Text(outcome.verdict.sentence)
         yield Text(f"\nOne random test patient (seed {DRAWN_WITH}), and why the model gave this answer:")
-        yield explanation_card(self.explanation, shown=None if verbose else 3)
+        yield explanation_card(self.explanation, bibliography=verbose)
         if verbose:
             if self.figures.codes is not None:
                 yield from codes_tables(self.figures.codes)

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -85,20 +86,21 @@ def explain(
         typer.Option(help="of a label that is a number: explain whether it is above this (default: the median)"),
     ] = None,
     precision: Annotated[
-        float, typer.Option(help="share of the look-alikes (perturbed samples) that must get the same answer")
+        float, typer.Option(help="share of made-up and of real cases of a rule that must get the same answer")
     ] = 0.9,
-    most: Annotated[int, typer.Option(help="features that may settle an answer, at most")] = 10,
+    most: Annotated[int, typer.Option(help="conditions of a rule, at most")] = 10,
     population: Annotated[
         int | None, typer.Option(help="summarise explanations of N random sequences", metavar="N")
     ] = None,
     references: Annotated[
         Path | None, typer.Option(help="table of field, value, statement, source to cite beside the features")
     ] = None,
+    bibliography: Annotated[bool, typer.Option(help="list the sources of the references")] = False,
     case: Annotated[
         bool, typer.Option("--case", help="paragraphs (summary, diagnoses, drugs, …) in place of the card")
     ] = False,
 ) -> Results | None:
-    """Explain predictions: features that settle the answer, and what speaks for and against a class."""
+    """Explain predictions: a rule that settles the answer, checked on made-up and real cases, and its effect."""
     from tefm.explain.render import case_card, explanation_card
     from tefm.show.terminal import summary_tables
     from tefm.tables.references import References
@@ -127,7 +129,8 @@ def explain(
         explanations = loaded.explain(opened, **asked, **question)
     verdicts = Counter(one.verdict for one in explanations)
     counts = ", ".join(f"{count:,} {verdict}" for verdict, count in verdicts.most_common())
-    return cards.results(explanations, case_card if case else explanation_card, "Explanations", counts)
+    shown_as = partial(case_card if case else explanation_card, bibliography=bibliography)
+    return cards.results(explanations, shown_as, "Explanations", counts)
 
 
 @command("tefm rationale model admissions.csv --keep 5%")

@@ -1,11 +1,12 @@
-"""What the model itself says: the check of a set of features, and the influence of single features and words.
+"""What the model itself says: the check of a rule, its joint effect, and the influence of single features and words.
 
-The check asks: do sequences that share some features, and otherwise vary like the population (perturbed samples), get
-the same answer? It asks about whole records; nothing is masked. It can fail, and often does. The influence of a feature
-on a class is the mean change of its probability when the feature is replaced by the values of other sequences.
+The check asks: do sequences that satisfy a rule, and otherwise vary like the population (perturbed samples), get the
+same answer? It asks about whole records; nothing is masked. It can fail, and often does. The influence of a feature on
+a class is the mean change of its probability when the feature is replaced by the values of other sequences; that of all
+conditions of a rule together is the joint effect, which their shares add up to.
 
-Shapes: F features, B donors, P parts of a text, T records of the explained sequence, D slots, M columns of text,
-Q classes.
+Shapes: F features, C conditions, B donors, A questions, P parts of a text, T records of the explained sequence,
+D slots, M columns of text, Q classes.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import permutations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +29,8 @@ from tefm.rationale.bag_of_words import texts_NM_of, with_texts
 from tefm.rationale.masked_model import Keep, MaskedModel, Numbers
 from tefm.tables.sequences import Sequences
 
+#: Of up to this many conditions, the shares in the joint effect are exact over all orders.
+EXACT = 3
 #: At most this many parts of a text are left out, one at a time: of a long text, several neighbouring words at once.
 MOST_PARTS = 40
 #: At most this many parts are named, and the least change that is worth it.
@@ -36,32 +40,111 @@ NAMED, VISIBLE = 3, 0.005
 # ---- a set of features -----------------------------------------------------------------------------------------------
 
 
-def precision(
+def precision(model: MaskedModel, cases: Sequences, answer: int, *, level: float = 0.95) -> Share:
+    """The share of some cases that get the answer."""
+    return exact_share(int((model.decide(model(cases)) == answer).sum()), len(cases), level)
+
+
+# ---- the joint effect, and the share of each condition -------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over donors, with a 95% interval."""
+
+    value: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values_B: NDArray[np.float64]) -> Estimate:
+        """The mean of some values; a single one says nothing about others.
+
+        >>> estimate = Estimate.of(np.array([0.1, 0.3]))
+        >>> round(estimate.value, 3), round(estimate.high, 3)
+        (0.2, 0.396)
+        """
+        mean, count = float(values_B.mean()), len(values_B)
+        error = float(values_B.std(ddof=1)) / count**0.5 if count > 1 else 1.0
+        return cls(mean, mean - Z * error, mean + Z * error)
+
+
+@dataclass(frozen=True)
+class Joint:
+    """How much probability a class loses when all fields of a rule are taken from others, and whose doing that is."""
+
+    #: the probability with the values of others in the fields of the rule
+    without: Estimate
+    #: the share of each condition in the difference (Shapley value): they sum to it
+    shares: tuple[Estimate, ...]
+    #: how often the answer changes
+    flips: Share
+    questions: int
+
+
+def joint_effect(
     model: MaskedModel,
     population: Population,
     sequence: Sequences,
-    keep_TD: Keep,
-    answer: int,
+    cells_CTD: Keep,
+    of_class: int,
+    p_Q: Sequence[float],
     donors_B: Numbers,
-    *,
-    level: float = 0.95,
-) -> Share:
-    """The share of the look-alikes of a sequence that get the answer."""
-    p_BQ = model(population.look_alikes(sequence, keep_TD, donors_B))
-    return exact_share(int((model.decide(p_BQ) == answer).sum()), len(donors_B), level)
+) -> Joint:
+    """The effect of all conditions together, and the share of each, by donor; `p_Q` is of the whole sequence.
+
+    Of up to `EXACT` conditions, all subsets are asked about; of more, each donor takes the fields over in an order of
+    its own, and every second one in the reverse of that. Both ways, a donor's shares sum to its joint effect.
+    """
+    count, donors = len(cells_CTD), len(donors_B)
+    orders_BC = _orders(count, donors)
+    taken: dict[
+        int, list[int]
+    ] = {}  # the fields that are taken over, as bits, and the donors that are asked about them
+    for donor, order in enumerate(orders_BC):
+        sets = range(1, 1 << count) if count <= EXACT else np.cumsum(1 << order).tolist()
+        for bits in sets:
+            taken.setdefault(int(bits), []).append(donor)
+    cases = [
+        population.look_alikes(sequence, ~_taken(cells_CTD, bits), donors_B[numbers], own_context=True)
+        for bits, numbers in taken.items()
+    ]
+    p_AQ = model(reduce(Sequences.followed_by, cases))
+    keys = [(bits, donor) for bits, numbers in taken.items() for donor in numbers]
+    p_of = dict(zip(keys, p_AQ[:, of_class].tolist(), strict=True)) | {
+        (0, donor): p_Q[of_class] for donor in range(donors)
+    }
+    shares_BC = np.zeros((donors, count))
+    every = list(permutations(range(count))) if count <= EXACT else None
+    for donor in range(donors):
+        for order in every or [orders_BC[donor].tolist()]:
+            bits = 0
+            for condition in order:
+                more = bits | 1 << condition
+                shares_BC[donor, condition] += (p_of[bits, donor] - p_of[more, donor]) / len(every or [0])
+                bits = more
+    whole = [number for number, (bits, _) in enumerate(keys) if bits == (1 << count) - 1]
+    changed = model.decide(p_AQ[whole]) != model.decide(np.array([p_Q]))[0]
+    return Joint(
+        Estimate.of(p_AQ[whole, of_class]),
+        tuple(Estimate.of(shares_BC[:, condition]) for condition in range(count)),
+        exact_share(int(changed.sum()), donors),
+        len(keys),
+    )
 
 
-def flips(
-    model: MaskedModel, population: Population, sequence: Sequences, keep_TD: Keep, answer: int, donors_B: Numbers
-) -> Share:
-    """How often the answer changes when only these features are replaced."""
-    p_BQ = model(population.look_alikes(sequence, ~keep_TD, donors_B, own_context=True))
-    return exact_share(int((model.decide(p_BQ) != answer).sum()), len(donors_B))
+def _orders(count: int, donors: int) -> NDArray[np.int64]:
+    """An order of the conditions for each donor; every second one is the reverse of the one before."""
+    rng = np.random.default_rng(count)
+    orders = [rng.permutation(count) for _ in range(-(-donors // 2))]
+    return np.array([order for each in orders for order in (each, each[::-1])][:donors], dtype=np.int64)
 
 
-def coverage(population: Population, sequence: Sequences, keep_TD: Keep) -> Share:
-    """The share of the population that has the features."""
-    return exact_share(int(population.has(sequence, keep_TD).sum()), len(population))
+def _taken(cells_CTD: Keep, bits: int) -> Keep:
+    """The cells of the conditions in a set of bits that no other condition holds on to."""
+    is_taken_C = np.array([bool(bits >> number & 1) for number in range(len(cells_CTD))])
+    taken_TD: Keep = cells_CTD[is_taken_C].any(axis=0) & ~cells_CTD[~is_taken_C].any(axis=0)
+    return taken_TD
 
 
 # ---- single features -------------------------------------------------------------------------------------------------
@@ -105,12 +188,8 @@ def effects(
         population.look_alikes(sequence, ~keep_of([feature], shape), donors_B, own_context=True) for feature in features
     ]
     change_FB = p - model(reduce(Sequences.followed_by, mixed))[:, of_class].reshape(len(features), len(donors_B))
-    mean_F = change_FB.mean(axis=1)
-    error_F = change_FB.std(axis=1, ddof=1) / np.sqrt(len(donors_B)) if len(donors_B) > 1 else np.full(len(mean_F), 1.0)
-    return [
-        Effect(feature, float(mean), float(mean - Z * error), float(mean + Z * error))
-        for feature, mean, error in zip(features, mean_F, error_F, strict=True)
-    ]
+    estimates = map(Estimate.of, change_FB)
+    return [Effect(feature, of.value, of.low, of.high) for feature, of in zip(features, estimates, strict=True)]
 
 
 def strongest(effects_F: NDArray[np.float64], most: int) -> NDArray[np.int64]:
@@ -129,13 +208,13 @@ def strongest(effects_F: NDArray[np.float64], most: int) -> NDArray[np.int64]:
 
 
 def text_parts(
-    model: MaskedModel, sequence: Sequences, feature: Feature, of_class: int, p: float
+    model: MaskedModel, sequence: Sequences, at: tuple[int, int], of_class: int, p: float
 ) -> tuple[tuple[TextPart, ...], int]:
     """The words of a text that matter most, the strongest first, and how many questions that took.
 
-    `p` is the probability of the class for the whole sequence.
+    The text is `at` a record and a column; `p` is the probability of the class for the whole sequence.
     """
-    texts_TM, at = texts_NM_of(sequence), (feature.record, feature.slots[0] - sequence.x_ND.shape[1])
+    texts_TM = texts_NM_of(sequence)
     parts = parts_of(texts_TM[at])
     copies = sequence.select(np.zeros(len(parts), dtype=np.int64))
     texts_PTM = np.repeat(texts_TM[None], len(parts), axis=0)

@@ -43,6 +43,10 @@ class Share:
         return self.count / self.of if self.of else float("nan")
 
 
+#: Nothing was counted.
+NONE = Share(0, 0, 0.0, 1.0)
+
+
 @lru_cache(maxsize=4096)  # scipy takes milliseconds, and the same counts come again
 def exact_share(count: int, of: int, level: float = 0.95) -> Share:
     """A share with its exact interval at this level.
@@ -56,7 +60,7 @@ def exact_share(count: int, of: int, level: float = 0.95) -> Share:
     from scipy.stats import binomtest
 
     if not of:
-        return Share(0, 0, 0.0, 1.0)
+        return NONE
     interval = binomtest(count, of).proportion_ci(level)
     return Share(count, of, float(interval.low), float(interval.high))
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from tefm.explain.cards import Card, TextPart, plain, printable, quoted
-from tefm.explain.counts import FEW, Corroboration, Observed, Share
+from tefm.explain.counts import FEW, NONE, Corroboration, Observed, Share
 from tefm.rationale.verify import Answer
 from tefm.tables.references import Reference
 
 #: Explained in `reasons`.
-Outcome = Literal["settled", "contested", "unsettled", "default"]
+Outcome = Literal["settled", "made-up only", "contested", "unsettled", "default"]
 
 #: Effects of each sign that a card shows.
 SHOWN = 5
@@ -24,9 +24,9 @@ VISIBLE, DOUBTED = 0.001, 0.02
 
 @dataclass(frozen=True)
 class Finding:
-    """A feature of one record, in words."""
+    """A condition of a rule, or a feature of one record, in words."""
 
-    #: starts at 1
+    #: starts at 1; of several, the last one
     record: int
     field: str
     #: its value as the table has it: a member of a set, a category; empty where there is none or several
@@ -36,12 +36,12 @@ class Finding:
     absent: bool = False
     #: what the user's references say about it
     references: tuple[Reference, ...] = ()
-    #: how many features it counts as: the whole value of a set counts as many as it has members
-    size: int = 1
-    #: whether it is about a set: a member of it, or its whole value
+    #: whether it is about a set: a member of it, or an empty one
     of_set: bool = False
     #: what the codes give back in its place, in words, empty where they give back nothing; None where they keep it
     decoded: str | None = None
+    #: which records it is about, where that is not a single one: "in all stays"; empty for a field of the entity
+    when: str | None = None
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,11 @@ class Influence:
     words: tuple[TextPart, ...] = ()
 
     @property
+    def interval(self) -> str:
+        """The interval in words; one without any width is none."""
+        return f"{self.low:+.3f} to {self.high:+.3f}" if self.high > self.low else "the same with all others’ values"
+
+    @property
     def corroboration(self) -> Corroboration | None:
         """Whether the training data support the direction of the effect."""
         return None if self.observed is None else self.observed.corroborates(self.change > 0)
@@ -73,27 +78,37 @@ class Influence:
 
 @dataclass(frozen=True)
 class Settling:
-    """Features of the sequence, and how often whoever shares them gets the same answer."""
+    """A rule that holds for the sequence, and how often whoever satisfies it gets the same answer."""
 
     answer: str
     findings: tuple[Finding, ...]
-    #: the share of the look-alikes that get the answer
+    #: the share of the made-up cases that get the answer
     precision: Share
-    #: training sequences of the class, with all of these features and without them
+    #: the share of the real cases that get it
+    real: Share = NONE
+    #: training sequences of the class, with all of these conditions and without them
     observed: Observed | None = None
+    #: the share of the made-up cases that get it without each of the conditions; empty where that was not asked
+    without: tuple[Share, ...] = ()
 
     @property
     def size(self) -> int:
-        """The number of features."""
-        return sum(finding.size for finding in self.findings)
+        """The number of conditions."""
+        return len(self.findings)
 
-    @property
-    def observation(self) -> str:
-        """What was observed where the features are present, in words; empty where nothing was counted."""
-        if self.observed is None or not self.findings:
-            return ""
-        them = "it" if self.size == 1 else "them"
-        return _observation(self.observed, self.observed.corroborates(True), them)
+
+@dataclass(frozen=True)
+class JointEffect:
+    """What becomes of the probability of the answer when the fields of the rule are taken from others."""
+
+    #: the probability then, with the ends of a 95% interval
+    without: float
+    low: float
+    high: float
+    #: the mean probability in the population
+    everyone: float
+    #: the part of each condition in the difference; they sum to it
+    shares: tuple[Influence, ...]
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -101,7 +116,7 @@ class Explanation(Card):
     """Which features settle an answer, and what speaks for and against a class. Notebooks show it as a card."""
 
     kind: ClassVar[str] = "explanation"
-    stored: ClassVar[tuple[str, ...]] = ("conclusion", "context", "risk")
+    stored: ClassVar[tuple[str, ...]] = ("conclusion", "made_up", "real", "effect", "opposite", "risk")
 
     #: how many records the sequence has
     records: int
@@ -109,99 +124,163 @@ class Explanation(Card):
     verdict: Outcome
     #: whether the probability of the answer is clearly above the mean of the population; a default answer counts too
     distinct: bool
-    #: the precision that settles an answer, and the number of features that may do so
+    #: the precision that settles an answer, and the number of conditions that may do so
     least: float
     most: int
     settling: Settling
-    #: the share of the population that has these features, and that gets the same answer anyway
+    #: the share of the population that satisfies the rule, and that gets the same answer anyway
     coverage: Share
     base: Share
-    #: how often the answer changes when these features are replaced
-    flips: Share
-    #: the features that come closest to settling another answer, where that was tried
+    #: how often the answer changes when the fields of the rule are taken from others
+    flips: Share = NONE
+    joint: JointEffect | None = None
+    #: the probability from which the model gives this answer, where that is a threshold of its own
+    threshold: float | None = None
+    #: the probability of the answer at the shares that the classes have in the data, where the model knows others
+    real_world: float | None = None
+    #: the rule that comes closest to settling another answer, where that was tried
     rival: Settling | None
     #: the class that the influences are about, and its mean probability in the population
     of_class: str
     mean_p: float
     influences: tuple[Influence, ...]
-    #: look-alikes that the model was asked about
+    #: made-up cases that the model was asked about
     questions: int
 
     # ---- in words ---------------------------------------------------------------------------------------------
 
     @property
     def verified(self) -> bool:
-        """Whether the check has shown that the features settle the answer."""
-        return self.verdict in ("settled", "contested")
+        """Whether made-up cases have shown that the rule settles the answer."""
+        return self.verdict in ("settled", "made-up only", "contested")
 
     @property
     def relevant(self) -> bool:
-        """Whether its features say something: a default answer needs none, and nor does one that is not distinct."""
+        """Whether its rule says something: a default answer needs none, and nor does one that is not distinct."""
         return self.distinct and self.verdict != "default"
 
     @property
     def title(self) -> str:
         """The sequence and its prediction."""
-        return f"{self.entity} {self.sequence}: {self.named(self.answer.says)} (p = {self.answer.p:.2f})"
+        threshold = "" if self.threshold is None else f", threshold {self.threshold:.2f}"
+        return f"{self.entity} {self.sequence}: {self.named(self.answer.says)} (p = {self.answer.p:.2f}{threshold})"
 
     @property
     def conclusion(self) -> str:
-        """The verdict in one or two sentences, which claim no more than the check shows."""
+        """The verdict in a sentence, which claims no more than the checks show."""
+        says = quoted(self.answer.says)
         if self.verdict == "default":
             return (
-                f"Default answer: the model answers {quoted(self.answer.says)} for {_percent(self.base.value)} of the "
-                "population, so no feature is needed for it."
+                f"Default answer: the model answers {says} for {_percent(self.base.value)} of the population, so no "
+                "rule is needed for it."
             )
         if not self.distinct:
             return (
-                f"Unsettled: little sets this {self.entity} apart. The probability of {quoted(self.answer.says)}, "
-                f"{self.answer.p:.2f}, is not clearly above the population’s average."
+                f"Unsettled: little sets this {self.entity} apart. The probability of {says}, {self.answer.p:.2f}, is "
+                "not clearly above the population’s average."
             )
-        share = self.settling.precision
-        checked = (
-            f"of {share.of:,} look-alikes that share {_these(self.settling.size)} and have everything else from "
-            f"another {self.entity}, {_percent(share.value)} get the same answer (at least {_percent(share.low)} with "
-            "95% confidence)."
-        )
+        rule = _these(self.settling.size)
         if self.verdict == "unsettled":
-            features = "single feature" if self.most == 1 else f"set of up to {self.most} features"
-            return f"Unsettled: no {features} was found that settles this answer. Best set found: {checked}"
-        if self.rival is None or self.verdict == "settled":
-            return f"Settled: {checked}"
+            conditions = "single condition" if self.most == 1 else f"rule of up to {self.most} conditions"
+            return f"Unsettled: no {conditions} was found that settles this answer. Best rule found: {rule}."
+        if self.verdict == "settled":
+            return f"Settled: whoever meets {rule} gets the answer {says}."
+        if self.verdict == "made-up only":
+            return (
+                f"Settled for made-up cases only: whoever meets {rule} gets the answer {says} where everything else is "
+                "varied at random, but real cases do not show it."
+            )
+        assert self.rival is not None, "what contests it"
         listed = "; ".join(self.placed(finding) for finding in self.rival.findings)
-        one = self.rival.size == 1
+        settle = "settles" if self.settling.size == 1 else "settle"
+        rival = quoted(self.rival.answer)
+        return f"Contested: {rule} {settle} {says}, but others of the same {self.entity} settle {rival}: {listed}."
+
+    @property
+    def opposite(self) -> str:
+        """Whether another answer can be settled from the same sequence, as a sentence."""
+        if self.verdict == "contested":
+            return ""  # the conclusion says so
+        if self.rival is None or self.rival.precision.low < self.least or not self.rival.findings:
+            other = next((name for name in self.classes if name != self.answer.says), "")
+            name = quoted(other) if len(self.classes) == 2 else "another answer"
+            return f"Opposite answer: not contested; no rule was found in this {self.entity} that settles {name}."
+        listed = "; ".join(self.placed(finding) for finding in self.rival.findings)
+        return f"Opposite answer: {quoted(self.rival.answer)} is settled by: {listed}."
+
+    @property
+    def balanced(self) -> str:
+        """What the probability would be in the real world, where the model knows a balanced one; else empty."""
+        if self.real_world is None:
+            return ""
         return (
-            f"Contested: {checked} But {'another feature' if one else 'other features'} of the same {self.entity} "
-            f"{'settles' if one else 'settle'} {quoted(self.rival.answer)} "
-            f"({_percent(self.rival.precision.value)} of {self.rival.precision.of:,} look-alikes): {listed}."
+            "The classes were balanced for this model. At the shares that they have in the data, p = "
+            f"{_small(self.real_world)}."
         )
 
     @property
-    def context(self) -> str:
-        """How common the features and the answer are, and what happens without the features."""
-        count = self.settling.size
-        if not count or not self.relevant:
+    def effects(self) -> tuple[Influence, ...]:
+        """What raises or lowers the class in question: the shares of the rule, or single features."""
+        return self.joint.shares if self.joint is not None and self.of_class == self.answer.says else self.influences
+
+    @property
+    def made_up(self) -> str:
+        """What made-up cases of the rule get, as a sentence."""
+        share = self.settling.precision
+        if not self.relevant or not share.of:
             return ""
-        have = f"{_percent(self.coverage.value)} of the population have"
-        if not self.coverage.count:
-            have = f"None of {self.coverage.of:,} training sequences have"
         return (
-            f"{have} {_these(count)}; {_percent(self.base.value)} of the population get this answer anyway. Replacing "
-            f"{'it' if count == 1 else 'them'} with the values of others changes the answer in "
+            f"Made-up cases (the rule, and everything else from another {self.entity}): {_percent(share.value)} of "
+            f"{share.of:,} get this answer (at least {_percent(share.low)} with 95% confidence), as do "
+            f"{_percent(self.base.value)} of all."
+        )
+
+    @property
+    def real(self) -> str:
+        """How many real cases there are, what the model says of them, and what was observed, as a sentence."""
+        share, stored = self.settling.real, self.coverage.of
+        if not self.relevant or not self.settling.findings:
+            return ""
+        if not share.of:
+            return f"Real cases: none of {stored:,} training sequences."
+        told = f"Real cases: {share.of:,} of {stored:,} training sequences ({_percent(self.coverage.value)})"
+        if share.of < FEW:
+            return f"{told}, too few to tell; {share.count:,} of them get this answer."
+        says = f"{_percent(share.value)} get this answer (at least {_percent(share.low)})"
+        return f"{told}; {says}{self._outcome}."
+
+    @property
+    def _outcome(self) -> str:
+        of = self.settling.observed
+        if of is None or not of.having:
+            return ""
+        others = f"{_percent(of.other_share)} of the others" if of.others else "no others"
+        return f"; {quoted(self.answer.says)} was observed for {_percent(of.share)} of them and {others}"
+
+    @property
+    def effect(self) -> str:
+        """The joint effect of the rule, as a sentence."""
+        if self.joint is None or not self.relevant:
+            return ""
+        levels = "; ".join(f"{words} {p:.2f}" for words, p in self.levels)
+        return (
+            f"The probability of {quoted(self.answer.says)}: {levels}. With others’ values, the answer changes in "
             f"{_percent(self.flips.value)} of cases."
         )
 
     @property
-    def corroborated(self) -> str:
-        """What the training data say of the settling features, as a sentence; empty where that is not relevant."""
-        observation = self.settling.observation if self.relevant else ""
-        return f"In the data, {quoted(self.answer.says)} was {observation}." if "observed" in observation else ""
+    def levels(self) -> list[tuple[str, float]]:
+        """The probability of the answer: of the sequence, without its rule, and of everybody."""
+        if self.joint is None:
+            return []
+        without, everybody = "with others’ values in its fields", "everybody’s average"
+        return [("with the rule", self.answer.p), (without, self.joint.without), (everybody, self.joint.everyone)]
 
     @property
     def risk(self) -> str:
         """The probability of the class in question, compared with that of the population."""
         p, mean = self.answer.probabilities[self.of_class], self.mean_p
-        average = f"{mean:.2f}" if mean >= 0.01 else f"{mean:.1g}"  # 0.00 would look like never
+        average = _small(mean)
         words = f"The probability of {quoted(self.of_class)} is {p:.2f}"
         if mean > 0 and p >= 2 * mean:
             return f"{words}, {p / mean:.1f} times the population’s average of {average}."
@@ -229,18 +308,21 @@ class Explanation(Card):
         return self.supporting + self.opposing
 
     def placed(self, finding: Finding) -> str:
-        """A feature with its record, where there are several."""
+        """A condition with its records, where there are several."""
         return finding.words + self.place(finding)
 
     def place(self, finding: Finding) -> str:
-        """The record of a feature in brackets; empty where there is only one."""
-        return f" ({self.record} {finding.record} of {self.records})" if self.records > 1 else ""
+        """The records of a condition in brackets, counted from the last one, which is what others can share."""
+        when = place_of(self.record, self.records - finding.record) if finding.when is None else finding.when
+        return f" ({when})" if self.records > 1 and when else ""
 
     @property
     def doubts(self) -> str:
         """A warning where the data contradict a feature that the model uses; empty where they do not."""
-        large = [of for of in self.shown if abs(of.change) >= DOUBTED]
-        listed = "; ".join(self.placed(of.finding) for of in large if of.corroboration == "contradicted")
+        shares = self.joint.shares if self.joint is not None and self.relevant else ()
+        large = [of for of in (*shares, *self.shown) if abs(of.change) >= DOUBTED]
+        contradicted = dict.fromkeys(self.placed(of.finding) for of in large if of.corroboration == "contradicted")
+        listed = "; ".join(contradicted)
         return f"The training data contradict the direction of: {listed}." if listed else ""
 
     @property
@@ -265,33 +347,18 @@ class Explanation(Card):
         """What references say about a feature, with the number of each source."""
         return [f"{of.statement} [{self.sources.index(of.source) + 1}]" for of in finding.references]
 
-    @property
-    def by_record(self) -> dict[str, list[Finding]]:
-        """The settling features under the heading of their record."""
-        by_heading: dict[str, list[Finding]] = {}
-        for finding in sorted(self.settling.findings, key=lambda finding: finding.record):
-            heading = f"{self.record.capitalize()} {finding.record} of {self.records}"
-            by_heading.setdefault(heading, []).append(finding)
-        return by_heading
-
-    @property
-    def unnamed(self) -> str:
-        """The records without settling features, in words; empty if there are none."""
-        named = {finding.record for finding in self.settling.findings}
-        numbers = [number for number in range(1, self.records + 1) if number not in named]
-        if not numbers or self.records == 1:
-            return ""
-        return f"None from {self.numbered(numbers)}."
-
     # ---- on its own -------------------------------------------------------------------------------------------
 
     def __repr__(self) -> str:
         return printable(f"<Explanation {self.title}, {self.verdict}>")
 
     def __str__(self) -> str:
-        features = "; ".join(self.placed(finding) for finding in self.settling.findings)
-        shown = f"Features: {features}." if features and self.relevant else ""
-        lines = [self.title, shown, self.conclusion, self.context, self.corroborated, self.risk]
+        features = "; ".join(map(self.placed, self.settling.findings))
+        shown = f"Rule: {features}." if features and self.relevant else ""
+        checks = [self.made_up, self.real, self.effect, self.opposite, self.balanced]
+        lines = [self.title, shown, self.conclusion, *checks]
+        if self.shown:
+            lines.append(self.risk)
         for heading, influences in (("For", self.supporting), ("Against", self.opposing)):
             listed = "; ".join(f"{self.placed(of.finding)} ({of.change:+.3f})" for of in influences)
             lines.append(f"{heading} {quoted(self.of_class)}: {listed}." if listed else "")
@@ -309,8 +376,26 @@ def _observation(observed: Observed, corroboration: Corroboration | None, them: 
     )
 
 
+def _small(p: float) -> str:
+    """A probability in two digits; one that is not zero does not look like it.
+
+    >>> _small(0.214), _small(0.0021)
+    ('0.21', '0.002')
+    """
+    return f"{p:.2f}" if p >= 0.01 else f"{p:.1g}"
+
+
+def place_of(record: str, back: int) -> str:
+    """A record by how many follow it.
+
+    >>> place_of("stay", 0), place_of("stay", 2)
+    ('last stay', '2 stays before the last')
+    """
+    return f"{back} {record}{'s' if back > 1 else ''} before the last" if back else f"last {record}"
+
+
 def _these(count: int) -> str:
-    return {0: "no feature", 1: "this feature"}.get(count, f"these {count} features")
+    return {0: "no condition", 1: "this condition"}.get(count, f"these {count} conditions")
 
 
 def _percent(share: float) -> str:

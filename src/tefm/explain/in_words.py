@@ -6,84 +6,125 @@ Shapes: T or N records of one sequence, D slots.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tefm.explain.conditions import Condition
 from tefm.explain.explanation import Finding
 from tefm.explain.rationale_card import KeptStatement, Rationale, RationaleRecord, Retention, SlotBar
-from tefm.explain.slot_features import Feature
 from tefm.rationale.masked_model import Keep
 from tefm.rationale.verify import Verification
 from tefm.tables.layout import Slots
 from tefm.tables.phrases import statements
-from tefm.tables.references import Reference, References
+from tefm.tables.references import References
 from tefm.tables.vectorise import Vectoriser
 
 #: Characters of a text that a card shows.
 SHOWN_TEXT = 160
+#: Values that a condition excludes are named in place of those that it allows, up to this many.
+NAMED = 4
 #: The highest-ranked slots of a record that are shown as bars.
 BARS = 12
 
 
 def finding_of(
     vectoriser: Vectoriser,
+    condition: Condition,
     x_TD: Slots,
-    feature: Feature,
     *,
     references: References | None = None,
     decoded_TD: Slots | None = None,
 ) -> Finding:
-    """A feature in the words of the schema, with what references say about its value or its values.
+    """A condition in the words of the schema, with what references say about its value.
 
     `decoded_TD` is what the codes give back.
     """
-    first = vectoriser.layout.slots[feature.slots[0]]
-    field = next(field for field in vectoriser.table_schema.fields if field.name == first.field)
-    several = len(feature.slots) > 1
-    value = ""
-    cited: tuple[Reference, ...] = ()
-    if feature.absent:
-        words = f"{field.display_name}: {'no' if field.kind == 'flag' else 'none' if several else 'not recorded'}"
-    else:
-        slots = list(feature.slots)
-        words = _about(vectoriser, x_TD[feature.record], slots)[0] + (", no others" if several else "")
-        if not several:
-            value = first.member or words.partition(": ")[2]
-        if references is not None:
-            slots_of = [vectoriser.layout.slots[slot] for slot in slots if x_TD[feature.record, slot]]
-            values = [value] if not several else [slot.member for slot in slots_of if slot.member is not None]
-            cited = tuple(of for each in values for of in references.about(first.field, each))
+    length, (first, *_) = len(x_TD), condition.slots
+    slot = vectoriser.layout.slots[first]
+    never = condition.values == (0,) and condition.span is None and not condition.anywhere and slot.kind == "flag"
+    words, value = _in_words(vectoriser, condition if not never else replace(condition, values=(1,)))
+    cited = references.about(slot.field, value) if references is not None and value and not never else ()
     return Finding(
-        feature.record + 1,
-        first.field,
+        length - condition.back,
+        slot.field,
         value,
         words,
-        feature.absent,
-        cited,
-        feature.size,
-        first.member is not None,
-        None if decoded_TD is None else _decoded(vectoriser, x_TD, feature, decoded_TD),
+        condition.values == (0,),
+        tuple(cited),
+        slot.member is not None,
+        None if decoded_TD is None else _decoded(vectoriser, condition, decoded_TD),
+        "" if slot.static else "never" if never else _when(vectoriser.table_schema.record, condition),
     )
 
 
-def text_finding(column: str, text: str, feature: Feature) -> Finding:
-    """The text of a record as a feature: its column, and how it begins."""
-    title = column.replace("_", " ")
-    shown = " ".join(text.split())
-    shown = shown if len(shown) <= SHOWN_TEXT else f"{shown[:SHOWN_TEXT].rsplit(' ', 1)[0]} …"
-    words = f"{title}: not recorded" if feature.absent else f"{title}: “{shown}”"
-    return Finding(feature.record + 1, column, "", words, feature.absent)
-
-
-def _decoded(vectoriser: Vectoriser, x_TD: Slots, feature: Feature, decoded_TD: Slots) -> str | None:
-    """What the codes give back of a feature, in words; None if that is the feature itself."""
-    at = feature.record, list(feature.slots)
-    if (x_TD[at] == decoded_TD[at]).all():
+def _when(record: str, condition: Condition) -> str | None:
+    """Which records a condition is about, where that is not a single one."""
+    if condition.span == 1:
         return None
-    lost = _about(vectoriser, decoded_TD[feature.record], list(feature.slots))
-    return "; ".join(words.partition(": ")[2] or words for words in lost)
+    which = "any" if condition.anywhere else "all"
+    if condition.span is None:
+        return "at some time" if condition.anywhere else f"in all {record}s"
+    return f"in {which} of the last {condition.span} {record}s"
+
+
+def _in_words(vectoriser: Vectoriser, condition: Condition) -> tuple[str, str]:
+    """What a condition asks of a record; and its value as the table has it, where it is a single one."""
+    first, values = condition.slots[0], condition.values
+    slot = vectoriser.layout.slots[first]
+    field, mapper = next((field, mapper) for field, mapper, _ in vectoriser.parts if field.name == slot.field)
+    title, absent = field.display_name, values == (0,)
+    if mapper.kind == "set":
+        if len(condition.slots) > 1:
+            return f"{title}: none", ""
+        if slot.member is not None:
+            member = mapper.member_in_words(slot.member)
+            return f"{title}: {'no ' if absent else ''}{member}", "" if absent else slot.member
+        assert mapper.count is not None, "its first slot is the count"
+        return f"{title}: {'none' if absent else mapper.count.in_words(values[0], values[-1]) + ' in all'}", ""
+    if mapper.kind == "flag":
+        return (f"{title}: no" if absent else title), ""
+    if absent:
+        return f"{title}: not recorded", ""
+    if mapper.kind == "number":
+        words = mapper.in_words(values[0], values[-1])
+        return f"{title}: {words}", words
+    others = sorted({*range(slot.size + 1)} - {*values})
+    named = [mapper.in_words(value) if value else "not recorded" for value in values]
+    if len(others) < min(len(values), NAMED):
+        return f"{title}: not {_either([mapper.in_words(value) if value else 'missing' for value in others])}", ""
+    return f"{title}: {_either(named)}", named[0] if len(named) == 1 else ""
+
+
+def _either(words: Sequence[str]) -> str:
+    """Alternatives in words.
+
+    >>> _either(["a"]), _either(["a", "b", "c"])
+    ('a', 'a, b or c')
+    """
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
+
+
+def text_finding(column: str, condition: Condition, length: int) -> Finding:
+    """The text of a record as a condition: its column, and how it begins."""
+    title = column.replace("_", " ")
+    shown = " ".join((condition.text or "").split())
+    absent = not shown
+    shown = shown if len(shown) <= SHOWN_TEXT else f"{shown[:SHOWN_TEXT].rsplit(' ', 1)[0]} …"
+    words = f"{title}: not recorded" if absent else f"{title}: “{shown}”"
+    return Finding(length - condition.back, column, "", words, absent)
+
+
+def _decoded(vectoriser: Vectoriser, condition: Condition, decoded_TD: Slots) -> str | None:
+    """What the codes give back where a record is to meet a condition; None if that meets it too."""
+    if condition.span != 1:
+        return None
+    record_D, slots = decoded_TD[len(decoded_TD) - 1 - condition.back], list(condition.slots)
+    if np.isin(record_D[slots], condition.values).all():
+        return None
+    return "; ".join(words.partition(": ")[2] or words for words in _about(vectoriser, record_D, slots))
 
 
 def _about(vectoriser: Vectoriser, x_D: Slots, slots: list[int]) -> list[str]:

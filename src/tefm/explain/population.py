@@ -1,7 +1,8 @@
 """The population that look-alikes come from: training sequences (the background sample), and the model's answers.
 
-A *look-alike* (perturbed sample) of a sequence shares some of its features and has everything else from one training
-sequence, its *donor*: jointly, so that it stays plausible. Records are paired from the last one backwards.
+A *made-up case* (look-alike, perturbed sample) of a rule satisfies it and has everything else from one training
+sequence, its *donor*: jointly, so that it stays plausible. Records are paired from the last one backwards. A *real
+case* is a training sequence that satisfies the rule.
 
 Shapes: S sequences of the population, N records of all of them, B donors, T records of the explained sequence, D slots,
 M columns of text, Q classes.
@@ -15,7 +16,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from tefm.explain.conditions import Rule, cells_of
 from tefm.explain.counts import Observed
+from tefm.explain.slot_features import mask_shape
 from tefm.rationale.bag_of_words import texts_NM_of, with_texts
 from tefm.rationale.masked_model import Keep, Numbers
 from tefm.scoring.calibration import Floats
@@ -40,6 +43,10 @@ class Population:
 
     def __len__(self) -> int:
         return len(self.slots)
+
+    def select(self, which: Numbers) -> Population:
+        """Some members."""
+        return Population(self.slots.select(which), self.p_SQ[which], self.answers_S[which], self.labels_S[which])
 
     def nearest(self, length: int) -> Numbers:
         """The sequences by how close they are to this length, in random order where they are equally close."""
@@ -90,24 +97,45 @@ class Population:
         """The texts of every record of the population."""
         return texts_NM_of(self.slots)
 
-    def has(self, sequence: Sequences, keep_TD: Keep) -> NDArray[np.bool_]:
-        """Which members of the population have all kept slots and texts, in records paired from the last one."""
-        x_TD = sequence.x_ND
-        length, width = x_TD.shape
-        rows_ST = self.rows(np.arange(len(self)), length)
-        first = np.flatnonzero(keep_TD.any(axis=1)).min(initial=length - 1)
-        has_S: NDArray[np.bool_] = self.slots.lengths >= length - first  # a shorter one has no record there
-        record_K, slot_K = np.nonzero(keep_TD[:, :width])
-        has_S &= (self.slots.x_ND[rows_ST[:, record_K], slot_K] == x_TD[record_K, slot_K]).all(axis=1)
-        record_K, column_K = np.nonzero(keep_TD[:, width:])
-        if len(column_K):
-            own_TM = texts_NM_of(sequence)
-            has_S &= (self.texts_NM[rows_ST[:, record_K], column_K] == own_TM[record_K, column_K]).all(axis=1)
+    # ---- of rules ---------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _counts(self) -> dict[int, NDArray[np.float64]]:
+        return {}
+
+    def weights(self, slot: int) -> NDArray[np.float64]:
+        """How many records have each value of a slot."""
+        if slot not in self._counts:
+            self._counts[slot] = np.bincount(self.slots.x_ND[:, slot].astype(np.int64)).astype(np.float64)
+        return self._counts[slot]
+
+    def has(self, rule: Rule) -> NDArray[np.bool_]:
+        """Which members of the population satisfy a rule: its real cases."""
+        has_S = np.ones(len(self), dtype=bool)
+        for condition in rule:
+            has_S &= condition.holds(self.slots, None if condition.text is None else self.texts_NM)
         return has_S
 
-    def observed(self, sequence: Sequences, keep_TD: Keep, of_class: int) -> Observed:
-        """How often a class was observed among those who have all kept slots and texts, and among the others."""
-        labelled_S, is_class_S, has_S = self.labels_S >= 0, self.labels_S == of_class, self.has(sequence, keep_TD)
+    def made_up(self, sequence: Sequences, rule: Rule, donors_B: Numbers) -> Sequences:
+        """Made-up cases of a rule, one per donor: as the donor, but with values that satisfy the rule."""
+        shape = mask_shape(sequence)
+        texts = [condition for condition in rule if condition.text is not None]
+        keep_TD = cells_of(texts, sequence.x_ND, shape)
+        copies = self.look_alikes(sequence, keep_TD, donors_B)
+        x_BTD = self.satisfying(rule, copies.x_ND.reshape(len(donors_B), *sequence.x_ND.shape))
+        return copies.with_values(x_BTD.reshape(copies.x_ND.shape))
+
+    def satisfying(self, rule: Rule, x_BTD: Slots) -> Slots:
+        """Copies of sequences of slots with values that satisfy a rule, drawn from those of the population."""
+        x_BTD = x_BTD.copy()
+        for condition in rule:
+            if condition.text is None:
+                condition.enforce(x_BTD, self.weights(condition.slots[0]))
+        return x_BTD
+
+    def observed(self, has_S: NDArray[np.bool_], of_class: int) -> Observed:
+        """How often a class was observed among these members, and among the others."""
+        labelled_S, is_class_S = self.labels_S >= 0, self.labels_S == of_class
         having_S, others_S = labelled_S & has_S, labelled_S & ~has_S
         having_class, others_class = (having_S & is_class_S).sum(), (others_S & is_class_S).sum()
         return Observed(int(having_S.sum()), int(having_class), int(others_S.sum()), int(others_class))

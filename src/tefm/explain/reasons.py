@@ -1,15 +1,18 @@
-"""One explanation, from a sequence of slots to a verdict: search, check, contest, influence of single features.
+"""One explanation, from a sequence of slots to a verdict: search, widen, check, contest, influence of single features.
 
-- `settled`: some features determine the answer (a sufficient rule, or anchor). Of sequences that share them and
-  otherwise vary like the population, at least the share τ gets the same answer, and no features of the same sequence
-  determine another answer.
+Two checks, and both can fail. *Made-up cases* satisfy the rule and otherwise vary like the population; *real cases* are
+stored training sequences that satisfy it.
+
+- `settled`: a rule determines the answer (a sufficient rule, or anchor): at least the share τ of its made-up cases, and
+  of its real ones, of which there are enough, get the same answer; and no rule of the same sequence determines another.
+- `made-up only`: there are too few real cases, or they do not bear the rule out.
 - `contested`: some features determine the answer, and others of the same sequence another one.
-- `unsettled`: no set of at most `most` features determines the answer, or the model hardly tells the sequence from any
-  other: its probability of the answer is about that of the population.
+- `unsettled`: no rule of at most `most` conditions determines the answer, or the model hardly tells the sequence from
+  any other: its probability of the answer is about that of the population.
 - `default`: nearly everyone gets this answer, so that no feature is needed for it.
 
-"At least τ" is the lower end of an exact 95% interval, over look-alikes that the search has not seen. The search may
-try `ATTEMPTS` sets; the interval's level accounts for that.
+"At least τ" is the lower end of an exact 95% interval, over cases that the search has not asked about. The search may
+try `ATTEMPTS` rules; the interval's level accounts for that.
 
 Shapes: T records of the explained sequence, D slots, M columns of text, B donors, Q classes.
 """
@@ -26,24 +29,31 @@ from pydantic import model_validator
 
 from tefm.base.settings import Settings
 from tefm.codes.network import CodeNetwork
-from tefm.explain.check import Effect, coverage, effects, expected_effects, flips, precision, strongest, text_parts
-from tefm.explain.counts import Share, exact_share
+from tefm.explain.cards import TextPart
+from tefm.explain.check import Effect, Joint, effects, expected_effects, joint_effect, precision, strongest, text_parts
+from tefm.explain.conditions import Condition, Rule
+from tefm.explain.counts import FEW, Share, exact_share
 from tefm.explain.explanation import Outcome
 from tefm.explain.population import Population
 from tefm.explain.settle import Search
-from tefm.explain.slot_features import Feature, features_of, keep_of, size_of, text_features
+from tefm.explain.slot_features import features_of, text_features
 from tefm.explain.trial import Trial
+from tefm.explain.widen import Widening
 from tefm.rationale.bag_of_words import ReadTexts, bags_by_column, texts_NM_of
 from tefm.rationale.masked_model import MaskedModel, Numbers
 from tefm.rationale.surrogate import Surrogate
 from tefm.tables.sequences import Sequences
 
-#: Donors of the search, of each check, and of each effect.
-SEARCHED, CHECKED, EFFECT = 96, 200, 48
-#: At most this many sets are checked.
+#: Donors of the search, of each check, of each effect, and of a rule without one of its conditions.
+SEARCHED, CHECKED, EFFECT, WITHOUT = 96, 200, 48, 64
+#: Members that a set does not have are offered as features if more than this share of the donors have them.
+OFTEN = 0.05
+#: At most this many rules are checked.
 ATTEMPTS = 3
 #: The level of intervals, over all attempts together.
 LEVEL = 0.95
+#: A set that is more precise than it has to be leaves room for widening.
+ROOM = 0.999
 #: If the surrogate expects the precision to be this far below the target, a further attempt is not worth its questions.
 HOPELESS = 0.05
 #: An answer has at least this much evidence, in log-odds: p = 0.56 where the population has 0.50. Less is noise.
@@ -59,15 +69,15 @@ class Question(Settings):
     of_class: str | None = None
     #: of a label that is a number: the answer is whether it is above this; None: the training labels' median
     above: float | None = None
-    #: at most this many features may settle an answer
+    #: at most this many conditions may settle an answer
     most: int = 10
-    #: τ: the share of the look-alikes that must get the same answer
+    #: τ: the share of the made-up cases, and of the real ones, that must get the same answer
     precision: float = 0.9
 
     @model_validator(mode="after")
     def _can_be_met(self) -> Question:
         if self.most < 1:
-            raise ValueError(f"most is a number of features, not {self.most} → give 1 or more")
+            raise ValueError(f"most is a number of conditions, not {self.most} → give 1 or more")
         if not 0.5 <= self.precision < 1:
             raise ValueError(f"precision is a share, not {self.precision} → give 0.5 to below 1, like 0.9")
         return self
@@ -75,12 +85,25 @@ class Question(Settings):
 
 @dataclass(frozen=True)
 class Checked:
-    """A set of features, and its precision."""
+    """A rule, and what the model says of its made-up cases and of its real ones."""
 
-    features: tuple[Feature, ...]
-    precision: Share
-    #: look-alikes that the model was asked about
-    questions: int
+    rule: Rule
+    #: the share of the made-up cases that get the answer
+    made_up: Share
+    #: the share of the real cases that get it
+    real: Share
+    #: the share of the made-up cases that get it without each of the conditions; empty where that was not asked
+    without: tuple[Share, ...] = ()
+    #: made-up cases that the model was asked about
+    questions: int = 0
+
+    def holds(self, least: float) -> bool:
+        """Whether the rule determines the answer, as far as made-up cases can tell."""
+        return bool(self.rule) and self.made_up.low >= least
+
+    def is_real(self, least: float) -> bool:
+        """Whether real cases bear it out."""
+        return self.real.of >= FEW and self.real.low >= least
 
 
 @dataclass(frozen=True)
@@ -92,22 +115,26 @@ class Reasons:
     verdict: Outcome
     #: how much more probable the answer is than on average over the population, in log-odds
     evidence: float
-    #: the features that settle the answer, or those that come closest
-    features: tuple[Feature, ...]
-    precision: Share
+    #: the rule that settles the answer, or the one that comes closest
+    found: Checked
+    #: the share of the population that satisfies it
     coverage: Share
     #: the share of the population that gets the answer
     base: Share
-    #: how often the answer changes when the features are replaced
-    flips: Share
-    #: of a settled answer, the next most probable class, and the set that comes closest to settling it, where tried
-    other: int | None
+    #: the effect of the rule on the probability of the answer, and its mean in the population
+    joint: Joint | None
+    everyone: float
+    #: of each condition that is a text, the words that matter most
+    words: tuple[tuple[TextPart, ...], ...]
+    #: the next most probable class, and the rule that comes closest to settling it, where tried
+    other: int
     rival: Checked | None
-    #: the class that the effects are about, and its mean probability in the population
+    #: the class that the effects of single features are about, and its mean probability in the population; of a rule's
+    #: own class there are none
     of_class: int
     mean_p: float
     effects: tuple[Effect, ...]
-    #: look-alikes that the model was asked about, and those among them that checked the sets of features
+    #: made-up cases that the model was asked about, and those among them that checked rules
     questions: int
     checks: int
 
@@ -150,7 +177,9 @@ class Reasoner:
         donors_B = Donors.of(self.population, len(x_TD)).search
         records_BTD = self.population.records(donors_B, len(x_TD))
         trial = Trial(self.network, self.surrogate, x_TD, records_BTD, calibration=self.model.calibration)
-        features = features_of(x_TD, self.network.layout)
+        layout = self.network.layout
+        often_D = (trial.donors_BTD[:, -1] > 0).mean(axis=0) > OFTEN
+        features = features_of(x_TD, layout, often_D)
         # the surrogate of an older model has not learned words
         if sequence.texts is not None and self.surrogate.words is not None:
             own_TM = texts_NM_of(sequence)
@@ -165,7 +194,7 @@ class Reasoner:
             features += [of for of in text_features(sequence) if differs_TM[of.record, of.slots[0] - x_TD.shape[1]]]
         if self.model.head is not None:
             trial = replace(trial, head=self.model.beside)
-        return Search.of(trial, answer, features)
+        return Search.of(trial, answer, features, layout.static_D)
 
     def reasons(
         self,
@@ -187,67 +216,158 @@ class Reasoner:
         base = exact_share(int((population.answers_S == answer).sum()), len(population))
         verdict: Outcome = "default" if base.low >= asked.precision else "unsettled"
         evidence = _log_odds(p_Q[answer]) - _log_odds(float(population.p_SQ[:, answer].mean()))
-        found = Checked((), base, 0)  # no features: the base
+        found = Checked((), base, base)  # no rule: the base
         if verdict != "default" and evidence >= EVIDENCE:
             found = self._settle(search, sequence, donors, asked)
-        questions, other, rival = found.questions, None, None
-        if found.features and found.precision.low >= asked.precision:
-            other = max((number for number in range(len(p_Q)) if number != answer), key=lambda number: p_Q[number])
-            verdict = "settled"
-            contest = search.contest(other)
-            # features do not settle an answer that nearly everyone gets, and a hopeless one is not worth questions
-            common = (population.answers_S == other).mean() >= asked.precision
-            if not common and contest.best(asked.most, asked.precision).precision >= asked.precision - HOPELESS:
-                rival = self._settle(contest, sequence, donors, asked)
-                questions += rival.questions
-                verdict = "contested" if rival.precision.low >= asked.precision else "settled"
-        keep_TD, fresh = keep_of(found.features, search.trial.shape), donors.checks[0]
-        # the members of a set one by one, not its whole value as well
-        single = [feature for feature in search.features if len(feature.slots) == 1 or feature.absent]
-        expected_F = expected_effects(search.trial, single, of_class)
-        measured = [single[i] for i in strongest(expected_F, MEASURED).tolist()]
-        found_effects = effects(model, population, sequence, measured, of_class, p_Q[of_class], fresh[:EFFECT])
-        asked_parts = 0
-        for number, effect in enumerate(found_effects):
-            if effect.feature.slots[0] >= x_TD.shape[1] and not effect.feature.absent:
-                words, count = text_parts(model, sequence, effect.feature, of_class, p_Q[of_class])
-                found_effects[number], asked_parts = replace(effect, words=words), asked_parts + count
+        if found.holds(asked.precision):
+            verdict = "settled" if found.is_real(asked.precision) else "made-up only"
+        other = max((number for number in range(len(p_Q)) if number != answer), key=lambda number: p_Q[number])
+        rival = self._rival(search, sequence, donors, asked, other)
+        if rival is not None and rival.holds(asked.precision) and found.holds(asked.precision):
+            verdict = "contested"
+        joint, asked_single = None, 0
+        single: list[Effect] = []
+        words: list[tuple[TextPart, ...]] = []
+        if found.rule:
+            cells_CTD = np.stack([condition.cells(x_TD, search.trial.shape) for condition in found.rule])
+            joint = joint_effect(model, population, sequence, cells_CTD, answer, p_Q, donors.checks[0][:EFFECT])
+            for condition in found.rule:
+                of_text, count = self._words(condition, sequence, answer, p_Q[answer])
+                words, asked_single = [*words, of_text], asked_single + count
+        if joint is None or of_class != answer:
+            single, count = self._single(search, sequence, of_class, p_Q[of_class], donors.checks[0][:EFFECT])
+            asked_single += count
+        checks = found.questions + (rival.questions if rival else 0)
         return Reasons(
             answer=answer,
             p_Q=tuple(p_Q),
             verdict=verdict,
             evidence=evidence,
-            features=found.features,
-            precision=found.precision,
-            coverage=coverage(population, sequence, keep_TD),
+            found=found,
+            coverage=exact_share(int(population.has(found.rule).sum()), len(population)),
             base=base,
-            flips=flips(model, population, sequence, keep_TD, answer, fresh),
+            joint=joint,
+            everyone=float(population.p_SQ[:, answer].mean()),
+            words=tuple(words),
             other=other,
             rival=rival,
             of_class=of_class,
             mean_p=float(population.p_SQ[:, of_class].mean()),
-            effects=tuple(found_effects),
-            checks=questions,
-            questions=questions + len(fresh) + len(measured) * len(fresh[:EFFECT]) + asked_parts,
+            effects=tuple(single),
+            checks=checks,
+            questions=checks + (joint.questions if joint else 0) + asked_single,
         )
 
-    def _settle(self, search: Search, sequence: Sequences, donors: Donors, asked: Question) -> Checked:
-        """The smallest set that passes the check; where none does, the most precise of those that were checked."""
-        least = 1
-        level = 1 - (1 - LEVEL) / len(donors.checks)
+    def _rival(
+        self, search: Search, sequence: Sequences, donors: Donors, asked: Question, other: int
+    ) -> Checked | None:
+        """The rule of the same sequence that comes closest to settling another answer; None where that is hopeless."""
+        if (self.population.answers_S == other).mean() >= asked.precision:
+            return None  # features do not settle an answer that nearly everyone gets
+        contest = search.contest(other)
+        if contest.best(asked.most, asked.precision).precision < asked.precision - HOPELESS:
+            return None
+        return self._settle(contest, sequence, donors, asked, widen=False)
+
+    def _words(
+        self, condition: Condition, sequence: Sequences, of_class: int, p: float
+    ) -> tuple[tuple[TextPart, ...], int]:
+        """Of a condition that is a text, the words that matter most, and how many questions that took."""
+        if not condition.text:
+            return (), 0
+        place = len(sequence.x_ND) - 1 - condition.back, condition.slots[0] - sequence.x_ND.shape[1]
+        return text_parts(self.model, sequence, place, of_class, p)
+
+    def _single(
+        self, search: Search, sequence: Sequences, of_class: int, p: float, donors_B: Numbers
+    ) -> tuple[list[Effect], int]:
+        """The strongest effects of single features on a class, and how many questions that took."""
+        once = set(np.flatnonzero(self.network.layout.static_D).tolist())
+        single = [feature for feature in search.features if feature.span == 1 or feature.slots[0] in once]
+        expected_F = expected_effects(search.trial, single, of_class)
+        measured = [single[i] for i in strongest(expected_F, MEASURED).tolist()]
+        found = effects(self.model, self.population, sequence, measured, of_class, p, donors_B)
+        questions = len(measured) * len(donors_B)
+        texts_TM = None if sequence.texts is None else texts_NM_of(sequence)
+        for number, effect in enumerate(found):
+            condition = Condition.of(effect.feature, sequence.x_ND, texts_TM)
+            words, count = self._words(condition, sequence, of_class, p)
+            found[number], questions = replace(effect, words=words), questions + count
+        return found, questions
+
+    def _settle(
+        self, search: Search, sequence: Sequences, donors: Donors, asked: Question, *, widen: bool = True
+    ) -> Checked:
+        """The first rule that passes both checks; where none does, the best of those that were checked.
+
+        Without `widen`, it has the very values of the sequence.
+        """
+        least, level = 1, 1 - (1 - LEVEL) / len(donors.checks)
+        layout, texts_TM = self.network.layout, None if sequence.texts is None else texts_NM_of(sequence)
+        flag_D = np.array([slot.kind == "flag" for slot in layout.slots])
+        widening = Widening(search, self.population, layout.number_D, flag_D)
         results: list[Checked] = []
-        for enough, donors_B in zip(_targets(asked.precision), donors.checks, strict=False):
+        questions, before = 0, None
+        checks = iter(donors.checks)
+        for enough, donors_B in zip(_targets(asked.precision), checks, strict=False):
             best = search.best(asked.most, enough, least)
-            if results and best.features == results[-1].features:
+            if best.features == before:
                 break  # the search cannot do better
-            least = size_of(best.features) + 1  # if the surrogate expects too much of this set, the next one is larger
-            keep_TD = keep_of(best.features, search.trial.shape)
-            share = precision(self.model, self.population, sequence, keep_TD, search.answer, donors_B, level=level)
-            results.append(Checked(best.features, share, (len(results) + 1) * len(donors_B)))
-            if share.low >= asked.precision or best.precision < asked.precision - HOPELESS:
+            # if the surrogate expects too much of this set, the next one is larger
+            before, least = best.features, best.size + 1
+            sets = [best.features]
+            if widen and best.precision >= enough:
+                sets.append(search.best(asked.most, ROOM, least - 1).features)
+            rules = [tuple(Condition.of(of, search.trial.x_TD, texts_TM) for of in features) for features in sets]
+            if len(rules) > 1:
+                rules = [widening.widened(rule, enough) for rule in dict.fromkeys(rules)]
+            checked = self._checked(self._widest(rules), sequence, search.answer, donors_B, level)
+            questions += len(donors_B)
+            if widen and checked.holds(asked.precision):
+                steps = self._needed(checked.rule, sequence, search, donors, enough)
+                questions += sum(len(without) for _, without in steps) * len(donors.search[:WITHOUT])
+                checked, (rule, without) = replace(checked, without=steps[0][1]), steps[-1]
+                if len(steps) > 1 and (fresh_B := next(checks, None)) is not None:
+                    smaller = self._checked(rule, sequence, search.answer, fresh_B, level)
+                    questions += len(fresh_B)
+                    checked = replace(smaller, without=without) if smaller.holds(asked.precision) else checked
+            results.append(checked)
+            if checked.holds(asked.precision) and (checked.is_real(asked.precision) or checked.real.of < FEW):
                 break
-        questions = results[-1].questions
-        return replace(max(results, key=lambda checked: checked.precision.low), questions=questions)
+            if best.precision < asked.precision - HOPELESS:
+                break
+        settles = [of for of in results if of.holds(asked.precision)]
+        # of those that pass the first check, one that passes the second
+        settles.sort(key=lambda of: not of.is_real(asked.precision))
+        return replace((settles or sorted(results, key=lambda of: -of.made_up.low))[0], questions=questions)
+
+    def _widest(self, rules: Sequence[Rule]) -> Rule:
+        """The rule with most real cases, and of those the one with fewest conditions."""
+        return max(rules, key=lambda rule: (int(self.population.has(rule).sum()), -len(rule)))
+
+    def _checked(self, rule: Rule, sequence: Sequences, answer: int, donors_B: Numbers, level: float) -> Checked:
+        """A rule with what the model says of its made-up and of its real cases."""
+        made_up = precision(self.model, self.population.made_up(sequence, rule, donors_B), answer, level=level)
+        same_S = self.population.answers_S[self.population.has(rule)] == answer
+        return Checked(rule, made_up, exact_share(int(same_S.sum()), len(same_S), level))
+
+    def _needed(
+        self, rule: Rule, sequence: Sequences, search: Search, donors: Donors, enough: float
+    ) -> list[tuple[Rule, tuple[Share, ...]]]:
+        """The rule, and ever smaller ones that are precise enough, each with its precision without each condition.
+
+        These are other made-up cases than those of the check.
+        """
+        donors_B, steps = donors.search[:WITHOUT], []
+        while True:
+            smaller = [(*rule[:at], *rule[at + 1 :]) for at in range(len(rule))]
+            made_up = [self.population.made_up(sequence, of, donors_B) for of in smaller]
+            without = tuple(precision(self.model, cases, search.answer) for cases in made_up)
+            steps.append((rule, without))
+            at = max(range(len(rule)), key=lambda at: without[at].count)
+            if len(rule) == 1 or without[at].value < enough:
+                return steps
+            rule = smaller[at]
 
 
 def _log_odds(p: float) -> float:

@@ -23,6 +23,8 @@ from tefm.explain.rationale_card import Rationale, RationaleRecord
 
 #: Characters of a full bar: leaves more than half of 80 columns for words.
 BAR = 16
+#: Effects of single features of each sign that a card in a terminal shows.
+SHORT = 3
 #: Headings of a case.
 SUMMARY, OTHERS = "Summary", "Other fields"
 
@@ -42,7 +44,8 @@ class Paragraph:
 def case_of(explanation: Explanation) -> tuple[Paragraph, ...]:
     """The paragraphs; a field of which nothing is named has none."""
     settling = explanation.settling.findings if explanation.relevant else ()
-    effects = {effect.finding: effect for effect in explanation.shown}
+    shares = explanation.joint.shares if settling and explanation.joint is not None else ()
+    effects = {effect.finding: effect for effect in (*explanation.shown, *shares)}
     named = dict.fromkeys([*settling, *effects])
     by_heading: dict[str, list[Finding]] = {}
     for finding in sorted(named, key=lambda finding: (finding.record, finding not in settling)):
@@ -50,9 +53,10 @@ def case_of(explanation: Explanation) -> tuple[Paragraph, ...]:
         by_heading.setdefault(heading, []).append(finding)
     if OTHERS in by_heading:  # it comes last
         by_heading[OTHERS] = by_heading.pop(OTHERS)
-    summary = (explanation.conclusion, explanation.context, explanation.risk, explanation.doubts)
-    first = Paragraph(SUMMARY, " ".join(filter(None, summary)), tuple(filter(None, [explanation.corroborated])))
-    return first, *(
+    risk = explanation.risk if explanation.shown else ""
+    summary = (explanation.conclusion, explanation.effect, risk, explanation.balanced, explanation.doubts)
+    checks = tuple(filter(None, [explanation.made_up, explanation.real, explanation.opposite]))
+    return Paragraph(SUMMARY, " ".join(filter(None, summary)), checks), *(
         _paragraph(explanation, heading, findings, settling, effects) for heading, findings in by_heading.items()
     )
 
@@ -67,9 +71,9 @@ def _paragraph(
     """What each feature does, and what is known about it."""
     alone = explanation.settling.size == 1
     if explanation.verified:
-        role = "settles the answer" if alone else "is one of the features that settle the answer"
+        role = "settles the answer" if alone else "is one of the conditions that settle the answer"
     else:
-        role = "is the best feature found" if alone else "belongs to the best set found"
+        role = "is the best rule found" if alone else "belongs to the best rule found"
     sentences, evidence = [], []
     for finding in findings:
         # under the heading of its field, a feature does not repeat it
@@ -77,7 +81,8 @@ def _paragraph(
         deeds, notes = [], explanation.cited(finding)
         if (effect := effects.get(finding)) is not None:
             verb = "raises" if effect.change > 0 else "lowers"
-            deeds.append(f"{verb} the probability of {quoted(explanation.of_class)} by {abs(effect.change):.3f}")
+            of_class = explanation.of_class if effect in explanation.shown else explanation.answer.says
+            deeds.append(f"{verb} the probability of {quoted(of_class)} by {abs(effect.change):.3f}")
             notes = [effect.observation, *notes]
         if finding in settling:
             deeds.append(role)
@@ -89,27 +94,55 @@ def _paragraph(
 # ---- an explanation in a terminal -------------------------------------------------------------------------------
 
 
-def explanation_card(explanation: Explanation, *, shown: int | None = None) -> RenderableType:
-    """One explanation as a card, 80 columns wide or more; with at most `shown` effects of each sign."""
+def explanation_card(explanation: Explanation, *, bibliography: bool = False) -> RenderableType:
+    """One explanation as a card, 80 columns wide or more; its sources are listed with `bibliography`."""
     parts: list[RenderableType] = [_text(explanation.conclusion, "bold")]
-    parts += [_text(words) for words in (explanation.context, explanation.corroborated) if words]
-    if explanation.relevant:
-        for heading, findings in explanation.by_record.items():
-            parts += ["", _rule(heading)]
-            for finding in findings:
-                parts += [_text(f"• {finding.words}"), *(_indented(words) for words in explanation.cited(finding))]
-        if explanation.unnamed:
-            parts.append(_text(explanation.unnamed, "dim"))
-    parts += ["", _rule(f"For and against {quoted(explanation.of_class)}"), _text(explanation.risk)]
-    parts += _influences(explanation, shown)
+    if explanation.relevant and explanation.settling.findings:
+        parts += [_rule_table(explanation), *_levels(explanation)]
+    remarks = [explanation.made_up, explanation.real, explanation.opposite, explanation.balanced]
+    parts += [_text(words) for words in remarks if words]
+    if explanation.influences:
+        parts += [_rule(f"For and against {quoted(explanation.of_class)}"), _text(explanation.risk)]
+        parts += _influences(explanation)
     if explanation.doubts:
-        parts += ["", _text(explanation.doubts, "bold yellow")]
+        parts.append(_text(explanation.doubts, "bold yellow"))
     if explanation.blurred:
-        parts += ["", _text(explanation.blurred, "dim")]
-    return _with_sources(explanation, parts)
+        parts.append(_text(explanation.blurred, "dim"))
+    return _with_sources(explanation, parts, bibliography)
 
 
-def case_card(explanation: Explanation) -> RenderableType:
+def _rule_table(explanation: Explanation) -> Table:
+    """The conditions, each with its share in the joint effect, the precision without it, and what references say."""
+    shares = () if explanation.joint is None else explanation.joint.shares
+    figures = [Column(no_wrap=True, justify="right") for _ in range(2)]
+    table = Table.grid(Column(ratio=1, overflow="fold"), *figures, padding=(0, 1), expand=True)
+    if shares:
+        without = "without it" if explanation.settling.without else ""
+        table.add_row("", _text("effect", "dim"), _text(without, "dim"))
+    for number, finding in enumerate(explanation.settling.findings):
+        effect = f"{shares[number].change:+.2f}" if shares else ""
+        if shares and shares[number].high > shares[number].low:
+            effect += f" ±{(shares[number].high - shares[number].low) / 2:.2f}"
+        precision = explanation.settling.without[number] if explanation.settling.without else None
+        without = "" if precision is None else f"{precision.value:.0%}"
+        table.add_row(_text(f"• {explanation.placed(finding)}"), _text(effect), _text(without))
+        words = shares[number].observation if shares and shares[number].words else ""
+        for line in filter(None, [words, *explanation.cited(finding)]):
+            table.add_row(_indented(line), "", "")
+    return table
+
+
+def _levels(explanation: Explanation) -> Iterator[RenderableType]:
+    """The probability of the answer with the rule, without it, and of everybody, as bars from 0 to 1."""
+    if not explanation.levels:
+        return
+    table = _bars(Column(no_wrap=True, justify="right"))
+    for words, p in explanation.levels:
+        table.add_row(_text(words), _bar(p), _text(f"{p:.2f}"))
+    yield table
+
+
+def case_card(explanation: Explanation, *, bibliography: bool = False) -> RenderableType:
     """One explanation as a case: paragraphs, with what corroborates each below it."""
     parts: list[RenderableType] = []
     for paragraph in case_of(explanation):
@@ -117,31 +150,29 @@ def case_card(explanation: Explanation) -> RenderableType:
         parts += [line, *map(_indented, paragraph.corroboration), ""]
     if explanation.blurred:
         parts.append(_text(explanation.blurred, "dim"))
-    return _with_sources(explanation, parts)
+    return _with_sources(explanation, parts, bibliography)
 
 
-def _with_sources(explanation: Explanation, parts: list[RenderableType]) -> Panel:
+def _with_sources(explanation: Explanation, parts: list[RenderableType], bibliography: bool) -> Panel:
     """The parts and the sources below them, under the title."""
-    if explanation.sources:
+    if explanation.sources and not bibliography:
+        count = len(explanation.sources)
+        parts = [*parts, _text(f"{count} source{'s' * (count > 1)} cited: --bibliography lists them", "dim")]
+    elif explanation.sources:
         parts = [*parts, "", *(_text(f"[{n}] {of}", "dim") for n, of in enumerate(explanation.sources, start=1))]
     return _panel(explanation.title, parts, passed=explanation.verdict == "settled")
 
 
-def _influences(explanation: Explanation, most: int | None) -> list[RenderableType]:
-    """The effects as bars, those for the class first; the longest bar is the largest effect."""
-    shown = [*explanation.supporting[:most], *explanation.opposing[:most]]
+def _influences(explanation: Explanation) -> list[RenderableType]:
+    """The effects of single features as bars on a scale from 0 to 1, those for the class first."""
+    shown = [*explanation.supporting[:SHORT], *explanation.opposing[:SHORT]]
     if not shown:
         return [_text("No single feature changes the probability noticeably.", "dim")]
-    largest = max(abs(one.change) for one in shown)
-    intervals = [f"{one.change:+.3f} ({one.low:+.3f} to {one.high:+.3f})" for one in shown]
-    lines: list[RenderableType] = []
-    for one, interval in zip(shown, intervals, strict=True):
-        row = _bars(Column(no_wrap=True, justify="right", width=max(map(len, intervals))))
-        bar = _bar(abs(one.change) / largest, kept=one.change > 0)
-        row.add_row(_text(explanation.placed(one.finding)), bar, _text(interval))
-        lines.append(row)
-        lines += [_indented(words) for words in (one.observation, *explanation.cited(one.finding)) if words]
-    return lines
+    table = _bars(Column(no_wrap=True, justify="right"))
+    for one in shown:
+        bar = _bar(abs(one.change), kept=one.change > 0)
+        table.add_row(_text(explanation.placed(one.finding)), bar, _text(f"{one.change:+.3f} ({one.interval})"))
+    return [table]
 
 
 def _indented(words: str) -> RenderableType:

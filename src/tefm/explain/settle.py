@@ -16,10 +16,12 @@ from itertools import combinations, count
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
-from tefm.explain.slot_features import Feature, distinct, keeps_of, size_of, within
+from tefm.explain.slot_features import Feature, distinct, keeps_of, within
 from tefm.explain.trial import Trial
 from tefm.rationale.masked_model import Keep
+from tefm.tables.layout import Slots
 
 #: A set is made from at most this many features: the best alone, and those that are missed most.
 CANDIDATES = 48
@@ -38,8 +40,7 @@ class Candidate:
 
     @property
     def size(self) -> int:
-        """How many features the set counts as."""
-        return size_of(self.features)
+        return len(self.features)
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,13 +57,19 @@ class Search:
     grown: dict[int, list[list[Candidate]]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, trial: Trial, answer: int, features: Sequence[Feature]) -> Search:
-        """A search among the features that the model reads: those that the codes carry, and those that a head reads."""
+    def of(
+        cls, trial: Trial, answer: int, features: Sequence[Feature], beside_D: NDArray[np.bool_] | None = None
+    ) -> Search:
+        """A search among the features that the model reads: those that the codes carry, and those that a head reads.
+
+        It reads texts, and the slots of `beside_D`, beside the codes of the records.
+        """
         without_FTD = ~keeps_of([[feature] for feature in features], trial.shape)
         own_1TK = trial.codes(np.ones((1, *trial.shape), dtype=bool))[:, :1]
         moved_F = (trial.codes(without_FTD) != own_1TK).flatten(1).any(dim=1).numpy()
-        # a text is beside the codes
-        moved_F |= np.array([feature.slots[0] >= trial.x_TD.shape[1] for feature in features], dtype=bool)
+        width = trial.x_TD.shape[1]
+        beside = set(() if beside_D is None else np.flatnonzero(beside_D).tolist())
+        moved_F |= np.array([of.slots[0] >= width or of.slots[0] in beside for of in features], dtype=bool)
         carried = [feature for feature, moved in zip(features, moved_F, strict=True) if moved]
         return cls.among(trial, answer, carried)
 
@@ -81,7 +88,14 @@ class Search:
 
     def values(self, keep_CTD: Keep) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The precision of each set, and its value: precision and mean probability together."""
-        p_CBQ = self.trial.answers(keep_CTD) / self.trial.cut_Q
+        return self._judged(self.trial.answers(keep_CTD))
+
+    def precision(self, x_CBTD: Slots, keep_TD: Keep) -> NDArray[np.float64]:
+        """The precision of several rules, from their made-up cases."""
+        return self._judged(self.trial.answers_to(x_CBTD, keep_TD))[0]
+
+    def _judged(self, p_CBQ: Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        p_CBQ = p_CBQ / self.trial.cut_Q
         p_CBQ = p_CBQ / p_CBQ.sum(dim=2, keepdim=True)
         same_C = (p_CBQ.argmax(dim=2) == self.answer).double().mean(dim=1)
         return same_C.numpy(), (same_C + p_CBQ[:, :, self.answer].double().mean(dim=1)).numpy()
@@ -131,7 +145,7 @@ class Search:
             if step == len(path):
                 kept = path[-1].features
                 larger = [distinct((*kept, feature)) for feature in self._chosen if not within(feature, kept)]
-                larger = [features for features in larger if size_of(features) <= most]
+                larger = [features for features in larger if len(features) <= most]
                 if not larger:
                     break
                 path.append(max(self._candidates(larger), key=lambda candidate: candidate.value))
@@ -144,7 +158,7 @@ class Search:
         """Without the features that are not needed to be precise enough."""
         while True:
             smaller = [some for some in combinations(found.features, len(found.features) - 1) if some]
-            smaller = [some for some in smaller if size_of(some) >= least]
+            smaller = [some for some in smaller if len(some) >= least]
             if not smaller:
                 return found
             best = max(self._candidates(smaller), key=lambda candidate: candidate.value)

@@ -5,10 +5,11 @@ Shapes: T records of one sequence, D slots, F features.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tefm.rationale.bag_of_words import columns_of, texts_NM_of
 from tefm.rationale.masked_model import Keep
@@ -18,20 +19,23 @@ from tefm.tables.sequences import Sequences
 
 @dataclass(frozen=True)
 class Feature:
-    """Slots of one record that are kept or replaced together.
+    """Slots that are kept or replaced together, in one record or in several consecutive ones.
 
-    The value of a field is one slot, also where there is none. A set has a feature for each of its members, and one for
-    its whole value: these members and no others. The text of a column is a feature too; its slot comes after those of
-    the layout.
+    The value of a field is one slot, also where there is none; so is a member of a set. An empty set is a feature, with
+    all of its slots. The text of a column is a feature too; its slot comes after those of the layout.
     """
 
-    #: the position of the record in its sequence
+    #: the position of the record in its sequence; of several, the last one
     record: int
     slots: tuple[int, ...]
     #: whether the record has no value there
     absent: bool = False
-    #: how many features it counts as: the whole value of a set as many as it has members, anything else as one
-    size: int = 1
+    #: how many records it is about
+    span: int = 1
+
+    @property
+    def records(self) -> slice:
+        return slice(self.record - self.span + 1, self.record + 1)
 
 
 def mask_shape(sequence: Sequences) -> tuple[int, int]:
@@ -53,38 +57,49 @@ def text_features(sequence: Sequences) -> list[Feature]:
     return [Feature(record, (first + m,), absent=not text) for record, note in notes for m, text in enumerate(note)]
 
 
-def features_of(x_TD: Slots, layout: Layout) -> list[Feature]:
-    """All features of a sequence's slots, record by record.
+def features_of(x_TD: Slots, layout: Layout, often_D: NDArray[np.bool_] | None = None) -> list[Feature]:
+    """All features of a sequence's slots: those of each record, of the whole sequence, and of its last records.
+
+    Members that a set does not have are offered where others have them `often_D`. A field of the entity is one feature.
 
     >>> from tefm.tables.layout import Slot
     >>> layout = Layout((Slot("age", "number", 9), Slot("sex", "category", 2), Slot("dx", "flag", 1, "250"),
-    ...                  Slot("dx", "flag", 1, "401"), Slot("dx", "flag", 1, "428")))
-    >>> [(f.slots, f.absent, f.size) for f in features_of(np.array([[4, 0, 0, 1, 1]]), layout)]
-    [((0,), False, 1), ((1,), True, 1), ((3,), False, 1), ((4,), False, 1), ((2, 3, 4), False, 2)]
+    ...                  Slot("dx", "flag", 1, "401")))
+    >>> [(f.slots, f.absent) for f in features_of(np.array([[4, 0, 0, 1]]), layout)]
+    [((0,), False), ((1,), True), ((3,), False)]
+    >>> [(f.slots, f.record, f.span) for f in features_of(np.array([[4, 1, 0, 0], [4, 0, 1, 0]]), layout)][-2:]
+    [((2,), 1, 1), ((0,), 1, 2)]
     """
-    features = []
-    member_D = layout.member_D
+    optional_D = layout.member_D if often_D is None else layout.member_D & ~often_D
     sets = [layout.of_field(name) for name in dict.fromkeys(s.field for s in layout.slots if s.member is not None)]
+    length = len(x_TD)
+    several_D = layout.static_D if length > 1 else np.zeros_like(layout.static_D)
+    features = []
     for record, x_D in enumerate(x_TD):
-        features += [
-            Feature(record, (slot,), absent=not x_D[slot])
-            for slot in range(len(x_D))
-            if x_D[slot] or not member_D[slot]
-        ]
-        for slots in sets:
-            members = int(np.count_nonzero(x_D[slots]))
-            features.append(Feature(record, tuple(slots.tolist()), absent=not members, size=max(1, members)))
-    return features
+        offered = np.flatnonzero(((x_D > 0) | ~optional_D) & ~several_D).tolist()
+        features += [Feature(record, (slot,), absent=not x_D[slot]) for slot in offered]
+        empty = [slots for slots in sets if not x_D[slots].any()]
+        features += [Feature(record, tuple(slots.tolist()), absent=True) for slots in empty]
+    return features + list(_lasting(x_TD, optional_D, several_D))
 
 
-def size_of(features: Sequence[Feature]) -> int:
-    """How many features a set of them counts as."""
-    return sum(feature.size for feature in features)
+def _lasting(x_TD: Slots, optional_D: NDArray[np.bool_], static_D: NDArray[np.bool_]) -> Iterator[Feature]:
+    """Values that the last records share, in all of them where they do."""
+    last_D, length = x_TD[-1], len(x_TD)
+    same_TD = np.logical_and.accumulate(x_TD[::-1] == last_D)
+    span_D = np.where(static_D, length, same_TD.sum(axis=0))
+    for slot in np.flatnonzero((span_D > 1) & ((last_D > 0) | ~optional_D)).tolist():
+        yield Feature(length - 1, (slot,), absent=not last_D[slot], span=int(span_D[slot]))
 
 
 def within(feature: Feature, kept: Sequence[Feature]) -> bool:
-    """Whether the slots of a feature are kept already: a member of a set whose whole value is kept says no more."""
-    return any(feature.record == other.record and set(feature.slots) <= set(other.slots) for other in kept)
+    """Whether the slots of a feature are kept already: then it says no more."""
+    return any(
+        set(feature.slots) <= set(other.slots)
+        and other.records.start <= feature.records.start
+        and feature.record <= other.record
+        for other in kept
+    )
 
 
 def distinct(features: Sequence[Feature]) -> tuple[Feature, ...]:
@@ -100,7 +115,7 @@ def keep_of(features: Sequence[Feature], shape: tuple[int, ...]) -> Keep:
     """
     keep_TD = np.zeros(shape, dtype=bool)
     for feature in features:
-        keep_TD[feature.record, list(feature.slots)] = True
+        keep_TD[feature.records, list(feature.slots)] = True
     return keep_TD
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby, islice
 from statistics import median
 
@@ -111,10 +111,9 @@ def summarise(explanations: Sequence[Explanation]) -> Summary:
     )
 
 
-def _place(explanation: Explanation, finding: Finding) -> str:
-    """The place of a feature counted from the last record, which is what others can share."""
-    before, record = explanation.records - finding.record, explanation.record
-    return f" ({before} {record}{'s' if before > 1 else ''} before the last)" if before else f" (last {record})"
+def _place(one: Explanation, finding: Finding) -> str:
+    """The records of a condition; a single record is the last one of others."""
+    return replace(one, records=max(2, one.records)).place(replace(finding, record=finding.record + (one.records == 1)))
 
 
 def _fields(explanations: Sequence[Explanation]) -> tuple[FieldEffect, ...]:
@@ -122,7 +121,7 @@ def _fields(explanations: Sequence[Explanation]) -> tuple[FieldEffect, ...]:
     lowered: dict[tuple[str, str], float] = defaultdict(float)
     sequences = Counter(one.of_class for one in explanations)
     for one in explanations:
-        for influence in one.influences:
+        for influence in one.effects:
             (raised if influence.change > 0 else lowered)[one.of_class, influence.finding.field] += influence.change
     effects = []
     for of_class, field in sorted({*raised, *lowered}):

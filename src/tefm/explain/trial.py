@@ -19,7 +19,7 @@ from tefm.rationale.masked_model import Keep
 from tefm.rationale.surrogate import CHUNK, PLACES, Surrogate, slots_tensor
 from tefm.scoring.calibration import Calibration, Floats, Folded
 from tefm.tables.layout import Slots
-from tefm.tables.sequences import Sequences
+from tefm.tables.sequences import Sequences, distinct_rows
 
 #: At most this many slots of look-alikes are encoded at once.
 MOST_SLOTS = 1 << 25
@@ -65,13 +65,42 @@ class Trial:
         keys = _keys(keep_CTD)
         self._read(keys)
         p_CBQ = torch.cat([self._answers(keys[start : start + SETS]) for start in range(0, len(keys), SETS)])
-        p_CBQ = p_CBQ if self.head is None else self._with_head(p_CBQ, keep_CTD)
+        return self._concluded(p_CBQ, None if self.head is None else self._mixed(keep_CTD))
+
+    def _concluded(self, p_CBQ: Tensor, mixed_CBTD: Slots | None) -> Tensor:
+        """The answers of surrogate and head together, as those of groups where classes are grouped."""
+        p_CBQ = p_CBQ if mixed_CBTD is None else self._headed(p_CBQ, mixed_CBTD)
         return torch.from_numpy(self.calibration.fold(p_CBQ.numpy()))
 
     @property
     def cut_Q(self) -> Tensor:
         """The answer is the class with the largest p / cut; of groups, the most probable one."""
         return torch.ones(1) if isinstance(self.calibration, Folded) else self.surrogate.cut_Q
+
+    @torch.inference_mode()
+    def answers_to(self, x_CBTD: Slots, keep_TD: Keep) -> Tensor:
+        """The probability of each class for made-up cases of several rules, C × B × Q; `keep_TD` says which texts."""
+        sets, donors, length, width = x_CBTD.shape
+        at_once = max(1, MOST_SLOTS // x_CBTD[0].size)
+        if sets > at_once:
+            return torch.cat(
+                [self.answers_to(some, keep_TD) for some in np.split(x_CBTD, range(at_once, sets, at_once))]
+            )
+        place_N = np.tile(np.arange(length - 1, -1, -1).clip(max=PLACES - 1), sets * donors)
+        wide_ND = np.column_stack([x_CBTD.reshape(-1, width), place_N.astype(x_CBTD.dtype)])
+        first, number_N = distinct_rows(wide_ND) if self.texts is None else (slice(None), np.arange(len(wide_ND)))
+        tensor = slots_tensor(wide_ND[first, :-1])
+        codes_NK = torch.cat([self.network.encode(part) for part in tensor.split(CHUNK)])
+        words_Nh = None
+        if self.texts is not None:
+            words = [self.texts.of(record, keep_TD[record, width:]) for record in range(length)]
+            words_Nh = torch.stack(words, dim=1).flatten(0, 1).repeat(sets, 1)
+        place_V = torch.from_numpy(place_N[first])
+        read_Vh, score_VA = self.surrogate.read(self.network.quantiser.embed(codes_NK), place_V, words_Nh)
+        rows_ST = torch.from_numpy(number_N).view(-1, length)
+        pooled_SAh = score_VA[rows_ST].softmax(dim=1).transpose(1, 2) @ read_Vh[rows_ST]
+        p_CBQ = self.surrogate.conclude(pooled_SAh).softmax(dim=1).view(sets, donors, -1)
+        return self._concluded(p_CBQ, None if self.head is None else x_CBTD)
 
     def codes(self, keep_CTD: Keep) -> Tensor:
         """What the model reads of the look-alikes' records: their codes (C × B × T × K), or their slots for a head."""
@@ -141,11 +170,10 @@ class Trial:
 
     # ---- a head beside the language model ---------------------------------------------------------------------
 
-    def _with_head(self, p_CBQ: Tensor, keep_CTD: Keep) -> Tensor:
+    def _headed(self, p_CBQ: Tensor, mixed_CBTD: Slots) -> Tensor:
         """The answers of surrogate and head together; the head is so cheap that it answers itself."""
         assert self.head is not None, "the model has a head"
         log_CBQ = p_CBQ.double().clamp_min(LEAST_P).log()
-        mixed_CBTD = self._mixed(keep_CTD)
         sets, donors, length, width = mixed_CBTD.shape
         look_alikes = Sequences(mixed_CBTD.reshape(-1, width), length * np.arange(sets * donors + 1))
         return (log_CBQ + torch.from_numpy(self.head(look_alikes)).view(log_CBQ.shape)).softmax(dim=2)

@@ -549,11 +549,12 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         most: int = 10,
         references: References | str | Path | None = None,
     ) -> list[Explanation]:
-        """Why the model answers as it does: features that settle the answer, and what speaks for and against a class.
+        """Why the model answers as it does: a rule that settles the answer, its cases, and its effect.
 
-        Features settle an answer if sequences that share them, and have everything else from other training sequences,
-        get the same answer; the model itself is asked. `of_class` names the class that the evidence is about (the
-        answer), `precision` the share of look-alikes that must agree (0.9), `most` the number of features (10).
+        A rule settles an answer if sequences that satisfy it get the same answer: made-up ones, which have everything
+        else from other training sequences, and real ones; the model itself is asked. `of_class` names the class that
+        single features are about (the answer), `precision` the share of the cases that must agree (0.9), `most` the
+        number of conditions (10).
         `entities` explains only some sequences. `references`, a table with the columns field, value, statement and
         source, are cited beside the features that they are about. `question` explains the answer to a question in
         words instead of the class; the first time, it takes some seconds longer. Where the label is a number, the

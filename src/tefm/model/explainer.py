@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import ClassVar, TypeVar
 
 import numpy as np
@@ -13,13 +12,15 @@ from pydantic import model_validator
 from tefm.base.errors import InputError, NotFittedError, did_you_mean
 from tefm.base.progress import progress
 from tefm.base.settings import Retired, Settings
-from tefm.explain.check import Effect
-from tefm.explain.explanation import Explanation, Finding, Influence, Settling
+from tefm.explain.cards import TextPart
+from tefm.explain.check import Effect, Estimate
+from tefm.explain.conditions import Condition
+from tefm.explain.counts import NONE
+from tefm.explain.explanation import Explanation, Finding, Influence, JointEffect, Settling
 from tefm.explain.in_words import describe_rationale, finding_of, text_finding
 from tefm.explain.look_alikes import LookAlikes
 from tefm.explain.rationale_card import Rationale
-from tefm.explain.reasons import Question, Reasoner, Reasons
-from tefm.explain.slot_features import Feature, keep_of, mask_shape
+from tefm.explain.reasons import Checked, Question, Reasoner, Reasons
 from tefm.pipeline.fitted import Fitted
 from tefm.pipeline.prepare import Preparation
 from tefm.rationale.bag_of_words import texts_NM_of
@@ -108,17 +109,15 @@ def _explanation(
     reads_slots = fitted.answerer.beside is not None
     decoded_TD = None if reads_slots else fitted.coder.decode(fitted.coder.encode(sequence.x_ND))
     parts, x_TD, width = look_alikes_of(fitted), sequence.x_ND, sequence.x_ND.shape[1]
-    labelled = bool((parts.population.labels_S >= 0).any() or parts.counts.total_Q.any())  # else nothing was counted
-    in_fields = partial(finding_of, vectoriser, x_TD, references=references, decoded_TD=decoded_TD)
-    notes = None if sequence.texts is None else texts_NM_of(sequence)
+    population, texts_TM = parts.population, None if sequence.texts is None else texts_NM_of(sequence)
+    labelled = bool((population.labels_S >= 0).any() or parts.counts.total_Q.any())  # else nothing was counted
 
-    def describe(feature: Feature) -> Finding:
-        column = feature.slots[0] - width
-        if notes is None or column < 0:
-            return in_fields(feature)
+    def describe(condition: Condition) -> Finding:
+        if condition.text is None:
+            return finding_of(vectoriser, condition, x_TD, references=references, decoded_TD=decoded_TD)
         # without budgets, all columns are one text
-        name = schema.text[column] if schema.text_budgets else ", ".join(schema.text)
-        return text_finding(name, notes[feature.record][column], feature)
+        name = schema.text[condition.slots[0] - width] if schema.text_budgets else ", ".join(schema.text)
+        return text_finding(name, condition, len(x_TD))
 
     def influence(effect: Effect) -> Influence:
         feature = effect.feature
@@ -128,12 +127,24 @@ def _explanation(
             (slot,), last = feature.slots, feature.record == len(x_TD) - 1
             value = int(x_TD[feature.record, slot])
             observed = parts.counts.observed(slot, value, reasons.of_class, last=last)
-        return Influence(describe(feature), effect.value, effect.low, effect.high, observed, effect.words)
+        finding = describe(Condition.of(feature, x_TD, texts_TM))
+        return Influence(finding, effect.value, effect.low, effect.high, observed, effect.words)
 
-    rival = None
-    if reasons.other is not None and reasons.rival is not None:
-        findings = tuple(describe(feature) for feature in reasons.rival.features)
-        rival = Settling(classes[reasons.other], findings, reasons.rival.precision)
+    def settling(found: Checked, answer: int) -> Settling:
+        observed = population.observed(population.has(found.rule), answer) if labelled else None
+        findings = tuple(map(describe, found.rule))
+        return Settling(classes[answer], findings, found.made_up, found.real, observed, found.without)
+
+    def share(condition: Condition, of: Estimate, words: tuple[TextPart, ...]) -> Influence:
+        observed = population.observed(population.has((condition,)), reasons.answer)
+        counted = labelled and condition.text is None
+        return Influence(describe(condition), of.value, of.low, of.high, observed if counted else None, words)
+
+    joint = None
+    if reasons.joint is not None:
+        parts_of = zip(reasons.found.rule, reasons.joint.shares, reasons.words, strict=True)
+        shares, without = tuple(share(*each) for each in parts_of), reasons.joint.without
+        joint = JointEffect(without.value, without.low, without.high, reasons.everyone, shares)
     answer = Answer(classes[reasons.answer], dict(zip(classes, reasons.p_Q, strict=True)))
     return Explanation(
         entity=preparation.sequence_noun,
@@ -147,23 +158,36 @@ def _explanation(
         distinct=reasons.distinct,
         least=question.precision,
         most=question.most,
-        settling=Settling(
-            answer.says,
-            tuple(describe(feature) for feature in reasons.features),
-            reasons.precision,
-            parts.population.observed(sequence, keep_of(reasons.features, mask_shape(sequence)), reasons.answer)
-            if labelled
-            else None,
-        ),
+        settling=settling(reasons.found, reasons.answer),
         coverage=reasons.coverage,
         base=reasons.base,
-        flips=reasons.flips,
-        rival=rival,
+        flips=NONE if reasons.joint is None else reasons.joint.flips,
+        joint=joint,
+        threshold=_threshold(fitted, reasons.answer),
+        real_world=_real_world(fitted, reasons),
+        rival=None if reasons.rival is None else settling(reasons.rival, reasons.other),
         of_class=classes[reasons.of_class],
         mean_p=reasons.mean_p,
         influences=tuple(map(influence, reasons.effects)),
         questions=reasons.questions,
     )
+
+
+def _threshold(fitted: Fitted, answer: int) -> float | None:
+    """The probability from which the model gives an answer, where that is a threshold of its own."""
+    calibration = fitted.calibration
+    if calibration.threshold is None:
+        return None
+    return calibration.threshold if answer == calibration.positive else 1 - calibration.threshold
+
+
+def _real_world(fitted: Fitted, reasons: Reasons) -> float | None:
+    """The probability of the answer at the shares of the classes in the data, where training balanced them away."""
+    counts = look_alikes_of(fitted).counts.total_Q
+    if fitted.config.balance != "all" or not counts.all():
+        return None
+    odds_Q = np.array(reasons.p_Q) * (counts / counts.sum()) / np.array(fitted.shares)
+    return float(odds_Q[reasons.answer] / odds_Q.sum())
 
 
 # ---- by masks ---------------------------------------------------------------------------------------------------

@@ -52,8 +52,8 @@ class ExplainRequest(RowsRequest):
 
     of_class: str | None = Field(default=None, description="the class that the evidence is about; default: the answer")
     above: float | None = Field(default=None, description="of a number: whether it is above this; default: the median")
-    precision: float = Field(default=0.9, description="share of the look-alikes that must get the same answer")
-    most: int = Field(default=10, description="features that may settle an answer, at most")
+    precision: float = Field(default=0.9, description="share of the cases of a rule that must get the same answer")
+    most: int = Field(default=10, description="conditions of a rule, at most")
     html: bool = Field(default=False, description="also return the card as HTML")
     question: str | None = Field(default=None, description="explain the answer to this question, not the class")
 
@@ -112,7 +112,7 @@ class Explained(BaseModel):
     predicted: str
     p: float
     probabilities: dict[str, float]
-    verdict: str = Field(description="settled, contested, unsettled or default")
+    verdict: str = Field(description="settled, made-up only, contested, unsettled or default")
     conclusion: str
     explanation: dict[str, Any] = Field(description="the card: features, evidence for and against, counts")
     html: str | None = None

@@ -82,12 +82,15 @@ class NumberMapper(_Mapper):
     def backward(self, slots_NW: NDArray[Any]) -> pl.Series:
         return pl.Series([None, *self.middle], dtype=pl.Float64).gather(slots_NW[:, 0]).alias(self.field)
 
-    def in_words(self, value: int) -> str:
-        """The range of a bucket in words."""
-        low, high = _short(self.low[value - 1]), _short(self.high[value - 1])
-        if len(self.middle) > 1 and value == 1 and low != high:
+    def in_words(self, value: int, last: int | None = None) -> str:
+        """The range of a bucket in words, or of several from `value` to `last`."""
+        last, buckets = last or value, len(self.middle)
+        low, high = _short(self.low[value - 1]), _short(self.high[last - 1])
+        if buckets > 1 and value == 1 and last == buckets:
+            return "recorded"
+        if buckets > 1 and value == 1 and low != high:
             text = high if high.startswith("<") else f"≤ {high}"
-        elif len(self.middle) > 1 and value == len(self.middle) and low != high:
+        elif buckets > 1 and last == buckets and low != high:
             text = low if low.startswith(">") else f"≥ {low}"
         else:
             text = low if low == high else f"{low}–{high}"

@@ -1,0 +1,127 @@
+"""The conditions of a rule: a feature with room, which real sequences of any length can satisfy.
+
+A *condition* says that a field has one of several values in certain records, counted from the last one: in one record,
+in all of the last n, or in any of them. A *rule* is a few conditions that hold together.
+
+Shapes: S sequences, N records of all of them, B made-up sequences, T records of each, W records that a condition is
+about, D slots, M columns of text, V values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tefm.explain.slot_features import Feature
+from tefm.tables.layout import Slots
+from tefm.tables.sequences import Sequences, Texts
+
+
+@dataclass(frozen=True)
+class Condition:
+    """In these records, each of these slots has one of these values."""
+
+    slots: tuple[int, ...]
+    values: tuple[int, ...]
+    #: the records after them, up to the last one
+    back: int = 0
+    #: how many records; None: all, from the first one
+    span: int | None = 1
+    #: whether one of them is enough
+    anywhere: bool = False
+    #: of a column of text, the very text
+    text: str | None = None
+
+    @classmethod
+    def of(cls, feature: Feature, x_TD: Slots, texts_TM: Texts | None = None) -> Condition:
+        """The very values of a feature.
+
+        >>> x_TD = np.array([[3, 1], [3, 2]])
+        >>> Condition.of(Feature(0, (1,)), x_TD), Condition.of(Feature(1, (0,), span=2), x_TD).span
+        (Condition(slots=(1,), values=(1,), back=1, span=1, anywhere=False, text=None), None)
+        """
+        length, width = x_TD.shape
+        back, (column, *_) = length - 1 - feature.record, feature.slots
+        if column >= width:
+            assert texts_TM is not None, "there are texts"
+            return cls(feature.slots, (), back, text=texts_TM[feature.record, column - width])
+        values = np.unique(x_TD[feature.records, list(feature.slots)]).tolist()
+        return cls(feature.slots, tuple(values), back, None if feature.span == length > 1 else feature.span)
+
+    def records(self, length: int) -> slice:
+        """The records that it is about, in a sequence of this length."""
+        end = max(0, length - self.back)
+        return slice(0 if self.span is None else max(0, end - self.span), end)
+
+    def holds(self, sequences: Sequences, texts_NM: Texts | None = None) -> NDArray[np.bool_]:
+        """Which sequences satisfy it; one that has too few records does not.
+
+        >>> sequences = Sequences(np.array([[1], [1], [2], [1]]), np.array([0, 1, 3, 4]))
+        >>> last, ever = Condition((0,), (1,)), Condition((0,), (1,), span=None, anywhere=True)
+        >>> last.holds(sequences).tolist(), ever.holds(sequences).tolist()
+        ([True, False, True], [True, True, True])
+        """
+        starts = sequences.starts
+        end_S = np.maximum(starts[1:] - self.back, starts[:-1])
+        first_S = starts[:-1] if self.span is None else np.maximum(starts[:-1], end_S - self.span)
+        sums = np.concatenate([[0], np.cumsum(self._holds_N(sequences.x_ND, texts_NM))])
+        count_S, number_S = sums[end_S] - sums[first_S], end_S - first_S
+        held_S: NDArray[np.bool_] = (
+            count_S > 0 if self.anywhere else (count_S == number_S) & (number_S >= (self.span or 1))
+        )
+        return held_S
+
+    def _holds_N(self, x_ND: Slots, texts_NM: Texts | None) -> NDArray[np.bool_]:
+        if self.text is not None:
+            assert texts_NM is not None, "there are texts"
+            same_N: NDArray[np.bool_] = texts_NM[:, self.slots[0] - x_ND.shape[1]] == self.text
+            return same_N
+        return self._among(x_ND[:, list(self.slots)])
+
+    def _among(self, values: Slots) -> NDArray[np.bool_]:
+        """Where all values of the last axis are among its own."""
+        among: NDArray[np.bool_] = np.logical_and.reduce(np.isin(values, list(self.values)), axis=-1)
+        return among
+
+    def cells(self, x_TD: Slots, shape: tuple[int, ...]) -> NDArray[np.bool_]:
+        """The slots of a sequence that satisfy it, as a mask."""
+        keep_TD, rows = np.zeros(shape, dtype=bool), self.records(len(x_TD))
+        held_W = self._holds_N(x_TD[rows], None) if self.anywhere else np.ones(rows.stop - rows.start, dtype=bool)
+        keep_TD[rows.start + np.flatnonzero(held_W)[:, None], list(self.slots)] = True
+        return keep_TD
+
+    def enforce(self, x_BTD: Slots, weight_V: NDArray[np.float64]) -> None:
+        """Change sequences that do not satisfy it, in place: their value is drawn from its values by their weights.
+
+        What is drawn depends on the number of a sequence alone, so that rules can be compared.
+        """
+        rows, slots = self.records(x_BTD.shape[1]), list(self.slots)
+        part_BWD = x_BTD[:, rows][:, :, slots]
+        lacks_BW: NDArray[np.bool_] = ~self._among(part_BWD)
+        value_B, place_B = np.random.default_rng([self.slots[0], self.back]).random((2, len(x_BTD)))
+        if self.anywhere:  # one of them is enough, whichever
+            chosen_B = (place_B * lacks_BW.shape[1]).astype(np.int64)
+            lacks_BW = np.logical_and.reduce(lacks_BW, axis=1, keepdims=True) & (
+                np.arange(lacks_BW.shape[1]) == chosen_B[:, None]
+            )
+        # also a value that no training sequence has
+        share_V = np.cumsum([1e-9 + (weight_V[value] if value < len(weight_V) else 0) for value in self.values])
+        drawn_B = np.array(self.values)[np.searchsorted(share_V / share_V[-1], value_B, side="right")]
+        x_BTD[:, rows, self.slots[0] : self.slots[-1] + 1] = np.where(
+            lacks_BW[:, :, None], drawn_B[:, None, None], part_BWD
+        )
+
+
+#: Conditions that hold together.
+Rule = tuple[Condition, ...]
+
+
+def cells_of(rule: Sequence[Condition], x_TD: Slots, shape: tuple[int, ...]) -> NDArray[np.bool_]:
+    """The slots of a sequence that a rule is about, as a mask."""
+    keep_TD = np.zeros(shape, dtype=bool)
+    for condition in rule:
+        keep_TD |= condition.cells(x_TD, shape)
+    return keep_TD
