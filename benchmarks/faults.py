@@ -1,10 +1,11 @@
-"""What is left when `tefm` is killed: `kill -9` at random moments of fit, encode, predict and serve, on a miniature.
+"""What is left when `tefm` is killed: `kill -9` at random moments of its commands, on a miniature.
 
     python benchmarks/faults.py [--kills 100] [--seed 0] [--json FILE]
 
-After every kill, what the command writes is either not there or whole. After a few kills the command runs to its end:
-the result must be the one of a run that nobody disturbed, and nothing else may lie around. A server is killed under
-requests: what it answered must be right, its model must be untouched, and the next server must answer the same.
+The commands are fit, encode, predict, teach, extend and serve. After every kill, what a command writes is either not
+there or whole. After a few kills it runs to its end: the result must be the one of a run that nobody disturbed, and
+nothing else may lie around. A server is killed under requests: what it answered must be right, its model must be
+untouched, and the next server must answer the same.
 
 Commands run in processes forked from one that has imported everything, so that kills hit the work and not the imports.
 The moments are spread evenly over the time that an undisturbed run takes.
@@ -79,6 +80,8 @@ stays(1500, seed=1).write_csv(folder / "new.csv")
 settings = {**QUICK, "rationale": "none", "backbone": str(folder / "backbone"), "deterministic": True}
 task = {"table": "stays.csv", "entity": "patient", "time": "day", "label": "died", **settings}
 (folder / "task.yaml").write_text(yaml.safe_dump(task))
+stays(60, seed=2).rename({"ward": "unit", "age": "years"}).write_csv(folder / "later.csv")
+(folder / "later.yaml").write_text(yaml.safe_dump({**task, "table": "later.csv"}))
 """
 
 
@@ -144,17 +147,8 @@ def measure(folder: Path, kills: int, seed: int) -> dict[str, Any]:
     subprocess.run([sys.executable, "-c", MAKE, ROOT / "tests", folder], check=True, stderr=subprocess.DEVNULL)
     out, rng, server = folder / "out", np.random.default_rng(seed), Server()
     out.mkdir()
-    once = folder / "model"  # encode and predict need one that stays
-    status = server.run(["fit", str(folder / "task.yaml"), "--out", str(once), "--no-compare", "--device", "cpu"])
-    assert status == 0, "the undisturbed fit fails"
-    new = str(folder / "new.csv")
-    fit = ["fit", str(folder / "task.yaml"), "--out", str(out / "model"), "--no-compare", "--device", "cpu"]
-    codes, answers = out / "codes.parquet", out / "predictions.csv"
-    faults = [
-        Fault("fit", fit, out / "model", _model),
-        Fault("encode", ["encode", str(once / "tokenizer"), new, "--out", str(codes)], codes, _table),
-        Fault("predict", ["predict", str(once), new, "--out", str(answers)], answers, _digest),
-    ]
+    once = fitted(server, folder)
+    faults = faults_of(folder, out)
     for fault in faults:
         started = time.monotonic()
         assert server.run(fault.arguments) == 0, f"the undisturbed {fault.name} fails"
@@ -203,6 +197,34 @@ def measure(folder: Path, kills: int, seed: int) -> dict[str, Any]:
             "left_over": total["left over"],
         },
     }
+
+
+def fitted(server: Server, folder: Path) -> Path:
+    """A model that stays, which all commands but `fit` need."""
+    arguments = ["fit", str(folder / "task.yaml"), "--out", str(folder / "model"), "--no-compare", "--device", "cpu"]
+    assert server.run(arguments) == 0, "the undisturbed fit fails"
+    return folder / "model"
+
+
+def faults_of(folder: Path, out: Path) -> list[Fault]:
+    """The commands that write something, each with its target in `out`."""
+    once, new, codes, answers = (
+        folder / "model",
+        str(folder / "new.csv"),
+        out / "codes.parquet",
+        out / "predictions.csv",
+    )
+    quiet = ["--no-compare", "--device", "cpu"]
+    fit = ["fit", str(folder / "task.yaml"), "--out", str(out / "model"), *quiet]
+    question = ["--question", "Did the patient die?", "--answer", "died", "--out", str(out / "taught")]
+    extend = ["extend", str(once), str(folder / "later.yaml"), "--out", str(out / "extended"), *quiet]
+    return [
+        Fault("fit", fit, out / "model", _model),
+        Fault("encode", ["encode", str(once / "tokenizer"), new, "--out", str(codes)], codes, _table),
+        Fault("predict", ["predict", str(once), new, "--out", str(answers)], answers, _digest),
+        Fault("teach", ["teach", str(once), str(folder / "stays.csv"), *question], out / "taught", _model),
+        Fault("extend", extend, out / "extended", _model),
+    ]
 
 
 class Served:
@@ -266,11 +288,11 @@ def _whole(fault: Fault) -> bool:
 
 def _model(folder: Path) -> str:
     """The weights, the codes and the settings of a bundle that its manifest says is whole."""
-    from tefm.base.files import read_manifest
-    from tefm.model.bundle import KIND
+    from tefm.base.files import MANIFEST, read_manifest
 
-    parts = read_manifest(folder, KIND)["parts"]
-    return "".join(parts[name] for name in sorted(parts) if name.endswith((".safetensors", "vectoriser.json")))
+    kind = json.loads((folder / MANIFEST).read_text())["kind"]
+    parts, learned = read_manifest(folder, kind)["parts"], (".safetensors", "vectoriser.json", "questions.json")
+    return "".join(parts[name] for name in sorted(parts) if name.endswith(learned))
 
 
 def _digest(path: Path) -> str:

@@ -119,6 +119,7 @@ class Load:
     #: connections that were refused: the server was gone
     refused: int = 0
     until_gone: bool = False
+    most: int = MOST
 
     async def run(self, clients: int) -> float:
         """Returns how long it took."""
@@ -140,7 +141,7 @@ class Load:
                 writer.close()
 
     def _goes_on(self, end: float) -> bool:
-        return (self.until_gone or time.perf_counter() < end) and self.next < MOST
+        return (self.until_gone or time.perf_counter() < end) and self.next < self.most
 
     async def _ask(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, end: float) -> bool:
         """One request, and the time until the next one is welcome; False where the connection ends."""

@@ -176,3 +176,31 @@ def test_domains(backbones: dict[str, Path], tmp_path: Path, monkeypatch: pytest
     assert list(ways) == ["one model with domains", "all bundles in one process", "a process per bundle"]
     assert all(way["seconds"] > 0 and way["mebibytes"] > 0 for way in ways.values())
     assert ways["all bundles in one process"]["times_disk"] > 1
+
+
+def test_what_an_attack_has_finished_is_not_done_again(tmp_path: Path) -> None:
+    attack = runpy.run_path(str(SCRIPT.parent / "attack.py"), run_name="attack")
+    first = attack["Journal"](tmp_path / "attack.jsonl", seed=0)
+    done = first.once("tables", 7, lambda: {"commands": []})
+    with first.path.open("a") as file:
+        file.write('\n{"part": "tables", "it')  # killed here
+    for seed, expected in ((0, done), (1, {**done, "seed": 1, "again": True})):
+        again = attack["Journal"](first.path, seed=seed)
+        assert again.once("tables", 7, lambda: {"commands": [], "again": True}) == expected
+
+
+@pytest.mark.parametrize(
+    ("status", "printed", "end"),
+    [
+        (0, "", "fine"),
+        (3 << 8, "alarm", "fine"),
+        (1 << 8, "error: no such file\n  → check the path", "refused"),
+        (1 << 8, "something is wrong", "unclear"),
+        (1 << 8, "Traceback (most recent call last):\n", "traceback"),
+        (11, "", "crash"),
+    ],
+)
+def test_an_attack_tells_how_a_command_ended(status: int, printed: str, end: str) -> None:
+    attack = runpy.run_path(str(SCRIPT.parent / "attack.py"), run_name="attack")
+    assert attack["ended"](status, False, printed) == end
+    assert attack["ended"](9, True, printed) == "hang"
