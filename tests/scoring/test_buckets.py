@@ -11,8 +11,13 @@ from pydantic import ValidationError
 
 from tefm.base.errors import SettingsError
 from tefm.scoring.numbers import Buckets, NumberScores, PredictedNumbers, difference_of, in_order, margin_of
+from tefm.tables.mappers import equal_frequency_edges
 
 SEEDS = st.integers(0, 10_000)
+
+
+def buckets_of(values: np.ndarray, count: int) -> Buckets:
+    return Buckets.of(values, equal_frequency_edges(np.sort(values), count))
 
 
 def drawn(seed: int, count: int = 600, *, whole: bool = False) -> np.ndarray:
@@ -23,7 +28,7 @@ def drawn(seed: int, count: int = 600, *, whole: bool = False) -> np.ndarray:
 @given(SEEDS, st.integers(3, 20), st.booleans())
 def test_buckets_cover_all_labels_in_order_with_about_as_many_each(seed: int, count: int, whole: bool) -> None:
     values = drawn(seed, whole=whole)
-    buckets = Buckets.of(values, count)
+    buckets = buckets_of(values, count)
     number = buckets.class_of(values)
     assert len(buckets.names) == len(set(buckets.names)) == len(np.unique(number)) <= count
     assert buckets.names == in_order(buckets.names[::-1])
@@ -37,15 +42,15 @@ def test_buckets_cover_all_labels_in_order_with_about_as_many_each(seed: int, co
 
 def test_ties_fill_a_bucket_and_few_values_make_few_buckets() -> None:
     values = np.array([0.0] * 90 + [1.0, 2, 3, 4, 5, 6, 7, 8, 9, 10])
-    assert Buckets.of(values, 5).names[:2] == ("≤ 0", "1–2")
-    assert Buckets.of(np.array([1.0, 2, 2, 3]), 10).names == ("≤ 1", "2", "≥ 3")
-    assert Buckets.of(np.linspace(-1, 1, 9), 3).names == ("≤ -0.5", "-0.25 to 0.25", "≥ 0.5")
+    assert buckets_of(values, 5).names[:2] == ("≤ 0", "1–3")
+    assert buckets_of(np.array([1.0, 2, 2, 3]), 10).names == ("≤ 1", "2", "≥ 3")
+    assert buckets_of(np.linspace(-1, 1, 9), 3).names == ("≤ -0.5", "-0.25 to 0.25", "≥ 0.5")
 
 
 @given(SEEDS, st.floats(0.02, 0.98))
 def test_a_bucket_that_is_certain_has_the_quantiles_of_its_labels(seed: int, level: float) -> None:
     values = drawn(seed)
-    buckets = Buckets.of(values, 6)
+    buckets = buckets_of(values, 6)
     for number in range(6):
         own = values[buckets.class_of(values) == number]
         p = np.eye(6)[[number]]
@@ -56,7 +61,7 @@ def test_a_bucket_that_is_certain_has_the_quantiles_of_its_labels(seed: int, lev
 
 def test_the_shares_of_training_give_its_quantiles_back() -> None:
     values = drawn(3, 5_000)
-    buckets = Buckets.of(values, 10)
+    buckets = buckets_of(values, 10)
     shares = np.bincount(buckets.class_of(values))[None] / len(values)
     for level in (0.1, 0.37, 0.5, 0.9):
         assert buckets.quantile(shares, level)[0] == pytest.approx(np.quantile(values, level), rel=0.02)
@@ -71,7 +76,7 @@ def simulated(
     middle = rng.gamma(2.0, 3.0, count)
     values = middle + rng.normal(0, 1 + 0.3 * middle)
     values = np.round(values).clip(min=1) if whole else values
-    buckets = Buckets.of(values, 10)
+    buckets = buckets_of(values, 10)
     centre = np.array([np.mean(of) for of in buckets.points])
     logits = -(((middle[:, None] - centre) / (1 + 0.3 * middle[:, None])) ** 2) * sharpness
     p = np.exp(logits - logits.max(axis=1, keepdims=True))
@@ -102,7 +107,7 @@ def test_on_average_over_many_small_validation_parts_the_interval_holds_at_least
 
 
 def test_whole_numbers_are_spread_for_the_interval_and_no_amount_is_below_zero() -> None:
-    buckets = Buckets.of(np.repeat([0.0, 1, 2, 3], 25), 4)
+    buckets = buckets_of(np.repeat([0.0, 1, 2, 3], 25), 4)
     predicted = buckets.predicted(np.array([[0.0, 1.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]]))
     assert predicted.median_S.tolist() == [1.0, 0.0]
     assert predicted.low_S == pytest.approx([0.6, 0.0]) and predicted.high_S == pytest.approx([1.4, 0.4])
@@ -131,7 +136,7 @@ def test_scores_are_those_of_the_numbers() -> None:
 
 
 def test_a_threshold_is_the_nearest_cut(explained: Explained) -> None:
-    buckets = Buckets.of(np.arange(1.0, 31.0), 3)
+    buckets = buckets_of(np.arange(1.0, 31.0), 3)
     assert buckets.above().names == ("up to 20", "above 20")  # the median is 15.5
     cuts = buckets.above(100)
     assert cuts.names == ("up to 20", "above 20")
@@ -140,7 +145,7 @@ def test_a_threshold_is_the_nearest_cut(explained: Explained) -> None:
 
 
 def test_stored_buckets_are_checked() -> None:
-    body = Buckets.of(drawn(0), 4).model_dump(mode="json")
+    body = buckets_of(drawn(0), 4).model_dump(mode="json")
     assert Buckets.model_validate(body).model_dump(mode="json") == body
     points = [*body["points"]]
     wrong = {

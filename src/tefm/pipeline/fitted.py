@@ -115,7 +115,9 @@ class Fitted:
         return "the most probable class"
 
     def decide(self, p_SQ: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Class numbers from probabilities."""
+        """Class numbers from probabilities; of a number, the bucket of its median."""
+        if self.buckets is not None:
+            return self.buckets.class_of(self.buckets.predicted(p_SQ).median_S)
         return self.calibration.predict(p_SQ)
 
     def evaluate(self, slots: Sequences, labels_S: NDArray[Any], *, resamples: int = 1_000) -> Evaluation:

@@ -26,6 +26,7 @@ from tefm.scoring.numbers import Buckets, Cuts
 from tefm.tables.chunks import whole_sequences
 from tefm.tables.columns import completed
 from tefm.tables.infer import MANY_NUMBERS
+from tefm.tables.mappers import equal_frequency_edges
 from tefm.tables.phrases import phrases_of
 from tefm.tables.readers.table import Table, open_table
 from tefm.tables.records import Records
@@ -291,15 +292,14 @@ def buckets_of(training: Records) -> Buckets:
     """The classes that a label which is a number becomes, from the training labels alone."""
     schema, file = training.schema, training.file
     assert schema.number is not None, "the label is a number"
-    values_S = training.numbers_S[~np.isnan(training.numbers_S)]
-    distinct = np.unique(values_S)
-    if len(distinct) < LEAST_NUMBERS:
-        problem = f"the {len(values_S):,} labels of training have {len(distinct)} different values"
+    values_S = np.sort(training.numbers_S[~np.isnan(training.numbers_S)])
+    if (count := len(np.unique(values_S))) < LEAST_NUMBERS:
+        problem = f"the {len(values_S):,} labels of training have {count} different values"
         remedy = f"a number needs {LEAST_NUMBERS}: name another column, or predict the values as classes: "
         remedy += f"`label: {{column: {schema.label}, kind: category}}`"
-        value = float(distinct[0]) if len(distinct) else None
+        value = float(values_S[0]) if count else None
         raise InputError(problem, file=file, column=schema.label, value=value, remedy=remedy)
-    return Buckets.of(values_S, schema.number.buckets, schema.number.interval)
+    return Buckets.of(values_S, equal_frequency_edges(values_S, schema.number.buckets), schema.number.interval)
 
 
 def _say_if_number(training: Records) -> None:

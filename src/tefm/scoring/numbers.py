@@ -71,7 +71,7 @@ class Cuts(Settings):
 class Buckets(Cuts):
     """The buckets of a number, and how their probabilities become numbers again.
 
-    >>> buckets = Buckets.of(np.array([1.0, 2, 3, 3, 8, 9]), 3)
+    >>> buckets = Buckets.of(np.array([1.0, 2, 3, 3, 8, 9]), np.array([2.0, 3.0]))
     >>> buckets.names, buckets.median
     (('≤ 2', '3', '≥ 8'), 3.0)
     >>> predicted = buckets.predicted(np.array([[0.0, 1.0, 0.0], [0.5, 0.0, 0.5]]))
@@ -97,27 +97,15 @@ class Buckets(Cuts):
         return self
 
     @classmethod
-    def of(cls, values_S: Floats, buckets: int, interval: float = 0.8) -> Buckets:
-        """At most so many buckets, with about as many of these numbers each; equal numbers share a bucket."""
-        distinct, counts = np.unique(values_S, return_counts=True)
-        ends: list[int] = []
-        left, held = float(len(values_S)), 0
-        for number, (count, following) in enumerate(pairwise(counts.tolist())):
-            held += count
-            missing, rest = buckets - len(ends) - 1, len(distinct) - number - 1
-            if missing and (held + following / 2 >= left / (missing + 1) or rest <= missing):
-                ends.append(number)
-                left, held = left - held, 0
-        groups = np.split(distinct, np.array(ends, dtype=np.int64) + 1)
-        upper = tuple(_between(own[-1], after[0]) for own, after in pairwise(groups))
-        bucket_S = np.searchsorted(upper, values_S)
-        of_bucket = [values_S[bucket_S == number] for number in range(len(groups))]
-        shares = np.linspace(0, 1, POINTS)
+    def of(cls, values_S: Floats, edges: Floats, interval: float = 0.8) -> Buckets:
+        """The buckets of these training labels; `edges` are the highest of each bucket but the last."""
+        ordered_S, shares = np.sort(values_S), np.linspace(0, 1, POINTS)
+        groups = np.split(ordered_S, np.searchsorted(ordered_S, edges, side="right"))
         return cls(
-            names=_named(groups),
-            upper=upper,
-            points=tuple(tuple(np.quantile(own, shares).tolist()) for own in of_bucket),
-            means=tuple(float(own.mean()) for own in of_bucket),
+            names=_named([(float(own[0]), float(own[-1])) for own in groups]),
+            upper=tuple(_between(own[-1], after[0]) for own, after in pairwise(groups)),
+            points=tuple(tuple(np.quantile(own, shares).tolist()) for own in groups),
+            means=tuple(float(own.mean()) for own in groups),
             median=float(np.median(values_S)),
             interval=interval,
         )
@@ -132,18 +120,15 @@ class Buckets(Cuts):
 
         `smooth`: equal labels are spread half-way to their neighbours.
         """
-        upper_SQ = p_SQ.cumsum(axis=1)
+        upper_SQ, rows = p_SQ.cumsum(axis=1), np.arange(len(p_SQ))
         bucket_S = (upper_SQ < level * upper_SQ[:, -1:]).sum(axis=1)
-        rows = np.arange(len(p_SQ))
         own_S = p_SQ[rows, bucket_S]
-        below_S = upper_SQ[rows, bucket_S] - own_S
-        share_S = np.clip((level - below_S) / np.maximum(own_S, 1e-12), 0, 1)
+        share_S = np.clip(1 + (level - upper_SQ[rows, bucket_S]) / np.maximum(own_S, 1e-12), 0, 1)
         points_QP = _spread(np.array(self.points)) if smooth else np.array(self.points)
-        place_S = share_S * (points_QP.shape[1] - 1)
-        low_S = np.minimum(place_S.astype(np.int64), points_QP.shape[1] - 2).clip(min=0)
-        part_S = place_S - low_S
-        low, high = points_QP[bucket_S, low_S], points_QP[bucket_S, np.minimum(low_S + 1, points_QP.shape[1] - 1)]
-        values_S: Floats = low + part_S * (high - low)
+        place_S = share_S * (POINTS - 1)
+        first_S = place_S.astype(np.int64).clip(max=POINTS - 2)
+        low_S, high_S = points_QP[bucket_S, first_S], points_QP[bucket_S, first_S + 1]
+        values_S: Floats = low_S + (place_S - first_S) * (high_S - low_S)
         return values_S
 
     def predicted(self, p_SQ: Floats) -> PredictedNumbers:
@@ -287,14 +272,13 @@ def in_order(classes: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(names, key=lambda name: (side.get(name[0], 0), float(re.search(r"-?[\d.]*\d", name)[0]))))  # type: ignore[index]
 
 
-def _named(groups: Sequence[Floats]) -> tuple[str, ...]:
-    """What buckets of these distinct numbers are called: `≤ 2`, `3–4`, `≥ 5`."""
-    ends = np.array([(group[0], group[-1]) for group in groups])
-    joint = " to " if ends.min() < 0 else "–"
+def _named(ends: Sequence[tuple[float, float]]) -> tuple[str, ...]:
+    """What buckets with these lowest and highest numbers are called: `≤ 2`, `3–4`, `≥ 5`."""
+    joint = " to " if ends[0][0] < 0 else "–"
     for digits in range(3, 18):
-        words = [[_text(end, digits) for end in pair] for pair in ends.tolist()]
+        words = [[_text(end, digits) for end in pair] for pair in ends]
         low, high = ([pair[side] for pair in words] for side in (0, 1))
-        if len({*low}) == len({*high}) == len(groups) and all(map(str.__ne__, high, low[1:])):
+        if len({*low}) == len({*high}) == len(ends) and all(map(str.__ne__, high, low[1:])):
             break
     inner = [a if a == b else f"{a}{joint}{b}" for a, b in words[1:-1]]
     return (f"≤ {words[0][1]}", *inner, f"≥ {words[-1][0]}")

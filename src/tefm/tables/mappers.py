@@ -55,7 +55,7 @@ class NumberMapper(_Mapper):
         values = np.sort(values[np.isfinite(values)])
         if not len(values):  # no training values: one bucket for all
             return cls(field=field, edges=(), low=(0.0,), high=(0.0,), middle=(0.0,), unit=unit)
-        edges = _edges(values, buckets)
+        edges = equal_frequency_edges(values, buckets)
         starts = np.concatenate([[0], np.searchsorted(values, edges, side="right")])
         ends = np.append(starts[1:], len(values))
         return cls(
@@ -97,7 +97,7 @@ class NumberMapper(_Mapper):
         return f"{text} {self.unit}" if self.unit else text
 
 
-def _edges(values: NDArray[np.float64], buckets: int) -> NDArray[np.float64]:
+def equal_frequency_edges(values: NDArray[np.float64], buckets: int) -> NDArray[np.float64]:
     """The last value of every bucket but the last, for sorted values.
 
     Every edge is a training value, so no bucket is empty. If there are few distinct values, each has its own bucket.

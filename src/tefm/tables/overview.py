@@ -147,8 +147,8 @@ def ambiguities(
     remarks = []
     if tied:
         remarks.append(f"{tied:,} {of_all} at the same time ({schema.time!r}): these stay in the file's order")
-    if differ:
+    if differ and schema.number is None:
         remarks.append(f"{differ:,} {of_all} with different labels ({schema.label!r}): {used} is used")
-    if undecided and background is None:
+    if undecided and background is None and schema.number is None:
         remarks[-1] += f"; for {undecided:,} the last records are at the same time, and the file's order decides"
     return remarks
