@@ -145,11 +145,10 @@ def test_explanations_are_about_the_median_or_a_threshold(folder: Path, model: T
     assert told[0]["answer"]["probabilities"][cuts.names[1]] == pytest.approx(above, abs=1e-6)
 
 
-def test_dose_explains_long_stays(model: TEFM) -> None:
-    long = pl.DataFrame({"dose": [9], "ward": ["b"], "days": [0.0]})
-    (explanation,) = model.explain(long, of_class=model.reading().fitted.classes[1])
-    strongest = max(explanation.influences, key=lambda influence: influence.change)
-    assert strongest.finding.field == "dose" and strongest.change > 0.1
+def test_a_low_dose_settles_a_short_stay(model: TEFM) -> None:
+    (explanation,) = model.explain(pl.DataFrame({"dose": [1], "ward": ["b"], "days": [0.0]}))
+    assert explanation.verdict == "settled" and "dose: ≤" in str(explanation)
+    assert explanation.answer.says == model.reading().fitted.classes[0]
 
 
 def test_above_is_for_numbers(fitted: TEFM, explained: Explained) -> None:
