@@ -14,9 +14,10 @@ from commands import refused, tefm
 from conftest import QUICK, Explained, quick
 from support.kept import Kept
 
-from tefm import TEFM, Schema, Task, scorers
+from tefm import TEFM, RecordTokenizer, Schema, Task, open_table, scorers
 from tefm.base.errors import ArtefactError, InputError, SettingsError
 from tefm.base.files import MANIFEST
+from tefm.codes.doctor import examine_table
 from tefm.model.report import figures_of
 from tefm.show.report_page import report_page
 from tefm.tables.infer import infer_schema
@@ -241,3 +242,10 @@ def test_a_label_as_a_mapping_goes_through_yaml(explained: Explained) -> None:
     assert classes.schema_for(planted(50)).number is None
     wrong = "{label: {column: days, kind: ordinal}, fields: {dose: number}}"
     explained(Exception, lambda: Schema.from_yaml(wrong), "is not a column and a kind")  # type: ignore[arg-type]
+
+
+def test_codes_alone_learn_the_buckets_of_a_number() -> None:
+    tokenizer = RecordTokenizer(levels=1, entries=4, latent=4, hidden=8, steps=5, device="cpu")
+    tokenizer.fit(planted(200), SCHEMA)
+    assert len(tokenizer.coder.classes_) == 10 and tokenizer.coder.classes_[0].startswith("≤ ")
+    assert examine_table(tokenizer, open_table(planted(200))).ceiling is not None

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from tefm.base.errors import SettingsError
-from tefm.scoring.numbers import Buckets, NumberScores, PredictedNumbers, difference_of, in_order, margin_of
+from tefm.scoring.numbers import Buckets, NumberScores, PredictedNumbers, compare_numbers, in_order, margin_of
 from tefm.tables.mappers import equal_frequency_edges
 
 SEEDS = st.integers(0, 10_000)
@@ -132,7 +132,8 @@ def test_scores_are_those_of_the_numbers() -> None:
     expected = {"mae": 2.5, "rmse": np.sqrt(5.0), "pinball": pinball, "coverage": 0.5, "width": 2.5}
     assert found == pytest.approx(expected)
     worse = PredictedNumbers(predicted.median_S + 1, *[predicted.low_S] * 3)
-    assert difference_of(predicted, worse, np.array([0.0, 3.0])).value == pytest.approx(1.0)
+    verdict = compare_numbers({"worse": worse, "better": predicted}, np.array([0.0, 3.0]))
+    assert verdict.models == ("better", "worse") and verdict.difference.value == pytest.approx(1.0)
 
 
 def test_a_threshold_is_the_nearest_cut(explained: Explained) -> None:

@@ -9,7 +9,7 @@ Shapes: N records, D slots, d latent, K levels.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -31,7 +31,7 @@ from tefm.codes.fidelity import (
 )
 from tefm.codes.tokenizer import RecordTokenizer, kept_roles
 from tefm.tables.columns import needed_columns
-from tefm.tables.grouping import by_entity
+from tefm.tables.grouping import by_entity, in_buckets
 from tefm.tables.layout import Layout, Slots
 from tefm.tables.readers.table import Table
 from tefm.tables.sequences import check_label, distinct_rows
@@ -130,6 +130,8 @@ def examine_table(tokenizer: RecordTokenizer, table: Table, *, seed: int = 0) ->
     absent = [role for role in ("entity", "time") if getattr(schema, role) not in roles]
     sequences = by_entity(frame, schema.model_copy(update=dict.fromkeys(absent)), file=table.name)
     sequences = sequences.select(sequences.labelled)
+    if sequences.labels is not None:
+        sequences = replace(sequences, labels=in_buckets(sequences.labels, schema, table.name))
     check_label(sequences.labels, column=schema.label, file=table.name)
     sequences = sequences.select(balance(sequences, seed=seed))
     parts = split(sequences, shares=(0.8, 0.0, 0.2), seed=seed)

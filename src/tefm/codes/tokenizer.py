@@ -20,7 +20,7 @@ from tefm.base.settings import Preset
 from tefm.base.training import ahead
 from tefm.codes.coder import Codes, SlotCoder, load_coder, save_coder
 from tefm.codes.config import MAX_ROWS, TokenizerConfig
-from tefm.tables.grouping import role_column
+from tefm.tables.grouping import in_buckets, role_column
 from tefm.tables.infer import infer_schema
 from tefm.tables.layout import Slots
 from tefm.tables.readers.table import Table, open_table
@@ -117,7 +117,8 @@ class RecordTokenizer:
             )
         vectoriser = Vectoriser.fit(table, schema, seed=self.config.seed)
         x_ND, labels_N, groups_N = _training_rows(vectoriser, table, self.config.seed)
-        if task_aware:
+        if task_aware and labels_N is not None:
+            labels_N = in_buckets(labels_N, schema, table.name)
             check_label(labels_N, column=schema.label, file=table.name)
         self.coder.fit(
             x_ND,

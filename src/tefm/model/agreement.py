@@ -98,7 +98,7 @@ def _classes(fitted: Fitted) -> Iterator[str]:
         yield f"a threshold is for two classes, not {count}"
     if fitted.buckets is not None and fitted.buckets.names != classes:
         yield "the buckets of the number are not the classes"
-    if fitted.coder.classes_ and not set(classes) <= set(fitted.coder.classes_):
+    if fitted.coder.classes_ and fitted.buckets is None and not set(classes) <= set(fitted.coder.classes_):
         yield "the codes were learned for other classes"
     if fitted.explainer is not None and len(fitted.explainer.surrogate.cut_Q) != count:
         yield f"the masks were learned for {len(fitted.explainer.surrogate.cut_Q)} classes"

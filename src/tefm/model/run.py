@@ -47,7 +47,7 @@ from tefm.scoring.breakdown import confusion
 from tefm.scoring.decision import one_answer
 from tefm.scoring.metrics import Predicted, Verdict
 from tefm.scoring.metrics import compare as compare_models
-from tefm.scoring.numbers import NUMBER_METRICS, difference_of
+from tefm.scoring.numbers import compare_numbers
 from tefm.show.figures import Outcome
 from tefm.show.terminal import BASELINES
 from tefm.tables.layout import Slots
@@ -255,9 +255,11 @@ def scored(started: Started, fitted: Fitted, *, compare: bool = True) -> Outcome
         compared = {BASELINES.get(name, name): of.figures["test_calibrated"] for name, of in baselines.items()}
         model.figures_["test"]["compared"] = compared
     remarks += cut_texts(model, used.select(part_of_used == "train"))
-    if is_number:
-        remarks += repeated(used, part_of_used)
-        verdict = verdict_of_numbers(fitted, p_SQ, labels_S, baselines)
+    if fitted.buckets is not None:
+        remarks, verdict = [*remarks, *repeated(used, part_of_used)], None
+        if baselines and (other := baselines["lightgbm"].numbers) is not None:
+            models = {config.title: fitted.buckets.predicted(p_SQ), BASELINES["lightgbm"]: other}
+            verdict = compare_numbers(models, labels_S)
     else:
         answers_Q = np.bincount(predicted_S, minlength=len(fitted.classes))
         one_class = one_answer(answers_Q, fitted.classes, fitted.calibration.rule)
@@ -334,20 +336,6 @@ def verdict_of(fitted: Fitted, ours: Predicted, baselines: Mapping[str, Compared
     other = Predicted.of(baselines[best].test_NQ, ours.labels_N, baselines[best].predicted_N, fitted.positive)
     models = {fitted.config.title: ours, BASELINES.get(best, best): other}
     return compare_models(models)
-
-
-def verdict_of_numbers(
-    fitted: Fitted, p_SQ: NDArray[np.float64], numbers_S: NDArray[np.float64], baselines: Mapping[str, Compared]
-) -> Verdict | None:
-    """The model compared with LightGBM by their mean absolute errors."""
-    assert fitted.buckets is not None, "the label is a number"
-    if (other := baselines["lightgbm"].numbers if baselines else None) is None:
-        return None
-    models = {fitted.config.title: fitted.buckets.predicted(p_SQ), BASELINES["lightgbm"]: other}
-    errors = {name: float(np.abs(of.median_S - numbers_S).mean()) for name, of in models.items()}
-    first, second = sorted(models, key=lambda name: errors[name])
-    difference = difference_of(models[first], models[second], numbers_S)
-    return Verdict((first, second), NUMBER_METRICS["mae"], (errors[first], errors[second]), difference)
 
 
 def task_shares(config: ModelConfig) -> dict[str, float]:

@@ -22,11 +22,11 @@ from tefm.language.prompts import NO_YES, escaped, question_prompt
 from tefm.pipeline.config import QUICK_SEQUENCES, ModelConfig
 from tefm.pipeline.data import Given, Part, TaskData, shares_of
 from tefm.questions.question_data import Asking, Histories, question_data
-from tefm.scoring.numbers import Buckets, Cuts
+from tefm.scoring.numbers import Cuts
 from tefm.tables.chunks import whole_sequences
 from tefm.tables.columns import completed
+from tefm.tables.grouping import buckets_of
 from tefm.tables.infer import MANY_NUMBERS
-from tefm.tables.mappers import equal_frequency_edges
 from tefm.tables.phrases import phrases_of
 from tefm.tables.readers.table import Table, open_table
 from tefm.tables.records import Records
@@ -38,8 +38,6 @@ from tefm.tables.words import as_numbers
 
 #: The share of sequences that is held out for validation where no table is given for it.
 VALIDATION_SHARE = 0.1
-#: Different values that a label needs to be predicted as a number.
-LEAST_NUMBERS = 3
 
 
 @dataclass(frozen=True)
@@ -265,7 +263,8 @@ def prepare(
         learned, held_out = (records.part(np.arange(len(records))) for records in (training, validation))
     buckets = None
     if schema.number is not None:
-        buckets = buckets_of(learned)
+        values_S = learned.numbers_S
+        buckets = buckets_of(values_S[~np.isnan(values_S)], schema, training.file)
         learned, held_out = learned.cut(buckets), held_out.cut(buckets)
     elif schema.label is not None:
         _say_if_number(learned)
@@ -286,20 +285,6 @@ def prepare(
         note(remark)
     given = Given(data, config, None if tokenizer is None else tokenizer.coder)
     return Prepared(given, preparation, learned, held_out)
-
-
-def buckets_of(training: Records) -> Buckets:
-    """The classes that a label which is a number becomes, from the training labels alone."""
-    schema, file = training.schema, training.file
-    assert schema.number is not None, "the label is a number"
-    values_S = np.sort(training.numbers_S[~np.isnan(training.numbers_S)])
-    if (count := len(np.unique(values_S))) < LEAST_NUMBERS:
-        problem = f"the {len(values_S):,} labels of training have {count} different values"
-        remedy = f"a number needs {LEAST_NUMBERS}: name another column, or predict the values as classes: "
-        remedy += f"`label: {{column: {schema.label}, kind: category}}`"
-        value = float(values_S[0]) if count else None
-        raise InputError(problem, file=file, column=schema.label, value=value, remedy=remedy)
-    return Buckets.of(values_S, equal_frequency_edges(values_S, schema.number.buckets), schema.number.interval)
 
 
 def _say_if_number(training: Records) -> None:

@@ -22,9 +22,10 @@ from numpy.typing import NDArray
 from pydantic import Field as Setting
 from pydantic import model_validator
 
-from tefm.base.errors import InputError, SettingsError
+from tefm.base.errors import SettingsError
 from tefm.base.settings import Settings
 from tefm.scoring.bootstrap import Interval, resample_counts
+from tefm.scoring.metrics import Verdict
 
 Floats = NDArray[np.float64]
 
@@ -203,27 +204,19 @@ class NumberScores:
     #: the share that the interval is to hold
     interval: float
     metrics: Mapping[str, Interval]
-    #: there are no classes to score
-    classes: tuple[str, ...] = ()
 
     @classmethod
     def of(
         cls, predicted: PredictedNumbers, values_S: Floats, interval: float, *, resamples: int = 1_000
     ) -> NumberScores:
         """Every score with a 95% bootstrap interval over sequences."""
-        if not len(values_S):
-            raise InputError("there are no numbers to score", remedy="give at least one sequence with a label")
         held_S = (predicted.low_S <= values_S) & (values_S <= predicted.high_S)
-        ends = (
-            (predicted.low_S, (1 - interval) / 2),
-            (predicted.median_S, 0.5),
-            (predicted.high_S, (1 + interval) / 2),
-        )
+        quantiles = predicted.low_S, predicted.median_S, predicted.high_S
         each_MS = np.stack(
             [
                 np.abs(values_S - predicted.median_S),
                 (values_S - predicted.mean_S) ** 2,
-                np.mean([pinball(values_S, quantile_S, level) for quantile_S, level in ends], axis=0),
+                pinball(values_S, quantiles, interval),
                 held_S,
                 predicted.high_S - predicted.low_S,
             ]
@@ -238,21 +231,28 @@ class NumberScores:
         return {"n": self.n, "interval": self.interval, **{name: of.to_dict() for name, of in self.metrics.items()}}
 
 
-def pinball(values_S: Floats, quantile_S: Floats, level: float) -> Floats:
-    """The loss of a quantile of this level: least on average where so large a share of the numbers is below.
+def pinball(values_S: Floats, quantiles: Iterable[Floats], interval: float) -> Floats:
+    """The mean loss of the low end of an interval, of the median and of its high end.
 
-    >>> pinball(np.array([3.0, 1.0]), np.array([2.0, 2.0]), 0.9).round(3).tolist()
-    [0.9, 0.1]
+    That of a quantile is least on average where it has its share of the numbers below it.
+
+    >>> pinball(np.array([3.0, 1.0]), [np.array([2.0, 2.0])] * 3, 0.8).round(3).tolist()
+    [0.5, 0.5]
     """
-    loss_S: Floats = np.maximum(level * (values_S - quantile_S), (level - 1) * (values_S - quantile_S))
+    levels = (1 - interval) / 2, 0.5, (1 + interval) / 2
+    above = [(values_S - quantile_S, level) for quantile_S, level in zip(quantiles, levels, strict=True)]
+    loss_S: Floats = np.mean([np.maximum(level * of, (level - 1) * of) for of, level in above], axis=0)
     return loss_S
 
 
-def difference_of(a: PredictedNumbers, b: PredictedNumbers, values_S: Floats, resamples: int = 1_000) -> Interval:
-    """How much larger the mean absolute error of b is than that of a on the same sequences, by a paired bootstrap."""
-    change_S = np.abs(values_S - b.median_S) - np.abs(values_S - a.median_S)
-    counts = resample_counts(len(values_S), resamples, 0)
-    return Interval.of(np.concatenate([counts_RS @ change_S for counts_RS in counts]) / len(values_S))
+def compare_numbers(models: Mapping[str, PredictedNumbers], values_S: Floats, resamples: int = 1_000) -> Verdict:
+    """Two models on the same sequences by their mean absolute errors, by a paired bootstrap."""
+    error_of = {name: np.abs(values_S - of.median_S) for name, of in models.items()}
+    first, second = sorted(error_of, key=lambda name: float(error_of[name].mean()))
+    more_S, counts = error_of[second] - error_of[first], resample_counts(len(values_S), resamples, 0)
+    difference = Interval.of(np.concatenate([counts_RS @ more_S for counts_RS in counts]) / len(values_S))
+    errors = float(error_of[first].mean()), float(error_of[second].mean())
+    return Verdict((first, second), NUMBER_METRICS["mae"], errors, difference)
 
 
 # ---- names ----------------------------------------------------------------------------------------------------------

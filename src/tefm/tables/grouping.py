@@ -8,16 +8,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from tefm.base.errors import InputError, SettingsError, did_you_mean
+from tefm.scoring.numbers import Buckets
+from tefm.tables.mappers import equal_frequency_edges
 from tefm.tables.readers.source import unnamed
 from tefm.tables.schema import Schema
 from tefm.tables.sequences import Sequences, Text, Texts, runs
 from tefm.tables.words import as_numbers, text_of
+
+#: Different values that a label needs to be predicted as a number.
+LEAST_NUMBERS = 3
 
 
 def by_entity(
@@ -182,6 +188,28 @@ def numbers_of_label(frame: pl.DataFrame, schema: Schema, file: str | None = Non
             f"classes: `label: {{column: {schema.label}, kind: category}}`",
         )
     return numbers.to_numpy()
+
+
+def buckets_of(values_S: NDArray[np.float64], schema: Schema, file: str | None = None) -> Buckets:
+    """The classes that a label which is a number becomes, from training labels."""
+    assert schema.number is not None, "the label is a number"
+    values_S = np.sort(values_S)
+    if (count := len(np.unique(values_S))) < LEAST_NUMBERS:
+        problem = f"the {len(values_S):,} labels of training have {count} different values"
+        remedy = f"a number needs {LEAST_NUMBERS}: name another column, or predict the values as classes: "
+        remedy += f"`label: {{column: {schema.label}, kind: category}}`"
+        value = float(values_S[0]) if count else None
+        raise InputError(problem, file=file, column=schema.label, value=value, remedy=remedy)
+    return Buckets.of(values_S, equal_frequency_edges(values_S, schema.number.buckets), schema.number.interval)
+
+
+def in_buckets(labels: NDArray[Any], schema: Schema, file: str | None = None) -> NDArray[Any]:
+    """Labels that are numbers as classes, which are chosen from all of them; other labels stay as they are."""
+    if schema.number is None:
+        return labels
+    words = pl.Series(schema.label, labels.tolist(), dtype=pl.String)
+    values_S = numbers_of_label(words.to_frame(), schema, file)
+    return buckets_of(values_S[~np.isnan(values_S)], schema, file).names_of(values_S)
 
 
 def time_ranks(frame: pl.DataFrame, schema: Schema, file: str | None = None) -> NDArray[np.int64]:

@@ -230,9 +230,11 @@ def fit_numbers(
     data, _ = _numbered(data)
     assert data.numbers is not None, "the label is a number"
     values: dict[str, NDArray[np.float64]] = {part: data.numbers[data.parts == part] for part in PARTS}
-    task = LearningTask(len(buckets.names), seed=seed, levels=buckets.levels)
+    task = LearningTask(len(buckets.names), seed=seed, interval=buckets.interval)
     best, kind, tried, test = _fit(QUANTILES, data, kinds, task)
-    medians = [np.tile(_constant(values["train"], task), (len(values[part]), 1)) for part in PARTS[1:]]
+    train = values["train"]
+    low, median, high = np.quantile(train, buckets.levels)
+    medians = [np.tile([median, train.mean(), low, high], (len(values[part]), 1)) for part in PARTS[1:]]
     how = {"kind": kind, "settings": dict(best.settings), "tried": tried, "seconds": time.perf_counter() - began}
     results = {}
     for name, given, (held_NL, test_NL) in (
@@ -247,12 +249,6 @@ def fit_numbers(
         figures = {**given, "validation": validation.to_dict(), "test_calibrated": scores.to_dict()}
         results[name] = Compared(figures, test_NL, buckets.class_of(predicted.median_S), predicted)
     return results
-
-
-def _constant(values_N: NDArray[np.float64], task: LearningTask) -> NDArray[np.float64]:
-    """What is predicted for everyone: median, mean and the ends of the interval."""
-    low, median, high = np.quantile(values_N, task.levels)
-    return np.array([median, values_N.mean(), low, high])
 
 
 def _numbered(data: BaselineData) -> tuple[BaselineData, tuple[str, ...]]:

@@ -82,8 +82,8 @@ class LearningTask:
     settled: Settings | None = None
     #: how many settings are tried, at most
     tries: int | None = None
-    #: of a number: the shares of its distribution below the interval, the median, and the interval's end
-    levels: tuple[float, float, float] = (0.1, 0.5, 0.9)
+    #: of a number: the share that an interval is to hold
+    interval: float = 0.8
 
     def grid(self, settings: Sequence[Settings]) -> list[Settings]:
         """Those of a model's settings that are to be fitted.
@@ -222,34 +222,33 @@ def fit_quantiles(train: Examples[Features], validation: Examples[Features], tas
     with extra("baselines", "this baseline needs LightGBM"):
         from lightgbm import LGBMRegressor, early_stopping
 
-    values_N, low_high = validation.labels_N.astype(np.float64), (task.levels[0], task.levels[2])
-    objectives = [{"objective": "quantile", "alpha": level} for level in (task.levels[1], *low_high)]
-    objectives.insert(1, {"objective": "regression"})
+    values_N, ends = validation.labels_N.astype(np.float64), ((1 - task.interval) / 2, (1 + task.interval) / 2)
+    quantile: dict[str, Any] = {"objective": "quantile"}
+    objectives = [{**quantile, "alpha": 0.5}, {"objective": "regression"}, *({**quantile, "alpha": at} for at in ends)]
 
     def predicted(models: Sequence[Any], inputs: Features) -> Probabilities:
         p_NL = np.stack([model.predict(inputs.x_NF) for model in models], axis=1)
         p_NL[:, [2, 0, 3]] = np.sort(p_NL[:, [2, 0, 3]], axis=1)  # models of their own may cross
         return p_NL
 
+    def fit(how: Settings) -> Any:
+        model = LGBMRegressor(**{**LIGHTGBM, **how, "n_estimators": TREES, "random_state": task.seed})
+        with threads_for(len(train.labels_N)), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="The argument 'eval_set' is deprecated")
+            return model.fit(
+                train.inputs.x_NF,
+                train.labels_N,
+                eval_set=[(validation.inputs.x_NF, values_N)],
+                categorical_feature=train.inputs.of_kind("category"),
+                callbacks=[early_stopping(PATIENCE, verbose=False)],
+            )
+
     tried = []
     for settings in task.grid([{"num_leaves": leaves, "learning_rate": rate} for leaves in LEAVES for rate in RATES]):
-        models = []
-        for objective in objectives:
-            how = {**LIGHTGBM, **settings, **objective, "n_estimators": TREES, "random_state": task.seed}
-            with threads_for(len(train.labels_N)), warnings.catch_warnings():
-                warnings.filterwarnings("ignore", message="The argument 'eval_set' is deprecated")
-                model = LGBMRegressor(**how).fit(
-                    train.inputs.x_NF,
-                    train.labels_N,
-                    eval_set=[(validation.inputs.x_NF, values_N)],
-                    categorical_feature=train.inputs.of_kind("category"),
-                    callbacks=[early_stopping(PATIENCE, verbose=False)],
-                )
-            models.append(model)
-        v_NL = predicted(models, validation.inputs)
-        ends = zip(v_NL[:, [2, 0, 3]].T, task.levels, strict=True)
-        loss = float(np.mean([pinball(values_N, quantile_N, level) for quantile_N, level in ends]))
-        tried.append(Chosen(partial(predicted, models), settings, v_NL, (loss, 0.0), ({**settings, "pinball": loss},)))
+        predict = partial(predicted, [fit({**settings, **objective}) for objective in objectives])
+        v_NL = predict(validation.inputs)
+        loss = float(pinball(values_N, v_NL[:, [2, 0, 3]].T, task.interval).mean())
+        tried.append(Chosen(predict, settings, v_NL, (loss, 0.0), ({**settings, "pinball": loss},)))
     best = min(tried, key=lambda chosen: chosen.rank)
     return replace(best, tried=tuple(chosen.tried[0] for chosen in tried))
 
