@@ -13,7 +13,7 @@ import pytest
 from commands import run
 from conftest import Explained, stays
 from numpy.typing import NDArray
-from support.circling import asked_model, circling
+from support.circling import WARDS, asked_model, circling
 from support.kept import Kept
 
 from tefm.base.errors import ArtefactError, InputError, SettingsError
@@ -60,6 +60,18 @@ def test_it_learns_what_was_planted_and_says_what_that_is_worth(model: TEFM) -> 
     assert set(answers["known"]) == {"taught"} and answers["auroc"][0] > 0.9
     assert said.startswith("Taught question: AUROC 0.9") or said.startswith("Taught question: AUROC 1.0"), said
     assert "cross-validated on the 60 labelled sequences" in said
+
+
+def test_all_wards_are_learned_and_one_of_them_is_next(model: TEFM) -> None:
+    """None of them is held out, so nothing is known about new questions, and they are not answered unless wanted."""
+    listed = model.questions_
+    wards = listed.filter(pl.col("question").str.contains("Ward"))
+    assert set(wards["known"]) == {"trained"} and wards.height == len(WARDS)
+    answers = model.ask(labelled(6, 9), wards["question"].to_list())
+    assert answers.group_by("patient").agg(pl.col("p(yes)").sum())["p(yes)"].to_numpy() == pytest.approx(1, abs=0.05)
+    new = model.ask(labelled(6, 9), "asdf qwer")
+    assert new["p(yes)"].null_count() == new.height and "not known" in new["remark"][0]
+    assert model.ask(labelled(6, 9), "asdf qwer", anyway=True)["p(yes)"].is_between(0, 1).all()
 
 
 def test_what_no_field_tells_is_worth_nothing(model: TEFM) -> None:

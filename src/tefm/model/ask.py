@@ -56,7 +56,7 @@ TYPES = {
 #: What is said of a sequence where the value of a question is recorded already.
 RECORDED = "recorded before: the question was learned where it is not"
 #: And where nothing is known about new questions.
-GUESS = "no probability: what new questions are worth is not known (`--anyway`, in Python `anyway=True`, gives one)"
+GUESS = "no probability: the worth of new questions is not known (`--anyway`)"
 
 
 def book_of(fitted: Fitted) -> Book:

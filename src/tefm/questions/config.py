@@ -105,8 +105,9 @@ class QuestionsConfig(Settings):
     """
 
     asked: tuple[QuestionSettings, ...] = Setting(min_length=1)
-    #: the share of the questions that training never sees: on them it is measured what new questions are worth
-    hold_out: float = Setting(default=0.2, ge=0, lt=1)
+    #: the share of the questions that training never sees: on them it is measured what new questions are worth; None:
+    #: a fifth, but none of those about a category of which exactly one value is next
+    hold_out: float | None = Setting(default=None, ge=0, lt=1)
     #: questions with fewer training histories that answer yes (or no) than this are left out
     least: int = Setting(default=20, ge=1)
     #: histories of a part of the data, at most, drawn at random

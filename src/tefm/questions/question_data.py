@@ -40,6 +40,8 @@ from tefm.tabular.question_teacher import QuestionTeacher, history_features
 
 #: Questions about one history, where not all can be asked of all histories: the model reads it once for all of them.
 EACH = 8
+#: The share of questions that are held out, where nothing else is said.
+HOLD_OUT = 0.2
 #: Validation pairs for early stopping, as a share of those that are learned from, and at most.
 VALIDATED, MOST_VALIDATED = 0.15, 9_000
 #: The answer where a question cannot be asked: it is unknown, or the value was recorded before.
@@ -248,7 +250,11 @@ def question_data(asking: Asking, training: Records, validation: Records) -> Que
         more = " …" if len(dropped) > 3 else ""
         note(f"{len(dropped):,} of {len(questions):,} questions are left out, since {few}: {rare}{more}")
     kept = tuple(questions[number] for number in enough)
-    held_out_Q = held_out_of([question.entry for question in kept], settings.hold_out, asking.seed)
+    share = HOLD_OUT if settings.hold_out is None else settings.hold_out
+    learned_all = [question.one_of and settings.hold_out is None for question in kept]
+    # one that is an entry by itself is always learned
+    entries = [-1 - number if learned_all[number] else question.entry for number, question in enumerate(kept)]
+    held_out_Q = held_out_of(entries, share, asking.seed)
     pairs = settings.pairs_for(gpu=torch.cuda.is_available(), texts=bool(training.schema.text))
     learned, held = (replace(part, answers_HQ=part.answers_HQ[:, enough]) for part in parts)
     return QuestionData(settings, kept, held_out_Q, learned, held, pairs)
