@@ -262,7 +262,8 @@ def test_what_the_model_does_not_read_as_it_is_gets_a_notice(client: TestClient,
 def test_an_error_names_the_row_and_what_to_do_here(client: TestClient) -> None:
     rows = rows_of(3)
     rows[1]["age"] = "old"
-    error = client.post("/v1/predict", json={"rows": rows}).json()["error"]
-    assert error["problem"].startswith("row 2: ") and (error["column"], error["value"]) == ("age", "old")
+    for path in ("predict", "explain"):
+        error = client.post(f"/v1/{path}", json={"rows": rows}).json()["error"]
+        assert error["problem"].startswith("row 2: ") and (error["column"], error["value"]) == ("age", "old")
     error = client.post("/v1/predict", json={"rows": [{"patient": "p", "day": "2024-01-01"}]}).json()["error"]
     assert "--absent" not in error["remedy"] and "missing columns are absent" in error["remedy"]

@@ -203,6 +203,49 @@ def test_messages_are_for_people(page: Page, addresses: dict[str, str]) -> None:
         page.until(lambda words=words: words in page["#alert"].text)
 
 
+#: A field of the entity, as a schema with `static:` has one, without a fit.
+AGE_IS_STATIC = """
+const asked = window.fetch;
+window.fetch = async (path, options) => {
+  const reply = await asked(path, options);
+  if (path !== "v1/models") return reply;
+  const body = await reply.json();
+  for (const column of body.data[0].columns) column.static = column.name === "age";
+  return new Response(JSON.stringify(body), {headers: {"Content-Type": "application/json"}});
+};
+"""
+
+
+def test_a_static_field_takes_one_edit(page: Page, addresses: dict[str, str]) -> None:
+    script = page.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": AGE_IS_STATIC})
+    page.open(addresses["open"], DESKTOP)
+    page.driver.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", script)
+    page.predict("patient,day,age,ward,drugs\np,2024-01-01,50,heart,\np,2024-01-02,50,attic,\n")
+    assert "1 with values unlike those of training" in page["#tally"].text
+    page["#list tbody button"].click()
+    assert "'attic' is not among the values" in page[".notice"].text and "Predicted: " in page["#decision"].text
+    page["#tab-what-if"].click()
+    page["#fields [name=age]"].clear()
+    page["#fields [name=age]"].send_keys("80")
+    page.until(lambda: [row.text for row in page.all("#changes li")] == ["age: 50 → 80 Undo"])
+    page.driver.execute_script("document.querySelector('#record').selectedIndex = 0")
+    page.driver.execute_script("document.querySelector('#record').dispatchEvent(new Event('change'))")
+    page.until(lambda: page["#fields [name=age]"].get_attribute("value") == "80")
+    page["#changes button"].click()
+    page.until(lambda: page["#fields [name=age]"].get_attribute("value") == "50" and not page.all("#changes li"))
+
+
+def test_headers_break_between_words_only(page: Page, addresses: dict[str, str]) -> None:
+    page.open(addresses["open"], DESKTOP)
+    page.predict(stays(3, seed=3).drop("died").write_csv())
+    page["#list tbody button"].click()
+    lines = (
+        "const range = document.createRange(); range.selectNodeContents(arguments[0]); return range.getClientRects()"
+    )
+    for header in page.all("#list thead button"):
+        assert page.driver.execute_script(f"{lines}.length", header) <= len(header.text.split()) + 1, header.text
+
+
 def test_values_are_never_html(page: Page, addresses: dict[str, str]) -> None:
     page.open(addresses["open"], DESKTOP)
     name = "<img src=x onerror=document.title='owned'>"

@@ -105,7 +105,7 @@ def test_predictions_do_not_wait_for_questions(fitted_with_questions: TEFM, monk
     begun = threading.Event()
     ask = served.ask
 
-    def asking(rows: Rows, questions: Sequence[str], pause: Callable[[], None]) -> Any:
+    def asking(rows: Rows, questions: Sequence[str], pause: Callable[[], None], **settings: Any) -> Any:
         def pausing() -> None:
             if not begun.is_set():  # now it has begun: a prediction comes
                 begun.set()
@@ -113,7 +113,7 @@ def test_predictions_do_not_wait_for_questions(fitted_with_questions: TEFM, monk
                 predicted[0].add_done_callback(lambda _: order.append("predicted"))
             pause()
 
-        return ask(rows, questions, pausing)
+        return ask(rows, questions, pausing, **settings)
 
     predicted: list[Any] = []
     monkeypatch.setattr(served, "ask", asking)

@@ -25,7 +25,7 @@ from tefm.model.estimator import TEFM
 from tefm.model.explainer import explain_slots, look_alikes_of
 from tefm.pipeline.fitted import Fitted
 from tefm.serve.messages import AnswerInWords, Prediction
-from tefm.serve.rows import REQUEST, RowReader, Rows, notices, with_row
+from tefm.serve.rows import REQUEST, RowReader, Rows, notices
 from tefm.tables.records import Records
 from tefm.tables.sequences import Sequences
 
@@ -76,7 +76,7 @@ class Served:
             return self._together(tables)
         except TefmError as error:
             if len(tables) == 1:
-                return [with_row(error, tables[0])]
+                return [error]
             return [outcome for rows in tables for outcome in self._alike([rows])]
 
     def _together(self, tables: Sequence[Rows]) -> list[list[Prediction]]:

@@ -27,7 +27,7 @@ from tefm.explain.explanation import Explanation
 from tefm.explain.reasons import Question
 from tefm.serve.limits import Metrics, ServeSettings
 from tefm.serve.messages import AnswerInWords, InternalError, Prediction, RefusedError
-from tefm.serve.rows import Rows
+from tefm.serve.rows import Rows, with_row
 from tefm.serve.served import PredictionsOrError, Served
 
 Lane = Literal["predict", "ask", "explain"]
@@ -319,7 +319,7 @@ class Worker:
             outcomes = [InternalError()] * len(jobs)
         for job, outcome in zip(jobs, outcomes, strict=True):
             if isinstance(outcome, TefmError):
-                job.future.set_exception(outcome)
+                job.future.set_exception(with_row(outcome, job.tables[0]) if len(job.tables) == 1 else outcome)
             else:
                 job.future.set_result(outcome)
 
