@@ -57,8 +57,7 @@ from tefm.pipeline.prepare import Preparation, Prepared, label_numbers, prepare,
 from tefm.questions.book import question_frame
 from tefm.scoring.breakdown import Decisions, Evaluation
 from tefm.scoring.decision import one_answer
-from tefm.scoring.metrics import METRICS
-from tefm.scoring.numbers import NUMBER_METRICS, NumberScores
+from tefm.scoring.numbers import NumberScores
 from tefm.tables.infer import infer_schema
 from tefm.tables.readers.memory import as_table
 from tefm.tables.readers.table import Table, open_table
@@ -449,8 +448,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
         Where the label is a number, it is the mean absolute error with a minus sign.
         """
-        name = "accuracy" if self.fitted.buckets is None else "neg_mean_absolute_error"
-        return scorers[name](self, X, y)
+        return _scored("accuracy" if self.fitted.buckets is None else "mae", self, X, y)
 
     # ---- questions in words -----------------------------------------------------------------------------------
 
@@ -680,9 +678,8 @@ def _scored(metric: str, model: TEFM, X: Any, y: Any = None) -> float:
     scores = model.evaluate(_opened(X, y, model.preparation.schema), resamples=0).scores
     metrics: Mapping[str, Any] = scores.metrics if isinstance(scores, NumberScores) else vars(scores)
     if metric not in metrics:
-        known = [name for name in (*METRICS, *NUMBER_METRICS) if name in metrics]
-        remedy = f"scorers for this model are about {', '.join(known)}"
-        raise SettingsError("this score is not one of the model's label", value=metric, remedy=remedy)
+        remedy = "leave `scoring` out: `score` is the mean absolute error with a minus sign"
+        raise SettingsError("this score is for classes, and the label is a number", value=metric, remedy=remedy)
     value: float = metrics[metric].value
     return -value if metric in ("brier", "mae") else value
 
@@ -694,7 +691,6 @@ scorers: dict[str, Callable[..., float]] = {
     "accuracy": partial(_scored, "accuracy"),
     "f1_macro": partial(_scored, "macro_f1"),
     "neg_brier_score": partial(_scored, "brier"),
-    "neg_mean_absolute_error": partial(_scored, "mae"),
 }
 
 
