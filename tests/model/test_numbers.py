@@ -20,6 +20,7 @@ from tefm.base.files import MANIFEST
 from tefm.codes.doctor import examine_table
 from tefm.model.report import figures_of
 from tefm.show.report_page import report_page
+from tefm.tables.grouping import buckets_of
 from tefm.tables.infer import infer_schema
 
 CPU = ("--device", "cpu")
@@ -242,6 +243,12 @@ def test_a_label_as_a_mapping_goes_through_yaml(explained: Explained) -> None:
     assert classes.schema_for(planted(50)).number is None
     wrong = "{label: {column: days, kind: ordinal}, fields: {dose: number}}"
     explained(Exception, lambda: Schema.from_yaml(wrong), "is not a column and a kind")  # type: ignore[arg-type]
+
+
+def test_a_small_table_has_fewer_buckets_and_promises_no_coverage() -> None:
+    values = np.arange(45.0)
+    assert len(buckets_of(values, SCHEMA).names) == 4 and len(buckets_of(values[:9], SCHEMA).names) == 3
+    assert buckets_of(values, SCHEMA).conformal(np.full((3, 4), 0.25), values[:3]).margin is None
 
 
 def test_codes_alone_learn_the_buckets_of_a_number() -> None:

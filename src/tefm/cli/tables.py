@@ -63,9 +63,9 @@ def inspect(
     settings = MedsRecords.checked(_pairs(meds, option="--meds", example="window=7d")) if meds else None
     opened = open_table(table, query=options.query, meds=settings)
     schema, guesses = schema_of(opened, **options.roles)
-    leaks, remarks = _leaks(opened, schema), _ambiguities(opened, schema)
     if schema_out is not None:
-        schema.save(schema_out)
+        schema.save(schema_out)  # also where a column is refused below: to be edited
+    leaks, remarks = _leaks(opened, schema), _ambiguities(opened, schema)
     body = {
         "table": opened.name,
         "schema": schema.model_dump(mode="json", exclude_defaults=True),
@@ -239,7 +239,7 @@ def _table_and_schema(table: str, schema: Path | None, options: RoleOptions) -> 
 def _leaks(opened: Any, schema: Any) -> list[Any]:
     """Fields of the first rows that give the label away."""
     from tefm import Vectoriser
-    from tefm.tables.grouping import labels_of
+    from tefm.tables.grouping import in_buckets, labels_of
     from tefm.tables.infer import sample_of
     from tefm.tables.leakage import check_leakage, label_copies
 
@@ -248,6 +248,7 @@ def _leaks(opened: Any, schema: Any) -> list[Any]:
     if labels is None or len({*labels, None}) < 3:  # a missing label and one other say nothing
         return []
     vectoriser = Vectoriser.fit(frame, schema)
+    labels = in_buckets(labels, schema, opened.name)
     leaks = check_leakage(vectoriser.transform(frame), vectoriser.layout, labels)
     return [*leaks, *label_copies(frame, schema)]
 

@@ -22,8 +22,8 @@ from tefm.tables.schema import Schema
 from tefm.tables.sequences import Sequences, Text, Texts, runs
 from tefm.tables.words import as_numbers, text_of
 
-#: Different values that a label needs to be predicted as a number.
-LEAST_NUMBERS = 3
+#: Different values that a label needs to be predicted as a number, and training labels of a bucket: about so many.
+LEAST_NUMBERS, LEAST_OF_EACH = 3, 10
 
 
 def by_entity(
@@ -200,7 +200,8 @@ def buckets_of(values_S: NDArray[np.float64], schema: Schema, file: str | None =
         remedy += f"`label: {{column: {schema.label}, kind: category}}`"
         value = float(values_S[0]) if count else None
         raise InputError(problem, file=file, column=schema.label, value=value, remedy=remedy)
-    return Buckets.of(values_S, equal_frequency_edges(values_S, schema.number.buckets), schema.number.interval)
+    most = min(schema.number.buckets, max(LEAST_NUMBERS, len(values_S) // LEAST_OF_EACH))
+    return Buckets.of(values_S, equal_frequency_edges(values_S, most), schema.number.interval)
 
 
 def in_buckets(labels: NDArray[Any], schema: Schema, file: str | None = None) -> NDArray[Any]:
