@@ -19,11 +19,11 @@ $(VENV)/dev.stamp: $(VENV)/run.stamp
 demo: $(VENV)/run.stamp
 	$(BIN)/tefm demo
 
+# types are checked beside the tests, which leave a core idle towards their end
 test: $(VENV)/dev.stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
+	$(BIN)/mypy & OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal; tests=$$?; wait $$! && exit $$tests
 
 # every seed, fault and format, and all tables of the benchmarks
 test-all: $(VENV)/dev.stamp

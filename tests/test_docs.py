@@ -236,13 +236,14 @@ def test_python_compiles(page: Path) -> None:
 def test_python_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backbones: dict[str, Path]) -> None:
     from tefm.model.estimator import TEFM
 
+    runs = [block for block in PYTHON[page] if block.run]
+    small = {**QUICK, **(MASKS if any("explain_masked" in block.body for block in runs) else {})}
+
     class Quick(TEFM):
         """The model of the page, with a miniature for a backbone."""
 
         def __init__(self, schema: Schema | None = None, **settings: Any) -> None:
-            super().__init__(
-                schema, device="cpu", **{"backbone": str(backbones["llama"]), **QUICK, **MASKS, **settings}
-            )
+            super().__init__(schema, device="cpu", **{"backbone": str(backbones["llama"]), **small, **settings})
 
     monkeypatch.setattr(tefm, "TEFM", Quick, raising=False)
     monkeypatch.chdir(tmp_path)
@@ -250,9 +251,8 @@ def test_python_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         table = stays(120 if seed == 0 else 20, seed=seed).rename({"patient": "patient_id", "day": "admitted"})
         table.write_csv(f"{name}.csv")
     names: dict[str, Any] = {}
-    for block in PYTHON[page]:
-        if block.run:
-            exec(compile(block.body, named(page), "exec"), names)
+    for block in runs:
+        exec(compile(block.body, named(page), "exec"), names)
 
 
 def test_some_python_runs() -> None:

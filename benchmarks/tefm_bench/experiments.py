@@ -209,9 +209,10 @@ class Setup:
         """Our model on a user table, fitted with the defaults of `tefm fit` and these settings."""
         return ModelRun(table=table, seed=seed, most=self._most(sample=sample), settings=self._fit_settings(settings))
 
-    def beside_run(self, table: str, seed: int) -> BesideRun:
-        """The same with trees beside the language model."""
-        return BesideRun(table=table, seed=seed, most=self._most(), settings=self._fit_settings({}))
+    def beside_run(self, table: str, seed: int, *, fit: int = 0) -> BesideRun:
+        """The same with trees beside the language model; further fits of a split start from other seeds."""
+        settings = self._fit_settings({"seed": seed + 1_000 * fit} if fit else {})
+        return BesideRun(table=table, seed=seed, most=self._most(), settings=settings)
 
     def _most(self, *, sample: bool = True) -> int | None:
         return MOST if sample and not self.whole else None

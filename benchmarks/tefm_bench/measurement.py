@@ -169,8 +169,23 @@ def _attempt(bench: Bench, measurement: Measurement) -> TefmError | None:
     return None
 
 
+#: The rooms of the product that figures depend on.
+ROOMS = ("codes", "language", "pipeline", "scoring", "tables", "tabular")
+
+
+def code_hash() -> str:
+    """A hash of the code that figures depend on: measurements with the same one can be told from older ones."""
+    import tefm
+
+    digest = hashlib.sha256()
+    root = Path(tefm.__file__).parent
+    for path in sorted(path for room in ROOMS for path in (root / room).rglob("*.py")):
+        digest.update(str(path.relative_to(root)).encode() + path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
 def environment() -> dict[str, Any]:
-    """Versions and machine."""
+    """Versions, a hash of the code, and the machine."""
     import platform
     from importlib.metadata import PackageNotFoundError, version
 
@@ -185,4 +200,4 @@ def environment() -> dict[str, Any]:
         except PackageNotFoundError:
             continue
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine()
-    return {"versions": versions, "device": device, "cores": os.cpu_count()}
+    return {"versions": versions, "code": code_hash(), "device": device, "cores": os.cpu_count()}

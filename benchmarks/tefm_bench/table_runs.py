@@ -326,6 +326,8 @@ class Difference(Measurement):
     reference_runs: tuple[BaselineRun, ...]
     test: str = "test"
     resamples: int = 1_000
+    #: whether the interval is that of other fits too
+    refitted: bool = False
 
     @property
     def description(self) -> str:
@@ -341,11 +343,15 @@ class Difference(Measurement):
             figures, other = bench.figures(run), bench.figures(reference)
             assert figures is not None and other is not None, "they were measured before"
             pairs.append(((figures, self.method), (other, reference.model)))
-        return differences(pairs, self.test, resamples=self.resamples)
+        return differences(pairs, self.test, resamples=self.resamples, refitted=self.refitted)
 
 
 def differences(
-    pairs: Iterable[tuple[tuple[Figures, str], tuple[Figures, str]]], test: str = "test", *, resamples: int
+    pairs: Iterable[tuple[tuple[Figures, str], tuple[Figures, str]]],
+    test: str = "test",
+    *,
+    resamples: int,
+    refitted: bool = False,
 ) -> Figures:
     """How far a method is ahead of another, on average over pairs of both, each as the figures of a run and a name."""
     ours, theirs, rows = [], [], []
@@ -354,5 +360,5 @@ def differences(
         ours.append(predicted_of(figures, method, test))
         theirs.append(predicted_of(other, reference, test))
         rows.append(np.array(figures["tests"][test]["rows"]))
-    intervals = mean_differences(COMPARED, ours, theirs, rows, resamples=resamples)
+    intervals = mean_differences(COMPARED, ours, theirs, rows, resamples=resamples, refitted=refitted)
     return {name: interval.to_dict() for name, interval in intervals.items()}

@@ -7,71 +7,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
-import yaml
 
-from tefm.base.errors import InputError
 from tefm.datasets.base import Dataset
 from tefm.datasets.comorbidities import DIABETES130_SPELLINGS, comorbidity_references
 from tefm.datasets.diabetes130 import Patients, diabetes130
-from tefm.model.task import Task
-from tefm.tables.readers.table import open_table
 from tefm.tables.references import References
 from tefm.tables.schema import Schema
 from tefm_bench.datasets.cicids2017 import FIELDS, cicids2017
 from tefm_bench.datasets.mimic3 import mimic3
+from tefm_bench.sequence_tables import SEQUENCE_TABLES, write_synthetic_stays
+from tefm_bench.user_table import DRAWN, UserTable, file_of
 
 #: Events of a loan application that are read, and the three outcomes that are predicted.
 EVENTS, OUTCOMES = 10, ("A_APPROVED", "A_DECLINED", "A_CANCELLED")
 #: Diagnoses of made-up patients: heart failure, fluid disorders, diabetes, pneumonia.
 DIAGNOSES = ("428", "276", "250", "486")
-#: Which admission of a patient is asked about is drawn with this seed, the same in all splits.
-DRAWN = 7
-
-
-@dataclass(frozen=True)
-class UserTable:
-    """One table: how it is read from the folder, and its task file."""
-
-    title: str
-    #: from the folder of all tables to the frame of this one
-    read: Callable[[Path], pl.DataFrame]
-    #: the settings of the task file, apart from the table
-    task: Mapping[str, Any]
-    #: what it is, for the readers of the results
-    note: str
-    #: further rows that the same model is scored on, and their title
-    other: Callable[[Path], pl.DataFrame] | None = None
-    other_title: str = ""
-    #: None infers the schema from the table, as `tefm fit` does
-    schema: Callable[[Path], Schema] | None = None
-    #: what is published about its values
-    references: Callable[[], References] | None = None
-    #: the source, as `--data` calls it, whose folder the table is read from
-    source: str = "tables"
-
-    def task_for(self, seed: int, **settings: Any) -> Task:
-        """The task file, with a seed for the split and the model, and settings on top."""
-        body = {"table": self.title, **self.task, "seed": seed, **settings}
-        return Task.from_yaml(yaml.safe_dump({**body, "split": {"seed": seed, **body.get("split", {})}}))
-
-    def schema_for(self, task: Task, frame: pl.DataFrame, folder: Path) -> Schema:
-        """The schema that came with the table, or the one that is inferred from it."""
-        return task.schema_for(open_table(frame)) if self.schema is None else self.schema(folder)
-
-
-def file_of(folder: Path, name: str) -> Path:
-    path = folder / name
-    if not path.is_file():
-        remedy = "give --data FOLDER, the folder of all user tables, with this file in it"
-        raise InputError("the file of this user table is missing", file=path, remedy=remedy)
-    return path
-
 
 # ---- how each table is read ------------------------------------------------------------------------------------
 
@@ -266,34 +222,38 @@ MIMIC3 = "mimic3_mortality"
 #: One language model reads all of these, for the table `domains` alone.
 DOMAINS = ("diabetes130_mortality", "ddos", "portscan", "unsw_nb15")
 SEGMENTS = {"window": 10, "label": "label", "prompt": "intrusion"}
-ALL_TABLES = USER_TABLES | {
-    "ddos": UserTable(
-        "DDoS",
-        _ddos,
-        SEGMENTS,
-        "are ten consecutive flows of the corrected sample a DDoS attack?",
-        schema=_flow_schema,
-    ),
-    "portscan": UserTable(
-        "PortScan",
-        _portscan,
-        SEGMENTS,
-        "are ten consecutive flows of the corrected sample a port scan?",
-        schema=_flow_schema,
-    ),
-    MIMIC3: UserTable(
-        "MIMIC-III, death",
-        _icu,
-        {"balance": "train", "prompt": "mortality"},
-        "does a patient's last admission end in death?",
-        schema=_icu_schema,
-        references=_icu_references,
-        source="mimic3",
-    ),
-    HELD_OUT: replace(
-        USER_TABLES["diabetes130_mortality"], other=_set_aside, other_title="Diabetes130, patients set aside"
-    ),
-}
+ALL_TABLES = (
+    USER_TABLES
+    | SEQUENCE_TABLES
+    | {
+        "ddos": UserTable(
+            "DDoS",
+            _ddos,
+            SEGMENTS,
+            "are ten consecutive flows of the corrected sample a DDoS attack?",
+            schema=_flow_schema,
+        ),
+        "portscan": UserTable(
+            "PortScan",
+            _portscan,
+            SEGMENTS,
+            "are ten consecutive flows of the corrected sample a port scan?",
+            schema=_flow_schema,
+        ),
+        MIMIC3: UserTable(
+            "MIMIC-III, death",
+            _icu,
+            {"balance": "train", "prompt": "mortality"},
+            "does a patient's last admission end in death?",
+            schema=_icu_schema,
+            references=_icu_references,
+            source="mimic3",
+        ),
+        HELD_OUT: replace(
+            USER_TABLES["diabetes130_mortality"], other=_set_aside, other_title="Diabetes130, patients set aside"
+        ),
+    }
+)
 
 
 # ---- a miniature of the folder ---------------------------------------------------------------------------------
@@ -338,6 +298,7 @@ def write_synthetic(folder: Path, rows: int = 100) -> None:
     write("kev/kev", _synthetic_vulnerabilities(yes_no))
     _write_synthetic_loans(write, rng, rows)
     _write_synthetic_patients(write, rng, 3 * rows)
+    write_synthetic_stays(folder)
 
 
 def _reviewed(yes_no: Any) -> dict[str, Any]:

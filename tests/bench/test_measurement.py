@@ -51,7 +51,7 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path, Sources(tmp_path / "data"))
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.all)])
 def test_each_is_made_once_after_those_it_depends_on(bench: Bench, workers: int) -> None:
     houses = [House(bricks=(Brick(), Brick(name="b", weight=2))), House(bricks=(Brick(name="b", weight=2),))]
     assert bench.run(houses, workers=workers) == []

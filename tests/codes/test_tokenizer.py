@@ -219,6 +219,7 @@ RecordTokenizer(**TINY).fit(table(), SCHEMA, checkpoint=sys.argv[1])
 """
 
 
+@pytest.mark.all
 def test_killed_and_resumed_gives_the_same_weights(fitted, tmp_path):
     checkpoint = tmp_path / "run.checkpoint"
     done = subprocess.run(

@@ -265,7 +265,7 @@ def test_the_cache_folder(names: dict[str, str], expected: Path, monkeypatch: py
     assert smollm2.cache_folder() == expected
 
 
-@pytest.mark.slow
+@pytest.mark.all
 def test_smollm2_answers_as_the_original(capfd: pytest.CaptureFixture[str]) -> None:
     backbone = open_backbone("smollm2-135m", device="cpu")
     captured = capfd.readouterr()

@@ -104,7 +104,7 @@ def test_a_fit_that_is_killed_in_every_stage_ends_as_if_it_had_not_been(place: P
     assert not list(work.glob("*/*.checkpoint"))
 
 
-@pytest.mark.slow
+@pytest.mark.all
 def test_two_processes_learn_what_one_does(place: Path, whole: TEFM) -> None:
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
     subprocess.run(

@@ -77,6 +77,7 @@ def _load_pyfunc(path: str) -> _Other:
     return _Other()
 
 
+@pytest.mark.all
 def test_mlflow_serves_it(fitted: TEFM, stored: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]

@@ -160,11 +160,13 @@ def test_a_mask_does_not_encode_the_label(planted: TEFM) -> None:
     assert min(as_others) >= 0.95, min(as_others)
 
 
+@pytest.mark.all
 def test_where_no_field_decides_nothing_passes(backbones: dict[str, Path]) -> None:
     rationales = fit("nothing", backbones["llama"]).explain_masked(new("nothing"))
     assert len(rationales) == 200 and not [rationale.title for rationale in rationales if rationale.passed]
 
 
+@pytest.mark.all
 def test_without_masked_copies_a_model_cannot_predict_from_parts_of_a_record(
     planted: TEFM, backbones: dict[str, Path]
 ) -> None:

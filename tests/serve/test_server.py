@@ -115,6 +115,7 @@ def test_a_full_queue_answers_429_and_everyone_else_200(folder: Path) -> None:
     assert load.cut_off == 0 and "Traceback" not in text
 
 
+@pytest.mark.all
 def test_two_models_and_keys(folder: Path, tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     keys.write_text("a-key-of-sixteen-characters\n")

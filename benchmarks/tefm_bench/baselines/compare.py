@@ -13,7 +13,9 @@ from tefm.base.errors import InputError
 from tefm.tabular.baselines import TABULAR, Baseline, BaselineData
 from tefm.tabular.baselines import fit_baselines as fit_available
 from tefm.tabular.inputs import Features, RecordSlots
+from tefm_bench.baselines.counting import fit_counting
 from tefm_bench.baselines.majority import fit_majority
+from tefm_bench.baselines.recurrent import fit_recurrent
 from tefm_bench.baselines.set_transformer import fit_set_transformer
 from tefm_bench.baselines.tabpfn import fit_tabpfn
 from tefm_bench.baselines.tfidf import fit_tfidf
@@ -44,6 +46,8 @@ BASELINES: Mapping[str, Baseline] = {
     "logistic": TABULAR["logistic"],
     "xgboost": replace(TABULAR["lightgbm"], fit=fit_xgboost),
     "lightgbm": TABULAR["lightgbm"],
+    "counting": Baseline(fit_counting, _records),
+    "gru": Baseline(fit_recurrent, _records),
     "set-transformer": Baseline(fit_set_transformer, _records),
     "tabpfn": Baseline(fit_tabpfn),
 }

@@ -128,16 +128,16 @@ def fit_set_transformer(train: Examples[RecordSlots], validation: Examples[Recor
                 with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
                     torch.manual_seed(task.seed)
                     network = SetTransformer(train.inputs.layout, len(seen), place=place, dropout=dropout)
-                    steps = _learn(network.to(device), train, validation, device, task)
+                    steps = learn(network.to(device), train, validation, device, task)
 
-                predict = partial(_probabilities, network, device=device)
+                predict = partial(probabilities, network, device=device)
                 yield predict, {"place": place, "dropout": dropout, "steps": steps}
 
     return choose(candidates(), seen, validation, task)
 
 
-def _learn(
-    network: SetTransformer,
+def learn(
+    network: nn.Module,
     train: Examples[RecordSlots],
     validation: Examples[RecordSlots],
     device: torch.device,
@@ -180,13 +180,13 @@ def _tensors(records: RecordSlots, device: torch.device) -> tuple[Tensor, Tensor
     return x_ND, sequence_N, from_end_N, len(records)
 
 
-def _probabilities(network: SetTransformer, records: RecordSlots, *, device: torch.device) -> NDArray[Any]:
+def probabilities(network: nn.Module, records: RecordSlots, *, device: torch.device) -> NDArray[Any]:
     p_SQ: NDArray[Any] = _logits(network, records, device).double().softmax(dim=1).numpy()
     return p_SQ
 
 
 @torch.no_grad()
-def _logits(network: SetTransformer, records: RecordSlots, device: torch.device) -> Tensor:
+def _logits(network: nn.Module, records: RecordSlots, device: torch.device) -> Tensor:
     """On the CPU, without dropout."""
     network.eval()
     chunks = np.split(np.arange(len(records)), range(CHUNK, len(records), CHUNK))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tefm_bench.tables import codes, explained, extractor, language, users, words
+from tefm_bench.tables import codes, explained, extractor, language, sequences, users, words
 from tefm_bench.tables.spec import TableSpec
 
 #: The paper's tables first, then our own.
@@ -27,6 +27,7 @@ TABLES: dict[str, TableSpec] = {
         language.CURVED,
         users.USERS,
         users.BESIDE,
+        sequences.SEQUENCES,
         users.ASIDE,
         explained.EXPLANATIONS,
         explained.CORROBORATION,

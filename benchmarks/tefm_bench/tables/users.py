@@ -87,7 +87,9 @@ def methods_of(setup: Setup, table: str, *, sample: bool = True) -> Iterator[Met
     yield "TEFM and LightGBM", FUSED, [FusedRun(runs=pair) for pair in zip(models, trees, strict=True)]
 
 
-def _scores(method: str, test: str) -> Pick:
+def scores_of(method: str, test: str) -> Pick:
+    """The scores of a method on a test."""
+
     def pick(figures: Figures) -> dict[str, float | None]:
         chosen = scores(figures["methods"][method][test], "scores")
         own = [name for name in ("tokens", "share") if method in WHOLE and name in figures]
@@ -96,7 +98,7 @@ def _scores(method: str, test: str) -> Pick:
     return pick
 
 
-def _ahead(figures: Figures) -> dict[str, float | None]:
+def ahead_of(figures: Figures) -> dict[str, float | None]:
     """The differences to a reference, with their intervals."""
     parts = (("ahead", "value"), ("low", "low"), ("high", "high"))
     return {f"{name}_{part}": figures[name][bound] for name in METRICS for part, bound in parts}
@@ -114,10 +116,10 @@ def _lines(methods_of: Callable[[Setup, str], Iterable[Method]]) -> Callable[[Se
             tests = {"test": table.title} | ({"other": table.other_title} if table.other else {})
             for test, title in tests.items():
                 for line, method, runs in methods:
-                    shows: list[Any] = [(runs, _scores(method, test))]
+                    shows: list[Any] = [(runs, scores_of(method, test))]
                     if line != LIGHTGBM:
                         ahead = Difference(runs=tuple(runs), method=method, reference_runs=reference, test=test)
-                        shows.append(([ahead], _ahead))
+                        shows.append(([ahead], ahead_of))
                     yield Line((title, line), tuple(shows))
 
     return lines
@@ -304,10 +306,10 @@ def _domains(setup: Setup, _: Lookup) -> Iterator[Line]:
         later = "added later" if name == LATER else f"{ALL_TABLES[LATER].title} added later"
         for line, runs in (("one model for all", together), (later, added)):
             ahead = DomainDifference(table=name, runs=runs, reference_runs=alone)
-            yield Line((title, line), ((runs, pick), ([ahead], _ahead)))
+            yield Line((title, line), ((runs, pick), ([ahead], ahead_of)))
         if name == LATER:
             ahead = DomainDifference(table=name, runs=added, reference_runs=together)
-            yield Line((title, "added later, compared with one for all"), (([ahead], _ahead),))
+            yield Line((title, "added later, compared with one for all"), (([ahead], ahead_of),))
 
 
 ACROSS_DOMAINS = TableSpec(
