@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shlex
-import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -21,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from tefm_bench.measurement import environment
+from tefm_bench.measurement import add_result
 
 from tefm.model.estimator import TEFM
 from tefm.model.run import fit_frame
@@ -189,17 +187,7 @@ def main() -> None:
             settings = {"quick": True} if arguments.quick else {}
             found = measured(cause, seed, arguments.sequences, arguments.tested, settings)
             print("RESULT", json.dumps(found), flush=True)
-            store(arguments.json, found)
-
-
-def store(path: Path, found: dict[str, Any]) -> None:
-    """Add a result to the file, in the place of an older one of the same cause and seed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    stored = json.loads(path.read_text("utf-8"))["results"] if path.exists() else []
-    others = [of for of in stored if (of["cause"], of["seed"]) != (found["cause"], found["seed"])]
-    results = sorted([*others, found], key=lambda of: (list(CAUSES).index(of["cause"]), of["seed"]))
-    body = {"command": shlex.join(sys.argv), "environment": environment(), "results": results}
-    path.write_text(json.dumps(body, indent=1) + "\n", encoding="utf-8")
+            add_result(arguments.json, found, ("cause", "seed"))
 
 
 if __name__ == "__main__":

@@ -11,8 +11,10 @@ import hashlib
 import json
 import multiprocessing
 import os
+import shlex
+import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
@@ -201,3 +203,14 @@ def environment() -> dict[str, Any]:
             continue
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine()
     return {"versions": versions, "code": code_hash(), "device": device, "cores": os.cpu_count()}
+
+
+def add_result(path: Path, found: Figures, keys: Sequence[str]) -> None:
+    """Add a result of a script to its file, in the place of an older one with the same keys."""
+    stored = json.loads(path.read_text("utf-8"))["results"] if path.exists() else []
+
+    def key(of: Figures) -> tuple[Any, ...]:
+        return tuple(of[name] for name in keys)
+
+    results = sorted([*(of for of in stored if key(of) != key(found)), found], key=key)
+    write_json(path, {"command": shlex.join(sys.argv), "environment": environment(), "results": results})

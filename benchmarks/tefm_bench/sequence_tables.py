@@ -41,13 +41,15 @@ def icu_stays(folder: Path, which: str, hours: int) -> pl.DataFrame:
     return joined.sort("RecordID", "hour").select("RecordID", "hour", *columns, "death")
 
 
-def next_activity(folder: Path) -> pl.DataFrame:
-    """The events of every loan application up to one drawn at random, and the activity of the event after it."""
+def loans_up_to_one_event(folder: Path) -> pl.DataFrame:
+    """The events of every loan application up to one drawn at random, the activity after it, and when the case ends."""
     case, time = "case:concept:name", pl.col("time:timestamp")
     when = time.str.to_datetime("%Y-%m-%dT%H:%M:%S%.f%:z", time_zone="UTC")
     events = pl.read_parquet(file_of(folder, "bpic2012/events.parquet")).with_columns(time=when)
     events = events.sort("time", maintain_order=True).with_columns(
-        number=pl.int_range(pl.len()).over(case), following=pl.col("concept:name").shift(-1).over(case)
+        number=pl.int_range(pl.len()).over(case),
+        following=pl.col("concept:name").shift(-1).over(case),
+        ends=pl.col("time").max().over(case),
     )
     counts = events.group_by(case, maintain_order=True).len()
     drawn = np.random.default_rng(DRAWN).integers(0, np.maximum(1, counts["len"].to_numpy() - 1))
@@ -61,7 +63,13 @@ def next_activity(folder: Path) -> pl.DataFrame:
         pl.col("org:resource").alias("resource"),
         pl.col("case:AMOUNT_REQ").cast(pl.Float64).alias("amount"),
         pl.col("following").alias("next"),
+        "ends",
     )
+
+
+def next_activity(folder: Path) -> pl.DataFrame:
+    """The same without the end of the case, which is not known at that moment."""
+    return loans_up_to_one_event(folder).drop("ends")
 
 
 def _stays(hours: int) -> UserTable:

@@ -37,7 +37,7 @@ def methods_of(setup: Setup, table: str) -> Iterator[Method]:
     yield "TEFM", LANGUAGE, fits
     yield "TEFM with trees", TOGETHER, fits
     for model, title in BASELINES.items():
-        if not (model == "counting" and table in NUMBERS_ONLY or setup.quick and model in SLOW):
+        if not ((model == "counting" and table in NUMBERS_ONLY) or (setup.quick and model in SLOW)):
             yield title, model, [setup.baseline_run(table, seed, model) for seed in setup.seeds for _ in range(FITS)]
 
 
