@@ -17,7 +17,7 @@ from tefm_bench.measurement import Bench, Measurement
 from tefm_bench.table import Column, Row, Table
 from tefm_bench.tables import TABLES
 from tefm_bench.tables.spec import TableSpec
-from tefm_bench.user_tables import USER_TABLES
+from tefm_bench.user_tables import ALL_TABLES
 
 #: The names that `--data` takes, and the data sets of each.
 SOURCES = {
@@ -55,8 +55,8 @@ class Request:
             if table not in TABLES:
                 raise SettingsError("no such table", value=table, remedy=did_you_mean(table, TABLES))
         for name in only:
-            if name not in USER_TABLES:
-                raise SettingsError("no such user table", value=name, remedy=did_you_mean(name, USER_TABLES))
+            if name not in ALL_TABLES:
+                raise SettingsError("no such user table", value=name, remedy=did_you_mean(name, ALL_TABLES))
         datasets: dict[str, None] = {}
         paths = {}
         for argument in data:
