@@ -206,11 +206,32 @@ def environment() -> dict[str, Any]:
 
 
 def add_result(path: Path, found: Figures, keys: Sequence[str]) -> None:
-    """Add a result of a script to its file, in the place of an older one with the same keys."""
+    """Add a result of a script to its file, in the place of an older one with the same keys.
+
+    The file also has the means of all results that share the first key.
+    """
     stored = json.loads(path.read_text("utf-8"))["results"] if path.exists() else []
 
     def key(of: Figures) -> tuple[Any, ...]:
         return tuple(of[name] for name in keys)
 
     results = sorted([*(of for of in stored if key(of) != key(found)), found], key=key)
-    write_json(path, {"command": shlex.join(sys.argv), "environment": environment(), "results": results})
+    first = keys[0]
+    means = {
+        name: {"results": len(same), **_means(same, without=keys)}
+        for name in dict.fromkeys(of[first] for of in results)
+        if (same := [of for of in results if of[first] == name])
+    }
+    body = {"command": shlex.join(sys.argv), "environment": environment(), "means": means, "results": results}
+    write_json(path, body)
+
+
+def _means(figures: Sequence[Figures], without: Sequence[str] = ()) -> Figures:
+    """The mean of every number, group by group."""
+    return {
+        name: _means([of[name] for of in figures])
+        if isinstance(value, dict)
+        else round(sum(of[name] for of in figures) / len(figures), 4)
+        for name, value in figures[0].items()
+        if name not in without
+    }
