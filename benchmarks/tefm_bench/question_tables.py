@@ -7,7 +7,8 @@ from pathlib import Path
 import polars as pl
 
 from tefm.tables.schema import Field, Schema
-from tefm_bench.user_tables import UserTable, diabetes_of, file_of
+from tefm_bench.user_table import UserTable, file_of
+from tefm_bench.user_tables import diabetes_of
 
 #: The activities of BPIC 2012 in English; an application has offers, and work items that are done on it.
 ACTIVITIES = {

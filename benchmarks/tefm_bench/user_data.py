@@ -20,7 +20,8 @@ from tefm.pipeline.prepare import records_of
 from tefm.tables.records import Records
 from tefm.tables.schema import Schema
 from tefm_bench.data import Sources
-from tefm_bench.user_tables import ALL_TABLES, UserTable, write_synthetic
+from tefm_bench.user_table import UserTable
+from tefm_bench.user_tables import ALL_TABLES, write_synthetic
 
 #: Columns of the stored file: the number of a row in the user's table, and whether it is one of the other test rows.
 ROW, OTHER = "tefm:row", "tefm:other"
