@@ -221,10 +221,12 @@ def test_a_static_field_takes_one_edit(page: Page, addresses: dict[str, str]) ->
     page.open(addresses["open"], DESKTOP)
     page.driver.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", script)
     page.predict("patient,day,age,ward,drugs\np,2024-01-01,50,heart,\np,2024-01-02,50,attic,\n")
-    assert "1 with values unlike those of training" in page["#tally"].text
+    page.until(lambda: "1 with values unlike those of training" in page["#tally"].text)
     page["#list tbody button"].click()
+    page.until(lambda: page.all(".tefm-card article"))  # the fields are drawn again for it
     assert "'attic' is not among the values" in page[".notice"].text and "Predicted: " in page["#decision"].text
     page["#tab-what-if"].click()
+    page.until(lambda: page["#fields [name=age]"].is_displayed())
     page["#fields [name=age]"].clear()
     page["#fields [name=age]"].send_keys("80")
     page.until(lambda: [row.text for row in page.all("#changes li")] == ["age: 50 → 80 Undo"])

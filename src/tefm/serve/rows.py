@@ -136,7 +136,7 @@ def notices(vectoriser: Vectoriser, frame: pl.DataFrame, x_ND: Slots) -> dict[in
             odd = {row: text.format(title, words[ids_N[row]]) for row in np.flatnonzero(value_N > len(mapper.values))}
         elif isinstance(mapper, NumberMapper) and not f.clock and np.isin(value_N, (1, len(mapper.middle))).any():
             number_N, low, high = columns.numbers(f), mapper.low[0], mapper.high[-1]
-            text = "{}: {:g} is outside the range of training, {:g} to {:g}"
+            text = "{}: {:.9g} is outside the range of training, {:.6g} to {:.6g}"
             outside = np.flatnonzero((number_N < low) | (number_N > high))
             odd = {row: text.format(title, number_N[row], low, high) for row in outside}
         else:

@@ -23,7 +23,7 @@ export function complain(error) {
   const about = details.column ? ` Column “${details.column}”${details.value ? `, value “${details.value}”` : ""}.` : "";
   const [first, ...lines] = (error?.message ?? "").split("\n");
   $("alert").replaceChildren(...(error ? [el("div", {class: "alert"},
-    el("strong", {}, first), about, lines.length ? el("span", {class: "lines"}, lines.join("\n")) : null, details.remedy ? el("span", {class: "remedy"}, `→ ${details.remedy}`) : null)] : []));
+    el("strong", {}, first), lines.length ? null : about, lines.length ? el("span", {class: "lines"}, lines.join("\n")) : null, details.remedy ? el("span", {class: "remedy"}, `→ ${details.remedy}`) : null)] : []));
   if (error) $("alert").scrollIntoView({block: "nearest"});
 }
 

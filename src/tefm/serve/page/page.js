@@ -147,7 +147,7 @@ function showAnswer(before, after = null) {
       })))));
 }
 
-const short = (token) => token.replace(/^<[^_]*_([a-z])_(\d+)>$/, "$1$2");
+const short = (token) => token.replace(/^<[^_]*_([a-z])_(\d+)>$/i, "$1$2");
 
 async function why(one, own) {
   asking?.abort();
