@@ -87,8 +87,9 @@ class ExactTrial:
     def mixed(self, keep_CTD: Any) -> Any:
         return np.where(keep_CTD[:, None], self.x_TD, self.donors_BTD)
 
-    def codes(self, keep_CTD: Any) -> Tensor:
-        return torch.from_numpy(self.mixed(keep_CTD)[..., list(self.carried)].astype(np.int64))
+    def moved(self, keep_CTD: Any) -> Tensor:
+        moved_CBTD = (self.mixed(keep_CTD) != self.x_TD)[..., list(self.carried)]
+        return torch.from_numpy(moved_CBTD.any(axis=(1, 2, 3)))
 
     def answers(self, keep_CTD: Any) -> Tensor:
         return self.answers_to(self.mixed(keep_CTD), None)
@@ -337,42 +338,26 @@ def test_a_set_that_failed_the_check_grows() -> None:
     assert all(search.best(10, 0.95, least).precision == 1 for least in (0, 2, 4))
 
 
-def test_look_alikes_are_encoded_in_parts_that_fit_into_memory(fitted: TEFM, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A table of thousands of columns would otherwise need gigabytes at once; the codes are the same."""
+def test_the_surrogate_answers_in_parts_as_to_each_look_alike_alone(
+    fitted: TEFM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table of thousands of columns would otherwise need gigabytes at once."""
     import tefm.explain.trial as module
 
-    parts = fitted.fitted.look_alikes
-    assert parts is not None
-    donors, x_TD = parts.population, parts.population.slots[0]
-    keep_CTD = np.random.default_rng(0).random((7, *x_TD.shape)) < 0.5
-    records = donors.records(np.arange(1, 9), len(x_TD))
-    whole = module.Trial(parts.network, parts.surrogate, x_TD, records)
-    codes = whole.codes(keep_CTD)
-    monkeypatch.setattr(module, "MOST_SLOTS", 1)
-    assert torch.equal(module.Trial(parts.network, parts.surrogate, x_TD, records).codes(keep_CTD), codes)
-    coder = fitted.fitted.coder
-    for number, keep_TD in enumerate(keep_CTD):
-        mixed_BTD = np.where(keep_TD, x_TD, records)
-        expected = coder.encode(mixed_BTD.reshape(-1, x_TD.shape[1]).astype(x_TD.dtype))
-        assert (codes[number].reshape(-1, codes.shape[-1]).numpy() == expected).all()
-
-
-def test_records_are_read_once_and_answered_as_whole_sequences(fitted: TEFM, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same answers as those of the surrogate to each look-alike on its own, also in several calls."""
-    import tefm.explain.trial as module
-
-    monkeypatch.setattr(module, "SETS", 3)
     parts = fitted.fitted.look_alikes
     assert parts is not None
     donors = parts.population
-    number = int(donors.slots.lengths.argmax())
-    x_TD = donors.slots[number]
+    x_TD = donors.slots[int(donors.slots.lengths.argmax())]
     assert len(x_TD) > 1
     keep_CTD = np.random.default_rng(0).random((8, *x_TD.shape)) < 0.5
     records = donors.records(donors.nearest(len(x_TD))[:5], len(x_TD))
     tried = module.Trial(parts.network, parts.surrogate, x_TD, records)
-    answers = torch.cat([tried.answers(keep_CTD[:2]), tried.answers(keep_CTD[2:])])
-    codes_SK = tried.codes(keep_CTD).reshape(-1, tried.codes(keep_CTD).shape[-1])
+    answers, moved = tried.answers(keep_CTD), tried.moved(keep_CTD)
+    monkeypatch.setattr(module, "MOST_SLOTS", 1)
+    assert torch.allclose(tried.answers(keep_CTD), answers, atol=1e-6) and torch.equal(tried.moved(keep_CTD), moved)
+    assert not tried.moved(np.ones_like(keep_CTD)).any()
+    mixed_ND = np.where(keep_CTD[:, None], x_TD, records).reshape(-1, x_TD.shape[1]).astype(x_TD.dtype)
+    codes_SK = torch.from_numpy(fitted.fitted.coder.encode(mixed_ND).astype(np.int64))
     rows_ST = torch.arange(len(codes_SK)).view(-1, len(x_TD))
     expected = parts.surrogate(parts.network.quantiser.embed(codes_SK), rows_ST).softmax(dim=1)
     assert torch.allclose(answers.flatten(0, 1), expected, atol=1e-5)

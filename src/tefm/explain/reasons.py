@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 
 import numpy as np
 import torch
@@ -45,13 +46,15 @@ from tefm.rationale.surrogate import Surrogate
 from tefm.tables.sequences import Sequences
 
 #: Donors of the search, of each check, of each effect, and of a rule without one of its conditions.
-SEARCHED, CHECKED, EFFECT, WITHOUT = 96, 200, 48, 64
+SEARCHED, CHECKED, EFFECT, WITHOUT = 96, 200, 48, 48
 #: Members that a set does not have are offered as features if more than this share of the donors have them.
 OFTEN = 0.05
 #: At most this many rules are checked.
 ATTEMPTS = 3
 #: The level of intervals, over all attempts together.
 LEVEL = 0.95
+#: At most this many conditions may settle another answer.
+RIVAL = 5
 #: A set that is more precise than it has to be leaves room for widening.
 ROOM = 0.999
 #: If the surrogate expects the precision to be this far below the target, a further attempt is not worth its questions.
@@ -264,7 +267,7 @@ class Reasoner:
         """The rule of the same sequence that comes closest to settling another answer; None where that is hopeless."""
         if (self.population.answers_S == other).mean() >= asked.precision:
             return None  # features do not settle an answer that nearly everyone gets
-        contest = search.contest(other)
+        contest, asked = search.contest(other), asked.model_copy(update={"most": min(asked.most, RIVAL)})
         if contest.best(asked.most, asked.precision).precision < asked.precision - HOPELESS:
             return None
         return self._settle(contest, sequence, donors, asked, widen=False)
@@ -361,8 +364,9 @@ class Reasoner:
         donors_B, steps = donors.search[:WITHOUT], []
         while True:
             smaller = [(*rule[:at], *rule[at + 1 :]) for at in range(len(rule))]
-            made_up = [self.population.made_up(sequence, of, donors_B) for of in smaller]
-            without = tuple(precision(self.model, cases, search.answer) for cases in made_up)
+            cases = reduce(Sequences.followed_by, [self.population.made_up(sequence, of, donors_B) for of in smaller])
+            same_CB = (self.model.decide(self.model(cases)) == search.answer).reshape(len(rule), len(donors_B))
+            without = tuple(exact_share(int(same_B.sum()), len(same_B)) for same_B in same_CB)
             steps.append((rule, without))
             at = max(range(len(rule)), key=lambda at: without[at].count)
             if len(rule) == 1 or without[at].value < enough:

@@ -65,8 +65,7 @@ class Search:
         It reads texts, and the slots of `beside_D`, beside the codes of the records.
         """
         without_FTD = ~keeps_of([[feature] for feature in features], trial.shape)
-        own_1TK = trial.codes(np.ones((1, *trial.shape), dtype=bool))[:, :1]
-        moved_F = (trial.codes(without_FTD) != own_1TK).flatten(1).any(dim=1).numpy()
+        moved_F = trial.moved(without_FTD).numpy()
         width = trial.x_TD.shape[1]
         beside = set(() if beside_D is None else np.flatnonzero(beside_D).tolist())
         moved_F |= np.array([of.slots[0] >= width or of.slots[0] in beside for of in features], dtype=bool)
@@ -90,9 +89,9 @@ class Search:
         """The precision of each set, and its value: precision and mean probability together."""
         return self._judged(self.trial.answers(keep_CTD))
 
-    def precision(self, x_CBTD: Slots, keep_TD: Keep) -> NDArray[np.float64]:
-        """The precision of several rules, from their made-up cases."""
-        return self._judged(self.trial.answers_to(x_CBTD, keep_TD))[0]
+    def precision(self, x_CBTD: Slots, keep_CTD: Keep) -> NDArray[np.float64]:
+        """The precision of several rules, from their made-up cases and the texts that these keep."""
+        return self._judged(self.trial.answers_to(x_CBTD, keep_CTD))[0]
 
     def _judged(self, p_CBQ: Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         p_CBQ = p_CBQ / self.trial.cut_Q

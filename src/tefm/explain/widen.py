@@ -69,9 +69,9 @@ class Widening:
     def precision(self, rules: Sequence[Rule]) -> NDArray[np.float64]:
         """How often made-up cases of each rule get the answer, as the surrogate sees it."""
         trial = self.search.trial
-        x_CBTD = np.stack([self.population.satisfying(_slots_of(rule), trial.donors_BTD) for rule in rules])
-        texts = [condition for condition in rules[0] if condition.text is not None]
-        return self.search.precision(x_CBTD, cells_of(texts, trial.x_TD, trial.shape))
+        x_CBTD = np.stack([self.population.satisfying(rule, trial.donors_BTD) for rule in rules])
+        texts = [[condition for condition in rule if condition.text is not None] for rule in rules]
+        return self.search.precision(x_CBTD, np.stack([cells_of(of, trial.x_TD, trial.shape) for of in texts]))
 
     def widened(self, rule: Rule, enough: float) -> Rule:
         """The rule with the most common conditions that was found precise enough."""
@@ -94,8 +94,6 @@ class Widening:
     ) -> Iterator[Move]:
         """What can become of one condition; its profile is asked for once."""
         condition = rule[at]
-        if condition.text is not None:
-            return
         key = replace(condition, values=())
         if key not in profiles:
             profiles[key] = self._profile(rule, at, now)
@@ -119,12 +117,13 @@ class Widening:
 
     def _profile(self, rule: Rule, at: int, now: float) -> Profile:
         condition = rule[at]
-        values, times = self._values(condition), list(_at_other_times(condition, len(self.search.trial.x_TD)))
+        times = [] if condition.text is not None else list(_at_other_times(condition, len(self.search.trial.x_TD)))
+        values = self._values(condition)
         rules = [_with(rule, at, of) for of in (*times, *(replace(condition, values=(value,)) for value in values))]
         removed = [(*rule[:at], *rule[at + 1 :])] if len(rule) > 1 else []
         precision_C = self.precision([*removed, *rules]) if removed or rules else np.zeros(0)
         others = [*[None] * len(removed), *times]
-        weight_V = self.population.weights(condition.slots[0])
+        weight_V = self.population.weights(condition.slots[0]) if values else np.zeros(0)
         weight_U = np.array([weight_V[value] if value < len(weight_V) else 0 for value in values]) + 1e-9
         return Profile(
             now,
@@ -137,6 +136,8 @@ class Widening:
     def _values(self, condition: Condition) -> list[int]:
         """The values that a condition on a single slot could have: its own, and the most frequent ones."""
         slot, own = condition.slots[0], set(condition.values)
+        if condition.text is not None:
+            return []
         number = bool(self.number_D[slot])
         if len(condition.slots) > 1 or self.flag_D[slot] or (number and 0 in own):
             return []
@@ -200,7 +201,3 @@ def _at_other_times(condition: Condition, length: int) -> Iterator[Condition]:
 
 def _with(rule: Rule, at: int, condition: Condition) -> Rule:
     return (*rule[:at], condition, *rule[at + 1 :])
-
-
-def _slots_of(rule: Rule) -> Rule:
-    return tuple(condition for condition in rule if condition.text is None)
