@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tefm.explain.check import effects
+from tefm.explain.check import joint_effect
 from tefm.explain.conditions import Condition
 from tefm.explain.reasons import EFFECT, Donors, Reasons
 from tefm.explain.slot_features import Feature, features_of
@@ -85,21 +85,24 @@ def _weighed(subject: Subject, references: References, basis: Mapping[str, Any])
                 weight = sum(of.weight or 0.0 for of in found if of.source.startswith("van Walraven"))
                 weights |= {feature: weight} if weight else {}
         donors_B = Donors.of(population, len(x_TD)).checks[0][:EFFECT]
-        p = float(subject.p_SQ[number, death])
+        p_Q = subject.p_SQ[number].tolist()
         # SHAP's scores are about the answer
         sign = 1.0 if int(subject.answers_S[number]) == death else -1.0
-        for effect in effects(model, population, sequence, list(weights), death, p, donors_B):
+        for feature, weight in weights.items():
+            (effect,) = joint_effect(
+                model, population, sequence, (Condition.of(feature, x_TD),), death, p_Q, donors_B
+            ).shares
             row: Figures = {
                 "sequence": number,
-                "weight": weights[effect.feature],
+                "weight": weight,
                 OURS: round(effect.value, 6),
                 "low": round(effect.low, 6),
                 "high": round(effect.high, 6),
                 RANDOM: float(rng.choice([-1.0, 1.0])),
             }
             if SHAP in basis:
-                place = int(subject.slots.starts[number]) + effect.feature.record
-                row[SHAP] = round(sign * float(basis[SHAP][place, effect.feature.slots[0]]), 6)
+                place = int(subject.slots.starts[number]) + feature.record
+                row[SHAP] = round(sign * float(basis[SHAP][place, feature.slots[0]]), 6)
             yield row
 
 

@@ -1,11 +1,11 @@
-"""What the model itself says: the check of a rule, its joint effect, and the influence of single features and words.
+"""What the model itself says: the check of a rule, its joint effect, and the words of a text that matter.
 
 The check asks: do sequences that satisfy a rule, and otherwise vary like the population (perturbed samples), get the
-same answer? It asks about whole records; nothing is masked. It can fail, and often does. The influence of a feature on
-a class is the mean change of its probability when the feature is replaced by the values of other sequences; that of all
-conditions of a rule together is the joint effect, which their shares add up to.
+same answer? It asks about whole records; nothing is masked. It can fail, and often does. The joint effect of conditions
+on a class is the mean change of its probability when their fields are taken from other sequences, all together; the
+shares of the conditions add up to it.
 
-Shapes: F features, C conditions, B donors, A questions, P parts of a text, T records of the explained sequence,
+Shapes: C conditions, B donors, A questions, P parts of a text, T records of the explained sequence,
 D slots, M columns of text, Q classes.
 """
 
@@ -21,10 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tefm.explain.cards import TextPart
+from tefm.explain.conditions import Condition, Rule
 from tefm.explain.counts import Share, Z, exact_share
 from tefm.explain.population import Population
-from tefm.explain.slot_features import Feature, keep_of, keeps_of, mask_shape
-from tefm.explain.trial import Trial
+from tefm.explain.slot_features import mask_shape
 from tefm.rationale.bag_of_words import texts_NM_of, with_texts
 from tefm.rationale.masked_model import Keep, MaskedModel, Numbers
 from tefm.tables.sequences import Sequences
@@ -37,7 +37,7 @@ MOST_PARTS = 40
 NAMED, VISIBLE = 3, 0.005
 
 
-# ---- a set of features -----------------------------------------------------------------------------------------------
+# ---- a rule -----------------------------------------------------------------------------------------------
 
 
 def precision(model: MaskedModel, cases: Sequences, answer: int, *, level: float = 0.95) -> Share:
@@ -71,12 +71,15 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Joint:
-    """How much probability a class loses when all fields of a rule are taken from others, and whose doing that is."""
+    """How much probability a class loses when all fields of some conditions are taken from others, and whose doing."""
 
-    #: the probability with the values of others in the fields of the rule
+    rule: Rule
+    #: the probability with the values of others in the fields
     without: Estimate
     #: the share of each condition in the difference (Shapley value): they sum to it
     shares: tuple[Estimate, ...]
+    #: of each condition that is a text, the words that matter most
+    words: tuple[tuple[TextPart, ...], ...]
     #: how often the answer changes
     flips: Share
     questions: int
@@ -86,7 +89,7 @@ def joint_effect(
     model: MaskedModel,
     population: Population,
     sequence: Sequences,
-    cells_CTD: Keep,
+    rule: Rule,
     of_class: int,
     p_Q: Sequence[float],
     donors_B: Numbers,
@@ -96,15 +99,16 @@ def joint_effect(
     Of up to `EXACT` conditions, all subsets are asked about; of more, each donor takes the fields over in an order of
     its own, and every second one in the reverse of that. Both ways, a donor's shares sum to its joint effect.
     """
-    count, donors = len(cells_CTD), len(donors_B)
-    orders_BC = _orders(count, donors)
+    shape, count, donors = mask_shape(sequence), len(rule), len(donors_B)
+    cells_CTD = np.stack([condition.cells(sequence.x_ND, shape) for condition in rule])
+    every = list(permutations(range(count))) if count <= EXACT else None
+    orders = [every] * donors if every else [[tuple(order)] for order in _orders(count, donors).tolist()]
     taken: dict[
         int, list[int]
     ] = {}  # the fields that are taken over, as bits, and the donors that are asked about them
-    for donor, order in enumerate(orders_BC):
-        sets = range(1, 1 << count) if count <= EXACT else np.cumsum(1 << order).tolist()
-        for bits in sets:
-            taken.setdefault(int(bits), []).append(donor)
+    for donor, of_donor in enumerate(orders):
+        for bits in {sum(1 << i for i in order[: n + 1]) for order in of_donor for n in range(count)}:
+            taken.setdefault(bits, []).append(donor)
     cases = [
         population.look_alikes(sequence, ~_taken(cells_CTD, bits), donors_B[numbers], own_context=True)
         for bits, numbers in taken.items()
@@ -115,21 +119,23 @@ def joint_effect(
         (0, donor): p_Q[of_class] for donor in range(donors)
     }
     shares_BC = np.zeros((donors, count))
-    every = list(permutations(range(count))) if count <= EXACT else None
-    for donor in range(donors):
-        for order in every or [orders_BC[donor].tolist()]:
+    for donor, of_donor in enumerate(orders):
+        for order in of_donor:
             bits = 0
             for condition in order:
                 more = bits | 1 << condition
-                shares_BC[donor, condition] += (p_of[bits, donor] - p_of[more, donor]) / len(every or [0])
+                shares_BC[donor, condition] += (p_of[bits, donor] - p_of[more, donor]) / len(of_donor)
                 bits = more
     whole = [number for number, (bits, _) in enumerate(keys) if bits == (1 << count) - 1]
     changed = model.decide(p_AQ[whole]) != model.decide(np.array([p_Q]))[0]
+    words = [text_parts(model, sequence, condition, of_class, p_Q[of_class]) for condition in rule]
     return Joint(
+        rule,
         Estimate.of(p_AQ[whole, of_class]),
-        tuple(Estimate.of(shares_BC[:, condition]) for condition in range(count)),
+        tuple(map(Estimate.of, shares_BC.T)),
+        tuple(parts for parts, _ in words),
         exact_share(int(changed.sum()), donors),
-        len(keys),
+        len(keys) + sum(asked for _, asked in words),
     )
 
 
@@ -147,74 +153,20 @@ def _taken(cells_CTD: Keep, bits: int) -> Keep:
     return taken_TD
 
 
-# ---- single features -------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Effect:
-    """By how much a feature raises the probability of a class, with a 95% interval over donors."""
-
-    feature: Feature
-    value: float
-    low: float
-    high: float
-    #: of a text, the words that matter most
-    words: tuple[TextPart, ...] = ()
-
-
-def expected_effects(trial: Trial, features: Sequence[Feature], of_class: int) -> NDArray[np.float64]:
-    """The effects as the surrogate expects them."""
-    shape = trial.shape
-    keep_CTD = np.concatenate([np.ones((1, *shape), dtype=bool), ~keeps_of([[f] for f in features], shape)])
-    p_CB = trial.answers(keep_CTD)[:, :, of_class].double().numpy()
-    effects_F: NDArray[np.float64] = p_CB[0, 0] - p_CB[1:].mean(axis=1)
-    return effects_F
-
-
-def effects(
-    model: MaskedModel,
-    population: Population,
-    sequence: Sequences,
-    features: Sequence[Feature],
-    of_class: int,
-    p: float,
-    donors_B: Numbers,
-) -> list[Effect]:
-    """The effects as the model itself shows them; `p` is the probability of the class for the whole sequence."""
-    if not features:
-        return []
-    shape = mask_shape(sequence)
-    mixed = [
-        population.look_alikes(sequence, ~keep_of([feature], shape), donors_B, own_context=True) for feature in features
-    ]
-    change_FB = p - model(reduce(Sequences.followed_by, mixed))[:, of_class].reshape(len(features), len(donors_B))
-    estimates = map(Estimate.of, change_FB)
-    return [Effect(feature, of.value, of.low, of.high) for feature, of in zip(features, estimates, strict=True)]
-
-
-def strongest(effects_F: NDArray[np.float64], most: int) -> NDArray[np.int64]:
-    """The features with the largest effects of each sign, `most` of each.
-
-    >>> strongest(np.array([0.1, -0.2, 0.3, 0.0]), 1).tolist()
-    [1, 2]
-    """
-    order = np.argsort(effects_F, kind="stable")
-    against, support = order[:most], order[::-1][:most]
-    chosen = [*against[effects_F[against] < 0].tolist(), *support[effects_F[support] > 0].tolist()]
-    return np.array(sorted(chosen), dtype=np.int64)
-
-
 # ---- the words of a text ---------------------------------------------------------------------------------------------
 
 
 def text_parts(
-    model: MaskedModel, sequence: Sequences, at: tuple[int, int], of_class: int, p: float
+    model: MaskedModel, sequence: Sequences, condition: Condition, of_class: int, p: float
 ) -> tuple[tuple[TextPart, ...], int]:
     """The words of a text that matter most, the strongest first, and how many questions that took.
 
-    The text is `at` a record and a column; `p` is the probability of the class for the whole sequence.
+    `p` is the probability of the class for the whole sequence.
     """
-    texts_TM = texts_NM_of(sequence)
+    if not condition.text:
+        return (), 0
+    texts_TM, width = texts_NM_of(sequence), sequence.x_ND.shape[1]
+    at = len(texts_TM) - 1 - condition.back, condition.slots[0] - width
     parts = parts_of(texts_TM[at])
     copies = sequence.select(np.zeros(len(parts), dtype=np.int64))
     texts_PTM = np.repeat(texts_TM[None], len(parts), axis=0)

@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 
 import numpy as np
 import torch
@@ -30,14 +30,13 @@ from pydantic import model_validator
 
 from tefm.base.settings import Settings
 from tefm.codes.network import CodeNetwork
-from tefm.explain.cards import TextPart
-from tefm.explain.check import Effect, Joint, effects, expected_effects, joint_effect, precision, strongest, text_parts
+from tefm.explain.check import Joint, joint_effect, precision
 from tefm.explain.conditions import Condition, Rule
 from tefm.explain.counts import FEW, Share, exact_share
 from tefm.explain.explanation import Outcome
 from tefm.explain.population import Population
 from tefm.explain.settle import Search
-from tefm.explain.slot_features import features_of, text_features
+from tefm.explain.slot_features import features_of, keeps_of, text_features
 from tefm.explain.trial import Trial
 from tefm.explain.widen import Widening
 from tefm.rationale.bag_of_words import ReadTexts, bags_by_column, texts_NM_of
@@ -61,8 +60,8 @@ ROOM = 0.999
 HOPELESS = 0.05
 #: An answer has at least this much evidence, in log-odds: p = 0.56 where the population has 0.50. Less is noise.
 EVIDENCE = 0.25
-#: Features of each sign whose effect is measured on the model.
-MEASURED = 6
+#: Features of each sign whose joint effect on a class in question is measured on the model.
+MEASURED = 4
 
 
 class Question(Settings):
@@ -120,26 +119,23 @@ class Reasons:
     evidence: float
     #: the rule that settles the answer, or the one that comes closest
     found: Checked
-    #: the share of the population that satisfies it
-    coverage: Share
     #: the share of the population that gets the answer
     base: Share
-    #: the effect of the rule on the probability of the answer, and its mean in the population
+    #: the effect of the rule on the probability of the answer
     joint: Joint | None
-    everyone: float
-    #: of each condition that is a text, the words that matter most
-    words: tuple[tuple[TextPart, ...], ...]
     #: the next most probable class, and the rule that comes closest to settling it, where tried
     other: int
     rival: Checked | None
-    #: the class that the effects of single features are about, and its mean probability in the population; of a rule's
-    #: own class there are none
+    #: the class in question, and what the strongest features do to it together; not where the rule is about it
     of_class: int
-    mean_p: float
-    effects: tuple[Effect, ...]
-    #: made-up cases that the model was asked about, and those among them that checked rules
-    questions: int
+    features: Joint | None
+    #: made-up cases that checked rules
     checks: int
+
+    @property
+    def questions(self) -> int:
+        """Cases that the model was asked about."""
+        return self.checks + sum(of.questions for of in (self.joint, self.features) if of is not None)
 
     @property
     def distinct(self) -> bool:
@@ -228,37 +224,22 @@ class Reasoner:
         rival = self._rival(search, sequence, donors, asked, other)
         if rival is not None and rival.holds(asked.precision) and found.holds(asked.precision):
             verdict = "contested"
-        joint, asked_single = None, 0
-        single: list[Effect] = []
-        words: list[tuple[TextPart, ...]] = []
-        if found.rule:
-            cells_CTD = np.stack([condition.cells(x_TD, search.trial.shape) for condition in found.rule])
-            joint = joint_effect(model, population, sequence, cells_CTD, answer, p_Q, donors.checks[0][:EFFECT])
-            for condition in found.rule:
-                of_text, count = self._words(condition, sequence, answer, p_Q[answer])
-                words, asked_single = [*words, of_text], asked_single + count
-        if joint is None or of_class != answer:
-            single, count = self._single(search, sequence, of_class, p_Q[of_class], donors.checks[0][:EFFECT])
-            asked_single += count
-        checks = found.questions + (rival.questions if rival else 0)
+        effect = partial(joint_effect, model, population, sequence, p_Q=p_Q, donors_B=donors.checks[0][:EFFECT])
+        joint = effect(found.rule, answer) if found.rule else None
+        strongest = () if joint is not None and of_class == answer else self._strongest(search, sequence, of_class)
         return Reasons(
             answer=answer,
             p_Q=tuple(p_Q),
             verdict=verdict,
             evidence=evidence,
             found=found,
-            coverage=exact_share(int(population.has(found.rule).sum()), len(population)),
             base=base,
             joint=joint,
-            everyone=float(population.p_SQ[:, answer].mean()),
-            words=tuple(words),
             other=other,
             rival=rival,
             of_class=of_class,
-            mean_p=float(population.p_SQ[:, of_class].mean()),
-            effects=tuple(single),
-            checks=checks,
-            questions=checks + (joint.questions if joint else 0) + asked_single,
+            features=effect(strongest, of_class) if strongest else None,
+            checks=found.questions + (rival.questions if rival else 0),
         )
 
     def _rival(
@@ -272,31 +253,15 @@ class Reasoner:
             return None
         return self._settle(contest, sequence, donors, asked, widen=False)
 
-    def _words(
-        self, condition: Condition, sequence: Sequences, of_class: int, p: float
-    ) -> tuple[tuple[TextPart, ...], int]:
-        """Of a condition that is a text, the words that matter most, and how many questions that took."""
-        if not condition.text:
-            return (), 0
-        place = len(sequence.x_ND) - 1 - condition.back, condition.slots[0] - sequence.x_ND.shape[1]
-        return text_parts(self.model, sequence, place, of_class, p)
-
-    def _single(
-        self, search: Search, sequence: Sequences, of_class: int, p: float, donors_B: Numbers
-    ) -> tuple[list[Effect], int]:
-        """The strongest effects of single features on a class, and how many questions that took."""
+    def _strongest(self, search: Search, sequence: Sequences, of_class: int) -> Rule:
+        """The features with the largest effects of each sign on a class, as the surrogate expects them one by one."""
         once = set(np.flatnonzero(self.network.layout.static_D).tolist())
         single = [feature for feature in search.features if feature.span == 1 or feature.slots[0] in once]
-        expected_F = expected_effects(search.trial, single, of_class)
-        measured = [single[i] for i in strongest(expected_F, MEASURED).tolist()]
-        found = effects(self.model, self.population, sequence, measured, of_class, p, donors_B)
-        questions = len(measured) * len(donors_B)
+        effects_F = search.trial.effects(keeps_of([[of] for of in single], search.trial.shape), of_class)
+        order = np.argsort(effects_F, kind="stable").tolist()
+        chosen = [i for i in order[:MEASURED] if effects_F[i] < 0] + [i for i in order[-MEASURED:] if effects_F[i] > 0]
         texts_TM = None if sequence.texts is None else texts_NM_of(sequence)
-        for number, effect in enumerate(found):
-            condition = Condition.of(effect.feature, sequence.x_ND, texts_TM)
-            words, count = self._words(condition, sequence, of_class, p)
-            found[number], questions = replace(effect, words=words), questions + count
-        return found, questions
+        return tuple(Condition.of(single[i], sequence.x_ND, texts_TM) for i in chosen)
 
     def _settle(
         self, search: Search, sequence: Sequences, donors: Donors, asked: Question, *, widen: bool = True

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from tefm.codes.network import CodeNetwork
@@ -61,6 +62,13 @@ class Trial:
         at_once = self._at_once(self.donors_BTD)
         some = [keep_CTD[start : start + at_once] for start in range(0, len(keep_CTD), at_once)]
         return torch.cat([self.answers_to(self._mixed(keep, self.donors_BTD), keep) for keep in some])
+
+    def effects(self, cells_FTD: Keep, of_class: int) -> NDArray[np.float64]:
+        """How much the probability of a class falls when some cells are taken from the donors."""
+        keep_CTD = np.concatenate([np.ones((1, *self.shape), dtype=bool), ~cells_FTD])
+        p_CB = self.answers(keep_CTD)[:, :, of_class].double().numpy()
+        effects_F: NDArray[np.float64] = p_CB[0, 0] - p_CB[1:].mean(axis=1)
+        return effects_F
 
     @torch.inference_mode()
     def answers_to(self, x_CBTD: Slots, keep_CTD: Keep) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar, TypeVar
 
@@ -12,10 +12,9 @@ from pydantic import model_validator
 from tefm.base.errors import InputError, NotFittedError, did_you_mean
 from tefm.base.progress import progress
 from tefm.base.settings import Retired, Settings
-from tefm.explain.cards import TextPart
-from tefm.explain.check import Effect, Estimate
+from tefm.explain.check import Joint
 from tefm.explain.conditions import Condition
-from tefm.explain.counts import NONE
+from tefm.explain.counts import NONE, exact_share
 from tefm.explain.explanation import Explanation, Finding, Influence, JointEffect, Settling
 from tefm.explain.in_words import describe_rationale, finding_of, text_finding
 from tefm.explain.look_alikes import LookAlikes
@@ -109,7 +108,7 @@ def _explanation(
     reads_slots = fitted.answerer.beside is not None
     decoded_TD = None if reads_slots else fitted.coder.decode(fitted.coder.encode(sequence.x_ND))
     parts, x_TD, width = look_alikes_of(fitted), sequence.x_ND, sequence.x_ND.shape[1]
-    population, texts_TM = parts.population, None if sequence.texts is None else texts_NM_of(sequence)
+    population = parts.population
     labelled = bool((population.labels_S >= 0).any() or parts.counts.total_Q.any())  # else nothing was counted
 
     def describe(condition: Condition) -> Finding:
@@ -119,32 +118,22 @@ def _explanation(
         name = schema.text[condition.slots[0] - width] if schema.text_budgets else ", ".join(schema.text)
         return text_finding(name, condition, len(x_TD))
 
-    def influence(effect: Effect) -> Influence:
-        feature = effect.feature
-        observed = None
-        # texts hardly ever repeat
-        if len(feature.slots) == 1 and feature.slots[0] < width and labelled:
-            (slot,), last = feature.slots, feature.record == len(x_TD) - 1
-            value = int(x_TD[feature.record, slot])
-            observed = parts.counts.observed(slot, value, reasons.of_class, last=last)
-        finding = describe(Condition.of(feature, x_TD, texts_TM))
-        return Influence(finding, effect.value, effect.low, effect.high, observed, effect.words)
-
     def settling(found: Checked, answer: int) -> Settling:
         observed = population.observed(population.has(found.rule), answer) if labelled else None
         findings = tuple(map(describe, found.rule))
         return Settling(classes[answer], findings, found.made_up, found.real, observed, found.without)
 
-    def share(condition: Condition, of: Estimate, words: tuple[TextPart, ...]) -> Influence:
-        observed = population.observed(population.has((condition,)), reasons.answer)
-        counted = labelled and condition.text is None
-        return Influence(describe(condition), of.value, of.low, of.high, observed if counted else None, words)
+    def shares(joint: Joint, of_class: int) -> Iterator[Influence]:
+        for condition, of, words in zip(joint.rule, joint.shares, joint.words, strict=True):
+            # texts hardly ever repeat
+            counted = labelled and condition.text is None
+            observed = population.observed(population.has((condition,)), of_class) if counted else None
+            yield Influence(describe(condition), of.value, of.low, of.high, observed, words)
 
-    joint = None
+    joint, mean_p_Q = None, population.p_SQ.mean(axis=0).tolist()
     if reasons.joint is not None:
-        parts_of = zip(reasons.found.rule, reasons.joint.shares, reasons.words, strict=True)
-        shares, without = tuple(share(*each) for each in parts_of), reasons.joint.without
-        joint = JointEffect(without.value, without.low, without.high, reasons.everyone, shares)
+        without, of_rule = reasons.joint.without, tuple(shares(reasons.joint, reasons.answer))
+        joint = JointEffect(without.value, without.low, without.high, mean_p_Q[reasons.answer], of_rule)
     answer = Answer(classes[reasons.answer], dict(zip(classes, reasons.p_Q, strict=True)))
     return Explanation(
         entity=preparation.sequence_noun,
@@ -159,7 +148,7 @@ def _explanation(
         least=question.precision,
         most=question.most,
         settling=settling(reasons.found, reasons.answer),
-        coverage=reasons.coverage,
+        coverage=exact_share(int(population.has(reasons.found.rule).sum()), len(population)),
         base=reasons.base,
         flips=NONE if reasons.joint is None else reasons.joint.flips,
         joint=joint,
@@ -167,8 +156,8 @@ def _explanation(
         real_world=_real_world(fitted, reasons),
         rival=None if reasons.rival is None else settling(reasons.rival, reasons.other),
         of_class=classes[reasons.of_class],
-        mean_p=reasons.mean_p,
-        influences=tuple(map(influence, reasons.effects)),
+        mean_p=mean_p_Q[reasons.of_class],
+        influences=() if reasons.features is None else tuple(shares(reasons.features, reasons.of_class)),
         questions=reasons.questions,
     )
 
