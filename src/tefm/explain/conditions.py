@@ -1,7 +1,8 @@
 """The conditions of a rule: a feature with room, which real sequences of any length can satisfy.
 
 A *condition* says that a field has one of several values in certain records, counted from the last one: in one record,
-in all of the last n, or in any of them. A *rule* is a few conditions that hold together.
+in all of the last n or in any of them, or in all after the last one that has some value. A *rule* is a few conditions
+that hold together.
 
 Shapes: S sequences, N records of all of them, B made-up sequences, T records of each, W records that a condition is
 about, D slots, M columns of text, V values.
@@ -34,6 +35,8 @@ class Condition:
     anywhere: bool = False
     #: of a column of text, the very text
     text: str | None = None
+    #: a slot and a value: it is about all records after the last one with that
+    after: tuple[int, int] | None = None
 
     @classmethod
     def of(cls, feature: Feature, x_TD: Slots, texts_TM: Texts | None = None) -> Condition:
@@ -41,7 +44,7 @@ class Condition:
 
         >>> x_TD = np.array([[3, 1], [3, 2]])
         >>> Condition.of(Feature(0, (1,)), x_TD), Condition.of(Feature(1, (0,), span=2), x_TD).span
-        (Condition(slots=(1,), values=(1,), back=1, span=1, anywhere=False, text=None), None)
+        (Condition(slots=(1,), values=(1,), back=1, span=1, anywhere=False, text=None, after=None), None)
         """
         length, width = x_TD.shape
         back, (column, *_) = length - 1 - feature.record, feature.slots
@@ -51,11 +54,6 @@ class Condition:
         values = np.unique(x_TD[feature.records, list(feature.slots)]).tolist()
         return cls(feature.slots, tuple(values), back, None if feature.span == length > 1 else feature.span)
 
-    def records(self, length: int) -> slice:
-        """The records that it is about, in a sequence of this length."""
-        end = max(0, length - self.back)
-        return slice(0 if self.span is None else max(0, end - self.span), end)
-
     def holds(self, sequences: Sequences, texts_NM: Texts | None = None) -> NDArray[np.bool_]:
         """Which sequences satisfy it; one that has too few records does not.
 
@@ -63,16 +61,22 @@ class Condition:
         >>> last, ever = Condition((0,), (1,)), Condition((0,), (1,), span=None, anywhere=True)
         >>> last.holds(sequences).tolist(), ever.holds(sequences).tolist()
         ([True, False, True], [True, True, True])
+        >>> Condition((0,), (2,), after=(0, 1)).holds(sequences).tolist()  # nothing but 2 after the last 1
+        [True, True, True]
         """
-        starts = sequences.starts
-        end_S = np.maximum(starts[1:] - self.back, starts[:-1])
+        starts, x_ND = sequences.starts, sequences.x_ND
+        end_S, least = np.maximum(starts[1:] - self.back, starts[:-1]), self.span or 1
         first_S = starts[:-1] if self.span is None else np.maximum(starts[:-1], end_S - self.span)
-        sums = np.concatenate([[0], np.cumsum(self._holds_N(sequences.x_ND, texts_NM))])
+        known_S = np.ones(len(first_S), dtype=bool)
+        if self.after is not None:
+            is_anchor_N = x_ND[:, self.after[0]] == self.after[1]
+            first_S = np.maximum.reduceat(np.where(is_anchor_N, np.arange(1, len(x_ND) + 1), 0), starts[:-1])
+            known_S, least = first_S > starts[:-1], 0
+            first_S = np.maximum(first_S, starts[:-1])
+        sums = np.concatenate([[0], np.cumsum(self._holds_N(x_ND, texts_NM))])
         count_S, number_S = sums[end_S] - sums[first_S], end_S - first_S
-        held_S: NDArray[np.bool_] = (
-            count_S > 0 if self.anywhere else (count_S == number_S) & (number_S >= (self.span or 1))
-        )
-        return held_S
+        held_S: NDArray[np.bool_] = count_S > 0 if self.anywhere else (count_S == number_S) & (number_S >= least)
+        return held_S & known_S
 
     def _holds_N(self, x_ND: Slots, texts_NM: Texts | None) -> NDArray[np.bool_]:
         if self.text is not None:
@@ -86,11 +90,25 @@ class Condition:
         among: NDArray[np.bool_] = np.logical_and.reduce(np.isin(values, list(self.values)), axis=-1)
         return among
 
+    def _about(self, x_BTD: Slots) -> NDArray[np.bool_]:
+        """The records that it is about, B × T."""
+        length = x_BTD.shape[1]
+        back_T = np.arange(length - 1, -1, -1)
+        if self.after is None:
+            about_T = (back_T >= self.back) & (back_T < self.back + (length if self.span is None else self.span))
+            return np.broadcast_to(about_T, x_BTD.shape[:2])
+        is_anchor_BT = x_BTD[:, :, self.after[0]] == self.after[1]
+        later_BT: NDArray[np.bool_] = ~np.logical_or.accumulate(is_anchor_BT[:, ::-1], axis=1)[:, ::-1]
+        return later_BT
+
     def cells(self, x_TD: Slots, shape: tuple[int, ...]) -> NDArray[np.bool_]:
         """The slots of a sequence that satisfy it, as a mask."""
-        keep_TD, rows = np.zeros(shape, dtype=bool), self.records(len(x_TD))
-        held_W = self._holds_N(x_TD[rows], None) if self.anywhere else np.ones(rows.stop - rows.start, dtype=bool)
-        keep_TD[rows.start + np.flatnonzero(held_W)[:, None], list(self.slots)] = True
+        keep_TD, about_T = np.zeros(shape, dtype=bool), self._about(x_TD[None])[0].copy()
+        if self.anywhere:
+            about_T &= self._holds_N(x_TD, None)
+        if self.after is not None:
+            keep_TD[about_T.argmax() - 1 if about_T.any() else -1, self.after[0]] = True
+        keep_TD[np.flatnonzero(about_T)[:, None], list(self.slots)] = True
         return keep_TD
 
     def enforce(self, x_BTD: Slots, weight_V: NDArray[np.float64]) -> None:
@@ -98,20 +116,22 @@ class Condition:
 
         What is drawn depends on the number of a sequence alone, so that rules can be compared.
         """
-        rows, slots = self.records(x_BTD.shape[1]), list(self.slots)
-        part_BWD = x_BTD[:, rows][:, :, slots]
-        lacks_BW: NDArray[np.bool_] = ~self._among(part_BWD)
         value_B, place_B = np.random.default_rng([self.slots[0], self.back]).random((2, len(x_BTD)))
+        if self.after is not None:  # what others do not have comes where the sequence has it
+            slot, value = self.after
+            x_BTD[(x_BTD[:, :, slot] != value).all(axis=1), max(0, x_BTD.shape[1] - 1 - (self.span or 0)), slot] = value
+        about_BT, part_BTW = self._about(x_BTD), x_BTD[:, :, self.slots[0] : self.slots[-1] + 1]
+        lacks_BT: NDArray[np.bool_] = about_BT & ~self._among(part_BTW)
         if self.anywhere:  # one of them is enough, whichever
-            chosen_B = (place_B * lacks_BW.shape[1]).astype(np.int64)
-            lacks_BW = np.logical_and.reduce(lacks_BW, axis=1, keepdims=True) & (
-                np.arange(lacks_BW.shape[1]) == chosen_B[:, None]
-            )
+            at = np.flatnonzero(about_BT[0])
+            chosen_B = at[(place_B * len(at)).astype(np.int64)]
+            lacks_BT[(about_BT & ~lacks_BT).any(axis=1)] = False
+            lacks_BT &= np.arange(x_BTD.shape[1]) == chosen_B[:, None]
         # also a value that no training sequence has
         share_V = np.cumsum([1e-9 + (weight_V[value] if value < len(weight_V) else 0) for value in self.values])
         drawn_B = np.array(self.values)[np.searchsorted(share_V / share_V[-1], value_B, side="right")]
-        x_BTD[:, rows, self.slots[0] : self.slots[-1] + 1] = np.where(
-            lacks_BW[:, :, None], drawn_B[:, None, None], part_BWD
+        x_BTD[:, :, self.slots[0] : self.slots[-1] + 1] = np.where(
+            lacks_BT[:, :, None], drawn_B[:, None, None], part_BTW
         )
 
 

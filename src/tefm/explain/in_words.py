@@ -56,15 +56,19 @@ def finding_of(
         tuple(cited),
         slot.member is not None,
         None if decoded_TD is None else _decoded(vectoriser, condition, decoded_TD),
-        "" if slot.static else "never" if never else _when(vectoriser.table_schema.record, condition),
+        "" if slot.static else "never" if never else _when(vectoriser, condition),
     )
 
 
-def _when(record: str, condition: Condition) -> str | None:
+def _when(vectoriser: Vectoriser, condition: Condition) -> str | None:
     """Which records a condition is about, where that is not a single one."""
+    record, which = vectoriser.table_schema.record, "any" if condition.anywhere else "all"
+    if condition.after is not None:
+        slot, value = condition.after
+        title, _, words = _in_words(vectoriser, Condition((slot,), (value,)))[0].partition(": ")
+        return f"after the last {words or title}"
     if condition.span == 1:
         return None
-    which = "any" if condition.anywhere else "all"
     if condition.span is None:
         return "at some time" if condition.anywhere else f"in all {record}s"
     return f"in {which} of the last {condition.span} {record}s"
@@ -119,7 +123,7 @@ def text_finding(column: str, condition: Condition, length: int) -> Finding:
 
 def _decoded(vectoriser: Vectoriser, condition: Condition, decoded_TD: Slots) -> str | None:
     """What the codes give back where a record is to meet a condition; None if that meets it too."""
-    if condition.span != 1:
+    if condition.span != 1 or condition.after is not None:
         return None
     record_D, slots = decoded_TD[len(decoded_TD) - 1 - condition.back], list(condition.slots)
     if np.isin(record_D[slots], condition.values).all():

@@ -36,16 +36,17 @@ from tefm.explain.counts import FEW, Share, exact_share
 from tefm.explain.explanation import Outcome
 from tefm.explain.population import Population
 from tefm.explain.settle import Search
-from tefm.explain.slot_features import features_of, keeps_of, text_features
-from tefm.explain.trial import Trial
+from tefm.explain.slot_features import Feature, features_of, keeps_of, text_features
+from tefm.explain.trial import SEARCH, Trial
 from tefm.explain.widen import Widening
 from tefm.rationale.bag_of_words import ReadTexts, bags_by_column, texts_NM_of
 from tefm.rationale.masked_model import MaskedModel, Numbers
 from tefm.rationale.surrogate import Surrogate
+from tefm.tables.layout import Slots
 from tefm.tables.sequences import Sequences
 
-#: Donors of the search, of each check, of each effect, and of a rule without one of its conditions.
-SEARCHED, CHECKED, EFFECT, WITHOUT = 96, 200, 48, 48
+#: Donors of search and widening, of each check, of each effect, and of a rule without one of its conditions.
+SEARCHED, CHECKED, EFFECT, WITHOUT = 240, 200, 48, 48
 #: Members that a set does not have are offered as features if more than this share of the donors have them.
 OFTEN = 0.05
 #: At most this many rules are checked.
@@ -193,7 +194,13 @@ class Reasoner:
             features += [of for of in text_features(sequence) if differs_TM[of.record, of.slots[0] - x_TD.shape[1]]]
         if self.model.head is not None:
             trial = replace(trial, head=self.model.beside)
-        return Search.of(trial, answer, features, layout.static_D)
+
+        def made(features: Sequence[Feature]) -> Slots:
+            """Made-up cases of a set of features whose values vary from record to record."""
+            rule = tuple(Condition.of(feature, x_TD) for feature in features if feature.slots[0] < x_TD.shape[1])
+            return self.population.satisfying(rule, trial.donors_BTD[:SEARCH])
+
+        return Search.of(trial, answer, features, layout.static_D, made)
 
     def reasons(
         self,

@@ -9,7 +9,7 @@ Shapes: F features, C sets of features, B donors, Q classes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations, count
@@ -53,12 +53,19 @@ class Search:
     features: tuple[Feature, ...]
     #: how much the answer suffers when each of them is replaced and everything else stays
     missed_F: NDArray[np.float64]
+    #: the made-up cases of a set of features of which some are varied
+    made: Callable[[Sequence[Feature]], Slots] | None = None
     #: the sets found so far, by the size that they may have
     grown: dict[int, list[list[Candidate]]] = field(default_factory=dict)
 
     @classmethod
     def of(
-        cls, trial: Trial, answer: int, features: Sequence[Feature], beside_D: NDArray[np.bool_] | None = None
+        cls,
+        trial: Trial,
+        answer: int,
+        features: Sequence[Feature],
+        beside_D: NDArray[np.bool_] | None = None,
+        made: Callable[[Sequence[Feature]], Slots] | None = None,
     ) -> Search:
         """A search among the features that the model reads: those that the codes carry, and those that a head reads.
 
@@ -70,20 +77,26 @@ class Search:
         beside = set(() if beside_D is None else np.flatnonzero(beside_D).tolist())
         moved_F |= np.array([of.slots[0] >= width or of.slots[0] in beside for of in features], dtype=bool)
         carried = [feature for feature, moved in zip(features, moved_F, strict=True) if moved]
-        return cls.among(trial, answer, carried)
+        return cls.among(trial, answer, carried, made)
 
     @classmethod
-    def among(cls, trial: Trial, answer: int, carried: Sequence[Feature]) -> Search:
+    def among(
+        cls,
+        trial: Trial,
+        answer: int,
+        carried: Sequence[Feature],
+        made: Callable[[Sequence[Feature]], Slots] | None = None,
+    ) -> Search:
         """A search among features that are known to be carried."""
         search = cls(trial, answer, tuple(carried), np.zeros(len(carried)))
         if not carried:
             return search
         _, value_F = search.values(~keeps_of([[feature] for feature in carried], trial.shape))
-        return cls(trial, answer, tuple(carried), -value_F)
+        return cls(trial, answer, tuple(carried), -value_F, made)
 
     def contest(self, answer: int) -> Search:
         """A search among the same features for another answer."""
-        return Search.among(self.trial, answer, self.features)
+        return Search.among(self.trial, answer, self.features, self.made)
 
     def values(self, keep_CTD: Keep) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The precision of each set, and its value: precision and mean probability together."""
@@ -166,7 +179,12 @@ class Search:
             found = best
 
     def _candidates(self, sets: Sequence[Sequence[Feature]]) -> list[Candidate]:
-        precision_C, value_C = self.values(keeps_of(sets, self.trial.shape))
+        keep_CTD = keeps_of(sets, self.trial.shape)
+        precision_C, value_C = self.values(keep_CTD)
+        varied = [at for at, features in enumerate(sets) if any(feature.varied for feature in features)]
+        if varied and self.made is not None:
+            x_CBTD = np.stack([self.made(sets[at]) for at in varied])
+            precision_C[varied], value_C[varied] = self._judged(self.trial.answers_to(x_CBTD, keep_CTD[varied]))
         return [
             Candidate(tuple(features), float(precision), float(value))
             for features, precision, value in zip(sets, precision_C, value_C, strict=True)

@@ -16,6 +16,9 @@ from tefm.rationale.masked_model import Keep
 from tefm.tables.layout import Layout, Slots
 from tefm.tables.sequences import Sequences
 
+#: Of a category, what follows the last record with each of this many values is a feature.
+FOLLOWED = 6
+
 
 @dataclass(frozen=True)
 class Feature:
@@ -32,6 +35,8 @@ class Feature:
     absent: bool = False
     #: how many records it is about
     span: int = 1
+    #: whether they may have each other's values
+    varied: bool = False
 
     @property
     def records(self) -> slice:
@@ -80,16 +85,20 @@ def features_of(x_TD: Slots, layout: Layout, often_D: NDArray[np.bool_] | None =
         features += [Feature(record, (slot,), absent=not x_D[slot]) for slot in offered]
         empty = [slots for slots in sets if not x_D[slots].any()]
         features += [Feature(record, tuple(slots.tolist()), absent=True) for slots in empty]
-    return features + list(_lasting(x_TD, optional_D, several_D))
+    return features + (list(_lasting(x_TD, optional_D, layout)) if length > 1 else [])
 
 
-def _lasting(x_TD: Slots, optional_D: NDArray[np.bool_], static_D: NDArray[np.bool_]) -> Iterator[Feature]:
-    """Values that the last records share, in all of them where they do."""
+def _lasting(x_TD: Slots, optional_D: NDArray[np.bool_], layout: Layout) -> Iterator[Feature]:
+    """Values that the last records share, in all of them where they do; and what follows the last one of a category."""
     last_D, length = x_TD[-1], len(x_TD)
     same_TD = np.logical_and.accumulate(x_TD[::-1] == last_D)
-    span_D = np.where(static_D, length, same_TD.sum(axis=0))
+    span_D = np.where(layout.static_D, length, same_TD.sum(axis=0))
     for slot in np.flatnonzero((span_D > 1) & ((last_D > 0) | ~optional_D)).tolist():
         yield Feature(length - 1, (slot,), absent=not last_D[slot], span=int(span_D[slot]))
+    for slot in [at for at, of in enumerate(layout.slots) if of.kind == "category" and not of.static]:
+        spans = {int((x_TD[::-1, slot] == value).argmax()) for value in np.unique(x_TD[:, slot])}
+        for span in sorted(spans - set(range(span_D[slot] + 1)))[:FOLLOWED]:
+            yield Feature(length - 1, (slot,), span=span, varied=True)
 
 
 def within(feature: Feature, kept: Sequence[Feature]) -> bool:

@@ -24,8 +24,8 @@ from tefm.tables.sequences import Sequences, distinct_rows
 
 #: At most this many slots of made-up cases are read at once.
 MOST_SLOTS = 1 << 25
-#: Donors that say which features the codes hold.
-FEWER = 32
+#: Donors of the search for features, and those that say which features the codes hold.
+SEARCH, FEWER = 96, 32
 #: The least probability of a class, whose logarithm is taken.
 LEAST_P = 1e-12
 
@@ -37,7 +37,7 @@ class Trial:
     network: CodeNetwork
     surrogate: Surrogate
     x_TD: Slots
-    #: the donors' records, B × T × D
+    #: the donors' records, B × T × D; the search asks about the first ones
     donors_BTD: Slots
     #: what the surrogate makes of their texts, where it reads them
     texts: ReadTexts | None = None
@@ -59,9 +59,10 @@ class Trial:
 
     def answers(self, keep_CTD: Keep) -> Tensor:
         """The probability of each class for each look-alike of some sets of features, C × B × Q."""
-        at_once = self._at_once(self.donors_BTD)
+        donors_BTD = self.donors_BTD[:SEARCH]
+        at_once = self._at_once(donors_BTD)
         some = [keep_CTD[start : start + at_once] for start in range(0, len(keep_CTD), at_once)]
-        return torch.cat([self.answers_to(self._mixed(keep, self.donors_BTD), keep) for keep in some])
+        return torch.cat([self.answers_to(self._mixed(keep, donors_BTD), keep) for keep in some])
 
     def effects(self, cells_FTD: Keep, of_class: int) -> NDArray[np.float64]:
         """How much the probability of a class falls when some cells are taken from the donors."""
@@ -88,7 +89,7 @@ class Trial:
             read_Vh, score_VA = self.surrogate.read(latent_Vd, place_V)
         else:
             keep_CTM = keep_CTD[:, :, width:]
-            words = [[self.texts.of(t, keep_TM[t]) for t in range(length)] for keep_TM in keep_CTM]
+            words = [[self.texts.of(t, keep_TM[t])[:donors] for t in range(length)] for keep_TM in keep_CTM]
             words_Nh = torch.stack([torch.stack(of, dim=1) for of in words]).flatten(0, 2)
             read_Vh, score_VA = self.surrogate.read(latent_Vd[number], torch.from_numpy(place_N), words_Nh)
             number = torch.arange(len(number))

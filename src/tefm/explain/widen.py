@@ -20,7 +20,10 @@ from numpy.typing import NDArray
 from tefm.explain.conditions import Condition, Rule, cells_of
 from tefm.explain.population import Population
 from tefm.explain.settle import Search
+from tefm.tables.layout import Slots
 
+#: Donors that say what a change of one condition does.
+PROFILED = 64
 #: At most this many values of a field are tried, the most frequent ones.
 TRIED = 40
 #: A single value of a condition may be so much less precise than all of them together: few donors judge each.
@@ -66,10 +69,10 @@ class Widening:
     number_D: NDArray[np.bool_]
     flag_D: NDArray[np.bool_]
 
-    def precision(self, rules: Sequence[Rule]) -> NDArray[np.float64]:
-        """How often made-up cases of each rule get the answer, as the surrogate sees it."""
+    def precision(self, rules: Sequence[Rule], donors: int | None = None) -> NDArray[np.float64]:
+        """How often made-up cases of each rule get the answer, as the surrogate sees it, of all donors or the first."""
         trial = self.search.trial
-        x_CBTD = np.stack([self.population.satisfying(rule, trial.donors_BTD) for rule in rules])
+        x_CBTD = np.stack([self.population.satisfying(rule, trial.donors_BTD[:donors]) for rule in rules])
         texts = [[condition for condition in rule if condition.text is not None] for rule in rules]
         return self.search.precision(x_CBTD, np.stack([cells_of(of, trial.x_TD, trial.shape) for of in texts]))
 
@@ -96,7 +99,7 @@ class Widening:
         condition = rule[at]
         key = replace(condition, values=())
         if key not in profiles:
-            profiles[key] = self._profile(rule, at, now)
+            profiles[key] = self._profile(rule, at)
         profile, common = profiles[key], self._common(condition)
         for other, precision in profile.others:
             if other is not None:
@@ -115,22 +118,22 @@ class Widening:
                 mean = np.average(profile.precision_U[chosen], weights=profile.weight_U[chosen])
                 yield Move(_with(rule, at, values), self._common(values) - common, now + float(mean) - own)
 
-    def _profile(self, rule: Rule, at: int, now: float) -> Profile:
+    def _profile(self, rule: Rule, at: int) -> Profile:
         condition = rule[at]
-        times = [] if condition.text is not None else list(_at_other_times(condition, len(self.search.trial.x_TD)))
+        times = list(_at_other_times(condition, self.search.trial.x_TD))
         values = self._values(condition)
         rules = [_with(rule, at, of) for of in (*times, *(replace(condition, values=(value,)) for value in values))]
         removed = [(*rule[:at], *rule[at + 1 :])] if len(rule) > 1 else []
-        precision_C = self.precision([*removed, *rules]) if removed or rules else np.zeros(0)
+        base, *precision_C = self.precision([rule, *removed, *rules], PROFILED)
         others = [*[None] * len(removed), *times]
         weight_V = self.population.weights(condition.slots[0]) if values else np.zeros(0)
         weight_U = np.array([weight_V[value] if value < len(weight_V) else 0 for value in values]) + 1e-9
         return Profile(
-            now,
+            float(base),
             np.array(values, dtype=np.int64),
-            precision_C[len(others) :],
+            np.array(precision_C[len(others) :]),
             weight_U,
-            tuple(zip(others, precision_C.tolist(), strict=False)),
+            tuple(zip(others, precision_C, strict=False)),
         )
 
     def _values(self, condition: Condition) -> list[int]:
@@ -188,15 +191,24 @@ def _several(
     return [sorted(chosen)]
 
 
-def _at_other_times(condition: Condition, length: int) -> Iterator[Condition]:
-    """A condition met in any of the last records, or at some time; or in the last one, not in all."""
-    if length > 1:
-        if condition.back:
-            yield replace(condition, back=0, span=condition.back + 1, anywhere=True)
-        if condition.span != 1:
-            yield replace(condition, span=1, anywhere=False)
-        if not condition.anywhere:
-            yield replace(condition, back=0, span=None, anywhere=True)
+def _at_other_times(condition: Condition, x_TD: Slots) -> Iterator[Condition]:
+    """A condition met in any of the last records, or at some time; or in the last one, not in all.
+
+    One about all records after the last with some value of the field is put so.
+    """
+    length, (slot, *_) = len(x_TD), condition.slots
+    if length == 1 or condition.text is not None or condition.after is not None:
+        return
+    if condition.back:
+        yield replace(condition, back=0, span=condition.back + 1, anywhere=True)
+    if condition.span != 1:
+        yield replace(condition, span=1, anywhere=False)
+    if not condition.anywhere:
+        yield replace(condition, back=0, span=None, anywhere=True)
+    if condition.span is not None and not condition.anywhere and not condition.back and condition.span < length:
+        before = int(x_TD[length - 1 - condition.span, slot])
+        if before and before not in x_TD[length - condition.span :, slot]:
+            yield replace(condition, after=(slot, before))
 
 
 def _with(rule: Rule, at: int, condition: Condition) -> Rule:

@@ -22,7 +22,6 @@ from tefm.explain.rationale_card import Rationale
 from tefm.explain.reasons import Checked, Question, Reasoner, Reasons
 from tefm.pipeline.fitted import Fitted
 from tefm.pipeline.prepare import Preparation
-from tefm.rationale.bag_of_words import texts_NM_of
 from tefm.rationale.masked_model import Of, Over, top_k
 from tefm.rationale.verify import Answer, until_sufficient, verify
 from tefm.tables.records import Records
