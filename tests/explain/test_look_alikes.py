@@ -522,19 +522,23 @@ def test_the_order_of_two_events_comes_out_in_words_of_sequences(monkeypatch: py
     slots = Sequences(rng.integers(1, 5, (9_000, 2)).astype(np.uint8), np.arange(0, 9_001, 9))
     p_SQ = model(slots)
     donors = Population(slots, p_SQ, model.decide(p_SQ), model.decide(p_SQ))
-    reasoner, verdicts, fields = Reasoner(model, Network(), None, donors), [], []  # type: ignore[arg-type]
+    reasoner, verdicts, fields, orders = Reasoner(model, Network(), None, donors), [], [], []  # type: ignore[arg-type]
     for _ in range(12):
         one = Sequences(rng.integers(1, 5, (9, 2)).astype(np.uint8), np.array([0, 9]))
         found = reasoner.reasons(one, model(one)[0].tolist(), None, Question())
         verdicts.append(found.verdict)
         assert all(condition.holds(one).all() for condition in found.found.rule)
         fields += [condition.slots for condition in found.found.rule]
-        print(one.x_ND[:, 0], found.verdict, found.found.rule, found.found.made_up.value, found.found.real)
-        after = [of for of in found.found.rule if of.after is not None]
-        if one.x_ND[-1, 0] not in (1, 4) and found.verdict == "settled":
-            assert after or len(found.found.rule) == 2, found.found.rule
+        for condition in found.found.rule:
+            if condition.after is not None:
+                yes = found.answer == 1
+                assert condition.after == (0, 4 if yes else 1) and {1, 2, 3, 4} - {*condition.values} <= {
+                    1 if yes else 4
+                }
+                orders.append(condition)
     assert np.mean([verdict == "settled" for verdict in verdicts]) >= 0.9, verdicts
     assert set(fields) == {(0,)}, "the ward plays no part"
+    assert len(orders) >= 3 and all(donors.has((of,)).mean() >= 0.4 for of in orders), orders
 
 
 def test_a_rare_answer_is_not_contested_by_what_everyone_gets(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import permutations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,6 @@ from numpy.typing import NDArray
 from tefm.explain.conditions import Condition, Rule, cells_of
 from tefm.explain.population import Population
 from tefm.explain.settle import Search
-from tefm.tables.layout import Slots
 
 #: Donors that say what a change of one condition does.
 PROFILED = 64
@@ -85,12 +85,26 @@ class Widening:
             moves = [move for at in range(len(rule)) for move in self._moves(rule, at, now, enough, profiles)]
             moves = [move for move in moves if move.rule not in tried and move.gain > 0 and move.expected >= enough]
             if not moves:
-                return rule
+                return self._ordered(rule, enough)
             best = max(moves, key=lambda move: move.worth(now))
             tried.add(best.rule)
             precision = float(self.precision([best.rule])[0])
             if precision >= enough:
                 rule, now = best.rule, precision
+
+    def _ordered(self, rule: Rule, enough: float) -> Rule:
+        """The rule with two conditions on one field put as an order, where that is more common: none after the last."""
+        for all_of, one_of in permutations(rule, 2):
+            if all_of.slots == one_of.slots and not all_of.anywhere and len(one_of.values) == 1 and not one_of.text:
+                slot, value, x_TD = all_of.slots[0], one_of.values[0], self.search.trial.x_TD
+                since = int((x_TD[::-1, slot] == value).argmax())
+                order = replace(all_of, back=0, span=since, after=(slot, value))
+                holds = np.isin(x_TD[len(x_TD) - since :, slot], all_of.values).all()
+                merged = (*(condition for condition in rule if condition not in (all_of, one_of)), order)
+                wider = self.population.has(merged).sum() > self.population.has(rule).sum()
+                if holds and wider and self.precision([merged])[0] >= enough:
+                    return self.widened(merged, enough)
+        return rule
 
     def _moves(
         self, rule: Rule, at: int, now: float, enough: float, profiles: dict[Condition, Profile]
@@ -120,7 +134,7 @@ class Widening:
 
     def _profile(self, rule: Rule, at: int) -> Profile:
         condition = rule[at]
-        times = list(_at_other_times(condition, self.search.trial.x_TD))
+        times = list(_at_other_times(condition, len(self.search.trial.x_TD)))
         values = self._values(condition)
         rules = [_with(rule, at, of) for of in (*times, *(replace(condition, values=(value,)) for value in values))]
         removed = [(*rule[:at], *rule[at + 1 :])] if len(rule) > 1 else []
@@ -191,12 +205,8 @@ def _several(
     return [sorted(chosen)]
 
 
-def _at_other_times(condition: Condition, x_TD: Slots) -> Iterator[Condition]:
-    """A condition met in any of the last records, or at some time; or in the last one, not in all.
-
-    One about all records after the last with some value of the field is put so.
-    """
-    length, (slot, *_) = len(x_TD), condition.slots
+def _at_other_times(condition: Condition, length: int) -> Iterator[Condition]:
+    """A condition met in any of the last records, or at some time; or in the last one, not in all."""
     if length == 1 or condition.text is not None or condition.after is not None:
         return
     if condition.back:
@@ -205,10 +215,6 @@ def _at_other_times(condition: Condition, x_TD: Slots) -> Iterator[Condition]:
         yield replace(condition, span=1, anywhere=False)
     if not condition.anywhere:
         yield replace(condition, back=0, span=None, anywhere=True)
-    if condition.span is not None and not condition.anywhere and not condition.back and condition.span < length:
-        before = int(x_TD[length - 1 - condition.span, slot])
-        if before and before not in x_TD[length - condition.span :, slot]:
-            yield replace(condition, after=(slot, before))
 
 
 def _with(rule: Rule, at: int, condition: Condition) -> Rule:
