@@ -18,6 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tefm.tables.layout import Layout
     from tefm.tables.sequences import Sequences
 
@@ -146,9 +148,16 @@ class Counts:
     def observed(self, slot: int, value: int, of_class: int, *, last: bool) -> Observed:
         """Sequences with a value of a slot in their last record, or in an earlier one, and those without it."""
         counts_VQ, all_Q = (self.last_VQ, self.total_Q) if last else (self.earlier_VQ, self.longer_Q)
-        having_Q = counts_VQ[self.start_D[slot] + value]
-        rest_Q = all_Q - having_Q
-        return Observed(int(having_Q.sum()), int(having_Q[of_class]), int(rest_Q.sum()), int(rest_Q[of_class]))
+        return _observed(counts_VQ[self.start_D[slot] + value], all_Q, of_class)
+
+    def in_last(self, slot: int, values: Sequence[int], of_class: int) -> Observed:
+        """Sequences with one of several values of a slot in their last record, and those without."""
+        return _observed(self.last_VQ[self.start_D[slot] + np.array(values)].sum(axis=0), self.total_Q, of_class)
+
+
+def _observed(having_Q: NDArray[np.int64], all_Q: NDArray[np.int64], of_class: int) -> Observed:
+    rest_Q = all_Q - having_Q
+    return Observed(int(having_Q.sum()), int(having_Q[of_class]), int(rest_Q.sum()), int(rest_Q[of_class]))
 
 
 def _counted(values: NDArray[np.integer[Any]], labels: NDArray[np.int64], size: int, classes: int) -> NDArray[np.int64]:

@@ -17,7 +17,8 @@ from tefm.base.files import read_tensors, refusing, write_tensors
 from tefm.base.progress import progress
 from tefm.codes.coder import SlotCoder
 from tefm.codes.network import CodeNetwork
-from tefm.explain.counts import Counts
+from tefm.explain.conditions import Condition
+from tefm.explain.counts import Counts, Observed
 from tefm.explain.population import Population, mixed
 from tefm.rationale.config import LookAlikeConfig
 from tefm.rationale.masked_model import MaskedModel
@@ -83,6 +84,12 @@ class LookAlikes:
         donors = Population(drawn, p_SQ, model.decide(p_SQ), labels_S[: len(drawn)])
         counts = Counts.of(*everyone, network.layout, p_SQ.shape[1])
         return cls(config, network, surrogate, donors, counts, agreement)
+
+    def observed(self, condition: Condition, of_class: int) -> Observed:
+        """How often a class was observed where a condition is met: of all training sequences, or of those stored."""
+        if len(condition.slots) == condition.span == 1 and not condition.back and condition.after is None:
+            return self.counts.in_last(condition.slots[0], condition.values, of_class)
+        return self.population.observed(self.population.has((condition,)), of_class)
 
     def folded(self, calibration: Folded) -> LookAlikes:
         """What explanations of groups of classes need; the surrogate still knows the classes themselves."""

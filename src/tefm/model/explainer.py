@@ -125,9 +125,8 @@ def _explanation(
     def shares(joint: Joint, of_class: int) -> Iterator[Influence]:
         for condition, of, words in zip(joint.rule, joint.shares, joint.words, strict=True):
             # texts hardly ever repeat
-            counted = labelled and condition.text is None
-            observed = population.observed(population.has((condition,)), of_class) if counted else None
-            yield Influence(describe(condition), of.value, of.low, of.high, observed, words)
+            seen = parts.observed(condition, of_class) if labelled and condition.text is None else None
+            yield Influence(describe(condition), of.value, of.low, of.high, seen, words)
 
     joint, mean_p_Q = None, population.p_SQ.mean(axis=0).tolist()
     if reasons.joint is not None:
