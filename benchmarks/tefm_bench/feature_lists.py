@@ -274,7 +274,7 @@ def by_score(x_TD: Slots, scores_TD: Scores, layout: Layout) -> list[Feature]:
     >>> [f.slots for f in by_score(np.array([[3, 1, 0]]), np.array([[0.1, 0.2, 0.3]]), layout)]
     [(1,), (0,)]
     """
-    features = features_of(x_TD, layout)
+    features = [feature for feature in features_of(x_TD, layout) if not feature.varied]
     scores_F = [float(scores_TD[f.records][:, list(f.slots)].sum()) / f.span for f in features]
     return [features[number] for number in np.argsort(-np.array(scores_F), kind="stable").tolist()]
 

@@ -76,7 +76,7 @@ def test_the_best_scores_come_first_of_all_records() -> None:
     x_TD = np.array([[1, 2, 0, 4, 1, 1], [1, 1, 1, 1, 1, 1]])
     scores_TD = np.arange(12.0).reshape(2, 6)
     ordered = by_score(x_TD, scores_TD, LAYOUT)
-    assert [(f.record, f.slots[0]) for f in ordered[:2]] == [(1, 5), (1, 4)] and len(ordered) == 14
+    assert [(f.record, f.slots[0]) for f in ordered[:2]] == [(1, 5), (1, 4)] and len(ordered) == 15
 
 
 # ---- methods ----------------------------------------------------------------------------------------------------
