@@ -107,9 +107,9 @@ def _steps(steps: int) -> dict[str, float]:
     starts = np.arange(0, 2_049, 2)  # two records per sequence
     prompts = writer.of_codes(Sequences(rng.integers(0, 128, (2_048, 3)), starts))
     learned = ToLearn([Questions(prompts, rng.integers(0, 2, len(prompts)), writer.answers)], [])
-    tune(backbone, ids, learned, TuneConfig(steps=1))
+    tune(backbone, ids.all, learned, TuneConfig(steps=1))
     cpu = time.process_time()
-    history = tune(backbone, ids, learned, TuneConfig(steps=steps))
+    history = tune(backbone, ids.all, learned, TuneConfig(steps=steps))
     return {"seconds": history.seconds / steps, "cpu_seconds": (time.process_time() - cpu) / steps}
 
 

@@ -383,3 +383,15 @@ def test_numbers_with_thousands_and_dashes_are_read_as_they_were_taken() -> None
     table = pl.DataFrame({"spent": repeated("2,000.5", "-", "-1,500", "700"), "icu": repeated("Yes", "-", "No", "No")})
     vectoriser = Vectoriser.fit(table, infer_schema(table))
     assert vectoriser.transform(table)[:4].tolist() == [[3, 1], [0, 0], [1, 0], [2, 0]]
+
+
+@pytest.mark.parametrize("name", ["case_id", "case:concept:name", "Case ID"])
+def test_the_case_of_an_event_log_is_the_entity(name: str) -> None:
+    log = pl.DataFrame({name: [f"c{row // 4}" for row in range(40)], "activity": ["call", "visit"] * 20})
+    assert infer_schema(log).entity == name
+
+
+def test_an_identifier_that_groups_records_is_shown_the_way() -> None:
+    table = pl.DataFrame({"order_no": [row // 4 for row in range(4_000)], "price": [row % 7 for row in range(4_000)]})
+    _, guesses = schema_of(open_table(table))
+    assert "--entity order_no" in next(guess.why for guess in guesses if guess.column == "order_no")

@@ -56,8 +56,10 @@ ITEM_SHARE = 0.1
 COUNTED_ROWS = 200
 #: Text with more different values than this, in more than this share of its rows, is titles or an identifier.
 MOST_TITLES, TITLE_SHARE = 1_000, 0.3
-ENTITY_NAME = re.compile(
-    r"^(patient|subject|customer|user|account|client|member|person|host)([_\s]?(id|nbr|no|number|key))?$", re.IGNORECASE
+ENTITY_NAME = re.compile(  # the last ones are those of event logs
+    r"^(patient|subject|customer|user|account|client|member|person|host)([_\s]?(id|nbr|no|number|key))?$"
+    r"|^case[_\s]?(id|nbr|no|number|key)$|^case:concept:name$",
+    re.IGNORECASE,
 )
 LABEL_NAME = re.compile(r"^(label|labels|target|class|outcome|y)$", re.IGNORECASE)
 NUMBERED = re.compile(r"^(.*?)[_\s]?(\d+)$")
@@ -307,7 +309,8 @@ def _number(words: pl.Series, present: pl.Series, numbers: pl.Series, distinct: 
 def _item(words: pl.Series, rows: int, distinct: int) -> Guess:
     """An identifier: the most frequent values where each has many rows, nothing otherwise."""
     if distinct > ITEM_SHARE * rows:
-        why = f"an identifier, by its name, with {distinct:,} values in {rows:,} rows; {AS_CATEGORY}"
+        why = f"an identifier, by its name, with {distinct:,} values in {rows:,} rows; if it groups the records, "
+        why += f"--entity {words.name}; {AS_CATEGORY}"
         return _guessed(words, why, distinct)
     most = Field(name=words.name, kind="category").limit
     why = f"an identifier, by its name: its {most} most frequent values (`top:`); {AS_NUMBER}"
