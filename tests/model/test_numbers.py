@@ -141,7 +141,7 @@ def test_explanations_are_about_the_median_or_a_threshold(folder: Path, model: T
     told = tefm("explain", folder / "model", folder / "new.csv", "--above", "30", "--json", *CPU).json[:20]
     cuts = model.fitted.buckets.above(30)  # type: ignore[union-attr]
     answers = {one["answer"]["says"] for one in told}
-    assert answers == set(cuts.names) and "above" in cuts.names[1]
+    assert answers == set(cuts.names) and "more than" in cuts.names[1]
     p = model.predict_proba(planted(400, seed=1))[0]
     above = sum(p[number] for number, group in enumerate(model.fitted.buckets.groups(cuts)) if group)  # type: ignore[union-attr]
     assert told[0]["answer"]["probabilities"][cuts.names[1]] == pytest.approx(above, abs=1e-6)
@@ -169,9 +169,14 @@ def test_the_report_says_what_it_shows(folder: Path, model: TEFM) -> None:
 
 def test_monitor_reads_the_number_as_above_its_median(model: TEFM) -> None:
     same = model.monitor(planted(150, seed=6))
-    assert same.classes == model.reading().fitted.classes and not same.alarm and "above" in same.title
+    assert same.classes == model.reading().fitted.classes and not same.alarm and "more than" in same.title
     longer = planted(150, seed=7).with_columns(dose=pl.lit(9))
     assert model.monitor(longer).alarm
+
+
+def test_monitor_puts_a_lightgbm_beside_that_reads_the_number_alike(model: TEFM) -> None:
+    beside = model.monitor(planted(150, seed=6), reference=planted(300, seed=10)).batches[0].answered.lightgbm
+    assert beside is not None and beside.auroc.value > 0.9
 
 
 def test_the_server_tells_the_number(model: TEFM) -> None:
@@ -184,7 +189,7 @@ def test_the_server_tells_the_number(model: TEFM) -> None:
         told = client.post("/v1/predict", json={"rows": rows}).json()["predictions"]
         explained = client.post("/v1/explain", json={"rows": rows[:1], "above": 30}).json()["explanations"]
     assert [one["number"]["prediction"] for one in told] == pytest.approx(model.predict(planted(2, seed=8)).tolist())
-    assert "above" in " ".join(explained[0]["probabilities"])
+    assert "more than" in " ".join(explained[0]["probabilities"])
 
 
 # ---- what is refused -----------------------------------------------------------------------------------------------

@@ -138,10 +138,10 @@ def test_scores_are_those_of_the_numbers() -> None:
 
 def test_a_threshold_is_the_nearest_cut(explained: Explained) -> None:
     buckets = buckets_of(np.arange(1.0, 31.0), 3)
-    assert buckets.above().names == ("up to 20", "above 20")  # the median is 15.5
+    assert buckets.above().names == ("at most 20", "more than 20")  # the median is 15.5
     cuts = buckets.above(100)
-    assert cuts.names == ("up to 20", "above 20")
-    assert buckets.groups(cuts) == (0, 0, 1)
+    assert cuts.names == ("at most 20", "more than 20")
+    assert buckets.groups(cuts) == (0, 0, 1) and in_order(cuts.names) == cuts.names
     explained(SettingsError, lambda: buckets.above(float("nan")), "a threshold is a number", "nan")
 
 

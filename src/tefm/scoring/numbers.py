@@ -44,9 +44,9 @@ NUMBER_METRICS = {
 class Cuts(Settings):
     """Where a number is cut into classes, from low to high; a number at a cut belongs to the lower class.
 
-    >>> cuts = Cuts(names=("up to 4", "above 4"), upper=(4.0,))
+    >>> cuts = Cuts(names=("at most 4", "more than 4"), upper=(4.0,))
     >>> cuts.names_of(np.array([4.0, 4.5, np.nan])).tolist()
-    ['up to 4', 'above 4', None]
+    ['at most 4', 'more than 4', None]
     """
 
     names: tuple[str, ...] = Setting(min_length=2)
@@ -147,13 +147,16 @@ class Buckets(Cuts):
         return raw.model_copy(update={"margin": margin_of(raw.predicted(p_SQ), values_S, self.interval)})
 
     def above(self, threshold: float | None = None) -> Cuts:
-        """Two classes: up to a number and above it, at the cut that is nearest (by default, to the median)."""
+        """Two classes: up to a number and above it, at the cut that is nearest (by default, to the median).
+
+        In alphabetical order, as all classes are.
+        """
         wanted = self.median if threshold is None else threshold
         if not math.isfinite(wanted):
             raise SettingsError("a threshold is a number", value=wanted, remedy="give one in the label's unit")
         cut = min(self.upper, key=lambda edge: abs(edge - wanted))
         words = _text(cut, 17)
-        return Cuts(names=(f"up to {words}", f"above {words}"), upper=(cut,))
+        return Cuts(names=(f"at most {words}", f"more than {words}"), upper=(cut,))
 
     def groups(self, cuts: Cuts) -> tuple[int, ...]:
         """The class of coarser cuts that each bucket belongs to."""
