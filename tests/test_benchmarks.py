@@ -100,7 +100,7 @@ def test_faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     figures = json.loads((tmp_path / "out.json").read_text())["figures"]
     assert figures["kills"] == 6
     assert figures["during_the_work"] >= 2
-    assert figures["resumed"] == 3
+    assert figures["resumed"] == 5  # all but the server
 
 
 @pytest.mark.slow
