@@ -278,9 +278,8 @@ class Reasoner:
         Without `widen`, it has the very values of the sequence.
         """
         least, level = 1, 1 - (1 - LEVEL) / len(donors.checks)
-        layout, texts_TM = self.network.layout, None if sequence.texts is None else texts_NM_of(sequence)
-        flag_D = np.array([slot.kind == "flag" for slot in layout.slots])
-        widening = Widening(search, self.population, layout.number_D, flag_D)
+        widening = Widening(search, self.population, self.network.layout)
+        texts_TM = None if sequence.texts is None else texts_NM_of(sequence)
         results: list[Checked] = []
         questions, before = 0, None
         checks = iter(donors.checks)

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from tefm.explain.conditions import Condition, Rule, cells_of
 from tefm.explain.population import Population
 from tefm.explain.settle import Search
+from tefm.tables.layout import Layout
 
 #: Donors that say what a change of one condition does.
 PROFILED = 64
@@ -32,31 +33,11 @@ UNEVEN = 0.1
 SLIGHT = 0.01
 
 
-@dataclass(frozen=True)
-class Move:
-    """A wider rule: how much more common one condition is (in logarithms), and the precision that is expected."""
-
-    rule: Rule
-    gain: float
-    expected: float
-
-    def worth(self, now: float) -> float:
-        """The gain for the precision that it costs."""
-        return self.gain / (max(0.0, now - self.expected) + SLIGHT)
-
-
-@dataclass(frozen=True, eq=False)
-class Profile:
-    """What the surrogate answers where one condition of a rule is changed, and the rest of it holds."""
-
-    #: of the rule as it was then
-    base: float
-    #: values of the field, how often each keeps the answer, and how many training records have it
-    values: NDArray[np.int64]
-    precision_U: NDArray[np.float64]
-    weight_U: NDArray[np.float64]
-    #: the condition at other times, or None for its removal, with the precision then
-    others: tuple[tuple[Condition | None, float], ...]
+#: How much more common a wider rule makes one condition (in logarithms), the precision that is expected, and the rule.
+Move = tuple[float, float, Rule]
+#: By how much the precision differs where one condition is another one, or is met at other times (without values), or
+#: is dropped (None), and the rest of the rule holds.
+Profile = dict[Condition | None, float]
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,9 +46,7 @@ class Widening:
 
     search: Search
     population: Population
-    #: which slots are numbers, or flags
-    number_D: NDArray[np.bool_]
-    flag_D: NDArray[np.bool_]
+    layout: Layout
 
     def precision(self, rules: Sequence[Rule], donors: int | None = None) -> NDArray[np.float64]:
         """How often made-up cases of each rule get the answer, as the surrogate sees it, of all donors or the first."""
@@ -83,14 +62,15 @@ class Widening:
         tried = set()
         while True:
             moves = [move for at in range(len(rule)) for move in self._moves(rule, at, now, enough, profiles)]
-            moves = [move for move in moves if move.rule not in tried and move.gain > 0 and move.expected >= enough]
+            moves = [of for of in moves if of[0] > 0 and of[1] >= enough and of[2] not in tried]
             if not moves:
                 return self._ordered(rule, enough)
-            best = max(moves, key=lambda move: move.worth(now))
-            tried.add(best.rule)
-            precision = float(self.precision([best.rule])[0])
+            # the one that gains most for the precision that it costs
+            best = max(moves, key=lambda of: of[0] / (max(0.0, now - of[1]) + SLIGHT))[2]
+            tried.add(best)
+            precision = float(self.precision([best])[0])
             if precision >= enough:
-                rule, now = best.rule, precision
+                rule, now = best, precision
 
     def _ordered(self, rule: Rule, enough: float) -> Rule:
         """The rule with two conditions on one field put as an order, where that is more common: none after the last."""
@@ -110,57 +90,49 @@ class Widening:
         self, rule: Rule, at: int, now: float, enough: float, profiles: dict[Condition, Profile]
     ) -> Iterator[Move]:
         """What can become of one condition; its profile is asked for once."""
-        condition = rule[at]
-        key = replace(condition, values=())
-        if key not in profiles:
-            profiles[key] = self._profile(rule, at)
-        profile, common = profiles[key], self._common(condition)
-        for other, precision in profile.others:
-            if other is not None:
+        condition, key = rule[at], replace(rule[at], values=())
+        profile = profiles[key] = profiles.get(key) or self._profile(rule, at)
+        common = self._common(condition)
+        for other, change in profile.items():
+            if other is None and len(rule) > 1:
+                yield -common, now + change, (*rule[:at], *rule[at + 1 :])
+            elif other is not None and not other.values:
                 other = replace(other, values=condition.values)
-                yield Move(_with(rule, at, other), self._common(other) - common, now + precision - profile.base)
-            elif len(rule) > 1:
-                yield Move((*rule[:at], *rule[at + 1 :]), -common, now + precision - profile.base)
-        if not len(profile.values):
+                yield self._common(other) - common, now + change, _with(rule, at, other)
+        values = np.array([other.values[0] for other in profile if other is not None and other.values])
+        if not len(values):
             return
-        own_U = np.isin(profile.values, condition.values)
-        own = float(np.average(profile.precision_U[own_U], weights=profile.weight_U[own_U]))
-        wider = _range if self.number_D[condition.slots[0]] else _several
+        change_U = np.array([profile[replace(key, values=(value,))] for value in values.tolist()])
+        weight_V, own_U = self.population.weights(condition.slots[0]), np.isin(values, condition.values)
+        weight_U = np.append(weight_V, 0.0)[np.minimum(values, len(weight_V))] + 1e-9
+        own = float(np.average(change_U[own_U], weights=weight_U[own_U]))
+        wider = _range if self.layout.number_D[condition.slots[0]] else _several
         for target in (enough, (enough + now) / 2):
-            for chosen in wider(profile.precision_U, profile.weight_U, own_U, target - now + own):
-                values = replace(condition, values=tuple(profile.values[chosen].tolist()))
-                mean = np.average(profile.precision_U[chosen], weights=profile.weight_U[chosen])
-                yield Move(_with(rule, at, values), self._common(values) - common, now + float(mean) - own)
+            for chosen in wider(change_U, weight_U, own_U, target - now + own):
+                wide = replace(condition, values=tuple(values[chosen].tolist()))
+                expected = now - own + float(np.average(change_U[chosen], weights=weight_U[chosen]))
+                yield self._common(wide) - common, expected, _with(rule, at, wide)
 
     def _profile(self, rule: Rule, at: int) -> Profile:
-        condition = rule[at]
-        times = list(_at_other_times(condition, len(self.search.trial.x_TD)))
-        values = self._values(condition)
-        rules = [_with(rule, at, of) for of in (*times, *(replace(condition, values=(value,)) for value in values))]
-        removed = [(*rule[:at], *rule[at + 1 :])] if len(rule) > 1 else []
-        base, *precision_C = self.precision([rule, *removed, *rules], PROFILED)
-        others = [*[None] * len(removed), *times]
-        weight_V = self.population.weights(condition.slots[0]) if values else np.zeros(0)
-        weight_U = np.array([weight_V[value] if value < len(weight_V) else 0 for value in values]) + 1e-9
-        return Profile(
-            float(base),
-            np.array(values, dtype=np.int64),
-            np.array(precision_C[len(others) :]),
-            weight_U,
-            tuple(zip(others, precision_C, strict=False)),
-        )
+        condition, length = rule[at], len(self.search.trial.x_TD)
+        times = list(_at_other_times(condition, length))
+        others = [replace(condition, values=(value,)) for value in self._values(condition)]
+        smaller = (*rule[:at], *rule[at + 1 :]) or rule
+        rules = [rule, smaller, *(_with(rule, at, of) for of in (*times, *others))]
+        base, without, *precisions = self.precision(rules, PROFILED).tolist()
+        keys = [*(replace(of, values=()) for of in times), *others]
+        return {None: without - base, **{of: p - base for of, p in zip(keys, precisions, strict=True)}}
 
     def _values(self, condition: Condition) -> list[int]:
         """The values that a condition on a single slot could have: its own, and the most frequent ones."""
-        slot, own = condition.slots[0], set(condition.values)
-        if condition.text is not None:
+        if len(condition.slots) > 1 or condition.text is not None:
             return []
-        number = bool(self.number_D[slot])
-        if len(condition.slots) > 1 or self.flag_D[slot] or (number and 0 in own):
+        kind, own = self.layout.slots[condition.slots[0]].kind, set(condition.values)
+        if kind == "flag" or (kind == "number" and 0 in own):
             return []
-        weight_V = self.population.weights(slot)
-        common = [v for v in np.argsort(-weight_V, kind="stable").tolist() if weight_V[v] and (v or not number)]
-        return sorted({*own, *common[:TRIED]})
+        weight_V = self.population.weights(condition.slots[0])
+        common = np.argsort(-weight_V, kind="stable")[:TRIED].tolist()
+        return sorted(own | {value for value in common if weight_V[value] and (value or kind == "category")})
 
     def _common(self, condition: Condition) -> float:
         """The logarithm of the share of the population that satisfies a condition."""
