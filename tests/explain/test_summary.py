@@ -88,12 +88,12 @@ def test_the_same_features_for_another_answer_are_another_rule() -> None:
     ]
 
 
-def test_common_rules_come_first_then_those_with_many_sequences_in_the_population() -> None:
+def test_rules_that_many_of_the_population_satisfy_come_first_then_those_of_many_answers() -> None:
     one, two, three = (Finding(3, "dx", name, f"Diagnosis: {name}") for name in ("a", "b", "c"))
     summary = summarise(
-        [settled(one, coverage=1), settled(two, coverage=9), settled(three, coverage=2), settled(three, coverage=2)]
+        [settled(one, coverage=2), settled(two, coverage=9), settled(three, coverage=2), settled(three, coverage=2)]
     )
-    assert [rule.features[0][11] for rule in summary.rules] == ["c", "b", "a"]
+    assert [rule.features[0][11] for rule in summary.rules] == ["b", "c", "a"]
 
 
 def test_unsettled_and_default_answers_give_no_rule() -> None:

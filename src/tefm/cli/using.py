@@ -33,6 +33,8 @@ from tefm.serve.limits import ServeSettings
 if TYPE_CHECKING:
     from tefm.explain.cards import Card
 
+#: Groups of the options of `explain` and `rationale`; those about the model and the machine come first.
+ASKED, WHICH, CARDS = "What is asked", "Which sequences", "Cards"
 #: The exit status of `tefm monitor` when a batch has drifted; 0 is no alarm, 1 an error.
 ALARM = 3
 
@@ -44,9 +46,14 @@ ALARM = 3
 class CardOptions:
     """Which sequences are explained, and where their cards go."""
 
-    entity: Annotated[list[str] | None, typer.Option("--entity", help="explain only this one; repeatable")] = None
-    limit: Annotated[int, typer.Option(help="cards to print, at most")] = 3
-    target: Annotated[Path | None, typer.Option("--out", help="HTML page, or JSON lines, with all of them")] = None
+    entity: Annotated[
+        list[str] | None,
+        typer.Option("--entity", help="explain only this one; repeatable", rich_help_panel=WHICH),
+    ] = None
+    limit: Annotated[int, typer.Option(help="cards to print, at most", rich_help_panel=CARDS)] = 3
+    target: Annotated[
+        Path | None, typer.Option("--out", help="HTML page, or JSON lines, with all of them", rich_help_panel=CARDS)
+    ] = None
 
     def check(self) -> None:
         problem, example = "explanations are written as HTML or JSON lines", "--out page.html"
@@ -76,28 +83,49 @@ def explain(
     options: ModelOptions,
     ray: RayOptions,
     question_in_words: Annotated[
-        str | None, typer.Option("--question", help="explain the answer to a question in words (`tefm ask`)")
+        str | None,
+        typer.Option(
+            "--question", help="explain the answer to a question in words (`tefm ask`)", rich_help_panel=ASKED
+        ),
     ] = None,
     of_class: Annotated[
-        str | None, typer.Option("--class", help="show what speaks for and against this class; default: the answer")
+        str | None,
+        typer.Option(
+            "--class", help="show what speaks for and against this class; default: the answer", rich_help_panel=ASKED
+        ),
     ] = None,
     above: Annotated[
         float | None,
-        typer.Option(help="of a label that is a number: explain whether it is above this (default: the median)"),
+        typer.Option(
+            help="of a label that is a number: explain whether it is above this (default: the median)",
+            rich_help_panel=ASKED,
+        ),
     ] = None,
     precision: Annotated[
-        float, typer.Option(help="share of made-up and of real cases of a rule that must get the same answer")
+        float,
+        typer.Option(
+            help="share of made-up and of real cases of a rule that must get the same answer", rich_help_panel=ASKED
+        ),
     ] = 0.9,
-    most: Annotated[int, typer.Option(help="conditions of a rule, at most")] = 10,
+    most: Annotated[int, typer.Option(help="conditions of a rule, at most", rich_help_panel=ASKED)] = 10,
     population: Annotated[
-        int | None, typer.Option(help="summarise explanations of N random sequences", metavar="N")
+        int | None,
+        typer.Option(help="summarise explanations of N random sequences", metavar="N", rich_help_panel=WHICH),
     ] = None,
     references: Annotated[
-        Path | None, typer.Option(help="table of field, value, statement, source to cite beside the features")
+        Path | None,
+        typer.Option(
+            help="table of field, value, statement, source to cite beside the features", rich_help_panel=CARDS
+        ),
     ] = None,
-    bibliography: Annotated[bool, typer.Option(help="list the sources of the references")] = False,
+    bibliography: Annotated[
+        bool, typer.Option("--bibliography", help="list the sources of the references", rich_help_panel=CARDS)
+    ] = False,
     case: Annotated[
-        bool, typer.Option("--case", help="paragraphs (summary, diagnoses, drugs, …) in place of the card")
+        bool,
+        typer.Option(
+            "--case", help="paragraphs (summary, diagnoses, drugs, …) in place of the card", rich_help_panel=CARDS
+        ),
     ] = False,
 ) -> Results | None:
     """Explain predictions: a rule that settles the answer, checked on made-up and real cases, and its effect."""

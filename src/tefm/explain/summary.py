@@ -13,21 +13,22 @@ from tefm.explain.explanation import Explanation, Finding
 
 #: At most this many rules and fields are listed.
 LISTED = 10
-RULES = "The features that settle the most answers. Precision: the share of look-alikes with the same answer."
-RULE_COLUMNS = ("features", "answer", "precision", "share of the population", "explained sequences")
+RULES = "The rules that most of the population satisfy. Precision: the share of made-up cases with the same answer."
+RULE_COLUMNS = ("rule", "answer", "precision", "real cases", "explained sequences")
 FIELDS = "How much a field raises or lowers p, compared with others' values in its place: means over the explained ones"
 FIELD_COLUMNS = ("class", "field", "raises p by", "lowers p by")
 
 
 @dataclass(frozen=True)
 class Rule:
-    """Features that settle an answer, for everyone who has them."""
+    """Conditions that settle an answer, for everyone who satisfies them."""
 
     answer: str
     features: tuple[str, ...]
-    #: of its look-alikes, those that get the answer; of the population, those that have the features
+    #: of its made-up cases, those that get the answer; of the population, those that satisfy it; and of those again
     precision: Share
     coverage: Share
+    real: Share
     #: explained sequences with this rule
     sequences: int
 
@@ -35,7 +36,8 @@ class Rule:
     def cells(self) -> tuple[str, ...]:
         """The cells of `RULE_COLUMNS`."""
         precision = f"{self.precision.value:.1%} [{self.precision.low:.1%}, {self.precision.high:.1%}]"
-        return "; ".join(self.features), self.answer, precision, f"{self.coverage.value:.1%}", f"{self.sequences:,}"
+        real = f"{self.coverage.value:.1%}" + (f", {self.real.value:.0%} the same answer" if self.real.of else "")
+        return "; ".join(self.features), self.answer, precision, real, f"{self.sequences:,}"
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ class Summary:
     verdicts: dict[str, int]
     #: features of the settled and contested ones
     median_features: float | None
-    #: the most common ones first
+    #: those that most of the population satisfy first
     rules: tuple[Rule, ...]
     #: the strongest fields of each class first
     fields: tuple[FieldEffect, ...]
@@ -98,10 +100,10 @@ def summarise(explanations: Sequence[Explanation]) -> Summary:
         features = sorted(f.words + (_place(one, f) if several else "") for f in one.settling.findings)
         by_rule[one.answer.says, tuple(features)].append(one)
     rules = [
-        Rule(answer, features, same[0].settling.precision, same[0].coverage, len(same))
+        Rule(answer, features, same[0].settling.precision, same[0].coverage, same[0].settling.real, len(same))
         for (answer, features), same in by_rule.items()
     ]
-    rules.sort(key=lambda rule: (-rule.sequences, -rule.coverage.value, rule.features))
+    rules.sort(key=lambda rule: (-rule.coverage.value, -rule.sequences, rule.features))
     return Summary(
         len(explanations),
         dict(Counter(one.verdict for one in explanations).most_common()),
