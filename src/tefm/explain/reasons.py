@@ -12,7 +12,7 @@ stored training sequences that satisfy it.
 - `default`: nearly everyone gets this answer, so that no feature is needed for it.
 
 "At least τ" is the lower end of an exact 95% interval, over cases that the search has not asked about. The search may
-try `ATTEMPTS` rules; the interval's level accounts for that.
+try `ATTEMPTS` rules; the level of the interval of made-up cases accounts for that.
 
 Shapes: T records of the explained sequence, D slots, M columns of text, B donors, Q classes.
 """
@@ -46,7 +46,7 @@ from tefm.tables.layout import Slots
 from tefm.tables.sequences import Sequences
 
 #: Donors of search and widening, of each check, of each effect, and of a rule without one of its conditions.
-SEARCHED, CHECKED, EFFECT, WITHOUT = 240, 200, 48, 48
+SEARCHED, CHECKED, EFFECT, WITHOUT = 144, 200, 48, 48
 #: Members that a set does not have are offered as features if more than this share of the donors have them.
 OFTEN = 0.05
 #: At most this many rules are checked.
@@ -323,7 +323,7 @@ class Reasoner:
         """A rule with what the model says of its made-up and of its real cases."""
         made_up = precision(self.model, self.population.made_up(sequence, rule, donors_B), answer, level=level)
         same_S = self.population.answers_S[self.population.has(rule)] == answer
-        return Checked(rule, made_up, exact_share(int(same_S.sum()), len(same_S), level))
+        return Checked(rule, made_up, exact_share(int(same_S.sum()), len(same_S), LEVEL))
 
     def _needed(
         self, rule: Rule, sequence: Sequences, search: Search, donors: Donors, enough: float
