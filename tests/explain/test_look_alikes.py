@@ -362,7 +362,7 @@ def test_the_surrogate_answers_in_parts_as_to_each_look_alike_alone(
     mixed_ND = np.where(keep_CTD[:, None], x_TD, records).reshape(-1, x_TD.shape[1]).astype(x_TD.dtype)
     codes_SK = torch.from_numpy(fitted.fitted.coder.encode(mixed_ND).astype(np.int64))
     rows_ST = torch.arange(len(codes_SK)).view(-1, len(x_TD))
-    expected = parts.surrogate(parts.network.quantiser.embed(codes_SK), rows_ST).softmax(dim=1)
+    expected = parts.surrogate(parts.network.network.quantiser.embed(codes_SK), rows_ST).softmax(dim=1)
     assert torch.allclose(answers.flatten(0, 1), expected, atol=1e-5)
 
 

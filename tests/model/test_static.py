@@ -66,3 +66,17 @@ def test_saved_and_loaded_it_answers_the_same(model: TEFM, tmp_path: Path) -> No
     save_coder(model.fitted.coder, folder)
     assert load_coder(folder).identity == model.fitted.coder.identity
     assert loaded.fitted.classifier.vocabulary.names[-1] == "<stay_A_7>"
+
+
+def test_a_field_of_the_entity_is_one_condition_of_a_rule(model: TEFM, tmp_path: Path) -> None:
+    """It is kept or replaced in all records together, and its own codes tell the surrogate what that does."""
+    parts = model.fitted.look_alikes
+    assert parts is not None and parts.network.width == model.fitted.coder.latent_width
+    table = patients(25, 4)
+    explanations = model.explain(table)
+    named = [[of for of in one.settling.findings if of.field in ("sex", "region")] for one in explanations]
+    assert sum(map(len, named)) > 3
+    for findings in named:
+        assert len({of.field for of in findings}) == len(findings) and all(of.when == "" for of in findings)
+    again = TEFM.load(model.save(tmp_path / "model"), device="cpu").explain(table)
+    assert [one.to_json() for one in again] == [one.to_json() for one in explanations]

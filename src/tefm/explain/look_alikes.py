@@ -16,13 +16,12 @@ from tefm.base.errors import InputError
 from tefm.base.files import read_tensors, refusing, write_tensors
 from tefm.base.progress import progress
 from tefm.codes.coder import SlotCoder
-from tefm.codes.network import CodeNetwork
 from tefm.explain.conditions import Condition
 from tefm.explain.counts import Counts, Observed
 from tefm.explain.population import Population, mixed
 from tefm.rationale.config import LookAlikeConfig
 from tefm.rationale.masked_model import MaskedModel
-from tefm.rationale.surrogate import Agreement, Surrogate, SurrogateData, fit_surrogate, frozen_network
+from tefm.rationale.surrogate import Agreement, FrozenCodes, Surrogate, SurrogateData, fit_surrogate
 from tefm.scoring.calibration import Folded
 from tefm.tables.sequences import Sequences, stored
 
@@ -37,7 +36,7 @@ class LookAlikes:
     """The population that look-alikes come from, and the surrogate that the search asks before the model."""
 
     config: LookAlikeConfig
-    network: CodeNetwork
+    network: FrozenCodes
     surrogate: Surrogate
     population: Population
     #: of all training sequences, for corroboration
@@ -65,17 +64,17 @@ class LookAlikes:
                 f"{len(training)} sequence(s) are too few to learn from", remedy="use at least 2, ideally 1,000"
             )
         learned = model.language_model or model
-        network, rng = frozen_network(coder), np.random.default_rng(config.seed)
+        network, rng = FrozenCodes.of(coder), np.random.default_rng(config.seed)
         most = max(2, config.questions // (1 + MIXTURES))
         if len(training) > most:
             training = training.select(np.sort(rng.permutation(len(training))[:most]))
         with progress("predicting mixed training records", 1 + MIXTURES) as advance:
             words = training.texts is not None
-            answers = SurrogateData.ask(network, training, learned, words=words)
+            answers = SurrogateData.ask(network, training, learned, read=FrozenCodes.latents, words=words)
             advance(1)
             for _ in range(MIXTURES):
                 mixture = mixed(training, rng, texts=words)
-                answers += SurrogateData.ask(network, mixture, learned, words=words)
+                answers += SurrogateData.ask(network, mixture, learned, read=FrozenCodes.latents, words=words)
                 advance(1)
         surrogate, agreement = fit_surrogate(answers, learned, config)
         occurring, labels_S = population
@@ -122,15 +121,14 @@ class LookAlikes:
     @classmethod
     def load(cls, coder: SlotCoder, path: Path) -> LookAlikes:
         """Read what `save` wrote; `coder` is the one that it was learned with."""
-        network = frozen_network(coder)
         with refusing(path, "part of the model that explains"):
             tensors, facts = read_tensors(path)
             config = LookAlikeConfig.stored(facts["config"])
             learned = _part(tensors, "surrogate")
             classes = tensors["population.p_SQ"].shape[1]
-            surrogate = Surrogate(
-                network.config.latent, classes, config.surrogate_hidden, words="words.weight" in learned
-            )
+            # the surrogate of an older model has not learned the codes of the entity
+            network = FrozenCodes.of(coder, profile=learned["inner.weight"].shape[1] == coder.latent_width)
+            surrogate = Surrogate(network.width, classes, config.surrogate_hidden, words="words.weight" in learned)
             surrogate.load_state_dict(learned)
             counts = Counts(**{name: of.numpy() for name, of in _part(tensors, "counts").items()})
             arrays = {name: of.numpy() for name, of in _part(tensors, "population").items()}

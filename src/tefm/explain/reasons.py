@@ -29,7 +29,6 @@ import torch
 from pydantic import model_validator
 
 from tefm.base.settings import Settings
-from tefm.codes.network import CodeNetwork
 from tefm.explain.check import Joint, joint_effect, precision
 from tefm.explain.conditions import Condition, Rule
 from tefm.explain.counts import FEW, Share, exact_share
@@ -41,7 +40,7 @@ from tefm.explain.trial import SEARCH, Trial
 from tefm.explain.widen import Widening
 from tefm.rationale.bag_of_words import ReadTexts, bags_by_column, texts_NM_of
 from tefm.rationale.masked_model import MaskedModel, Numbers
-from tefm.rationale.surrogate import Surrogate
+from tefm.rationale.surrogate import FrozenCodes, Surrogate
 from tefm.tables.layout import Slots
 from tefm.tables.sequences import Sequences
 
@@ -167,7 +166,7 @@ class Reasoner:
     """All that explanations of one model need."""
 
     model: MaskedModel
-    network: CodeNetwork
+    network: FrozenCodes
     surrogate: Surrogate
     population: Population
 
@@ -200,7 +199,7 @@ class Reasoner:
             rule = tuple(Condition.of(feature, x_TD) for feature in features if feature.slots[0] < x_TD.shape[1])
             return self.population.satisfying(rule, trial.donors_BTD[:SEARCH])
 
-        return Search.of(trial, answer, features, layout.static_D, made)
+        return Search.of(trial, answer, features, made)
 
     def reasons(
         self,

@@ -64,18 +64,13 @@ class Search:
         trial: Trial,
         answer: int,
         features: Sequence[Feature],
-        beside_D: NDArray[np.bool_] | None = None,
         made: Callable[[Sequence[Feature]], Slots] | None = None,
     ) -> Search:
-        """A search among the features that the model reads: those that the codes carry, and those that a head reads.
-
-        It reads texts, and the slots of `beside_D`, beside the codes of the records.
-        """
+        """A search among the features that the model reads: those that the codes carry, and those that a head reads."""
         without_FTD = ~keeps_of([[feature] for feature in features], trial.shape)
         moved_F = trial.moved(without_FTD).numpy()
-        width = trial.x_TD.shape[1]
-        beside = set(() if beside_D is None else np.flatnonzero(beside_D).tolist())
-        moved_F |= np.array([of.slots[0] >= width or of.slots[0] in beside for of in features], dtype=bool)
+        # a text is beside the codes
+        moved_F |= np.array([feature.slots[0] >= trial.x_TD.shape[1] for feature in features], dtype=bool)
         carried = [feature for feature, moved in zip(features, moved_F, strict=True) if moved]
         return cls.among(trial, answer, carried, made)
 

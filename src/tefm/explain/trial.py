@@ -1,7 +1,7 @@
 """What the surrogate expects of made-up cases: thousands of them in a fraction of a second.
 
 Shapes: C rules or sets of kept features, B donors, T records of the explained sequence, D slots, M columns of text,
-V records without repetition, A heads, h hidden, d latent, K levels, Q classes.
+V records without repetition, A heads, h hidden, d latent, Q classes.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tefm.codes.network import CodeNetwork
 from tefm.rationale.bag_of_words import ReadTexts
 from tefm.rationale.masked_model import Keep
-from tefm.rationale.surrogate import CHUNK, PLACES, Surrogate, slots_tensor
+from tefm.rationale.surrogate import CHUNK, PLACES, FrozenCodes, Surrogate, slots_tensor
 from tefm.scoring.calibration import Calibration, Floats, Folded
 from tefm.tables.layout import Slots
 from tefm.tables.sequences import Sequences, distinct_rows
@@ -34,7 +33,7 @@ LEAST_P = 1e-12
 class Trial:
     """One sequence, its donors, and the surrogate's answers to made-up cases; equal records are encoded once."""
 
-    network: CodeNetwork
+    network: FrozenCodes
     surrogate: Surrogate
     x_TD: Slots
     #: the donors' records, B × T × D; the search asks about the first ones
@@ -83,7 +82,7 @@ class Trial:
         place_N = np.tile(np.arange(length - 1, -1, -1).clip(max=PLACES - 1), sets * donors)
         wide_ND = np.column_stack([x_CBTD.reshape(-1, width), place_N.astype(x_CBTD.dtype)])
         first, number_N = distinct_rows(wide_ND)
-        latent_Vd = self.network.quantiser.embed(self._encode(wide_ND[first, :-1]))
+        latent_Vd = self._latents(wide_ND[first, :-1])
         place_V, number = torch.from_numpy(place_N[first]), torch.from_numpy(number_N)
         if self.texts is None:
             read_Vh, score_VA = self.surrogate.read(latent_Vd, place_V)
@@ -110,13 +109,12 @@ class Trial:
         if self.head is not None:  # each slot may matter, whatever codes hold
             return torch.from_numpy((x_CBTD != self.x_TD).any(axis=(1, 2, 3)))
         first, number_N = distinct_rows(x_CBTD.reshape(-1, x_CBTD.shape[-1]))
-        codes_NK = self._encode(x_CBTD.reshape(-1, x_CBTD.shape[-1])[first])[torch.from_numpy(number_N)]
-        codes_CBTK = codes_NK.view(*x_CBTD.shape[:3], -1)
-        return (codes_CBTK != self._encode(self.x_TD)).flatten(1).any(dim=1)
+        latent_Nd = self._latents(x_CBTD.reshape(-1, x_CBTD.shape[-1])[first])[torch.from_numpy(number_N)]
+        return (latent_Nd.view(*x_CBTD.shape[:3], -1) != self._latents(self.x_TD)).flatten(1).any(dim=1)
 
     @torch.inference_mode()
-    def _encode(self, x_ND: Slots) -> Tensor:
-        return torch.cat([self.network.encode(part) for part in slots_tensor(x_ND).split(CHUNK)])
+    def _latents(self, x_ND: Slots) -> Tensor:
+        return torch.cat([self.network.latents(part) for part in slots_tensor(x_ND).split(CHUNK)])
 
     def _headed(self, p_CBQ: Tensor, x_CBTD: Slots) -> Tensor:
         """The answers of surrogate and head together; the head is so cheap that it answers itself."""

@@ -29,7 +29,7 @@ from tefm.rationale.bag_of_words import BUCKETS, bags_of, texts_NM_of
 from tefm.rationale.config import SurrogateConfig
 from tefm.rationale.masked_model import MaskedModel
 from tefm.scoring.calibration import Calibration, Floats
-from tefm.tables.layout import Slots
+from tefm.tables.layout import Layout, Slots
 from tefm.tables.sequences import Sequences
 
 #: Records are distinguished by their position counted from the last one, up to this many.
@@ -144,8 +144,38 @@ def frozen_network(coder: SlotCoder) -> CodeNetwork:
     return copy.deepcopy(coder.network).cpu().eval().requires_grad_(False)
 
 
+@dataclass(frozen=True, eq=False)
+class FrozenCodes:
+    """What a language model of codes reads of records: their codes, and those of the fields of the entity."""
+
+    network: CodeNetwork
+    profile: CodeNetwork | None = None
+
+    @classmethod
+    def of(cls, coder: SlotCoder, *, profile: bool = True) -> FrozenCodes:
+        """Of a coder; without the `profile` for a surrogate that has not learned it."""
+        learned = coder.profile_ if profile else None
+        return cls(frozen_network(coder), None if learned is None else frozen_network(learned))
+
+    @property
+    def layout(self) -> Layout:
+        return self.network.layout
+
+    @property
+    def width(self) -> int:
+        return self.network.config.latent + (0 if self.profile is None else self.profile.config.latent)
+
+    def latents(self, x_ND: Tensor) -> Tensor:
+        """The vectors that the codes of some records stand for."""
+        own_Nd = self.network.quantiser.embed(self.network.encode(x_ND))
+        if self.profile is None:
+            return own_Nd
+        static_ND = x_ND[:, torch.from_numpy(self.layout.static_D)]
+        return torch.cat([own_Nd, self.profile.quantiser.embed(self.profile.encode(static_ND))], dim=1)
+
+
 @torch.no_grad()
-def latents(network: CodeNetwork, x_ND: Slots, read: Read = read_codes) -> Tensor:
+def latents(network: CodeNetwork | FrozenCodes, x_ND: Slots, read: Read = read_codes) -> Tensor:
     """What the surrogate reads of many records."""
     return torch.cat([read(network, chunk) for chunk in slots_tensor(x_ND).split(CHUNK)])
 
@@ -165,7 +195,7 @@ class SurrogateData:
     @classmethod
     def ask(
         cls,
-        network: CodeNetwork,
+        network: CodeNetwork | FrozenCodes,
         sequences: Sequences,
         model: MaskedModel,
         *,
