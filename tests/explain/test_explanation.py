@@ -50,8 +50,7 @@ def page_text(*explanations: Explanation) -> str:
         (explanation(settling=LONE, rival=None), "Settled: whoever meets this condition gets the answer “yes”."),
         (
             explanation(verdict="made-up only"),
-            "Settled for made-up cases only: whoever meets these 2 conditions gets the answer “yes” where everything "
-            "else is varied at random, but real cases do not show it.",
+            "Settled for made-up cases only: these 2 conditions; real cases do not show it.",
         ),
         (
             contested(ASPIRIN, NO_WARD),
@@ -60,12 +59,11 @@ def page_text(*explanations: Explanation) -> str:
         ),
         (
             explanation(verdict="unsettled"),
-            "Unsettled: no rule of up to 10 conditions was found that settles this answer. Best rule found: these 2 "
-            "conditions.",
+            "Unsettled: no rule of up to 10 conditions settles this answer. The best one found:",
         ),
         (
             explanation(verdict="unsettled", most=1, settling=LONE),
-            "Unsettled: no single condition was found that settles this answer. Best rule found: this condition.",
+            "Unsettled: no single condition settles this answer. The best one found:",
         ),
         (
             explanation(verdict="default", base=share(96, 1_000)),
@@ -115,10 +113,10 @@ def test_both_checks_stand_side_by_side() -> None:
 @pytest.mark.parametrize(
     ("shown", "words"),
     [
-        (explanation(), "Opposite answer: not contested; no rule was found in this patient that settles “no”."),
+        (explanation(), "Opposite answer: not contested; no rule here settles “no”."),
         (
             explanation(rival=None),
-            "Opposite answer: not contested; no rule was found in this patient that settles “no”.",
+            "Opposite answer: not contested; no rule here settles “no”.",
         ),
         (contested(ASPIRIN), ""),
         (
@@ -149,7 +147,7 @@ def test_shares_and_levels_are_on_one_scale() -> None:
 def test_the_threshold_and_the_real_world() -> None:
     assert explanation().title == "patient p7: died = yes (p = 0.91, threshold 0.60)"
     shown = explanation(real_world=0.214)
-    assert shown.balanced.endswith("At the shares that they have in the data, p = 0.21.")
+    assert shown.balanced.endswith("at their real shares, p = 0.21.")
     assert shown.balanced in unwrapped(printed(shown)) and shown.balanced in page_text(shown)
     assert explanation().balanced == ""
 
@@ -159,6 +157,18 @@ def test_the_threshold_and_the_real_world() -> None:
 )
 def test_a_card_has_at_most_25_lines(shown: Explanation) -> None:
     assert len(printed(shown).rstrip().splitlines()) <= 25
+
+
+@pytest.mark.parametrize("verdict", ["settled", "made-up only", "unsettled"])
+def test_a_card_of_ten_conditions_has_at_most_25_lines(verdict: Any) -> None:
+    """All conditions of a rule that settles the answer are on it."""
+    many = tuple(Finding(1, f"f{n}", "", f"A condition in some words {n}", decoded="") for n in range(10))
+    shares = tuple(influence(finding, 0.06) for finding in many)
+    settling = Settling("yes", many, share(97), share(98, 40), Observed(40, 12, 960, 96), (share(90),) * 10)
+    joint = JointEffect(0.31, 0.25, 0.37, 0.28, shares)
+    shown = printed(explanation(verdict=verdict, settling=settling, joint=joint, real_world=0.2, records=1))
+    assert len(shown.rstrip().splitlines()) <= 25
+    assert shown.count("A condition") == (10 if verdict != "unsettled" else 6)
 
 
 @pytest.mark.parametrize(

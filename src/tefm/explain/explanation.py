@@ -182,14 +182,11 @@ class Explanation(Card):
         rule = _these(self.settling.size)
         if self.verdict == "unsettled":
             conditions = "single condition" if self.most == 1 else f"rule of up to {self.most} conditions"
-            return f"Unsettled: no {conditions} was found that settles this answer. Best rule found: {rule}."
+            return f"Unsettled: no {conditions} settles this answer. The best one found:"
         if self.verdict == "settled":
             return f"Settled: whoever meets {rule} gets the answer {says}."
         if self.verdict == "made-up only":
-            return (
-                f"Settled for made-up cases only: whoever meets {rule} gets the answer {says} where everything else is "
-                "varied at random, but real cases do not show it."
-            )
+            return f"Settled for made-up cases only: {rule}; real cases do not show it."
         assert self.rival is not None, "what contests it"
         listed = "; ".join(self.placed(finding) for finding in self.rival.findings)
         settle = "settles" if self.settling.size == 1 else "settle"
@@ -204,7 +201,7 @@ class Explanation(Card):
         if self.rival is None or self.rival.precision.low < self.least or not self.rival.findings:
             other = next((name for name in self.classes if name != self.answer.says), "")
             name = quoted(other) if len(self.classes) == 2 else "another answer"
-            return f"Opposite answer: not contested; no rule was found in this {self.entity} that settles {name}."
+            return f"Opposite answer: not contested; no rule here settles {name}."
         listed = "; ".join(self.placed(finding) for finding in self.rival.findings)
         return f"Opposite answer: {quoted(self.rival.answer)} is settled by: {listed}."
 
@@ -213,10 +210,7 @@ class Explanation(Card):
         """What the probability would be in the real world, where the model knows a balanced one; else empty."""
         if self.real_world is None:
             return ""
-        return (
-            "The classes were balanced for this model. At the shares that they have in the data, p = "
-            f"{_small(self.real_world)}."
-        )
+        return f"The classes were balanced for this model: at their real shares, p = {_small(self.real_world)}."
 
     @property
     def effects(self) -> tuple[Influence, ...]:
@@ -328,14 +322,16 @@ class Explanation(Card):
     @property
     def blurred(self) -> str:
         """The features on the card that the codes do not keep as they are; empty where they keep all."""
-        cited = [of.finding for of in self.shown]
-        if self.relevant:
-            cited = [*self.settling.findings, *cited]
-        lossy = {(of.record, of.words): of for of in cited if of.decoded is not None}
         listed = "; ".join(
-            f"{self.placed(of)} ({f'read as {quoted(of.decoded)}' if of.decoded else 'lost'})" for of in lossy.values()
+            f"{self.placed(of)} ({f'read as {quoted(of.decoded)}' if of.decoded else 'lost'})" for of in self.lossy
         )
         return f"The codes that the model reads blur: {listed}." if listed else ""
+
+    @property
+    def lossy(self) -> list[Finding]:
+        """These features."""
+        cited = [*(self.settling.findings if self.relevant else ()), *(of.finding for of in self.shown)]
+        return list({(of.record, of.words): of for of in cited if of.decoded is not None}.values())
 
     @property
     def sources(self) -> tuple[str, ...]:

@@ -25,6 +25,8 @@ from tefm.explain.rationale_card import Rationale, RationaleRecord
 BAR = 16
 #: Effects of single features of each sign that a card in a terminal shows.
 SHORT = 3
+#: Conditions that such a card shows of a rule that settles nothing.
+SOME = 6
 #: Headings of a case.
 SUMMARY, OTHERS = "Summary", "Other fields"
 
@@ -106,7 +108,9 @@ def explanation_card(explanation: Explanation, *, bibliography: bool = False) ->
         parts += _influences(explanation)
     if explanation.doubts:
         parts.append(_text(explanation.doubts, "bold yellow"))
-    if explanation.blurred:
+    if len(explanation.lossy) > 1:
+        parts.append(_text(f"The codes that the model reads blur {len(explanation.lossy)} of these values.", "dim"))
+    elif explanation.blurred:
         parts.append(_text(explanation.blurred, "dim"))
     return _with_sources(explanation, parts, bibliography)
 
@@ -119,7 +123,9 @@ def _rule_table(explanation: Explanation) -> Table:
     if shares:
         without = "without it" if explanation.settling.without else ""
         table.add_row("", _text("effect", "dim"), _text(without, "dim"))
-    for number, finding in enumerate(explanation.settling.findings):
+    findings = explanation.settling.findings
+    most = len(findings) if explanation.verified else SOME
+    for number, finding in enumerate(findings[:most]):
         effect = f"{shares[number].change:+.2f}" if shares else ""
         if shares and shares[number].high > shares[number].low:
             effect += f" ±{(shares[number].high - shares[number].low) / 2:.2f}"
@@ -129,6 +135,8 @@ def _rule_table(explanation: Explanation) -> Table:
         words = shares[number].observation if shares and shares[number].words else ""
         for line in filter(None, [words, *explanation.cited(finding)]):
             table.add_row(_indented(line), "", "")
+    if len(findings) > most:
+        table.add_row(_text(f"and {len(findings) - most} more", "dim"), "", "")
     return table
 
 
