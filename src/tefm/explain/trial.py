@@ -25,8 +25,14 @@ from tefm.tables.sequences import Sequences, distinct_rows
 MOST_SLOTS = 1 << 25
 #: Donors of the search for features, and those that say which features the codes hold.
 SEARCH, FEWER = 96, 32
+#: Sets of features that the surrogate answers at once.
+SETS = 64
+#: The logarithm of the least weight of a record, relative to the largest.
+LEAST = -60.0
 #: The least probability of a class, whose logarithm is taken.
 LEAST_P = 1e-12
+#: A record of the sequence, and which of its slots are kept.
+Key = tuple[int, bytes]
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +51,8 @@ class Trial:
     head: Callable[[Sequences], Floats] | None = None
     #: of a model whose classes are grouped: its probabilities as those of the groups
     calibration: Calibration = field(default_factory=Calibration)
+    #: of each record with each of its masks, one row per donor: what the surrogate makes of it, and its attention
+    _known: dict[Key, tuple[Tensor, Tensor]] = field(default_factory=dict)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -56,12 +64,49 @@ class Trial:
         """The answer is the class with the largest p / cut; of groups, the most probable one."""
         return torch.ones(1) if isinstance(self.calibration, Folded) else self.surrogate.cut_Q
 
+    @torch.inference_mode()
     def answers(self, keep_CTD: Keep) -> Tensor:
-        """The probability of each class for each look-alike of some sets of features, C × B × Q."""
-        donors_BTD = self.donors_BTD[:SEARCH]
-        at_once = self._at_once(donors_BTD)
-        some = [keep_CTD[start : start + at_once] for start in range(0, len(keep_CTD), at_once)]
-        return torch.cat([self.answers_to(self._mixed(keep, donors_BTD), keep) for keep in some])
+        """The probability of each class for each look-alike of some sets of features, C × B × Q.
+
+        Most sets have most records in common: each record with its mask is read once, and weighed once.
+        """
+        if self.head is not None or self.texts is not None:
+            return self.answers_to(self._mixed(keep_CTD, self.donors_BTD[:SEARCH]), keep_CTD)
+        keys = [[(t, keep_D.tobytes()) for t, keep_D in enumerate(keep_TD)] for keep_TD in keep_CTD]
+        self._read(list(dict.fromkeys(key for of_set in keys for key in of_set if key not in self._known)))
+        parts = [self._answers(keys[start : start + SETS]) for start in range(0, len(keys), SETS)]
+        return torch.from_numpy(self.calibration.fold(torch.cat(parts).numpy()))
+
+    def _read(self, keys: list[Key]) -> None:
+        """Let the surrogate read records that it has not read before."""
+        donors_BTD, width = self.donors_BTD[:SEARCH], self.x_TD.shape[1]
+        at_once = self._at_once(donors_BTD[:, :1])
+        for some in (keys[start : start + at_once] for start in range(0, len(keys), at_once)):
+            at = [t for t, _ in some]
+            keep_UD = np.stack([np.frombuffer(mask, dtype=bool)[:width] for _, mask in some])
+            mixed_UBD = np.where(keep_UD[:, None], self.x_TD[at][:, None], donors_BTD[:, at].swapaxes(0, 1))
+            latent_Nd = self._latents(mixed_UBD.reshape(-1, width).astype(self.x_TD.dtype))
+            place_U = torch.tensor([len(self.x_TD) - 1 - t for t in at]).clamp_max(PLACES - 1)
+            read_Nh, score_NA = self.surrogate.read(latent_Nd, place_U.repeat_interleave(len(donors_BTD)))
+            pairs = zip(read_Nh.split(len(donors_BTD)), score_NA.split(len(donors_BTD)), strict=True)
+            self._known.update(zip(some, pairs, strict=True))
+
+    def _answers(self, keys: list[list[Key]]) -> Tensor:
+        """Attention is a sum over records, divided by the sum of their weights: both are one product with the 0 and 1
+        that say which of the versions of records each set has.
+        """
+        place = {key: number for number, key in enumerate(dict.fromkeys(key for of_set in keys for key in of_set))}
+        read_VBh, score_VBA = (torch.stack(part) for part in zip(*(self._known[key] for key in place), strict=True))
+        has_CV = torch.zeros(len(keys), len(place))
+        for number, of_set in enumerate(keys):
+            has_CV[number, [place[key] for key in of_set]] = 1
+        # relative to the largest, so that nothing overflows; bounded, so that no sum of weights is zero
+        weight_VBA = (score_VBA - score_VBA.amax(dim=0)).clamp_min(LEAST).exp()
+        weighted_VBAh = weight_VBA[..., None] * read_VBh[:, :, None]
+        sets, (donors, heads, hidden) = len(keys), weighted_VBAh.shape[1:]
+        sum_CBAh = (has_CV @ weighted_VBAh.flatten(1)).view(sets * donors, heads, hidden)
+        total_CBA = (has_CV @ weight_VBA.flatten(1)).view(sets * donors, heads, 1)
+        return self.surrogate.conclude(sum_CBAh / total_CBA).softmax(dim=1).view(sets, donors, -1)
 
     def effects(self, cells_FTD: Keep, of_class: int) -> NDArray[np.float64]:
         """How much the probability of a class falls when some cells are taken from the donors."""
