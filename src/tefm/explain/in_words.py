@@ -26,6 +26,8 @@ from tefm.tables.vectorise import Vectoriser
 SHOWN_TEXT = 160
 #: Values that a condition excludes are named in place of those that it allows, up to this many.
 NAMED = 4
+#: Of more values than this, some are named and the others counted.
+LISTED = 6
 #: The highest-ranked slots of a record that are shown as bars.
 BARS = 12
 
@@ -99,7 +101,8 @@ def _in_words(vectoriser: Vectoriser, condition: Condition) -> tuple[str, str]:
     named = [mapper.in_words(value) if value else "not recorded" for value in values]
     if len(others) < min(len(values), NAMED):
         return f"{title}: not {_either([mapper.in_words(value) if value else 'missing' for value in others])}", ""
-    return f"{title}: {_either(named)}", named[0] if len(named) == 1 else ""
+    listed = named if len(named) <= LISTED else [*named[: LISTED - 1], f"{len(named) - LISTED + 1} others"]
+    return f"{title}: {_either(listed)}", named[0] if len(named) == 1 else ""
 
 
 def _either(words: Sequence[str]) -> str:
