@@ -120,7 +120,7 @@ def test_an_answer_is_explained(model: TEFM) -> None:
     later = labelled(60, 6)
     chosen = later["patient"].unique(maintain_order=True).to_numpy()[is_last(later, "heart")][:3].tolist()
     explanations = model.explain(later, question=HEART, entities=chosen)
-    strongest = [max(one.influences, key=lambda influence: influence.change).finding.field for one in explanations]
+    strongest = [max(one.effects, key=lambda influence: influence.change).finding.field for one in explanations]
     assert strongest.count("ward") >= 2, strongest
 
 

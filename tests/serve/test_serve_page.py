@@ -134,7 +134,7 @@ def test_from_rows_to_what_if(page: Page, addresses: dict[str, str], fitted: TEF
     page.until(lambda: page.all(".tefm-card article"))
     assert page["#predicted"].text == "yes"
     assert page["#why"].text.startswith(("Settled", "Contested", "Unsettled", "Default"))
-    assert "For and against “yes”" in page["#why"].text
+    assert "probability of “yes”" in page["#why"].text
     # what if: without morphine, nobody dies
     before, codes = page["[data-class=yes]"].text, page["#codes ol"].text
     page["#tab-what-if"].click()

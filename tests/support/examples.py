@@ -69,8 +69,8 @@ def explained(**changes: Any) -> ExplainedExamples:
         {"settled": 33, "unsettled": 4, "default": 3},
         2.0,
         (
-            Rule("yes", ("Drugs: morphine (last stay)", "Age: 80–89 years (last stay)"), share(97), share(4), 12),
-            Rule("no", ("Ward: heart (1 stay before the last)",), share(94), share(20.5), 9),
+            Rule("yes", ("Drugs: morphine (last stay)", "Age: 80–89 years (last stay)"), share(97), share(4), share(95), 12),
+            Rule("no", ("Ward: heart (1 stay before the last)",), share(94), share(20.5), share(92), 9),
         ),
         (FieldEffect("drugs", "yes", 0.25, -0.125), FieldEffect("age", "yes", 0.1, 0.0)),
     )
