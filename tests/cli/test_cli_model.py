@@ -212,7 +212,8 @@ def test_precision_and_number_of_features_are_what_was_asked_for(folder, fitted)
         explanations = [Explanation.from_json(body) for body in explain(folder, *few, *asked).json]
         assert {(explanation.least, explanation.most) for explanation in explanations} == {(precision, most)}
         assert max(len(explanation.settling.findings) for explanation in explanations) <= most
-        assert {explanation.verdict for explanation in explanations} <= {"settled", "made-up only", "contested", "unsettled"}
+        verdicts = {explanation.verdict for explanation in explanations}
+        assert verdicts <= {"settled", "made-up only", "contested", "unsettled"}
         for explanation in explanations:
             precise = explanation.settling.precision.low >= precision
             assert explanation.verified == (explanation.distinct and precise)

@@ -103,7 +103,8 @@ def test_every_figure_is_shown() -> None:
         "0.9123", "0.8123", "field 3", "level 1 has collapsed. Use fewer entries.",
         "1,111 distinct records have 987 distinct codes",
         "1.250 ± 0.250", "0.8500", "61% of the variance",
-        "40 answers explained: 33 settled, 4 unsettled, 3 default; ", explanation().title, "Drugs: morphine", "Recorded: died = yes. The prediction is correct.",
+        "40 answers explained: 33 settled, 4 unsettled, 3 default; ", explanation().title,
+        "Drugs: morphine", "Recorded: died = yes. The prediction is correct.",
         explanation().conclusion, explanation().made_up, explanation().real, "95% interval",
         "123.4 sequences per second", "0.56 seconds", "a machine of our own",
     ):  # fmt: skip

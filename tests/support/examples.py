@@ -62,6 +62,9 @@ def codes(levels: int = 3, fields: int = 4, name: str = "field") -> CodesFigures
     )
 
 
+LAST = " (last stay)"
+
+
 def explained(**changes: Any) -> ExplainedExamples:
     """40 explained sequences with two rules and three fields, and one of them as an example."""
     summary = Summary(
@@ -69,7 +72,7 @@ def explained(**changes: Any) -> ExplainedExamples:
         {"settled": 33, "unsettled": 4, "default": 3},
         2.0,
         (
-            Rule("yes", ("Drugs: morphine (last stay)", "Age: 80–89 years (last stay)"), share(97), share(4), share(95), 12),
+            Rule("yes", (f"Drugs: morphine{LAST}", f"Age: 80–89 years{LAST}"), share(97), share(4), share(95), 12),
             Rule("no", ("Ward: heart (1 stay before the last)",), share(94), share(20.5), share(92), 9),
         ),
         (FieldEffect("drugs", "yes", 0.25, -0.125), FieldEffect("age", "yes", 0.1, 0.0)),
