@@ -44,6 +44,7 @@ def card_with(**changes: Any) -> str:
         ),
         calibration=Calibration(temperature=1.234, threshold=facts["threshold"]),
         answerer=Of(share=facts["share"]),
+        buckets=None,
         **{name: facts[name] for name in ("trees", "alignment", "look_alikes")},
     )
     return card_of(Bundle(fitted, Of(title=facts["title"], one_sequence=facts["one_sequence"]), facts["figures"]))  # type: ignore[arg-type]
