@@ -52,7 +52,7 @@ def test_a_quick_model_says_so_and_the_time_is_logged(
     settings = {**QUICK, "explanations": "default", "rationale": "none"}
     with caplog.at_level(logging.INFO, logger="tefm"):
         model = TEFM(STAYS, backbone=str(backbones["llama"]), device="cpu", quick=True, **settings).fit(stays(60))
-    lines = [line for line in caplog.messages if re.match(r"about \d+ (s|min) on \d+ cores?", line)]
+    lines = [line for line in caplog.messages if re.match(r"about \d+ (s|min) with \d+ threads?", line)]
     assert len(lines) == 1
     assert caplog.messages.index(lines[0]) < next(i for i, line in enumerate(caplog.messages) if "stage 1" in line)
     assert model.fitted.look_alikes is None

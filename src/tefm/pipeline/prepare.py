@@ -289,7 +289,8 @@ def prepare(
 
 def _say_if_number(training: Records) -> None:
     """Say that the values of a number are taken as classes, where the schema does not ask for a number."""
-    labels = pl.Series(training.sequences.labels, dtype=pl.String).drop_nulls()
+    given = training.sequences.labels
+    labels = pl.Series([] if given is None else list(given), dtype=pl.String).drop_nulls()
     if (count := labels.n_unique()) > MANY_NUMBERS and as_numbers(labels).null_count() == 0:
         label = f"`label: {{column: {training.schema.label}, kind: number}}`"
         note(f"the label is a number whose {count:,} values are taken as classes; {label} predicts it as a number")
