@@ -4,13 +4,14 @@ import os
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 import polars as pl
 import pytest
 from commands import refused, run, tefm, write_patients
 
 from tefm.base.errors import TefmError, TefmWarning
-from tefm.cli.app import leave_cores_to_others
+from tefm.cli.app import leave_cores_to_others, others_running
 
 TINY = ("--steps", "60", "--levels", "2", "--entries", "8", "--set", "hidden=32", "--set", "latent=8")
 
@@ -196,12 +197,17 @@ def test_who_interrupts_a_command_is_told_how_to_resume_it(folder, tokenized, tm
     assert [path.name for path in tmp_path.iterdir()] == ["tok"]
 
 
+def test_what_ended_a_minute_ago_takes_no_thread(tmp_path: Path) -> None:
+    (tmp_path / "loadavg").write_text("7.90 6.50 4.00 3/512 4711\n")
+    assert others_running(tmp_path / "loadavg") == 2, "the two that run now, not the eight of the last minute"
+
+
 def test_threads_leave_busy_cores_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(8))
     monkeypatch.setattr(os, "cpu_count", lambda: 16)
     for load, threads in ((0.0, "8"), (8.0, "4"), (40.0, "1")):
         environment: dict[str, str] = {}
-        monkeypatch.setattr(os, "getloadavg", lambda load=load: (load, load, load))
+        monkeypatch.setattr(sys.modules[leave_cores_to_others.__module__], "others_running", lambda load=load: load)
         monkeypatch.setattr(os, "environ", environment)
         leave_cores_to_others()
         assert environment == {"OMP_WAIT_POLICY": "PASSIVE", "OMP_NUM_THREADS": threads}

@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import json
 import os
+import statistics
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
@@ -67,8 +69,20 @@ def leave_cores_to_others() -> None:
     """One thread per core that is free, none of which waits in a busy loop; set before torch is imported."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    busy = os.getloadavg()[0] / (os.cpu_count() or 1) if hasattr(os, "getloadavg") else 0.0
+    busy = others_running() / (os.cpu_count() or 1)
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, round(cores * (1 - busy)))))
+
+
+def others_running(counted: Path = Path("/proc/loadavg")) -> float:
+    """How many threads of other programs run now; a load average still counts what ended a minute ago."""
+    if not counted.is_file():
+        return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    counts = []
+    for _ in range(9):
+        running, _, _ = counted.read_text().split()[3].partition("/")
+        counts.append(int(running) - 1)  # without this one
+        time.sleep(0.005)
+    return float(statistics.median(counts))
 
 
 def _warned(message: Warning | str, category: type[Warning], *where: Any, otherwise: Any, **more: Any) -> None:
