@@ -441,7 +441,7 @@ def test_another_count_of_the_readme_is_found() -> None:
 
 def test_another_printed_figure_of_the_readme_is_found() -> None:
     page = README.read_text(encoding="utf-8")
-    for said in ("0.897 [", "99.5%", "+0.078", "relative risk 2"):
+    for said in ("0.897 [", "77%", "+0.21", "p = 0.26"):
         with pytest.raises(FigureError):
             check_printed(other_digit(page, page.index(said) + len(said.rstrip(" [%")) - 1))
 
