@@ -75,7 +75,7 @@ def test_single_records_say_nothing() -> None:
         ("{entity: who, static: [age], fields: {age: number}}", ["all fields are `static`"]),
         (
             "{entity: who, time: at, static: [gap], fields: {gap: {kind: number, clock: previous}, x: number}}",
-            ["'gap'", "time of a record"],
+            ["'gap'", "computed for every record"],
         ),
     ],
 )

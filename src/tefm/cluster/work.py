@@ -62,9 +62,9 @@ class OnRay:
     def encode(self, out: Path) -> int:
         """Write the codes as `encode_to_parquet` does; returns the number of records."""
         tokenizer = RecordTokenizer.load(self.folder, device="cpu")
-        # fields that come from the time need the other records of an entity, so a file is not cut
-        is_timed = any(field.clock for field in tokenizer.schema.fields)
-        plan = plan_rows(self.source, sys.maxsize if is_timed else self.rows or ENCODED_ROWS)
+        # derived fields need the other records of an entity, so a file is not cut
+        is_whole = any(field.derived for field in tokenizer.schema.fields)
+        plan = plan_rows(self.source, sys.maxsize if is_whole else self.rows or ENCODED_ROWS)
         targets = check_targets(self.source, out)
         readable = tokenizer.vectoriser.readable(plan.table, absent=self.absent)  # before anything is started
         empty = no_codes(tokenizer, readable)

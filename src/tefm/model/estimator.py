@@ -243,7 +243,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         place = None if checkpoint is None else Path(checkpoint)
         fitted = fit_pipeline(prepared.given, device=self.device, checkpoint=place)
         self.adopt(Bundle.of_fit(prepared, fitted))
-        made = sum(field.clock is not None for field in prepared.preparation.schema.fields)
+        made = sum(field.derived for field in prepared.preparation.schema.fields)
         self.n_features_in_ = len(prepared.training.frame.columns) - made - (y is not None)
         return self
 

@@ -221,8 +221,9 @@ def start(table: TaskTable) -> Started:
             warn(remark)  # before the table is prepared, which may be refused
     training, validation = (records.part(parts == part) for part in ("train", "validation"))
     prepared = table.model.prepared_records(training, validation)
-    table = replace(table, records=records.cut(prepared.preparation.cuts))
-    leaks = given_away(training.frame, prepared.preparation)
+    preparation = prepared.preparation
+    table = replace(table, records=records.with_schema(preparation.schema).cut(preparation.cuts))
+    leaks = given_away(prepared.training.frame, preparation)
     for remark in leaks:
         warn(remark)
     return Started(table, prepared, parts, [*remarks, *leaks])

@@ -21,6 +21,7 @@ from tefm.language.long_histories import about_long
 from tefm.language.prompts import NO_YES, escaped, question_prompt
 from tefm.pipeline.config import QUICK_SEQUENCES, ModelConfig
 from tefm.pipeline.data import Given, Part, TaskData, shares_of
+from tefm.pipeline.telling import with_repeats
 from tefm.questions.question_data import Asking, Histories, question_data
 from tefm.scoring.numbers import Cuts
 from tefm.tables.chunks import whole_sequences
@@ -272,6 +273,10 @@ def prepare(
         check_label(learned.sequences.labels, column=schema.label, file=training.file)
     if tokenizer is None:
         vectoriser = learned.vectoriser(seed=config.tokenizer_config.seed)
+        extended = with_repeats(learned, vectoriser, config)
+        if extended != schema:
+            learned, held_out = learned.with_schema(extended), held_out.with_schema(extended)
+            vectoriser = learned.vectoriser(seed=config.tokenizer_config.seed)
     else:
         vectoriser = tokenizer.vectoriser
         refuse_label_in_codes(vectoriser.table_schema, schema, file=training.file)

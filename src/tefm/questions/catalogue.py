@@ -86,7 +86,7 @@ def _questions(
     if asked.column is not None:
         return of_column(asked, schema, frame, file=file)
     if asked.next == EVERY:
-        measured = [mapper for field, mapper, _ in vectoriser.parts if not field.clock]
+        measured = [mapper for field, mapper, _ in vectoriser.parts if not field.derived]
         of_fields = filter(None, (_about(asked, mapper, vectoriser.mappers) for mapper in measured))
         return [question for of in of_fields for question in _questions(of, vectoriser, schema, frame, file=file)]
     if asked.within is not None and schema.time is None:

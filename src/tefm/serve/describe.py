@@ -153,7 +153,7 @@ def example_rows(preparation: Preparation, count: int = 1) -> list[dict[str, Any
             row[schema.time] = (FIRST_DAY + timedelta(days=number)).isoformat()
         share = (number + 1) / (count + 1)
         for place, (field, mapper) in enumerate(_fields(preparation)):
-            if not field.clock:
+            if not field.derived:
                 row |= _cells(field, mapper, share, number * (1 + place % 3))
         rows.append(row | dict.fromkeys(schema.text, "no remarks"))
     return rows

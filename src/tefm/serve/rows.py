@@ -134,7 +134,7 @@ def notices(vectoriser: Vectoriser, frame: pl.DataFrame, x_ND: Slots) -> dict[in
             ids_N, words = columns.word_ids(f)
             text = "{}: {!r} is not among the values that the model tells apart; it is read as “other”"
             odd = {row: text.format(title, words[ids_N[row]]) for row in np.flatnonzero(value_N > len(mapper.values))}
-        elif isinstance(mapper, NumberMapper) and not f.clock and np.isin(value_N, (1, len(mapper.middle))).any():
+        elif isinstance(mapper, NumberMapper) and not f.derived and np.isin(value_N, (1, len(mapper.middle))).any():
             number_N, low, high = columns.numbers(f), mapper.low[0], mapper.high[-1]
             text = "{}: {:.9g} is outside the range of training, {:.6g} to {:.6g}"
             outside = np.flatnonzero((number_N < low) | (number_N > high))

@@ -14,8 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from tefm.tables.grouping import UNITS, by_entity, times_of
-from tefm.tables.readers.table import Table, open_table
+from tefm.tables.grouping import UNITS, times_of
 from tefm.tables.schema import Clock, Field, Schema
 from tefm.tables.sequences import Sequences
 
@@ -68,27 +67,13 @@ def _are_running_numbers(times: pl.Series) -> bool:
     return times.dtype.is_integer() and times.n_unique() == len(times)
 
 
-def with_clock(frame: pl.DataFrame, schema: Schema, sequences: Sequences) -> pl.DataFrame:
-    """The frame with a column for each field that comes from the time; rows in no sequence have no value."""
+def clock_columns(frame: pl.DataFrame, schema: Schema, sequences: Sequences) -> list[pl.Series]:
+    """A column for each field that comes from the time; rows in no sequence have no value."""
     fields = [field for field in schema.fields if field.clock]
     if not fields or schema.time is None:
-        return frame
+        return []
     times, unit_seconds = times_of(frame, schema.time, schema, sequences.file)
-    return frame.with_columns(_column(field, times, unit_seconds, sequences) for field in fields)
-
-
-def read_with_clock(table: Table, schema: Schema) -> Table:
-    """The table with a column for each field that comes from the time, from the records of its entities.
-
-    It is read as a whole: the time of other records is needed. As it is, where it lacks the entity or the time.
-    """
-    clocks = {field.name for field in schema.fields if field.clock}
-    roles = {name for name in (schema.entity, schema.time) if name is not None}
-    if clocks <= set(table.columns) or not roles <= set(table.columns):
-        return table
-    frame = table.frame()
-    sequences = by_entity(frame, schema.model_copy(update={"label": None}), file=table.name)
-    return open_table(with_clock(frame, schema, sequences), name=table.name)
+    return [_column(field, times, unit_seconds, sequences) for field in fields]
 
 
 def _column(field: Field, times: pl.Series, unit_seconds: float | None, sequences: Sequences) -> pl.Series:

@@ -85,7 +85,7 @@ def _read_from(f: Field, columns: Container[str]) -> tuple[str, ...]:
     A column with the field's own name replaces a side table (a loader has joined it) and missing columns (a decoded
     table has one column per field).
     """
-    special = f.side is not None or f.clock is not None
+    special = f.side is not None or f.derived
     own = f.name in columns and (special or any(name not in columns for name in f.source))
     return (f.name,) if own else f.source
 

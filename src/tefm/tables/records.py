@@ -18,7 +18,8 @@ import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
 from tefm.scoring.numbers import Cuts
-from tefm.tables.clock import timed, with_clock
+from tefm.tables.clock import timed
+from tefm.tables.derived import with_derived
 from tefm.tables.grouping import (
     by_entity,
     by_window,
@@ -92,14 +93,17 @@ class Records:
             sequences = by_entity(frame, read, background=background, file=file)
         else:
             sequences = by_window(frame, read, window, drop_last=whole, background=background, file=file)
-        return cls(with_clock(frame, schema, sequences), schema, sequences, window, background)
+        return cls(with_derived(frame, schema, sequences), schema, sequences, window, background)
 
     def timed(self) -> Records:
         """These records with the fields that their time gives, for a fit."""
-        schema = timed(self.frame, self.schema, self.sequences)
-        if schema is self.schema:
+        return self.with_schema(timed(self.frame, self.schema, self.sequences))
+
+    def with_schema(self, schema: Schema) -> Records:
+        """These records with the derived fields of another schema; all sequences must still be there."""
+        if schema == self.schema:
             return self
-        return replace(self, frame=with_clock(self.frame, schema, self.sequences), schema=schema, known=[])
+        return replace(self, frame=with_derived(self.frame, schema, self.sequences), schema=schema, known=[])
 
     def __len__(self) -> int:
         """The number of sequences."""

@@ -104,13 +104,20 @@ class Field(_Described):
     side: Side | None = None
     #: computed from the time column of the table, not read from a column of its own
     clock: Clock | None = None
+    #: a category computed from the records before: when the value of the field with this name was last seen
+    repeats: str | None = None
+
+    @property
+    def derived(self) -> bool:
+        """Whether the field is computed from other records, and no column holds it (`tables/derived.py`)."""
+        return self.clock is not None or self.repeats is not None
 
     @property
     def source(self) -> tuple[str, ...]:
         """The columns of the record table that this field is read from."""
         if self.side is not None:
             return (self.side.key,)
-        return () if self.clock else self.columns or (self.name,)
+        return () if self.derived else self.columns or (self.name,)
 
     @property
     def display_name(self) -> str:
@@ -141,6 +148,11 @@ class Field(_Described):
             raise ValueError("'side' is for kind 'set' and takes no 'columns' → leave one of the two out")
         if self.on is not None and self.kind != "flag":
             raise ValueError("'on' is for kind 'flag' → leave it out, or change the kind to 'flag'")
+        if self.repeats is not None and (self.kind != "category" or self.columns or self.clock):
+            raise ValueError(
+                "'repeats' is for kind 'category' and takes no other source → write "
+                f"`{self.name}: {{kind: category, repeats: FIELD}}`"
+            )
         return self
 
 
@@ -182,6 +194,8 @@ class Schema(_Described):
     missing: tuple[str, ...] = MISSING_WORDS
     #: whether a fit adds fields that come from the time (`tables/clock.py`)
     time_fields: Literal["auto", "none"] = "auto"
+    #: whether a fit adds fields that say what repeats, where they tell the label apart (`tables/repeats.py`)
+    repeat_fields: Literal["auto", "none"] = "auto"
     #: how records are made of the events of a MEDS folder
     meds: MedsRecords | None = None
 
@@ -258,17 +272,27 @@ class Schema(_Described):
         if times > 1:
             raise ValueError(f"field name {name!r} is used twice → rename one of them")
         self._check_static()
+        self._check_repeats()
         return self
+
+    def _check_repeats(self) -> None:
+        repeated = {field.name: field for field in self.fields if field.kind == "category" and not field.derived}
+        for field in self.fields:
+            if field.repeats is not None and field.repeats not in repeated:
+                raise ValueError(
+                    f"field {field.name!r} repeats {field.repeats!r}, which is no category with a column of its own"
+                    f" → {did_you_mean(field.repeats, repeated)}"
+                )
 
     def _check_static(self) -> None:
         if not self.static:
             return
-        clocks = {field.name: field.clock for field in self.fields}
+        derived = {field.name: field.derived for field in self.fields}
         for name in self.static:
-            if name not in clocks:
-                raise ValueError(f"`static` names {name!r}, which is no field → {did_you_mean(name, clocks)}")
-            if clocks[name]:
-                raise ValueError(f"`static` names {name!r}, which comes from the time of a record → leave it out")
+            if name not in derived:
+                raise ValueError(f"`static` names {name!r}, which is no field → {did_you_mean(name, derived)}")
+            if derived[name]:
+                raise ValueError(f"`static` names {name!r}, which is computed for every record → leave it out")
         if self.entity is None:
             raise ValueError("`static` fields are those of an entity → name its column, `entity: COLUMN`")
         if len(set(self.static)) == len(self.fields):

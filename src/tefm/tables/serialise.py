@@ -81,8 +81,8 @@ def serialise(frame: pl.DataFrame, schema: Schema, sequences: Sequences, format:
             f"the sequences refer to row {int(sequences.rows.max()):,}, but the table has {frame.height:,} rows",
             remedy="give the table that the sequences were built from",
         )
-    # the columns of the user's table: fields that come from the time would make the text longer than it need be
-    schema = schema.model_copy(update={"fields": tuple(field for field in schema.fields if not field.clock)})
+    # the columns of the user's table: derived fields would make the text longer than it need be
+    schema = schema.model_copy(update={"fields": tuple(field for field in schema.fields if not field.derived)})
     titles = _titles(schema)
     write = {"prose": _prose, "compact": _compact, "csv": _csv, "json": _json, "toon": _toon}[format]
     columns = Columns.of(frame[sequences.rows], schema, sequences.file)

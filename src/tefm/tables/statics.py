@@ -53,7 +53,7 @@ def static_fields(frame: pl.DataFrame, schema: Schema, file: str | None = None) 
 
 
 def _found(frame: pl.DataFrame, schema: Schema, entities: pl.Series) -> Iterator[Static]:
-    fields = [f for f in schema.fields if f.side is None and f.clock is None and set(f.source) <= set(frame.columns)]
+    fields = [f for f in schema.fields if f.side is None and not f.derived and set(f.source) <= set(frame.columns)]
     columns = list(dict.fromkeys(column for field in fields for column in field.source))
     number = {column: str(i) for i, column in enumerate(columns)}
     values = [_plain(unnamed(frame[column])).alias(number[column]) for column in columns]

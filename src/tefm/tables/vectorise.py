@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 from tefm.base.errors import InputError
-from tefm.tables.clock import read_with_clock
 from tefm.tables.columns import BATCH_ROWS, Columns, columns_of, completed, value_names
+from tefm.tables.derived import read_with_derived
 from tefm.tables.layout import Layout, Slots
 from tefm.tables.mappers import (
     CategoryMapper,
@@ -141,7 +141,7 @@ class Vectoriser(BaseModel):
             return np.ascontiguousarray(out_DN.T), selected(columns.frame, extra)
 
         rows = min(BATCH_ROWS, max(1, BATCH_SLOTS // layout.width))
-        table = read_with_clock(open_table(source, name=name), self.table_schema)
+        table = read_with_derived(open_table(source, name=name), self.table_schema)
         return _in_threads(vectorised, columns_of(table, self.table_schema, extra, rows))
 
     def inverse(self, slots_ND: NDArray[Any]) -> pl.DataFrame:
