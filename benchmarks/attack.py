@@ -86,7 +86,7 @@ import json, os, signal, sys, time, traceback
 sys.dont_write_bytecode = True
 import accelerate, peft, sklearn.ensemble, torch, transformers
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerFast
-import tefm.cli, tefm.model.run, tefm.codes.stream, tefm.tabular.baselines, tefm.model.report
+import tefm.cli, tefm.model.run, tefm.codes.tokenizer, tefm.tabular.baselines, tefm.model.report
 
 SEEN = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "socket.connect")
 

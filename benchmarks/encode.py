@@ -38,7 +38,7 @@ from rich.table import Table
 from torch import nn
 
 from tefm import Field, RecordTokenizer, Schema, Vectoriser
-from tefm.codes.stream import encode_to_parquet
+from tefm.codes.tokenizer import encode_to_parquet
 from tefm.codes.trainer import CHUNK
 
 RESULTS = Path("benchmarks/results/encode.json")

@@ -47,7 +47,7 @@ SERVER = """
 import json, os, signal, sys, time
 import accelerate, peft, sklearn.ensemble, torch, transformers
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerFast
-import tefm.cli, tefm.model.run, tefm.codes.stream, tefm.tabular.baselines, tefm.serve.server
+import tefm.cli, tefm.model.run, tefm.codes.tokenizer, tefm.tabular.baselines, tefm.serve.server
 print("ready", flush=True)
 for line in sys.stdin:
     arguments, kill_after = json.loads(line)

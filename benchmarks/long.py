@@ -24,9 +24,9 @@ from tefm_bench.measurement import add_result
 
 from tefm.language.backbone import open_backbone
 from tefm.language.config import TuneConfig
-from tefm.language.long_histories import CODE_TOKENS
 from tefm.language.prediction import answer_logits
 from tefm.language.prompts import Prompt, PromptWriter
+from tefm.language.shortening import CODE_TOKENS
 from tefm.language.smollm2 import NAME as SMOLLM2
 from tefm.language.tuning import Questions, ToLearn, tune
 from tefm.language.vocabulary import CodeVocabulary, extend

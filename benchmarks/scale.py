@@ -35,8 +35,7 @@ import polars as pl
 
 from tefm.base.files import write_json
 from tefm.base.progress import note, shown
-from tefm.codes.stream import encode_to_parquet, encoded
-from tefm.codes.tokenizer import RecordTokenizer
+from tefm.codes.tokenizer import RecordTokenizer, encode_to_parquet, encoded
 from tefm.model.estimator import TEFM
 from tefm.tables.chunks import write_frames
 from tefm.tables.readers.table import open_table
@@ -189,8 +188,7 @@ def peak_mib() -> float:
 
 
 def on_ray(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
-    from tefm.cluster.engine import Engine, run
-    from tefm.cluster.plan import plan_rows
+    from tefm.cluster.engine import Engine, plan_rows, run
     from tefm.cluster.work import OnRay, encode_part
 
     tokenizer = small_tokenizer(folder)

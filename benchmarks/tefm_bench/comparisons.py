@@ -78,8 +78,8 @@ class Tokens(Measurement):
 
     def measure(self, bench: Bench) -> Figures:
         from tefm.language.backbone import open_backbone
-        from tefm.language.free_text import count_forms
         from tefm.language.prompts import PromptWriter
+        from tefm.language.shortening import count_forms
         from tefm.language.vocabulary import CodeVocabulary, TokenIds
         from tefm.tables.sequences import Sequences
         from tefm.tables.serialise import FORMATS, serialise

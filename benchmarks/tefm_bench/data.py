@@ -30,7 +30,7 @@ from tefm.tables.splitting import PARTS
 from tefm_bench.text_model import Texts, TextTask
 
 if TYPE_CHECKING:
-    from tefm.datasets.base import Dataset
+    from tefm.datasets.diabetes130 import Dataset
 
 #: The data sets, each with its tasks; measurements use the first unless they name another.
 DATA: dict[str, tuple[str, ...]] = {

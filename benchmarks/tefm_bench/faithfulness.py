@@ -15,8 +15,8 @@ from sklearn.metrics import f1_score
 
 from tefm.rationale.masked_model import Keep, MaskedModel, Numbers, Of, Over, top_k
 from tefm.rationale.verify import MaskedPredictions, predict, sufficient
-from tefm.scoring.bootstrap import Interval
 from tefm.scoring.metrics import Predicted, paired_difference
+from tefm.scoring.weighted import Interval
 from tefm.tables.sequences import Sequences
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tefm.scoring.bootstrap import Interval, resample_counts
 from tefm.scoring.metrics import METRICS, Floats, Metric, Predicted
+from tefm.scoring.weighted import Interval, resample_counts
 
 
 def mean_differences(

@@ -102,7 +102,7 @@ class Ceiling(Measurement):
         return (self.codes,)
 
     def measure(self, bench: Bench) -> Figures:
-        from tefm.codes.ceiling import ceiling
+        from tefm.codes.doctor import ceiling
 
         data = self.codes.split_data(bench)
         codes_NK, coder = self.codes.open(bench)

@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from tefm.datasets.base import Dataset
 from tefm.datasets.comorbidities import DIABETES130_SPELLINGS, comorbidity_references
-from tefm.datasets.diabetes130 import Patients, diabetes130
+from tefm.datasets.diabetes130 import Dataset, Patients, diabetes130
 from tefm.tables.references import References
 from tefm.tables.schema import Schema
 from tefm_bench.datasets.cicids2017 import FIELDS, cicids2017

@@ -18,8 +18,8 @@ from tefm_bench.text_model import TextWriter
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from tefm.base.errors import TefmWarning
-from tefm.language.free_text import counts
 from tefm.language.prompts import Prompt, PromptWriter
+from tefm.language.shortening import counts
 from tefm.language.smollm2 import cache_folder
 from tefm.language.vocabulary import CodeVocabulary, TokenIds
 from tefm.tables.sequences import Sequences

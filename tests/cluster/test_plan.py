@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 from tefm.base.errors import InputError, SettingsError
-from tefm.cluster.engine import BUCKET, ROW, explaining, telling, to_buckets
-from tefm.cluster.plan import plan_rows, plan_sequences
+from tefm.cluster.engine import BUCKET, ROW, explaining, plan_rows, plan_sequences, telling, to_buckets
 from tefm.cluster.work import predict_part
 from tefm.model.estimator import TEFM
 from tefm.tables.chunks import is_grouped

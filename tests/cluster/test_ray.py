@@ -24,7 +24,7 @@ from tefm.base.errors import InputError, SettingsError
 from tefm.base.files import write_json
 from tefm.cluster.engine import Engine, running
 from tefm.cluster.work import OnRay
-from tefm.codes.stream import encode_to_parquet
+from tefm.codes.tokenizer import encode_to_parquet
 from tefm.model.estimator import TEFM
 
 pytest.importorskip("ray")

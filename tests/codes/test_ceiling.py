@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
 from tefm.base.errors import InputError, MissingExtraError
-from tefm.codes.ceiling import auroc_with_error, ceiling
+from tefm.codes.doctor import auroc_with_error, ceiling
 
 N = 3000
 RNG = np.random.default_rng(0)

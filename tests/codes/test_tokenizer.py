@@ -16,8 +16,7 @@ from tefm import Field, RecordTokenizer, Schema, TokenizerConfig
 from tefm.base.errors import ArtefactError, InputError, NotFittedError, SettingsError
 from tefm.base.files import write_json, write_manifest
 from tefm.codes.coder import SlotCoder
-from tefm.codes.stream import code_columns, encode_to_parquet, read_codes
-from tefm.codes.tokenizer import KIND
+from tefm.codes.tokenizer import KIND, code_columns, encode_to_parquet, read_codes
 from tefm.tables.layout import Layout, Slot
 
 TINY = {"levels": 2, "entries": 8, "latent": 8, "hidden": 32, "steps": 150}

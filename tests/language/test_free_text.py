@@ -8,7 +8,7 @@ import pytest
 from support.miniatures import FAMILIES
 
 from tefm.language.backbone import open_backbone
-from tefm.language.free_text import PlainText
+from tefm.language.shortening import PlainText
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -10,8 +10,8 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from tefm.language import free_text
-from tefm.language.free_text import TokenCount, count_forms, counts
+from tefm.language import shortening
+from tefm.language.shortening import TokenCount, count_forms, counts
 from tefm.language.smollm2 import cache_folder
 
 WORDS = {"[UNK]": 0, "a": 1, "b": 2, "[BOS]": 3}
@@ -30,7 +30,7 @@ def words() -> Any:
 
 
 def test_counts_are_per_text_and_in_order_over_batches(words: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(free_text, "BATCH", 2)
+    monkeypatch.setattr(shortening, "BATCH", 2)
     lengths = counts(["a b", "", "a b a", "b", "a b c d"], words)
     assert lengths.dtype == np.int64
     assert lengths.tolist() == [2, 0, 3, 1, 4]

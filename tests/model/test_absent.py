@@ -12,8 +12,7 @@ from commands import refused, tefm
 from conftest import ONLY_PREDICTS, STAYS, Explained, quick, stays
 
 from tefm.base.errors import InputError
-from tefm.codes.stream import read_codes
-from tefm.codes.tokenizer import RecordTokenizer
+from tefm.codes.tokenizer import RecordTokenizer, read_codes
 from tefm.model.bundle import load_preparation
 from tefm.model.estimator import TEFM
 from tefm.tables.readers.table import open_table

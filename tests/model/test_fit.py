@@ -17,9 +17,9 @@ from tefm.model.remarks import behind, open_questions, rare, repeated, thinned, 
 from tefm.model.run import TaskTable, fit_frame, split_parts, start
 from tefm.model.task import Split
 from tefm.pipeline.config import ModelConfig
-from tefm.scoring.bootstrap import Interval
 from tefm.scoring.breakdown import Evaluation
 from tefm.scoring.metrics import Verdict, score
+from tefm.scoring.weighted import Interval
 from tefm.show.terminal import evaluation_table, outcome_tables, prediction_table
 from tefm.tables.grouping import by_entity
 from tefm.tables.infer import infer_schema

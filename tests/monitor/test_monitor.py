@@ -20,7 +20,7 @@ from tefm.base.errors import ArtefactError, InputError, SettingsError
 from tefm.base.files import write_manifest
 from tefm.model import bundle
 from tefm.model.estimator import TEFM
-from tefm.monitor.findings import BatchReport
+from tefm.monitor.monitor import BatchReport
 
 NEW = stays(400, seed=50)
 

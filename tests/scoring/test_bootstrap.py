@@ -10,9 +10,8 @@ from conftest import Explained
 from numpy.typing import NDArray
 
 from tefm.base.errors import SettingsError
-from tefm.scoring import bootstrap as module
 from tefm.scoring import weighted
-from tefm.scoring.bootstrap import Interval, bootstrap, resample_counts
+from tefm.scoring.weighted import Interval, bootstrap, resample_counts
 
 LABELS = np.array([0] * 6 + [2] * 3 + [1])
 
@@ -41,7 +40,7 @@ def test_the_same_seed_draws_the_same_whatever_the_chunk(
         return resample_counts(10, 30, seed, strata_N=strata)
 
     whole = np.concatenate(list(draw(4)))
-    monkeypatch.setattr(module, "CHUNK_CELLS", 70)
+    monkeypatch.setattr(weighted, "CHUNK_CELLS", 70)
     chunks = list(draw(4))
     assert [len(chunk) for chunk in chunks] == [1, 7, 7, 7, 7, 2]
     np.testing.assert_array_equal(np.concatenate(chunks), whole)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import accuracy_score, average_precision_score, brier_score_loss, f1_score, roc_auc_score
 
 from tefm.base.errors import InputError, SettingsError
-from tefm.scoring import bootstrap, metrics, weighted
+from tefm.scoring import metrics, weighted
 from tefm.scoring.metrics import Predicted, auroc, paired_difference, score
 
 
@@ -187,7 +187,7 @@ def test_resamples_without_the_rare_class_are_skipped() -> None:
 def test_same_seed_same_scores_whatever_the_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
     p, labels = draw(3, 0)
     once = score(p, labels, names(3), resamples=30, seed=4)
-    monkeypatch.setattr(bootstrap, "CHUNK_CELLS", 7 * len(labels))
+    monkeypatch.setattr(weighted, "CHUNK_CELLS", 7 * len(labels))
     assert score(p, labels, names(3), resamples=30, seed=4) == once
     assert score(p, labels, names(3), resamples=30, seed=5) != once
 

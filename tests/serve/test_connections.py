@@ -13,8 +13,8 @@ from typing import Any
 import uvicorn
 from support.serving import until
 
-from tefm.serve.connections import Connection
 from tefm.serve.limits import ServeSettings
+from tefm.serve.server import Connection
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 

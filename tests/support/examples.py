@@ -11,9 +11,9 @@ from support.explanations import explanation, share
 from tefm.codes.doctor import CodeFinding, LabelLoss
 from tefm.codes.fidelity import Collisions, Fidelity, FieldFidelity, LevelUse, PrefixDistance
 from tefm.explain.summary import FieldEffect, Rule, Summary
-from tefm.language.free_text import TokenCount
-from tefm.scoring.bootstrap import Interval
+from tefm.language.shortening import TokenCount
 from tefm.scoring.breakdown import Bin, Confusion, Curve, GroupScores, Operating, threshold_counts
+from tefm.scoring.weighted import Interval
 from tefm.show.figures import Case, CodesFigures, Cost, ExplainedExamples, FieldGroups, Figures, Map, Method, Overview
 
 FORMS = {"prose": 412.0, "csv": 199.0, "json": 405.0, "toon": 201.0, "codes, with the question": 8.7}

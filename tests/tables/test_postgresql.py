@@ -13,8 +13,7 @@ from conftest import STAYS, Explained, stays
 from support.postgres_server import PASSWORD, execute, server, with_password
 
 from tefm.base.errors import InputError
-from tefm.codes.stream import encode_to_parquet
-from tefm.codes.tokenizer import RecordTokenizer
+from tefm.codes.tokenizer import RecordTokenizer, encode_to_parquet
 from tefm.tables.readers import databases
 from tefm.tables.readers.databases import Address, is_ordered, shown_location
 from tefm.tables.readers.table import open_table

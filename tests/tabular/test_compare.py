@@ -20,11 +20,10 @@ from tefm.scoring.decision import Decision
 from tefm.tables.layout import Layout, Slot
 from tefm.tables.schema import Schema
 from tefm.tables.sequences import Sequences
-from tefm.tables.vectorise import Vectoriser
+from tefm.tables.vectorise import Vectoriser, raw_values
 from tefm.tabular import baselines, learners
 from tefm.tabular.baselines import TABULAR, BaselineData
 from tefm.tabular.inputs import RecordSlots, sequence_features
-from tefm.tabular.raw_values import raw_values
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ from typing import Literal, get_args
 import polars as pl
 
 from tefm.base.errors import InputError, SettingsError
-from tefm.datasets.base import Dataset
+from tefm.datasets.diabetes130 import Dataset
 from tefm.tables.grouping import by_window
 from tefm.tables.readers.source import explaining
 from tefm.tables.readers.table import Table, open_table

@@ -13,7 +13,7 @@ from pathlib import Path
 import polars as pl
 
 from tefm.base.errors import InputError, did_you_mean
-from tefm.datasets.base import Dataset
+from tefm.datasets.diabetes130 import Dataset
 from tefm.tables.grouping import by_entity
 from tefm.tables.mappers import most_frequent
 from tefm.tables.readers.table import open_table

@@ -15,8 +15,8 @@ from rich.text import Text
 from tefm.base.files import check_replaceable, write_text
 from tefm.base.progress import duration, job, stage
 from tefm.datasets import diabetes130
-from tefm.datasets.base import Dataset
 from tefm.datasets.comorbidities import DIABETES130_SPELLINGS, comorbidity_references
+from tefm.datasets.diabetes130 import Dataset
 from tefm.explain.explanation import Explanation
 from tefm.explain.render import explanation_card
 from tefm.model.bundle import is_saved

@@ -153,7 +153,7 @@ def encode(
 ) -> Results:
     """Encode a table to Parquet, with entity, time and label, in bounded memory."""
     from tefm import RecordTokenizer
-    from tefm.codes.stream import encode_to_parquet
+    from tefm.codes.tokenizer import encode_to_parquet
 
     if (job := ray.job(tokenizer, table, query=query, side=side, absent=absent, device=device)) is not None:
         records = job.encode(target)
@@ -175,7 +175,7 @@ def decode(
     """Turn codes back into records: a lossy reconstruction."""
     from tefm import RecordTokenizer
     from tefm.base.files import replacing
-    from tefm.codes.stream import read_codes
+    from tefm.codes.tokenizer import read_codes
     from tefm.language.vocabulary import CodeVocabulary
     from tefm.tables.phrases import describe
 
@@ -256,7 +256,7 @@ def _leaks(opened: Any, schema: Any) -> list[Any]:
 def _ambiguities(opened: Any, schema: Any) -> list[str]:
     """What the records of an entity leave open; what a fit would refuse about them is said here already."""
     from tefm.codes.config import TokenizerConfig
-    from tefm.language.long_histories import about_long
+    from tefm.language.shortening import about_long
     from tefm.tables.overview import ambiguities
 
     if schema.entity is None:

@@ -19,10 +19,8 @@ import numpy as np
 import polars as pl
 
 from tefm.base.progress import log
-from tefm.cluster.engine import SEQUENCE, Engine, PartWork, run
-from tefm.cluster.plan import Plan, plan_rows, plan_sequences
-from tefm.codes.stream import check_targets, encoded, no_codes, write_codes
-from tefm.codes.tokenizer import RecordTokenizer
+from tefm.cluster.engine import SEQUENCE, Engine, PartWork, Plan, plan_rows, plan_sequences, run
+from tefm.codes.tokenizer import RecordTokenizer, check_targets, encoded, no_codes, write_codes
 from tefm.explain.explanation import Explanation
 from tefm.explain.reasons import Question
 from tefm.model.domains import find_domain

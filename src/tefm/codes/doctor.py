@@ -3,21 +3,26 @@
 `examine` measures a tokenizer on a table, and says in words what is wrong and how to fix it; `label_losses` names the
 fields that say something about the label and that the codes do not reproduce.
 
-Shapes: N records, D slots, d latent, K levels.
+`ceiling` says how well anything could predict from the codes: LightGBM with the same untuned settings is fitted on each
+representation of the same records (raw slots, quantised vectors, codes) and scored on the same test rows: only their
+differences matter. A language model cannot recover what is lost from raw slots to codes.
+
+Shapes: N records, D slots, d latent, K levels, F features of one representation, C classes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.metrics import f1_score
 
-from tefm.base.errors import InputError
-from tefm.codes.ceiling import Score, ceiling
+from tefm.base.errors import InputError, extra
+from tefm.base.training import threads_for
 from tefm.codes.coder import Codes, SlotCoder
 from tefm.codes.fidelity import (
     Collisions,
@@ -30,12 +35,15 @@ from tefm.codes.fidelity import (
     measure,
 )
 from tefm.codes.tokenizer import RecordTokenizer, kept_roles
+from tefm.scoring import weighted
+from tefm.scoring.weighted import bootstrap, resample_counts
 from tefm.tables.columns import needed_columns
 from tefm.tables.grouping import by_entity, in_buckets
 from tefm.tables.layout import Layout, Slots
 from tefm.tables.readers.table import Table
 from tefm.tables.sequences import check_label, distinct_rows
 from tefm.tables.splitting import balance, split
+from tefm.tabular.learners import LIGHTGBM
 
 #: Names of representations that the ceiling compares.
 RAW, CODES = "raw slots", "codes"
@@ -249,3 +257,89 @@ def _information(x_N: Slots, labels_N: NDArray[np.int64]) -> tuple[float, float]
     information = float(mutual_info_score(labels_N, x_N))
     by_chance = freedom / (2 * len(labels_N))
     return max(0.0, information - by_chance) / entropy, float(chi2.sf(2 * len(labels_N) * information, freedom))
+
+
+# ---- the code ceiling ------------------------------------------------------------------------------------------------
+
+
+#: Enough to know the standard error to about 5% (1 / √(2 × 200)).
+RESAMPLES = 200
+
+
+@dataclass(frozen=True)
+class Score:
+    """How well one representation predicts: AUROC (with several classes, the mean of one against the rest)
+    with its bootstrap standard error over the test rows, accuracy and macro F1."""
+
+    auroc: float
+    auroc_se: float
+    accuracy: float
+    macro_f1: float
+    train_records: int
+    test_records: int
+
+
+def ceiling(
+    features: Mapping[str, NDArray[Any]],
+    labels: NDArray[Any],
+    train: NDArray[np.bool_],
+    test: NDArray[np.bool_],
+    *,
+    seed: int = 0,
+) -> dict[str, Score]:
+    """Score each named N×F representation."""
+    with extra("doctor", "the code ceiling needs LightGBM"):
+        from lightgbm import LGBMClassifier
+    for name, rows in {"train": train, "test": test, **features}.items():
+        if len(rows) != len(labels):
+            raise InputError(f"{name!r} has {len(rows)} rows, but there are {len(labels)} labels")
+    if both := int((train & test).sum()):
+        raise InputError(f"{both} records are in both the training and the test rows", remedy="score on held-out rows")
+    classes = np.unique(labels[train | test])
+    train_labels, test_labels = (np.searchsorted(classes, labels[rows]) for rows in (train, test))
+    _check_classes(classes, {"training": train_labels, "test": test_labels})
+
+    scores = {}
+    for name, x_NF in features.items():
+        model: Any = LGBMClassifier(**LIGHTGBM, random_state=seed)
+        with threads_for(len(train_labels)):
+            model.fit(x_NF[train], train_labels)
+        probabilities_NC = model.predict_proba(x_NF[test])
+        predicted_N = probabilities_NC.argmax(axis=1)
+        auroc, auroc_se = auroc_with_error(probabilities_NC, test_labels, seed)
+        scores[name] = Score(
+            auroc=auroc,
+            auroc_se=auroc_se,
+            accuracy=float((predicted_N == test_labels).mean()),
+            macro_f1=float(f1_score(test_labels, predicted_N, average="macro", zero_division=0)),
+            train_records=len(train_labels),
+            test_records=len(test_labels),
+        )
+    return scores
+
+
+def _check_classes(classes: NDArray[Any], parts: Mapping[str, NDArray[np.int64]]) -> None:
+    if len(classes) < 2:
+        raise InputError(
+            f"the label has {len(classes)} classes, but prediction needs two", remedy="choose another label"
+        )
+    for part, labels_N in parts.items():
+        missing = np.setdiff1d(np.arange(len(classes)), labels_N)
+        if len(missing):
+            raise InputError(
+                f"{len(missing)} of {len(classes)} classes of the label do not occur in the {part} rows",
+                value=classes[missing].tolist()[0],
+                remedy="split stratified by the label, take more records, or leave the class out",
+            )
+
+
+def auroc_with_error(
+    probabilities_NC: NDArray[np.float64], labels_N: NDArray[np.int64], seed: int
+) -> tuple[float, float]:
+    """The AUROC and its bootstrap standard error, stratified by class so that no sample lacks one."""
+
+    def metric(weights_RN: NDArray[np.float64]) -> NDArray[np.float64]:
+        return weighted.macro(weighted.auroc, probabilities_NC, labels_N, weights_RN)
+
+    auroc, *resampled = bootstrap(metric, resample_counts(len(labels_N), RESAMPLES, seed, strata_N=labels_N))
+    return float(auroc), float(np.std(resampled, ddof=1))

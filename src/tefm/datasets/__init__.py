@@ -1,6 +1,5 @@
 """The embedded data set with its schema, as a `Dataset`; loaders of the paper's data are in `benchmarks/`."""
 
-from tefm.datasets.base import Dataset
-from tefm.datasets.diabetes130 import diabetes130
+from tefm.datasets.diabetes130 import Dataset, diabetes130
 
 __all__ = ["Dataset", "diabetes130"]

@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 import yaml
 
-from tefm.datasets.base import DATA
+from tefm.datasets.diabetes130 import DATA
 from tefm.tables.references import Reference, References
 
 #: Diabetes130 cuts all codes to their category except for diabetes, and writes those as numbers: 250 is 250.00.

@@ -5,17 +5,20 @@ Task `mortality`: a patient's encounters in order; did the patient die in the la
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import Literal
 
 import polars as pl
 
-from tefm.datasets.base import DATA, Dataset
 from tefm.tables.grouping import by_entity
 from tefm.tables.schema import Schema
+from tefm.tables.sequences import Sequences
 from tefm.tables.splitting import balance
 
+#: Schemas, references and the embedded table.
+DATA = Path(__file__).parent / "data"
 SOURCE = (
     "Clore, Cios, DeShazo, Strack: Diabetes 130-US hospitals for years 1999-2008, UCI Machine Learning Repository, "
     "2014 (CC BY 4.0); Strack et al., BioMed Research International 2014, 781670"
@@ -25,6 +28,19 @@ SOURCE = (
 Patients = Literal["all", "open", "set aside"]
 #: Discharge dispositions of patients who died.
 DIED = ("11", "19", "20", "21")
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A table, the meaning of its columns, and its records grouped into labelled sequences."""
+
+    name: str
+    frame: pl.DataFrame
+    schema: Schema
+    #: the sequences of the task, each with its label; the codes are also learned from records outside of them
+    sequences: Sequences
+    #: where the data comes from and under which licence
+    source: str
 
 
 def diabetes130(

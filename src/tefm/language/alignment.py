@@ -25,8 +25,8 @@ from tefm.codes.fidelity import measure
 from tefm.language.backbone import Backbone, autocast
 from tefm.language.batches import Batch, Example, ShuffledBatches, collate, model_inputs, padded
 from tefm.language.config import AlignConfig
-from tefm.language.free_text import PlainText
 from tefm.language.prediction import by_length, default_batch_tokens
+from tefm.language.shortening import PlainText
 from tefm.language.training_loop import target_loss, train
 from tefm.language.vocabulary import TokenIds, rows_in_use, tokens_of
 from tefm.tables.phrases import Phrases

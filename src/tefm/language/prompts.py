@@ -17,8 +17,7 @@ from pydantic import model_validator
 from tefm.base.errors import SettingsError, did_you_mean
 from tefm.base.settings import Settings
 from tefm.language.backbone import turns
-from tefm.language.free_text import REMEMBERED_TEXTS, Shortener
-from tefm.language.long_histories import coarse, condensed
+from tefm.language.shortening import REMEMBERED_TEXTS, Shortener, coarse, condensed
 from tefm.language.vocabulary import BEGIN, END, Ids, TokenIds
 from tefm.tables.sequences import Sequences
 

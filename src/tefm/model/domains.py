@@ -17,7 +17,7 @@ from tefm.model.bundle import NAME, domains_of, load_domains, load_preparation, 
 from tefm.model.estimator import TEFM
 from tefm.pipeline.config import ModelConfig
 from tefm.pipeline.prepare import Preparation
-from tefm.tables.readers.memory import as_table
+from tefm.tables.readers.arrow import as_table
 from tefm.tables.readers.table import open_table
 
 

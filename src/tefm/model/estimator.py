@@ -45,11 +45,9 @@ from tefm.model.ask import (
 from tefm.model.bundle import Bundle, card_of
 from tefm.model.bundle import load as load_bundle
 from tefm.model.bundle import save as save_bundle
-from tefm.model.explainer import Choice, explain_masked, explain_slots, look_alikes_of, named_sequences
-from tefm.model.importance import importance
+from tefm.model.explainer import Choice, explain_masked, explain_slots, importance, look_alikes_of, named_sequences
 from tefm.monitor.differences import LEVEL
-from tefm.monitor.findings import Monitoring
-from tefm.monitor.monitor import monitor
+from tefm.monitor.monitor import Monitoring, monitor
 from tefm.pipeline.config import ModelConfig
 from tefm.pipeline.fit import fit as fit_pipeline
 from tefm.pipeline.fitted import Fitted
@@ -59,7 +57,7 @@ from tefm.scoring.breakdown import Decisions, Evaluation
 from tefm.scoring.decision import one_answer
 from tefm.scoring.numbers import NumberScores
 from tefm.tables.infer import infer_schema
-from tefm.tables.readers.memory import as_table
+from tefm.tables.readers.arrow import as_table
 from tefm.tables.readers.table import Table, open_table
 from tefm.tables.records import Records
 from tefm.tables.references import References

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tefm.base.errors import SettingsError
 from tefm.base.files import check_replaceable, check_writable, held
 from tefm.base.progress import in_part, job, log, stage, warn
-from tefm.language.free_text import TokenCount, count_forms
+from tefm.language.shortening import TokenCount, count_forms
 from tefm.language.training_loop import is_first
 from tefm.model.ask import scored_on_test, test_histories
 from tefm.model.bundle import Bundle, is_saved
@@ -417,8 +417,8 @@ def compare_with_tabular(
 
 def baseline_data(preparation: Preparation, records: Records, parts: NDArray[np.str_]) -> BaselineData:
     """What tabular models are given: the slots, raw values and texts of the sequences, with labels and parts."""
+    from tefm.tables.vectorise import raw_values
     from tefm.tabular.baselines import BaselineData
-    from tefm.tabular.raw_values import raw_values
 
     slots = preparation.slots(records)
     train_N = np.repeat(parts == "train", slots.lengths)

@@ -9,9 +9,9 @@ from rich.text import Text
 
 from tefm.base import __version__
 from tefm.monitor.expected import Expected
-from tefm.monitor.findings import AnswerFigures, BatchReport, Monitoring
-from tefm.scoring.bootstrap import Interval
+from tefm.monitor.monitor import AnswerFigures, BatchReport, Monitoring
 from tefm.scoring.metrics import Scores
+from tefm.scoring.weighted import Interval
 from tefm.show import plots
 from tefm.show.html import HtmlTable, Page, render
 from tefm.show.terminal import table

@@ -18,9 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tefm.monitor.observe import SequenceAnswers
-from tefm.scoring.bootstrap import Interval
 from tefm.scoring.metrics import auroc
-from tefm.scoring.weighted import ranked_classes
+from tefm.scoring.weighted import Interval, ranked_classes
 
 Floats = NDArray[np.float64]
 

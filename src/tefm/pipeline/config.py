@@ -13,8 +13,8 @@ from tefm.base.errors import SettingsError, did_you_mean
 from tefm.base.settings import Retired, Settings, StageSettings
 from tefm.codes.config import TokenizerConfig
 from tefm.language.config import AlignConfig, Start, TuneConfig
-from tefm.language.long_histories import CODE_TOKENS
 from tefm.language.prompts import Prompt, Style, positive_class
+from tefm.language.shortening import CODE_TOKENS
 from tefm.language.smollm2 import NAME as SMOLLM2
 from tefm.questions.config import QuestionsConfig
 from tefm.rationale.config import LookAlikeConfig, RationaleConfig

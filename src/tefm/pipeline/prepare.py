@@ -17,8 +17,8 @@ from tefm.base.errors import InputError, SettingsError
 from tefm.base.progress import note
 from tefm.codes.coder import SlotCoder
 from tefm.codes.tokenizer import RecordTokenizer
-from tefm.language.long_histories import about_long
 from tefm.language.prompts import NO_YES, escaped, question_prompt
+from tefm.language.shortening import about_long
 from tefm.pipeline.config import QUICK_SEQUENCES, ModelConfig
 from tefm.pipeline.data import Given, Part, TaskData, shares_of
 from tefm.pipeline.telling import with_repeats

@@ -22,9 +22,9 @@ from sklearn.metrics import (
 )
 
 from tefm.scoring import weighted
-from tefm.scoring.bootstrap import Interval, bootstrap, resample_counts
 from tefm.scoring.metrics import Scores, auroc
 from tefm.scoring.numbers import NumberScores
+from tefm.scoring.weighted import Interval, bootstrap, resample_counts
 
 Floats = NDArray[np.float64]
 Points = tuple[float, ...]

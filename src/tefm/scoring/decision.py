@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tefm.scoring import weighted
-from tefm.scoring.bootstrap import resample_counts
+from tefm.scoring.weighted import resample_counts
 
 Floats = NDArray[np.float64]
 Rule = Literal["accuracy", "f1", "balanced", "cost"]

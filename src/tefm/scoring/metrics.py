@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tefm.base.errors import InputError, SettingsError
 from tefm.scoring import weighted
-from tefm.scoring.bootstrap import Interval, bootstrap, resample_counts
+from tefm.scoring.weighted import Interval, bootstrap, resample_counts
 
 Floats = NDArray[np.float64]
 Numbers = NDArray[np.int64]

@@ -24,8 +24,8 @@ from pydantic import model_validator
 
 from tefm.base.errors import SettingsError
 from tefm.base.settings import Settings
-from tefm.scoring.bootstrap import Interval, resample_counts
 from tefm.scoring.metrics import Verdict
+from tefm.scoring.weighted import Interval, resample_counts
 
 Floats = NDArray[np.float64]
 

@@ -2,29 +2,35 @@
 
 On SIGTERM or Ctrl-C, `/readyz` says no and every reply closes its connection; after `drain` seconds the server stops
 listening, answers what it has accepted, and ends with status 0. A second signal ends it at once.
+
+The headers of a request have a size and a time, and so many connections are open at once. Where there are too many, the
+one that has waited longest with half a request goes, so that nobody locks others out.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import signal
 import socket
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
+from typing import Any, ClassVar
 
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from tefm.base.errors import SettingsError
 from tefm.base.progress import log, logged_to
 from tefm.model.bundle import domains_of
 from tefm.model.domains import Domains
 from tefm.model.estimator import TEFM
-from tefm.serve.connections import Connection
 from tefm.serve.describe import example_rows
-from tefm.serve.limits import ServeSettings
+from tefm.serve.limits import CONNECTIONS, HEADER_BYTES, HEADER_SECONDS, ServeSettings
 from tefm.serve.protect import Keys, check_host
 from tefm.serve.routes import create_app
 from tefm.serve.served import Served
@@ -124,3 +130,77 @@ def _listen(host: str, port: int) -> socket.socket:
     except (OSError, OverflowError) as error:
         remedy = "give another --port, or 0 for any free one"
         raise SettingsError(f"cannot listen there: {error}", value=f"{host}:{port}", remedy=remedy) from error
+
+
+# ---- connections -----------------------------------------------------------------------------------------------------
+
+
+#: Files that the server needs besides connections.
+OTHER_FILES = 100
+
+
+class Connection(HttpToolsProtocol):
+    """uvicorn's connection with limits; `limited_by` makes the class that a server uses."""
+
+    most: ClassVar[int] = CONNECTIONS
+    most_bytes: ClassVar[int]
+    seconds: ClassVar[float] = HEADER_SECONDS
+    #: those whose request has not said all of its headers, the one that has waited longest first
+    waiting: ClassVar[dict[Connection, asyncio.TimerHandle]]
+
+    @classmethod
+    def limited_by(cls, settings: ServeSettings, **limits: Any) -> type[Connection]:
+        """The class for a server with these settings."""
+        files = CONNECTIONS + OTHER_FILES
+        with suppress(ImportError):  # Windows has no such limit
+            import resource
+
+            files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        most = max(16, min(CONNECTIONS, files - OTHER_FILES))
+        # chunks of a body may be small, and then have more around them than in them
+        most_bytes = 8 * settings.max_bytes + HEADER_BYTES
+        return type("LimitedConnection", (cls,), {"waiting": {}, "most": most, "most_bytes": most_bytes, **limits})
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.received = 0
+        if len(self.connections) > self.most:
+            ours = [other for other in self.connections if isinstance(other, Connection)]
+            idle = [other for other in ours if other.cycle is not None and other.cycle.response_complete]
+            next(iter((*self.waiting, *idle)), self).end()
+        if not transport.is_closing():
+            self.wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.go_on()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self not in self.waiting and self.cycle is not None and self.cycle.response_complete:
+            self.wait()  # for the headers of a further request
+        self.received += len(data)
+        super().data_received(data)
+        if self.received > (HEADER_BYTES if self in self.waiting else self.most_bytes):
+            self.end()
+
+    def on_headers_complete(self) -> None:
+        self.go_on()
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self.received = 0
+        super().on_message_complete()
+
+    def wait(self) -> None:
+        """Wait for headers, until there is no time left."""
+        self.waiting[self] = self.loop.call_later(self.seconds, self.end)
+
+    def go_on(self) -> None:
+        """The headers are there, or not expected any more."""
+        if timer := self.waiting.pop(self, None):
+            timer.cancel()
+
+    def end(self) -> None:
+        """Close the connection; there is no request that could be answered."""
+        self.go_on()
+        self.transport.abort()

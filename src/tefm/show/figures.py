@@ -10,7 +10,7 @@ from tefm.codes.doctor import Examination, LabelLoss
 from tefm.explain.explanation import Explanation
 from tefm.explain.summary import Summary
 from tefm.language.alignment import Alignment
-from tefm.language.free_text import TokenCount
+from tefm.language.shortening import TokenCount
 from tefm.questions.book import Book
 from tefm.scoring.breakdown import Bin, ClassScores, Confusion, Curve, Evaluation, GroupScores, ThresholdCounts
 from tefm.scoring.metrics import Verdict
@@ -22,7 +22,7 @@ FEW_FOR_INTERVALS = 50
 def plain(figures: Any) -> dict[str, Any]:
     """A dataclass of figures for JSON, which has no nan: None instead.
 
-    >>> from tefm.scoring.bootstrap import Interval
+    >>> from tefm.scoring.weighted import Interval
     >>> plain(Interval(0.5, float("nan"), 1.0))
     {'value': 0.5, 'low': None, 'high': 1.0}
     """

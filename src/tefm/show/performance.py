@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tefm.scoring.bootstrap import Interval
 from tefm.scoring.breakdown import CURVES, MACRO, GroupScores
 from tefm.scoring.numbers import NUMBER_METRICS
+from tefm.scoring.weighted import Interval
 from tefm.show.figures import FEW_FOR_INTERVALS, FieldGroups, Figures, Method
 from tefm.show.html import HtmlTable, decimal
 from tefm.show.plots import Axis, Level, Plot, Series, curves

@@ -15,12 +15,11 @@ from tefm.explain.cards import printable
 if TYPE_CHECKING:  # showing a table must not wait for the import of torch
     import polars as pl
 
-    from tefm.codes.ceiling import Score
-    from tefm.codes.doctor import Examination
+    from tefm.codes.doctor import Examination, Score
     from tefm.codes.fidelity import Collisions, Fidelity, LevelUse
     from tefm.explain.summary import Summary
     from tefm.language.alignment import Alignment
-    from tefm.language.free_text import TokenCount
+    from tefm.language.shortening import TokenCount
     from tefm.questions.book import Book, Entry
     from tefm.scoring.breakdown import Confusion, Evaluation
     from tefm.show.figures import Outcome

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tefm.base.errors import InputError, did_you_mean, listed
 from tefm.base.progress import log
-from tefm.tables.readers.memory import MEMORY
+from tefm.tables.readers.arrow import MEMORY
 from tefm.tables.readers.table import Table, open_table
 from tefm.tables.schema import Field, Schema, Side
 from tefm.tables.words import Words, concatenated, numbers_of, split_strings, text_of, word_ids, words_of

@@ -17,11 +17,11 @@ import polars as pl
 
 from tefm.base.errors import InputError, SchemaError
 from tefm.tables.grouping import role_column
+from tefm.tables.overview import static_fields
 from tefm.tables.readers.meds import LABEL, SUBJECT, TIME, with_meds
 from tefm.tables.readers.source import unnamed
 from tefm.tables.readers.table import Table, open_table
 from tefm.tables.schema import FALSE_WORDS, MISSING_WORDS, TRUE_WORDS, Field, Kind, NumberLabel, Schema
-from tefm.tables.statics import static_fields
 from tefm.tables.words import as_numbers, is_open_ended, text_of
 
 #: Rows sampled, and the first rows they are drawn from: a file sorted by time starts with outdated conventions.

@@ -19,10 +19,9 @@ from polars.exceptions import PolarsError
 
 from tefm.base.errors import InputError, did_you_mean, first_line, listed
 from tefm.tables.readers import arrow, databases, text_files
-from tefm.tables.readers.arrow import parquet_files
+from tefm.tables.readers.arrow import MEMORY, open_memory, parquet_files
 from tefm.tables.readers.databases import is_postgresql, open_postgresql
 from tefm.tables.readers.meds import is_meds, open_meds
-from tefm.tables.readers.memory import MEMORY, open_memory
 from tefm.tables.readers.source import Table, explaining, joined, local_path, selected
 from tefm.tables.schema import MedsRecords
 
