@@ -10,9 +10,12 @@ import difflib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 #: Characters of a value or of a name that a message shows, at most.
 SHOWN = 500
+#: The exceptions of a library.
+Kinds = type[Exception] | tuple[type[Exception], ...]
 
 
 class TefmError(Exception):
@@ -85,6 +88,15 @@ def extra(name: str, problem: str, *, file: str | Path | None = None) -> Iterato
     except ImportError as error:
         remedy = f"pip install 'tefm[{name}]'"
         raise MissingExtraError(problem.format(package=error.name), file=file, remedy=remedy) from error
+
+
+@contextmanager
+def failing_as(kinds: Kinds, problem: str, *, error: type[TefmError] = InputError, **details: Any) -> Iterator[None]:
+    """What a library raises inside is an error of ours; `{reason}` in the problem is the first line of its message."""
+    try:
+        yield
+    except kinds as failure:
+        raise error(problem.replace("{reason}", first_line(failure)), **details) from failure
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tefm.base.errors import ArtefactError, SettingsError
+from tefm.base.errors import ArtefactError, SettingsError, failing_as
 from tefm.base.files import replacing
 from tefm.base.progress import note
 
@@ -186,11 +186,10 @@ def save_checkpoint(path: Path, fingerprint: str, body: Mapping[str, Any]) -> No
 
 def load_checkpoint(path: Path, fingerprint: str, *, device: torch.device | str = "cpu") -> dict[str, Any]:
     """Read the checkpoint of a run; one of other data or settings is refused."""
-    try:
+    problem, remedy = "this checkpoint cannot be read", "delete it to start again"
+    with failing_as(Exception, problem, error=ArtefactError, file=path, remedy=remedy):  # whatever the unpickler met
         body: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
         belongs_to = body.pop("fingerprint")
-    except Exception as error:  # torch raises whatever the unpickler met
-        raise ArtefactError("this checkpoint cannot be read", file=path, remedy="delete it to start again") from error
     if belongs_to != fingerprint:
         raise SettingsError(
             "this checkpoint belongs to other data or other settings",

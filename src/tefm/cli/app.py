@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 from rich.console import RenderableType
 from rich.markup import escape
+from typer import Argument, Option
 
 from tefm.base import __version__
 from tefm.base.errors import TefmError, TefmWarning, shortened
@@ -94,7 +95,7 @@ def _warned(message: Warning | str, category: type[Warning], *where: Any, otherw
 
 
 @app.callback(invoke_without_command=True)
-def root(version: Annotated[bool, typer.Option("--version", help="print the version")] = False) -> None:
+def root(version: Annotated[bool, Option("--version", help="print the version")] = False) -> None:
     if version:
         out.print(__version__)
         raise typer.Exit
@@ -167,7 +168,7 @@ def _options_of(group: Any) -> list[Parameter]:
             name,
             Parameter.KEYWORD_ONLY,
             default=field.default,
-            annotation=Annotated[field.annotation, typer.Option(help=field.description)],
+            annotation=Annotated[field.annotation, Option(help=field.description)],
         )
         for name, field in group.model_fields.items()
     ]
@@ -175,26 +176,23 @@ def _options_of(group: Any) -> list[Parameter]:
 
 # ---- options of several commands ------------------------------------------------------------------------------------
 
-JsonOption = Annotated[bool, typer.Option("--json", help="print JSON for machines")]
+JsonOption = Annotated[bool, Option("--json", help="print JSON for machines")]
 TableArg = Annotated[
     str,
-    typer.Argument(
-        help="CSV, CSV.gz, TSV, Parquet (file, folder, glob), Arrow, JSON lines, DuckDB, postgresql://…, MEDS"
-    ),
+    Argument(help="CSV, CSV.gz, TSV, Parquet (file, folder, glob), Arrow, JSON lines, DuckDB, postgresql://…, MEDS"),
 ]
-ModelArg = Annotated[Path, typer.Argument(help="folder of a model")]
-TokenizerArg = Annotated[Path, typer.Argument(help="folder of a tokenizer")]
+ModelArg = Annotated[Path, Argument(help="folder of a model")]
+TokenizerArg = Annotated[Path, Argument(help="folder of a tokenizer")]
 QueryOption = Annotated[
-    str | None, typer.Option(help="SQL for DuckDB; SQL or a table's name for PostgreSQL; the label file for MEDS")
+    str | None, Option(help="SQL for DuckDB; SQL or a table's name for PostgreSQL; the label file for MEDS")
 ]
 AbsentOption = Annotated[
-    bool, typer.Option("--absent", help="treat fields whose columns are missing as absent, instead of an error")
+    bool, Option("--absent", help="treat fields whose columns are missing as absent, instead of an error")
 ]
 SideOption = Annotated[
-    list[str] | None,
-    typer.Option("--side", help="side table of a field as FIELD=TABLE; a saved model opens none by itself"),
+    list[str] | None, Option("--side", help="side table of a field as FIELD=TABLE; a saved model opens none by itself")
 ]
-DeviceOption = Annotated[str | None, typer.Option(help="cpu or cuda (default: the GPU if there is one)")]
+DeviceOption = Annotated[str | None, Option(help="cpu or cuda (default: the GPU if there is one)")]
 
 
 @dataclass(frozen=True)
@@ -205,8 +203,7 @@ class TableOptions:
     absent: AbsentOption = False
     side: SideOption = None
     domain: Annotated[
-        str | None,
-        typer.Option(help="domain to use, of a model with several; default: found by the columns of the table"),
+        str | None, Option(help="domain to use, of a model with several; default: found by the columns of the table")
     ] = None
 
     def readable(self, model: Path, table: str, *, labelled: bool = False) -> tuple[Table, str | None]:
@@ -239,10 +236,10 @@ class ModelOptions(TableOptions):
 class RayOptions:
     """Whether the work is done on a Ray cluster."""
 
-    engine: Annotated[str, typer.Option(help="local, or ray for a cluster")] = "local"
-    address: Annotated[str | None, typer.Option(help="address of a Ray cluster (default: start one locally)")] = None
+    engine: Annotated[str, Option(help="local, or ray for a cluster")] = "local"
+    address: Annotated[str | None, Option(help="address of a Ray cluster (default: start one locally)")] = None
     workers: Annotated[
-        int | None, typer.Option(help="number of Ray workers (default: one per GPU, or per CPU without GPUs)")
+        int | None, Option(help="number of Ray workers (default: one per GPU, or per CPU without GPUs)")
     ] = None
 
     def job(

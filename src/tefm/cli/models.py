@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from rich.console import RenderableType
 from rich.markup import escape
 from rich.rule import Rule
+from typer import Argument, Option
 
 from tefm.base.errors import TefmError
 from tefm.base.files import check_writable
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 ThresholdOption = Annotated[
-    float | None, typer.Option(help="of two classes, predict the positive one from this probability on")
+    float | None, Option(help="of two classes, predict the positive one from this probability on")
 ]
 
 
@@ -41,19 +41,18 @@ ThresholdOption = Annotated[
 def fit(
     tasks: Annotated[
         list[Path],
-        typer.Argument(help="task YAML: table, entity, time, label, any settings; several become domains of one model"),
+        Argument(help="task YAML: table, entity, time, label, any settings; several become domains of one model"),
     ],
-    folder: Annotated[Path, typer.Option("--out", help="folder for the model")],
-    backbone: Annotated[str | None, typer.Option(help="smollm2-135m, a folder, or a hub id")] = None,
-    layers: Annotated[int | None, typer.Option(help="use only the first N transformer blocks of the backbone")] = None,
-    align: Annotated[str | None, typer.Option(help="auto, none, default, paper")] = None,
-    unsupervised: Annotated[bool, typer.Option("--unsupervised", help="codes that do not use the label")] = False,
-    compare: Annotated[bool, typer.Option(help="fit LightGBM and logistic regression on the same split")] = True,
+    folder: Annotated[Path, Option("--out", help="folder for the model")],
+    backbone: Annotated[str | None, Option(help="smollm2-135m, a folder, or a hub id")] = None,
+    layers: Annotated[int | None, Option(help="use only the first N transformer blocks of the backbone")] = None,
+    align: Annotated[str | None, Option(help="auto, none, default, paper")] = None,
+    unsupervised: Annotated[bool, Option("--unsupervised", help="codes that do not use the label")] = False,
+    compare: Annotated[bool, Option(help="fit LightGBM and logistic regression on the same split")] = True,
     quick: Annotated[
-        bool,
-        typer.Option("--quick", help="a first look: a sample and short training (minutes of CPU), no explanations"),
+        bool, Option("--quick", help="a first look: a sample and short training (minutes of CPU), no explanations")
     ] = False,
-    seed: Annotated[int | None, typer.Option(help="random seed of the model")] = None,
+    seed: Annotated[int | None, Option(help="random seed of the model")] = None,
     device: DeviceOption = None,
 ) -> Results:
     """Fit a task file: codes, alignment, fine-tuning, explanations; score the test part; save one folder.
@@ -84,9 +83,9 @@ def fit(
 @command("tefm extend model flows.yaml --out model2", log=True)
 def extend(
     model: ModelArg,
-    task: Annotated[Path, typer.Argument(help="task YAML of the new domain, which is named after this file")],
-    folder: Annotated[Path | None, typer.Option("--out", help="folder to write (default: the model itself)")] = None,
-    compare: Annotated[bool, typer.Option(help="fit LightGBM and logistic regression on the same split")] = True,
+    task: Annotated[Path, Argument(help="task YAML of the new domain, which is named after this file")],
+    folder: Annotated[Path | None, Option("--out", help="folder to write (default: the model itself)")] = None,
+    compare: Annotated[bool, Option(help="fit LightGBM and logistic regression on the same split")] = True,
     device: DeviceOption = None,
 ) -> Results:
     """Add a domain to a model: new codes and an adapter. Predictions of the other domains stay bit-identical."""
@@ -123,10 +122,10 @@ def predict(
     table: TableArg,
     options: ModelOptions,
     ray: RayOptions,
-    target: Annotated[Path | None, typer.Option("--out", help="CSV or Parquet file (default: print)")] = None,
+    target: Annotated[Path | None, Option("--out", help="CSV or Parquet file (default: print)")] = None,
     threshold: ThresholdOption = None,
     each_record: Annotated[
-        bool, typer.Option("--each-record", help="predict after every record: when did the answer change?")
+        bool, Option("--each-record", help="predict after every record: when did the answer change?")
     ] = False,
 ) -> Results | None:
     """Predict every sequence of a table: its class and the probability of each class."""
@@ -175,12 +174,12 @@ def report(
     model: ModelArg,
     options: ModelOptions,
     table: Annotated[
-        str | None, typer.Argument(help="labelled table, used whole; or a task file, whose test part is used")
+        str | None, Argument(help="labelled table, used whole; or a task file, whose test part is used")
     ] = None,
     fitted_on: Annotated[
-        str | None, typer.Option("--table", help="table that the model was fitted on; its test part is used")
+        str | None, Option("--table", help="table that the model was fitted on; its test part is used")
     ] = None,
-    target: Annotated[Path, typer.Option("--out", help="HTML file")] = Path("report.html"),
+    target: Annotated[Path, Option("--out", help="HTML file")] = Path("report.html"),
 ) -> Results:
     """Write one HTML page about a model: decisions, scores, curves, groups, data, explanations, tokens, codes."""
     from tefm import TEFM
@@ -225,16 +224,16 @@ def tokens(
 def ask(
     model: ModelArg,
     options: ModelOptions,
-    table: Annotated[str | None, typer.Argument(help="records to ask about, as for `tefm predict`")] = None,
-    questions: Annotated[list[str] | None, typer.Argument(help="one question or more, in words")] = None,
+    table: Annotated[str | None, Argument(help="records to ask about, as for `tefm predict`")] = None,
+    questions: Annotated[list[str] | None, Argument(help="one question or more, in words")] = None,
     listed: Annotated[
-        bool, typer.Option("--list", help="list the questions that the model was trained on, with their scores")
+        bool, Option("--list", help="list the questions that the model was trained on, with their scores")
     ] = False,
-    entity: Annotated[list[str] | None, typer.Option("--entity", help="ask only about this one; repeatable")] = None,
+    entity: Annotated[list[str] | None, Option("--entity", help="ask only about this one; repeatable")] = None,
     anyway: Annotated[
-        bool, typer.Option("--anyway", help="answer new questions also where it is not known what that is worth")
+        bool, Option("--anyway", help="answer new questions also where it is not known what that is worth")
     ] = False,
-    target: Annotated[Path | None, typer.Option("--out", help="CSV or Parquet file (default: print)")] = None,
+    target: Annotated[Path | None, Option("--out", help="CSV or Parquet file (default: print)")] = None,
 ) -> Results:
     """Ask about every sequence of a table: the probability of yes, and how reliable answers to this question are."""
     import polars as pl
@@ -277,15 +276,13 @@ def ask(
 @command('tefm teach model labelled.csv --question "Is the wound infected?" --answer infected')
 def teach(
     model: ModelArg,
-    table: Annotated[str, typer.Argument(help="labelled records, as for `tefm predict`")],
-    question: Annotated[str, typer.Option(help="the new question, in words")],
-    answer: Annotated[str, typer.Option(help="column that holds the answer, at the last record of a sequence")],
+    table: Annotated[str, Argument(help="labelled records, as for `tefm predict`")],
+    question: Annotated[str, Option(help="the new question, in words")],
+    answer: Annotated[str, Option(help="column that holds the answer, at the last record of a sequence")],
     options: ModelOptions,
-    yes: Annotated[str | None, typer.Option(help="value that means yes (default: detected)")] = None,
-    share: Annotated[
-        float | None, typer.Option(help="share of yes in the population, if the table has another one")
-    ] = None,
-    target: Annotated[Path | None, typer.Option("--out", help="folder to write (default: the model itself)")] = None,
+    yes: Annotated[str | None, Option(help="value that means yes (default: detected)")] = None,
+    share: Annotated[float | None, Option(help="share of yes in the population, if the table has another one")] = None,
+    target: Annotated[Path | None, Option("--out", help="folder to write (default: the model itself)")] = None,
 ) -> Results:
     """Teach a model a new question from eight or more labelled sequences; all other answers stay the same."""
     from tefm import TEFM, Domains

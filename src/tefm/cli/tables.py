@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from rich.console import RenderableType
 from rich.markup import escape
+from typer import Argument, Option
 
 from tefm.base.errors import TefmError
 from tefm.base.progress import err, note
@@ -31,9 +31,9 @@ from tefm.cli.app import (
 class RoleOptions:
     """Columns with a role, where no schema names them, and the query of the table."""
 
-    entity: Annotated[str | None, typer.Option(help="column that names the entity, e.g. the patient")] = None
-    time: Annotated[str | None, typer.Option(help="column that orders the records of an entity")] = None
-    label: Annotated[str | None, typer.Option(help="column to predict")] = None
+    entity: Annotated[str | None, Option(help="column that names the entity, e.g. the patient")] = None
+    time: Annotated[str | None, Option(help="column that orders the records of an entity")] = None
+    label: Annotated[str | None, Option(help="column to predict")] = None
     query: QueryOption = None
 
     @property
@@ -46,9 +46,9 @@ def inspect(
     table: TableArg,
     options: RoleOptions,
     meds: Annotated[
-        list[str] | None, typer.Option("--meds", help="records of a MEDS folder, as name=value: records=window")
+        list[str] | None, Option("--meds", help="records of a MEDS folder, as name=value: records=window")
     ] = None,
-    schema_out: Annotated[Path | None, typer.Option("--out", help="write the schema here, to edit it")] = None,
+    schema_out: Annotated[Path | None, Option("--out", help="write the schema here, to edit it")] = None,
 ) -> Results:
     """Look at a table: the probable kind of each column, and columns that leak the label."""
     from tefm import open_table
@@ -89,17 +89,17 @@ def inspect(
 @command("tefm tokenize admissions.csv --schema schema.yaml --out tokenizer", log=True)
 def tokenize(
     table: TableArg,
-    folder: Annotated[Path, typer.Option("--out", help="folder for the tokenizer")],
+    folder: Annotated[Path, Option("--out", help="folder for the tokenizer")],
     options: RoleOptions,
-    schema: Annotated[Path | None, typer.Option(help="schema YAML (default: inferred)")] = None,
-    preset: Annotated[str, typer.Option(help="default, or paper for the paper's plain objective")] = "default",
-    unsupervised: Annotated[bool, typer.Option("--unsupervised", help="codes that do not use the label")] = False,
-    levels: Annotated[int | None, typer.Option(help="K, the number of levels: a record becomes K codes")] = None,
-    entries: Annotated[int | None, typer.Option(help="C, the codebook entries per level")] = None,
-    buckets: Annotated[int | None, typer.Option(help="B, the buckets of every number field")] = None,
-    steps: Annotated[int | None, typer.Option(help="training steps")] = None,
-    seed: Annotated[int, typer.Option(help="random seed")] = 0,
-    settings: Annotated[list[str] | None, typer.Option("--set", help="any other setting, as name=value")] = None,
+    schema: Annotated[Path | None, Option(help="schema YAML (default: inferred)")] = None,
+    preset: Annotated[str, Option(help="default, or paper for the paper's plain objective")] = "default",
+    unsupervised: Annotated[bool, Option("--unsupervised", help="codes that do not use the label")] = False,
+    levels: Annotated[int | None, Option(help="K, the number of levels: a record becomes K codes")] = None,
+    entries: Annotated[int | None, Option(help="C, the codebook entries per level")] = None,
+    buckets: Annotated[int | None, Option(help="B, the buckets of every number field")] = None,
+    steps: Annotated[int | None, Option(help="training steps")] = None,
+    seed: Annotated[int, Option(help="random seed")] = 0,
+    settings: Annotated[list[str] | None, Option("--set", help="any other setting, as name=value")] = None,
     device: DeviceOption = None,
 ) -> Results:
     """Fit a tokenizer: learn slots and codes from a table. Resumes if interrupted."""
@@ -144,7 +144,7 @@ def tokenize(
 def encode(
     tokenizer: TokenizerArg,
     table: TableArg,
-    target: Annotated[Path, typer.Option("--out", help="Parquet file; a folder when the table is a folder")],
+    target: Annotated[Path, Option("--out", help="Parquet file; a folder when the table is a folder")],
     ray: RayOptions,
     query: QueryOption = None,
     absent: AbsentOption = False,
@@ -167,10 +167,10 @@ def encode(
 @command("tefm decode tokenizer codes.parquet --out records.parquet")
 def decode(
     tokenizer: TokenizerArg,
-    codes: Annotated[Path, typer.Argument(help="Parquet that `tefm encode` wrote")],
-    target: Annotated[Path | None, typer.Option("--out", help="Parquet file for the records")] = None,
-    words: Annotated[bool, typer.Option("--words", help="print records in words")] = False,
-    rows: Annotated[int, typer.Option(help="records to print")] = 3,
+    codes: Annotated[Path, Argument(help="Parquet that `tefm encode` wrote")],
+    target: Annotated[Path | None, Option("--out", help="Parquet file for the records")] = None,
+    words: Annotated[bool, Option("--words", help="print records in words")] = False,
+    rows: Annotated[int, Option(help="records to print")] = 3,
 ) -> Results:
     """Turn codes back into records: a lossy reconstruction."""
     from tefm import RecordTokenizer
@@ -202,7 +202,7 @@ def doctor(
     table: TableArg,
     query: QueryOption = None,
     side: SideOption = None,
-    seed: Annotated[int, typer.Option(help="seed of the split that the ceiling is measured on")] = 0,
+    seed: Annotated[int, Option(help="seed of the split that the ceiling is measured on")] = 0,
     device: DeviceOption = None,
 ) -> Results:
     """Examine codes: fidelity, codebook use, collisions, hierarchy, what they could predict; what to change.

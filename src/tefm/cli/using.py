@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from rich.console import RenderableType
+from typer import Argument, Option
 
 from tefm.base.errors import TefmError, extra
 from tefm.base.files import write_text
@@ -34,7 +34,9 @@ if TYPE_CHECKING:
     from tefm.explain.cards import Card
 
 #: Groups of the options of `explain` and `rationale`; those about the model and the machine come first.
-ASKED, WHICH, CARDS = "What is asked", "Which sequences", "Cards"
+asked_option, which_option, cards_option = (
+    partial(Option, rich_help_panel=title) for title in ("What is asked", "Which sequences", "Cards")
+)
 #: The exit status of `tefm monitor` when a batch has drifted; 0 is no alarm, 1 an error.
 ALARM = 3
 
@@ -46,14 +48,9 @@ ALARM = 3
 class CardOptions:
     """Which sequences are explained, and where their cards go."""
 
-    entity: Annotated[
-        list[str] | None,
-        typer.Option("--entity", help="explain only this one; repeatable", rich_help_panel=WHICH),
-    ] = None
-    limit: Annotated[int, typer.Option(help="cards to print, at most", rich_help_panel=CARDS)] = 3
-    target: Annotated[
-        Path | None, typer.Option("--out", help="HTML page, or JSON lines, with all of them", rich_help_panel=CARDS)
-    ] = None
+    entity: Annotated[list[str] | None, which_option("--entity", help="explain only this one; repeatable")] = None
+    limit: Annotated[int, cards_option(help="cards to print, at most")] = 3
+    target: Annotated[Path | None, cards_option("--out", help="HTML page, or JSON lines, with all of them")] = None
 
     def check(self) -> None:
         problem, example = "explanations are written as HTML or JSON lines", "--out page.html"
@@ -83,49 +80,28 @@ def explain(
     options: ModelOptions,
     ray: RayOptions,
     question_in_words: Annotated[
-        str | None,
-        typer.Option(
-            "--question", help="explain the answer to a question in words (`tefm ask`)", rich_help_panel=ASKED
-        ),
+        str | None, asked_option("--question", help="explain the answer to a question in words (`tefm ask`)")
     ] = None,
     of_class: Annotated[
-        str | None,
-        typer.Option(
-            "--class", help="show what speaks for and against this class; default: the answer", rich_help_panel=ASKED
-        ),
+        str | None, asked_option("--class", help="show what speaks for and against this class; default: the answer")
     ] = None,
     above: Annotated[
         float | None,
-        typer.Option(
-            help="of a label that is a number: explain whether it is above this (default: the median)",
-            rich_help_panel=ASKED,
-        ),
+        asked_option(help="of a label that is a number: explain whether it is above this (default: the median)"),
     ] = None,
     precision: Annotated[
-        float,
-        typer.Option(
-            help="share of made-up and of real cases of a rule that must get the same answer", rich_help_panel=ASKED
-        ),
+        float, asked_option(help="share of made-up and of real cases of a rule that must get the same answer")
     ] = 0.9,
-    most: Annotated[int, typer.Option(help="conditions of a rule, at most", rich_help_panel=ASKED)] = 10,
+    most: Annotated[int, asked_option(help="conditions of a rule, at most")] = 10,
     population: Annotated[
-        int | None,
-        typer.Option(help="summarise explanations of N random sequences", metavar="N", rich_help_panel=WHICH),
+        int | None, which_option(help="summarise explanations of N random sequences", metavar="N")
     ] = None,
     references: Annotated[
-        Path | None,
-        typer.Option(
-            help="table of field, value, statement, source to cite beside the features", rich_help_panel=CARDS
-        ),
+        Path | None, cards_option(help="table of field, value, statement, source to cite beside the features")
     ] = None,
-    bibliography: Annotated[
-        bool, typer.Option("--bibliography", help="list the sources of the references", rich_help_panel=CARDS)
-    ] = False,
+    bibliography: Annotated[bool, cards_option("--bibliography", help="list the sources of the references")] = False,
     case: Annotated[
-        bool,
-        typer.Option(
-            "--case", help="paragraphs (summary, diagnoses, drugs, …) in place of the card", rich_help_panel=CARDS
-        ),
+        bool, cards_option("--case", help="paragraphs (summary, diagnoses, drugs, …) in place of the card")
     ] = False,
 ) -> Results | None:
     """Explain predictions: a rule that settles the answer, checked on made-up and real cases, and its effect."""
@@ -168,11 +144,10 @@ def rationale(
     cards: CardOptions,
     options: ModelOptions,
     keep: Annotated[
-        str | None,
-        typer.Option(help="share of the slots to keep, e.g. 5% (default: the smallest sufficient rationale)"),
+        str | None, Option(help="share of the slots to keep, e.g. 5% (default: the smallest sufficient rationale)")
     ] = None,
-    of: Annotated[str, typer.Option(help="what --keep is a share of: all slots, or those present in a record")] = "all",
-    over: Annotated[str, typer.Option(help="keep the share of each record, or of the whole sequence")] = "sequence",
+    of: Annotated[str, Option(help="what --keep is a share of: all slots, or those present in a record")] = "all",
+    over: Annotated[str, Option(help="keep the share of each record, or of the whole sequence")] = "sequence",
 ) -> Results | None:
     """Masked sufficiency, as in the paper: a few slots with which alone the model gives the same answer."""
     from tefm.explain.render import card
@@ -209,12 +184,11 @@ def monitor(
     table: TableArg,
     options: ModelOptions,
     reference: Annotated[
-        str | None,
-        typer.Option(help="table of usual records to compare with (default: the held-out records of the fit)"),
+        str | None, Option(help="table of usual records to compare with (default: the held-out records of the fit)")
     ] = None,
-    by: Annotated[str | None, typer.Option(help="batches by day, week or month (default: one batch)")] = None,
-    html: Annotated[Path | None, typer.Option(help="also write one HTML page")] = None,
-    level: Annotated[float, typer.Option(help="false alarms per batch, over all tests together")] = 0.05,
+    by: Annotated[str | None, Option(help="batches by day, week or month (default: one batch)")] = None,
+    html: Annotated[Path | None, Option(help="also write one HTML page")] = None,
+    level: Annotated[float, Option(help="false alarms per batch, over all tests together")] = 0.05,
 ) -> Results:
     """Compare new records with those at fit time: what changed, and the accuracy to expect.
 
@@ -235,13 +209,13 @@ def monitor(
 
 @command("tefm serve model --port 8000")
 def serve(
-    models: Annotated[list[str], typer.Argument(help="model folders; NAME=FOLDER serves one under another name")],
+    models: Annotated[list[str], Argument(help="model folders; NAME=FOLDER serves one under another name")],
     settings: ServeSettings,
-    host: Annotated[str, typer.Option(help="address to listen on; without keys, loopback only")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="port to listen on; 0 takes a free one", min=0, max=65_535)] = 8_000,
-    api_key_file: Annotated[Path | None, typer.Option(help="file with one API key per line")] = None,
-    remember: Annotated[bool, typer.Option(help="cache answers to repeated prompts")] = True,
-    access_log: Annotated[bool, typer.Option(help="log one line per request, without its contents")] = True,
+    host: Annotated[str, Option(help="address to listen on; without keys, loopback only")] = "127.0.0.1",
+    port: Annotated[int, Option(help="port to listen on; 0 takes a free one", min=0, max=65_535)] = 8_000,
+    api_key_file: Annotated[Path | None, Option(help="file with one API key per line")] = None,
+    remember: Annotated[bool, Option(help="cache answers to repeated prompts")] = True,
+    access_log: Annotated[bool, Option(help="log one line per request, without its contents")] = True,
     device: DeviceOption = None,
 ) -> None:
     """Serve models over HTTP: predictions, explanations, and a page to try them at /.
@@ -261,12 +235,12 @@ def serve(
 
 @command("tefm demo", log=True)
 def demo(
-    steps: Annotated[int, typer.Option(help="training steps of the tokenizer")] = 1_300,
-    layers: Annotated[int, typer.Option(help="use only the first N blocks of the language model")] = 4,
-    tune_steps: Annotated[int, typer.Option(help="training steps of the language model")] = 160,
-    target: Annotated[Path, typer.Option("--out", help="HTML file for the details")] = Path("tefm-demo.html"),
-    save: Annotated[Path | None, typer.Option(help="also keep the model, in this folder")] = None,
-    verbose: Annotated[bool, typer.Option("--verbose", help="also print the tables of every stage")] = False,
+    steps: Annotated[int, Option(help="training steps of the tokenizer")] = 1_300,
+    layers: Annotated[int, Option(help="use only the first N blocks of the language model")] = 4,
+    tune_steps: Annotated[int, Option(help="training steps of the language model")] = 160,
+    target: Annotated[Path, Option("--out", help="HTML file for the details")] = Path("tefm-demo.html"),
+    save: Annotated[Path | None, Option(help="also keep the model, in this folder")] = None,
+    verbose: Annotated[bool, Option("--verbose", help="also print the tables of every stage")] = False,
 ) -> Results:
     """Predict death from hospital admissions on embedded data, against LightGBM, and explain one prediction."""
     from tefm.cli.story import run_demo

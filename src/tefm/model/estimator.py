@@ -24,7 +24,7 @@ from sklearn.exceptions import NotFittedError as SklearnNotFittedError
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
-from tefm.base.errors import InputError, NotFittedError, SettingsError, did_you_mean
+from tefm.base.errors import InputError, NotFittedError, SettingsError, did_you_mean, failing_as
 from tefm.base.progress import log, progress
 from tefm.base.training import ahead
 from tefm.codes.tokenizer import RecordTokenizer
@@ -711,15 +711,11 @@ def _opened(X: Any, y: Any, schema: Schema | None) -> Table:
     if y is None:
         return opened
     column = schema.label if schema is not None and schema.label is not None else LABEL
-    try:
+    remedy = "give one class per row; for a number, a schema with label={'column': …, 'kind': 'number'}"
+    with failing_as(ValueError, "y does not hold classes: {reason}", remedy=remedy):
         if schema is None or schema.number is None:
             check_classification_targets(y)
         labels = pl.Series(column_or_1d(y, warn=True))
-    except ValueError as error:
-        raise InputError(
-            f"y does not hold classes: {error}",
-            remedy="give one class per row; for a number, a schema with label={'column': …, 'kind': 'number'}",
-        ) from error
     frame = opened.frame()
     if len(labels) != frame.height:
         raise InputError(

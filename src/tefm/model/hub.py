@@ -10,7 +10,7 @@ from pathlib import Path
 from huggingface_hub import HfApi
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled
 
-from tefm.base.errors import ArtefactError, InputError, first_line
+from tefm.base.errors import ArtefactError, InputError, failing_as, first_line
 from tefm.base.files import MANIFEST, is_whole, read_manifest, replacing
 from tefm.language.smollm2 import cache_folder
 from tefm.model.bundle import KIND
@@ -25,17 +25,12 @@ def upload(
     """Upload a bundle as the model `name` (owner/model), in place of what is there; the address of the commit."""
     read_manifest(folder, KIND)
     api = HfApi(endpoint=endpoint, token=token)
-    try:
+    remedy = "log in with `hf auth login` or give a token that may write, and a name like owner/model"
+    with failing_as(FAILURES, "the model cannot be uploaded: {reason}", value=name, remedy=remedy):
         api.create_repo(name, private=private, exist_ok=True)
         commit = api.upload_folder(
             repo_id=name, folder_path=folder, delete_patterns=["*"], commit_message="Upload a tefm model"
         )
-    except FAILURES as error:
-        raise InputError(
-            f"the model cannot be uploaded: {first_line(error)}",
-            value=name,
-            remedy="log in with `hf auth login` or give a token that may write, and a name like owner/model",
-        ) from error
     return str(commit.commit_url)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 from pydantic import Field as Setting
 
-from tefm.base.errors import ArtefactError, SettingsError
+from tefm.base.errors import ArtefactError, SettingsError, failing_as
 from tefm.base.files import write_json
 from tefm.base.settings import Settings
 from tefm.language.prompts import Prompt
@@ -226,12 +226,9 @@ class Book(Settings):
 
     @classmethod
     def load(cls, path: Path) -> Book:
-        try:
+        problem, failures = "the questions of this model cannot be read: {reason}", (OSError, ValueError, TypeError)
+        with failing_as((*failures, RecursionError), problem, error=ArtefactError, file=path, remedy="save it again"):
             return cls.checked(json.loads(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError, RecursionError) as error:
-            raise ArtefactError(
-                f"the questions of this model cannot be read: {error}", file=path, remedy="save the model again"
-            ) from error
 
 
 def question_frame(book: Book) -> pl.DataFrame:

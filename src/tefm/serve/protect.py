@@ -14,7 +14,7 @@ from pathlib import Path
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tefm.base.errors import InputError, SettingsError
+from tefm.base.errors import InputError, SettingsError, failing_as
 from tefm.base.progress import log
 from tefm.serve.messages import InternalError, RefusedError, error_reply
 from tefm.serve.service import Service
@@ -55,10 +55,9 @@ class Keys:
     @classmethod
     def read(cls, path: Path) -> Keys:
         """One key per line; lines that begin with # are comments."""
-        try:
+        problem, remedy = "the keys cannot be read: {reason}", "give a text file"
+        with failing_as((OSError, UnicodeDecodeError), problem, file=path, remedy=remedy):
             lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"the keys cannot be read: {error}", file=path, remedy="give a text file") from error
         keys = [line for line in lines if line and not line.startswith("#")]
         remedy = f"write one key per line, of {SHORTEST_KEY} characters or more: openssl rand -hex 24"
         if not keys:

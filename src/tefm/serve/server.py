@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from tefm.base.errors import SettingsError
+from tefm.base.errors import SettingsError, failing_as
 from tefm.base.progress import log, logged_to
 from tefm.model.bundle import domains_of
 from tefm.model.domains import Domains
@@ -125,11 +125,9 @@ class _Server(uvicorn.Server):
 
 def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
+    problem, remedy = "cannot listen there: {reason}", "give another --port, or 0 for any free one"
+    with failing_as((OSError, OverflowError), problem, error=SettingsError, value=f"{host}:{port}", remedy=remedy):
         return socket.create_server((host, port), family=family, backlog=2_048)
-    except (OSError, OverflowError) as error:
-        remedy = "give another --port, or 0 for any free one"
-        raise SettingsError(f"cannot listen there: {error}", value=f"{host}:{port}", remedy=remedy) from error
 
 
 # ---- connections -----------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ import yaml
 from pydantic import Field as Setting
 from pydantic import PositiveInt, field_validator, model_validator
 
-from tefm.base.errors import SchemaError, TefmError, did_you_mean
+from tefm.base.errors import SchemaError, TefmError, did_you_mean, failing_as
 from tefm.base.files import write_text
 from tefm.base.settings import Settings
 
@@ -409,10 +409,9 @@ class Schema(_Described):
         if not path.is_file():
             remedy = "create one with: tefm inspect TABLE --out schema.yaml"
             raise SchemaError("there is no schema file", file=path, remedy=remedy)
-        try:
+        problem, remedy = "the schema is not UTF-8 text", "save it as UTF-8"
+        with failing_as(UnicodeDecodeError, problem, error=SchemaError, file=path, remedy=remedy):
             text = path.read_text(encoding="utf-8")
-        except UnicodeDecodeError as error:
-            raise SchemaError("the schema is not UTF-8 text", file=path, remedy="save it as UTF-8") from error
         return cls.from_yaml(text, file=path).relative_to(path.parent)
 
     def relative_to(self, folder: Path) -> Schema:

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tefm.base.errors import InputError
+from tefm.base.errors import InputError, failing_as
 from tefm.tables.readers.source import unnamed
 from tefm.tables.schema import Field
 
@@ -106,12 +106,9 @@ def _distinct(series: pl.Series) -> tuple[NDArray[np.int64], list[str]]:
         array = array.cast(pa.large_string())
     encoded = array if pa.types.is_dictionary(array.type) else pc.dictionary_encode(array)
     ids: NDArray[np.int64] = encoded.indices.cast(pa.int64()).fill_null(len(encoded.dictionary)).to_numpy()
-    try:
+    problem, remedy = f"{series.dtype} values are out of range: {{reason}}", "write the column as text"
+    with failing_as((pa.ArrowException, ValueError, OverflowError), problem, column=series.name, remedy=remedy):
         return ids, [_as_word(value) for value in encoded.dictionary.to_pylist()]
-    except (pa.ArrowException, ValueError, OverflowError) as error:
-        raise InputError(
-            f"{series.dtype} values are out of range: {error}", column=series.name, remedy="write the column as text"
-        ) from error
 
 
 def _as_word(value: object) -> str:

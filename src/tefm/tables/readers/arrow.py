@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, cast
@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from polars.exceptions import PanicException, PolarsError
 
-from tefm.base.errors import InputError, first_line, listed
+from tefm.base.errors import InputError, failing_as, listed
 from tefm.tables.readers.source import Table, explaining, from_frame, joined, named, unnamed
 
 PARQUET_ENDINGS = (".parquet", ".pq")
@@ -80,13 +80,10 @@ def from_arrow(data: pa.Table | pa.RecordBatch, file: str | Path, names: Sequenc
     table = pa.Table.from_batches([data]) if isinstance(data, pa.RecordBatch) else data
     if names is not None:
         table = table.rename_columns(list(names))
-    try:
+    remedy = "copy it again, or write it again"
+    with failing_as(pa.ArrowException, "the file is damaged: {reason}", file=file, remedy=remedy):
         # polars trusts offsets and lengths: those of a damaged file would end the whole process
         table.validate(full=True)
-    except pa.ArrowException as error:
-        raise InputError(
-            f"the file is damaged: {first_line(error)}", file=file, remedy="copy it again, or write it again"
-        ) from error
     for position, field in enumerate(table.schema):
         if isinstance(field.type, pa.BaseExtensionType):
             storage = pa.chunked_array([chunk.storage for chunk in table[position].chunks], field.type.storage_type)
@@ -94,17 +91,12 @@ def from_arrow(data: pa.Table | pa.RecordBatch, file: str | Path, names: Sequenc
         plain = _plain_type(table.schema.field(position).type)
         if plain != table.schema.field(position).type:
             table = table.set_column(position, field.name, table[position].cast(plain))
-    try:
+    remedy = "write it again with columns of text, numbers, times or lists of them"
+    with failing_as((PolarsError, PanicException), "the table cannot be converted: {reason}", file=file, remedy=remedy):
         frame = cast(pl.DataFrame, pl.from_arrow(table))
         for field in table.schema:
             if pa.types.is_fixed_size_binary(field.type):
                 frame = frame.with_columns(unnamed(frame[field.name]).bin.encode("hex").alias(field.name))
-    except (PolarsError, PanicException) as error:
-        raise InputError(
-            f"the table cannot be converted: {first_line(error)}",
-            file=file,
-            remedy="write it again with columns of text, numbers, times or lists of them",
-        ) from error
     return frame
 
 
@@ -224,20 +216,14 @@ def open_memory(data: Any, name: str = MEMORY) -> Table:
 
 
 def _open_lazy(lazy: pl.LazyFrame, name: str) -> Table:
+    failing = partial(failing_as, (PolarsError, OSError), "the lazy frame cannot be computed: {reason}", file=name)
+
     def read(columns: list[str], rows: int) -> Iterator[pl.DataFrame]:
-        with _explaining_lazy(name):
+        with failing():
             yield lazy.select(selectors.by_name(*columns)).collect()  # not a pattern, whatever the name
 
-    with _explaining_lazy(name):
+    with failing():
         return Table(name, lazy.collect_schema().to_frame(), read)
-
-
-@contextmanager
-def _explaining_lazy(name: str) -> Iterator[None]:
-    try:
-        yield
-    except (PolarsError, OSError) as error:
-        raise InputError(f"the lazy frame cannot be computed: {first_line(error)}", file=name) from error
 
 
 def _from_pandas(frame: Any, name: str) -> pl.DataFrame:

@@ -18,7 +18,7 @@ from urllib.parse import quote, unquote
 import polars as pl
 import pyarrow as pa
 
-from tefm.base.errors import InputError, extra, first_line, listed
+from tefm.base.errors import InputError, extra, failing_as, listed
 from tefm.base.progress import log
 from tefm.tables.readers.arrow import from_arrow, readable_names
 from tefm.tables.readers.source import Table
@@ -299,14 +299,9 @@ def _relation(path: Path, query: str | None) -> Iterator[Any]:
     """The query's result, while the file is open."""
     with extra("duckdb", "reading a DuckDB file needs the package duckdb", file=path):
         import duckdb
-    try:
+    remedy = "check that it is a DuckDB file and that no other program has it open for writing"
+    with failing_as(duckdb.Error, "this DuckDB file cannot be opened: {reason}", file=path, remedy=remedy):
         connection = duckdb.connect(str(path), read_only=True, config=CLOSED)
-    except duckdb.Error as error:
-        raise InputError(
-            f"this DuckDB file cannot be opened: {first_line(error)}",
-            file=path,
-            remedy="check that it is a DuckDB file and that no other program has it open for writing",
-        ) from error
     with connection:
         tables = [name for (name,) in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()]
         contents = f"the file has the tables: {listed(tables) or 'none'}"

@@ -20,7 +20,7 @@ import polars as pl
 import pyarrow as pa
 from polars.exceptions import PanicException, PolarsError
 
-from tefm.base.errors import InputError, SettingsError, did_you_mean, first_line, listed
+from tefm.base.errors import InputError, SettingsError, did_you_mean, failing_as, first_line, listed
 from tefm.base.progress import log
 from tefm.tables.schema import MedsRecords
 
@@ -111,12 +111,12 @@ class Table:
         """The named columns in that order, under their clean names, in types that a schema can read."""
         columns = []
         for name in names:
-            try:
+            problem = "the values cannot be turned into text: {reason}"
+            where = {"file": self.name, "column": name}
+            remedy = "leave the column out of the table, or write it as text"
+            # polars panics at bytes inside an object
+            with failing_as((PolarsError, PanicException), problem, **where, remedy=remedy):
                 columns.append(_plain(unnamed(frame[self._original[name]])).alias(name))
-            except (PolarsError, PanicException) as error:  # polars panics at bytes inside an object
-                problem = f"the values cannot be turned into text: {first_line(error)}"
-                remedy = "leave the column out of the table, or write it as text"
-                raise InputError(problem, file=self.name, column=name, remedy=remedy) from error
         return pl.DataFrame(columns)
 
     def _names_of(self, columns: Sequence[str] | None) -> tuple[str, ...]:
@@ -163,11 +163,9 @@ def _plain(column: pl.Series) -> pl.Series:
 
 def local_path(source: str | os.PathLike[str]) -> Path:
     """The path of a file or folder; `~` is the user's own folder, `~ann` that of another user."""
-    try:
-        return Path(source).expanduser()
-    except RuntimeError as error:
-        problem, remedy = "there is no such user", "write the path of the folder in place of ~"
-        raise InputError(problem, file=Path(source), value=Path(source).parts[0], remedy=remedy) from error
+    path, remedy = Path(source), "write the path of the folder in place of ~"
+    with failing_as(RuntimeError, "there is no such user", file=path, value="".join(path.parts[:1]), remedy=remedy):
+        return path.expanduser()
 
 
 def is_gzip(path: Path) -> bool:

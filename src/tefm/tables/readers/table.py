@@ -17,7 +17,7 @@ from typing import Any
 import polars as pl
 from polars.exceptions import PolarsError
 
-from tefm.base.errors import InputError, did_you_mean, first_line, listed
+from tefm.base.errors import InputError, did_you_mean, failing_as, listed
 from tefm.tables.readers import arrow, databases, text_files
 from tefm.tables.readers.arrow import MEMORY, open_memory, parquet_files
 from tefm.tables.readers.databases import is_postgresql, open_postgresql
@@ -129,15 +129,10 @@ def _open_many(location: Path, paths: Sequence[Path], query: str | None, column_
                 remedy="write them with the same columns, or read them one by one",
             )
     empties = [selected(table.head(0), first.columns) for table in tables]
-    try:
+    problem = "the files have columns of different types: {reason}"
+    with failing_as(PolarsError, problem, file=location, remedy="write the column with the same type in all files"):
         # a column that is all null in one file, or integers in one and fractions in another, gets the wider type
         empty = pl.concat(empties, how="vertical_relaxed")
-    except PolarsError as error:
-        raise InputError(
-            f"the files have columns of different types: {first_line(error)}",
-            file=location,
-            remedy="write the column with the same type in all files",
-        ) from error
     return joined(tables, empty, str(location))
 
 
