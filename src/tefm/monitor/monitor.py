@@ -20,7 +20,7 @@ from tefm.base.progress import log, progress
 from tefm.monitor.causes import Diagnosis, Diagnostician
 from tefm.monitor.differences import LEVEL, Comparison, Means, compare
 from tefm.monitor.expected import ClassShares, Expected, expected, reweighted, shares_of
-from tefm.monitor.observe import Batches, Observed, SequenceAnswers, batches_of, observe
+from tefm.monitor.observe import Observed, SequenceAnswers, batches_of, observe
 from tefm.monitor.reference import Measured, MonitorReference
 from tefm.monitor.tally import OF_FIELDS, Kind, Seen, unit_effect
 from tefm.pipeline.fitted import Fitted
@@ -61,12 +61,12 @@ def monitor(
             remedy="give a table of usual records with --reference (in Python `reference=`), or fit the model again",
         )
     vectoriser = preparation.vectoriser
-    batches = _opened(preparation, table, by, absent)
+    batches = batches_of(preparation.to_predict(table, absent=absent, labelled=True), by)
     arrivals, beside = batches.arrivals, None
     answerer = fitted.answerer.remembering()
     with progress("reading the tables", 2) as advance:
         if reference is not None:
-            old = _opened(preparation, reference, by, absent).arrivals
+            old = batches_of(preparation.to_predict(reference, absent=absent, labelled=True), by).arrivals
             observed = observe(fitted, preparation, old, answerer)
             seen = None if stored is None else stored.scale.seen
             stored = MonitorReference.of(observed, fitted, vectoriser, seen, name=old.file)
@@ -100,16 +100,6 @@ def monitor(
         level,
         by,
     )
-
-
-def _opened(preparation: Preparation, table: Any, by: str | None, absent: bool) -> Batches:
-    """The sequences of a table in batches."""
-    opened = preparation.readable(table, absent=absent)
-    frame = opened.frame()
-    if not frame.height:
-        raise InputError("the table has no rows", file=opened.name, remedy="give a table with records")
-    labelled = preparation.schema.label in opened.columns
-    return batches_of(preparation.records(frame, labelled=labelled, whole=False, file=opened.name), by)
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,13 +17,13 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from tefm.base.errors import InputError, SettingsError
+from tefm.base.errors import SettingsError
 from tefm.codes.coder import SlotCoder
 from tefm.codes.fidelity import squared_error
 from tefm.language.classifier import Answerer
 from tefm.pipeline.fitted import Fitted
 from tefm.pipeline.prepare import Preparation, label_numbers
-from tefm.tables.grouping import times_of
+from tefm.tables.grouping import dates_of
 from tefm.tables.layout import Slots
 from tefm.tables.records import Records
 from tefm.tables.sequences import Sequences
@@ -186,21 +186,8 @@ def batches_of(records: Records, by: str | None) -> Batches:
 
 def _period_names(records: Records, by: str) -> NDArray[np.str_]:
     """The day, the Monday of the week, or the month of each row."""
-    schema, file = records.schema, records.file
-    if schema.time is None:
-        raise InputError(
-            f"batches by {by} need a time, but the model was fitted without one",
-            file=file,
-            remedy="fit it with `time: COLUMN`, or leave --by out and give one table per batch",
-        )
-    column, seconds = times_of(records.frame, schema.time, schema, file)
-    if seconds is None:
-        raise InputError(
-            f"batches by {by} need dates, but this column contains plain numbers",
-            file=file,
-            column=schema.time,
-            remedy="give a column of dates, or leave --by out and give one table per batch",
-        )
+    remedy = "give a column of dates, or leave --by out and give one table per batch"
+    column, seconds = dates_of(records.frame, records.schema, records.file, f"batches by {by} need", remedy)
     moments = (column.cast(pl.Float64) * seconds * 1e3).round().cast(pl.Int64).cast(pl.Datetime("ms"))
     names = moments.dt.truncate(PERIODS[by]).dt.strftime("%Y-%m" if by == "month" else "%Y-%m-%d")
     return names.to_numpy().astype(str)

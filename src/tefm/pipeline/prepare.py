@@ -82,13 +82,14 @@ class Preparation:
             absent=absent,
         )
 
-    def to_predict(self, table: Any, *, absent: bool = False) -> Records:
-        """A table with its sequences; labels are neither needed nor read."""
+    def to_predict(self, table: Any, *, absent: bool = False, labelled: bool = False) -> Records:
+        """A table with its sequences; labels are not needed, and with `labelled` read where the table has them."""
         opened = self.readable(table, absent=absent)
         frame = opened.frame()
         if not frame.height:
             raise InputError("the table has no rows", file=opened.name, remedy="give a table with records")
-        return self.records(frame, labelled=False, whole=False, file=opened.name)
+        labelled = labelled and self.schema.label in opened.columns
+        return self.records(frame, labelled=labelled, whole=False, file=opened.name)
 
     def batches(
         self, table: Any, *, absent: bool = False, each_record: bool = False

@@ -29,10 +29,10 @@ from tefm.questions.answering import writer_of
 from tefm.questions.catalogue import WordQuestion, catalogue, held_out_of, slot_of
 from tefm.questions.config import QuestionsConfig
 from tefm.tables.columns import Columns
-from tefm.tables.grouping import role_column, times_of
+from tefm.tables.grouping import dates_of, role_column
 from tefm.tables.layout import Layout, Slots
 from tefm.tables.records import Records
-from tefm.tables.sequences import Sequences, runs
+from tefm.tables.sequences import Sequences
 from tefm.tables.vectorise import Vectoriser
 from tefm.tables.words import text_of
 from tefm.tabular.inputs import RecordSlots, sequence_features
@@ -88,21 +88,8 @@ def histories_in(asking: Asking, questions: Sequence[WordQuestion], records: Rec
     ends = np.flatnonzero((answers_NQ != UNASKED).any(axis=1))
     if len(ends) > most:
         ends = np.sort(np.random.default_rng((asking.seed, 16)).permutation(ends)[:most])
-    histories = records.with_sequences(first_records(records.sequences, ends))
+    histories = records.with_sequences(records.sequences.up_to(ends))
     return Histories(histories.with_texts(gaps=asking.gaps), answers_NQ[ends])
-
-
-def first_records(sequences: Sequences, ends: NDArray[np.int64]) -> Sequences:
-    """The records of each sequence up to an end, which is a position in the records of all sequences.
-
-    >>> grown = first_records(Sequences(np.array([7, 8, 9]), np.array([0, 2, 3])), np.array([0, 1, 2]))
-    >>> [grown[i].tolist() for i in range(3)]
-    [[7], [7, 8], [9]]
-    """
-    of_H = sequences.sequence_N[ends]
-    firsts = sequences.starts[of_H]
-    places, starts = runs(firsts, ends - firsts + 1)
-    return Sequences(sequences.values[places], starts, ids=sequences.names[of_H], file=sequences.file)
 
 
 def recorded(question: WordQuestion, vectoriser: Vectoriser, slots: Sequences) -> NDArray[np.bool_]:
@@ -185,15 +172,8 @@ class _Following:
 
     def _times(self) -> tuple[NDArray[np.float64], float]:
         """The time of each record in seconds, and the last one of the table."""
-        schema, file = self.schema, self.sequences.file
-        column, unit = times_of(self.frame, str(schema.time), schema, file)
-        if unit is None:
-            raise InputError(
-                "an event within a time needs dates, but this column contains plain numbers",
-                file=file,
-                column=schema.time,
-                remedy="give a column of dates, or ask about the next record with `next`",
-            )
+        remedy = "give a column of dates, or ask about the next record with `next`"
+        column, unit = dates_of(self.frame, self.schema, self.sequences.file, "an event within a time needs", remedy)
         seconds = column.to_numpy().astype(np.float64) * unit
         return seconds[self.sequences.rows], float(seconds.max())
 

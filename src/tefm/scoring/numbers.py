@@ -41,6 +41,11 @@ NUMBER_METRICS = {
 }
 
 
+def levels_of(interval: float) -> tuple[float, float, float]:
+    """The shares of a distribution below an interval with this share of it, below its median, and below its end."""
+    return (1 - interval) / 2, 0.5, (1 + interval) / 2
+
+
 class Cuts(Settings):
     """Where a number is cut into classes, from low to high; a number at a cut belongs to the lower class.
 
@@ -111,11 +116,6 @@ class Buckets(Cuts):
             interval=interval,
         )
 
-    @property
-    def levels(self) -> tuple[float, float, float]:
-        """The shares of the distribution below the interval, below its median, and below the interval's end."""
-        return (1 - self.interval) / 2, 0.5, (1 + self.interval) / 2
-
     def quantile(self, p_SQ: Floats, level: float, *, smooth: bool = False) -> Floats:
         """The number that so much of each distribution is below; within a bucket, as its training labels lie.
 
@@ -134,7 +134,7 @@ class Buckets(Cuts):
 
     def predicted(self, p_SQ: Floats) -> PredictedNumbers:
         """The numbers that these probabilities of the buckets stand for."""
-        low, middle, high = self.levels
+        low, middle, high = levels_of(self.interval)
         low_S, high_S = (self.quantile(p_SQ, level, smooth=True) for level in (low, high))
         raw = PredictedNumbers(self.quantile(p_SQ, middle), p_SQ @ np.array(self.means), low_S, high_S)
         wide = raw.widened(self.margin or 0.0)
@@ -242,8 +242,7 @@ def pinball(values_S: Floats, quantiles: Iterable[Floats], interval: float) -> F
     >>> pinball(np.array([3.0, 1.0]), [np.array([2.0, 2.0])] * 3, 0.8).round(3).tolist()
     [0.5, 0.5]
     """
-    levels = (1 - interval) / 2, 0.5, (1 + interval) / 2
-    above = [(values_S - quantile_S, level) for quantile_S, level in zip(quantiles, levels, strict=True)]
+    above = [(values_S - of_S, level) for of_S, level in zip(quantiles, levels_of(interval), strict=True)]
     loss_S: Floats = np.mean([np.maximum(level * of, (level - 1) * of) for of, level in above], axis=0)
     return loss_S
 

@@ -19,7 +19,7 @@ from tefm.scoring.numbers import Buckets
 from tefm.tables.mappers import equal_frequency_edges
 from tefm.tables.readers.source import unnamed
 from tefm.tables.schema import Schema
-from tefm.tables.sequences import Sequences, Text, Texts, runs
+from tefm.tables.sequences import Sequences, Text, Texts
 from tefm.tables.words import as_numbers, text_of
 
 #: Different values that a label needs to be predicted as a number, and training labels of a bucket: about so many.
@@ -104,12 +104,8 @@ def up_to(
     [([0], 'a', '0'), ([0, 2], 'a', '1'), ([1], 'b', '0')]
     """
     schema = schema if sequences.labels is not None else schema.model_copy(update={"label": None})
-    file = sequences.file
-    unit_S = sequences.sequence_N[ends]
-    firsts = sequences.starts[unit_S]
-    places, bounds = runs(firsts, ends - firsts + 1)
-    rows, ids, times_N = sequences.rows[places], sequences.names[unit_S], time_ranks(frame, schema, file)
-    return _sequences(frame, schema, rows, bounds[:-1], ids, times_N, background, file)
+    grown, times_N = sequences.up_to(ends), time_ranks(frame, schema, sequences.file)
+    return _sequences(frame, schema, grown.rows, grown.starts[:-1], grown.ids, times_N, background, sequences.file)
 
 
 def _sequences(
@@ -238,6 +234,18 @@ def times_of(frame: pl.DataFrame, name: str, schema: Schema, file: str | None = 
     return column.to_physical().alias(name), unit_seconds
 
 
+def dates_of(frame: pl.DataFrame, schema: Schema, file: str | None, needs: str, remedy: str) -> tuple[pl.Series, float]:
+    """The time of each row as a number, and its unit in seconds; `needs` begins the error where there are no dates."""
+    if schema.time is None:
+        remedy = "name its column in the schema, `time: COLUMN`, and fit the model with it"
+        raise InputError(f"{needs} a time column", file=file, remedy=remedy)
+    column, unit_seconds = times_of(frame, schema.time, schema, file)
+    if unit_seconds is None:
+        problem = f"{needs} dates, but this column contains plain numbers"
+        raise InputError(problem, file=file, column=schema.time, remedy=remedy)
+    return column, unit_seconds
+
+
 def role_column(frame: pl.DataFrame, name: str, role: str, file: str | None = None) -> pl.Series:
     """The column of a role, which has one plain value per row."""
     column = _column(frame, name, role, file)
@@ -327,14 +335,8 @@ def gap_words(frame: pl.DataFrame, schema: Schema, sequences: Sequences) -> list
     >>> gap_words(frame, schema, by_entity(frame, schema))
     ['', ' 3 days later: ', '']
     """
-    if schema.time is None:
-        remedy = "name its column in the schema: `time: COLUMN`"
-        raise InputError("time gaps in the prompt need a time column", file=sequences.file, remedy=remedy)
-    column, unit_seconds = times_of(frame, schema.time, schema, sequences.file)
-    if unit_seconds is None:
-        problem = "time gaps in the prompt need dates, but this column contains plain numbers"
-        remedy = "give a column of dates, or leave `gaps` out of the prompt"
-        raise InputError(problem, file=sequences.file, column=schema.time, remedy=remedy)
+    remedy = "give a column of dates, or leave `gaps` out of the prompt"
+    column, unit_seconds = dates_of(frame, schema, sequences.file, "time gaps in the prompt need", remedy)
     time_N = column.gather(sequences.rows).to_numpy()
     firsts = set(sequences.starts[:-1].tolist())
     return ["" if i in firsts else _in_words((time_N[i] - time_N[i - 1]) * unit_seconds) for i in range(len(time_N))]

@@ -124,6 +124,18 @@ class Sequences:
         own = {name: taken(getattr(self, name), chosen) for name in PER_SEQUENCE}
         return replace(self, values=self.values[places], starts=starts, gaps=taken(self.gaps, places), **own)
 
+    def up_to(self, ends: NDArray[np.int64]) -> Sequences:
+        """Prefixes: the records of each sequence up to an end, which is a position in the records of all sequences.
+
+        >>> grown = Sequences(np.array([7, 8, 9]), np.array([0, 2, 3])).up_to(np.array([0, 1, 2]))
+        >>> [grown[i].tolist() for i in range(3)]
+        [[7], [7, 8], [9]]
+        """
+        of_H = self.sequence_N[ends]
+        firsts = self.starts[of_H]
+        places, starts = runs(firsts, ends - firsts + 1)
+        return Sequences(self.values[places], starts, ids=self.names[of_H], file=self.file)
+
     def with_values(self, values: NDArray[Any]) -> Sequences:
         """These sequences with other values for their records."""
         assert len(values) == len(self.values), "one value per record"

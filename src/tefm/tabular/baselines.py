@@ -24,7 +24,7 @@ from tefm.base.progress import note
 from tefm.scoring.calibration import Calibration, prior_shift
 from tefm.scoring.decision import ACCURACY, Decision
 from tefm.scoring.metrics import score
-from tefm.scoring.numbers import Buckets, NumberScores, PredictedNumbers, margin_of
+from tefm.scoring.numbers import Buckets, NumberScores, PredictedNumbers, levels_of, margin_of
 from tefm.tables.layout import Layout
 from tefm.tables.sequences import Sequences, class_numbers
 from tefm.tables.splitting import PARTS
@@ -233,7 +233,7 @@ def fit_numbers(
     task = LearningTask(len(buckets.names), seed=seed, interval=buckets.interval)
     best, kind, tried, test = _fit(QUANTILES, data, kinds, task)
     train = values["train"]
-    low, median, high = np.quantile(train, buckets.levels)
+    low, median, high = np.quantile(train, levels_of(buckets.interval))
     medians = [np.tile([median, train.mean(), low, high], (len(values[part]), 1)) for part in PARTS[1:]]
     how = {"kind": kind, "settings": dict(best.settings), "tried": tried, "seconds": time.perf_counter() - began}
     results = {}

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from tefm.base.errors import extra
 from tefm.base.training import threads_for
 from tefm.scoring.metrics import score
+from tefm.scoring.numbers import levels_of
 from tefm.tabular.inputs import Features, for_regression
 
 Numbers = NDArray[np.int64]
@@ -170,24 +171,33 @@ def log_loss(p_NQ: Probabilities, labels_N: Numbers) -> float:
 
 def fit_lightgbm(train: Examples[Features], validation: Examples[Features], task: LearningTask) -> Chosen:
     """LightGBM, with early stopping and settings chosen on validation."""
-    with extra("baselines", "this baseline needs LightGBM"):
-        from lightgbm import LGBMClassifier, early_stopping
 
     def fit(settings: Settings, learn: Labelled, stop: Labelled) -> tuple[Any, int]:
-        model = LGBMClassifier(**{**LIGHTGBM, **settings, "n_estimators": TREES, "random_state": task.seed})
-        with warnings.catch_warnings():
-            # its successors eval_X and eval_y are missing from earlier versions
-            warnings.filterwarnings("ignore", message="The argument 'eval_set' is deprecated")
-            model.fit(
-                *learn,
-                eval_set=[stop],
-                categorical_feature=train.inputs.of_kind("category"),
-                callbacks=[early_stopping(PATIENCE, verbose=False)],
-            )
+        model = early_stopped("LGBMClassifier", settings, learn, stop, train.inputs, task)
         return model, int(model.best_iteration_)
 
-    grid = [{"num_leaves": leaves, "learning_rate": rate} for leaves in LEAVES for rate in RATES]
-    return choose_trees(grid, fit, train, validation, task)
+    return choose_trees(lightgbm_grid(), fit, train, validation, task)
+
+
+def lightgbm_grid() -> list[Settings]:
+    """The settings of LightGBM that are tried."""
+    return [{"num_leaves": leaves, "learning_rate": rate} for leaves in LEAVES for rate in RATES]
+
+
+def early_stopped(
+    kind: str, settings: Settings, learn: Labelled, stop: Labelled, features: Features, task: LearningTask
+) -> Any:
+    """A model of LightGBM with these settings, whose trees are added until the loss on the rows `stop` stays."""
+    with extra("baselines", "this baseline needs LightGBM"):
+        import lightgbm
+
+    model = getattr(lightgbm, kind)(**{**LIGHTGBM, **settings, "n_estimators": TREES, "random_state": task.seed})
+    stopping = lightgbm.early_stopping(PATIENCE, verbose=False)
+    with warnings.catch_warnings():
+        # its successors eval_X and eval_y are missing from earlier versions
+        warnings.filterwarnings("ignore", message="The argument 'eval_set' is deprecated")
+        categories = features.of_kind("category")
+        return model.fit(*learn, eval_set=[stop], categorical_feature=categories, callbacks=[stopping])
 
 
 def choose_trees(
@@ -218,36 +228,26 @@ def fit_quantiles(train: Examples[Features], validation: Examples[Features], tas
 
     The median's mean absolute error on validation chooses the settings of all.
     """
-    with extra("baselines", "this baseline needs LightGBM"):
-        from lightgbm import LGBMRegressor, early_stopping
-
-    values_N, ends = validation.labels_N.astype(np.float64), ((1 - task.interval) / 2, (1 + task.interval) / 2)
-    quantile: dict[str, Any] = {"objective": "quantile"}
-    objectives = [{**quantile, "alpha": 0.5}, {"objective": "regression"}, *({**quantile, "alpha": at} for at in ends)]
+    learn = train.inputs.x_NF, train.labels_N
+    stop = validation.inputs.x_NF, validation.labels_N.astype(np.float64)
+    low, middle, high = ({"objective": "quantile", "alpha": level} for level in levels_of(task.interval))
 
     def predicted(models: Sequence[Any], inputs: Features) -> Probabilities:
         p_NL = np.stack([model.predict(inputs.x_NF) for model in models], axis=1)
         p_NL[:, [2, 0, 3]] = np.sort(p_NL[:, [2, 0, 3]], axis=1)  # models of their own may cross
         return p_NL
 
-    def fit(how: Settings) -> Any:
-        model = LGBMRegressor(**{**LIGHTGBM, **how, "n_estimators": TREES, "random_state": task.seed})
-        with threads_for(len(train.labels_N)), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="The argument 'eval_set' is deprecated")
-            return model.fit(
-                train.inputs.x_NF,
-                train.labels_N,
-                eval_set=[(validation.inputs.x_NF, values_N)],
-                categorical_feature=train.inputs.of_kind("category"),
-                callbacks=[early_stopping(PATIENCE, verbose=False)],
-            )
+    def fit(settings: Settings, objective: Settings) -> Any:
+        with threads_for(len(train.labels_N)):
+            return early_stopped("LGBMRegressor", {**settings, **objective}, learn, stop, train.inputs, task)
 
     tried = []
-    for settings in task.grid([{"num_leaves": leaves, "learning_rate": rate} for leaves in LEAVES for rate in RATES]):
-        median = fit({**settings, **objectives[0]})
-        tried.append((float(np.abs(median.predict(validation.inputs.x_NF) - values_N).mean()), settings, median))
+    for settings in task.grid(lightgbm_grid()):
+        median = fit(settings, middle)
+        tried.append((float(np.abs(median.predict(stop[0]) - stop[1]).mean()), settings, median))
     loss, settings, median = min(tried, key=lambda of: of[0])
-    predict = partial(predicted, [median, *(fit({**settings, **objective}) for objective in objectives[1:])])
+    others: list[dict[str, Any]] = [{"objective": "regression"}, low, high]
+    predict = partial(predicted, [median, *(fit(settings, objective) for objective in others)])
     all_tried = tuple({**settings, "mae": loss} for loss, settings, _ in tried)
     return Chosen(predict, settings, predict(validation.inputs), (loss, 0.0), all_tried)
 
