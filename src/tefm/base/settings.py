@@ -24,6 +24,11 @@ class Retired(NamedTuple):
     instead: str
 
 
+def retired(instead: str, **defaults: Any) -> dict[str, Retired]:
+    """Settings of earlier versions with the same remedy."""
+    return {name: Retired(default, instead) for name, default in defaults.items()}
+
+
 class Settings(BaseModel):
     """The base of every config."""
 

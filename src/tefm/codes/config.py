@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field as Setting
 
-from tefm.base.settings import Presets, Retired, StageSettings
+from tefm.base.settings import Presets, Retired, StageSettings, retired
 from tefm.tables.layout import Layout
 
 #: The most rows in memory for training; a larger table is sampled.
@@ -99,18 +99,9 @@ class TokenizerConfig(StageSettings):
         "weight_decay": Retired(1e-4, "leave it out: weights decay by 0.0001"),
         "patience": Retired(6, "leave it out: training stops after six checks without improvement"),
         "max_rows": Retired(MAX_ROWS, f"leave it out: codes are learned from a sample of {MAX_ROWS:,} rows"),
-        "blocks": Retired(1, OF_RECIPE),
-        "inputs": Retired("values", OF_RECIPE),
-        "likelihood": Retired("softmax", OF_RECIPE),
-        "member_weight": Retired(2.0, OF_RECIPE),
-        "rare": Retired(True, OF_RECIPE),
-        "ordinal_weight": Retired(None, OF_RECIPE),
+        **retired(OF_RECIPE, blocks=1, inputs="values", likelihood="softmax", codebook="ema", settle=5, beam=4),
+        **retired(OF_RECIPE, member_weight=2.0, rare=True, ordinal_weight=None, mask_share=0.25, warm_share=0.2),
         "label_weight": Retired(None, "leave it out, or use `task_aware: false` for codes that do not use the label"),
-        "codebook": Retired("ema", OF_RECIPE),
-        "settle": Retired(5, OF_RECIPE),
-        "mask_share": Retired(0.25, OF_RECIPE),
-        "warm_share": Retired(0.2, OF_RECIPE),
-        "beam": Retired(4, OF_RECIPE),
         "batch": Retired(None, "leave it out: a step takes a 32nd of the records, from 16 to 512"),
         "checks": Retired(20, "leave it out: there are 20 validations per run"),
     }

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field as Setting
 
-from tefm.base.settings import Presets, Retired, StageSettings
+from tefm.base.settings import Presets, Retired, StageSettings, retired
 
 #: Steps of linear warm-up, as a share of all steps; and in the paper's alignment, as a number.
 WARMUP, PAPER_WARMUP = 0.1, 500
@@ -53,8 +53,7 @@ class TrainConfig(StageSettings):
 
     RETIRED: ClassVar[Mapping[str, Retired]] = {
         "weight_decay": Retired(0.01, "leave it out: matrices decay by 0.01"),
-        "schedule": Retired("cosine", "use `recipe: paper` for the paper's course of the learning rate"),
-        "warmup": Retired(0.1, "use `recipe: paper` for the paper's course of the learning rate"),
+        **retired("use `recipe: paper` for the paper's course of the learning rate", schedule="cosine", warmup=0.1),
         "average": Retired(0.0, "use `recipe: paper` to keep the last weights"),
         "clip": Retired(1.0, "leave it out: gradients are clipped at the norm 1"),
         "patience": Retired(4, "leave it out: training stops after four checks without an improvement"),
@@ -91,8 +90,7 @@ class AlignConfig(TrainConfig):
 
     RETIRED: ClassVar[Mapping[str, Retired]] = {
         **TrainConfig.RETIRED,
-        "sample": Retired(4, "use `recipe: paper` to describe records with all of their fields"),
-        "whole": Retired(0.5, "use `recipe: paper` to describe records with all of their fields"),
+        **retired("use `recipe: paper` to describe records with all of their fields", sample=4, whole=0.5),
         "backward": Retired(0.5, "leave it out: half of the batches predict codes from words"),
         "max_records": Retired(200_000, "leave it out: a larger table is sampled"),
     }

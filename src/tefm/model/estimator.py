@@ -335,10 +335,11 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         Where a sequence has several rows, `tefm.scorers` compare it with a `y` of one label per row. `threshold` as in
         `with_threshold`.
         """
-        if (buckets := self.with_threshold(threshold).fitted.buckets) is not None:
-            return buckets.predicted(self.predict_proba(X, absent=absent)).median_S
-        predicted_S = self.with_threshold(threshold).fitted.decide(self.predict_proba(X, absent=absent))
-        self._warn_of_one_answer(np.bincount(predicted_S, minlength=len(self.fitted.classes)))
+        fitted, p_SQ = self.fitted.deciding_at(threshold), self.predict_proba(X, absent=absent)
+        if fitted.buckets is not None:
+            return fitted.buckets.predicted(p_SQ).median_S
+        predicted_S = fitted.decide(p_SQ)
+        self._warn_of_one_answer(np.bincount(predicted_S, minlength=len(fitted.classes)))
         return self.classes_[predicted_S]
 
     def reading(self, above: float | None = None) -> TEFM:

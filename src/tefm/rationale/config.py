@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field as Setting
 
-from tefm.base.settings import Presets, Retired, StageSettings
+from tefm.base.settings import Presets, Retired, StageSettings, retired
 
 #: The remedy for what is now part of a recipe.
 OF_RECIPE = "leave it out, or use `recipe: paper` for the paper's extractor"
@@ -57,13 +57,8 @@ class RationaleConfig(SurrogateConfig):
         "least_share": Retired(0.03, "leave it out: masks in training keep 3% of the present slots or more"),
         "most_share": Retired(0.6, "leave it out: masks in training keep up to 60% of the present slots"),
         "versions": Retired(2, "leave it out: the model predicts two masked versions of each training sequence"),
-        "rounds": Retired(1, OF_RECIPE),
-        "code_weight": Retired(0.0, OF_RECIPE),
-        "sparsity": Retired(0.0, OF_RECIPE),
-        "selection": Retired("greedy", OF_RECIPE),
-        "context": Retired(True, OF_RECIPE),
+        **retired(OF_RECIPE, rounds=1, code_weight=0.0, sparsity=0.0, selection="greedy", context=True, batch=64),
         "depth": Retired(8, "leave it out: the search takes eight steps"),
-        "batch": Retired(64, OF_RECIPE),
         "learning_rate": Retired(1e-3, "leave it out: the learning rate is 0.001"),
     }
     PAPERS: ClassVar[Mapping[str, Any]] = {"context": False}

@@ -327,10 +327,8 @@ class Schema(_Described):
         """A copy with these columns as text, not as fields; a set keeps its others. None changes nothing."""
         if text is None:
             return self
-        fields = self._fields_without(text)
         ignore = tuple(column for column in self.ignore if column not in text)
-        changed = {"fields": fields, "static": self._static_of(fields), "ignore": ignore}
-        return Schema.checked({**dict(self), **changed, "text": text, "text_budgets": ()})
+        return self._without_fields(text, ignore=ignore, text=text, text_budgets=())
 
     def without(self, columns: Collection[str]) -> Schema:
         """A copy that ignores these columns; a set keeps its others. One that has a role is refused.
@@ -342,25 +340,19 @@ class Schema(_Described):
         """
         if not columns:
             return self
-        ignore = dict.fromkeys((*self.ignore, *columns))
-        fields = self._fields_without(columns)
-        changed = {"fields": fields, "static": self._static_of(fields), "ignore": tuple(ignore)}
-        return Schema.checked({**dict(self), **changed})
+        return self._without_fields(columns, ignore=tuple(dict.fromkeys((*self.ignore, *columns))))
 
-    def _fields_without(self, columns: Collection[str]) -> tuple[Field, ...]:
-        """The fields without these columns: a set keeps its others, and fields of side tables stay."""
-        fields = []
+    def _without_fields(self, columns: Collection[str], **changed: Any) -> Schema:
+        """A changed copy without these columns: a set keeps its others, and fields of side tables stay."""
+        fields: list[Field] = []
         for field in self.fields:
             left = tuple(column for column in field.source if column not in columns)
             if left == field.source or field.side is not None:
                 fields.append(field)
             elif left:
                 fields.append(field.model_copy(update={"columns": left}))
-        return tuple(fields)
-
-    def _static_of(self, fields: Iterable[Field]) -> tuple[str, ...]:
-        """The names of the fields of the entity among these."""
-        return tuple(field.name for field in fields if field.name in self.static)
+        static = tuple(field.name for field in fields if field.name in self.static)
+        return Schema.checked({**dict(self), "fields": tuple(fields), "static": static, **changed})
 
     def closed(self, names: Mapping[str, Mapping[str, str]]) -> Schema:
         """The schema of a saved model: it opens no file by itself.

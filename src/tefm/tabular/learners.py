@@ -31,8 +31,8 @@ Inputs = TypeVar("Inputs")
 Settings = Mapping[str, Any]
 #: The probabilities of the classes of training, from inputs; and the settings of the model that gives them.
 Candidate = tuple[Callable[[Any], NDArray[Any]], Settings]
-#: Rows of features and the class of each.
-Labelled = tuple[NDArray[Any], Numbers]
+#: Rows of features and the class, or the number, of each.
+Labelled = tuple[NDArray[Any], NDArray[Any]]
 
 #: Lower probabilities count as this one, so that one confident error does not decide a choice.
 LEAST = 1e-6

@@ -112,10 +112,9 @@ class Table:
         columns = []
         for name in names:
             problem = "the values cannot be turned into text: {reason}"
-            where = {"file": self.name, "column": name}
             remedy = "leave the column out of the table, or write it as text"
             # polars panics at bytes inside an object
-            with failing_as((PolarsError, PanicException), problem, **where, remedy=remedy):
+            with failing_as((PolarsError, PanicException), problem, file=self.name, column=name, remedy=remedy):
                 columns.append(_plain(unnamed(frame[self._original[name]])).alias(name))
         return pl.DataFrame(columns)
 
