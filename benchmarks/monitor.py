@@ -35,9 +35,8 @@ from tefm.model.estimator import TEFM
 from tefm.model.run import split_parts
 from tefm.model.task import Split
 from tefm.monitor.causes import Cause
-from tefm.monitor.expected import expected
 from tefm.monitor.monitor import Watcher
-from tefm.monitor.observe import Arrivals, Observed, SequenceAnswers, observe
+from tefm.monitor.observe import Arrivals, Observed, SequenceAnswers, expected, observe
 from tefm.monitor.reference import MonitorReference
 from tefm.pipeline.prepare import records_of
 from tefm.scoring.metrics import auroc

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from tefm.monitor.expected import class_shares, expected, expected_auroc, reweighted
+from tefm.monitor.observe import class_shares, expected, expected_auroc, reweighted
 from tefm.scoring.metrics import auroc
 
 

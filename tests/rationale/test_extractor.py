@@ -19,8 +19,7 @@ from tefm.codes.coder import SlotCoder
 from tefm.codes.config import RECIPES, Recipe, TokenizerConfig
 from tefm.pipeline.config import ModelConfig
 from tefm.rationale.config import RationaleConfig
-from tefm.rationale.extractor import BATCH, Extractor, MaskExplainer
-from tefm.rationale.greedy import search_greedily
+from tefm.rationale.extractor import BATCH, Extractor, MaskExplainer, search_greedily
 from tefm.rationale.masked_model import MaskedModel
 from tefm.rationale.surrogate import Surrogate, latents, rows_of
 from tefm.scoring.calibration import Calibration
@@ -292,7 +291,7 @@ def test_the_search_gives_each_record_its_slots_one_by_one(
 ) -> None:
     sequences = make(20, seed=4)
     depth = 6
-    monkeypatch.setattr("tefm.rationale.greedy.DEPTH", depth)
+    monkeypatch.setattr("tefm.rationale.extractor.DEPTH", depth)
     predicted_S = torch.from_numpy(MODEL.decide(MODEL(sequences)))
     slot_NP, value_NGP = search_greedily(explainer.network, explainer.surrogate, sequences, predicted_S, "searching")
     present_N = (sequences.x_ND > 0).sum(axis=1)

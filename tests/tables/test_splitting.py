@@ -13,7 +13,7 @@ from tefm.base.errors import InputError, SettingsError
 from tefm.tables.grouping import by_entity
 from tefm.tables.schema import Schema
 from tefm.tables.sequences import check_label
-from tefm.tables.splitting import PARTS, balance, rows_of, split
+from tefm.tables.splitting import PARTS, balance, split
 
 labels = st.lists(st.sampled_from(["a", "b", "c", None]), min_size=3, max_size=80)
 shares = st.tuples(st.integers(1, 20), st.integers(1, 20), st.integers(1, 20)).map(
@@ -28,7 +28,7 @@ class TestSplit:
         if len(sequences) < 3:
             return
         parts = split(sequences, by=by, seed=seed)
-        rows_by_part = {part: rows_of(sequences, parts, part) for part in PARTS}
+        rows_by_part = {part: np.sort(sequences.select(parts == part).rows) for part in PARTS}
         assert sorted(np.concatenate(list(rows_by_part.values()))) == list(range(len(rows)))
         people = [{rows[row][0] for row in rows_by_part[part]} for part in PARTS]
         assert all(people)
@@ -66,7 +66,7 @@ class TestSplit:
     def test_by_time_trains_on_the_past(self, times):
         sequences = by_entity(table(list(range(len(times))), times), PATIENTS)
         parts = split(sequences, by="time")
-        when = {part: np.array(times)[rows_of(sequences, parts, part)] for part in PARTS}
+        when = {part: np.array(times)[sequences.select(parts == part).rows] for part in PARTS}
         assert when["train"].max() <= when["validation"].min()
         assert when["validation"].max() <= when["test"].min()
 

@@ -43,9 +43,8 @@ from tefm.base.files import (
 from tefm.base.training import THREADS, History
 from tefm.codes.tokenizer import VECTORISER, RecordTokenizer, load_vectoriser
 from tefm.explain.look_alikes import LookAlikes
-from tefm.language.adapter import AdaptedBackbone, Adapter
 from tefm.language.alignment import Alignment
-from tefm.language.backbone import Backbone, open_backbone
+from tefm.language.backbone import AdaptedBackbone, Adapter, Backbone, open_backbone
 from tefm.language.classifier import Answerer, Classifier
 from tefm.language.prompts import Prompt, PromptWriter
 from tefm.language.sealed import check_sealed, save_turns, seal_turns

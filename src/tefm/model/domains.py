@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tefm.base.errors import InputError, SettingsError, TefmError, did_you_mean
-from tefm.language.adapter import shared_backbone
-from tefm.language.backbone import Backbone
+from tefm.language.backbone import Backbone, shared_backbone
 from tefm.model.bundle import NAME, domains_of, load_domains, load_preparation, save_domains
 from tefm.model.estimator import TEFM
 from tefm.pipeline.config import ModelConfig

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tefm.monitor.differences import EXPECTED, Comparison, Difference, Pair, grouped, pooled_effect
-from tefm.monitor.expected import shares_of
+from tefm.monitor.observe import shares_of
 from tefm.monitor.reference import Measured
 from tefm.monitor.tally import OF_FIELDS, Kind, Tally
 from tefm.pipeline.fitted import Fitted

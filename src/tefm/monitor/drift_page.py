@@ -8,8 +8,8 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from tefm.base import __version__
-from tefm.monitor.expected import Expected
 from tefm.monitor.monitor import AnswerFigures, BatchReport, Monitoring
+from tefm.monitor.observe import Expected
 from tefm.scoring.metrics import Scores
 from tefm.scoring.weighted import Interval
 from tefm.show import plots

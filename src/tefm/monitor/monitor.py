@@ -19,8 +19,17 @@ from tefm.base.errors import InputError, SettingsError
 from tefm.base.progress import log, progress
 from tefm.monitor.causes import Diagnosis, Diagnostician
 from tefm.monitor.differences import LEVEL, Comparison, Means, compare
-from tefm.monitor.expected import ClassShares, Expected, expected, reweighted, shares_of
-from tefm.monitor.observe import Observed, SequenceAnswers, batches_of, observe
+from tefm.monitor.observe import (
+    ClassShares,
+    Expected,
+    Observed,
+    SequenceAnswers,
+    batches_of,
+    expected,
+    observe,
+    reweighted,
+    shares_of,
+)
 from tefm.monitor.reference import Measured, MonitorReference
 from tefm.monitor.tally import OF_FIELDS, Kind, Seen, unit_effect
 from tefm.pipeline.fitted import Fitted

@@ -22,8 +22,7 @@ from typing import Any
 from tefm.base.errors import SettingsError
 from tefm.base.progress import expect, in_part, job, note
 from tefm.base.training import History, identity, reproducible, stage_folder
-from tefm.language.adapter import Adapter
-from tefm.language.backbone import Backbone, open_backbone
+from tefm.language.backbone import Adapter, Backbone, open_backbone
 from tefm.language.classifier import Answerer, Classifier
 from tefm.language.prompts import PromptWriter
 from tefm.language.training_loop import is_first

@@ -1,13 +1,16 @@
 """The extractor: one forward pass per record ranks its slots by how much the prediction depends on them.
 
 It learns from the frozen encoder and the surrogate, never from labels: the selected slots should give the same
-prediction as all slots. By default it imitates a greedy search (`greedy`); `recipe: paper` minimises by gradient what
-the paper calls dual fidelity:
+prediction as all slots. By default it imitates a greedy search on the surrogate: each record starts without slots and
+gets, one at a time, the slot that makes the prediction of its sequence most probable. The search sees how the codes
+jump from one value to another; a gradient does not. `recipe: paper` minimises by gradient what the paper calls dual
+fidelity:
 
     L = λ1 ‖E(x ⊙ z) − sg E(x)‖² + λ2 KL(g(E(x)) ‖ g(E(x ⊙ z))) + λ3 ‖z‖₁
 
 Shapes: S sequences, T records of the longest of them, N records of all of them, D slots, M input columns, d latent,
-Q classes.
+Q classes; G steps of the search, P slots of the record with most present slots, X candidates (a record and one more
+slot).
 """
 
 from __future__ import annotations
@@ -32,7 +35,6 @@ from tefm.base.training import adamw
 from tefm.codes.coder import SlotCoder
 from tefm.codes.network import CodeNetwork, mlp
 from tefm.rationale.config import RationaleConfig
-from tefm.rationale.greedy import DEPTH, search_greedily
 from tefm.rationale.masked_model import LEAST_SHARE, Keep, MaskedModel, order_of, random_keep
 from tefm.rationale.surrogate import (
     CHUNK,
@@ -44,6 +46,7 @@ from tefm.rationale.surrogate import (
     frozen_network,
     latents,
     one_cycle,
+    read_codes,
     rows_of,
     slots_tensor,
 )
@@ -293,3 +296,74 @@ def _extractor(network: CodeNetwork, classes: int, config: RationaleConfig) -> E
         torch.manual_seed(config.seed)
         context = 2 * classes if config.recipe == "ours" else 0
         return Extractor(network.input.columns + context, network.layout.width, config.hidden)
+
+
+# ---- a greedy search on the surrogate --------------------------------------------------------------------------------
+
+
+#: Steps of the search: the slots of a record that are chosen.
+DEPTH = 8
+#: Records searched at once.
+AT_ONCE = 256
+
+
+@torch.no_grad()
+def search_greedily(
+    network: CodeNetwork,
+    surrogate: Surrogate,
+    sequences: Sequences,
+    decided_S: Tensor,
+    title: str,
+) -> tuple[Tensor, Tensor]:
+    """The present slots of each record (−1 where it has fewer), and the value of each of them at every step.
+
+    There are `DEPTH` steps; all records of a sequence take each step together. The value is −inf at steps after
+    the one that chose the slot.
+    """
+    present_ND = slots_tensor(sequences.x_ND) > 0
+    size_N = present_ND.sum(dim=1)
+    order_ND = present_ND.to(torch.int8).sort(dim=1, descending=True, stable=True).indices
+    slot_NP = order_ND[:, : max(size_N.tolist(), default=0) or 1]
+    slot_NP = slot_NP.masked_fill(torch.arange(slot_NP.shape[1]) >= size_N[:, None], -1)
+    value_NGP = torch.full((len(slot_NP), DEPTH, slot_NP.shape[1]), -torch.inf)
+    by_length = np.argsort(sequences.lengths, kind="stable")
+    parts = np.array_split(by_length, -(-len(sequences.x_ND) // AT_ONCE) or 1)
+    with progress(title, len(sequences)) as advance:
+        for part in parts:
+            at = torch.from_numpy(sequences.places(part))
+            decided = decided_S[torch.from_numpy(part)]
+            value_NGP[at] = _search(network, surrogate, sequences.select(part), slot_NP[at], decided)
+            advance(len(part))
+    return slot_NP, value_NGP
+
+
+def _search(
+    network: CodeNetwork, surrogate: Surrogate, sequences: Sequences, slot_NP: Tensor, decided_S: Tensor
+) -> Tensor:
+    x_ND, rows_ST = slots_tensor(sequences.x_ND), rows_of(sequences.starts)
+    sequence_N = torch.from_numpy(sequences.sequence_N)
+    chosen_ND = torch.zeros_like(x_ND)
+    open_NP = slot_NP >= 0
+    value_NGP = torch.full((len(slot_NP), DEPTH, slot_NP.shape[1]), -torch.inf)
+    for step in range(DEPTH):
+        record_X, place_X = open_NP.nonzero(as_tuple=True)
+        if not len(record_X):
+            break
+        slot_X = slot_NP[record_X, place_X]
+        tried_XD = chosen_ND[record_X]
+        tried_XD[torch.arange(len(slot_X)), slot_X] = x_ND[record_X, slot_X]
+        read_Xd = read_codes(network, tried_XD)
+        # a candidate replaces its record; the other records of the sequence stay as the step before left them
+        read_Nd = read_codes(network, chosen_ND)
+        rows_XT = rows_ST[sequence_N[record_X]]
+        number_X = torch.arange(len(record_X))[:, None] + len(read_Nd)
+        rows_XT = torch.where(rows_XT == record_X[:, None], number_X, rows_XT)
+        log_p_XQ = surrogate(torch.cat([read_Nd, read_Xd]), rows_XT).log_softmax(dim=1)
+        value_NGP[record_X, step, place_X] = log_p_XQ.gather(1, decided_S[sequence_N[record_X], None])[:, 0]
+        # records without an open slot are done
+        best_N = value_NGP[:, step].argmax(dim=1)
+        active_N = open_NP.any(dim=1).nonzero()[:, 0]
+        best_slot_N = slot_NP[active_N, best_N[active_N]]
+        chosen_ND[active_N, best_slot_N] = x_ND[active_N, best_slot_N]
+        open_NP[active_N, best_N[active_N]] = False
+    return value_NGP

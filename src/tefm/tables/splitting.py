@@ -30,8 +30,8 @@ def split(
 
     >>> days = Sequences(np.arange(10), np.arange(11), ends=np.arange(10)[::-1])
     >>> parts = split(days, by="time", shares=(0.6, 0.2, 0.2))
-    >>> rows_of(days, parts, "test")
-    array([0, 1])
+    >>> days.rows[parts == "test"].tolist()
+    [0, 1]
     """
     shares_P = np.array(shares, dtype=float)
     if shares_P.shape != (3,) or not (shares_P >= 0).all() or abs(shares_P.sum() - 1) > 1e-6:
@@ -60,11 +60,6 @@ def split(
     for stratum, counts in zip(strata, counts_SP, strict=True):
         parts[stratum] = np.repeat(PARTS, counts)
     return parts
-
-
-def rows_of(sequences: Sequences, parts: NDArray[np.str_], part: Part) -> NDArray[np.int64]:
-    """The row numbers of all records in one part, in the order of the table."""
-    return np.sort(sequences.select(parts == part).rows)
 
 
 def balance(sequences: Sequences, *, seed: int = 0) -> NDArray[np.int64]:
