@@ -185,31 +185,33 @@ class Fitted:
 
     # ---- questions in words -----------------------------------------------------------------------------------
 
+    @property
+    def _questions(self) -> Book:
+        assert self.book is not None, "the model answers questions"
+        return self.book
+
     def ways(self, texts: Sequence[str]) -> list[Way]:
         """How it answers questions in words."""
-        assert self.book is not None, "the model answers questions"
-        return ways_of(self.book, self._words, texts)
+        return ways_of(self._questions, self._words, texts)
 
     @cached_property
     def _words(self) -> TrainedWords | None:
-        assert self.book is not None, "the model answers questions"
-        return words_of(self.classifier, self.book)
+        return words_of(self.classifier, self._questions)
 
     def asker(self, histories: Sequences, x_ND: Slots, texts: Sequence[str]) -> Asker:
         """Asks questions about histories, which are row numbers of `x_ND`."""
-        assert self.book is not None, "the model answers questions"
-        return Asker(self.classifier, self.coder, self.book.prompt, histories, x_ND, self.ways(texts))
+        return Asker(self.classifier, self.coder, self._questions.prompt, histories, x_ND, self.ways(texts))
 
     def answering(self, text: str) -> Fitted:
         """The model as it answers one question, with the classes no and yes."""
-        assert self.book is not None, "the model answers questions"
-        alike = [entry.question for entry in self.book.one_of(text)]
+        book = self._questions
+        alike = [entry.question for entry in book.one_of(text)]
         ways = self.ways([question.text for question in alike] or [text])
-        answerers = [answerer_of(self.classifier, self.book.prompt, self.coder, way) for way in ways]
-        answerer, scaling = answerers[0], self.book.scaling(text)
+        answerers = [answerer_of(self.classifier, book.prompt, self.coder, way) for way in ways]
+        answerer, scaling = answerers[0], book.scaling(text)
         if alike:
-            scalings = [self.book.scaling(question.text) for question in alike]
-            together = OneOf(list(zip(answerers, scalings, strict=True)), self.book, alike[0].source)
+            scalings = [book.scaling(question.text) for question in alike]
+            together = OneOf(list(zip(answerers, scalings, strict=True)), book, alike[0].source)
             answerer, scaling = replace(answerer, beside=together, share=0.0), Scaling()
         calibration = scaling.calibration
         model = replace(self, classes=NO_YES, positive=1, question=text, buckets=None)

@@ -60,12 +60,9 @@ class Preparation:
         """The column that names the entity of each sequence; windows have none."""
         return None if self.config.window else self.schema.entity
 
-    def records(
-        self, frame: pl.DataFrame, *, labelled: bool = True, whole: bool = True, file: str | None = None
-    ) -> Records:
-        """A table with its sequences; `whole` leaves out a last window that is too short."""
-        records = records_of(frame, self.schema, self.config, labelled=labelled, whole=whole, file=file)
-        return records.cut(self.cuts)
+    def records(self, frame: pl.DataFrame, **how: Any) -> Records:
+        """A table with its sequences; `how` they are grouped is as in `Records.of_frame`."""
+        return records_of(frame, self.schema, self.config, **how).cut(self.cuts)
 
     def readable(self, table: Any, *, labelled: bool = False, absent: bool = False) -> Table:
         """The open table; an error lists all columns that it lacks, the label among them where it is needed.
@@ -175,24 +172,13 @@ class Preparation:
         return f"{what} from {self.one_sequence}"
 
 
-def records_of(
-    frame: pl.DataFrame,
-    schema: Schema,
-    config: ModelConfig,
-    *,
-    labelled: bool = True,
-    whole: bool = True,
-    file: str | None = None,
-) -> Records:
-    """A table with its sequences: windows, or the records of each entity."""
+def records_of(frame: pl.DataFrame, schema: Schema, config: ModelConfig, **how: Any) -> Records:
+    """A table with its sequences: windows, or the records of each entity; `how` is as in `Records.of_frame`."""
     if schema.number is not None and (config.balance != "none" or config.background is not None):
         setting = "balance" if config.balance != "none" else "background"
         remedy = f"leave it out, or predict classes: `label: {{column: {schema.label}, kind: category}}`"
         raise SettingsError(f"`{setting}` is for classes, and the label {schema.label!r} is a number", remedy=remedy)
-    window, background = config.window, config.background
-    return Records.of_frame(
-        frame, schema, window=window, background=background, labelled=labelled, whole=whole, file=file
-    )
+    return Records.of_frame(frame, schema, window=config.window, background=config.background, **how)
 
 
 def chosen(
