@@ -11,6 +11,8 @@ from conftest import ONLY_PREDICTS, quick
 from support.kept import Kept
 
 from tefm.model.estimator import TEFM
+from tefm.model.run import TaskTable, start
+from tefm.model.task import Split
 from tefm.pipeline.config import ModelConfig
 from tefm.pipeline.telling import with_repeats
 from tefm.serve.describe import columns_of
@@ -58,6 +60,16 @@ def test_only_the_fields_that_tell_the_label_apart_are_added(model: TEFM) -> Non
     assert not added(visits(300, repeats=False)), "repeats say nothing"
     assert not added(visits(150)), "too few to know"
     assert not added(visits(300), SCHEMA.model_copy(update={"repeat_fields": "none"})), "switched off"
+
+
+def test_all_parts_of_a_table_have_the_field(backbones: dict[str, Path]) -> None:
+    table = TaskTable.of_frame(quick(backbones["llama"], SCHEMA), visits(400), Split(seed=1))
+    started = start(table)
+    records = started.table.records
+    assert records.schema == started.prepared.preparation.schema != SCHEMA
+    assert records.frame["ward_last_seen"].null_count() == 0
+    tested = started.prepared.preparation.slots(started.tested)
+    assert tested.x_ND.shape[1] == started.prepared.preparation.vectoriser.layout.width
 
 
 def test_repeats_decide(model: TEFM) -> None:

@@ -10,6 +10,7 @@ from typing import ClassVar, Literal
 
 from tefm.explain.cards import Card, TextPart, plain, printable, quoted
 from tefm.explain.counts import FEW, NONE, Corroboration, Observed, Share
+from tefm.explain.trajectory import Trajectory
 from tefm.rationale.verify import Answer
 from tefm.tables.references import Reference
 
@@ -146,6 +147,8 @@ class Explanation(Card):
     influences: tuple[Influence, ...]
     #: made-up cases that the model was asked about
     questions: int
+    #: its fields over time; None for a single record
+    trajectory: Trajectory | None = None
 
     # ---- in words ---------------------------------------------------------------------------------------------
 
@@ -279,6 +282,16 @@ class Explanation(Card):
         if mean > 0 and p >= 2 * mean:
             return f"{words}, {p / mean:.1f} times the population’s average of {average}."
         return f"{words}; the population’s average is {average}."
+
+    @property
+    def turn(self) -> str:
+        """When the model came to its answer, as a sentence; empty where there is only one record."""
+        if self.trajectory is None or self.trajectory.since is None:
+            return ""
+        since, says = self.trajectory.since, quoted(self.answer.says)
+        if since == self.trajectory.first:
+            return f"The model answers {says} after {self.record} {since} and after each one that follows."
+        return f"The model has answered {says} since {self.record} {since} of {self.records}."
 
     @property
     def supporting(self) -> tuple[Influence, ...]:

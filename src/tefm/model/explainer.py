@@ -23,6 +23,7 @@ from tefm.explain.counts import NONE, exact_share
 from tefm.explain.explanation import Explanation, Finding, Influence, JointEffect, Settling
 from tefm.explain.in_words import describe_rationale, finding_of, text_finding
 from tefm.explain.look_alikes import LookAlikes
+from tefm.explain.over_time import trajectory_of
 from tefm.explain.rationale_card import Rationale
 from tefm.explain.reasons import Checked, Question, Reasoner, Reasons
 from tefm.pipeline.fitted import Fitted
@@ -140,7 +141,7 @@ def _explanation(
         without, of_rule = reasons.joint.without, tuple(shares(reasons.joint, reasons.answer))
         joint = JointEffect(without.value, without.low, without.high, mean_p_Q[reasons.answer], of_rule)
     answer = Answer(classes[reasons.answer], dict(zip(classes, reasons.p_Q, strict=True)))
-    return Explanation(
+    explanation = Explanation(
         entity=preparation.sequence_noun,
         sequence=str(sequence.names[0]),
         record=schema.record,
@@ -165,6 +166,9 @@ def _explanation(
         influences=() if reasons.features is None else tuple(shares(reasons.features, reasons.of_class)),
         questions=reasons.questions,
     )
+    rule = reasons.found.rule if explanation.relevant else ()
+    course = trajectory_of(vectoriser, sequence, rule, population.slots.x_ND, fitted.masked_model(), reasons.answer)
+    return replace(explanation, trajectory=course)
 
 
 def _threshold(fitted: Fitted, answer: int) -> float | None:

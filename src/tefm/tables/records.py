@@ -36,6 +36,9 @@ from tefm.tables.schema import Schema
 from tefm.tables.sequences import Sequences, Texts
 from tefm.tables.vectorise import Vectoriser
 
+#: Rows of prefixes that are read at once, about.
+TOLD = 200_000
+
 
 @dataclass(frozen=True, eq=False)
 class Records:
@@ -166,7 +169,7 @@ class Records:
         grown = up_to(self.frame, self.schema, self.sequences, ends, background=self.background)
         return self.with_sequences(grown).cut(self.cuts)
 
-    def after_each(self, rows: int = 200_000) -> Iterator[Records]:
+    def after_each(self, rows: int = TOLD) -> Iterator[Records]:
         """Prefixes: the sequences as they were after each of their records, in parts of about this many rows.
 
         >>> frame = pl.DataFrame({"who": ["a", "b", "a"], "x": [5, 6, 7]})
