@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,7 +88,9 @@ class Condition:
 
     def _among(self, values: Slots) -> NDArray[np.bool_]:
         """Where all values of the last axis are among its own."""
-        among: NDArray[np.bool_] = np.logical_and.reduce(np.isin(values, list(self.values)), axis=-1)
+        own_V = np.zeros(max(int(values.max(initial=0)), *self.values, 0) + 1, dtype=bool)
+        own_V[list(self.values)] = True
+        among: NDArray[np.bool_] = np.logical_and.reduce(own_V[values], axis=-1)
         return among
 
     def _about(self, x_BTD: Slots) -> NDArray[np.bool_]:
@@ -116,7 +119,7 @@ class Condition:
 
         What is drawn depends on the number of a sequence alone, so that rules can be compared.
         """
-        value_B, place_B = np.random.default_rng([self.slots[0], self.back]).random((2, len(x_BTD)))
+        value_B, place_B = _drawn(self.slots[0], self.back, len(x_BTD))
         if self.after is not None:  # what others do not have comes where the sequence has it
             slot, value = self.after
             x_BTD[(x_BTD[:, :, slot] != value).all(axis=1), max(0, x_BTD.shape[1] - 1 - (self.span or 0)), slot] = value
@@ -133,6 +136,12 @@ class Condition:
         x_BTD[:, :, self.slots[0] : self.slots[-1] + 1] = np.where(
             lacks_BT[:, :, None], drawn_B[:, None, None], part_BTW
         )
+
+
+@lru_cache(maxsize=1_000)
+def _drawn(slot: int, back: int, count: int) -> NDArray[np.float64]:
+    """Two random numbers for each of so many sequences, the same for every condition on a slot of a record."""
+    return np.random.default_rng([slot, back]).random((2, count))
 
 
 #: Conditions that hold together.

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import permutations
+from dataclasses import dataclass, field, replace
+from itertools import permutations, product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +47,8 @@ class Widening:
     search: Search
     population: Population
     layout: Layout
+    #: how many members of the population satisfy a condition: most are asked about in every round
+    _counts: dict[Condition, int] = field(default_factory=dict)
 
     def precision(self, rules: Sequence[Rule], donors: int | None = None) -> NDArray[np.float64]:
         """How often made-up cases of each rule get the answer, as the surrogate sees it, of all donors or the first."""
@@ -136,8 +138,9 @@ class Widening:
 
     def _common(self, condition: Condition) -> float:
         """The logarithm of the share of the population that satisfies a condition."""
-        count = int(self.population.has((condition,)).sum())
-        return math.log((count + 1) / (len(self.population) + 1))
+        if condition not in self._counts:
+            self._counts[condition] = int(self.population.has((condition,)).sum())
+        return math.log((self._counts[condition] + 1) / (len(self.population) + 1))
 
 
 def _range(
@@ -149,13 +152,16 @@ def _range(
     [1, 2, 3, 4]
     """
     first, last = np.flatnonzero(own_U)[[0, -1]].tolist()
-    pairs = [(low, high + 1) for low in range(first + 1) for high in range(last, len(own_U))]
-    fine = [
-        (float(weight_U[low:end].sum()), low, end)
-        for low, end in pairs
-        if np.average(precision_U[low:end], weights=weight_U[low:end]) >= enough
-        and precision_U[low:end].min() >= enough - UNEVEN
-    ]
+    uneven = np.flatnonzero(precision_U < enough - UNEVEN)  # no range goes beyond one of these
+    if ((uneven >= first) & (uneven <= last)).any():
+        return []
+    lows = range(int(uneven[uneven < first].max(initial=-1)) + 1, first + 1)
+    ends = range(last + 1, int(uneven[uneven > last].min(initial=len(own_U))) + 1)
+    precise_U, fine = precision_U * weight_U, []
+    for low, end in product(lows, ends):
+        weight = float(weight_U[low:end].sum())
+        if precise_U[low:end].sum() / weight >= enough:
+            fine.append((weight, low, end))
     return [list(range(low, end)) for _, low, end in sorted(fine, reverse=True)[:3]]
 
 

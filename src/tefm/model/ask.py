@@ -129,6 +129,7 @@ def teach(
 ) -> Entry:
     """Learn a question from labelled sequences; sequences without a label are left out."""
     text = checked_question(question)
+    _book_or_empty(fitted).to_replace(text)  # refuses one that it has from its fit, before it learns
     wanted = QuestionSettings(column=column, values=None if yes is None else (yes,), ask=escaped(text))
     (learned,) = of_column(wanted, preparation.schema, records.frame, file=records.file)
     words = text_of(role_column(records.frame, column, "answer", records.file), preparation.schema.missing_words)

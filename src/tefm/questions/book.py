@@ -142,13 +142,18 @@ class Book(Settings):
 
     def with_taught(self, entry: Entry) -> Book:
         """This book with a question that was taught; it replaces one that was taught with the same words."""
-        before = self.entry(entry.question.text)
-        if before is not None and before.known != "taught":
-            known = "trained on" if before.trained else "held out"
-            problem = f"the model has this question already: it was {known}"
-            raise SettingsError(problem, value=before.question.text, remedy="use other words")
+        before = self.to_replace(entry.question.text)
         others = tuple(other for other in self.entries if other is not before)
         return self.model_copy(update={"entries": (*others, entry)})
+
+    def to_replace(self, text: str) -> Entry | None:
+        """The taught question with these words, if any; refuses one that the model has from its fit."""
+        entry = self.entry(text)
+        if entry is not None and entry.known != "taught":
+            known = "trained on" if entry.trained else "held out"
+            problem = f"the model has this question already: it was {known}"
+            raise SettingsError(problem, value=entry.question.text, remedy="use other words")
+        return entry
 
     def entry(self, text: str) -> Entry | None:
         """The entry of a question with these words."""
