@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# compiled code is kept, also where the machine is set up not to keep it: workers and their processes share it
+unexport PYTHONDONTWRITEBYTECODE
 PIP_FLAGS := --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: demo test test-all lint format docs clean

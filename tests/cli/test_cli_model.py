@@ -3,6 +3,7 @@
 import html
 import json
 import re
+from functools import partial
 
 import numpy as np
 import polars as pl
@@ -25,31 +26,47 @@ STAGES = {
 }
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory, backbones):
+def write_task(backbone, folder):
     """A folder with `task.yaml` and what it names; the backbone has random weights."""
-    folder = tmp_path_factory.mktemp("cli")
+    folder.mkdir()
     write_patients(folder)
     tefm("inspect", folder / "table.csv", "--label", "died", "--time", "day", "--out", folder / "schema.yaml")
     body = {
         "table": "table.csv",
         "schema": "schema.yaml",
-        "backbone": str(backbones["llama"]),
+        "backbone": str(backbone),
         **QUICK,
         **MASKS,
         "tune": {**QUICK["tune"], "epochs": 8},  # enough that answers differ, and some are settled
         "split": {"shares": [0.6, 0.2, 0.2]},
     }
     (folder / "task.yaml").write_text(json.dumps(body))  # JSON is YAML
-    return folder
 
 
 @pytest.fixture(scope="module")
-def fitted(folder):
+def folder(kept, backbones):
+    """The folder of the task, which all workers share: tests write elsewhere."""
+    return kept.folder_of("cli", partial(write_task, backbones["llama"]))
+
+
+def write_variant(folder, target, **settings):
+    """A task file like that of the folder, with other settings."""
+    body = json.loads((folder / "task.yaml").read_text())
+    named = {name: str(folder / body[name]) for name in ("table", "schema")}
+    target.write_text(json.dumps({**body, **named, **settings}))
+    return target
+
+
+@pytest.fixture(scope="module")
+def fitted(kept, folder):
     """What `tefm fit --json` printed; the model is in `model`, its tokenizer also in `tok`."""
-    finished = tefm("fit", folder / "task.yaml", "--out", folder / "model", *CPU, "--json")
-    TEFM.load(folder / "model", device="cpu").tokenizer_.save(folder / "tok")
-    return finished
+
+    def fit():
+        finished = tefm("fit", folder / "task.yaml", "--out", folder / "model", *CPU, "--json")
+        TEFM.load(folder / "model", device="cpu").tokenizer_.save(folder / "tok")
+        return finished
+
+    return kept.made("cli fit", fit)
 
 
 # ---- fit --------------------------------------------------------------------------------------------------------
@@ -84,13 +101,19 @@ def test_with_json_the_log_goes_to_stderr(fitted):
 
 
 @pytest.fixture(scope="module")
-def log(folder, tmp_path_factory):
+def log(kept, folder, tmp_path_factory):
     """What `tefm fit` prints into a file, with a line about every step instead of one a minute."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tefm.base.progress.LOG_EVERY", 0.0)
-        finished = tefm("fit", folder / "task.yaml", "--out", tmp_path_factory.mktemp("log") / "model", *CPU)
-    assert finished.stderr == ""
-    return finished.stdout
+    place = tmp_path_factory.mktemp("log")
+    task = write_variant(folder, place / "task.yaml", codes={**QUICK["codes"], "steps": 40}, tune={"steps": 10})
+
+    def fit():
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("tefm.base.progress.LOG_EVERY", 0.0)
+            finished = tefm("fit", task, "--out", place / "model", *CPU)
+        assert finished.stderr == ""
+        return finished.stdout
+
+    return kept.made("cli log", fit)
 
 
 def test_the_log_of_a_fit_has_a_line_per_stage_and_ends_in_the_test_figures(log):
@@ -111,46 +134,48 @@ def test_the_log_of_a_fit_tells_the_share_done_and_the_time_left_of_the_whole_jo
 # ---- predict, evaluate, tokens ----------------------------------------------------------------------------------
 
 
-def test_predict_and_evaluate(folder, fitted):
-    pl.read_csv(folder / "table.csv").drop("died").write_csv(folder / "new.csv")
-    written = tefm("predict", folder / "model", folder / "new.csv", "--out", folder / "predictions.csv", *CPU)
+def test_predict_and_evaluate(folder, fitted, tmp_path):
+    new = tmp_path / "new.csv"
+    pl.read_csv(folder / "table.csv").drop("died").write_csv(new)
+    written = tefm("predict", folder / "model", new, "--out", tmp_path / "predictions.csv", *CPU)
     assert written.stdout == "" and "200 predictions written" in written.stderr
-    predictions = pl.read_csv(folder / "predictions.csv")
+    predictions = pl.read_csv(tmp_path / "predictions.csv")
     assert predictions.columns == ["patient_id", "records", "predicted", "p(no)", "p(yes)"]
     assert predictions.height == 200 and predictions["records"].to_list() == [3] * 200
     assert np.allclose(predictions["p(no)"] + predictions["p(yes)"], 1)
-    printed = tefm("predict", folder / "model", folder / "new.csv", "--json", *CPU).json
+    printed = tefm("predict", folder / "model", new, "--json", *CPU).json
     assert [row["predicted"] for row in printed] == predictions["predicted"].to_list()
     evaluation = tefm("evaluate", folder / "model", folder / "table.csv", "--json", *CPU).json
     accuracy = evaluation["accuracy"]
     assert evaluation["confusion"]["classes"] == ["no", "yes"] and evaluation["unknown"] == {}
-    everyone = tefm("predict", folder / "model", folder / "new.csv", "--threshold", 0.0, "--json", *CPU).json
+    everyone = tefm("predict", folder / "model", new, "--threshold", 0.0, "--json", *CPU).json
     assert {row["predicted"] for row in everyone} == {"yes"}
     assert evaluation["n"] == 200 and accuracy["low"] <= accuracy["value"] <= accuracy["high"]
-    assert "share of prose" in tefm("tokens", folder / "model", folder / "new.csv").stdout
+    assert "share of prose" in tefm("tokens", folder / "model", new).stdout
 
 
-def test_who_evaluates_on_the_table_of_the_fit_is_told(folder, fitted):
-    pl.read_csv(folder / "table.csv").write_csv(folder / "later.csv")
-    for table, same in (("table.csv", True), ("later.csv", False)):
-        finished = tefm("evaluate", folder / "model", folder / table, *CPU)
+def test_who_evaluates_on_the_table_of_the_fit_is_told(folder, fitted, tmp_path):
+    pl.read_csv(folder / "table.csv").write_csv(tmp_path / "later.csv")
+    for table, same in ((folder / "table.csv", True), (tmp_path / "later.csv", False)):
+        finished = tefm("evaluate", folder / "model", table, *CPU)
         assert ("fitted on this table" in finished.stderr) == same
 
 
-def test_mistakes_name_the_file(folder, fitted):
+def test_mistakes_name_the_file(folder, fitted, tmp_path):
     table = pl.read_csv(folder / "table.csv")
-    table.drop("score").write_csv(folder / "less.csv")
-    table.with_columns(score=pl.lit("high")).write_csv(folder / "words.csv")
+    less, words = tmp_path / "less.csv", tmp_path / "words.csv"
+    table.drop("score").write_csv(less)
+    table.with_columns(score=pl.lit("high")).write_csv(words)
     for arguments in (
-        ("predict", folder / "model", folder / "less.csv"),
-        ("predict", folder / "model", folder / "words.csv"),
-        ("explain", folder / "model", folder / "words.csv"),
+        ("predict", folder / "model", less),
+        ("predict", folder / "model", words),
+        ("explain", folder / "model", words),
         ("explain", folder / "model", folder / "table.csv", "--entity", "nobody"),
     ):
         message = refused(*arguments, *CPU)
         assert arguments[2].name in message and "table in memory" not in message
-    (folder / "wordy.yaml").write_text((folder / "task.yaml").read_text().replace("table.csv", "words.csv"))
-    message = refused("fit", folder / "wordy.yaml", "--out", folder / "wordy", *CPU)
+    wordy = write_variant(folder, tmp_path / "wordy.yaml", table=str(words))
+    message = refused("fit", wordy, "--out", tmp_path / "wordy", *CPU)
     assert "words.csv" in message and "'score'" in message and "'high'" in message
 
 
@@ -229,10 +254,11 @@ def test_as_many_cards_as_the_limit(folder, fitted):
 
 
 @pytest.fixture(scope="module")
-def ten(folder, fitted):
+def ten(folder, fitted, tmp_path_factory):
     """Explain the first ten patients."""
-    pl.read_csv(folder / "table.csv").head(30).write_csv(folder / "ten.csv")
-    return ("explain", folder / "model", folder / "ten.csv", *CPU)
+    table = tmp_path_factory.mktemp("ten") / "ten.csv"
+    pl.read_csv(folder / "table.csv").head(30).write_csv(table)
+    return ("explain", folder / "model", table, *CPU)
 
 
 def test_a_population_is_summarised(ten):
@@ -295,11 +321,11 @@ def test_a_file_that_cannot_be_written_is_refused_before_the_model_is_looked_for
 @pytest.fixture(scope="module")
 def silent(folder, tmp_path_factory):
     """A model that only predicts."""
-    body = json.loads((folder / "task.yaml").read_text())
-    (folder / "silent.yaml").write_text(json.dumps(body | {"explanations": "none", "rationale": "none"}))
-    model = tmp_path_factory.mktemp("silent") / "model"
-    tefm("fit", folder / "silent.yaml", "--out", model, *CPU, "--no-compare")
-    return model
+    place = tmp_path_factory.mktemp("silent")
+    short = {"codes": {**QUICK["codes"], "steps": 10}, "tune": {"steps": 2}}
+    task = write_variant(folder, place / "task.yaml", explanations="none", rationale="none", **short)
+    tefm("fit", task, "--out", place / "model", *CPU, "--no-compare")
+    return place / "model"
 
 
 def test_a_model_that_only_predicts_says_so(folder, silent):

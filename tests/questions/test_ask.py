@@ -30,7 +30,7 @@ FEVER, TIRED = "Next stay: fever?", "Is the patient tired?"
 
 @pytest.fixture(scope="module")
 def model(kept: Kept, backbones: dict[str, Path]) -> TEFM:
-    return kept.made("circling", lambda: asked_model(backbones["llama"]).fit(circling(400)))
+    return kept.made("circling", lambda: asked_model(backbones["llama"]).fit(circling(300)))
 
 
 def auroc(p: Any, yes: Any) -> float:
@@ -43,7 +43,7 @@ def auroc(p: Any, yes: Any) -> float:
 def test_the_answers_to_held_out_questions_change_nothing_that_is_learned(
     model: TEFM, backbones: dict[str, Path]
 ) -> None:
-    data = asked_model(backbones["llama"]).prepared(open_table(circling(400))).given.data
+    data = asked_model(backbones["llama"]).prepared(open_table(circling(300))).given.data
     questions, coder, slots_ND = data.questions, model.fitted.coder, data.training.slots_ND
     assert questions is not None and questions.held_out_Q.any()
     codes = coder.encode(slots_ND), coder.encode(data.validation.slots_ND)
@@ -217,9 +217,9 @@ def test_beside_a_label_both_are_learned(backbones: dict[str, Path], tmp_path: P
 def test_a_task_of_questions_is_scored_next_to_lightgbm(backbones: dict[str, Path]) -> None:
     from rich.console import Console
 
-    settings, short = {"hold_out": 0.3, "scored": 80}, {"learning_rate": 3e-3, "steps": 40}  # the fields know these
+    settings, short = {"hold_out": 0.3, "scored": 80}, {"learning_rate": 3e-3, "steps": 20}  # the fields know these
     model = asked_model(backbones["llama"], questions={**QUESTIONS, **settings}, tune=short, explanations="none")
-    outcome = fit_frame(model, circling(500), Split())
+    outcome = fit_frame(model, circling(400), Split())
     book = outcome.questions
     assert book is not None and book == model.fitted.book and book.measured_on == "test"
     assert book.held_out == 2 and book.in_place.auroc is not None

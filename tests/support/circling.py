@@ -37,8 +37,8 @@ QUESTIONS: dict[str, Any] = {
     "pairs": 20_000,
 }
 SETTINGS: dict[str, Any] = {
-    "codes": {"levels": 3, "entries": 16, "latent": 16, "hidden": 32, "steps": 400, "learning_rate": 5e-3},
-    "tune": {"learning_rate": 3e-3, "steps": 400},
+    "codes": {"levels": 3, "entries": 16, "latent": 16, "hidden": 32, "steps": 300, "learning_rate": 5e-3},
+    "tune": {"learning_rate": 3e-3, "steps": 60},
     "rationale": "none",
 }
 
