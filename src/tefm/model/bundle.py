@@ -60,7 +60,7 @@ from tefm.questions.book import Book
 from tefm.rationale.extractor import MaskExplainer
 from tefm.scoring.calibration import Calibration
 from tefm.scoring.metrics import METRICS
-from tefm.scoring.numbers import NUMBER_METRICS, Buckets
+from tefm.scoring.numbers import CONCORDANCE, NUMBER_METRICS, Buckets
 from tefm.show.html import render
 from tefm.tables.records import Records
 from tefm.tables.schema import Schema
@@ -365,13 +365,15 @@ def _checked(folder: Path, domain: str | None, *files: str) -> Path:
 def card_of(bundle: Bundle, template: str = "model_card.md") -> str:
     """The model card as Markdown, with the header that the hub reads; `model.html` is the one for a notebook."""
     fitted = bundle.fitted
+    concordance = tuple(CONCORDANCE) if fitted.buckets is not None and fitted.buckets.survival is not None else ()
+    metrics = ("mae", "rmse", "coverage", "width")
     base_model = json.dumps(fitted.config.backbone, ensure_ascii=False)  # in quotes, any path is valid YAML
     return render(
         f"show/{template}",
         fitted=fitted,
         preparation=bundle.preparation,
         figures=bundle.figures,
-        METRICS=tuple(METRICS if fitted.buckets is None else NUMBER_METRICS),
-        COMPARED=("auroc", "accuracy") if fitted.buckets is None else ("mae", "rmse", "coverage", "width"),
+        METRICS=tuple(METRICS if fitted.buckets is None else NUMBER_METRICS) + concordance,
+        COMPARED=("auroc", "accuracy") if fitted.buckets is None else (*concordance, *metrics),
         base_model=base_model,
     )

@@ -431,7 +431,9 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         preparation, fitted = self.preparation, self.fitted
         records, unlabelled = preparation.to_evaluate(as_table(X), absent=absent)
         if fitted.buckets is not None:
-            figures = fitted.evaluate(preparation.slots(records), records.numbers_S, resamples=resamples)
+            figures = fitted.evaluate(
+                preparation.slots(records), records.numbers_S, resamples=resamples, followed=records.followed
+            )
             return replace(figures, unlabelled=unlabelled)
         classes = (*fitted.classes, *preparation.unknown(records, fitted.classes))
         labels_S, slots = label_numbers(records.sequences, classes), preparation.slots(records)

@@ -39,6 +39,7 @@ from tefm.scoring.breakdown import (
     scores_by_group,
     threshold_counts,
 )
+from tefm.scoring.survival import Survival
 from tefm.show.figures import (
     Case,
     CodesFigures,
@@ -139,7 +140,9 @@ def _measured(model: TEFM, part: _Part, count: int = EXPLAINED) -> Figures:
     p_SQ = whole.probabilities(slots, codes)
     # of vectorising, only the records of these sequences count
     seconds = time.perf_counter() - vectorised + (vectorised - started) * len(sequences.rows) / len(x_ND)
-    evaluation = whole.evaluation(codes, p_SQ, labels_S if whole.buckets is None else records.numbers_S)
+    known_S = labels_S if whole.buckets is None else records.numbers_S
+    evaluation = whole.evaluation(codes, p_SQ, known_S, followed=records.followed)
+    remaining = _remaining(whole, records, p_SQ)
     p_SQ = fitted.calibration.fold(p_SQ)
     predicted_S = fitted.decide(p_SQ)
     scores = evaluation.scores.to_dict()
@@ -182,12 +185,21 @@ def _measured(model: TEFM, part: _Part, count: int = EXPLAINED) -> Figures:
         by_class=() if two else scores_by_class(labels_S, predicted_S, fitted.classes),
         codes=codes_of(fitted.coder, x_ND, labelled=(sequences.last, labels_S)),
         explained=explained,
+        remaining=remaining,
         warnings=(
             *part.warnings,
             *_differs_from_fit(model, scores, part),
             *map(_sentence, rare(fitted.classes, sequences)),
         ),
     )
+
+
+def _remaining(whole: Fitted, records: Records, p_SQ: NDArray[np.float64]) -> Any:
+    """Of times until an event, the share without it over time: Kaplan–Meier, and as the model predicts."""
+    if whole.buckets is None or records.followed is None:
+        return None
+    curve, predicted = Survival.of(records.followed), 1 - p_SQ.mean(axis=0).cumsum()[:-1]
+    return (curve.times, curve.shares), (whole.buckets.upper, tuple(predicted.tolist()))
 
 
 def _thresholds(fitted: Fitted, p_SQ: NDArray[np.float64], labels_S: NDArray[np.int64]) -> ThresholdCounts:

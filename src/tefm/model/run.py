@@ -48,6 +48,7 @@ from tefm.scoring.decision import one_answer
 from tefm.scoring.metrics import Predicted, Verdict
 from tefm.scoring.metrics import compare as compare_models
 from tefm.scoring.numbers import compare_numbers
+from tefm.scoring.survival import concordance
 from tefm.show.figures import Outcome
 from tefm.show.terminal import BASELINES
 from tefm.tables.layout import Slots
@@ -245,7 +246,7 @@ def scored(started: Started, fitted: Fitted, *, compare: bool = True) -> Outcome
         codes = fitted.codes(slots)
         p_SQ = fitted.probabilities(slots, codes)
         unlabelled_count = int((~started.tested.sequences.labelled).sum())
-        test = replace(fitted.evaluation(codes, p_SQ, labels_S), unlabelled=unlabelled_count)
+        test = replace(fitted.evaluation(codes, p_SQ, labels_S, followed=tested.followed), unlabelled=unlabelled_count)
     model.figures_["test"] = test.to_dict()
     predicted_S = fitted.decide(p_SQ)
     book = None if config.questions is None else _score_questions(started, *_tested(started), compare=compare)
@@ -402,7 +403,12 @@ def compare_with_tabular(
     data, kinds = baseline_data(preparation, records, parts), feature_kinds(preparation.config, records.sequences)
     if fitted.buckets is not None:
         with stage("compare", "fitting LightGBM's quantile regression on the same sequences, for comparison"):
-            return fit_numbers(data, fitted.buckets, kinds=kinds, seed=preparation.config.seed), remarks
+            compared = fit_numbers(data, fitted.buckets, kinds=kinds, seed=preparation.config.seed)
+        if (followed := records.select(parts == "test").followed) is not None:
+            for of in compared.values():
+                assert of.numbers is not None, "they predict numbers"
+                of.figures["test_calibrated"] |= {"concordance": concordance(of.numbers.mean_S, followed).to_dict()}
+        return compared, remarks
     with stage("compare", "fitting LightGBM and logistic regression on the same sequences, for comparison"):
         baselines = fit_baselines(
             data,

@@ -117,8 +117,10 @@ class Task(Settings):
                     "the column to ignore is not in the table", file=table.name, column=column, remedy=remedy
                 )
         if schema is None:
-            label = self.label if isinstance(self.label, str) else (self.label or {}).get("column")
+            given = {"column": self.label} if isinstance(self.label, str) else self.label or {}
+            label, observed = given.get("time_to", given.get("column")), given.get("observed")
             schema = infer_schema(table, entity=self.entity, time=self.time, label=label)
+            schema = schema.without([observed] if observed in schema.columns else [])
             schema = schema.with_roles(label=self.label) if isinstance(self.label, dict) else schema
             schema = schema.without(_answers(schema, self.model.questions_config))
         else:

@@ -31,6 +31,7 @@ from tefm.scoring.calibration import Calibration, Folded
 from tefm.scoring.decision import Decision
 from tefm.scoring.metrics import score_with_unknown
 from tefm.scoring.numbers import Buckets, NumberScores
+from tefm.scoring.survival import Followed
 from tefm.tables.layout import Slots
 from tefm.tables.sequences import Sequences
 from tefm.tabular.heads import Way
@@ -120,24 +121,31 @@ class Fitted:
             return self.buckets.class_of(self.buckets.predicted(p_SQ).median_S)
         return self.calibration.predict(p_SQ)
 
-    def evaluate(self, slots: Sequences, labels_S: NDArray[Any], *, resamples: int = 1_000) -> Evaluation:
-        """Every figure on labelled sequences, with bootstrap intervals."""
+    def evaluate(self, slots: Sequences, labels_S: NDArray[Any], **settings: Any) -> Evaluation:
+        """Every figure on labelled sequences, with bootstrap intervals; the settings are those of `evaluation`."""
         codes = self.codes(slots)
-        return self.evaluation(codes, self.probabilities(slots, codes), labels_S, resamples=resamples)
+        return self.evaluation(codes, self.probabilities(slots, codes), labels_S, **settings)
 
     def evaluation(
-        self, codes: Sequences, p_SQ: NDArray[np.float64], labels_S: NDArray[Any], *, resamples: int = 1_000
+        self,
+        codes: Sequences,
+        p_SQ: NDArray[np.float64],
+        labels_S: NDArray[Any],
+        *,
+        resamples: int = 1_000,
+        followed: Followed | None = None,
     ) -> Evaluation:
         """Every figure, from the codes of labelled sequences and the probabilities of their classes.
 
         Labels of classes that the model does not know are numbered after those of its own. Where the label is a number,
-        `labels_S` are the numbers.
+        `labels_S` are the numbers, and of times until an event, `followed` says which were observed.
         """
         tokens_S = self.tokens(codes)
         tokens = float(tokens_S.mean()), float(np.median(tokens_S))
         if (buckets := self.buckets) is not None:
             predicted = buckets.predicted(p_SQ)
-            return Evaluation(NumberScores.of(predicted, labels_S, buckets.interval, resamples=resamples), *tokens)
+            how: dict[str, Any] = {"resamples": resamples, "followed": followed}
+            return Evaluation(NumberScores.of(predicted, labels_S, buckets.interval, **how), *tokens)
         settings: dict[str, int] = {"positive": self.positive, "resamples": resamples}
         scores = score_with_unknown(p_SQ, labels_S, self.classes, predicted_N=self.decide(p_SQ), **settings)
         return Evaluation(scores, *tokens)

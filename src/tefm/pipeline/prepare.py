@@ -24,6 +24,7 @@ from tefm.pipeline.data import Given, Part, TaskData, shares_of
 from tefm.pipeline.telling import with_repeats
 from tefm.questions.question_data import Asking, Histories, question_data
 from tefm.scoring.numbers import Cuts
+from tefm.scoring.survival import Survival
 from tefm.tables.chunks import whole_sequences
 from tefm.tables.columns import completed
 from tefm.tables.grouping import buckets_of
@@ -70,7 +71,7 @@ class Preparation:
         With `absent`, missing columns of fields and texts count as absent; the entity and the time are always needed.
         """
         schema, vectoriser = self.schema, self.vectoriser
-        roles = (self.entity, schema.time, schema.label if labelled else None)
+        roles = (self.entity, schema.time, *((schema.label, schema.observed) if labelled else ()))
         return completed(
             open_table(table, meds=schema.meds),
             vectoriser.table_schema,
@@ -251,8 +252,12 @@ def prepare(
         learned, held_out = (records.part(np.arange(len(records))) for records in (training, validation))
     buckets = None
     if schema.number is not None:
-        values_S = learned.numbers_S
+        values_S, survival = learned.numbers_S, None
+        if (followed := learned.followed) is not None:
+            survival = Survival.of(followed)
+            values_S = survival.completed(followed)
         buckets = buckets_of(values_S[~np.isnan(values_S)], schema, training.file)
+        buckets = buckets.model_copy(update={"survival": survival})
         learned, held_out = learned.cut(buckets), held_out.cut(buckets)
     elif schema.label is not None:
         _say_if_number(learned)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Self
@@ -25,6 +25,7 @@ from pydantic import model_validator
 from tefm.base.errors import SettingsError
 from tefm.base.settings import Settings
 from tefm.scoring.metrics import Verdict
+from tefm.scoring.survival import Followed, Survival, concordance
 from tefm.scoring.weighted import Interval, resample_counts
 
 Floats = NDArray[np.float64]
@@ -39,6 +40,13 @@ NUMBER_METRICS = {
     "coverage": "coverage of the interval",
     "width": "mean width of the interval",
 }
+#: What comes first where the number is a time until an event.
+CONCORDANCE = {"concordance": "concordance"}
+
+
+def metrics_in(scores: Collection[str]) -> dict[str, str]:
+    """What the scores of a number are called, of a time until an event its concordance too."""
+    return CONCORDANCE | NUMBER_METRICS if "concordance" in scores else NUMBER_METRICS
 
 
 def levels_of(interval: float) -> tuple[float, float, float]:
@@ -57,6 +65,8 @@ class Cuts(Settings):
     names: tuple[str, ...] = Setting(min_length=2)
     #: the highest number of each class but the last
     upper: tuple[float, ...]
+    #: where the number is a time until an event: how censored times are completed
+    survival: Survival | None = None
 
     @model_validator(mode="after")
     def _is_ordered(self) -> Self:
@@ -156,7 +166,7 @@ class Buckets(Cuts):
             raise SettingsError("a threshold is a number", value=wanted, remedy="give one in the label's unit")
         cut = min(self.upper, key=lambda edge: abs(edge - wanted))
         words = _text(cut, 17)
-        return Cuts(names=(f"at most {words}", f"more than {words}"), upper=(cut,))
+        return Cuts(names=(f"at most {words}", f"more than {words}"), upper=(cut,), survival=self.survival)
 
     def groups(self, cuts: Cuts) -> tuple[int, ...]:
         """The class of coarser cuts that each bucket belongs to."""
@@ -210,9 +220,15 @@ class NumberScores:
 
     @classmethod
     def of(
-        cls, predicted: PredictedNumbers, values_S: Floats, interval: float, *, resamples: int = 1_000
+        cls,
+        predicted: PredictedNumbers,
+        values_S: Floats,
+        interval: float,
+        *,
+        resamples: int = 1_000,
+        followed: Followed | None = None,
     ) -> NumberScores:
-        """Every score with a 95% bootstrap interval over sequences."""
+        """Every score with a 95% bootstrap interval over sequences; of times until an event, concordance too."""
         held_S = (predicted.low_S <= values_S) & (values_S <= predicted.high_S)
         quantiles = predicted.low_S, predicted.median_S, predicted.high_S
         each_MS = np.stack(
@@ -228,6 +244,8 @@ class NumberScores:
         means_RM /= len(values_S)
         means_RM[:, 1] = np.sqrt(means_RM[:, 1])
         metrics = {name: Interval.of(means_RM[:, number]) for number, name in enumerate(NUMBER_METRICS)}
+        if followed is not None:
+            metrics["concordance"] = concordance(predicted.mean_S, followed, resamples=resamples)
         return cls(len(values_S), interval, metrics)
 
     def to_dict(self) -> dict[str, Any]:

@@ -12,7 +12,16 @@ from tefm.explain.summary import Summary
 from tefm.language.alignment import Alignment
 from tefm.language.shortening import TokenCount
 from tefm.questions.book import Book
-from tefm.scoring.breakdown import Bin, ClassScores, Confusion, Curve, Evaluation, GroupScores, ThresholdCounts
+from tefm.scoring.breakdown import (
+    Bin,
+    ClassScores,
+    Confusion,
+    Curve,
+    Evaluation,
+    GroupScores,
+    Points,
+    ThresholdCounts,
+)
 from tefm.scoring.metrics import Verdict
 
 #: A bootstrap over fewer sequences than this gives intervals that are too narrow.
@@ -155,6 +164,8 @@ class Figures:
     codes: CodesFigures | None = None
     explained: ExplainedExamples | None = None
     warnings: tuple[str, ...] = ()
+    #: of times until an event, the times and the shares without it: as observed (Kaplan–Meier), and as predicted
+    remaining: tuple[tuple[Points, Points], tuple[Points, Points]] | None = None
 
     @property
     def number(self) -> float | None:

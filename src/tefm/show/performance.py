@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tefm.scoring.breakdown import CURVES, MACRO, GroupScores
-from tefm.scoring.numbers import NUMBER_METRICS
+from tefm.scoring.numbers import metrics_in
 from tefm.scoring.weighted import Interval
 from tefm.show.figures import FEW_FOR_INTERVALS, FieldGroups, Figures, Method
 from tefm.show.html import HtmlTable, decimal
@@ -157,10 +157,21 @@ class PerformanceView:
         few = " (too few for reliable intervals)" if sequences < FEW_FOR_INTERVALS else ""
         rows = [
             [title, *(str(metric) if (metric := _metric(method, name)) else "–" for method in methods)]
-            for name, title in (METRICS if self.figures.number is None else NUMBER_METRICS).items()
+            for name, title in (METRICS if self.figures.number is None else metrics_in(methods[0].scores)).items()
         ]
         rows.append(["tokens per sequence", *(f"{m.tokens:,.1f}" if m.tokens else "0" for m in methods)])
         return HtmlTable(["", *(method.name for method in methods)], rows, f"{sequences:,} sequences{few}")
+
+    @property
+    def remaining_plot(self) -> Plot | None:
+        """Of times until an event: the share without it over time, as it was and as it was predicted."""
+        if (remaining := self.figures.remaining) is None:
+            return None
+        names = "Kaplan–Meier estimate of these sequences", "mean of the predictions"
+        series = [Series(name, *of, colour=colour) for colour, name, of in zip((0, 1), names, remaining, strict=True)]
+        last = [f"{name}: {y[-1]:.2f} at {x[-1]:.4g}" for name, (x, y) in zip(names, remaining, strict=True) if x]
+        x = Axis(self.figures.label)
+        return curves("plot-remaining", "Without the event", "; ".join(last), x, Axis("share", 0, 1), series)
 
     @property
     def by_class(self) -> HtmlTable:

@@ -152,9 +152,9 @@ FIGURES = {
 
 def titles_of(scores: Mapping[str, Any]) -> Mapping[str, str]:
     """What the scores of classes, or of a number, are called."""
-    from tefm.scoring.numbers import NUMBER_METRICS
+    from tefm.scoring.numbers import metrics_in
 
-    return FIGURES if "auroc" in scores else NUMBER_METRICS
+    return FIGURES if "auroc" in scores else metrics_in(scores)
 
 
 def meaning_of(scores: Mapping[str, Any]) -> list[str]:

@@ -18,7 +18,7 @@ from tefm.base.errors import InputError, SettingsError, did_you_mean
 from tefm.scoring.numbers import Buckets
 from tefm.tables.mappers import equal_frequency_edges
 from tefm.tables.readers.source import unnamed
-from tefm.tables.schema import Schema
+from tefm.tables.schema import FALSE_WORDS, TRUE_WORDS, Schema
 from tefm.tables.sequences import Sequences, Text, Texts
 from tefm.tables.words import as_numbers, text_of
 
@@ -184,6 +184,22 @@ def numbers_of_label(frame: pl.DataFrame, schema: Schema, file: str | None = Non
             f"classes: `label: {{column: {schema.label}, kind: category}}`",
         )
     return numbers.to_numpy()
+
+
+def observed_of(frame: pl.DataFrame, schema: Schema, file: str | None = None) -> NDArray[np.bool_]:
+    """Whether the event of each row was observed; where that is missing, its time is censored."""
+    assert schema.observed is not None, "the label is a time until an event"
+    words = text_of(role_column(frame, schema.observed, "observed", file), schema.missing_words).str.to_lowercase()
+    odd = words.filter(~words.is_in([*TRUE_WORDS, *FALSE_WORDS]))
+    if len(odd):
+        raise InputError(
+            "whether the event was observed is yes or no",
+            file=file,
+            column=schema.observed,
+            value=odd[0],
+            remedy=f"write one of {', '.join(TRUE_WORDS[2:])} or {', '.join(FALSE_WORDS[2:])}",
+        )
+    return words.is_in(TRUE_WORDS).fill_null(False).to_numpy()
 
 
 def buckets_of(values_S: NDArray[np.float64], schema: Schema, file: str | None = None) -> Buckets:

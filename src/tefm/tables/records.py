@@ -18,6 +18,7 @@ import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
 from tefm.scoring.numbers import Cuts
+from tefm.scoring.survival import Followed
 from tefm.tables.clock import timed
 from tefm.tables.derived import with_derived
 from tefm.tables.grouping import (
@@ -27,6 +28,7 @@ from tefm.tables.grouping import (
     gap_words,
     labels_of,
     numbers_of_label,
+    observed_of,
     texts_of,
     up_to,
 )
@@ -131,8 +133,22 @@ class Records:
 
     @cached_property
     def numbers_N(self) -> NDArray[np.float64]:
-        """The label of each row of the frame as a number, NaN where it is missing."""
-        return numbers_of_label(self.frame, self.schema, self.file)
+        """The label of each row of the frame as a number, NaN where it is missing.
+
+        Once the records are cut, censored times until an event are completed.
+        """
+        if self.cuts is None or self.cuts.survival is None or self.schema.observed is None:
+            return numbers_of_label(self.frame, self.schema, self.file)
+        return self.cuts.survival.completed(self._followed_of(self.frame))
+
+    @property
+    def followed(self) -> Followed | None:
+        """How long each sequence was followed until the event; None where the label is no such time."""
+        return None if self.schema.observed is None else self._followed_of(self.frame[self.sequences.last])
+
+    def _followed_of(self, frame: pl.DataFrame) -> Followed:
+        times_N = numbers_of_label(frame, self.schema, self.file)
+        return Followed(times_N, observed_of(frame, self.schema, self.file))
 
     @property
     def numbers_S(self) -> NDArray[np.float64]:
@@ -144,8 +160,9 @@ class Records:
         """These records with the numbers of their label as classes; None changes nothing."""
         if cuts is None:
             return self
-        labels = None if self.sequences.labels is None else cuts.names_of(self.numbers_S)
-        return replace(self, cuts=cuts, sequences=replace(self.sequences, labels=labels))
+        cut = replace(self, cuts=cuts)
+        labels = None if self.sequences.labels is None else cuts.names_of(cut.numbers_S)
+        return replace(cut, sequences=replace(self.sequences, labels=labels))
 
     @cached_property
     def entities_N(self) -> NDArray[np.str_] | None:

@@ -69,6 +69,8 @@ class NumberLabel(_Described):
     buckets: int = Setting(default=10, ge=3, le=50)
     #: the share of sequences whose number the interval around a prediction holds
     interval: float = Setting(default=0.8, ge=0.5, le=0.99)
+    #: of a time until an event: the column that says whether the event then happened, or the follow-up ended
+    observed: str | None = None
 
 
 class Field(_Described):
@@ -212,6 +214,13 @@ class Schema(_Described):
         if not isinstance(body, dict) or not isinstance(label := body.get("label"), dict):
             return body
         settings = {"kind": "number", **label}
+        if "time_to" in settings:
+            settings["column"] = settings.pop("time_to")
+            if not isinstance(settings.get("observed"), str):
+                raise ValueError(
+                    "`time_to` needs a column that says whether the event happened then, or the follow-up ended"
+                    " → write `label: {time_to: days_left, observed: died}`"
+                )
         column, kind = settings.pop("column", None), settings.pop("kind")
         if not isinstance(column, str) or kind not in ("number", "category") or (kind == "category" and settings):
             raise ValueError(
@@ -263,11 +272,12 @@ class Schema(_Described):
                     f"column {column!r} is claimed twice: as {use_of[column]} and as {use} → keep one of them"
                 )
             use_of[column] = use
-        if self.label is not None and (leaking := self.field_reading(self.label)) is not None:
-            raise ValueError(
-                f"field {leaking.name!r} would be read from the label column {self.label!r}"
-                " → rename the field, or leave it out"
-            )
+        for column in filter(None, (self.label, self.observed)):
+            if (leaking := self.field_reading(column)) is not None:
+                raise ValueError(
+                    f"field {leaking.name!r} would be read from the label column {column!r}"
+                    " → rename the field, or leave it out"
+                )
         (name, times), *_ = Counter(field.name for field in self.fields).most_common(1)
         if times > 1:
             raise ValueError(f"field name {name!r} is used twice → rename one of them")
@@ -297,6 +307,11 @@ class Schema(_Described):
             raise ValueError("`static` fields are those of an entity → name its column, `entity: COLUMN`")
         if len(set(self.static)) == len(self.fields):
             raise ValueError("all fields are `static`: the records have none → leave at least one of them out")
+
+    @property
+    def observed(self) -> str | None:
+        """Where the label is a time until an event: the column that says whether the event was observed."""
+        return None if self.number is None else self.number.observed
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -382,7 +397,8 @@ class Schema(_Described):
         """The schema as YAML that a person can edit; defaults are left out."""
         body: dict[str, Any] = self.model_dump(exclude={"fields"}, exclude_defaults=True, mode="json")
         if self.number is not None:
-            body["label"] = {"column": self.label, "kind": "number", **body.pop("number")}
+            named = {"time_to": self.label} if self.observed else {"column": self.label, "kind": "number"}
+            body["label"] = {**named, **body.pop("number")}
         if budgets := body.pop("text_budgets", None):
             body["text"] = {name: {"tokens": tokens} for name, tokens in zip(self.text, budgets, strict=True)}
         body["fields"] = {
