@@ -10,20 +10,22 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import typer
 import yaml
 from conftest import MASKS, QUICK, stays
 from markdown.extensions.toc import slugify
 
-import tefm
+import tefm.datasets
 from tefm.base.settings import Settings
 from tefm.cli import app
 from tefm.codes.config import TokenizerConfig
+from tefm.datasets import Dataset, diabetes130
 from tefm.language.config import AlignConfig, TrainConfig, TuneConfig
 from tefm.language.prompts import Prompt
 from tefm.model.explainer import Choice
@@ -231,6 +233,12 @@ def test_python_compiles(page: Path) -> None:
         compile(block.body, named(page), "exec")
 
 
+def part_of(data: Dataset, *named: str) -> Dataset:
+    """A tenth of the embedded patients, and some by name."""
+    ids = data.sequences.ids
+    return replace(data, sequences=data.sequences.select((np.arange(len(ids)) % 10 == 0) | np.isin(ids, named)))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if any(block.run for block in PYTHON[page])], ids=named)
 def test_python_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backbones: dict[str, Path]) -> None:
@@ -240,12 +248,14 @@ def test_python_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     small = {**QUICK, **(MASKS if any("explain_masked" in block.body for block in runs) else {})}
 
     class Quick(TEFM):
-        """The model of the page, with a miniature for a backbone."""
+        """The model of the page, with a miniature for a backbone and the settings of a short fit."""
 
         def __init__(self, schema: Schema | None = None, **settings: Any) -> None:
-            super().__init__(schema, device="cpu", **{"backbone": str(backbones["llama"]), **small, **settings})
+            short = {name: {**settings.get(name, {}), **of} for name, of in small.items()}
+            super().__init__(schema, device="cpu", **{"backbone": str(backbones["llama"]), **settings, **short})
 
     monkeypatch.setattr(tefm, "TEFM", Quick, raising=False)
+    monkeypatch.setattr(tefm.datasets, "diabetes130", lambda: part_of(diabetes130(), "16508790"))
     monkeypatch.chdir(tmp_path)
     for seed, name in enumerate(("admissions", "new_admissions", "labelled_later")):
         table = stays(120 if seed == 0 else 20, seed=seed).rename({"patient": "patient_id", "day": "admitted"})

@@ -202,31 +202,7 @@ assert not heavy, heavy
 
 
 def test_codes_are_learned_from_arrays_without_the_table_libraries() -> None:
-    run(
-        """
-import sys
-
-class Absent:
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in ("polars", "pyarrow", "yaml"):
-            raise ImportError(f"{name} is not here")
-
-sys.meta_path.insert(0, Absent())
-import numpy as np
-from tefm.codes.coder import SlotCoder
-from tefm.codes.config import TokenizerConfig
-from tefm.tables.layout import Layout, Slot
-
-layout = Layout((Slot("size", "number", 4), Slot("kind", "category", 3), Slot("dx", "flag", 1, "428")))
-x = np.random.default_rng(0).integers(0, layout.sizes_D + 1, size=(64, 3)).astype(np.uint8)
-config = TokenizerConfig(levels=2, entries=4, latent=4, hidden=8, steps=5)
-coder = SlotCoder(config, device="cpu").fit(x, layout, labels_N=np.where(np.arange(64) % 3, "a", "b"))
-assert coder.decode(coder.encode(x)).shape == x.shape
-"""
-    )
-
-
-def test_codes_are_read_from_arrays_without_the_table_libraries() -> None:
+    """The rooms of codes and of the language model need no table; nor does the latter need LightGBM."""
     run(
         """
 import sys
@@ -237,7 +213,17 @@ class Absent:
             raise ImportError(f"{name} is not here")
 
 sys.meta_path.insert(0, Absent())
+import numpy as np
 import tefm.language.classifier, tefm.scoring.metrics, tefm.scoring.calibration, tefm.tables.phrases
+from tefm.codes.coder import SlotCoder
+from tefm.codes.config import TokenizerConfig
+from tefm.tables.layout import Layout, Slot
+
+layout = Layout((Slot("size", "number", 4), Slot("kind", "category", 3), Slot("dx", "flag", 1, "428")))
+x = np.random.default_rng(0).integers(0, layout.sizes_D + 1, size=(64, 3)).astype(np.uint8)
+config = TokenizerConfig(levels=2, entries=4, latent=4, hidden=8, steps=5)
+coder = SlotCoder(config, device="cpu").fit(x, layout, labels_N=np.where(np.arange(64) % 3, "a", "b"))
+assert coder.decode(coder.encode(x)).shape == x.shape
 """
     )
 

@@ -25,11 +25,11 @@ DECIDING: dict[Cause, list[set[str]]] = {
     "a copy": [{"stage"}, {"grade"}],
 }
 SETTINGS: dict[str, Any] = {
-    "codes": {"levels": 2, "entries": 32, "latent": 16, "hidden": 64, "steps": 600, "learning_rate": 3e-3},
-    "tune": {"learning_rate": 3e-3, "epochs": 6, "least": 150},
-    "explanations": {"surrogate_hidden": 32, "surrogate_steps": 300, "questions": 4_000},
+    "codes": {"levels": 2, "entries": 32, "latent": 16, "hidden": 64, "steps": 350, "learning_rate": 4e-3},
+    "tune": {"learning_rate": 3e-3, "epochs": 4, "least": 120},
+    "explanations": {"surrogate_hidden": 32, "surrogate_steps": 200, "questions": 2_000},
 }
-PATIENTS, EXPLAINED = 800, 50
+PATIENTS, EXPLAINED = 800, 30
 
 
 def explained(cause: Cause, seed: int, backbone: Path) -> list[Explanation]:

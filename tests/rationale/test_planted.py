@@ -96,6 +96,7 @@ def test_the_field_that_decides_is_found_and_passes(planted: TEFM) -> None:
         assert precision >= 0.95 and recall >= 0.95, (answer, precision, recall)
 
 
+@pytest.mark.all
 def test_the_pair_is_learned(planted_pair: TEFM) -> None:
     """What the tests below need of the model: it gives up its yes where a deciding field is masked."""
     table = new("a rare pair", 400)
@@ -109,6 +110,7 @@ def test_the_pair_is_learned(planted_pair: TEFM) -> None:
         assert without_S[whole_S].mean() <= 0.5, field
 
 
+@pytest.mark.all
 def test_two_fields_that_decide_together_are_found(planted_pair: TEFM) -> None:
     """With room for two slots, both are selected."""
     share = 2 / planted_pair.fitted.explainer.network.layout.width
@@ -126,12 +128,14 @@ def smallest_of_pair(model: TEFM) -> list[Rationale]:
     return rationales
 
 
+@pytest.mark.all
 def test_the_smallest_rationale_has_deciding_fields_and_no_others(planted_pair: TEFM) -> None:
     for rationale in smallest_of_pair(planted_pair):
         assert selected_fields(rationale) and selected_fields(rationale) <= {"stage", "ward"}, str(rationale)
         assert rationale.alone.says == "yes"
 
 
+@pytest.mark.all
 def test_the_smallest_rationale_has_both_deciding_fields(planted_pair: TEFM) -> None:
     """Neither the ward nor the stage alone gets the answer."""
     _, recall = precision_and_recall(smallest_of_pair(planted_pair), {"stage", "ward"})

@@ -3,6 +3,7 @@
 from contextlib import contextmanager
 
 import numpy as np
+import pytest
 from scipy.sparse import csr_matrix
 from sklearn.metrics import roc_auc_score
 
@@ -13,6 +14,12 @@ from tefm.tables.layout import Layout, Slot
 from tefm.tabular import teacher
 from tefm.tabular.inputs import Features
 from tefm.tabular.teacher import LEAST, FirstTrees, Teacher, boosted_trees, taught_by_words
+
+
+@pytest.fixture(autouse=True)
+def fewer_trees(monkeypatch):
+    """As many as these records need, instead of those for a few thousand."""
+    monkeypatch.setattr(teacher, "FEW_TREES", 40)
 
 
 def records(rows=1_500, seed=0):
