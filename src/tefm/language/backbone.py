@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 import copy
 import itertools
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from torch import Tensor, nn
 
@@ -328,11 +328,6 @@ class AdaptedBackbone(Backbone):
     """A language model with an adapter, which shares its tensors with the one without."""
 
     adapter: Adapter
-
-
-def shared_backbone(backbones: Iterable[Backbone]) -> Backbone:
-    """The language model that domains share: that of one which was not added later."""
-    return next(backbone for backbone in backbones if not isinstance(backbone, AdaptedBackbone))
 
 
 def _factors(change_OI: Tensor, rank: int) -> tuple[Tensor, Tensor]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tefm.base.errors import InputError, SettingsError, TefmError, did_you_mean
-from tefm.language.backbone import Backbone, shared_backbone
+from tefm.language.backbone import AdaptedBackbone, Backbone
 from tefm.model.bundle import NAME, domains_of, load_domains, load_preparation, save_domains
 from tefm.model.estimator import TEFM
 from tefm.pipeline.config import ModelConfig
@@ -37,7 +37,8 @@ class Domains(dict[str, TEFM]):
     @property
     def backbone(self) -> Backbone:
         """The language model that all domains share; one that was added later has an adapter on it."""
-        return shared_backbone(model.fitted.classifier.backbone for model in self.values())
+        backbones = (model.fitted.classifier.backbone for model in self.values())
+        return next(backbone for backbone in backbones if not isinstance(backbone, AdaptedBackbone))
 
     @property
     def stems(self) -> list[str]:

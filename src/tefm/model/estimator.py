@@ -35,17 +35,11 @@ from tefm.explain.summary import Summary, summarise
 from tefm.language.config import Start
 from tefm.language.prompts import Style
 from tefm.language.smollm2 import NAME as SMOLLM2
-from tefm.model.ask import (
-    QuestionExplainer,
-    ask,
-    book_of,
-    teach,
-    with_taught,
-)
+from tefm.model.ask import QuestionExplainer, ask, book_of, teach, with_taught
 from tefm.model.bundle import Bundle, card_of
 from tefm.model.bundle import load as load_bundle
 from tefm.model.bundle import save as save_bundle
-from tefm.model.explainer import Choice, explain_masked, explain_slots, importance, look_alikes_of, named_sequences
+from tefm.model.explainer import Choice, explain_masked, explain_slots, importance, look_alikes_of, named
 from tefm.monitor.differences import LEVEL
 from tefm.monitor.monitor import Monitoring, monitor
 from tefm.pipeline.config import ModelConfig
@@ -622,7 +616,9 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         records = self.preparation.to_predict(as_table(X), absent=absent)
         if entities is None:
             return records
-        return records.with_sequences(named_sequences(records.sequences, entities, self.preparation.sequence_noun))
+        numbers = {str(name): number for number, name in enumerate(records.sequences.names)}
+        chosen = named(numbers, entities, self.preparation.sequence_noun, file=records.file)
+        return records.select(np.array(chosen, dtype=np.int64))
 
     def _drawn(self, X: Any, sequences: int, absent: bool) -> Sequences:
         """At most so many sequences of a table, drawn at random, as slots."""

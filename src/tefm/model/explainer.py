@@ -229,12 +229,6 @@ def explain_masked(fitted: Fitted, preparation: Preparation, records: Records, c
     return rationales
 
 
-def named_sequences(sequences: Sequences, names: Sequence[str], noun: str) -> Sequences:
-    """The sequences with these names; a name that is not in the table is refused."""
-    numbers = {str(name): number for number, name in enumerate(sequences.names)}
-    return sequences.select(np.array(named(numbers, names, noun, file=sequences.file), dtype=np.int64))
-
-
 def named(known: Mapping[str, Known], names: Sequence[str], noun: str, *, file: str | None) -> list[Known]:
     """What belongs to these names of sequences; a name that is not in the table is refused."""
     for name in names:

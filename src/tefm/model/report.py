@@ -30,7 +30,6 @@ from tefm.model.run import COUNTED, compare_with_tabular, count_tokens, split_pa
 from tefm.model.task import Split, Task
 from tefm.pipeline.prepare import chosen, label_numbers
 from tefm.scoring.breakdown import (
-    ThresholdCounts,
     confusion,
     difference_between,
     ranking_curves,
@@ -148,6 +147,8 @@ def _measured(model: TEFM, part: _Part, count: int = EXPLAINED) -> Figures:
     scores = evaluation.scores.to_dict()
     two = len(fitted.classes) == 2
     groups, more_groups = _groups(model, part, p_SQ, labels_S)
+    # without a threshold of its own, the model predicts the more probable class
+    own = 0.5 if fitted.calibration.threshold is None else fitted.calibration.threshold
     explained, to_explain = None, None
     if fitted.look_alikes is not None:
         wrong = np.flatnonzero(labels_S != predicted_S)
@@ -168,7 +169,7 @@ def _measured(model: TEFM, part: _Part, count: int = EXPLAINED) -> Figures:
         confusion=confusion(labels_S, predicted_S, fitted.classes),
         verdict=part.verdict,
         curves=ranking_curves(p_SQ, labels_S, predicted_S, fitted.classes, positive=fitted.positive),
-        thresholds=_thresholds(fitted, p_SQ, labels_S) if two else None,
+        thresholds=threshold_counts(p_SQ[:, fitted.positive], labels_S == fitted.positive, own) if two else None,
         overview=_overview(model, part),
         groups=groups,
         more_groups=more_groups,
@@ -200,12 +201,6 @@ def _remaining(whole: Fitted, records: Records, p_SQ: NDArray[np.float64]) -> An
         return None
     curve, predicted = Survival.of(records.followed), 1 - p_SQ.mean(axis=0).cumsum()[:-1]
     return (curve.times, curve.shares), (whole.buckets.upper, tuple(predicted.tolist()))
-
-
-def _thresholds(fitted: Fitted, p_SQ: NDArray[np.float64], labels_S: NDArray[np.int64]) -> ThresholdCounts:
-    """What each threshold would predict; without one of its own, the model predicts the more probable class."""
-    own = 0.5 if fitted.calibration.threshold is None else fitted.calibration.threshold
-    return threshold_counts(p_SQ[:, fitted.positive], labels_S == fitted.positive, own)
 
 
 # ---- the sequences ----------------------------------------------------------------------------------------

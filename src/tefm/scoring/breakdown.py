@@ -14,12 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binomtest
-from sklearn.metrics import (
-    confusion_matrix,
-    precision_recall_curve,
-    precision_recall_fscore_support,
-    roc_curve,
-)
+from sklearn.metrics import confusion_matrix, precision_recall_curve, precision_recall_fscore_support, roc_curve
 
 from tefm.scoring import weighted
 from tefm.scoring.metrics import Scores, auroc

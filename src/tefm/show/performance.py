@@ -97,7 +97,8 @@ class PerformanceView:
             colour = 8 if mean else number
             series.append(Series(f"{curve.name}: {area}", x, y, colour=colour, points=False, dashed=mean))
         decided = [curve.operating for curve in self.figures.curves if curve.operating is not None]
-        title = self.operating_words
+        counts = self.figures.thresholds
+        title = "the model's decisions" if counts is None else f"threshold {counts.thresholds[counts.own]:.3f}"
         for number, operating in enumerate(decided, start=1):
             x, y = (getattr(operating, rate) for rate in marked)
             if x is not None and y is not None:
@@ -107,12 +108,6 @@ class PerformanceView:
                 title = ""
         description = "; ".join(one.name for one in series if one.name)
         return curves(*name, description, *axes, series, height=HEIGHT)
-
-    @property
-    def operating_words(self) -> str:
-        """What the marks on the curves are."""
-        counts = self.figures.thresholds
-        return "the model's decisions" if counts is None else f"threshold {counts.thresholds[counts.own]:.3f}"
 
     @property
     def more_classes(self) -> int:
