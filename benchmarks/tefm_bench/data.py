@@ -216,12 +216,12 @@ class Sources:
 
     def dataset(self, name: str, seed: int) -> Dataset:
         """The table itself; for flows, only those in a segment."""
-        from tefm.datasets.diabetes130 import diabetes130
         from tefm_bench.datasets.cicids2017 import cicids2017
         from tefm_bench.datasets.mimic3 import mimic3
+        from tefm_bench.datasets.set_aside import diabetes130_of
 
         if name in DIABETES:
-            data = diabetes130(patients="all" if name == "diabetes130" else "open", seed=seed)
+            data = diabetes130_of("all" if name == "diabetes130" else "open", seed=seed)
         elif name == "mimic3":
             data = mimic3(self._path("mimic3"), seed=seed)
         else:

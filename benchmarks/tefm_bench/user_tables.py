@@ -15,11 +15,12 @@ import numpy as np
 import polars as pl
 
 from tefm.datasets.comorbidities import DIABETES130_SPELLINGS, comorbidity_references
-from tefm.datasets.diabetes130 import Dataset, Patients, diabetes130
+from tefm.datasets.diabetes130 import Dataset, diabetes130
 from tefm.tables.references import References
 from tefm.tables.schema import Schema
 from tefm_bench.datasets.cicids2017 import FIELDS, cicids2017
 from tefm_bench.datasets.mimic3 import mimic3
+from tefm_bench.datasets.set_aside import Patients, diabetes130_of
 from tefm_bench.sequence_tables import SEQUENCE_TABLES, write_synthetic_stays
 from tefm_bench.user_table import DRAWN, UserTable, file_of
 
@@ -34,7 +35,7 @@ DIAGNOSES = ("428", "276", "250", "486")
 def diabetes_of(folder: Path, patients: Patients = "open") -> Dataset:
     """The embedded data; a quick run has its own in the folder."""
     path = folder / "diabetes130" / "diabetic_data.parquet"
-    return diabetes130(path if path.is_file() else None, patients=patients, balanced=False)
+    return diabetes130_of(patients, path if path.is_file() else None, balanced=False)
 
 
 def _mortality(folder: Path) -> pl.DataFrame:

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tefm_bench.data import DIABETES, PARTS, Sources, SplitData
+from tefm_bench.datasets.set_aside import diabetes130_of
 
 from tefm.base.errors import InputError
-from tefm.datasets import diabetes130
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ def test_the_data_of_a_fit_are_the_sequences_of_its_parts(split: SplitData) -> N
 
 def test_patients_set_aside_are_in_no_part(tmp_path: Path) -> None:
     patients = {name: set(Sources(tmp_path).dataset(name, 0).frame["patient_nbr"]) for name in DIABETES}
-    aside = set(diabetes130(patients="set aside").frame["patient_nbr"])
+    aside = set(diabetes130_of("set aside").frame["patient_nbr"])
     assert len(aside) == 14_306 and not aside & patients["diabetes130-open"]
     assert aside | patients["diabetes130-open"] == patients["diabetes130"]
 

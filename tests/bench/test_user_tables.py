@@ -11,6 +11,7 @@ import pytest
 from sklearn.metrics import accuracy_score, roc_auc_score
 from support.miniatures import miniature
 from tefm_bench.data import Sources
+from tefm_bench.datasets.set_aside import is_set_aside
 from tefm_bench.experiments import Setup
 from tefm_bench.mean_differences import mean_differences
 from tefm_bench.measurement import Bench
@@ -19,7 +20,6 @@ from tefm_bench.user_data import OTHER, ROW, UserData, prepared, sampled
 from tefm_bench.user_tables import ALL_TABLES, EVENTS, HELD_OUT, OUTCOMES, USER_TABLES, write_synthetic
 
 from tefm.base.errors import InputError
-from tefm.datasets.diabetes130 import is_set_aside
 from tefm.model.estimator import TEFM
 from tefm.model.run import fit_frame
 from tefm.scoring.metrics import Predicted, paired_difference

@@ -10,7 +10,6 @@ import pytest
 
 from tefm.base.errors import InputError
 from tefm.tables.grouping import by_entity
-from tefm.tables.readers.table import open_table
 from tefm.tables.records import Records
 from tefm.tables.schema import Schema
 from tefm.tables.sequences import Sequences
@@ -49,7 +48,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def records(**how: Any) -> Records:
-    return Records.of(open_table(FRAME, name="stays.csv"), SCHEMA, **how)
+    return Records.of_frame(FRAME, SCHEMA, file="stays.csv", **how)
 
 
 def equal(one: Sequences, other: Sequences) -> None:

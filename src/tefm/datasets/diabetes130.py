@@ -6,9 +6,7 @@ Task `mortality`: a patient's encounters in order; did the patient die in the la
 from __future__ import annotations
 
 from dataclasses import dataclass
-from hashlib import blake2b
 from pathlib import Path
-from typing import Literal
 
 import polars as pl
 
@@ -24,8 +22,6 @@ SOURCE = (
     "2014 (CC BY 4.0); Strack et al., BioMed Research International 2014, 781670"
 )
 
-#: All patients, those to develop on, or those set aside for a last test.
-Patients = Literal["all", "open", "set aside"]
 #: Discharge dispositions of patients who died.
 DIED = ("11", "19", "20", "21")
 
@@ -43,41 +39,33 @@ class Dataset:
     source: str
 
 
-def diabetes130(
-    source: str | Path | None = None, *, patients: Patients = "all", balanced: bool = True, seed: int = 0
-) -> Dataset:
+def read_table(source: str | Path | None = None) -> pl.DataFrame:
+    """The embedded table, or another one with the columns of UCI's, as text."""
+    return pl.read_parquet(DATA / "diabetes130.parquet" if source is None else source)
+
+
+def diabetes130(table: pl.DataFrame | None = None, *, balanced: bool = True, seed: int = 0) -> Dataset:
     """The embedded data with the mortality task; classes are balanced 1:1 unless `balanced=False`.
 
-    `source` is another table with the columns of UCI's, as text. A fifth of the patients is set aside for a last test
-    (`is_set_aside`): `open` leaves them out, `set aside` has only them.
+    `table` is another table with the columns of UCI's, as text.
 
     >>> data = diabetes130()
     >>> data.frame.height, len(data.sequences), len(data.schema.fields)
     (101766, 3278, 42)
     """
-    frame = pl.read_parquet(DATA / "diabetes130.parquet" if source is None else source)
-    if patients != "all":
-        frame = frame.filter(is_set_aside(frame["patient_nbr"]) == (patients == "set aside"))
-    frame = frame.with_columns(
-        pl.col("encounter_id").cast(pl.Int64),
-        pl.when(pl.col("discharge_disposition_id").is_in(DIED))
-        .then(pl.lit("died"))
-        .otherwise(pl.lit("survived"))
-        .alias("outcome"),
-    ).sort("encounter_id")
+    frame = (
+        (read_table() if table is None else table)
+        .with_columns(
+            pl.col("encounter_id").cast(pl.Int64),
+            pl.when(pl.col("discharge_disposition_id").is_in(DIED))
+            .then(pl.lit("died"))
+            .otherwise(pl.lit("survived"))
+            .alias("outcome"),
+        )
+        .sort("encounter_id")
+    )
     schema = Schema.load(DATA / "diabetes130.yaml")
     sequences = by_entity(frame, schema)
     if balanced:
         sequences = sequences.select(balance(sequences, seed=seed))
     return Dataset("diabetes130", frame, schema, sequences, SOURCE)
-
-
-def is_set_aside(patients: pl.Series) -> pl.Series:
-    """Which patients belong to the fifth that is set aside: a hash of the number decides, so it never changes.
-
-    >>> is_set_aside(pl.Series(["8222157", "55629189", "86047875", "82442376", "42519267"])).to_list()
-    [False, False, True, False, False]
-    """
-    numbers = patients.unique()
-    hashed = [int.from_bytes(blake2b(number.encode(), digest_size=8).digest()) for number in numbers]
-    return patients.is_in(numbers.filter(pl.Series(hashed, dtype=pl.UInt64) % 5 == 0).implode())

@@ -1,7 +1,7 @@
 """`Records`: a table that is read, grouped and vectorised once, and then handed down.
 
-It is made where a table comes in (`Records.of`). What is done with the table after that asks it for sequences, slots,
-labels and texts, and never opens the frame again.
+It is made where a table comes in (`Records.of_frame`). What is done with the table after that asks it for sequences,
+slots, labels and texts, and never opens the frame again.
 
 Shapes: N rows of the frame, D slots.
 """
@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -33,7 +32,6 @@ from tefm.tables.grouping import (
     up_to,
 )
 from tefm.tables.layout import Slots
-from tefm.tables.readers.table import Table
 from tefm.tables.schema import Schema
 from tefm.tables.sequences import Sequences, Texts
 from tefm.tables.vectorise import Vectoriser
@@ -48,9 +46,8 @@ class Records:
 
     Slots are computed on first use, once per vectoriser; selections of the sequences share them.
 
-    >>> from tefm import open_table
-    >>> table = open_table(pl.DataFrame({"who": ["a", "b", "a"], "ill": [0, 0, 1], "x": [5, 6, 7]}))
-    >>> records = Records.of(table, Schema.from_yaml("{entity: who, label: ill, fields: {x: number}}"))
+    >>> frame = pl.DataFrame({"who": ["a", "b", "a"], "ill": [0, 0, 1], "x": [5, 6, 7]})
+    >>> records = Records.of_frame(frame, Schema.from_yaml("{entity: who, label: ill, fields: {x: number}}"))
     >>> vectoriser = records.vectoriser()
     >>> slots = records.as_slots(vectoriser)
     >>> [(name, slots[i].tolist(), slots.labels[i]) for i, name in enumerate(slots.ids)]
@@ -69,11 +66,6 @@ class Records:
     cuts: Cuts | None = None
     #: the slots of all rows of the frame, for each vectoriser that was asked for
     known: list[tuple[Vectoriser, Slots]] = field(default_factory=list, repr=False)
-
-    @classmethod
-    def of(cls, table: Table, schema: Schema, **how: Any) -> Records:
-        """All rows of a table; `how` they are grouped is as in `of_frame`."""
-        return cls.of_frame(table.frame(), schema, file=table.name, **how)
 
     @classmethod
     def of_frame(
