@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from tefm.tables.splitting import PARTS
+from tefm.tables.sequences import PARTS
 from tefm.tabular.learners import STEPS
 from tefm_bench.data import DATA, FLOWS
 from tefm_bench.measurement import Bench, Figures, Measurement

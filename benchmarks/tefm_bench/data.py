@@ -25,8 +25,7 @@ from tefm.language.prompts import Prompt, Style, positive_class
 from tefm.pipeline.data import Part, TaskData
 from tefm.tables.layout import Layout, Slots
 from tefm.tables.phrases import Phrases
-from tefm.tables.sequences import Sequences
-from tefm.tables.splitting import PARTS
+from tefm.tables.sequences import PARTS, Sequences
 from tefm_bench.text_model import Texts, TextTask
 
 if TYPE_CHECKING:
@@ -240,7 +239,7 @@ class Sources:
     def _make(self, name: str, seed: int, buckets: int) -> SplitData:
         from tefm.tables.grouping import by_entity
         from tefm.tables.phrases import phrases_of
-        from tefm.tables.splitting import split
+        from tefm.tables.sequences import split
         from tefm.tables.vectorise import Vectoriser
 
         data = self.dataset(name, seed)
@@ -283,7 +282,7 @@ def _readmission(data: Dataset, everyone: Sequences, seed: int, per_class: int =
 
     One admission of each patient, drawn at random, with those before it; classes balanced.
     """
-    from tefm.tables.splitting import balance
+    from tefm.tables.sequences import balance
 
     rng = np.random.default_rng((seed, 7))
     ends = np.array([rng.integers(1, length + 1) for length in everyone.lengths])

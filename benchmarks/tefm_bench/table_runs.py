@@ -19,10 +19,9 @@ from tefm.codes.coder import SlotCoder
 from tefm.model.estimator import TEFM
 from tefm.model.run import baseline_data, fit_frame
 from tefm.model.task import Task
-from tefm.pipeline.data import Given, TaskData
+from tefm.pipeline.data import Given, TaskData, feature_kinds
 from tefm.pipeline.fit import fit as fit_pipeline
 from tefm.pipeline.fitted import Fitted
-from tefm.pipeline.lessons import feature_kinds
 from tefm.pipeline.prepare import Preparation, label_numbers, prepare
 from tefm.pipeline.stages import calibrate
 from tefm.scoring.calibration import log_softmax

@@ -25,8 +25,7 @@ from tefm.tables.grouping import by_entity
 from tefm.tables.infer import infer_schema
 from tefm.tables.records import Records
 from tefm.tables.schema import Schema
-from tefm.tables.sequences import Sequences
-from tefm.tables.splitting import PARTS
+from tefm.tables.sequences import PARTS, Sequences
 from tefm.tabular import learners
 
 #: Codes for tests of what happens around them.

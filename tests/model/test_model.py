@@ -19,7 +19,7 @@ from tefm.codes.coder import SlotCoder
 from tefm.model.estimator import TEFM
 from tefm.model.report import figures_of
 from tefm.pipeline import stages
-from tefm.pipeline.lessons import Lesson, lesson_of
+from tefm.pipeline.data import Lesson, lesson_of
 from tefm.show.terminal import evaluation_tables
 from tefm.tables.schema import Schema
 

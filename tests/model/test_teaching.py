@@ -12,10 +12,9 @@ from conftest import ONLY_PREDICTS, QUICK, STAYS, quick, stays
 
 from tefm.codes.coder import SlotCoder
 from tefm.model.estimator import TEFM
-from tefm.pipeline import lessons as teaching
+from tefm.pipeline import data as teaching
 from tefm.pipeline.config import ModelConfig
-from tefm.pipeline.data import TaskData
-from tefm.pipeline.lessons import Lesson, examples_of, lesson_of
+from tefm.pipeline.data import Lesson, TaskData, examples_of, lesson_of
 from tefm.pipeline.prepare import prepare, records_of
 from tefm.tables.schema import Schema
 

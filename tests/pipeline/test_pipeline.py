@@ -16,7 +16,7 @@ from tefm_bench.tokenizers import Codes
 from tefm.base import progress
 from tefm.codes.coder import SlotCoder
 from tefm.model.estimator import TEFM
-from tefm.tables.splitting import split
+from tefm.tables.sequences import split
 from tefm.tables.vectorise import Vectoriser
 
 CODES = {"steps": 30, "hidden": 32, "latent": 16}

@@ -12,8 +12,7 @@ from support.visits import PATIENTS, labelled, records, table
 from tefm.base.errors import InputError, SettingsError
 from tefm.tables.grouping import by_entity
 from tefm.tables.schema import Schema
-from tefm.tables.sequences import check_label
-from tefm.tables.splitting import PARTS, balance, split
+from tefm.tables.sequences import PARTS, balance, check_label, split
 
 labels = st.lists(st.sampled_from(["a", "b", "c", None]), min_size=3, max_size=80)
 shares = st.tuples(st.integers(1, 20), st.integers(1, 20), st.integers(1, 20)).map(

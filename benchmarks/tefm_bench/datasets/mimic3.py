@@ -18,7 +18,7 @@ from tefm.tables.grouping import by_entity
 from tefm.tables.mappers import most_frequent
 from tefm.tables.readers.table import open_table
 from tefm.tables.schema import Schema
-from tefm.tables.splitting import balance
+from tefm.tables.sequences import balance
 
 SOURCE = (
     "Johnson, Pollard, Mark: MIMIC-III Clinical Database, PhysioNet, 2016 (credentialed; the demo is under ODbL 1.0); "

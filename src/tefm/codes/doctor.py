@@ -41,8 +41,7 @@ from tefm.tables.columns import needed_columns
 from tefm.tables.grouping import by_entity, in_buckets
 from tefm.tables.layout import Layout, Slots
 from tefm.tables.readers.table import Table
-from tefm.tables.sequences import check_label, distinct_rows
-from tefm.tables.splitting import balance, split
+from tefm.tables.sequences import balance, check_label, distinct_rows, split
 from tefm.tabular.learners import LIGHTGBM
 
 #: Names of representations that the ceiling compares.

@@ -12,8 +12,7 @@ import polars as pl
 
 from tefm.tables.grouping import by_entity
 from tefm.tables.schema import Schema
-from tefm.tables.sequences import Sequences
-from tefm.tables.splitting import balance
+from tefm.tables.sequences import Sequences, balance
 
 #: Schemas, references and the embedded table.
 DATA = Path(__file__).parent / "data"

@@ -56,8 +56,7 @@ from tefm.tables.layout import Slots
 from tefm.tables.overview import groups_of, missing_shares, tied_records
 from tefm.tables.readers.table import Table, open_table
 from tefm.tables.records import Records
-from tefm.tables.sequences import Sequences
-from tefm.tables.splitting import PARTS
+from tefm.tables.sequences import PARTS, Sequences
 
 if TYPE_CHECKING:
     from tefm.model.estimator import TEFM

@@ -35,10 +35,10 @@ from tefm.model.remarks import (
 )
 from tefm.model.task import Split, Task
 from tefm.pipeline.config import QUICK_REMARK, QUICK_SEQUENCES, ModelConfig
+from tefm.pipeline.data import feature_kinds
 from tefm.pipeline.fit import extend, fit_domains, language_config
 from tefm.pipeline.fitted import Fitted
 from tefm.pipeline.forecast import expected_shares, of_all
-from tefm.pipeline.lessons import feature_kinds
 from tefm.pipeline.prepare import Preparation, Prepared, chosen, label_numbers, records_of
 from tefm.questions.book import Book
 from tefm.questions.config import EVERY
@@ -54,9 +54,8 @@ from tefm.show.terminal import BASELINES
 from tefm.tables.layout import Slots
 from tefm.tables.readers.databases import shown_location
 from tefm.tables.records import Records
-from tefm.tables.sequences import Sequences, record_texts
+from tefm.tables.sequences import PARTS, Sequences, record_texts, split
 from tefm.tables.serialise import FORMATS, serialise
-from tefm.tables.splitting import PARTS, split
 
 if TYPE_CHECKING:
     from tefm.tabular.baselines import BaselineData, Compared

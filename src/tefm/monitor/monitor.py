@@ -32,8 +32,8 @@ from tefm.monitor.observe import (
 )
 from tefm.monitor.reference import Measured, MonitorReference
 from tefm.monitor.tally import OF_FIELDS, Kind, Seen, unit_effect
+from tefm.pipeline.data import feature_kinds
 from tefm.pipeline.fitted import Fitted
-from tefm.pipeline.lessons import feature_kinds
 from tefm.pipeline.prepare import Preparation, label_numbers
 from tefm.scoring.metrics import Scores, score
 from tefm.scoring.weighted import ranked_classes

@@ -20,8 +20,7 @@ from tefm.language.backbone import Backbone, autocast
 from tefm.language.batches import Example, collate
 from tefm.language.training_loop import target_loss
 from tefm.pipeline.config import ModelConfig
-from tefm.pipeline.data import TaskData
-from tefm.pipeline.lessons import examples_of
+from tefm.pipeline.data import TaskData, examples_of
 from tefm.tabular.teacher import FOLDS
 
 #: Records that the tokenizer is timed on.

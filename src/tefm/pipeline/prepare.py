@@ -33,8 +33,7 @@ from tefm.tables.phrases import phrases_of
 from tefm.tables.readers.table import Table, open_table
 from tefm.tables.records import Records
 from tefm.tables.schema import Schema
-from tefm.tables.sequences import Sequences, check_label, class_numbers
-from tefm.tables.splitting import balance, split
+from tefm.tables.sequences import Sequences, balance, check_label, class_numbers, split
 from tefm.tables.vectorise import Vectoriser
 from tefm.tables.words import as_numbers
 

@@ -31,9 +31,8 @@ from tefm.language.training_loop import first_process_makes, is_first
 from tefm.language.tuning import Questions, ToLearn, learned_together
 from tefm.language.tuning import tune as tune_language_model
 from tefm.pipeline.config import ModelConfig
-from tefm.pipeline.data import Given, TaskData
+from tefm.pipeline.data import Given, TaskData, examples_of, label_trees_of, lesson_of
 from tefm.pipeline.fitted import Fitted
-from tefm.pipeline.lessons import examples_of, label_trees_of, lesson_of
 from tefm.questions.measure import book_of, calibrated, score_questions
 from tefm.questions.question_data import questions_to_learn, teacher_of
 from tefm.rationale.extractor import ROUNDS, MaskExplainer

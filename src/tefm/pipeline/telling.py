@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tefm.base.progress import note, progress
 from tefm.pipeline.config import ModelConfig
-from tefm.pipeline.lessons import ORDERED
+from tefm.pipeline.data import ORDERED
 from tefm.tables.layout import Layout, Slot
 from tefm.tables.records import Records
 from tefm.tables.repeats import SEEN, last_seen, repeat_fields

@@ -26,8 +26,7 @@ from tefm.scoring.decision import ACCURACY, Decision
 from tefm.scoring.metrics import score
 from tefm.scoring.numbers import Buckets, NumberScores, PredictedNumbers, levels_of, margin_of
 from tefm.tables.layout import Layout
-from tefm.tables.sequences import Sequences, class_numbers
-from tefm.tables.splitting import PARTS
+from tefm.tables.sequences import PARTS, Sequences, class_numbers
 from tefm.tabular.inputs import (
     COMPONENTS,
     PLUS,
