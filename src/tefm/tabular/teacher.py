@@ -80,25 +80,28 @@ class Teacher:
         share_Q = np.bincount(labels_N[labelled_N], minlength=classes) / labelled_N.sum()
         log_2NQ = np.tile(np.log(np.maximum(share_Q, LEAST)), (2, len(labels_N), 1))
         fitted: dict[int, Fold] = {}
-        best: _Pair | None = None
+        best: tuple[Features, Callable[[], Any]] | None = None
         with progress("learning which features predict the label", FOLDS - 1 + len(choices)) as advance:
             for number, held_out_N, rows in _folds(fold_N, labels_N):
                 advance(0, note=f"fold {number + 1} of {FOLDS}")
                 rows, kept_Q = downsampled(rows, labels_N, classes, rng)
                 if best is not None:
-                    fitted[number] = best.fold(labels_N, rows, kept_Q)
-                    log_2NQ[:, held_out_N] = fitted[number].answers(best.features.x_NF[held_out_N])
+                    features, untrained = best
+                    fitted[number] = Fold.fit(features, untrained(), labels_N, rows, kept_Q)
+                    log_2NQ[:, held_out_N] = fitted[number].answers(features.x_NF[held_out_N])
                     advance(1)
                     continue
                 stop, _ = downsampled(np.flatnonzero(held_out_N & labelled_N), labels_N, classes, rng)
                 least = np.inf if known_NQ is None else loss_of(known_NQ[held_out_N], labels_N[held_out_N])
                 for features in choices:
-                    pair, grown = _Pair.of(features, labels_N, rows, stop, seed)
-                    fold = pair.fold(labels_N, rows, kept_Q, grown)
+                    boosted = partial(boosted_trees, seed=seed, unordered_F=unordered(features))
+                    count, grown = tree_count(boosted, features.x_NF, labels_N, rows, stop)
+                    fold = Fold.fit(features, boosted(count), labels_N, rows, kept_Q, grown)
                     log_2MQ = fold.answers(features.x_NF[held_out_N])
                     _, loss = _best_share(log_2MQ, labels_N[held_out_N], LINEAR_SHARES)
                     if loss < least:
-                        least, best, fitted[number], log_2NQ[:, held_out_N] = loss, pair, fold, log_2MQ
+                        least, best = loss, (features, partial(boosted, count))
+                        fitted[number], log_2NQ[:, held_out_N] = fold, log_2MQ
                     advance(1)
                 if best is None and known_NQ is not None:
                     return cls(known_NQ, fold_N, {}, 0.0)
@@ -170,40 +173,25 @@ def taught_by_words(
 
 
 @dataclass(frozen=True, eq=False)
-class _Pair:
-    """Features, and how the trees that read them are fitted."""
+class Fold:
+    """The models of one fold; `kept_Q` is the share of each class that they were fitted on."""
 
-    features: Features
-    trees: Any
+    models: list[Any]
+    kept_Q: NDArray[np.float64]
 
     @classmethod
-    def of(
-        cls, features: Features, labels_N: NDArray[np.int64], rows: NDArray[Any], stop: NDArray[Any], seed: int
-    ) -> tuple[_Pair, FirstTrees | None]:
-        """With as many trees as do best on the rows `stop`; and these trees, where they are fitted by then."""
-        boosted = partial(boosted_trees, seed=seed, unordered_F=unordered(features))
-        count, grown = tree_count(boosted, features.x_NF, labels_N, rows, stop)
-        return cls(features, partial(boosted, count)), grown
-
-    def fold(
-        self,
+    def fit(
+        cls,
+        features: Features,
+        trees: Any,
         labels_N: NDArray[np.int64],
         rows: NDArray[np.int64],
         kept_Q: NDArray[np.float64],
         grown: FirstTrees | None = None,
     ) -> Fold:
         """Both models, fitted on these rows; the trees may have been `grown` on them before."""
-        x_NF, labels_M = self.features.x_NF[rows], labels_N[rows]
-        trees = grown or learned(self.trees(), x_NF, labels_M)
-        return Fold([learned(_linear(x_NF), x_NF, labels_M), trees], kept_Q)
-
-
-@dataclass(frozen=True, eq=False)
-class Fold:
-    """The models of one fold; `kept_Q` is the share of each class that they were fitted on."""
-
-    models: list[Any]
-    kept_Q: NDArray[np.float64]
+        x_NF, labels_M = features.x_NF[rows], labels_N[rows]
+        return cls([learned(_linear(x_NF), x_NF, labels_M), grown or learned(trees, x_NF, labels_M)], kept_Q)
 
     def answers(self, x_NF: NDArray[Any]) -> NDArray[np.float64]:
         """The log-probabilities of both models, 2 × N × Q."""
