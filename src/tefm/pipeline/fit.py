@@ -27,20 +27,11 @@ from tefm.language.classifier import Answerer, Classifier
 from tefm.language.prompts import PromptWriter
 from tefm.language.training_loop import is_first
 from tefm.language.vocabulary import CodeVocabulary
+from tefm.pipeline import stages
 from tefm.pipeline.config import ModelConfig
 from tefm.pipeline.data import Given
 from tefm.pipeline.fitted import Fitted
 from tefm.pipeline.forecast import expected_shares, forecast, of_all
-from tefm.pipeline.stages import (
-    Begun,
-    align,
-    calibrate,
-    calibrate_questions,
-    learn_codes,
-    learn_to_explain,
-    tune,
-    with_trees,
-)
 
 
 def fit(
@@ -70,7 +61,7 @@ def fit_domains(
     with reproducible(config.deterministic), job(shares):
         backbone = backbone or open_backbone(config.backbone, layers=config.kept_layers, device=device)
         expect(_expected(domains, backbone))
-        begun: dict[str, Begun] = {}
+        begun: dict[str, stages.Begun] = {}
         for name, given in domains.items():
             # what they have left in the language model so far, by what the names of their tokens begin with
             before = {own.classifier.vocabulary.stem: (own.coder.identity, own.aligned.loss) for own in begun.values()}
@@ -78,7 +69,7 @@ def fit_domains(
                 begun[name] = begin(given, backbone, before, device=device, checkpoint=checkpoint)
         depends_on = {name: _depends_on(own.given, own.coder.identity, device) for name, own in begun.items()}
         work = stage_folder(checkpoint, "tune", lambda: depends_on.get("", depends_on))
-        history = tune(list(begun.values()), backbone, config, work)
+        history = stages.tune(list(begun.values()), backbone, config, work)
         fitted = {}
         for name, own in begun.items():
             with in_part(name):
@@ -108,7 +99,7 @@ def extend(
         depends_on = _depends_on(given, begun.coder.identity, device)
         weights = (weight.detach().cpu().numpy() for weight in backbone.model.parameters())
         work = stage_folder(checkpoint, "extend", lambda: {**depends_on, "language": identity(*weights)})
-        history = tune([begun], own, config, work, frozen=len(backbone.tokenizer))
+        history = stages.tune([begun], own, config, work, frozen=len(backbone.tokenizer))
         adapted = Adapter.between(backbone, own, config.tune_config.rank).applied(backbone)
         writer = PromptWriter(adapted.tokenizer, given.data.prompt, given.data.classes, begun.classifier.ids)
         return finish(begun, Classifier(adapted, writer), history, work)
@@ -152,10 +143,10 @@ def begin(
     *,
     device: str | None = None,
     checkpoint: Path | None = None,
-) -> Begun:
+) -> stages.Begun:
     """Stages 1 and 2 of a domain; those `before` it have added tokens with these stems to the same backbone."""
     data, config = given.data, given.config
-    coder = given.coder or learn_codes(data, config, device=device, checkpoint=checkpoint)
+    coder = given.coder or stages.learn_codes(data, config, device=device, checkpoint=checkpoint)
     codes_NK, held_NK = coder.encode(data.training.slots_ND), coder.encode(data.validation.slots_ND)
     classifier = Classifier.open(
         backbone,
@@ -174,11 +165,11 @@ def begin(
         words=(data.phrases, data.training.slots_ND[:WORDS_FROM], codes_NK[:WORDS_FROM]),
         share_markers=bool(before),
     )
-    aligned, alignment = align(data, config, classifier, coder, codes_NK, before, checkpoint=checkpoint)
-    return Begun(given, coder, codes_NK, held_NK, classifier, aligned, alignment)
+    aligned, alignment = stages.align(data, config, classifier, coder, codes_NK, before, checkpoint=checkpoint)
+    return stages.Begun(given, coder, codes_NK, held_NK, classifier, aligned, alignment)
 
 
-def finish(begun: Begun, classifier: Classifier, tuned: History, work: Path | None = None) -> Fitted:
+def finish(begun: stages.Begun, classifier: Classifier, tuned: History, work: Path | None = None) -> Fitted:
     """After the fine-tuning: probabilities, decisions, and stage 4."""
     data, config, history = begun.data, begun.config, {"align": begun.aligned, "tune": tuned}
     fitted = Fitted(
@@ -194,15 +185,15 @@ def finish(begun: Begun, classifier: Classifier, tuned: History, work: Path | No
     )
     if data.labelled:
         if config.beside == "trees":
-            fitted = with_trees(fitted, data, begun.validation)
+            fitted = stages.with_trees(fitted, data, begun.validation)
         slots, labels_S = data.validation.slots, data.validation.labels_S
         numbers_S = data.validation.numbers_S
-        fitted = calibrate(fitted, slots, begun.validation, labels_S, data.trained_shares, numbers_S)
+        fitted = stages.calibrate(fitted, slots, begun.validation, labels_S, data.trained_shares, numbers_S)
     elif config.beside == "trees":
         note("`beside: trees` is for the label, and there is none: questions have trees where these are better")
     if data.questions is not None:
-        fitted = calibrate_questions(fitted, begun)
-    return learn_to_explain(data, fitted, work) if is_first() else fitted  # only the first process saves
+        fitted = stages.calibrate_questions(fitted, begun)
+    return stages.learn_to_explain(data, fitted, work) if is_first() else fitted  # only the first process saves
 
 
 def _depends_on(given: Given, codes: str, device: str | None) -> dict[str, Any]:

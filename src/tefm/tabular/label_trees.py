@@ -23,19 +23,9 @@ from tefm.base.settings import Settings
 from tefm.scoring.calibration import Calibration, log_softmax, prior_shift
 from tefm.tables.layout import Layout
 from tefm.tables.sequences import Sequences
+from tefm.tabular import teacher
 from tefm.tabular.heads import Floats, Trees, of_boosted
 from tefm.tabular.inputs import Features, Kind, RecordSlots, empty_record, sequence_features
-from tefm.tabular.teacher import (
-    LEAST,
-    Fold,
-    boosted_trees,
-    downsampled,
-    folds_of,
-    learned,
-    loss_of,
-    tree_count,
-    unordered,
-)
 
 #: The shares of the language model that are tried.
 SHARES = tuple(number / 10 for number in range(11))
@@ -115,26 +105,26 @@ def grow(
     together. None where there is nothing to learn, or where scikit-learn keeps its trees in a form that is not known.
     """
     classes, rng = len(shares), np.random.default_rng((seed, 23))
-    rows, kept_Q = downsampled(np.flatnonzero(labels_S >= 0), labels_S, classes, rng)
+    rows, kept_Q = teacher.downsampled(np.flatnonzero(labels_S >= 0), labels_S, classes, rng)
     if len(np.unique(labels_S[rows])) < 2:
         return None
-    first_S = folds_of(groups_S, rng) == 0
+    first_S = teacher.folds_of(groups_S, rng) == 0
     kept, held_out = rows[~first_S[rows]], rows[first_S[rows]]
     with progress("growing trees beside the language model", 1 + len(choices)) as advance:
         tried = []
         for kind, features in choices.items():
-            boosted = partial(boosted_trees, seed=seed, unordered_F=unordered(features))
-            count, grown = tree_count(boosted, features.x_NF, labels_S, kept, held_out)
+            boosted = partial(teacher.boosted_trees, seed=seed, unordered_F=teacher.unordered(features))
+            count, grown = teacher.tree_count(boosted, features.x_NF, labels_S, kept, held_out)
             loss = 0.0
             if len(choices) > 1 and len(held_out) and len(np.unique(labels_S[kept])) > 1:
-                trees = grown or learned(boosted(count), features.x_NF[kept], labels_S[kept])
-                (log_SQ,) = Fold([trees], np.ones(classes)).answers(features.x_NF[held_out])
-                loss = loss_of(log_SQ, labels_S[held_out])
+                trees = grown or teacher.learned(boosted(count), features.x_NF[kept], labels_S[kept])
+                (log_SQ,) = teacher.Fold([trees], np.ones(classes)).answers(features.x_NF[held_out])
+                loss = teacher.loss_of(log_SQ, labels_S[held_out])
             tried.append((loss, kind, boosted(count)))
             advance(1)
         _, kind, untrained = min(tried, key=lambda choice: choice[0])
         x_SF = choices[kind].x_NF
-        model = learned(untrained, x_SF[rows], labels_S[rows])
+        model = teacher.learned(untrained, x_SF[rows], labels_S[rows])
         advance(1)
     trees, known = of_boosted(model, x_SF), model.classes_.tolist()
     if trees is None:
@@ -142,7 +132,7 @@ def grow(
     # at the shares of the labels, then at those of the language model; a class that was not seen stays improbable
     share_Q = np.bincount(labels_S[labels_S >= 0], minlength=classes) / (labels_S >= 0).sum()
     bias_Q = -np.log(kept_Q) + np.array(prior_shift(tuple(share_Q.tolist()), tuple(shares)) or [0.0] * classes)
-    bias_Q[np.setdiff1d(np.arange(classes), known)] = np.log(LEAST)
+    bias_Q[np.setdiff1d(np.arange(classes), known)] = np.log(teacher.LEAST)
     numbers = known[1:] if len(trees) == 1 else known
     return LabelTrees(kind=kind, width=x_SF.shape[1], trees=trees, numbers=tuple(numbers), bias=tuple(bias_Q.tolist()))
 
@@ -158,6 +148,6 @@ def best_share(
         logits_SQ = share * model_SQ + (1 - share) * trees_SQ
         p_SQ = Calibration.fit(logits_SQ, labels_S, shift=shift).probabilities(logits_SQ)
         prior = ((share - 0.5) / SPREAD) ** 2 / 2
-        return prior - float(np.log(np.maximum(p_SQ[np.arange(len(labels_S)), labels_S], LEAST)).sum())
+        return prior - float(np.log(np.maximum(p_SQ[np.arange(len(labels_S)), labels_S], teacher.LEAST)).sum())
 
     return min(SHARES, key=loss)
