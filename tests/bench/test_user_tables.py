@@ -90,7 +90,7 @@ def test_patients_set_aside_are_only_tested_on(folder: Path, bench: Bench) -> No
     for name in ("diabetes130_mortality", "diabetes130_readmission", HELD_OUT):
         assert not is_set_aside(ALL_TABLES[name].read(folder)["patient_nbr"]).any()
     data = UserData.open(bench.sources, HELD_OUT, ALL_TABLES[HELD_OUT].task_for(10), None)
-    patients = data.frame["patient_nbr"].gather(data.sequences.last)
+    patients = data.records.frame["patient_nbr"].gather(data.records.sequences.last)
     aside = is_set_aside(patients).to_numpy()
     assert aside.any() and set(data.parts[aside]) == {"test"}
     assert (aside[data.parts == "test"] == data.is_other).all()
