@@ -105,7 +105,7 @@ def given_away(training: pl.DataFrame, preparation: Preparation) -> list[str]:
     for leak in leaks[:NAMED]:
         field = schema.field(leak.field)
         how = "of the schema" if field.side else f"with `ignore: [{', '.join(field.source)}]` in the task file"
-        if field.derived:
+        if field.clock or field.repeats:
             how = f"with `{'time' if field.clock else 'repeat'}_fields: none` in the schema"
         remarks.append(f"field {leak.field!r} {leak.reason}: if it is known only after the outcome, leave it out {how}")
     if more := leaks[NAMED:]:

@@ -35,7 +35,7 @@ class Column(pydantic.BaseModel):
     """A column that a request has."""
 
     name: str
-    #: `entity`, `time`, `text`, or the kind of its field
+    #: `entity`, `time`, `text`, `date`, or the kind of its field
     role: str
     title: str
     field: str | None = None
@@ -107,8 +107,10 @@ def columns_of(preparation: Preparation) -> list[Column]:
     schema = preparation.schema
     roles = (("entity", preparation.entity), ("time", schema.time))
     columns = [_column(name, role) for role, name in roles if name is not None]
+    dates = dict.fromkeys(field.source[0] for field, _ in _fields(preparation) if field.part)
+    columns += [_column(name, "date") for name in dates]
     for field, mapper in _fields(preparation):
-        for name in field.source:
+        for name in () if field.part else field.source:
             title = field.display_name if len(field.source) == 1 else f"{field.display_name} ({name})"
             columns.append(
                 Column(
@@ -155,6 +157,8 @@ def example_rows(preparation: Preparation, count: int = 1) -> list[dict[str, Any
         for place, (field, mapper) in enumerate(_fields(preparation)):
             if not field.derived:
                 row |= _cells(field, mapper, share, number * (1 + place % 3))
+            elif field.part:
+                row[field.source[0]] = (FIRST_DAY - timedelta(days=30 * number)).isoformat()
         rows.append(row | dict.fromkeys(schema.text, "no remarks"))
     return rows
 

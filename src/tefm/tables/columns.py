@@ -87,7 +87,7 @@ def _read_from(f: Field, columns: Container[str]) -> tuple[str, ...]:
     """
     special = f.side is not None or f.derived
     own = f.name in columns and (special or any(name not in columns for name in f.source))
-    return (f.name,) if own else f.source
+    return (f.name,) if own else () if f.derived else f.source
 
 
 def _field_columns(columns: Sequence[str], schema: Schema) -> list[str]:
@@ -113,6 +113,7 @@ def completed(
     entity, is needed in any case, and so is at least one column of a field.
     """
     fields = _field_columns(table.columns, schema)
+    fields += [f.source[0] for f in schema.fields if f.part and f.name not in table.columns]
     needed = list(dict.fromkeys([*roles, *fields, *texts]))
     missing = [name for name in needed if name not in table.columns]
     if not missing:

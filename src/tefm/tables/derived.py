@@ -1,6 +1,7 @@
-"""Fields that no column holds: they are computed from the other records of a sequence, wherever a table is read.
+"""Fields that no column holds: they are computed, many from other records of a sequence, wherever a table is read.
 
-They come from the time of records (`clock.py`) and from values that repeat (`repeats.py`).
+They come from the time of records (`clock.py`), from columns of dates (`dates.py`), and from values that repeat
+(`repeats.py`).
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import polars as pl
 
 from tefm.tables.clock import clock_columns
+from tefm.tables.dates import date_columns
 from tefm.tables.grouping import by_entity
 from tefm.tables.readers.table import Table, open_table
 from tefm.tables.repeats import repeat_columns
@@ -19,6 +21,7 @@ def with_derived(frame: pl.DataFrame, schema: Schema, sequences: Sequences) -> p
     """The frame with a column for each derived field; rows in no sequence have no value."""
     return frame.with_columns(
         *clock_columns(frame, schema, sequences),
+        *date_columns(frame, schema, sequences),
         *repeat_columns(frame, schema, sequences),
     )
 

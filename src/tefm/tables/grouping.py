@@ -234,20 +234,28 @@ def time_ranks(frame: pl.DataFrame, schema: Schema, file: str | None = None) -> 
 
 def times_of(frame: pl.DataFrame, name: str, schema: Schema, file: str | None = None) -> tuple[pl.Series, float | None]:
     """The time of each row as a number, and its unit in seconds; None if the column contains plain numbers."""
-    column = unnamed(role_column(frame, name, "time", file))
+    column, unit_seconds = moments_of(frame, name, "time", schema, file)
+    # a record without a time cannot be ordered, and the last record of a sequence decides its label
+    remedy = "drop these rows, fill in their time, or remove `time:` to keep the file's order"
+    _refuse_nulls(column.alias(name), "time", remedy, file)
+    return column.alias(name), unit_seconds
+
+
+def moments_of(
+    frame: pl.DataFrame, name: str, role: str, schema: Schema, file: str | None = None
+) -> tuple[pl.Series, float | None]:
+    """A column of times or dates as numbers, null where missing, and their unit in seconds; None of plain numbers."""
+    column = unnamed(role_column(frame, name, role, file))
     unit_seconds: float | None = None
     if column.dtype in (pl.String, pl.Categorical, pl.Enum, pl.Object):
-        column, unit_seconds = _parsed(text_of(column, schema.missing_words), name, file)
+        column, unit_seconds = _parsed(text_of(column, schema.missing_words), name, role, file)
     elif column.dtype.is_float():
         column = column.fill_nan(None)
     elif column.dtype == pl.Date:
         unit_seconds = 86_400.0
     elif isinstance(column.dtype, pl.Datetime | pl.Duration):
         unit_seconds = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3}[column.dtype.time_unit or "us"]
-    # a record without a time cannot be ordered, and the last record of a sequence decides its label
-    remedy = "drop these rows, fill in their time, or remove `time:` to keep the file's order"
-    _refuse_nulls(column.alias(name), "time", remedy, file)
-    return column.to_physical().alias(name), unit_seconds
+    return column.to_physical(), unit_seconds
 
 
 def dates_of(frame: pl.DataFrame, schema: Schema, file: str | None, needs: str, remedy: str) -> tuple[pl.Series, float]:
@@ -285,7 +293,7 @@ def _refuse_nulls(column: pl.Series, role: str, remedy: str, file: str | None) -
         raise InputError(problem, file=file, column=column.name, remedy=remedy)
 
 
-def _parsed(text: pl.Series, name: str, file: str | None) -> tuple[pl.Series, float | None]:
+def _parsed(text: pl.Series, name: str, role: str, file: str | None) -> tuple[pl.Series, float | None]:
     """Text as integers, as floats or as ISO times (in microseconds), whichever fits every value."""
     iso = text.str.replace("T", " ").str.replace("Z$", "+00:00")
     times = [iso.str.to_datetime(pattern, time_unit="us", strict=False).to_physical() for pattern in _ISO_FORMATS]
@@ -297,12 +305,13 @@ def _parsed(text: pl.Series, name: str, file: str | None) -> tuple[pl.Series, fl
     best = min(candidates, key=lambda candidate: candidate.null_count())
     unread = best.is_null() & text.is_not_null()
     if unread.any():
+        otherwise = "or remove `time:` to keep the file's order" if role == "time" else "or move the column to `ignore`"
         raise InputError(
-            f"{unread.sum()} of {len(text)} rows have a time that is neither a number nor an ISO date",
+            f"{unread.sum()} of {len(text)} rows have a {role} that is neither a number nor an ISO date",
             file=file,
             column=name,
             value=text.filter(unread)[0],
-            remedy="write times like 2024-01-31 or 2024-01-31 23:59:59; or remove `time:` to keep the file's order",
+            remedy=f"write {role}s like 2024-01-31 or 2024-01-31 23:59:59; {otherwise}",
         )
     return best, 1e-6 if best is candidates[2] else None
 

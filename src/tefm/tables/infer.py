@@ -67,6 +67,7 @@ DELIMITERS = (";", "|", ",")
 DATE = re.compile(r"^(\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2})?|\d{1,2}[./-]\d{1,2}[./-]\d{4}(\s|$))")
 #: How to overrule a guess.
 AS_CATEGORY = "to use it, move it from `ignore` to `fields` as a category"
+DATES = "a date or time: use it with --time to order records, or write it under `fields` as a date"
 AS_NUMBER = "if it is a quantity, write it under `fields` as a number"
 #: What people write in an empty cell.
 DASHES = frozenset(("-", "--", "–", "—"))
@@ -251,7 +252,7 @@ def _guess(series: pl.Series, missing: Sequence[str] = MISSING_WORDS) -> Guess:
     if isinstance(series.dtype, pl.List):
         return _list(series)
     if series.dtype.is_temporal():
-        return _guessed(series, "a date or time: use it with --time to order records", series.drop_nulls().n_unique())
+        return _guessed(series, DATES, series.drop_nulls().n_unique())
     words = text_of(series, missing)
     present = words.drop_nulls()
     counts = present.alias("word").value_counts(sort=True)  # a column may itself be called "count"
@@ -328,7 +329,7 @@ def _is_counter(values: pl.Series, distinct: int, rows: int) -> bool:
 
 def _text(words: pl.Series, present: pl.Series, distinct: int) -> Guess:
     if present.head(200).str.contains(DATE.pattern).mean() == 1:
-        return _guessed(words, "a date or time: use it with --time to order records", distinct)
+        return _guessed(words, DATES, distinct)
     for delimiter in DELIMITERS:
         if present.str.contains(delimiter, literal=True).mean() >= 0.3:  # type: ignore[operator]
             items = present.str.split(delimiter).list.eval(pl.element().str.strip_chars()).list.unique().explode()

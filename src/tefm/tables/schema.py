@@ -24,6 +24,13 @@ from tefm.base.settings import Settings
 Kind = Literal["category", "number", "flag", "set"]
 #: What a field is computed from that comes from the time: since the previous or the first record, or of the calendar.
 Clock = Literal["previous", "first", "weekday", "hour"]
+#: What a field is computed from that comes from a date, and the settings of such fields.
+DatePart = Literal["days", "month", "weekday"]
+DATE_PARTS: Mapping[DatePart, dict[str, str]] = {
+    "days": {"kind": "number", "unit": "days"},
+    "month": {"kind": "category"},
+    "weekday": {"kind": "category"},
+}
 
 #: Words that mean "missing" in any column, compared without case and surrounding blanks.
 MISSING_WORDS = ("", "?", "na", "n/a", "nan", "null", "none", "nil", "#n/a")
@@ -108,18 +115,20 @@ class Field(_Described):
     clock: Clock | None = None
     #: a category computed from the records before: when the value of the field with this name was last seen
     repeats: str | None = None
+    #: computed from the dates in its column
+    part: DatePart | None = None
 
     @property
     def derived(self) -> bool:
-        """Whether the field is computed from other records, and no column holds it (`tables/derived.py`)."""
-        return self.clock is not None or self.repeats is not None
+        """Whether the field is computed, and no column holds it as it is (`tables/derived.py`)."""
+        return self.clock is not None or self.repeats is not None or self.part is not None
 
     @property
     def source(self) -> tuple[str, ...]:
         """The columns of the record table that this field is read from."""
         if self.side is not None:
             return (self.side.key,)
-        return () if self.derived else self.columns or (self.name,)
+        return () if self.clock or self.repeats else self.columns or (self.name,)
 
     @property
     def display_name(self) -> str:
@@ -155,6 +164,8 @@ class Field(_Described):
                 "'repeats' is for kind 'category' and takes no other source → write "
                 f"`{self.name}: {{kind: category, repeats: FIELD}}`"
             )
+        if self.part is not None and len(self.columns) != 1:
+            raise ValueError(f"'part' is of one column of dates → write `{self.name}: {{kind: date}}`")
         return self
 
 
@@ -263,11 +274,14 @@ class Schema(_Described):
         uses = [(column, role) for role, column in roles if column is not None]
         uses += [(column, "text") for column in self.text] + [(column, "ignore") for column in self.ignore]
         uses += [
-            (column, f"field {field.name!r}") for field in self.fields if field.side is None for column in field.source
+            (column, "a date" if field.part else f"field {field.name!r}")
+            for field in self.fields
+            if field.side is None
+            for column in field.source
         ]
         use_of: dict[str, str] = {}
         for column, use in uses:
-            if column in use_of:
+            if use_of.get(column, use) != use:
                 raise ValueError(
                     f"column {column!r} is claimed twice: as {use_of[column]} and as {use} → keep one of them"
                 )
@@ -460,7 +474,8 @@ class Schema(_Described):
                     "a field needs a kind", file=file, column=str(name), remedy=f"write `{name}: {{kind: number}}`"
                 )
             body_of = {"name": str(name), **_without_empty(settings)}
-            fields.append(Field.checked(body_of, file=file, column=str(name)))
+            parts = _date_parts(body_of) if body_of.get("kind") == "date" else [body_of]
+            fields += [Field.checked(part, file=file, column=str(name)) for part in parts]
         return cls.checked({**body, "fields": fields}, file=file)
 
 
@@ -480,6 +495,20 @@ class TextLoader(yaml.SafeLoader):
             if isinstance(key.value, str):
                 keys.add(key.value)
         return super().construct_mapping(node, deep)
+
+
+def _date_parts(settings: dict[str, Any]) -> list[dict[str, Any]]:
+    """The fields that a date is short for.
+
+    >>> schema = Schema.from_yaml("{fields: {seen: {kind: date, title: Seen}}}")
+    >>> [(field.name, field.display_name, field.source) for field in schema.fields][:2]
+    [('seen_days', 'Seen (days)', ('seen',)), ('seen_month', 'Seen (month)', ('seen',))]
+    """
+    name, title = settings["name"], settings.get("title") or settings["name"].replace("_", " ")
+    computed = ({"name": f"{name}_{part}", "title": f"{title} ({part})", "part": part} for part in DATE_PARTS)
+    return [
+        {**settings, "columns": [name], **part, **of} for part, of in zip(computed, DATE_PARTS.values(), strict=True)
+    ]
 
 
 def _without_empty(settings: dict[Any, Any]) -> dict[Any, Any]:
