@@ -121,6 +121,7 @@ def test_explanations_are_those_of_the_model(client: TestClient, fitted: TEFM) -
         assert Explanation.from_json(body).settling.findings == right.settling.findings
         assert got["conclusion"] == right.conclusion
         assert got["html"].startswith("<article") and "<script" not in got["html"]
+        assert ("Over time" in got["html"]) == (right.records > 1)
     assert client.post("/v1/explain", json={"rows": rows[:1]}).json()["explanations"][0]["html"] is None
 
 

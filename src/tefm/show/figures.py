@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -12,16 +12,7 @@ from tefm.explain.summary import Summary
 from tefm.language.alignment import Alignment
 from tefm.language.shortening import TokenCount
 from tefm.questions.book import Book
-from tefm.scoring.breakdown import (
-    Bin,
-    ClassScores,
-    Confusion,
-    Curve,
-    Evaluation,
-    GroupScores,
-    Points,
-    ThresholdCounts,
-)
+from tefm.scoring.breakdown import Bin, ClassScores, Confusion, Curve, Evaluation, GroupScores, ThresholdCounts
 from tefm.scoring.metrics import Verdict
 
 #: A bootstrap over fewer sequences than this gives intervals that are too narrow.
@@ -164,8 +155,8 @@ class Figures:
     codes: CodesFigures | None = None
     explained: ExplainedExamples | None = None
     warnings: tuple[str, ...] = ()
-    #: of times until an event, the times and the shares without it: as observed (Kaplan–Meier), and as predicted
-    remaining: tuple[tuple[Points, Points], tuple[Points, Points]] | None = None
+    #: of times until an event, times and the shares without it after them: as observed (Kaplan–Meier), as predicted
+    remaining: tuple[tuple[Sequence[float], Sequence[float]], ...] | None = None
 
     @property
     def number(self) -> float | None:
