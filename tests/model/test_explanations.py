@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 from conftest import QUICK, STAYS, Explained, quick, stays
 from safetensors import safe_open
+from support.kept import Kept
 
 from tefm.base.errors import ArtefactError, InputError, NotFittedError, SettingsError
 from tefm.base.files import write_manifest
@@ -23,14 +24,20 @@ from tefm.pipeline.stages import population_of
 TABLE = stays(12, seed=1)
 
 
+@pytest.fixture(scope="module")
+def explanations(kept: Kept, fitted: TEFM) -> list[Explanation]:
+    """What the model says of the table."""
+    return kept.made("stays explained", lambda: fitted.explain(TABLE))
+
+
 def reasoner(model: TEFM) -> Reasoner:
     parts = model.fitted.look_alikes
     assert parts is not None
     return Reasoner(model.fitted.masked_model(), parts.network, parts.surrogate, parts.population)
 
 
-def test_an_explanation_is_about_the_prediction(fitted: TEFM) -> None:
-    explanations, predicted = fitted.explain(TABLE), fitted.predict_table(TABLE)
+def test_an_explanation_is_about_the_prediction(fitted: TEFM, explanations: list[Explanation]) -> None:
+    predicted = fitted.predict_table(TABLE)
     assert [one.sequence for one in explanations] == predicted["patient"].to_list()
     assert [one.answer.says for one in explanations] == predicted["predicted"].to_list()
     p_yes = [one.answer.probabilities["yes"] for one in explanations]
@@ -57,17 +64,18 @@ def test_the_precision_is_what_the_model_says_of_whole_records(fitted: TEFM) -> 
         assert not found.found.rule or found.found.real.of == having.sum()
 
 
-def test_shares_sum_to_the_joint_effect(fitted: TEFM) -> None:
-    explanations = [one for one in fitted.explain(stays(30, seed=5)) if one.joint is not None]
-    assert explanations
-    for one in explanations:
+def test_shares_sum_to_the_joint_effect(explanations: list[Explanation]) -> None:
+    with_effects = [one for one in explanations if one.joint is not None]
+    assert with_effects
+    for one in with_effects:
         assert sum(of.change for of in one.joint.shares) == pytest.approx(one.answer.p - one.joint.without, abs=0.01)
         assert [of.finding for of in one.joint.shares] == list(one.settling.findings)
 
 
 def test_the_class_in_question_and_the_other_are_opposites(fitted: TEFM) -> None:
-    yes = {one.sequence: one for one in fitted.explain(TABLE, of_class="yes")}
-    for one in fitted.explain(TABLE, of_class="no"):
+    some = TABLE["patient"].unique(maintain_order=True).to_list()[:5]
+    yes = {one.sequence: one for one in fitted.explain(TABLE, of_class="yes", entities=some)}
+    for one in fitted.explain(TABLE, of_class="no", entities=some):
         other = yes[one.sequence]
         assert (one.of_class, other.of_class) == ("no", "yes")
         assert one.mean_p == pytest.approx(1 - other.mean_p, abs=1e-5)
@@ -89,9 +97,9 @@ def test_what_cannot_be_asked(fitted: TEFM, explained: Explained) -> None:
     explained(SettingsError, lambda: TEFM(STAYS, **settings).fit(TABLE), "'doners'", "'donors'")
 
 
-def test_it_survives_saving(fitted: TEFM, tmp_path: Path) -> None:
+def test_it_survives_saving(fitted: TEFM, explanations: list[Explanation], tmp_path: Path) -> None:
     again = TEFM.load(fitted.save(tmp_path / "model"), device="cpu")
-    assert [one.to_json() for one in again.explain(TABLE)] == [one.to_json() for one in fitted.explain(TABLE)]
+    assert [one.to_json() for one in again.explain(TABLE)] == [one.to_json() for one in explanations]
     assert again.fitted.look_alikes.agreement == fitted.fitted.look_alikes.agreement
     card = (tmp_path / "model" / "README.md").read_text()
     count = len(fitted.fitted.look_alikes.population)
@@ -117,8 +125,8 @@ def test_a_damaged_part_is_refused(fitted: TEFM, tmp_path: Path, explained: Expl
     explained(ArtefactError, lambda: TEFM.load(folder, device="cpu"), "look_alikes.safetensors", "save")
 
 
-def test_two_fits_with_one_seed_explain_alike(fitted: TEFM, fitted_again: TEFM) -> None:
-    assert [one.to_json() for one in fitted_again.explain(TABLE)] == [one.to_json() for one in fitted.explain(TABLE)]
+def test_two_fits_with_one_seed_explain_alike(fitted_again: TEFM, explanations: list[Explanation]) -> None:
+    assert [one.to_json() for one in fitted_again.explain(TABLE)] == [one.to_json() for one in explanations]
 
 
 def test_a_model_that_only_predicts_says_so(backbones: dict[str, Path], fitted: TEFM, explained: Explained) -> None:
@@ -130,14 +138,14 @@ def test_a_model_that_only_predicts_says_so(backbones: dict[str, Path], fitted: 
 def test_texts_and_times_beside_the_codes(backbones: dict[str, Path], tmp_path: Path) -> None:
     prompt = {"message": "{records}{text} died?", "gaps": True}
     schema = STAYS.model_copy(update={"text": ("note",), "ignore": ()})
-    model = quick(backbones["llama"], schema, prompt=prompt).fit(stays(120))
+    model, few = quick(backbones["llama"], schema, prompt=prompt).fit(stays(120)), stays(4, seed=1)
     assert model.fitted.look_alikes.population.slots.texts is not None
     again = TEFM.load(model.save(tmp_path / "model"), device="cpu")
-    assert [one.to_json() for one in again.explain(TABLE)] == [one.to_json() for one in model.explain(TABLE)]
+    assert [one.to_json() for one in again.explain(few)] == [one.to_json() for one in model.explain(few)]
 
 
-def test_json_comes_back(fitted: TEFM) -> None:
-    for one in fitted.explain(TABLE):
+def test_json_comes_back(explanations: list[Explanation]) -> None:
+    for one in explanations:
         assert Explanation.from_json(json.loads(json.dumps(one.to_json()))) == one
 
 
