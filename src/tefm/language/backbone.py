@@ -68,7 +68,8 @@ class Backbone:
 
     @property
     def device(self) -> torch.device:
-        return self.model.device
+        device: torch.device = self.model.device
+        return device
 
 
 def open_backbone(
