@@ -163,7 +163,10 @@ class PerformanceView:
         if (remaining := self.figures.remaining) is None:
             return None
         names = "Kaplan–Meier estimate of these sequences", "mean of the predictions"
-        series = [Series(name, *of, colour=colour) for colour, name, of in zip((0, 1), names, remaining, strict=True)]
+        series = [
+            Series(name, *of, colour=number, points=number > 0)
+            for number, (name, of) in enumerate(zip(names, remaining, strict=True))
+        ]
         last = [f"{name}: {y[-1]:.2f} at {x[-1]:.4g}" for name, (x, y) in zip(names, remaining, strict=True) if x]
         x = Axis(self.figures.label)
         return curves("plot-remaining", "Without the event", "; ".join(last), x, Axis("share", 0, 1), series)

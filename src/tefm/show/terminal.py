@@ -160,7 +160,9 @@ def titles_of(scores: Mapping[str, Any]) -> Mapping[str, str]:
 def meaning_of(scores: Mapping[str, Any]) -> list[str]:
     """How scores are defined, where that needs to be said."""
     if "auroc" not in scores:
-        return [f"in the label's unit; the interval is to hold {scores['interval']:.0%} of the labels"]
+        meaning = [f"in the label's unit; the interval is to hold {scores['interval']:.0%} of the labels"]
+        completed = "censored times are completed, for all scores but the concordance"
+        return [*meaning, completed] if "concordance" in scores else meaning
     return [MEANS] if len(scores["classes"]) > 2 else []
 
 
