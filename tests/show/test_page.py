@@ -7,10 +7,12 @@ import re
 import sys
 import xml.etree.ElementTree as ET
 from base64 import b64encode
+from collections.abc import Callable
 from dataclasses import replace
 from hashlib import sha256
 from html import unescape
 from html.parser import HTMLParser
+from typing import Any
 
 import pytest
 from markupsafe import escape
@@ -20,8 +22,33 @@ from support.explanations import ASPIRIN, contested, explanation
 from tefm.explain.explanation import Explanation
 from tefm.explain.summary import FIELDS, RULES, Summary
 from tefm.scoring.breakdown import MACRO, ClassScores, Confusion
+from tefm.show import performance, plots
+from tefm.show import report_page as report_page_module
 from tefm.show.figures import Case, Figures, Method
+from tefm.show.plots import Plot
 from tefm.show.report_page import report_page
+
+#: The plots of all pages: most are the same on every one.
+DRAWN: dict[str, Plot] = {}
+
+
+@pytest.fixture(autouse=True)
+def drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same plot is drawn once for all pages."""
+
+    def once(draw: Callable[..., Plot]) -> Callable[..., Plot]:
+        def drawn(*given: Any, **options: Any) -> Plot:
+            key = repr((draw.__name__, plots.available(), given, options))
+            DRAWN[key] = DRAWN.get(key) or draw(*given, **options)
+            return DRAWN[key]
+
+        return drawn
+
+    for module in (report_page_module, performance):
+        for draw in (plots.bars, plots.columns, plots.curves):
+            if hasattr(module, draw.__name__):
+                monkeypatch.setattr(module, draw.__name__, once(draw))
+
 
 EMPTY = {"meta", "br", "hr", "img", "input", "link"}
 
@@ -285,7 +312,9 @@ def test_without_matplotlib_the_page_has_its_figures_in_words(monkeypatch: pytes
 
 
 def test_the_same_figures_give_the_same_page() -> None:
-    assert report_page(figures()) == report_page(figures())
+    first = report_page(figures())
+    DRAWN.clear()
+    assert report_page(figures()) == first
 
 
 def test_a_notebook_shows_the_page_in_a_frame() -> None:
