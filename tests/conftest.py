@@ -38,6 +38,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_sessionfinish() -> None:
+    """At the end it does: some libraries report what is left as leaks."""
+    gc.unfreeze()
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Golden figures that were compared with nothing are not passed over in silence."""
     import goldens
