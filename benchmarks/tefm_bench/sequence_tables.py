@@ -41,30 +41,31 @@ def icu_stays(folder: Path, which: str, hours: int) -> pl.DataFrame:
     return joined.sort("RecordID", "hour").select("RecordID", "hour", *columns, "death")
 
 
-def loans_up_to_one_event(folder: Path) -> pl.DataFrame:
-    """The events of every loan application up to one drawn at random, the activity after it, and when the case ends."""
-    case, time = "case:concept:name", pl.col("time:timestamp")
-    when = time.str.to_datetime("%Y-%m-%dT%H:%M:%S%.f%:z", time_zone="UTC")
-    events = pl.read_parquet(file_of(folder, "bpic2012/events.parquet")).with_columns(time=when)
-    events = events.sort("time", maintain_order=True).with_columns(
-        number=pl.int_range(pl.len()).over(case),
-        following=pl.col("concept:name").shift(-1).over(case),
-        ends=pl.col("time").max().over(case),
-    )
-    counts = events.group_by(case, maintain_order=True).len()
-    drawn = np.random.default_rng(DRAWN).integers(0, np.maximum(1, counts["len"].to_numpy() - 1))
-    asked = events.join(counts.select(case, drawn=pl.Series(drawn)), on=case, maintain_order="left")
-    known = asked.filter((pl.col("number") <= pl.col("drawn")) & pl.col("following").is_not_null())
-    return known.select(
-        pl.col(case).alias("application"),
-        "time",
+def loan_events(folder: Path) -> pl.DataFrame:
+    """The events of all loan applications in the order of their times, numbered from 0 within each."""
+    when = pl.col("time:timestamp").str.to_datetime("%Y-%m-%dT%H:%M:%S%.f%:z", time_zone="UTC")
+    events = pl.read_parquet(file_of(folder, "bpic2012/events.parquet")).select(
+        pl.col("case:concept:name").alias("application"),
+        when.alias("time"),
         pl.col("concept:name").alias("event"),
         pl.col("lifecycle:transition").alias("transition"),
         pl.col("org:resource").alias("resource"),
         pl.col("case:AMOUNT_REQ").cast(pl.Float64).alias("amount"),
-        pl.col("following").alias("next"),
-        "ends",
     )
+    number = pl.int_range(pl.len()).over("application")
+    return events.sort("time", maintain_order=True).with_columns(number=number)
+
+
+def loans_up_to_one_event(folder: Path) -> pl.DataFrame:
+    """The events of every loan application up to one drawn at random, the activity after it, and when the case ends."""
+    events = loan_events(folder).with_columns(
+        next=pl.col("event").shift(-1).over("application"), ends=pl.col("time").max().over("application")
+    )
+    counts = events.group_by("application", maintain_order=True).len()
+    drawn = np.random.default_rng(DRAWN).integers(0, np.maximum(1, counts["len"].to_numpy() - 1))
+    counts = counts.select("application", drawn=pl.Series(drawn))
+    asked = events.join(counts, on="application", maintain_order="left")
+    return asked.filter((pl.col("number") <= pl.col("drawn")) & pl.col("next").is_not_null()).drop("number", "drawn")
 
 
 def next_activity(folder: Path) -> pl.DataFrame:

@@ -21,7 +21,7 @@ from tefm.tables.schema import Schema
 from tefm_bench.datasets.cicids2017 import FIELDS, cicids2017
 from tefm_bench.datasets.mimic3 import mimic3
 from tefm_bench.datasets.set_aside import Patients, diabetes130_of
-from tefm_bench.sequence_tables import SEQUENCE_TABLES, write_synthetic_stays
+from tefm_bench.sequence_tables import SEQUENCE_TABLES, loan_events, write_synthetic_stays
 from tefm_bench.user_table import DRAWN, UserTable, file_of
 
 #: Events of a loan application that are read, and the three outcomes that are predicted.
@@ -110,30 +110,20 @@ def _flow_schema(folder: Path) -> Schema:
 
 def _loans(folder: Path) -> pl.DataFrame:
     """The first events of every application that is decided later, each with the minutes since the one before."""
-    case = "case:concept:name"
-    when = pl.col("time:timestamp").str.to_datetime("%Y-%m-%dT%H:%M:%S%.f%:z", time_zone="UTC")
-    events = pl.read_parquet(file_of(folder, "bpic2012/events.parquet")).with_columns(when.alias("time"))
-    events = events.sort("time", maintain_order=True).with_columns(pl.int_range(pl.len()).over(case).alias("number"))
+    events = loan_events(folder)
     decisions = (
-        events.filter(pl.col("concept:name").is_in(OUTCOMES))
-        .group_by(case)
-        .agg(pl.col("number").first().alias("decided"), pl.col("concept:name").first().alias("outcome"))
+        events.filter(pl.col("event").is_in(OUTCOMES))
+        .group_by("application")
+        .agg(decided=pl.col("number").first(), outcome=pl.col("event").first())
         .filter(pl.col("decided") >= EVENTS)
     )
-    waited = pl.col("time").diff().over(case).dt.total_milliseconds() / 60_000
+    waited = pl.col("time").diff().over("application").dt.total_milliseconds() / 60_000
     return (
-        events.filter(pl.col("number") < EVENTS)
-        .join(decisions, on=case, maintain_order="left")
-        .select(
-            pl.col(case).alias("application"),
-            "time",
-            pl.col("concept:name").alias("event"),
-            pl.col("lifecycle:transition").alias("transition"),
-            pl.col("org:resource").alias("resource_id"),
-            pl.col("case:AMOUNT_REQ").cast(pl.Float64).alias("amount"),
-            waited.alias("minutes since the event before"),
-            "outcome",
-        )
+        events.with_columns(waited.alias("minutes since the event before"))
+        .filter(pl.col("number") < EVENTS)
+        .join(decisions, on="application", maintain_order="left")
+        .rename({"resource": "resource_id"})
+        .drop("number", "decided")
     )
 
 
