@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 unexport PYTHONDONTWRITEBYTECODE
 PIP_FLAGS := --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-all lint format docs clean
+.PHONY: demo test test-all evidence lint format docs clean
 
 $(VENV)/run.stamp: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -30,6 +30,10 @@ test: $(VENV)/dev.stamp
 # every seed, fault and format, and all tables of the benchmarks
 test-all: $(VENV)/dev.stamp
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m "all or not all" -n auto --dist worksteal
+
+# which stored results are those of today's code, and how long it takes to measure the others again
+evidence: $(VENV)/dev.stamp
+	PYTHONPATH=benchmarks $(BIN)/python -m tefm_bench.evidence
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .

@@ -34,7 +34,6 @@ def bench(
     only: Annotated[
         list[str] | None, typer.Option(help="a user table of `tables`, like unsw_nb15; may be given several times")
     ] = None,
-    whole: Annotated[bool, typer.Option("--whole", help="`tables` on all sequences, one seed")] = False,
     folder: Annotated[Path, typer.Option("--runs", help="folder for the measurements")] = Path("runs/bench"),
     results: Annotated[Path, typer.Option("--out", help="folder for the tables, as JSON")] = Path("results"),
     html: Annotated[Path | None, typer.Option(help="also write one HTML page with all tables")] = None,
@@ -47,9 +46,7 @@ def bench(
     """Measure the tables of the paper and our own; what was measured before is reused."""
     from tefm_bench.make_tables import Request, run
 
-    request = Request.of(
-        tables or [], data or [], backbone or [], seeds=seeds, quick=quick, only=only or [], whole=whole
-    )
+    request = Request.of(tables or [], data or [], backbone or [], seeds=seeds, quick=quick, only=only or [])
     with shown(on_stdout=not as_json):
         outcome = run(
             request, folder, results, html=html, markdown=markdown, workers=workers, prepare=prepare, measure=measure

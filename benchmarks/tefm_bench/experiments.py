@@ -60,8 +60,6 @@ class Setup:
     quick: bool = False
     #: the user tables to measure; all of them if empty
     only: tuple[str, ...] = ()
-    #: measure user tables on all their sequences, with the first seed alone
-    whole: bool = False
 
     @property
     def clinical(self) -> tuple[str, ...]:
@@ -203,19 +201,19 @@ class Setup:
     @property
     def seeds(self) -> tuple[int, ...]:
         """The seeds of the user tables."""
-        return self.splits[:1] if self.whole else self.splits
+        return self.splits
 
     def model_run(self, table: str, seed: int, *, sample: bool = True, **settings: Any) -> ModelRun:
         """Our model on a user table, fitted with the defaults of `tefm fit` and these settings."""
         return ModelRun(table=table, seed=seed, most=self._most(sample=sample), settings=self._fit_settings(settings))
 
-    def beside_run(self, table: str, seed: int, *, fit: int = 0) -> BesideRun:
+    def beside_run(self, table: str, seed: int, *, fit: int = 0, sample: bool = True) -> BesideRun:
         """The same with trees beside the language model; further fits of a split start from other seeds."""
         settings = self._fit_settings({"seed": seed + 1_000 * fit} if fit else {})
-        return BesideRun(table=table, seed=seed, most=self._most(), settings=settings)
+        return BesideRun(table=table, seed=seed, most=self._most(sample=sample), settings=settings)
 
     def _most(self, *, sample: bool = True) -> int | None:
-        return MOST if sample and not self.whole else None
+        return MOST if sample else None
 
     def _fit_settings(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         backbone = self.backbones[0]

@@ -48,7 +48,6 @@ class Request:
         seeds: str,
         quick: bool,
         only: Sequence[str] = (),
-        whole: bool = False,
     ) -> Request:
         """A request from the arguments of the command; names and paths that do not exist are refused."""
         for table in tables:
@@ -71,7 +70,7 @@ class Request:
                     raise InputError("no such file or folder", file=path, remedy=f"give --data {source}=PATH")
             datasets |= dict.fromkeys(SOURCES[source])
         datasets = datasets or dict.fromkeys(SOURCES["diabetes130"])
-        setup = Setup(tuple(datasets), _splits(seeds), tuple(backbones) or (SMOLLM2,), quick, tuple(only), whole)
+        setup = Setup(tuple(datasets), _splits(seeds), tuple(backbones) or (SMOLLM2,), quick, tuple(only))
         # what is scored once is scored on request; a quick run has made-up data
         return cls(
             tuple(tables) or tuple(name for name, spec in TABLES.items() if quick or not spec.on_request), setup, paths
@@ -84,7 +83,7 @@ class Request:
         several = len(setup.backbones) > 1
         backbones = "".join(f" --backbone {name}" for name in setup.backbones) if several else ""
         if TABLES[table].of_users:
-            options = "".join(f" --only {name}" for name in setup.only) + (" --whole" if setup.whole else "")
+            options = "".join(f" --only {name}" for name in setup.only)
             folder = " --data FOLDER" if "tables" in self.paths else ""
             folder += " --data mimic3=FOLDER" if table == "corroboration" and "mimic3" in self.paths else ""
             return f"python -m tefm_bench {table}{folder}{options} --seeds {self._seeds}{backbones}{quick}"
@@ -217,15 +216,23 @@ def laid_out(spec: TableSpec, setup: Setup, bench: Bench, command: str) -> Table
     return replace(table, made=made, measured=settings)
 
 
-def _environments(bench: Bench, measured: Sequence[Measurement]) -> dict[str, str]:
-    """The machines and versions that the measurements were made with, each once."""
+def _environments(bench: Bench, measured: Sequence[Measurement]) -> dict[str, Any]:
+    """The days, the code, the machines and the versions that the measurements were made with, each once."""
     bodies = [json.loads(bench.path(measurement).read_text(encoding="utf-8")) for measurement in measured]
     environments = [body["environment"] for body in bodies]
+    marked = list({json.dumps(of["marks"]): of["marks"] for of in environments if "marks" in of}.values())
     versions: dict[str, set[str]] = {}
     for environment in environments:
         for package, version in environment["versions"].items():
             versions.setdefault(package, set()).add(version)
+    # what was measured before there were marks is laid out as it was
+    when = {
+        "Dates": ", ".join(sorted({of["date"] for of in environments if "date" in of})),
+        "minutes": round(sum(body["seconds"] for body in bodies) / 60, 1),
+        "marks": marked if all("marks" in of for of in environments) else [],
+    }
     return {
+        **(when if marked else {}),
         "Machines": ", ".join(sorted({environment["device"] for environment in environments})),
         "Versions": "; ".join(f"{name} {', '.join(sorted(used))}" for name, used in sorted(versions.items())),
     }

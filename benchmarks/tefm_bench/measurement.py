@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -25,6 +26,7 @@ from tefm.base.files import write_json
 from tefm.base.progress import note, progress
 from tefm.base.settings import Settings
 from tefm_bench.data import Sources
+from tefm_bench.evidence import marks
 
 #: What was measured, as it is stored: numbers and texts by name, nested.
 Figures = dict[str, Any]
@@ -171,23 +173,8 @@ def _attempt(bench: Bench, measurement: Measurement) -> TefmError | None:
     return None
 
 
-#: The rooms of the product that figures depend on.
-ROOMS = ("codes", "language", "pipeline", "scoring", "tables", "tabular")
-
-
-def code_hash() -> str:
-    """A hash of the code that figures depend on: measurements with the same one can be told from older ones."""
-    import tefm
-
-    digest = hashlib.sha256()
-    root = Path(tefm.__file__).parent
-    for path in sorted(path for room in ROOMS for path in (root / room).rglob("*.py")):
-        digest.update(str(path.relative_to(root)).encode() + path.read_bytes())
-    return digest.hexdigest()[:12]
-
-
 def environment() -> dict[str, Any]:
-    """Versions, a hash of the code, and the machine."""
+    """Versions, the marks of the code, the day, and the machine."""
     import platform
     from importlib.metadata import PackageNotFoundError, version
 
@@ -202,7 +189,8 @@ def environment() -> dict[str, Any]:
         except PackageNotFoundError:
             continue
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine()
-    return {"versions": versions, "code": code_hash(), "device": device, "cores": os.cpu_count()}
+    day = datetime.now(UTC).date().isoformat()
+    return {"versions": versions, "marks": marks(), "date": day, "device": device, "cores": os.cpu_count()}
 
 
 def add_result(path: Path, found: Figures, keys: Sequence[str]) -> None:

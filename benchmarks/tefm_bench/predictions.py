@@ -130,7 +130,7 @@ class Prediction(Measurement):
                 task = self._task(tune)
                 arrays = data.task_data(task, tune.style, training=self._training(data, tune))
                 fitted = fit_pipeline(
-                    Given(arrays, self.config(tune), coder),
+                    Given(arrays, self.config(tune), coder, own_coder=True),
                     backbone=self._backbone(),
                     checkpoint=Path(folder) if folder else None,
                 )

@@ -16,6 +16,8 @@ from typing import Any
 from tefm.base.errors import InputError
 from tefm.base.files import write_text
 
+#: What a page says of a table from before results were dated.
+UNDATED = "- Dates: before 19 November 2026, with older code"
 #: A split has failed if its value is below this share of the median of the splits.
 FAILED = 0.8
 
@@ -173,6 +175,8 @@ class Table:
     def page(self) -> str:
         """The table as a Markdown page, with what was measured and the command."""
         notes = [f"- {name}: {value}" for name, value in self.made.items() if isinstance(value, str)]
+        if "Dates" not in self.made:
+            notes.append(UNDATED)
         if self.published_on:
             notes.insert(0, f"- Columns called *paper*: {self.published_on}")
         return "\n\n".join([f"# {self.title}", self.about, self.markdown(), "\n".join(notes)]).rstrip() + "\n"

@@ -7,15 +7,13 @@ Shapes: N records, S sequences, Q classes, R resamples.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field as Setting
 
-from tefm.codes.coder import SlotCoder
 from tefm.model.estimator import TEFM
 from tefm.model.run import baseline_data, fit_frame
 from tefm.model.task import Task
@@ -24,18 +22,15 @@ from tefm.pipeline.fit import fit as fit_pipeline
 from tefm.pipeline.fitted import Fitted
 from tefm.pipeline.prepare import Preparation, label_numbers, prepare
 from tefm.pipeline.stages import calibrate
-from tefm.scoring.calibration import log_softmax
 from tefm.scoring.decision import ACCURACY, Decision
 from tefm.scoring.metrics import Metric, Predicted, score
-from tefm.tables.layout import Layout, Slot
 from tefm_bench.mean_differences import mean_differences
 from tefm_bench.measurement import Bench, Figures, Measurement
-from tefm_bench.tokenizers import label_scores
 from tefm_bench.user_data import UserData, prepared
 from tefm_bench.user_tables import ALL_TABLES
 
 if TYPE_CHECKING:
-    from tefm.tabular.baselines import Compared
+    pass
 
 #: Sequences of a table that a seed is measured on, at most.
 MOST = 40_000
@@ -44,12 +39,10 @@ MOST = 40_000
 DIGITS = 9
 #: What methods are compared by.
 COMPARED: tuple[Metric, ...] = ("auroc", "accuracy", "macro_f1")
-#: What a run stores of our own model, and of it together with another.
-OURS, CEILING, HEAD, FUSED = "tefm", "ceiling", "head", "fused"
+#: What a run stores of our own model.
+OURS = "tefm"
 #: What a run with trees beside the language model stores: both together, and each alone.
 TOGETHER, LANGUAGE, TREES = "together", "language", "trees"
-#: No probability is smaller where models are fused.
-LEAST = 1e-6
 
 
 class TableRun(Measurement):
@@ -81,7 +74,7 @@ class TableRun(Measurement):
 
 
 class ModelRun(TableRun):
-    """Our model, LightGBM on its codes, and the label head of its tokenizer."""
+    """Our model."""
 
     KIND: ClassVar[str] = "table-model"
 
@@ -89,45 +82,10 @@ class ModelRun(TableRun):
         data = self.open(bench)
         model = TEFM(data.schema, **dict(data.task.model))
         outcome = fit_frame(model, data.own.frame, data.task.split, compare=False, file=data.task.table)
-        return {"tokens": outcome.test.tokens_mean, **self.figures_of(model, data)}
-
-    def figures_of(self, model: TEFM, data: UserData) -> Figures:
-        """What a fitted model is worth, with and without its language model."""
-        fitted, coder = model.fitted, model.fitted.coder
-        assert coder is not None, "the task reads codes"
-        p_SQ = fitted.probabilities(model.preparation.slots(data.test))
+        fitted, p_SQ = model.fitted, model.fitted.probabilities(model.preparation.slots(data.test))
         methods = {OURS: (p_SQ, fitted.decide(p_SQ))}
-        methods |= self._without_language_model(model, data, coder)
-        return figures_on_test(data, fitted.classes, fitted.positive, methods)
-
-    def _without_language_model(self, model: TEFM, data: UserData, coder: SlotCoder) -> dict[str, Any]:
-        """LightGBM on the quantised latents, and the head's outputs made probabilities by a logistic regression."""
-        from tefm.tabular.baselines import fit_baselines
-
-        config, fitted = model.config, model.fitted
-        slots = replace(baseline_data(model.preparation, data.records, data.parts), raw=None)
-        codes_NK = coder.encode(slots.slots_ND)
-        latent_Nd = coder.embed(codes_NK)
-        numbers = replace(slots, slots_ND=latent_Nd, layout=_numbers(latent_Nd.shape[1]))
-        runs = {CEILING: ("lightgbm", numbers, feature_kinds(config, data.records.sequences))}
-        if coder.network.head is not None:
-            head_NQ = label_scores(coder, codes_NK, fitted.classes)
-            runs[HEAD] = ("logistic", replace(slots, slots_ND=head_NQ, layout=_numbers(head_NQ.shape[1])), ("last",))
-        return {
-            name: _predictions(
-                fit_baselines(
-                    examples,
-                    models=(baseline,),
-                    kinds=kinds,
-                    positive=fitted.positive,
-                    decision=fitted.decision,
-                    shares=fitted.shares,
-                    seed=config.seed,
-                    resamples=0,
-                )[baseline]
-            )
-            for name, (baseline, examples, kinds) in runs.items()
-        }
+        tokens = outcome.test.tokens_mean
+        return {"tokens": tokens, **figures_on_test(data, fitted.classes, fitted.positive, methods)}
 
 
 class BesideRun(TableRun):
@@ -187,22 +145,13 @@ class BaselineRun(TableRun):
             seed=self.seed,
             resamples=0,
         )[self.model]
-        methods = {self.model: _predictions(result)}
+        methods = {self.model: (result.test_NQ, result.predicted_N)}
         chosen = {name: result.figures[name] for name in ("kind", "settings", "train", "seconds")}
         return {"chosen": chosen, **figures_on_test(data, arrays.classes, arrays.positive, methods)}
 
     def _decision(self, classes: tuple[str, ...], shares: tuple[float, ...]) -> Decision:
         """That of our model; the majority class is the most frequent one, whatever predictions should be good at."""
         return ACCURACY if self.model == "majority" else self.task.model.decision_for(classes, shares)
-
-
-def _numbers(width: int) -> Layout:
-    """A layout of numbers that are not buckets."""
-    return Layout(tuple(Slot(f"{column}", "number", 1) for column in range(width)))
-
-
-def _predictions(compared: Compared) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    return compared.test_NQ, compared.predicted_N
 
 
 def figures_on_test(
@@ -262,65 +211,12 @@ def predicted_of(figures: Figures, method: str, test: str = "test") -> Predicted
     )
 
 
-class FusedRun(Measurement):
-    """Two models as one, without further training: the normalised geometric mean of their probabilities."""
-
-    KIND: ClassVar[str] = "table-fused"
-
-    runs: tuple[ModelRun | BaselineRun, ModelRun | BaselineRun]
-
-    @property
-    def description(self) -> str:
-        return f"{self.KIND}, {self.runs[0].table}, seed {self.runs[0].seed}"
-
-    def needs(self) -> tuple[Measurement, ...]:
-        return self.runs
-
-    def measure(self, bench: Bench) -> Figures:
-        measured = [figures for run in self.runs if (figures := bench.figures(run)) is not None]
-        assert len(measured) == len(self.runs), "they were measured before"
-        first = measured[0]
-        tests = {}
-        for test, sequences in first["tests"].items():
-            found = [
-                predicted_of(figures, OURS if isinstance(run, ModelRun) else run.model, test)
-                for run, figures in zip(self.runs, measured, strict=True)
-            ]
-            p_SQ, predicted_S = _fused(found)
-            labels_S = np.array(sequences["labels"])
-            tests[test] = scored(p_SQ, predicted_S, labels_S, tuple(first["classes"]), first["positive"])
-        return {**{name: first[name] for name in ("classes", "positive", "tests")}, "methods": {FUSED: tests}}
-
-
-def _fused(models: Sequence[Predicted]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """The probabilities and decisions of several models as one."""
-    log_SQ = np.mean([np.log(np.maximum(model.probabilities_NQ, LEAST)) for model in models], axis=0)
-    p_SQ = np.exp(log_softmax(log_SQ))
-    if p_SQ.shape[1] > 2:
-        return p_SQ, p_SQ.argmax(axis=1)
-    # the threshold is the mean of the models' log-odds at their thresholds
-    positive = models[0].positive
-    threshold = np.mean([_odds(_threshold(model)) for model in models])
-    # 1e-9: a sequence at the thresholds of both is not lost by rounding
-    return p_SQ, np.where(_odds(p_SQ[:, positive]) >= threshold - 1e-9, positive, 1 - positive)
-
-
-def _threshold(model: Predicted) -> float:
-    """The probability from which a model predicts the positive class: the lowest for which it does."""
-    p_S, predicted_S = model.probabilities_NQ[:, model.positive], model.predicted_N == model.positive
-    return float(p_S[predicted_S].min() if predicted_S.any() else p_S.max() + LEAST)
-
-
-def _odds(p: Any) -> Any:
-    return np.log(np.clip(p, LEAST, 1 - LEAST)) - np.log(np.clip(1 - p, LEAST, 1 - LEAST))
-
-
 class Difference(Measurement):
     """How far a method is ahead of another on the same test sequences, with a 95% interval; a pair of runs per seed."""
 
     KIND: ClassVar[str] = "table-difference"
 
-    runs: tuple[ModelRun | BesideRun | BaselineRun | FusedRun, ...]
+    runs: tuple[ModelRun | BesideRun | BaselineRun, ...]
     method: str
     reference_runs: tuple[BaselineRun, ...]
     test: str = "test"

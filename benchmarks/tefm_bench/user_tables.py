@@ -38,8 +38,16 @@ def diabetes_of(folder: Path, patients: Patients = "open") -> Dataset:
     return diabetes130_of(patients, path if path.is_file() else None, balanced=False)
 
 
+def with_last_label(frame: pl.DataFrame, entity: str, label: str) -> pl.DataFrame:
+    """One label per entity, in its last record, so that our teacher sees as many labels as tabular models."""
+    is_last = pl.int_range(pl.len()).over(entity) == pl.len().over(entity) - 1
+    frame = frame.with_columns(pl.when(is_last).then(label))
+    assert frame[label].count() == frame[entity].n_unique(), "everyone has one label"
+    return frame
+
+
 def _mortality(folder: Path) -> pl.DataFrame:
-    return diabetes_of(folder).frame
+    return with_last_label(diabetes_of(folder).frame, "patient_nbr", "outcome")
 
 
 def _mortality_schema(folder: Path) -> Schema:
@@ -47,7 +55,7 @@ def _mortality_schema(folder: Path) -> Schema:
 
 
 def _set_aside(folder: Path) -> pl.DataFrame:
-    return diabetes_of(folder, "set aside").frame
+    return with_last_label(diabetes_of(folder, "set aside").frame, "patient_nbr", "outcome")
 
 
 def _readmission(folder: Path) -> pl.DataFrame:
@@ -60,7 +68,8 @@ def _readmission(folder: Path) -> pl.DataFrame:
     frame = frame.join(last, on="patient_nbr", maintain_order="left").filter(number <= pl.col("drawn"))
     soon = pl.when(pl.col("readmitted") == "<30").then(pl.lit("yes")).otherwise(pl.lit("no"))
     survived = (pl.col("outcome") == "survived").last().over("patient_nbr")
-    return frame.filter(survived).drop("drawn").with_columns(soon.alias("readmission"))
+    asked = frame.filter(survived).drop("drawn").with_columns(soon.alias("readmission"))
+    return with_last_label(asked, "patient_nbr", "readmission")
 
 
 def _readmission_schema(folder: Path) -> Schema:

@@ -20,6 +20,8 @@ from tefm.tabular.baselines import TABULAR
 pytestmark = pytest.mark.all
 
 ALL = ("majority", "tfidf", "logistic", "xgboost", "lightgbm", "set-transformer")
+#: Those that need several records, or categories.
+OF_SEQUENCES = ("counting", "gru")
 
 
 @pytest.fixture(autouse=True)
@@ -82,7 +84,7 @@ def test_a_class_that_only_validation_has() -> None:
 
 
 def test_all_baselines_are_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert set(BASELINES) == {*ALL, "tabpfn"}
+    assert set(BASELINES) == {*ALL, *OF_SEQUENCES, "tabpfn"}
     monkeypatch.setitem(sys.modules, "tabpfn", None)
     with pytest.raises(MissingExtraError, match="TabPFN"):
         evaluate_baselines(visits(100), models=("majority", "tabpfn"), resamples=0)

@@ -66,8 +66,9 @@ def remembered(function: Callable[..., Any]) -> Callable[..., Any]:
     """A teacher's fit, computed once for equal arrays: tokenizers of the same records share their teacher."""
     results: dict[Any, Any] = {}
 
-    def call(features: Any, *arrays: Any, **settings: Any) -> Any:
-        key = (*(array.tobytes() for array in (features.x_NF, *arrays)), features.kinds, *settings.items())
+    def call(choices: Any, *arrays: Any, **settings: Any) -> Any:
+        columns = tuple((features.x_NF.tobytes(), features.kinds) for features in choices)
+        key = (columns, *(array.tobytes() for array in arrays), repr(settings))
         if key not in results:
             results[key] = function(features, *arrays, **settings)
         return results[key]
@@ -258,11 +259,11 @@ CELLS = [
     ),
     Cell(
         "tables",
-        ("TEFM, unsupervised codes",),
-        "auroc",
-        lambda s: s.model_run("adult", 10, task_aware=False),
-        ("methods", "tefm", "test", "scores", "auroc", "value"),
-        "Adult",
+        ("trees alone",),
+        "accuracy",
+        lambda s: s.beside_run("nsl_kdd", 10),
+        ("methods", "trees", "other", "scores", "accuracy", "value"),
+        "NSL-KDD, KDDTest+",
     ),
     Cell(
         "tables",
@@ -303,14 +304,6 @@ CELLS = [
         lambda s: run_of(s, "kev_vendors", "lightgbm and embeddings", 10),
         ("scores", "auroc", "value"),
         "CISA KEV, by vendor",
-    ),
-    Cell(
-        "beside",
-        ("trees alone",),
-        "accuracy",
-        lambda s: s.beside_run("nsl_kdd", 10),
-        ("methods", "trees", "other", "scores", "accuracy", "value"),
-        "NSL-KDD, KDDTest+",
     ),
     Cell(
         "heldout",
@@ -457,13 +450,13 @@ def test_the_patients_set_aside_are_scored_on_request_only() -> None:
 
 
 def test_a_folder_holds_the_user_tables(tmp_path: Path) -> None:
-    request = Request.of(["tables"], [str(tmp_path)], [], seeds="3", quick=False, only=["adult"], whole=True)
+    request = Request.of(["tables"], [str(tmp_path)], [], seeds="3", quick=False, only=["adult"])
     assert request.paths == {"tables": tmp_path} and request.setup.seeds == (10,)
-    assert request.command("tables") == "python -m tefm_bench tables --data FOLDER --only adult --whole --seeds 3"
+    assert request.command("tables") == "python -m tefm_bench tables --data FOLDER --only adult --seeds 3"
     needed = TABLES["tables"].needs(request.setup)
     runs = [measurement for measurement in needed if isinstance(measurement, TableRun)]
-    assert {(run.table, run.seed, run.most) for run in runs} == {("adult", 10, None)}
-    assert len(runs) == 6, "two models with their codes, four tabular ones"
+    assert {(run.table, run.seed, run.most) for run in runs} == {("adult", 10, 40_000)}
+    assert len(runs) == 6, "two fits, four tabular models"
     request = Request.of(["questions"], [str(tmp_path)], ["smollm2-135m", "models/other"], seeds="3", quick=False)
     command = "python -m tefm_bench questions --data FOLDER --seeds 3 --backbone smollm2-135m --backbone models/other"
     assert request.command("questions") == command

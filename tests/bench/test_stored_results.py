@@ -21,7 +21,7 @@ STORED = sorted(path for path in RESULTS.rglob("*.json") if "measurements" not i
 COMPLETE = ("hierarchy", "questions", "reconstruction", "text")
 #: Tables with measurements of settings that have changed since they were published.
 EARLIER = {
-    "alignment", "buckets", "crossdomain", "curve", "levels", "prediction", "pretraining", "prompts",
+    "alignment", "buckets", "crossdomain", "curve", "heldout", "levels", "prediction", "pretraining", "prompts",
     "rationalization", "shapes", "smallest", "supervision",
 }  # fmt: skip
 #: Tables of settings that are no longer there: their figures are those of the version that had them.
@@ -33,9 +33,7 @@ NEEDED = json.loads((Path(__file__).parent / "needed.json").read_text())
 def setup_of(table: Table) -> Setup:
     made, words = table.made, str(table.made["Command"]).strip("`").split()
     only = tuple(words[number + 1] for number, word in enumerate(words) if word == "--only")
-    return Setup(
-        tuple(made["data"]), tuple(made["splits"]), tuple(made["backbones"]), made["quick"], only, "--whole" in words
-    )
+    return Setup(tuple(made["data"]), tuple(made["splits"]), tuple(made["backbones"]), made["quick"], only)
 
 
 @pytest.mark.parametrize("path", STORED, ids=lambda path: str(path.relative_to(RESULTS)))

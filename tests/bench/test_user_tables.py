@@ -15,7 +15,7 @@ from tefm_bench.datasets.set_aside import is_set_aside
 from tefm_bench.experiments import Setup
 from tefm_bench.mean_differences import mean_differences
 from tefm_bench.measurement import Bench
-from tefm_bench.table_runs import FUSED, Difference, FusedRun, predicted_of, scored
+from tefm_bench.table_runs import Difference, predicted_of, scored
 from tefm_bench.user_data import OTHER, ROW, UserData, prepared, sampled
 from tefm_bench.user_tables import ALL_TABLES, EVENTS, HELD_OUT, OUTCOMES, USER_TABLES, write_synthetic
 
@@ -62,6 +62,13 @@ def test_loans_have_the_first_events_of_undecided_applications_only(folder: Path
     case = frame.filter(pl.col("application") == "1").sort("time")
     waited = case["minutes since the event before"].to_list()
     assert waited[0] is None and sum(waited[1:]) == (case["time"][-1] - case["time"][0]).total_seconds() / 60
+
+
+def test_a_patient_has_one_label_in_the_last_admission(folder: Path) -> None:
+    for name, label in (("mortality", "outcome"), ("readmission", "readmission")):
+        frame = USER_TABLES[f"diabetes130_{name}"].read(folder)
+        assert frame[label].count() == frame["patient_nbr"].n_unique() < frame.height
+        assert frame.group_by("patient_nbr").last()[label].null_count() == 0
 
 
 def test_what_gives_the_label_away_is_dropped(folder: Path) -> None:
@@ -121,14 +128,15 @@ def test_prepared_files_are_all_that_a_measurement_needs(bench: Bench, tmp_path:
     copy.parent.mkdir(parents=True)
     copy.write_bytes(path.read_bytes())
     here, there = (UserData.open(s, "nsl_kdd", table.task_for(10), 50) for s in (sources, elsewhere))
-    assert here.frame.equals(there.frame) and (here.parts == there.parts).all()
+    assert here.records.frame.equals(there.records.frame) and (here.parts == there.parts).all()
     assert (~here.is_other).sum() == 5 and here.is_other.sum() == 100, "a tenth of the sample, and all other rows"
 
 
 def test_a_split_by_time_tests_the_last_rows(bench: Bench) -> None:
     task = USER_TABLES["cicids2017_time"].task_for(10)
     data = UserData.open(bench.sources, "cicids2017_time", task, None)
-    assert sorted(data.test_rows) == list(range(540, 600)) and set(data.training_rows) == set(range(480))
+    assert sorted(data.test_rows) == list(range(540, 600))
+    assert set(data.training.sequences.rows) == set(range(480))
 
 
 # ---- runs --------------------------------------------------------------------------------------------------------
@@ -165,19 +173,6 @@ def test_stored_probabilities_of_a_rare_class_keep_their_order() -> None:
     stored = scored(p_SQ, np.zeros(50, np.int64), labels, ("no", "yes"), 1)
     auroc = roc_auc_score(labels, np.array(stored["probabilities"])[:, 1])
     assert auroc == pytest.approx(stored["scores"]["auroc"]["value"], abs=1e-12) and auroc < 1
-
-
-def test_a_fused_answer_lies_between_those_of_its_models(bench: Bench, setup: Setup) -> None:
-    runs = [setup.baseline_run("nsl_kdd", 10, model) for model in ("logistic", "majority")]
-    fused = bench.measure(FusedRun(runs=tuple(runs)))
-    one, other = (predicted_of(bench.figures(run), run.model) for run in runs)
-    both = predicted_of(fused, FUSED)
-    p, q, r = (found.probabilities_NQ[:, found.positive] for found in (one, other, both))
-    assert ((np.minimum(p, q) - 1e-6 <= r) & (r <= np.maximum(p, q) + 1e-6)).all()
-    assert (np.argsort(p, kind="stable") == np.argsort(r, kind="stable")).all(), "a constant changes no order"
-    # where both decide alike, so does the fused answer
-    alike = one.predicted_N == other.predicted_N
-    assert (both.predicted_N[alike] == one.predicted_N[alike]).all()
 
 
 def test_a_difference_is_the_mean_over_the_seeds(bench: Bench, setup: Setup) -> None:

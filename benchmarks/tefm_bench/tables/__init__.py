@@ -26,7 +26,6 @@ TABLES: dict[str, TableSpec] = {
         language.STARTED,
         language.CURVED,
         users.USERS,
-        users.BESIDE,
         sequences.SEQUENCES,
         users.ASIDE,
         explained.EXPLANATIONS,

@@ -3,57 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from tefm_bench.experiments import Setup
 from tefm_bench.sequence_tables import SEQUENCE_TABLES
-from tefm_bench.table_runs import LANGUAGE, MOST, TOGETHER, Difference
+from tefm_bench.table_runs import MOST
 from tefm_bench.tables.spec import Line, Lookup, TableSpec
-from tefm_bench.tables.users import COLUMNS, LIGHTGBM, Method, ahead_of, scores_of
+from tefm_bench.tables.users import BASELINES, COLUMNS, FITS, lines_of, methods_of
 from tefm_bench.user_tables import ALL_TABLES
 
 #: The tables, by name: windows of hours, cases of an event log, admissions.
 NAMES = (*SEQUENCE_TABLES, "bpic2012", "diabetes130_readmission")
-#: Fits of each split.
-FITS = 2
-BASELINES = {
-    "lightgbm": LIGHTGBM,
-    "xgboost": "XGBoost",
-    "logistic": "logistic regression",
-    "gru": "GRU on slots",
-    "set-transformer": "transformer on slots",
-    "counting": "counting the last values",
-    "majority": "majority class",
-}
-#: Left out of a quick run: they always learn for as long.
-SLOW = ("gru", "set-transformer")
+READ_SEQUENCES = {"gru": "GRU on slots", "set-transformer": "transformer on slots"}
+COUNTING = {"counting": "counting the last values"}
 #: Tables without a category whose values could be counted.
 NUMBERS_ONLY = ("icu_4h", "icu_1h")
 
 
-def methods_of(setup: Setup, table: str) -> Iterator[Method]:
-    """Every line of a table, as many runs as fits: models that were fitted once stand for both."""
-    fits = [setup.beside_run(table, seed, fit=fit) for seed in setup.seeds for fit in range(FITS)]
-    yield "TEFM", LANGUAGE, fits
-    yield "TEFM with trees", TOGETHER, fits
-    for model, title in BASELINES.items():
-        if not ((model == "counting" and table in NUMBERS_ONLY) or (setup.quick and model in SLOW)):
-            yield title, model, [setup.baseline_run(table, seed, model) for seed in setup.seeds for _ in range(FITS)]
-
-
 def _lines(setup: Setup, _: Lookup) -> Iterator[Line]:
     for name in NAMES:
-        if setup.only and name not in setup.only:
-            continue
-        methods, table = list(methods_of(setup, name)), ALL_TABLES[name]
-        reference = tuple(setup.baseline_run(name, seed, "lightgbm") for seed in setup.seeds for _ in range(FITS))
-        for line, method, runs in methods:
-            test = "other" if table.other else "test"
-            shows: list[Any] = [({run.key: run for run in runs}.values(), scores_of(method, test))]
-            if line != LIGHTGBM:
-                ahead = Difference(runs=tuple(runs), method=method, reference_runs=reference, test=test, refitted=True)
-                shows.append(([ahead], ahead_of))
-            yield Line((table.other_title or table.title, line), tuple(shows))
+        if not setup.only or name in setup.only:
+            baselines = BASELINES | READ_SEQUENCES | ({} if name in NUMBERS_ONLY else COUNTING)
+            tests = ("other",) if ALL_TABLES[name].other else ("test",)
+            yield from lines_of(setup, name, methods_of(setup, name, baselines), tests)
 
 
 NOTES = "\n".join(f"- **{ALL_TABLES[name].title}:** {ALL_TABLES[name].note}" for name in NAMES)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,9 +12,6 @@ from tefm_bench.experiments import Setup
 from tefm_bench.measurement import Figures
 from tefm_bench.table import Column, Figure, Row
 from tefm_bench.table_runs import (
-    CEILING,
-    FUSED,
-    HEAD,
     LANGUAGE,
     MOST,
     OURS,
@@ -23,7 +20,6 @@ from tefm_bench.table_runs import (
     BaselineRun,
     BesideRun,
     Difference,
-    FusedRun,
     ModelRun,
     predicted_of,
 )
@@ -45,46 +41,47 @@ def score_columns(ahead: str) -> Iterator[Column]:
         yield Column(f"{name}_high", "to", 3)
 
 
-COLUMNS = (*score_columns("ahead of LightGBM"), Column("tokens", "tokens", 1, "down"))
-LIGHTGBM = "LightGBM"
-#: The methods that are our whole model.
-WHOLE = (OURS, TOGETHER)
-#: The lines of each table: the name of the method in its run, the title, and how the run is made.
-MODELS: tuple[tuple[str, str, dict[str, Any]], ...] = (
-    (OURS, "TEFM", {}),
-    (OURS, "TEFM, unsupervised codes", {"task_aware": False}),
-    (CEILING, "LightGBM on codes", {}),
-    (CEILING, "LightGBM on unsupervised codes", {"task_aware": False}),
-    (HEAD, "label head alone", {}),
+COLUMNS = (
+    *score_columns("ahead of LightGBM"),
+    Column("tokens", "tokens", 1, "down"),
+    Column("share", "language model's share", 2),
 )
+#: Fits of each split, from different seeds; tabular models are fitted once, and stand for both.
+FITS = 2
+#: The lines of one fit: what is read of it, and the title.
+OURS_ALONE_AND_TOGETHER = {LANGUAGE: "TEFM", TOGETHER: "TEFM with trees", TREES: "trees alone"}
+LIGHTGBM = "LightGBM"
 BASELINES = {
     "lightgbm": LIGHTGBM,
     "xgboost": "XGBoost",
     "logistic": "logistic regression",
     "majority": "majority class",
 }
-#: The tables that have all lines in a quick run; the others have those that are fast.
-QUICK = ("nsl_kdd", "adult")
-Runs = Sequence[ModelRun | BesideRun | BaselineRun | FusedRun]
-#: The title of a line, the name of the method in its runs, and one run per seed.
+#: Left out of a quick run: they always learn for as long.
+SLOW = ("gru", "set-transformer")
+Runs = Sequence[ModelRun | BesideRun | BaselineRun]
+#: The title of a line, the name of the method in its runs, and one run per fit.
 Method = tuple[str, str, Runs]
 
 
 # ---- every table ------------------------------------------------------------------------------------------------
 
 
-def methods_of(setup: Setup, table: str, *, sample: bool = True) -> Iterator[Method]:
-    """Every line of a table."""
-    small, seeds = setup.quick and table not in QUICK, setup.seeds
-    for method, title, settings in MODELS:
-        if not (small and settings):
-            yield title, method, [setup.model_run(table, seed, sample=sample, **settings) for seed in seeds]
-    for model, title in BASELINES.items():
-        if not (small and model == "xgboost"):
-            yield title, model, [setup.baseline_run(table, seed, model, sample=sample) for seed in seeds]
-    models = [setup.model_run(table, seed, sample=sample) for seed in seeds]
-    trees = [setup.baseline_run(table, seed, "lightgbm", sample=sample) for seed in seeds]
-    yield "TEFM and LightGBM", FUSED, [FusedRun(runs=pair) for pair in zip(models, trees, strict=True)]
+def methods_of(
+    setup: Setup, table: str, baselines: Mapping[str, str] = BASELINES, *, sample: bool = True
+) -> Iterator[Method]:
+    """Every line of a table, as many runs as fits."""
+    fits = [setup.beside_run(table, seed, fit=fit, sample=sample) for seed in setup.seeds for fit in range(FITS)]
+    for method, title in OURS_ALONE_AND_TOGETHER.items():
+        yield title, method, fits
+    for model, title in baselines.items():
+        if not (setup.quick and model in SLOW):
+            yield title, model, baseline_runs(setup, table, model, sample=sample)
+
+
+def baseline_runs(setup: Setup, table: str, model: str, *, sample: bool = True) -> list[BaselineRun]:
+    """A tabular model beside every fit."""
+    return [setup.baseline_run(table, seed, model, sample=sample) for seed in setup.seeds for _ in range(FITS)]
 
 
 def scores_of(method: str, test: str) -> Pick:
@@ -92,7 +89,7 @@ def scores_of(method: str, test: str) -> Pick:
 
     def pick(figures: Figures) -> dict[str, float | None]:
         chosen = scores(figures["methods"][method][test], "scores")
-        own = [name for name in ("tokens", "share") if method in WHOLE and name in figures]
+        own = {LANGUAGE: ("tokens",), TOGETHER: ("tokens", "share")}.get(method, ())
         return {**{name: chosen[name] for name in METRICS}, **{name: figures[name] for name in own}}
 
     return pick
@@ -104,29 +101,31 @@ def ahead_of(figures: Figures) -> dict[str, float | None]:
     return {f"{name}_{part}": figures[name][bound] for name in METRICS for part, bound in parts}
 
 
-def _lines(methods_of: Callable[[Setup, str], Iterable[Method]]) -> Callable[[Setup, Lookup], Iterator[Line]]:
-    """Every method on every user table: on its own test and on the other one."""
+def lines_of(setup: Setup, name: str, methods: Iterable[Method], tests: Iterable[str]) -> Iterator[Line]:
+    """Every method on a user table: its scores, and how far it is ahead of LightGBM, in each of these tests."""
+    table, methods = ALL_TABLES[name], list(methods)
+    reference = tuple(baseline_runs(setup, name, "lightgbm"))
+    for test in tests:
+        title = table.other_title if test == "other" else table.title
+        for line, method, runs in methods:
+            shows: list[Any] = [({run.key: run for run in runs}.values(), scores_of(method, test))]
+            if line != LIGHTGBM:
+                ahead = Difference(runs=tuple(runs), method=method, reference_runs=reference, test=test, refitted=True)
+                shows.append(([ahead], ahead_of))
+            yield Line((title, line), tuple(shows))
 
-    def lines(setup: Setup, _: Lookup) -> Iterator[Line]:
-        for name, table in USER_TABLES.items():
-            if setup.only and name not in setup.only:
-                continue
-            methods = list(methods_of(setup, name))
-            reference = tuple(setup.baseline_run(name, seed, "lightgbm") for seed in setup.seeds)
-            tests = {"test": table.title} | ({"other": table.other_title} if table.other else {})
-            for test, title in tests.items():
-                for line, method, runs in methods:
-                    shows: list[Any] = [(runs, scores_of(method, test))]
-                    if line != LIGHTGBM:
-                        ahead = Difference(runs=tuple(runs), method=method, reference_runs=reference, test=test)
-                        shows.append(([ahead], ahead_of))
-                    yield Line((title, line), tuple(shows))
 
-    return lines
+def _lines(setup: Setup, _: Lookup) -> Iterator[Line]:
+    for name, table in USER_TABLES.items():
+        if not setup.only or name in setup.only:
+            tests = ("test", "other") if table.other else ("test",)
+            yield from lines_of(setup, name, methods_of(setup, name), tests)
 
 
 def _mean_rows(rows: Sequence[Row]) -> Iterator[Row]:
-    """The mean difference to LightGBM over the tables, for every line."""
+    """The mean difference to LightGBM over the tables of which every line was measured, for every line."""
+    incomplete = {r.keys["table"] for r in rows if "auroc_ahead" not in r.figures and r.keys["method"] != LIGHTGBM}
+    rows = [r for r in rows if r.keys["table"] not in incomplete]
     for line in dict.fromkeys(r.keys["method"] for r in rows):
         figures = {}
         for name in METRICS:
@@ -142,70 +141,29 @@ USERS = TableSpec(
     title="User tables",
     keys=("table", "method"),
     columns=COLUMNS,
-    lines=_lines(methods_of),
+    lines=_lines,
     summary=_mean_rows,
     of_users=True,
     about=f"""\
 What a user gets who writes the shortest task file. Each table goes through the code of `tefm fit` with
 its defaults, without explanations. No setting is chosen per table; the defaults themselves were chosen on the
 validation part of another split (seed 0) of UNSW-NB15, NSL-KDD, Adult, BPIC 2012 and Diabetes130. All methods have
-the same sequences in the same parts, but not always the same labels: for readmission the teacher of our codes got the
-label of every earlier admission as well (80% more positives), the tabular models one label per patient.
-A seed draws the sample, the split and the model; figures are the mean ± sample standard
-deviation (n − 1) over the seeds. Tables
-with more than {MOST:,} sequences are sampled to {MOST:,}, unless
-`--whole` was given. AUROC is that of the positive class; with several classes, the mean of one against the rest.
-*Ahead of LightGBM* is the difference to LightGBM on the same test sequences, on average over the seeds, with a 95%
-interval from a paired bootstrap over test sequences; a sequence that several seeds test is drawn for all of them
-together. The interval leaves out training: two fits with the same settings (these, and the language models alone of
-[the same tests with trees](beside.md), 30 pairs) differ by a standard deviation of 0.003 AUROC and 0.010 accuracy.
-Smaller differences are *level*.
-*LightGBM on codes* is the code ceiling: LightGBM reads the quantised codes. The *label head* is the linear
-layer that task-aware codes are trained with; a logistic regression on its outputs makes them probabilities. *TEFM and
-LightGBM* is the geometric mean of both models' probabilities. Tabular models learn from all labelled training
-sequences; each chooses among six settings, between the last record and the history, and (trees) between slots and raw
-values, on the validation part. The last lines are the mean and the spread over the tables, whose number is in the
-column *splits*.
-
-{NOTES}""",
-)
-
-
-# ---- trees beside the language model ----------------------------------------------------------------------------
-
-BESIDE_TITLES = {TOGETHER: "together", LANGUAGE: "language model alone", TREES: "trees alone"}
-
-
-def _methods_beside(setup: Setup, table: str) -> Iterator[Method]:
-    if setup.quick and table not in QUICK:
-        return
-    runs = [setup.beside_run(table, seed) for seed in setup.seeds]
-    yield from ((title, method, runs) for method, title in BESIDE_TITLES.items())
-    yield LIGHTGBM, "lightgbm", [setup.baseline_run(table, seed, "lightgbm") for seed in setup.seeds]
-
-
-BESIDE = TableSpec(
-    name="beside",
-    title="Trees beside the language model",
-    keys=("table", "method"),
-    columns=(*COLUMNS, Column("share", "language model's share", 2)),
-    lines=_lines(_methods_beside),
-    summary=_mean_rows,
-    of_users=True,
-    on_request=True,
-    about=f"""\
-What `beside: trees` brings on the tables of `tefm_bench tables`, with the same sequences in the same parts:
-boosted trees that read the fields answer beside the language model, with one line more in the task file. *Together* is
-that model. *Language model alone* is the same fit without its trees, which is what `tefm fit` gives by default, and
-*trees alone* is what they answer by themselves; both are calibrated on the validation part, as all models are. Trees
-have one setting for every table. The share of the language model in the answers is the one with the smallest loss on
-the validation part. LightGBM chooses among six settings, between the last record and the history, and between slots and
-raw values, on the validation part. *Ahead of LightGBM* is the difference on the same test sequences, on average over
-the seeds, with a 95% interval from a paired bootstrap over test sequences. The interval leaves out training: two
-fits with the same settings differ by a standard deviation of 0.003 AUROC and 0.010 accuracy
-([how that is known](tables.md)), and smaller differences are *level*. Tables with more than {MOST:,} sequences are
-sampled to {MOST:,}, unless `--whole` was given. The last lines are the mean and the spread over the tables, whose
-number is in the column *splits*.
+the same sequences in the same parts, and the same labels: a patient has one, in the last admission. (In windows of
+flows our codes also learn from the labels of single flows, of which a window has the first that is an attack.)
+A seed draws the sample and the split, and every split has {FITS} fits of our model; figures are the mean ± sample
+standard deviation (n − 1) over splits and fits. Tables
+with more than {MOST:,} sequences are sampled to {MOST:,}. AUROC is that of the positive class; with several classes,
+the mean of one against the rest.
+*TEFM with trees* is the same fit with `beside: trees`: boosted trees that read the fields answer beside the language
+model, and *trees alone* is what they answer by themselves; each is calibrated on the validation part. The language
+model's share in the answers is the one with the smallest loss on the validation part.
+*Ahead of LightGBM* is the difference to LightGBM on the same test sequences, on average, with a 95% interval from a
+nested bootstrap: test sequences and fits are drawn, so that the interval holds what another fit would have given.
+Tabular models learn from all labelled training sequences; each chooses among six settings, among the last record, the
+history and (where sequences have three records and more) the order, and (trees) between slots and raw values, on the
+validation part. *Splits* counts fits. Where a method has fewer of them than the others, no difference is given, and
+tables without a line have not been measured with this code. The last lines are the mean and the spread over the tables
+with a difference, whose number is in the column *splits*.
 
 {NOTES}""",
 )
@@ -227,10 +185,10 @@ def _pick(method: str) -> Pick:
 
 def _held_out(setup: Setup, _: Lookup) -> Iterator[Line]:
     """Our model and the tabular ones; the codes alone are for development."""
-    shown = (OURS, *(model for model in BASELINES if model != "majority"))
     for title, method, runs in methods_of(setup, HELD_OUT, sample=False):
-        if method in shown and "unsupervised" not in title:
-            yield Line(("Diabetes130, patients set aside", title), ((runs, _pick(method)),))
+        if method not in (TREES, "majority"):
+            shown = {run.key: run for run in runs}.values()
+            yield Line(("Diabetes130, patients set aside", title), ((shown, _pick(method)),))
 
 
 ASIDE = TableSpec(

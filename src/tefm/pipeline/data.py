@@ -102,6 +102,8 @@ class Given:
     config: ModelConfig
     #: codes that were learned before, with which stage 1 is skipped
     coder: SlotCoder | None = None
+    #: whether they were learned from these very records
+    own_coder: bool = False
 
     @property
     def shares(self) -> tuple[float, ...]:

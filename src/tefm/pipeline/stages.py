@@ -207,7 +207,7 @@ def to_learn(begun: Begun) -> ToLearn:
         codes, teacher, seed = (begun.codes_NK, begun.held_NK), begun.question_teacher, begun.config.seed
         parts.append(questions_to_learn(classifier, data.prompt, questions, *codes, teacher, seed=seed))
     if data.labelled:
-        own_codes = begun.given.coder is None
+        own_codes = begun.given.coder is None or begun.given.own_coder
         learned = lesson_of(data, begun.config, begun.coder, begun.codes_NK, own_codes=own_codes)
         validation, labels_S = begun.validation, data.validation.labels_S
         if data.stopping is not None:
