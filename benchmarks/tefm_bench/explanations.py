@@ -218,7 +218,7 @@ def summary(figures: Figures, name: str) -> dict[str, float | None]:
     rest: dict[str, float | None] = {}
     if name == OURS:
         tried = [of for of in figures["opposite"] if of is not None]
-        settled = [verdict in ("settled", "made-up only", "contested") for verdict in figures["verdicts"]]
+        settled = [verdict in ("settled", "real only", "made-up only", "contested") for verdict in figures["verdicts"]]
         rest = {
             "default": figures["default"],
             "settled": float(np.mean(settled)),

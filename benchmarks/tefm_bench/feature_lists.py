@@ -182,7 +182,7 @@ def name_features(subject: Subject) -> tuple[dict[str, list[Named]], dict[str, A
 def ours(subject: Subject) -> tuple[list[Named], list[Reasons], list[Rival]]:
     """The sets that the surrogate finds best, the explanations that a user gets, and the best case against each."""
     model, parts = subject.model, subject.parts
-    reasoner = Reasoner(model, parts.network, parts.surrogate, subject.population)
+    reasoner = Reasoner(model, parts.network, parts.surrogate, subject.population, subject.population)
     named, explained, rivals = [], [], []
     for number in range(len(subject.slots)):
         sequence = subject.slots.select([number])

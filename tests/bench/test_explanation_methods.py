@@ -58,7 +58,7 @@ def model_of(*deciding: int) -> MaskedModel:
 def population_of(model: MaskedModel, count: int = 600) -> Population:
     slots = records(count, seed=1)
     p_SQ = model(slots)
-    return Population(slots, p_SQ, model.decide(p_SQ), model.decide(p_SQ))
+    return Population(slots, model.decide(p_SQ), p_SQ, model.decide(p_SQ))
 
 
 # ---- sets of each size ------------------------------------------------------------------------------------------

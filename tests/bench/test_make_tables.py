@@ -70,7 +70,7 @@ def remembered(function: Callable[..., Any]) -> Callable[..., Any]:
         columns = tuple((features.x_NF.tobytes(), features.kinds) for features in choices)
         key = (columns, *(array.tobytes() for array in arrays), repr(settings))
         if key not in results:
-            results[key] = function(features, *arrays, **settings)
+            results[key] = function(choices, *arrays, **settings)
         return results[key]
 
     return call

@@ -18,7 +18,7 @@ from tefm.explain.check import EXACT, joint_effect, precision
 from tefm.explain.conditions import Condition, Rule
 from tefm.explain.counts import exact_share
 from tefm.explain.population import Population, mixed
-from tefm.explain.reasons import ATTEMPTS, CHECKED, SEARCHED, Donors, Question, Reasoner
+from tefm.explain.reasons import ATTEMPTS, CHECKED, REAL, SEARCHED, Donors, Question, Reasoner
 from tefm.explain.settle import Search
 from tefm.explain.slot_features import Feature, features_of, keep_of
 from tefm.model.estimator import TEFM
@@ -66,7 +66,7 @@ def model_of(rule: Truth) -> MaskedModel:
 def population(model: MaskedModel, count: int = 1_000, **how: Any) -> Population:
     slots = sequences(count, seed=1, **how)
     p_SQ = model(slots)
-    return Population(slots, p_SQ, model.decide(p_SQ), np.zeros(count, dtype=np.int64))
+    return Population(slots, np.zeros(count, dtype=np.int64), p_SQ, model.decide(p_SQ))
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,7 +157,7 @@ def test_a_look_alike_keeps_its_features_and_has_the_rest_from_one_donor() -> No
 def test_texts_and_times_are_the_donors_unless_everything_else_stays() -> None:
     slots = Sequences(np.ones((3, 9)), np.array([0, 1, 3]), texts=["short", "long"], gaps=["", "", "a day"])
     none = np.zeros(2, dtype=np.int64)
-    donors = Population(slots, np.zeros((2, 2)), none, none)
+    donors = Population(slots, none, np.zeros((2, 2)), none)
     one = Sequences(np.ones((2, 9)), np.array([0, 2]), texts=["mine"], gaps=["", "a year"])
     keep_TD = np.zeros((2, 9), dtype=bool)
     copies = donors.look_alikes(one, keep_TD, np.array([1, 0]))
@@ -419,7 +419,7 @@ def reasons(rule: Truth, x_D: list[int], monkeypatch: pytest.MonkeyPatch, **aske
         layout = LAYOUT
 
     one = Sequences(np.array([x_D], dtype=np.uint8), np.array([0, 1]))
-    reasoner = Reasoner(model, Network(), None, donors)  # type: ignore[arg-type]
+    reasoner = Reasoner(model, Network(), None, donors, donors)  # type: ignore[arg-type]
     return reasoner.reasons(one, model(one)[0].tolist(), None, Question(**asked))
 
 
@@ -428,7 +428,7 @@ def test_a_settled_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.verdict == "settled" and found.answer == 1
     assert found.found.rule == (Condition((0,), (3, 4)),), "the very value was 4"
     assert found.found.made_up.value == 1 and found.found.made_up.low >= 0.9
-    assert found.found.real.value == 1 and found.found.real.of == pytest.approx(500, abs=50)
+    assert found.found.real.value == 1 and found.found.real.of == REAL
     assert found.joint.flips.value == pytest.approx(0.5, abs=0.1)
     assert found.other == 0 and found.rival is None, "hopeless"
 
@@ -521,8 +521,8 @@ def test_the_order_of_two_events_comes_out_in_words_of_sequences(monkeypatch: py
     model = MaskedModel(logits, Calibration())
     slots = Sequences(rng.integers(1, 5, (9_000, 2)).astype(np.uint8), np.arange(0, 9_001, 9))
     p_SQ = model(slots)
-    donors = Population(slots, p_SQ, model.decide(p_SQ), model.decide(p_SQ))
-    reasoner, verdicts, fields, orders = Reasoner(model, Network(), None, donors), [], [], []  # type: ignore[arg-type]
+    donors = Population(slots, model.decide(p_SQ), p_SQ, model.decide(p_SQ))
+    reasoner, verdicts, fields, orders = Reasoner(model, Network(), None, donors, donors), [], [], []  # type: ignore[arg-type]
     for _ in range(12):
         one = Sequences(rng.integers(1, 5, (9, 2)).astype(np.uint8), np.array([0, 9]))
         found = reasoner.reasons(one, model(one)[0].tolist(), None, Question())

@@ -33,7 +33,7 @@ def explanations(kept: Kept, fitted: TEFM) -> list[Explanation]:
 def reasoner(model: TEFM) -> Reasoner:
     parts = model.fitted.look_alikes
     assert parts is not None
-    return Reasoner(model.fitted.masked_model(), parts.network, parts.surrogate, parts.population)
+    return Reasoner(model.fitted.masked_model(), parts.network, parts.surrogate, parts.population, parts.cases)
 
 
 def test_an_explanation_is_about_the_prediction(fitted: TEFM, explanations: list[Explanation]) -> None:
@@ -102,7 +102,7 @@ def test_it_survives_saving(fitted: TEFM, explanations: list[Explanation], tmp_p
     assert [one.to_json() for one in again.explain(TABLE)] == [one.to_json() for one in explanations]
     assert again.fitted.look_alikes.agreement == fitted.fitted.look_alikes.agreement
     card = (tmp_path / "model" / "README.md").read_text()
-    count = len(fitted.fitted.look_alikes.population)
+    count = len(fitted.fitted.look_alikes.cases)
     assert f"{count:,} training sequences" in card and "share it like the training data" in card
 
 
@@ -111,7 +111,8 @@ def test_no_names_are_stored(fitted: TEFM, tmp_path: Path) -> None:
     with safe_open(folder / "look_alikes.safetensors", framework="pt") as file:
         assert not [name for name in file.keys() if "ids" in name]  # noqa: SIM118  # not a mapping
         facts = json.loads(file.metadata()["facts"])
-    assert set(facts) == {"config", "agreement", "texts", "gaps"} and facts["texts"] is None
+    stored = {f"{part}.{words}" for part in ("population", "cases") for words in ("texts", "gaps")}
+    assert set(facts) == {"config", "agreement", *stored} and facts["cases.texts"] is facts["population.texts"] is None
     assert b"p17" not in (folder / "look_alikes.safetensors").read_bytes()[:4_000]
 
 

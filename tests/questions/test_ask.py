@@ -313,7 +313,7 @@ def test_without_a_gpu_the_fields_answer(
     parts, slots = asked.look_alikes, again.preparation.slots(again.preparation.to_predict(open_table(firsts[:1])))
     assert parts is not None
     masked_model = asked.masked_model()
-    search = Reasoner(masked_model, parts.network, parts.surrogate, parts.population).search(slots, 1)
+    search = Reasoner(masked_model, parts.network, parts.surrogate, parts.population, parts.cases).search(slots, 1)
     keep_CTD = np.random.default_rng(0).random((5, *slots.x_ND.shape)) < 0.5
     expected = search.trial.answers(keep_CTD).numpy()
     donors_B = Donors.of(parts.population, len(slots.x_ND)).search[: expected.shape[1]]

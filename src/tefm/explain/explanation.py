@@ -15,7 +15,7 @@ from tefm.rationale.verify import Answer
 from tefm.tables.references import Reference
 
 #: Explained in `reasons`.
-Outcome = Literal["settled", "made-up only", "contested", "unsettled", "default"]
+Outcome = Literal["settled", "real only", "made-up only", "contested", "unsettled", "default"]
 
 #: Effects of each sign that a card shows.
 SHOWN = 5
@@ -85,7 +85,7 @@ class Settling:
     findings: tuple[Finding, ...]
     #: the share of the made-up cases that get the answer
     precision: Share
-    #: the share of the real cases that get it
+    #: the share of the real cases that get it, of those that the model was asked about
     real: Share = NONE
     #: training sequences of the class, with all of these conditions and without them
     observed: Observed | None = None
@@ -129,7 +129,7 @@ class Explanation(Card):
     least: float
     most: int
     settling: Settling
-    #: the share of the population that satisfies the rule, and that gets the same answer anyway
+    #: the share of the training sequences that satisfy the rule, and of the population that gets this answer anyway
     coverage: Share
     base: Share
     #: how often the answer changes when the fields of the rule are taken from others
@@ -155,7 +155,7 @@ class Explanation(Card):
     @property
     def verified(self) -> bool:
         """Whether made-up cases have shown that the rule settles the answer."""
-        return self.verdict in ("settled", "made-up only", "contested")
+        return self.verdict in ("settled", "real only", "made-up only", "contested")
 
     @property
     def relevant(self) -> bool:
@@ -190,6 +190,8 @@ class Explanation(Card):
             return f"Settled: whoever meets {rule} gets the answer {says}."
         if self.verdict == "made-up only":
             return f"Settled for made-up cases only: {rule}; real cases do not show it."
+        if self.verdict == "real only":
+            return f"Settled for real cases only: {rule}; where everything else is from others, they are not enough."
         assert self.rival is not None, "what contests it"
         listed = "; ".join(self.placed(finding) for finding in self.rival.findings)
         settle = "settles" if self.settling.size == 1 else "settle"
@@ -235,15 +237,16 @@ class Explanation(Card):
     @property
     def real(self) -> str:
         """How many real cases there are, what the model says of them, and what was observed, as a sentence."""
-        share, stored = self.settling.real, self.coverage.of
+        share, has = self.settling.real, self.coverage
         if not self.relevant or not self.settling.findings:
             return ""
         if not share.of:
-            return f"Real cases: none of {stored:,} training sequences."
-        told = f"Real cases: {share.of:,} of {stored:,} training sequences ({_percent(self.coverage.value)})"
+            return f"Real cases: none of {has.of:,} training sequences."
+        told = f"Real cases: {has.count:,} of {has.of:,} training sequences ({_percent(has.value)})"
         if share.of < FEW:
             return f"{told}, too few to tell; {share.count:,} of them get this answer."
-        says = f"{_percent(share.value)} get this answer (at least {_percent(share.low)})"
+        asked = f" of {share.of:,} that the model was asked about" if share.of < has.count else ""
+        says = f"{_percent(share.value)}{asked} get this answer (at least {_percent(share.low)})"
         return f"{told}; {says}{self._outcome}."
 
     @property

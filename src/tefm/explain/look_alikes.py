@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,17 +19,20 @@ from tefm.base.progress import progress
 from tefm.codes.coder import SlotCoder
 from tefm.explain.conditions import Condition
 from tefm.explain.counts import Counts, Observed
-from tefm.explain.population import Population, mixed
+from tefm.explain.population import Cases, Population, mixed
 from tefm.rationale.config import LookAlikeConfig
 from tefm.rationale.masked_model import MaskedModel
 from tefm.rationale.surrogate import Agreement, FrozenCodes, Surrogate, SurrogateData, fit_surrogate
 from tefm.scoring.calibration import Folded
+from tefm.tables.layout import Layout
 from tefm.tables.sequences import Sequences, stored
 
 #: Versions of each training sequence, mixed with another one, that the surrogate learns in addition to the whole.
 MIXTURES = 3
 #: What is stored of the answers to the population.
-ANSWERS = ("p_SQ", "answers_S", "labels_S")
+ANSWERS = ("p_SQ", "answers_S")
+#: Training sequences that are stored so that a rule can have real cases: so many per donor, with at most so many slots.
+PER_DONOR, STORED_SLOTS = 25, 1 << 24
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +43,8 @@ class LookAlikes:
     network: FrozenCodes
     surrogate: Surrogate
     population: Population
+    #: training sequences that may satisfy a rule; the model has not been asked about them
+    cases: Cases
     #: of all training sequences, for corroboration
     counts: Counts
     agreement: Agreement
@@ -55,9 +61,9 @@ class LookAlikes:
     ) -> LookAlikes:
         """Learn from training sequences, whole and mixed.
 
-        Look-alikes come from the first sequences of the `population`; `everyone` is counted for corroboration. Both
-        come with class numbers, −1 where there is no label. The surrogate stands for the whole model, or for its
-        language model where a head answers beside that.
+        Look-alikes come from the first sequences of the `population`; rules have their real cases among `everyone`, who
+        are counted for corroboration. Both come with class numbers, −1 where there is no label. The surrogate stands
+        for the whole model, or for its language model where a head answers beside that.
         """
         if len(training) < 2 or not len(population[0]):
             raise InputError(
@@ -80,15 +86,17 @@ class LookAlikes:
         occurring, labels_S = population
         drawn = occurring.select(np.arange(min(len(occurring), config.donors)))
         p_SQ = model(drawn)
-        donors = Population(drawn, p_SQ, model.decide(p_SQ), labels_S[: len(drawn)])
+        donors = Population(drawn, labels_S[: len(drawn)], p_SQ, model.decide(p_SQ))
         counts = Counts.of(*everyone, network.layout, p_SQ.shape[1])
-        return cls(config, network, surrogate, donors, counts, agreement)
+        # texts say more than slots, and hardly ever repeat: no more of them is stored than look-alikes need
+        most = len(donors) if words else PER_DONOR * config.donors
+        return cls(config, network, surrogate, donors, cases_of(*everyone, most), counts, agreement)
 
     def observed(self, condition: Condition, of_class: int) -> Observed:
         """How often a class was observed where a condition is met: of all training sequences, or of those stored."""
         if len(condition.slots) == condition.span == 1 and not condition.back and condition.after is None:
             return self.counts.in_last(condition.slots[0], condition.values, of_class)
-        return self.population.observed(self.population.has((condition,)), of_class)
+        return self.cases.observed(self.cases.has((condition,)), of_class)
 
     def folded(self, calibration: Folded) -> LookAlikes:
         """What explanations of groups of classes need; the surrogate still knows the classes themselves."""
@@ -96,26 +104,29 @@ class LookAlikes:
         p_SQ = calibration.fold(population.p_SQ)
         labels_S, answers_S = group_Q[population.labels_S], calibration.predict(p_SQ)
         grouped = replace(population, p_SQ=p_SQ, labels_S=labels_S, answers_S=answers_S)
+        cases = replace(self.cases, labels_S=group_Q[self.cases.labels_S])
         counts = {name: calibration.fold(of) for name, of in vars(self.counts).items() if name != "start_D"}
-        return replace(self, population=grouped, counts=replace(self.counts, **counts))
+        return replace(self, population=grouped, cases=cases, counts=replace(self.counts, **counts))
 
     # ---- on disk ----------------------------------------------------------------------------------------------
 
     def save(self, path: Path) -> None:
         """Write one safetensors file in one step."""
-        population, slots = self.population, self.population.slots
-        arrays = {"population.x_ND": slots.x_ND.astype(np.int32), "population.starts": slots.starts}
-        arrays |= {f"population.{name}": getattr(population, name) for name in ANSWERS}
+        arrays: dict[str, NDArray[Any]] = {}
+        words: dict[str, Any] = {}
+        for name, part in (("population", self.population), ("cases", self.cases)):
+            arrays |= {f"{name}.{key}": of for key, of in _arrays(part).items()}
+            words |= {f"{name}.{key}": of for key, of in _words(part.slots).items()}
+        arrays |= {f"population.{name}": getattr(self.population, name) for name in ANSWERS}
         arrays |= {f"counts.{field.name}": getattr(self.counts, field.name) for field in fields(Counts)}
-        tensors = {name: torch.from_numpy(np.ascontiguousarray(of)) for name, of in arrays.items()}
+        tensors = {name: torch.from_numpy(np.array(of, order="C")) for name, of in arrays.items()}
         tensors |= {f"surrogate.{name}": value.contiguous() for name, value in self.surrogate.state_dict().items()}
         write_tensors(
             path,
             tensors,
             config=self.config.model_dump(),
             agreement=asdict(self.agreement),
-            texts=None if slots.texts is None else list(slots.texts),
-            gaps=None if slots.gaps is None else list(slots.gaps),
+            **words,
         )
 
     @classmethod
@@ -131,12 +142,40 @@ class LookAlikes:
             surrogate = Surrogate(network.width, classes, config.surrogate_hidden, words="words.weight" in learned)
             surrogate.load_state_dict(learned)
             counts = Counts(**{name: of.numpy() for name, of in _part(tensors, "counts").items()})
-            arrays = {name: of.numpy() for name, of in _part(tensors, "population").items()}
-            x_ND = arrays["x_ND"].astype(coder.layout.dtype)
-            slots = Sequences(x_ND, arrays["starts"], texts=stored(facts["texts"]), gaps=facts["gaps"])
-            population = Population(slots, *(arrays[name] for name in ANSWERS))
+            answers = [tensors[f"population.{name}"].numpy() for name in ANSWERS]
+            # older models have stored the population alone
+            facts = {f"population.{name}": facts[name] for name in ("texts", "gaps") if name in facts} | facts
+            population = Population(*_read(tensors, facts, "population", coder.layout), *answers)
+            cases = Cases(*_read(tensors, facts, "cases" if "cases.x_ND" in tensors else "population", coder.layout))
             agreement = Agreement(**facts["agreement"])
-        return cls(config, network, surrogate.requires_grad_(False), population, counts, agreement)
+        return cls(config, network, surrogate.requires_grad_(False), population, cases, counts, agreement)
+
+
+def cases_of(slots: Sequences, labels_S: NDArray[np.int64], most: int) -> Cases:
+    """The first training sequences, at most so many and not too many slots."""
+    held = np.searchsorted(slots.starts[1:] * slots.x_ND.shape[1], STORED_SLOTS, side="right")
+    most = min(len(slots), most, max(1, int(held)))
+    return Cases(slots.select(np.arange(most)), labels_S[:most])
+
+
+def _arrays(cases: Cases) -> dict[str, NDArray[Any]]:
+    """Slots as a type that safetensors knows."""
+    x_ND = cases.slots.x_ND
+    x_ND = x_ND if x_ND.dtype == np.uint8 else x_ND.astype(np.int32)
+    return {"x_ND": x_ND, "starts": cases.slots.starts, "labels_S": cases.labels_S}
+
+
+def _words(slots: Sequences) -> dict[str, list[Any] | None]:
+    return {name: None if (of := getattr(slots, name)) is None else list(of) for name in ("texts", "gaps")}
+
+
+def _read(
+    tensors: dict[str, torch.Tensor], facts: dict[str, Any], part: str, layout: Layout
+) -> tuple[Sequences, NDArray[np.int64]]:
+    """Sequences of slots and their labels, as they were stored."""
+    x_ND, starts, labels_S = (tensors[f"{part}.{name}"].numpy() for name in ("x_ND", "starts", "labels_S"))
+    texts, gaps = stored(facts[f"{part}.texts"]), facts[f"{part}.gaps"]
+    return Sequences(x_ND.astype(layout.dtype), starts, texts=texts, gaps=gaps), labels_S
 
 
 def _part(tensors: dict[str, torch.Tensor], part: str) -> dict[str, torch.Tensor]:

@@ -2,7 +2,8 @@
 
 A *made-up case* (look-alike, perturbed sample) of a rule satisfies it and has everything else from one training
 sequence, its *donor*: jointly, so that it stays plausible. Records are paired from the last one backwards. A *real
-case* is a training sequence that satisfies the rule.
+case* is a training sequence that satisfies the rule; there are more of them than donors, and the model is asked about
+them when a rule needs it.
 
 Shapes: S sequences of the population, N records of all of them, B donors, T records of the explained sequence, D slots,
 M columns of text, Q classes.
@@ -30,23 +31,48 @@ NEAR = 400
 
 
 @dataclass(frozen=True, eq=False)
-class Population:
+class Cases:
     """Training sequences in random order, as they occur: the first ones are a sample of all."""
 
     #: slots, with the texts and times that go into their prompts
     slots: Sequences
-    #: the model's probabilities for each of them, and the class that it decides on
-    p_SQ: Floats
-    answers_S: Numbers
     #: the class number that was observed, −1 where there is no label
     labels_S: Numbers
 
     def __len__(self) -> int:
         return len(self.slots)
 
+    @cached_property
+    def texts_NM(self) -> Texts:
+        """The texts of every record."""
+        return texts_NM_of(self.slots)
+
+    def has(self, rule: Rule) -> NDArray[np.bool_]:
+        """Which of them satisfy a rule: its real cases."""
+        has_S = np.ones(len(self), dtype=bool)
+        for condition in rule:
+            has_S &= condition.holds(self.slots, None if condition.text is None else self.texts_NM)
+        return has_S
+
+    def observed(self, has_S: NDArray[np.bool_], of_class: int) -> Observed:
+        """How often a class was observed among these members, and among the others."""
+        labelled_S, is_class_S = self.labels_S >= 0, self.labels_S == of_class
+        having_S, others_S = labelled_S & has_S, labelled_S & ~has_S
+        having_class, others_class = (having_S & is_class_S).sum(), (others_S & is_class_S).sum()
+        return Observed(int(having_S.sum()), int(having_class), int(others_S.sum()), int(others_class))
+
+
+@dataclass(frozen=True, eq=False)
+class Population(Cases):
+    """The cases that look-alikes take their other fields from."""
+
+    #: the model's probabilities for each of them, and the class that it decides on
+    p_SQ: Floats
+    answers_S: Numbers
+
     def select(self, which: Numbers) -> Population:
         """Some members."""
-        return Population(self.slots.select(which), self.p_SQ[which], self.answers_S[which], self.labels_S[which])
+        return Population(self.slots.select(which), self.labels_S[which], self.p_SQ[which], self.answers_S[which])
 
     def nearest(self, length: int) -> Numbers:
         """The sequences by how close they are to this length, in random order where they are equally close."""
@@ -57,7 +83,7 @@ class Population:
 
         >>> slots = Sequences(np.zeros((4, 1)), np.array([0, 1, 4]))
         >>> none = np.zeros(0, dtype=np.int64)
-        >>> Population(slots, np.zeros((2, 2)), none, none).rows(np.array([0, 1]), 2).tolist()
+        >>> Population(slots, none, np.zeros((2, 2)), none).rows(np.array([0, 1]), 2).tolist()
         [[0, 0], [2, 3]]
         """
         starts = self.slots.starts
@@ -92,11 +118,6 @@ class Population:
         gaps = None if donors.gaps is None else [donors.gaps[row] for row in rows_BT.ravel().tolist()]
         return replace(copies, gaps=gaps)
 
-    @cached_property
-    def texts_NM(self) -> Texts:
-        """The texts of every record of the population."""
-        return texts_NM_of(self.slots)
-
     # ---- of rules ---------------------------------------------------------------------------------------------
 
     @cached_property
@@ -108,13 +129,6 @@ class Population:
         if slot not in self._counts:
             self._counts[slot] = np.bincount(self.slots.x_ND[:, slot].astype(np.int64)).astype(np.float64)
         return self._counts[slot]
-
-    def has(self, rule: Rule) -> NDArray[np.bool_]:
-        """Which members of the population satisfy a rule: its real cases."""
-        has_S = np.ones(len(self), dtype=bool)
-        for condition in rule:
-            has_S &= condition.holds(self.slots, None if condition.text is None else self.texts_NM)
-        return has_S
 
     def made_up(self, sequence: Sequences, rule: Rule, donors_B: Numbers) -> Sequences:
         """Made-up cases of a rule, one per donor: as the donor, but with values that satisfy the rule."""
@@ -133,13 +147,6 @@ class Population:
                 condition.enforce(x_BTD, self.weights(condition.slots[0]))
         return x_BTD
 
-    def observed(self, has_S: NDArray[np.bool_], of_class: int) -> Observed:
-        """How often a class was observed among these members, and among the others."""
-        labelled_S, is_class_S = self.labels_S >= 0, self.labels_S == of_class
-        having_S, others_S = labelled_S & has_S, labelled_S & ~has_S
-        having_class, others_class = (having_S & is_class_S).sum(), (others_S & is_class_S).sum()
-        return Observed(int(having_S.sum()), int(having_class), int(others_S.sum()), int(others_class))
-
 
 def mixed(sequences: Sequences, rng: np.random.Generator, *, least: float = 0.03, texts: bool = False) -> Sequences:
     """Each sequence with a random part of its slots replaced by those of another one of similar length.
@@ -147,7 +154,8 @@ def mixed(sequences: Sequences, rng: np.random.Generator, *, least: float = 0.03
     The share that stays is drawn uniformly on a logarithmic scale; in half of the sequences, what a record does not
     have stays too. With `texts`, half of the texts are replaced as well.
     """
-    donors = Population(sequences, np.zeros((len(sequences), 0)), *[np.zeros(0, dtype=np.int64)] * 2)
+    none = np.zeros(0, dtype=np.int64)
+    donors = Population(sequences, none, np.zeros((len(sequences), 0)), none)
     x_ND, lengths = sequences.x_ND, sequences.lengths
     share_S = np.exp(rng.uniform(np.log(least), 0.0, len(sequences)))
     keep_ND = rng.random(x_ND.shape) < share_S[sequences.sequence_N, None]

@@ -6,6 +6,7 @@ stored training sequences that satisfy it.
 - `settled`: a rule determines the answer (a sufficient rule, or anchor): at least the share τ of its made-up cases, and
   of its real ones, of which there are enough, get the same answer; and no rule of the same sequence determines another.
 - `made-up only`: there are too few real cases, or they do not bear the rule out.
+- `real only`: the real cases bear the rule out, and made-up cases do not.
 - `contested`: some features determine the answer, and others of the same sequence another one.
 - `unsettled`: no rule of at most `most` conditions determines the answer, or the model hardly tells the sequence from
   any other: its probability of the answer is about that of the population.
@@ -31,9 +32,9 @@ from pydantic import model_validator
 from tefm.base.settings import Settings
 from tefm.explain.check import Joint, joint_effect, precision
 from tefm.explain.conditions import Condition, Rule
-from tefm.explain.counts import FEW, Share, exact_share
+from tefm.explain.counts import FEW, NONE, Share, exact_share
 from tefm.explain.explanation import Outcome
-from tefm.explain.population import Population
+from tefm.explain.population import Cases, Population
 from tefm.explain.settle import Search
 from tefm.explain.slot_features import Feature, features_of, keeps_of, text_features
 from tefm.explain.trial import SEARCH, Trial
@@ -46,6 +47,8 @@ from tefm.tables.sequences import Sequences
 
 #: Donors of search and widening, of each check, of each effect, and of a rule without one of its conditions.
 SEARCHED, CHECKED, EFFECT, WITHOUT = 144, 200, 48, 48
+#: Real cases of a rule that the model is asked about, at most.
+REAL = 100
 #: Members that a set does not have are offered as features if more than this share of the donors have them.
 OFTEN = 0.05
 #: At most this many rules are checked.
@@ -92,7 +95,7 @@ class Checked:
     rule: Rule
     #: the share of the made-up cases that get the answer
     made_up: Share
-    #: the share of the real cases that get it
+    #: the share of the real cases that get it, of those that the model was asked about
     real: Share
     #: the share of the made-up cases that get it without each of the conditions; empty where that was not asked
     without: tuple[Share, ...] = ()
@@ -105,7 +108,7 @@ class Checked:
 
     def is_real(self, least: float) -> bool:
         """Whether real cases bear it out."""
-        return self.real.of >= FEW and self.real.low >= least
+        return bool(self.rule) and self.real.of >= FEW and self.real.low >= least
 
 
 @dataclass(frozen=True)
@@ -169,6 +172,7 @@ class Reasoner:
     network: FrozenCodes
     surrogate: Surrogate
     population: Population
+    cases: Cases
 
     def search(self, sequence: Sequences, answer: int) -> Search:
         """The search for features that settle an answer, on the surrogate."""
@@ -226,6 +230,8 @@ class Reasoner:
             found = self._settle(search, sequence, donors, asked)
         if found.holds(asked.precision):
             verdict = "settled" if found.is_real(asked.precision) else "made-up only"
+        elif found.is_real(asked.precision):
+            verdict = "real only"
         other = max((number for number in range(len(p_Q)) if number != answer), key=lambda number: p_Q[number])
         rival = self._rival(search, sequence, donors, asked, other)
         if rival is not None and rival.holds(asked.precision) and found.holds(asked.precision):
@@ -309,20 +315,24 @@ class Reasoner:
                 break
             if best.precision < asked.precision - HOPELESS:
                 break
-        settles = [of for of in results if of.holds(asked.precision)]
-        # of those that pass the first check, one that passes the second
-        settles.sort(key=lambda of: not of.is_real(asked.precision))
-        return replace((settles or sorted(results, key=lambda of: -of.made_up.low))[0], questions=questions)
+
+        def passes(of: Checked) -> tuple[bool, bool, float]:
+            """Both checks before that of real cases before that of made-up ones."""
+            holds, is_real = of.holds(asked.precision), of.is_real(asked.precision)
+            return holds and is_real, is_real, of.made_up.low
+
+        return replace(max(results, key=passes), questions=questions)
 
     def _widest(self, rules: Sequence[Rule]) -> Rule:
         """The rule with most real cases, and of those the one with fewest conditions."""
-        return max(rules, key=lambda rule: (int(self.population.has(rule).sum()), -len(rule)))
+        return max(rules, key=lambda rule: (int(self.cases.has(rule).sum()), -len(rule)))
 
     def _checked(self, rule: Rule, sequence: Sequences, answer: int, donors_B: Numbers, level: float) -> Checked:
         """A rule with what the model says of its made-up and of its real cases."""
         made_up = precision(self.model, self.population.made_up(sequence, rule, donors_B), answer, level=level)
-        same_S = self.population.answers_S[self.population.has(rule)] == answer
-        return Checked(rule, made_up, exact_share(int(same_S.sum()), len(same_S), LEVEL))
+        asked = np.flatnonzero(self.cases.has(rule))[:REAL]
+        real = precision(self.model, self.cases.slots.select(asked), answer, level=LEVEL) if len(asked) else NONE
+        return Checked(rule, made_up, real)
 
     def _needed(
         self, rule: Rule, sequence: Sequences, search: Search, donors: Donors, enough: float

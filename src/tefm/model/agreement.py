@@ -23,6 +23,7 @@ from tefm.base.errors import ArtefactError
 from tefm.base.files import refusing
 from tefm.codes.coder import SlotCoder
 from tefm.explain.look_alikes import LookAlikes
+from tefm.explain.population import Cases
 from tefm.language.prompts import LONGEST_TEXT
 from tefm.language.vocabulary import CodeVocabulary
 from tefm.monitor.reference import MonitorReference
@@ -168,8 +169,19 @@ def _questions(fitted: Fitted, preparation: Preparation) -> Iterator[str]:
 
 
 def _is_sound(look_alikes: LookAlikes, coder: SlotCoder, classes: int) -> bool:
-    population, layout = look_alikes.population, coder.layout
-    slots, count = population.slots, len(population.slots.starts) - 1
+    population = look_alikes.population
+    count = len(population.slots.starts) - 1
+    return (
+        all(_are_cases(cases, coder, classes) for cases in (population, look_alikes.cases))
+        and population.p_SQ.shape == (count, classes)
+        and _are_probabilities(population.p_SQ)
+        and population.answers_S.shape == (count,)
+        and bool(((population.answers_S >= 0) & (population.answers_S < classes)).all())
+    )
+
+
+def _are_cases(cases: Cases, coder: SlotCoder, classes: int) -> bool:
+    slots, count, layout = cases.slots, len(cases.slots.starts) - 1, coder.layout
     return (
         slots.x_ND.ndim == 2
         and slots.x_ND.shape[1] == layout.width
@@ -178,11 +190,8 @@ def _is_sound(look_alikes: LookAlikes, coder: SlotCoder, classes: int) -> bool:
         and slots.starts[0] == 0
         and slots.starts[-1] == len(slots.x_ND)
         and bool((np.diff(slots.starts) > 0).all())
-        and population.p_SQ.shape == (count, classes)
-        and _are_probabilities(population.p_SQ)
-        and population.answers_S.shape == population.labels_S.shape == (count,)
-        and bool(((population.answers_S >= 0) & (population.answers_S < classes)).all())
-        and bool(((population.labels_S >= -1) & (population.labels_S < classes)).all())
+        and cases.labels_S.shape == (count,)
+        and bool(((cases.labels_S >= -1) & (cases.labels_S < classes)).all())
         and (slots.texts is None or len(slots.texts) == count)
         and (slots.gaps is None or len(slots.gaps) == len(slots.x_ND))
     )

@@ -83,7 +83,7 @@ def explain_slots(
     """Why the model answers as it does for sequences of slots, which need no table."""
     fitted = fitted.reading(question.above)
     parts, model, of_class = look_alikes_of(fitted), fitted.masked_model(), _class_number(fitted, question.of_class)
-    reasoner = Reasoner(model, parts.network, parts.surrogate, parts.population)
+    reasoner = Reasoner(model, parts.network, parts.surrogate, parts.population, parts.cases)
     explanations = []
     with progress("explaining", len(slots)) as advance:
         for number, p_Q in enumerate(model(slots).tolist()):
@@ -115,8 +115,8 @@ def _explanation(
     reads_slots = fitted.answerer.beside is not None
     decoded_TD = None if reads_slots else fitted.coder.decode(fitted.coder.encode(sequence.x_ND))
     parts, x_TD, width = look_alikes_of(fitted), sequence.x_ND, sequence.x_ND.shape[1]
-    population = parts.population
-    labelled = bool((population.labels_S >= 0).any() or parts.counts.total_Q.any())  # else nothing was counted
+    population, cases = parts.population, parts.cases
+    labelled = bool((cases.labels_S >= 0).any() or parts.counts.total_Q.any())  # else nothing was counted
 
     def describe(condition: Condition) -> Finding:
         if condition.text is None:
@@ -126,7 +126,7 @@ def _explanation(
         return text_finding(name, condition, len(x_TD))
 
     def settling(found: Checked, answer: int) -> Settling:
-        observed = population.observed(population.has(found.rule), answer) if labelled else None
+        observed = cases.observed(cases.has(found.rule), answer) if labelled else None
         findings = tuple(map(describe, found.rule))
         return Settling(classes[answer], findings, found.made_up, found.real, observed, found.without)
 
@@ -154,7 +154,7 @@ def _explanation(
         least=question.precision,
         most=question.most,
         settling=settling(reasons.found, reasons.answer),
-        coverage=exact_share(int(population.has(reasons.found.rule).sum()), len(population)),
+        coverage=exact_share(int(cases.has(reasons.found.rule).sum()), len(cases)),
         base=reasons.base,
         flips=NONE if reasons.joint is None else reasons.joint.flips,
         joint=joint,

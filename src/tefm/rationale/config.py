@@ -31,8 +31,8 @@ class SurrogateConfig(StageSettings):
 class LookAlikeConfig(SurrogateConfig):
     """How answers are explained by look-alikes (perturbed samples)."""
 
-    #: at most this many training sequences are stored with the model (background sample): look-alikes take their other
-    #: features from them
+    #: at most this many training sequences give look-alikes their other features (background sample); 25 times as many
+    #: are stored with the model, so that rules have real cases
     donors: int = Setting(default=2_000, ge=20)
 
     RETIRED: ClassVar[Mapping[str, Retired]] = {

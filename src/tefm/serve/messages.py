@@ -112,7 +112,7 @@ class Explained(BaseModel):
     predicted: str
     p: float
     probabilities: dict[str, float]
-    verdict: str = Field(description="settled, made-up only, contested, unsettled or default")
+    verdict: str = Field(description="settled, real only, made-up only, contested, unsettled or default")
     conclusion: str
     explanation: dict[str, Any] = Field(description="the card: features, evidence for and against, counts")
     html: str | None = None
