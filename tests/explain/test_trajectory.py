@@ -14,7 +14,7 @@ from support.cards import SCRIPT
 from support.explanations import explanation
 
 from tefm.explain.explanation import Explanation
-from tefm.explain.over_time import LANES, RECORDS, prefixes
+from tefm.explain.over_time import LANES, RECORDS
 from tefm.explain.render import cards_page
 from tefm.explain.trajectory import WIDTH, Lane, Trajectory, place_of_record
 from tefm.model.estimator import TEFM
@@ -118,6 +118,6 @@ def test_long_histories_are_drawn_from_their_last_records(fitted: TEFM) -> None:
 def test_prefixes_keep_the_texts_and_times_of_their_records() -> None:
     notes = (("a",), ("b",), ("c",))
     sequence = Sequences(np.arange(3)[:, None], np.array([0, 3]), texts=[notes], gaps=["", "1 day", "2 days"])
-    grown = prefixes(sequence, np.array([0, 2]))
+    grown = sequence.up_to(np.array([0, 2]))
     assert grown.lengths.tolist() == [1, 3] and grown.texts == [notes[:1], notes]
     assert grown.gaps == ["", "", "1 day", "2 days"]

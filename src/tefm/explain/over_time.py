@@ -17,7 +17,7 @@ from tefm.explain.trajectory import Lane, Trajectory
 from tefm.rationale.masked_model import MaskedModel
 from tefm.tables.layout import Slots
 from tefm.tables.mappers import NumberMapper
-from tefm.tables.sequences import Sequences, runs
+from tefm.tables.sequences import Sequences
 from tefm.tables.vectorise import Vectoriser
 
 #: Records that are drawn, the last ones, and fields.
@@ -46,7 +46,7 @@ def trajectory_of(
     if sequence.texts is not None and isinstance(sequence.texts[0], str):  # the text of the last record alone
         return drawn
     ends_E = _ends(first, len(x_TD))
-    p_EQ = model(prefixes(sequence, ends_E))
+    p_EQ = model(sequence.up_to(ends_E))
     decided_E = model.decide(p_EQ)
     other = np.flatnonzero(decided_E != decided_E[-1])
     p = zip((ends_E + 1).tolist(), p_EQ[:, answer].tolist(), strict=True)
@@ -57,14 +57,6 @@ def _ends(first: int, length: int) -> NDArray[np.int64]:
     """The records after which the model is asked: all that are drawn, or of long sequences some of them."""
     count = min(length - first, max(2, READ // length))
     return np.unique(np.linspace(first, length - 1, count).round().astype(np.int64))
-
-
-def prefixes(sequence: Sequences, ends_E: NDArray[np.int64]) -> Sequences:
-    """A sequence as it was after some of its records."""
-    places, starts = runs(np.zeros_like(ends_E), ends_E + 1)
-    texts = None if sequence.texts is None else [sequence.texts[0][: end + 1] for end in ends_E.tolist()]
-    gaps = None if sequence.gaps is None else [sequence.gaps[place] for place in places.tolist()]
-    return Sequences(sequence.values[places], starts, texts=texts, gaps=gaps, file=sequence.file)
 
 
 def _lanes(vectoriser: Vectoriser, x_TD: Slots, cited_TD: NDArray[np.bool_], population_ND: Slots) -> Iterator[Lane]:

@@ -129,14 +129,19 @@ class Sequences:
     def up_to(self, ends: NDArray[np.int64]) -> Sequences:
         """Prefixes: the records of each sequence up to an end, which is a position in the records of all sequences.
 
+        They keep the notes of their records; a text of the last record alone is not known of them.
+
         >>> grown = Sequences(np.array([7, 8, 9]), np.array([0, 2, 3])).up_to(np.array([0, 1, 2]))
         >>> [grown[i].tolist() for i in range(3)]
         [[7], [7, 8], [9]]
         """
         of_H = self.sequence_N[ends]
-        firsts = self.starts[of_H]
+        firsts, texts = self.starts[of_H], None
         places, starts = runs(firsts, ends - firsts + 1)
-        return Sequences(self.values[places], starts, ids=self.names[of_H], file=self.file)
+        if self.texts is not None and not any(isinstance(text, str) for text in self.texts):
+            texts = [self.texts[of][:count] for of, count in zip(of_H.tolist(), np.diff(starts).tolist(), strict=True)]
+        gaps = None if self.gaps is None else [self.gaps[place] for place in places.tolist()]
+        return Sequences(self.values[places], starts, ids=self.names[of_H], texts=texts, gaps=gaps, file=self.file)
 
     def with_values(self, values: NDArray[Any]) -> Sequences:
         """These sequences with other values for their records."""
