@@ -316,10 +316,10 @@ class Reasoner:
             if best.precision < asked.precision - HOPELESS:
                 break
 
-        def passes(of: Checked) -> tuple[bool, bool, float]:
-            """Both checks before that of real cases before that of made-up ones."""
+        def passes(of: Checked) -> tuple[bool, bool, bool, float, float]:
+            """Both checks before that of real cases before that of made-up ones, where what real cases say counts."""
             holds, is_real = of.holds(asked.precision), of.is_real(asked.precision)
-            return holds and is_real, is_real, of.made_up.low
+            return holds and is_real, is_real, holds, of.real.low if holds else 0.0, of.made_up.low
 
         return replace(max(results, key=passes), questions=questions)
 
