@@ -328,7 +328,7 @@ def _synthetic_vulnerabilities(yes_no: Any) -> dict[str, Any]:
 
 
 def _write_synthetic_loans(write: Callable[..., None], rng: np.random.Generator, cases: int) -> None:
-    """Twelve events per application, the last of which is its outcome; every fourth is decided early."""
+    """Twelve events per application on one of ten days, the last its outcome; every fourth is decided early."""
     events = []
     for case in range(cases):
         outcome = int(rng.integers(3))
@@ -336,7 +336,7 @@ def _write_synthetic_loans(write: Callable[..., None], rng: np.random.Generator,
         decided = 5 if case % 4 == 0 else 11
         for number in range(12):
             name = OUTCOMES[outcome] if number == decided else f"W_{rng.choice(['call', 'check'])}"
-            when = f"2011-10-01T{8 + number:02}:{int(rng.integers(60)):02}:00.000+02:00"
+            when = f"2011-10-{1 + case * 10 // cases:02}T{8 + number:02}:{int(rng.integers(60)):02}:00.000+02:00"
             events.append((str(int(rng.integers(9))), "COMPLETE", name, when, when, str(case), amount))
     of_event = ("org:resource", "lifecycle:transition", "concept:name", "time:timestamp")
     columns = (*of_event, "case:REG_DATE", "case:concept:name", "case:AMOUNT_REQ")
