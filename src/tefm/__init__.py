@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from tefm.base import __version__ as __version__
 
-# Threads of GNU's OpenMP first wait in a busy loop. A short one costs nothing on an idle machine; on a busy one, trees
-# are fitted in a half to a tenth of the time.
+# Threads of GNU's OpenMP first wait in a busy loop. A long one (the default) makes them fight on a busy machine; without
+# one, to wake a thread takes longer than what it then does: two were slower than one in training the codes.
 if "OMP_WAIT_POLICY" not in os.environ:
-    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+    os.environ.setdefault("GOMP_SPINCOUNT", "30000")
 
 if TYPE_CHECKING:
     from tefm.codes.config import TokenizerConfig

@@ -67,8 +67,7 @@ def main() -> NoReturn:
 
 
 def leave_cores_to_others() -> None:
-    """One thread per core that is free, none of which waits in a busy loop; set before torch is imported."""
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    """One thread per core that is free; set before torch is imported."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     busy = others_running() / (os.cpu_count() or 1)
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, round(cores * (1 - busy)))))
