@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tefm.base import __version__ as __version__
 
-# Threads of GNU's OpenMP first wait in a busy loop. A long one (the default) makes them fight on a busy machine; without
+# Threads of GNU's OpenMP first wait in a busy loop. In a long one (the default) they fight on a busy machine; without
 # one, to wake a thread takes longer than what it then does: two were slower than one in training the codes.
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "30000")
