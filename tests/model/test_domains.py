@@ -222,7 +222,7 @@ def test_an_interrupted_fit_of_domains_resumes(
     tasks = {name: Task.load(task_files[name]) for name in ("stays", "flows")}
     whole, _ = fit_tasks(tasks, tmp_path / "whole", device="cpu", compare=False)
     with monkeypatch.context() as patch:
-        patch.setattr("tefm.pipeline.fit.calibrate", lambda *given: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr("tefm.pipeline.stages.calibrate", lambda *given: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             fit_tasks(tasks, tmp_path / "model", device="cpu", compare=False)
     assert (tmp_path / "model.checkpoint").is_dir()

@@ -28,7 +28,7 @@ def card_with(**changes: Any) -> str:
         "trees": None,
         "share": 1.0,
         "alignment": Alignment(1_000, 0.91, 0.92, 0.95, 0.96, 0.81, (0.5, 0.25), 1.5, 2.5),
-        "look_alikes": Of(population=range(2_500), agreement=Agreement(0.987, 0.01, 0.954, 0.02, 321)),
+        "look_alikes": Of(cases=range(2_500), agreement=Agreement(0.987, 0.01, 0.954, 0.02, 321)),
         "figures": {"test": {**scores(0.803), "tokens_mean": 8.71, "compared": {"LightGBM": scores(0.8125)}}},
         **changes,
     }

@@ -154,7 +154,7 @@ class Explanation(Card):
 
     @property
     def verified(self) -> bool:
-        """Whether made-up cases have shown that the rule settles the answer."""
+        """Whether made-up cases, real ones or both have shown that the rule settles the answer."""
         return self.verdict in ("settled", "real only", "made-up only", "contested")
 
     @property

@@ -69,7 +69,7 @@ class NumberLabel(_Described):
 
     >>> schema = Schema.from_yaml("{label: {column: days, kind: number, buckets: 5}, fields: {age: number}}")
     >>> schema.label, schema.number
-    ('days', NumberLabel(buckets=5, interval=0.8))
+    ('days', NumberLabel(buckets=5, interval=0.8, observed=None))
     """
 
     #: at most so many classes, with about as many training labels each
