@@ -66,7 +66,7 @@ def _cited(subject: Subject, reasons: list[Reasons], name: str, scores_ND: Score
 
 def _outcome(subject: Subject, number: int, condition: Condition, raises: bool) -> str:
     population = subject.parts.population
-    observed = population.observed(population.has((condition,)), int(subject.answers_S[number]))
+    observed = population.observed((condition,), int(subject.answers_S[number]))
     return observed.corroborates(raises)
 
 

@@ -36,6 +36,7 @@ from tefm.scoring.calibration import Floats
 from tefm.tables.layout import Layout, Slots
 from tefm.tables.sequences import Sequences
 from tefm_bench.anchors import anchor
+from tefm_bench.label_counts import Counts
 from tefm_bench.rationales import learned_masks
 
 #: Sizes of the sets; the last one is how many features may settle an answer.
@@ -295,7 +296,8 @@ def first_sets(ordered: Sequence[Feature]) -> Sets:
 
 def log_odds(subject: Subject, slots: Sequences) -> Scores:
     """By how much a value raises the log-odds of the answer in the training labels: no model at all."""
-    counts, x_ND = subject.parts.counts, slots.x_ND.astype(np.int64)
+    cases, x_ND = subject.parts.cases, slots.x_ND.astype(np.int64)
+    counts = Counts.of(cases.slots, cases.labels_S, subject.layout, len(subject.fitted.classes))
     value_ND = counts.start_D[:-1] + x_ND
     answer_N = subject.answers_S[slots.sequence_N]
     is_last_N = np.zeros(len(x_ND), dtype=bool)

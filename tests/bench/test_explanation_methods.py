@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tefm_bench.anchors import anchor
 from tefm_bench.attribution import kernel_values
 from tefm_bench.corroborations import OUTCOMES, corroboration
@@ -27,6 +29,7 @@ from tefm_bench.feature_lists import (
     log_odds,
     name_features,
 )
+from tefm_bench.label_counts import Counts
 
 from tefm.explain.population import Population
 from tefm.explain.slot_features import Feature, features_of, keep_of
@@ -103,6 +106,27 @@ def test_kernel_shap_finds_the_weights_of_a_sum() -> None:
     assert values == pytest.approx(weights, abs=1e-6)
 
 
+@given(st.data())
+def test_counts_are_those_of_a_plain_loop(data: st.DataObject) -> None:
+    layout = Layout((Slot("ward", "category", 3), Slot("dx", "flag", 1, "a")))
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+    lengths = rng.integers(1, 4, 12)
+    x_ND = np.stack([rng.integers(0, 4, lengths.sum()), rng.integers(0, 2, lengths.sum())], axis=1).astype(np.uint8)
+    slots = Sequences(x_ND, np.concatenate([[0], np.cumsum(lengths)]))
+    labels = rng.integers(-1, 2, 12)
+    counts = Counts.of(slots, labels, layout, 2)
+    for slot, value, of_class in ((0, 0, 1), (0, 3, 0), (1, 1, 1)):
+        known = [(slots[i], label) for i, label in enumerate(labels) if label >= 0]
+        has = [(x[-1, slot] == value, label == of_class) for x, label in known]
+        last = counts.observed(slot, value, of_class, last=True)
+        assert (last.having, last.having_class) == (sum(h for h, _ in has), sum(h and c for h, c in has))
+        assert (last.others, last.others_class) == (sum(not h for h, _ in has), sum(not h and c for h, c in has))
+        earlier = [((x[:-1, slot] == value).any(), label == of_class) for x, label in known if len(x) > 1]
+        before = counts.observed(slot, value, of_class, last=False)
+        assert (before.having, before.having_class) == (sum(h for h, _ in earlier), sum(h and c for h, c in earlier))
+        assert before.others == sum(not h for h, _ in earlier)
+
+
 def test_several_sets_are_asked_as_each_alone() -> None:
     model = model_of(0)
     donors, one = population_of(model), records(1)
@@ -176,7 +200,8 @@ def subject(fitted: TEFM) -> Subject:
 
 def test_the_log_odds_table_is_that_of_the_counts(subject: Subject) -> None:
     scores_ND = log_odds(subject, subject.slots)
-    counts, last = subject.parts.counts, int(subject.slots.starts[1]) - 1
+    cases, last = subject.parts.cases, int(subject.slots.starts[1]) - 1
+    counts = Counts.of(cases.slots, cases.labels_S, subject.layout, 2)
     slot, answer = 0, int(subject.answers_S[0])
     seen = counts.observed(slot, int(subject.slots.x_ND[last, slot]), answer, last=True)
     total, of_class = counts.total_Q.sum(), counts.total_Q[answer]

@@ -16,36 +16,13 @@ from hypothesis import strategies as st
 from support.explanations import ASPIRIN, MORPHINE, OLD, about, explanation, influence, printed
 
 from tefm.base.errors import InputError
-from tefm.explain.counts import FEW, Counts, Observed
+from tefm.explain.counts import FEW, Observed
 from tefm.explain.explanation import Explanation
 from tefm.explain.render import cards_page
 from tefm.model.estimator import TEFM
-from tefm.tables.layout import Layout, Slot
 from tefm.tables.references import Reference
-from tefm.tables.sequences import Sequences
 
-LAYOUT = Layout((Slot("ward", "category", 3), Slot("dx", "flag", 1, "a")))
 MORE, LESS = Observed(200, 60, 1_000, 100), Observed(200, 5, 1_000, 100)
-
-
-@given(st.data())
-def test_counts_are_those_of_a_plain_loop(data: st.DataObject) -> None:
-    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
-    lengths = rng.integers(1, 4, 12)
-    x_ND = np.stack([rng.integers(0, 4, lengths.sum()), rng.integers(0, 2, lengths.sum())], axis=1).astype(np.uint8)
-    slots = Sequences(x_ND, np.concatenate([[0], np.cumsum(lengths)]))
-    labels = rng.integers(-1, 2, 12)
-    counts = Counts.of(slots, labels, LAYOUT, 2)
-    for slot, value, of_class in ((0, 0, 1), (0, 3, 0), (1, 1, 1)):
-        known = [(slots[i], label) for i, label in enumerate(labels) if label >= 0]
-        has = [(x[-1, slot] == value, label == of_class) for x, label in known]
-        last = counts.observed(slot, value, of_class, last=True)
-        assert (last.having, last.having_class) == (sum(h for h, _ in has), sum(h and c for h, c in has))
-        assert (last.others, last.others_class) == (sum(not h for h, _ in has), sum(not h and c for h, c in has))
-        earlier = [((x[:-1, slot] == value).any(), label == of_class) for x, label in known if len(x) > 1]
-        before = counts.observed(slot, value, of_class, last=False)
-        assert (before.having, before.having_class) == (sum(h for h, _ in earlier), sum(h and c for h, c in earlier))
-        assert before.others == sum(not h for h, _ in earlier)
 
 
 @given(st.integers(FEW, 500), st.integers(FEW, 500), st.data())
@@ -117,8 +94,7 @@ def test_what_was_observed_is_what_the_table_says(fitted: TEFM) -> None:
     parts = fitted.fitted.look_alikes
     assert parts is not None
     last = training.group_by("patient", maintain_order=True).last()
-    # a tenth of the patients are the validation part, which is not counted
-    assert 0 < int(parts.counts.total_Q.sum()) < last.height
+    assert 0 < len(parts.cases) < last.height, "a tenth of the patients are the validation part, which is not counted"
     checked = 0
     for one in fitted.explain(table, of_class="yes"):
         for of in one.influences:
@@ -154,5 +130,5 @@ def test_counts_are_of_the_population(backbones: dict[str, Path]) -> None:
     model = quick(backbones["llama"], STAYS, balance="train", tune={"steps": 2}).fit(table)
     parts = model.fitted.look_alikes
     assert parts is not None
-    shares = parts.counts.total_Q / parts.counts.total_Q.sum()
+    shares = np.bincount(parts.cases.labels_S) / len(parts.cases)
     assert shares == pytest.approx(np.array(model.fitted.shares), abs=0.02) and abs(shares[0] - 0.5) > 0.1

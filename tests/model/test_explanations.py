@@ -181,4 +181,5 @@ def test_a_balanced_world_has_balanced_look_alikes(backbones: dict[str, Path]) -
     model = quick(backbones["llama"], STAYS, balance="all", tune={"steps": 2}).fit(table)
     parts = model.fitted.look_alikes
     assert np.bincount(parts.population.labels_S) / len(parts.population) == pytest.approx([0.5, 0.5])
-    assert parts.counts.total_Q[0] > 1.5 * parts.counts.total_Q[1]
+    of_class = np.bincount(parts.cases.labels_S)
+    assert of_class[0] > 1.5 * of_class[1]

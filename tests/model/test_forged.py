@@ -225,7 +225,6 @@ FORGED: dict[str, Callable[[Path], None]] = {
     "look-alikes of three classes": tensors("look_alikes.safetensors", third_class),
     "look-alikes without an end": tensors("look_alikes.safetensors", lambda s: s["population.starts"].fill_(3)),
     "look-alikes of other slots": tensors("look_alikes.safetensors", lambda s: s["population.x_ND"].fill_(255)),
-    "counts of other slots": tensors("look_alikes.safetensors", lambda s: s["counts.start_D"].fill_(999)),
     "a wide surrogate": tensors("look_alikes.safetensors", nothing, surrogate_hidden=10**6),
     "wide masks": tensors("rationale.safetensors", nothing, surrogate_hidden=10**6),
     "no masks": add("rationale.safetensors", "nothing"),

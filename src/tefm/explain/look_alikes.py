@@ -5,7 +5,7 @@ Shapes: S sequences, N records, D slots, Q classes.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,6 @@ from tefm.base.errors import InputError
 from tefm.base.files import read_tensors, refusing, write_tensors
 from tefm.base.progress import progress
 from tefm.codes.coder import SlotCoder
-from tefm.explain.conditions import Condition
-from tefm.explain.counts import Counts, Observed
 from tefm.explain.population import Cases, Population, mixed
 from tefm.rationale.config import LookAlikeConfig
 from tefm.rationale.masked_model import MaskedModel
@@ -43,10 +41,8 @@ class LookAlikes:
     network: FrozenCodes
     surrogate: Surrogate
     population: Population
-    #: training sequences that may satisfy a rule; the model has not been asked about them
+    #: training sequences that may satisfy a rule, with their labels; the model has not been asked about them
     cases: Cases
-    #: of all training sequences, for corroboration
-    counts: Counts
     agreement: Agreement
 
     @classmethod
@@ -61,9 +57,9 @@ class LookAlikes:
     ) -> LookAlikes:
         """Learn from training sequences, whole and mixed.
 
-        Look-alikes come from the first sequences of the `population`; rules have their real cases among `everyone`, who
-        are counted for corroboration. Both come with class numbers, −1 where there is no label. The surrogate stands
-        for the whole model, or for its language model where a head answers beside that.
+        Look-alikes come from the first sequences of the `population`; rules have their real cases among `everyone`.
+        Both come with class numbers, −1 where there is no label. The surrogate stands for the whole model, or for its
+        language model where a head answers beside that.
         """
         if len(training) < 2 or not len(population[0]):
             raise InputError(
@@ -87,16 +83,9 @@ class LookAlikes:
         drawn = occurring.select(np.arange(min(len(occurring), config.donors)))
         p_SQ = model(drawn)
         donors = Population(drawn, labels_S[: len(drawn)], p_SQ, model.decide(p_SQ))
-        counts = Counts.of(*everyone, network.layout, p_SQ.shape[1])
         # texts say more than slots, and hardly ever repeat: no more of them is stored than look-alikes need
         most = len(donors) if words else PER_DONOR * config.donors
-        return cls(config, network, surrogate, donors, cases_of(*everyone, most), counts, agreement)
-
-    def observed(self, condition: Condition, of_class: int) -> Observed:
-        """How often a class was observed where a condition is met: of all training sequences, or of those stored."""
-        if len(condition.slots) == condition.span == 1 and not condition.back and condition.after is None:
-            return self.counts.in_last(condition.slots[0], condition.values, of_class)
-        return self.cases.observed(self.cases.has((condition,)), of_class)
+        return cls(config, network, surrogate, donors, cases_of(*everyone, most), agreement)
 
     def folded(self, calibration: Folded) -> LookAlikes:
         """What explanations of groups of classes need; the surrogate still knows the classes themselves."""
@@ -105,8 +94,7 @@ class LookAlikes:
         labels_S, answers_S = group_Q[population.labels_S], calibration.predict(p_SQ)
         grouped = replace(population, p_SQ=p_SQ, labels_S=labels_S, answers_S=answers_S)
         cases = replace(self.cases, labels_S=group_Q[self.cases.labels_S])
-        counts = {name: calibration.fold(of) for name, of in vars(self.counts).items() if name != "start_D"}
-        return replace(self, population=grouped, cases=cases, counts=replace(self.counts, **counts))
+        return replace(self, population=grouped, cases=cases)
 
     # ---- on disk ----------------------------------------------------------------------------------------------
 
@@ -118,7 +106,6 @@ class LookAlikes:
             arrays |= {f"{name}.{key}": of for key, of in _arrays(part).items()}
             words |= {f"{name}.{key}": of for key, of in _words(part.slots).items()}
         arrays |= {f"population.{name}": getattr(self.population, name) for name in ANSWERS}
-        arrays |= {f"counts.{field.name}": getattr(self.counts, field.name) for field in fields(Counts)}
         tensors = {name: torch.from_numpy(np.array(of, order="C")) for name, of in arrays.items()}
         tensors |= {f"surrogate.{name}": value.contiguous() for name, value in self.surrogate.state_dict().items()}
         write_tensors(
@@ -141,14 +128,13 @@ class LookAlikes:
             network = FrozenCodes.of(coder, profile=learned["inner.weight"].shape[1] == coder.latent_width)
             surrogate = Surrogate(network.width, classes, config.surrogate_hidden, words="words.weight" in learned)
             surrogate.load_state_dict(learned)
-            counts = Counts(**{name: of.numpy() for name, of in _part(tensors, "counts").items()})
             answers = [tensors[f"population.{name}"].numpy() for name in ANSWERS]
             # older models have stored the population alone
             facts = {f"population.{name}": facts[name] for name in ("texts", "gaps") if name in facts} | facts
             population = Population(*_read(tensors, facts, "population", coder.layout), *answers)
             cases = Cases(*_read(tensors, facts, "cases" if "cases.x_ND" in tensors else "population", coder.layout))
             agreement = Agreement(**facts["agreement"])
-        return cls(config, network, surrogate.requires_grad_(False), population, cases, counts, agreement)
+        return cls(config, network, surrogate.requires_grad_(False), population, cases, agreement)
 
 
 def cases_of(slots: Sequences, labels_S: NDArray[np.int64], most: int) -> Cases:

@@ -54,9 +54,9 @@ class Cases:
             has_S &= condition.holds(self.slots, None if condition.text is None else self.texts_NM)
         return has_S
 
-    def observed(self, has_S: NDArray[np.bool_], of_class: int) -> Observed:
-        """How often a class was observed among these members, and among the others."""
-        labelled_S, is_class_S = self.labels_S >= 0, self.labels_S == of_class
+    def observed(self, rule: Rule, of_class: int) -> Observed:
+        """How often a class was observed where a rule holds, and where it does not."""
+        has_S, labelled_S, is_class_S = self.has(rule), self.labels_S >= 0, self.labels_S == of_class
         having_S, others_S = labelled_S & has_S, labelled_S & ~has_S
         having_class, others_class = (having_S & is_class_S).sum(), (others_S & is_class_S).sum()
         return Observed(int(having_S.sum()), int(having_class), int(others_S.sum()), int(others_class))

@@ -139,8 +139,6 @@ def _slots(fitted: Fitted) -> Iterator[str]:
         yield "the trees beside the language model are of other slots or classes"
     if look_alikes is not None and not _is_sound(look_alikes, coder, len(fitted.classes)):
         yield "the population of the explanations is of other slots or classes"
-    if look_alikes is not None and not _is_counted(look_alikes, coder, len(fitted.classes)):
-        yield "the counts of the explanations are of other slots or classes"
 
 
 def _questions(fitted: Fitted, preparation: Preparation) -> Iterator[str]:
@@ -194,17 +192,6 @@ def _are_cases(cases: Cases, coder: SlotCoder, classes: int) -> bool:
         and bool(((cases.labels_S >= -1) & (cases.labels_S < classes)).all())
         and (slots.texts is None or len(slots.texts) == count)
         and (slots.gaps is None or len(slots.gaps) == len(slots.x_ND))
-    )
-
-
-def _is_counted(look_alikes: LookAlikes, coder: SlotCoder, classes: int) -> bool:
-    counts, start_D = look_alikes.counts, np.concatenate([[0], np.cumsum(coder.layout.sizes_D + 1)])
-    return (
-        counts.last_VQ.shape == counts.earlier_VQ.shape == (int(start_D[-1]), classes)
-        and counts.total_Q.shape == counts.longer_Q.shape == (classes,)
-        and np.array_equal(counts.start_D, start_D)
-        and min(int(part.min()) for part in (counts.last_VQ, counts.earlier_VQ)) >= 0
-        and bool((counts.last_VQ <= counts.total_Q).all() and (counts.earlier_VQ <= counts.longer_Q).all())
     )
 
 

@@ -116,7 +116,7 @@ def _explanation(
     decoded_TD = None if reads_slots else fitted.coder.decode(fitted.coder.encode(sequence.x_ND))
     parts, x_TD, width = look_alikes_of(fitted), sequence.x_ND, sequence.x_ND.shape[1]
     population, cases = parts.population, parts.cases
-    labelled = bool((cases.labels_S >= 0).any() or parts.counts.total_Q.any())  # else nothing was counted
+    labelled = bool((cases.labels_S >= 0).any())
 
     def describe(condition: Condition) -> Finding:
         if condition.text is None:
@@ -126,14 +126,14 @@ def _explanation(
         return text_finding(name, condition, len(x_TD))
 
     def settling(found: Checked, answer: int) -> Settling:
-        observed = cases.observed(cases.has(found.rule), answer) if labelled else None
+        observed = cases.observed(found.rule, answer) if labelled else None
         findings = tuple(map(describe, found.rule))
         return Settling(classes[answer], findings, found.made_up, found.real, observed, found.without)
 
     def shares(joint: Joint, of_class: int) -> Iterator[Influence]:
         for condition, of, words in zip(joint.rule, joint.shares, joint.words, strict=True):
             # texts hardly ever repeat
-            seen = parts.observed(condition, of_class) if labelled and condition.text is None else None
+            seen = cases.observed((condition,), of_class) if labelled and condition.text is None else None
             yield Influence(describe(condition), of.value, of.low, of.high, seen, words)
 
     joint, mean_p_Q = None, population.p_SQ.mean(axis=0).tolist()
@@ -181,7 +181,8 @@ def _threshold(fitted: Fitted, answer: int) -> float | None:
 
 def _real_world(fitted: Fitted, reasons: Reasons) -> float | None:
     """The probability of the answer at the shares of the classes in the data, where training balanced them away."""
-    counts = look_alikes_of(fitted).counts.total_Q
+    labels_S = look_alikes_of(fitted).cases.labels_S
+    counts = np.bincount(labels_S[labels_S >= 0], minlength=len(fitted.classes))
     if fitted.config.balance != "all" or not counts.all():
         return None
     odds_Q = np.array(reasons.p_Q) * (counts / counts.sum()) / np.array(fitted.shares)
