@@ -71,43 +71,6 @@ def test_a_model_is_chosen_by_name(client: TestClient) -> None:
     assert error["value"] == "twins" and "'twin'" in error["remedy"]
 
 
-def test_classify_looks_like_vllm(client: TestClient, fitted: TEFM) -> None:
-    rows = rows_of(8)
-    patients = list(dict.fromkeys(row["patient"] for row in rows))
-    inputs = [[row for row in rows if row["patient"] == patient] for patient in patients]
-    reply = client.post("/classify", json={"input": inputs}).json()
-    table = fitted.predict_table(rows)
-    assert [one["label"] for one in reply["data"]] == table["predicted"].to_list()
-    assert [one["index"] for one in reply["data"]] == list(range(8))
-    assert all(one["num_classes"] == 2 and abs(sum(one["probs"]) - 1) < 1e-6 for one in reply["data"])
-    assert reply["object"] == "list" and reply["usage"]["total_tokens"] == 2 * len(rows)
-    single = client.post("/classify", json={"input": rows[0], "user": "someone"}).json()
-    assert len(single["data"]) == 1
-    error = problem(client.post("/classify", json={"input": [rows]}))
-    assert "8 sequences" in error["problem"] and error["column"] == "patient"
-
-
-def test_invocations_are_mlflows(client: TestClient, fitted: TEFM) -> None:
-    rows = rows_of(5)
-    records = client.post("/invocations", json={"dataframe_records": rows}).json()
-    split = {"columns": list(rows[0]), "data": [list(row.values()) for row in rows], "index": [0]}
-    assert client.post("/invocations", json={"dataframe_split": split}).json() == records
-    csv = pl.DataFrame(rows).write_csv()
-    twin = client.post("/invocations?model=twin", content=csv, headers={"Content-Type": "text/csv"}).json()
-    for one, other in zip(records["predictions"], twin["predictions"], strict=True):
-        assert one == pytest.approx(other, abs=1e-5)
-    table = fitted.predict_table(rows)
-    assert list(records["predictions"][0]) == table.columns
-    assert [one["predicted"] for one in records["predictions"]] == table["predicted"].to_list()
-    problem(client.post("/invocations", json={"dataframe_split": split, "dataframe_records": rows}))
-    assert (
-        "row 0"
-        in problem(client.post("/invocations", json={"dataframe_split": {"columns": ["a"], "data": [[1, 2]]}}))[
-            "problem"
-        ]
-    )
-
-
 # ---- explanations ---------------------------------------------------------------------------------------------------
 
 
@@ -203,7 +166,7 @@ def test_models_describe_their_columns(client: TestClient) -> None:
 def test_every_documented_example_is_answered(client: TestClient) -> None:
     spec = client.get("/openapi.json").json()
     asked = 0
-    for path in ("/v1/predict", "/v1/explain", "/classify", "/invocations"):
+    for path in ("/v1/predict", "/v1/explain"):
         post = spec["paths"][path]["post"]
         assert "422" in post["responses"] and "429" in post["responses"]
         for kind, body in post["requestBody"]["content"].items():
@@ -212,7 +175,7 @@ def test_every_documented_example_is_answered(client: TestClient) -> None:
             response = client.post(path, content=content, headers={"Content-Type": kind})
             assert response.status_code == 200, response.text
             asked += 1
-    assert asked == 7
+    assert asked == 4
     text = json.dumps(spec)
     for reference in {part.split('"')[0] for part in text.split('"#/components/schemas/')[1:]}:
         assert reference in spec["components"]["schemas"]

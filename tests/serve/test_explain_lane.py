@@ -124,7 +124,7 @@ def test_what_cannot_end_in_time_is_refused_at_once(worker: Worker, served: Expl
 
 def test_predictions_are_not_refused_for_explanations(worker: Worker, served: Explaining) -> None:
     assert len(accepted(worker, served, 64)) == FIT
-    answer = worker.predict(served, [rows(served, "p")])
+    answer = worker.predict(served, rows(served, "p"))
     worker.start()
     assert answer.result(30)
 
@@ -192,13 +192,13 @@ def test_predictions_without_end_do_not_keep_an_explanation_waiting(
         nonlocal batches
         batches += 1
         if batches < 50:
-            worker.predict(served, tables)
+            worker.predict(served, tables[0])
         return [[] for _ in tables]
 
     monkeypatch.setattr(served, "predict", predict)
     at_the_end: list[int] = []
     explanation.add_done_callback(lambda _: at_the_end.append(batches))
-    worker.predict(served, [rows(served, "p1")])
+    worker.predict(served, rows(served, "p1"))
     worker.start()
     assert explanation.result(30) == ["p0"]
     assert at_the_end[0] < 50

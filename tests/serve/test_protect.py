@@ -48,15 +48,15 @@ def test_without_keys_only_loopback_names_are_answered(fitted: TEFM) -> None:
 
 def test_without_keys_a_page_of_another_site_cannot_post(fitted: TEFM) -> None:
     """What a browser sends for it without asking first has no type of its own, or one that is not ours."""
-    content = json.dumps({"rows": rows_of(1), "input": rows_of(1)})
+    content = json.dumps({"rows": rows_of(1)})
     with client_of(fitted) as client:
-        for path in ("/v1/predict", "/classify", "/invocations"):
+        for path in ("/v1/predict", "/v1/explain"):
             for headers in ({}, {"Content-Type": "text/plain"}):
                 response = client.post(path, content=content, headers={"Origin": "https://evil.example", **headers})
                 assert response.status_code == 415, response.text
                 assert "Content-Type: application/json" in response.json()["error"]["remedy"]
     with client_of(fitted, keys=[KEY]) as client:  # a page of another site does not know the key
-        assert client.post("/classify", content=content, headers={"X-API-Key": KEY}).status_code == 200
+        assert client.post("/v1/predict", content=content, headers={"X-API-Key": KEY}).status_code == 200
 
 
 def test_no_redirect_follows_the_host_header(fitted: TEFM) -> None:

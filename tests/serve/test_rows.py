@@ -102,13 +102,12 @@ def test_the_same_entity_in_two_requests_is_two_sequences(served: Served) -> Non
     np.testing.assert_allclose(answered, alone, atol=1e-5)
 
 
-def test_json_split_and_csv_are_the_same_rows(served: Served) -> None:
+def test_json_and_csv_are_the_same_rows(served: Served) -> None:
     rows = rows_of(6)
-    reader, names = served.reader, list(rows[0])
+    reader = served.reader
     csv = pl.DataFrame(rows).write_csv().encode()
     forms = [
         reader.of_records(rows),
-        reader.of_split(names, [[r[name] for name in names] for r in rows]),
         reader.of_csv(csv),
         reader.of_csv(csv.replace(b",", b"\t").replace(b"\n", b"\r\n")),
     ]
@@ -162,7 +161,6 @@ def test_two_columns_of_the_same_name_are_refused(served: Served, explained: Exp
     first, second = rows_of(2)[:2]
     for records in ([{**first, " age ": 3}], [first, {**second, " age ": 3}]):
         explained(InputError, lambda records=records: served.reader.of_records(records), "'age'", "' age '")
-    explained(InputError, lambda: served.reader.of_split(["age", " age"], [[1, 2]]), "'age'", "' age'")
 
 
 def test_missing_columns_are_listed_or_absent(served: Served, explained: Explained) -> None:

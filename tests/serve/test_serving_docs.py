@@ -44,11 +44,11 @@ def test_requests_of_the_page_are_answered(call: str, port: int, tmp_path: Path)
     if '"old"' in call:
         assert reply["error"]["column"] == "age" and reply["error"]["problem"] in PAGE
     else:
-        assert {"predictions", "explanations", "data"} & set(reply), reply
+        assert {"predictions", "explanations"} & set(reply), reply
 
 
 def test_there_are_requests() -> None:
-    assert len(CALLS) == 6
+    assert len(CALLS) == 4
 
 
 def options() -> set[str]:

@@ -57,22 +57,22 @@ def rows(watched: Watched, seed: int = 3) -> Rows:
 
 
 def test_requests_that_come_together_share_a_batch(worker: Worker, watched: Watched) -> None:
-    futures = [worker.predict(watched, [rows(watched, seed)]) for seed in range(8)]
+    futures = [worker.predict(watched, rows(watched, seed)) for seed in range(8)]
     worker.start()
     answers = [future.result(30) for future in futures]
     assert watched.batches == [8]
-    for seed, ((answered,),) in enumerate(answers):
+    for seed, (answered,) in enumerate(answers):
         alone = watched.model.predict_proba(rows_of(1, seed=seed))[0]
         assert list(answered.probabilities.values()) == pytest.approx(alone, abs=1e-5)
 
 
 def test_a_full_queue_is_busy_until_there_is_room(worker: Worker, watched: Watched) -> None:
-    futures = [worker.predict(watched, [rows(watched)]) for _ in range(8)]
+    futures = [worker.predict(watched, rows(watched)) for _ in range(8)]
     with pytest.raises(BusyError) as busy:
-        worker.predict(watched, [rows(watched)])
+        worker.predict(watched, rows(watched))
     assert 1 <= busy.value.retry_after <= 60
     assert worker.forget(futures[0]) and futures[0].cancelled()
-    last = worker.predict(watched, [rows(watched)])
+    last = worker.predict(watched, rows(watched))
     worker.start()
     assert last.result(30)
     assert watched.batches == [8]
@@ -87,7 +87,7 @@ def test_predictions_do_not_wait_for_an_explanation(worker: Worker, watched: Wat
     worker.start()
     answered = 0
     while not explained.done() and answered < 15:
-        worker.predict(watched, [rows(watched, answered)]).result(30)
+        worker.predict(watched, rows(watched, answered)).result(30)
         order.append("predicted")
         answered += 1
     assert len(explained.result(60)) == 3
@@ -109,7 +109,7 @@ def test_predictions_do_not_wait_for_questions(fitted_with_questions: TEFM, monk
         def pausing() -> None:
             if not begun.is_set():  # now it has begun: a prediction comes
                 begun.set()
-                predicted.append(worker.predict(served, [served.reader.of_records(rows_of(1))]))
+                predicted.append(worker.predict(served, served.reader.of_records(rows_of(1))))
                 predicted[0].add_done_callback(lambda _: order.append("predicted"))
             pause()
 
@@ -141,7 +141,7 @@ def test_questions_that_nobody_waits_for_are_given_up(fitted_with_questions: TEF
 
 def test_what_was_accepted_is_answered_at_the_end(watched: Watched) -> None:
     worker = Worker(ServeSettings(), Metrics())
-    futures = [worker.predict(watched, [rows(watched, seed)]) for seed in range(20)]
+    futures = [worker.predict(watched, rows(watched, seed)) for seed in range(20)]
     explained = worker.explain(watched, rows(watched), Question())
     worker.start()
     worker.close()
@@ -157,7 +157,7 @@ def test_a_bug_is_logged_without_the_records(
 
     monkeypatch.setattr(Watched, "predict", broken)
     monkeypatch.setattr(log, "propagate", True)
-    future = worker.predict(watched, [watched.reader.of_records([{**rows_of(1)[0], "ward": "secret ward"}])])
+    future = worker.predict(watched, watched.reader.of_records([{**rows_of(1)[0], "ward": "secret ward"}]))
     worker.start()
     assert type(future.exception(30)).__name__ == "InternalError"
     assert "RuntimeError" in caplog.text and "secret" not in caplog.text

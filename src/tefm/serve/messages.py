@@ -1,53 +1,39 @@
-"""What requests and replies look like, for clients and for OpenAPI, and how the rows of each request are read.
+"""What requests and replies look like, for clients and for OpenAPI.
 
 Unknown settings of a request are refused, with the most similar name.
 """
 
 from __future__ import annotations
 
-import time
-import uuid
 from typing import Any, ClassVar, Literal
 
 from fastapi import Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from tefm.base.errors import TefmError
-from tefm.serve.rows import RowReader, Rows, Scalar
+from tefm.serve.rows import Scalar
 
 #: A row; the cell of a set may be a list.
 Record = dict[str, Scalar | list[Scalar]]
 
 
 class Request(BaseModel):
-    """What all requests have. With a CSV body, everything but the rows is given as query parameters."""
+    """What all requests have: rows. With a CSV body, everything but the rows is given as query parameters."""
 
     model_config = ConfigDict(extra="forbid")
 
     model: str | None = Field(default=None, description="name of the model; the first one by default")
-
-    def tables(self, reader: RowReader, csv: bytes | None) -> list[Rows]:
-        """The rows, in parts that share no sequence; those of the CSV where the body is one."""
-        raise NotImplementedError
-
-
-class RowsRequest(Request):
     absent: bool = Field(default=False, description="read missing columns of fields as absent")
     rows: list[Record] = Field(description="records, one object per row")
 
-    def tables(self, reader: RowReader, csv: bytes | None) -> list[Rows]:
-        if csv is not None:
-            return [reader.of_csv(csv, absent=self.absent)]
-        return [reader.of_records(self.rows, absent=self.absent)]
 
-
-class PredictRequest(RowsRequest):
+class PredictRequest(Request):
     """Rows to predict."""
 
     codes: bool = Field(default=False, description="also return the codes of every record")
 
 
-class ExplainRequest(RowsRequest):
+class ExplainRequest(Request):
     """Rows to explain."""
 
     of_class: str | None = Field(default=None, description="the class that the evidence is about; default: the answer")
@@ -58,7 +44,7 @@ class ExplainRequest(RowsRequest):
     question: str | None = Field(default=None, description="explain the answer to this question, not the class")
 
 
-class AskRequest(RowsRequest):
+class AskRequest(Request):
     """Rows to ask about, and one question or several."""
 
     question: str | list[str] = Field(description="a question in words, or several")
@@ -122,79 +108,6 @@ class ExplainReply(BaseModel):
     model: str
     decision: str | None = Field(description="how probabilities become a prediction; null for a question in words")
     explanations: list[Explained]
-
-
-# ---- other servers' clients -------------------------------------------------------------------------------------
-
-
-class ClassifyRequest(Request):
-    """vLLM's request, with records in place of texts: each input is one sequence, a record or a list of records."""
-
-    model_config = ConfigDict(extra="ignore")
-
-    input: Record | list[Record | list[Record]]
-
-    def tables(self, reader: RowReader, csv: bytes | None) -> list[Rows]:
-        given = [self.input] if isinstance(self.input, dict) else self.input
-        if not given:
-            raise RefusedError(422, "there is no input", remedy="give a record, or a list of records")
-        return [reader.of_records([one] if isinstance(one, dict) else one) for one in given]
-
-
-class Classified(BaseModel):
-    index: int
-    label: str
-    probs: list[float]
-    num_classes: int
-
-
-class Usage(BaseModel):
-    prompt_tokens: int
-    total_tokens: int
-    completion_tokens: int = 0
-
-
-class ClassifyReply(BaseModel):
-    id: str = Field(default_factory=lambda: f"classify-{uuid.uuid4().hex}")
-    object: Literal["list"] = "list"
-    created: int = Field(default_factory=lambda: int(time.time()))
-    model: str
-    data: list[Classified]
-    usage: Usage
-
-
-class DataframeSplit(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-
-    columns: list[str]
-    data: list[list[Scalar | list[Scalar]]]
-
-
-class InvocationsRequest(Request):
-    """MLflow's request: exactly one of the two."""
-
-    model_config = ConfigDict(extra="ignore")
-
-    dataframe_split: DataframeSplit | None = None
-    dataframe_records: list[Record] | None = None
-
-    def tables(self, reader: RowReader, csv: bytes | None) -> list[Rows]:
-        if csv is not None:
-            return [reader.of_csv(csv)]
-        split, records = self.dataframe_split, self.dataframe_records
-        if split is not None and records is None:
-            return [reader.of_split(split.columns, split.data)]
-        if records is not None and split is None:
-            return [reader.of_records(records)]
-        raise RefusedError(
-            422,
-            "the request needs one of `dataframe_split` and `dataframe_records`",
-            remedy='{"dataframe_records": [{…}]} or {"dataframe_split": {"columns": […], "data": [[…]]}}',
-        )
-
-
-class InvocationsReply(BaseModel):
-    predictions: list[dict[str, Any]]
 
 
 # ---- about the server -------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The application: our own routes, those of other servers' clients, probes, the page. `create_app` joins them."""
+"""The application: routes for models, probes, the page. `create_app` joins them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from tefm.base import __version__
-from tefm.base.errors import InputError, TefmError
+from tefm.base.errors import TefmError
 from tefm.explain.cards import rendered
 from tefm.explain.explanation import Explanation
 from tefm.explain.reasons import Question
@@ -24,7 +24,6 @@ from tefm.serve.describe import ModelsReply, example_rows, info
 from tefm.serve.limits import ServeSettings
 from tefm.serve.messages import RefusedError, Status, error_reply, json_reply
 from tefm.serve.protect import Keys, Protect
-from tefm.serve.rows import REQUEST
 from tefm.serve.served import Served
 from tefm.serve.service import Service
 
@@ -67,18 +66,17 @@ def create_app(models: Sequence[Served], settings: ServeSettings | None = None, 
     )
     app.state.service = service
     documented = bodies(next(iter(service.models.values())))
-    _own_routes(app, service, documented)
-    _compatible_routes(app, service, documented)
+    _model_routes(app, service, documented)
     _probes(app, service)
     _page(app)
     app.add_middleware(Protect, service=service, keys=keys or Keys([]))
     return app
 
 
-# ---- our own routes ---------------------------------------------------------------------------------------------
+# ---- routes for models -------------------------------------------------------------------------------------------
 
 
-def _own_routes(app: FastAPI, service: Service, documented: dict[str, dict[str, Any]]) -> None:
+def _model_routes(app: FastAPI, service: Service, documented: dict[str, dict[str, Any]]) -> None:
     settings, worker = service.settings, service.worker
     shared: dict[str, Any] = {"responses": ERRORS, "tags": ["tefm"]}
 
@@ -86,7 +84,7 @@ def _own_routes(app: FastAPI, service: Service, documented: dict[str, dict[str, 
     @app.post("/v1/models/{model}/predict", include_in_schema=False)
     async def predict(request: Request, model: str | None = None) -> Response:
         """The class of each sequence and the probability of every class."""
-        asked, served, (predictions,) = await service.predict(request, messages.PredictRequest, model)
+        asked, served, predictions = await service.predict(request, messages.PredictRequest, model)
         if not asked.codes:
             predictions = [one.model_copy(update={"codes": None}) for one in predictions]
         return json_reply(messages.PredictReply(model=served.name, decision=served.decision, predictions=predictions))
@@ -95,7 +93,7 @@ def _own_routes(app: FastAPI, service: Service, documented: dict[str, dict[str, 
     @app.post("/v1/models/{model}/explain", include_in_schema=False)
     async def explain(request: Request, model: str | None = None) -> Response:
         """Why the model predicts these classes: features that settle the answer, evidence for and against."""
-        asked, served, (rows,) = await service.read(request, messages.ExplainRequest, model)
+        asked, served, rows = await service.read(request, messages.ExplainRequest, model)
         question = Question.checked(asked.model_dump(include={"of_class", "above", "precision", "most"}))
         future = worker.explain(served, rows, question, asked.question)
         explanations = await service.answer(request, future, settings.explain_timeout)
@@ -109,7 +107,7 @@ def _own_routes(app: FastAPI, service: Service, documented: dict[str, dict[str, 
     @app.post("/v1/models/{model}/ask", include_in_schema=False)
     async def ask(request: Request, model: str | None = None) -> Response:
         """The probability of yes for questions in words, each with what answers to it are worth."""
-        asked, served, (rows,) = await service.read(request, messages.AskRequest, model)
+        asked, served, rows = await service.read(request, messages.AskRequest, model)
         questions = [asked.question] if isinstance(asked.question, str) else asked.question
         if not questions:
             raise RefusedError(422, "there is no question", remedy='write {"question": …}')
@@ -135,52 +133,6 @@ def explained(explanation: Explanation, *, html: bool) -> messages.Explained:
         explanation=explanation.to_json(),
         html=rendered("explanation.html", card=explanation, anchor="") if html else None,
     )
-
-
-# ---- routes that other servers' clients know: vLLM's /classify, MLflow's /invocations -------------------------------
-
-
-def _compatible_routes(app: FastAPI, service: Service, documented: dict[str, dict[str, Any]]) -> None:
-    classifying: dict[str, Any] = {"response_model": messages.ClassifyReply, "responses": ERRORS, "tags": ["vLLM"]}
-    invoking: dict[str, Any] = {"response_model": messages.InvocationsReply, "responses": ERRORS, "tags": ["MLflow"]}
-
-    @app.post("/classify", openapi_extra=documented["classify"], **classifying)
-    async def classify(request: Request) -> Response:
-        """vLLM's classification: a label and the probabilities of all classes for each input."""
-        _, served, answers = await service.predict(request, messages.ClassifyRequest)
-        for number, predictions in enumerate(answers):
-            if len(predictions) != 1:
-                raise InputError(
-                    f"input {number} holds {len(predictions)} sequences",
-                    file=REQUEST,
-                    column=served.preparation.schema.entity,
-                    remedy=f"give the records of one {served.preparation.sequence_noun} per input, or use /v1/predict",
-                )
-        data, tokens = [], 0
-        for index, (one,) in enumerate(answers):
-            probs = list(one.probabilities.values())
-            data.append(messages.Classified(index=index, label=one.predicted, probs=probs, num_classes=len(probs)))
-            tokens += sum(map(len, one.codes or []))  # the words of the question are not counted
-        usage = messages.Usage(prompt_tokens=tokens, total_tokens=tokens)
-        return json_reply(messages.ClassifyReply(model=served.name, data=data, usage=usage))
-
-    @app.post("/invocations", openapi_extra=documented["invocations"], **invoking)
-    @app.post("/v1/models/{model}/invocations", include_in_schema=False)
-    async def invocations(request: Request, model: str | None = None) -> Response:
-        """MLflow's scoring of `dataframe_split`, `dataframe_records` or a CSV, with the columns of `predict_table`."""
-        _, served, (predictions,) = await service.predict(request, messages.InvocationsRequest, model)
-        noun = served.preparation.sequence_noun
-        return json_reply(messages.InvocationsReply(predictions=[row(noun, one) for one in predictions]))
-
-
-def row(noun: str, prediction: messages.Prediction) -> dict[str, Any]:
-    """A prediction with the columns of `predict_table`."""
-    columns: dict[str, Any] = {
-        "records": len(prediction.rows),
-        **(prediction.number or {"predicted": prediction.predicted}),
-        **{f"p({name})": p for name, p in prediction.probabilities.items()},
-    }
-    return {noun: prediction.id, **{name if name != noun else f"{name}_": cell for name, cell in columns.items()}}
 
 
 # ---- probes and the page ----------------------------------------------------------------------------------------
@@ -226,8 +178,6 @@ def _page(app: FastAPI) -> None:
 def bodies(served: Served) -> dict[str, dict[str, Any]]:
     """What OpenAPI says of the body of each route, by the route's name."""
     rows = example_rows(served.preparation, 2)
-    columns = list(rows[0])
-    split = {"columns": columns, "data": [[row[name] for name in columns] for row in rows]}
     question = served.questions[0] if served.questions else "Next admission: heart failure?"
     # in a CSV, a cell holds one value: the first of a list
     cells = [{name: value[0] if isinstance(value, list) else value for name, value in row.items()} for row in rows]
@@ -236,8 +186,6 @@ def bodies(served: Served) -> dict[str, dict[str, Any]]:
         "predict": _body(messages.PredictRequest, {"rows": rows, "model": served.name, "codes": True}, table),
         "explain": _body(messages.ExplainRequest, {"rows": rows[:1], "model": served.name}, table),
         "ask": _body(messages.AskRequest, {"rows": rows, "question": question, "model": served.name}, table),
-        "classify": _body(messages.ClassifyRequest, {"input": rows, "model": served.name}, {}),
-        "invocations": _body(messages.InvocationsRequest, {"dataframe_split": split}, table),
     }
 
 

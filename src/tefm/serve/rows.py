@@ -65,24 +65,12 @@ class RowReader:
         values = {clean: [record.get(name) for record in records] for clean, name in names.items()}
         return self._rows(values, len(records), absent)
 
-    def of_split(self, columns: Sequence[str], data: Sequence[Sequence[Any]]) -> Rows:
-        """Column names and rows of values, as pandas' `to_dict(orient="split")` has them."""
-        names = column_names(columns)
-        for number, row in enumerate(data):
-            if len(row) != len(columns):
-                raise InputError(
-                    f"row {number} has {len(row)} values, but there are {len(columns)} columns",
-                    file=REQUEST,
-                    remedy="give one value per column, null where there is none",
-                )
-        return self._rows({name: [row[i] for row in data] for i, name in enumerate(names)}, len(data))
-
     def of_csv(self, body: bytes, *, absent: bool = False) -> Rows:
         """A CSV with a header."""
         frame = csv_frame(body)
         return self._rows(frame.to_dict(as_series=False), frame.height, absent)
 
-    def _rows(self, values: dict[str, list[Any]], height: int, absent: bool = False) -> Rows:
+    def _rows(self, values: dict[str, list[Any]], height: int, absent: bool) -> Rows:
         if not height:
             raise InputError("the request has no rows", file=REQUEST, remedy="give at least one record")
         if not values:

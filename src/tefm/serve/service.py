@@ -45,28 +45,29 @@ class Service:
 
     async def read(
         self, request: HttpRequest, kind: type[Asked], model: str | None = None
-    ) -> tuple[Asked, Served, list[Rows]]:
+    ) -> tuple[Asked, Served, Rows]:
         """What a request asks, the model that it is for, and its rows; a large one does not keep others waiting.
 
         A model that the path names takes precedence over one in the body.
         """
         body, csv = await self._body(request), is_csv(request)
 
-        def reading() -> tuple[Asked, Served, list[Rows]]:
+        def reading() -> tuple[Asked, Served, Rows]:
             asked = validated(kind, {"rows": [], **request.query_params} if csv else body)
             served = self._named(model or asked.model)
-            return asked, served, asked.tables(served.reader, body if csv else None)
+            if csv:
+                return asked, served, served.reader.of_csv(body, absent=asked.absent)
+            return asked, served, served.reader.of_records(asked.rows, absent=asked.absent)
 
-        asked, served, tables = reading() if len(body) < LARGE else await asyncio.to_thread(reading)
-        rows = sum(table.height for table in tables)
-        request.state.rows = rows  # for the log
-        if rows > self.settings.max_rows:
+        asked, served, rows = reading() if len(body) < LARGE else await asyncio.to_thread(reading)
+        request.state.rows = rows.height  # for the log
+        if rows.height > self.settings.max_rows:
             raise RefusedError(
                 422,
-                f"the request has {rows:,} rows, and {self.settings.max_rows:,} are allowed",
+                f"the request has {rows.height:,} rows, and {self.settings.max_rows:,} are allowed",
                 remedy="send them in several requests, or use `tefm predict` for a whole table",
             )
-        return asked, served, tables
+        return asked, served, rows
 
     async def _body(self, request: HttpRequest) -> bytes:
         """The body of a request; a client that sends it too slowly is not waited for."""
@@ -90,13 +91,13 @@ class Service:
 
     async def predict(
         self, request: HttpRequest, kind: type[Asked], model: str | None = None
-    ) -> tuple[Asked, Served, list[list[Prediction]]]:
-        """What a request asks, its model, and the predictions for each of its tables."""
-        asked, served, tables = await self.read(request, kind, model)
-        answers = await self.answer(request, self.worker.predict(served, tables), self.settings.timeout)
-        for prediction in (prediction for predictions in answers for prediction in predictions):
+    ) -> tuple[Asked, Served, list[Prediction]]:
+        """What a request asks, its model, and the predictions."""
+        asked, served, rows = await self.read(request, kind, model)
+        predictions = await self.answer(request, self.worker.predict(served, rows), self.settings.timeout)
+        for prediction in predictions:
             self.metrics.predictions.labels(served.name, prediction.predicted).inc()
-        return asked, served, answers
+        return asked, served, predictions
 
     async def answer(self, request: HttpRequest, future: Future[T], timeout: float) -> T:
         """The worker's answer; 503 or 504 where waiting or answering took too long.

@@ -14,11 +14,10 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
 from typing import Any, Literal
 
 from tefm.base.errors import TefmError
@@ -28,7 +27,7 @@ from tefm.explain.reasons import Question
 from tefm.serve.limits import Metrics, ServeSettings
 from tefm.serve.messages import AnswerInWords, InternalError, Prediction, RefusedError
 from tefm.serve.rows import Rows, with_row
-from tefm.serve.served import PredictionsOrError, Served
+from tefm.serve.served import Served
 
 Lane = Literal["predict", "ask", "explain"]
 #: Rows of a batch of predictions; a larger request is a batch of its own.
@@ -59,8 +58,7 @@ class Job:
 
     lane: Lane
     served: Served
-    #: one table per part that must not mix with the others
-    tables: tuple[Rows, ...]
+    rows: Rows
     #: resolved by the worker; cancelled by whoever no longer waits for it
     future: Future[Any] = field(default_factory=Future)
     arrived: float = field(default_factory=lambda: time.monotonic())
@@ -73,10 +71,6 @@ class Job:
     content: Hashable = None
     #: when the current sequence was begun
     begun: float = 0.0
-
-    @property
-    def rows(self) -> int:
-        return sum(table.height for table in self.tables)
 
 
 class Worker:
@@ -111,15 +105,15 @@ class Worker:
     def alive(self) -> bool:
         return self._thread.is_alive()
 
-    def predict(self, served: Served, tables: Iterable[Rows]) -> Future[list[list[Prediction]]]:
-        """Have the rows of a request answered: a list per table, which shares no sequence with the others."""
-        return self._submit(Job("predict", served, tuple(tables)))
+    def predict(self, served: Served, rows: Rows) -> Future[list[Prediction]]:
+        """Have the rows of a request answered."""
+        return self._submit(Job("predict", served, rows))
 
     def ask(
         self, served: Served, rows: Rows, texts: Iterable[str], *, anyway: bool = False
     ) -> Future[list[AnswerInWords]]:
         """Have questions in words answered, about the sequences of a request."""
-        return self._submit(Job("ask", served, (rows,), texts=tuple(texts), anyway=anyway))
+        return self._submit(Job("ask", served, rows, texts=tuple(texts), anyway=anyway))
 
     def explain(
         self, served: Served, rows: Rows, question: Question, text: str | None = None
@@ -130,7 +124,7 @@ class Worker:
             Job(
                 "explain",
                 served,
-                (rows,),
+                rows,
                 question=question,
                 texts=texts,
                 sequences=min(served.count(rows), self.settings.max_explanations),
@@ -153,8 +147,8 @@ class Worker:
     def _submit(self, job: Job) -> Future[Any]:
         with self._changed:
             lane = self._lanes[job.lane]
-            rows = sum(other.rows for other in lane)
-            full = len(lane) >= self.settings.queue or (lane and rows + job.rows > self.settings.waiting_rows)
+            rows = sum(other.rows.height for other in lane)
+            full = len(lane) >= self.settings.queue or (lane and rows + job.rows.height > self.settings.waiting_rows)
             until_room = self._until_room(job) if job.lane == "explain" else 0.0
             if full or until_room > 0:
                 self.metrics.refused.labels(job.lane).inc()
@@ -208,17 +202,17 @@ class Worker:
         """Predictions that are answered together; the first one waits a little for others if we are `patient`."""
         lane = self._lanes["predict"]
         with self._changed:
-            while patient and lane and not self._closed and sum(job.rows for job in lane) < BATCH_ROWS:
+            while patient and lane and not self._closed and sum(job.rows.height for job in lane) < BATCH_ROWS:
                 left = lane[0].arrived + self.settings.batch_ms / 1_000 - time.monotonic()
                 if left <= 0 or not self._changed.wait(left):
                     break
             batch: list[Job] = []
             rows = 0
-            while lane and (not batch or rows + lane[0].rows <= BATCH_ROWS):
+            while lane and (not batch or rows + lane[0].rows.height <= BATCH_ROWS):
                 job = lane.popleft()
                 if job.future.set_running_or_notify_cancel():
                     batch.append(job)
-                    rows += job.rows
+                    rows += job.rows.height
             self.metrics.waiting("predict", len(lane))
         return batch
 
@@ -240,10 +234,10 @@ class Worker:
         started = time.monotonic()
         for served in dict.fromkeys(job.served for job in batch):
             jobs = [job for job in batch if job.served is served]
-            self._settle(jobs, partial(_predictions, served, jobs))
+            self._settle(jobs, partial(served.predict, [job.rows for job in jobs]))
         seconds = time.monotonic() - started
         self._pace["predict"] = _lately(self._pace["predict"], seconds / len(batch))
-        self.metrics.batch("predict", sum(job.rows for job in batch), seconds)
+        self.metrics.batch("predict", sum(job.rows.height for job in batch), seconds)
 
     def _predict_waiting(self) -> float:
         """Answer the predictions that wait; the seconds that it took."""
@@ -268,10 +262,10 @@ class Worker:
             if time.monotonic() > job.arrived + self.settings.timeout:
                 raise RefusedError(504, f"the answers took longer than {self.settings.timeout:g} s")
 
-        self._settle([job], lambda: [job.served.ask(job.tables[0], job.texts, pause, anyway=job.anyway)])
+        self._settle([job], lambda: [job.served.ask(job.rows, job.texts, pause, anyway=job.anyway)])
         seconds = time.monotonic() - started
         self._pace["ask"] = _lately(self._pace["ask"], seconds)
-        self.metrics.batch("ask", job.rows, seconds - given_away)
+        self.metrics.batch("ask", job.rows.height, seconds - given_away)
 
     def _explain(self, jobs: list[Job]) -> None:
         """Answer requests for the same explanation."""
@@ -286,13 +280,13 @@ class Worker:
 
         arrived = max(job.arrived for job in jobs)
         self._settle(jobs, lambda: [self._explanations(jobs[0], arrived, pause)] * len(jobs))
-        self.metrics.batch("explain", jobs[0].rows, time.monotonic() - started - given_away)
+        self.metrics.batch("explain", jobs[0].rows.height, time.monotonic() - started - given_away)
 
     def _explanations(self, job: Job, arrived: float, pause: Callable[[], None]) -> list[Explanation]:
         assert job.question is not None
         explanations: list[Explanation] = []
         try:
-            slots = job.served.to_explain(job.tables[0], self.settings.max_explanations)
+            slots = job.served.to_explain(job.rows, self.settings.max_explanations)
             for number in range(len(slots)):
                 begun = time.monotonic()
                 if begun > arrived + self.settings.explain_timeout:
@@ -319,17 +313,9 @@ class Worker:
             outcomes = [InternalError()] * len(jobs)
         for job, outcome in zip(jobs, outcomes, strict=True):
             if isinstance(outcome, TefmError):
-                job.future.set_exception(with_row(outcome, job.tables[0]) if len(job.tables) == 1 else outcome)
+                job.future.set_exception(with_row(outcome, job.rows))
             else:
                 job.future.set_result(outcome)
-
-
-def _predictions(served: Served, jobs: Sequence[Job]) -> Iterator[list[PredictionsOrError] | TefmError]:
-    """For each request, the predictions for each of its tables, or the first error."""
-    outcomes = iter(served.predict([rows for job in jobs for rows in job.tables]))
-    for job in jobs:
-        results = list(islice(outcomes, len(job.tables)))
-        yield next((result for result in results if isinstance(result, TefmError)), results)
 
 
 def _lately(before: float, now: float) -> float:
