@@ -194,6 +194,8 @@ def test_every_setting_has_its_line() -> None:
 
 #: Settings that nobody writes: they come from the schema, or a list stands for them.
 NOT_WRITTEN = {"text_budgets", "asked"}
+#: What names fields of the user's table says what there is, as a schema does: such names turn nothing.
+NAMES_OF_FIELDS = {"without", "sensitive"}
 
 
 #: The settings of a model's stages.
@@ -214,7 +216,8 @@ def test_every_setting_of_a_stage_is_on_a_page(config: type[Settings]) -> None:
 
 def own_settings(config: type[Settings]) -> list[str]:
     """The settings that a class names itself, those of its base among them where it gives them another default."""
-    return [name for name in config.model_fields if name in config.__annotations__ and name not in NOT_WRITTEN]
+    not_counted = NOT_WRITTEN | NAMES_OF_FIELDS
+    return [name for name in config.model_fields if name in config.__annotations__ and name not in not_counted]
 
 
 def test_there_are_at_most_90_settings() -> None:

@@ -29,7 +29,7 @@ from support.explanations import (
 
 from tefm.base.errors import InputError
 from tefm.explain.counts import NONE, Observed
-from tefm.explain.explanation import SHOWN, Explanation, Finding, JointEffect, Settling
+from tefm.explain.explanation import SHOWN, Explanation, Finding, JointEffect, Sensitive, Settling
 from tefm.explain.render import SHORT, cards_page
 from tefm.rationale.verify import Answer
 
@@ -199,6 +199,27 @@ def test_a_class_has_its_column_in_the_title() -> None:
     assert explanation(threshold=None).title == "patient p7: died = yes (p = 0.91)"
     assert explanation(label=None, threshold=None).title == "patient p7: yes (p = 0.91)"
     assert explanation(verdict="unsettled").named("no") == "died = no"
+
+
+def test_sensitive_fields_are_marked_and_what_others_would_get_is_told() -> None:
+    settling = Settling("yes", (MORPHINE, replace(OLD, sensitive=True)), share(97), share(98, 40))
+    others = (
+        Sensitive("age", "Age", replace(share(98, 50)), 0.61, 0.93),
+        Sensitive("race", "Race", share(100, 50), 0.9, 0.92),
+        Sensitive("sex", "Sex", NONE),
+    )
+    shown = explanation(settling=settling, sensitive=others, joint=None)
+    assert shown.other_values == (
+        "Sensitive fields: with another Age: “yes” for 98% of 50, p 0.61 to 0.93; with another Race: “yes” for 100% of "
+        "50, p 0.90 to 0.92; no one has another Sex."
+    )
+    body = shown.to_json()
+    assert body["other_values"] == shown.other_values
+    assert [finding["sensitive"] for finding in body["settling"]["findings"]] == [False, True]
+    for text in (unwrapped(printed(shown)), page_text(shown), str(shown)):
+        assert shown.other_values in text and "Age: 80–89 years (2 stays before the last, sensitive)" in text
+    assert explanation().other_values == "" and "ensitive" not in printed(explanation())
+    assert len(printed(replace(shown, joint=explanation().joint, real_world=0.2)).splitlines()) <= 25
 
 
 # ---- features ---------------------------------------------------------------------------------------------------

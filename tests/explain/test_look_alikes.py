@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 from torch import Tensor
 
-from tefm.explain.check import EXACT, joint_effect, precision
+from tefm.explain.check import EXACT, OTHERS, joint_effect, other_values, precision
 from tefm.explain.conditions import Condition, Rule
 from tefm.explain.counts import exact_share
 from tefm.explain.population import Population, mixed
@@ -401,6 +401,23 @@ def test_shares_sum_to_the_joint_effect(count: int) -> None:
     assert sum(shares) == pytest.approx(p_Q[1] - joint.without.value, abs=1e-9)
     assert all(of.low <= of.value <= of.high for of in joint.shares)
     assert shares[0] == max(shares) and (count < 5 or abs(shares[4]) < 1e-9)
+
+
+# ---- other values of a field ----------------------------------------------------------------------------------------
+
+
+def test_the_answer_with_other_values_of_a_field() -> None:
+    """Of three other values of f0 one keeps the answer, and f1 does not matter; two stays have them both times."""
+    model = model_of(RULES["one"])
+    donors = population(model, longest=3)
+    one = Sequences(np.array([[3, 3, 1, 1, 1, 1, 0, 0, 0]] * 2, dtype=np.uint8), np.array([0, 2]))
+    decides = other_values(model, donors, one, [0], 1)
+    assert decides is not None and decides.same.of == OTHERS
+    assert decides.same.value < 0.7 and (decides.low, decides.high) == pytest.approx((0.1, 0.9))
+    idle = other_values(model, donors, one, [1], 1)
+    assert idle is not None and idle.same.value == 1 and (idle.low, idle.high) == pytest.approx((0.9, 0.9))
+    alike = replace(donors, slots=donors.slots.with_values(np.full_like(donors.slots.x_ND, 3)))
+    assert other_values(model, alike, one, [0], 1) is None, "no one has another one"
 
 
 # ---- everything together ----------------------------------------------------------------------------------------

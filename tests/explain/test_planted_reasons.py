@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import quick
+from support.kept import Kept
 from support.planted_visits import GRADED, Cause, visits
 
+from tefm.explain.check import OTHERS
 from tefm.explain.explanation import Explanation
 from tefm.model.estimator import TEFM
 
@@ -67,3 +69,48 @@ def test_the_fields_that_decide_settle_the_answer(cause: Cause, seed: int, backb
 def test_a_label_that_is_in_no_field_is_settled_by_none(seed: int, backbones: dict[str, Path]) -> None:
     explanations = explained("nothing", seed, backbones["llama"])
     assert np.mean([one.verified for one in explanations]) <= 0.02, [one.verdict for one in explanations]
+
+
+# ---- fields that are no reasons, and sensitive ones ---------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def of_stage(kept: Kept, backbones: dict[str, Path]) -> TEFM:
+    """The stage alone decides."""
+    return kept.made(
+        "planted stage",
+        lambda: quick(backbones["llama"], GRADED, **SETTINGS).fit(visits("one field", 800, 0, graded=True)),
+    )
+
+
+NEW = visits("one field", 6, seed=100, graded=True)
+
+
+def cited(explanation: Explanation) -> set[str]:
+    """The fields of every condition and effect."""
+    findings = [*explanation.settling.findings, *(explanation.rival.findings if explanation.rival else ())]
+    effects = [*explanation.influences, *(explanation.joint.shares if explanation.joint else ())]
+    return {of.field for of in (*findings, *(effect.finding for effect in effects))}
+
+
+def test_a_cause_in_a_field_that_is_no_reason_never_appears(of_stage: TEFM) -> None:
+    assert all("stage" in cited(one) for one in of_stage.explain(NEW))
+    for of_class in ("yes", "no"):
+        without = of_stage.explain(NEW, of_class=of_class, without=["stage"])
+        assert not any("stage" in cited(one) for one in without)
+        assert not any(one.verified for one in without), "nothing else decides"
+    assert not any(
+        "Stage" in " ".join(rule.features) for rule in of_stage.explain_population(NEW, without=["stage"]).rules
+    )
+
+
+def test_a_sensitive_field_that_decides_is_told_from_one_that_does_not(of_stage: TEFM) -> None:
+    for one in of_stage.explain(NEW, sensitive=["stage", "ward"]):
+        stage, ward = one.sensitive
+        assert stage.same.of == ward.same.of == OTHERS
+        assert stage.same.value == pytest.approx(1 / 3, abs=0.2), "of three other stages, one has the same answer"
+        assert stage.low < 0.2 and stage.high > 0.8
+        assert ward.same.value == 1 and ward.low > 0.5
+        assert one.other_values.startswith(f"Sensitive fields: with another stage: “{one.answer.says}” for ")
+        (finding,) = [of for of in one.settling.findings if of.field == "stage"]
+        assert finding.sensitive and one.placed(finding).endswith("(sensitive)")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from copy import copy
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -93,8 +95,27 @@ def test_what_cannot_be_asked(fitted: TEFM, explained: Explained) -> None:
     explained(InputError, lambda: fitted.explain(TABLE, of_class="maybe"), "maybe", "no")
     explained(SettingsError, lambda: fitted.explain(TABLE, precision=1.5), "precision", "1.5")
     explained(SettingsError, lambda: fitted.explain(TABLE, most=0), "most", "0")
+    explained(SettingsError, lambda: fitted.explain(TABLE, without=["wards"]), "'wards'", "did you mean 'ward'")
+    explained(SettingsError, lambda: fitted.explain(TABLE, sensitive=["agee"]), "'agee'", "did you mean 'age'")
+    for name in ("without", "sensitive"):
+        unread = TEFM(STAYS, explanations={name: ["drug"]})
+        explained(SettingsError, lambda: unread.prepared(TABLE), "'drug'", "did you mean 'drugs'")
     settings = {**QUICK, "explanations": {"doners": 90}}
     explained(SettingsError, lambda: TEFM(STAYS, **settings).fit(TABLE), "'doners'", "'donors'")
+
+
+def test_fields_of_the_fit_are_those_of_an_explanation(fitted: TEFM, tmp_path: Path) -> None:
+    parts = fitted.fitted.look_alikes
+    config = parts.config.model_copy(update={"without": ("drugs",), "sensitive": ("ward",)})
+    model = copy(fitted)
+    model.fitted_ = replace(fitted.fitted, look_alikes=replace(parts, config=config))
+    few = TABLE.head(9)
+    explanations = TEFM.load(model.save(tmp_path / "model"), device="cpu").explain(few)
+    assert explanations == fitted.explain(few, without=["drugs"], sensitive=["ward"]) != fitted.explain(few)
+    assert explanations != model.explain(few, without=[], sensitive=[]) == fitted.explain(few)
+    for one in explanations:
+        assert "drugs" not in {finding.field for finding in one.settling.findings}
+        assert [of.field for of in one.sensitive] == ["ward"] and "another ward" in one.other_values
 
 
 def test_it_survives_saving(fitted: TEFM, explanations: list[Explanation], tmp_path: Path) -> None:

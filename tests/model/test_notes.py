@@ -11,7 +11,7 @@ import pytest
 from conftest import Explained, quick
 from support.kept import Kept
 
-from tefm.base.errors import InputError, SchemaError
+from tefm.base.errors import InputError, SchemaError, SettingsError
 from tefm.explain.explanation import Explanation
 from tefm.model.estimator import TEFM
 from tefm.model.run import count_tokens, fit_frame
@@ -91,6 +91,13 @@ def test_the_text_settles_the_answer(noted: TEFM) -> None:
         assert strongest.words[0].change > 0.05  # left out, one of the two answers is still the likelier one
         assert strongest.words[0].words in strongest.observation
         assert Explanation.from_json(one.to_json()) == one
+
+
+def test_a_text_may_be_no_reason(noted: TEFM, explained: Explained) -> None:
+    for one in noted.explain(NEW.head(9), without=["note"]):
+        assert "note" not in {finding.field for finding in one.settling.findings} and not one.verified
+    explained(SettingsError, lambda: noted.explain(NEW, without=["notes"]), "'notes'", "'note'")
+    explained(SettingsError, lambda: noted.explain(NEW, sensitive=["note"]), "'note'", "'age'")
 
 
 def test_a_taught_question_reads_the_text(noted: TEFM, tmp_path: Path) -> None:

@@ -93,6 +93,13 @@ def explain(
         float, asked_option(help="share of made-up and of real cases of a rule that must get the same answer")
     ] = 0.9,
     most: Annotated[int, asked_option(help="conditions of a rule, at most")] = 10,
+    without: Annotated[
+        list[str] | None, asked_option("--without", help="no rule and no effect is about this field; repeatable")
+    ] = None,
+    sensitive: Annotated[
+        list[str] | None,
+        asked_option("--sensitive", help="mark this field, and tell the answer with other values of it; repeatable"),
+    ] = None,
     population: Annotated[
         int | None, which_option(help="summarise explanations of N random sequences", metavar="N")
     ] = None,
@@ -110,10 +117,11 @@ def explain(
     from tefm.tables.references import References
 
     cards.check()
-    if population is not None and (cards.entity or cards.target is not None):
-        remedy = "leave --entity and --out out"
+    if population is not None and (cards.entity or cards.target is not None or sensitive):
+        remedy = "leave --entity, --out and --sensitive out"
         raise TefmError("--population summarises a whole table on the terminal", value=population, remedy=remedy)
     question: dict[str, Any] = {"of_class": of_class, "above": above, "precision": precision, "most": most}
+    question["without"] = without
     cited = None if references is None else References.read(references)
     job = ray.job(model, table, **vars(options))
     if job is not None and population is not None:
@@ -123,13 +131,14 @@ def explain(
             "--question explains single answers on this machine", remedy="leave --population and --engine ray out"
         )
     if job is not None:
-        explanations = job.explain(entities=cards.entity, references=cited, **question)
+        explanations = job.explain(entities=cards.entity, references=cited, sensitive=sensitive, **question)
     else:
         loaded, opened = options.opened(model, table)
         if population is not None:
             summary = loaded.explain_population(opened, sequences=population, **question)
             return Results(asdict(summary), summary_tables(summary))
         asked: dict[str, Any] = {"question": question_in_words, "entities": cards.entity, "references": cited}
+        asked["sensitive"] = sensitive
         explanations = loaded.explain(opened, **asked, **question)
     verdicts = Counter(one.verdict for one in explanations)
     counts = ", ".join(f"{count:,} {verdict}" for verdict, count in verdicts.most_common())

@@ -31,6 +31,8 @@ from tefm.tables.sequences import Sequences
 
 #: Of up to this many conditions, the shares in the joint effect are exact over all orders.
 EXACT = 3
+#: Sequences whose values a sensitive field is given, at most.
+OTHERS = 50
 #: At most this many parts of a text are left out, one at a time: of a long text, several neighbouring words at once.
 MOST_PARTS = 40
 #: At most this many parts are named, and the least change that is worth it.
@@ -151,6 +153,38 @@ def _taken(cells_CTD: Keep, bits: int) -> Keep:
     is_taken_C = np.array([bool(bits >> number & 1) for number in range(len(cells_CTD))])
     taken_TD: Keep = cells_CTD[is_taken_C].any(axis=0) & ~cells_CTD[~is_taken_C].any(axis=0)
     return taken_TD
+
+
+# ---- other values of a field ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class OtherValues:
+    """What the answer would be if a field had other values, and all else stayed."""
+
+    #: how often it stays the same
+    same: Share
+    #: the lowest and the highest probability of the answer
+    low: float
+    high: float
+
+
+def other_values(
+    model: MaskedModel, population: Population, sequence: Sequences, slots: Sequence[int], answer: int
+) -> OtherValues | None:
+    """The answers with the values that others have in some slots; None where all others have the same values."""
+    x_TD, own = sequence.x_ND, list(slots)
+    nearest = population.nearest(len(x_TD))
+    rows_BT = population.rows(nearest, len(x_TD))
+    differs_B = (population.slots.x_ND[rows_BT[:, :, None], own] != x_TD[:, own]).any(axis=(1, 2))
+    if not differs_B.any():
+        return None
+    keep_TD = np.ones(mask_shape(sequence), dtype=bool)
+    keep_TD[:, own] = False
+    cases = population.look_alikes(sequence, keep_TD, nearest[differs_B][:OTHERS], own_context=True)
+    p_BQ = model(cases)
+    same = int((model.decide(p_BQ) == answer).sum())
+    return OtherValues(exact_share(same, len(cases)), float(p_BQ[:, answer].min()), float(p_BQ[:, answer].max()))
 
 
 # ---- the words of a text ---------------------------------------------------------------------------------------------

@@ -43,6 +43,8 @@ class Finding:
     decoded: str | None = None
     #: which records it is about, where that is not a single one: "in all stays"; empty for a field of the entity
     when: str | None = None
+    #: whether the user calls its field sensitive
+    sensitive: bool = False
 
 
 @dataclass(frozen=True)
@@ -112,12 +114,27 @@ class JointEffect:
     shares: tuple[Influence, ...]
 
 
+@dataclass(frozen=True)
+class Sensitive:
+    """What the answer would be if a sensitive field had the values of others, and all else stayed."""
+
+    field: str
+    title: str
+    #: how often it stays the same; of nothing where no one has other values
+    same: Share
+    #: the lowest and the highest probability of the answer
+    low: float = 0.0
+    high: float = 1.0
+
+
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Explanation(Card):
     """Which features settle an answer, and what speaks for and against a class. Notebooks show it as a card."""
 
     kind: ClassVar[str] = "explanation"
-    stored: ClassVar[tuple[str, ...]] = ("conclusion", "made_up", "real", "effect", "opposite", "risk")
+    stored: ClassVar[tuple[str, ...]] = (
+        *("conclusion", "made_up", "real", "effect", "opposite", "risk", "other_values"),
+    )
 
     #: how many records the sequence has
     records: int
@@ -145,6 +162,7 @@ class Explanation(Card):
     of_class: str
     mean_p: float
     influences: tuple[Influence, ...]
+    sensitive: tuple[Sensitive, ...] = ()
     #: made-up cases that the model was asked about
     questions: int
     #: its fields over time; None for a single record
@@ -277,6 +295,19 @@ class Explanation(Card):
         return [("with the rule", self.answer.p), (without, self.joint.without), (everybody, self.joint.everyone)]
 
     @property
+    def other_values(self) -> str:
+        """What the answer would be with other values of the sensitive fields, as a sentence."""
+        says = quoted(self.answer.says)
+        told = [
+            f"with another {of.title}: {says} for {_percent(of.same.value)} of {of.same.of}, p {of.low:.2f} to "
+            f"{of.high:.2f}"
+            for of in self.sensitive
+            if of.same.of
+        ]
+        told += [f"no one has another {of.title}" for of in self.sensitive if not of.same.of]
+        return f"Sensitive fields: {'; '.join(told)}." if told else ""
+
+    @property
     def risk(self) -> str:
         """The probability of the class in question, compared with that of the population."""
         p, mean = self.answer.probabilities[self.of_class], self.mean_p
@@ -322,9 +353,10 @@ class Explanation(Card):
         return finding.words + self.place(finding)
 
     def place(self, finding: Finding) -> str:
-        """The records of a condition in brackets, counted from the last one, which is what others can share."""
+        """The records of a condition in brackets, counted from the last one; and whether its field is sensitive."""
         when = place_of(self.record, self.records - finding.record) if finding.when is None else finding.when
-        return f" ({when})" if self.records > 1 and when else ""
+        notes = [when if self.records > 1 else "", "sensitive" if finding.sensitive else ""]
+        return f" ({', '.join(filter(None, notes))})" if any(notes) else ""
 
     @property
     def doubts(self) -> str:
@@ -367,7 +399,7 @@ class Explanation(Card):
     def __str__(self) -> str:
         features = "; ".join(map(self.placed, self.settling.findings))
         shown = f"Rule: {features}." if features and self.relevant else ""
-        checks = [self.made_up, self.real, self.effect, self.opposite, self.balanced]
+        checks = [self.made_up, self.real, self.effect, self.opposite, self.balanced, self.other_values]
         lines = [self.title, shown, self.conclusion, *checks]
         if self.shown:
             lines.append(self.risk)

@@ -78,6 +78,9 @@ class Question(Settings):
     most: int = 10
     #: τ: the share of the made-up cases, and of the real ones, that must get the same answer
     precision: float = 0.9
+    #: fields that are no reasons, and fields that the card marks; None: those of the fit
+    without: tuple[str, ...] | None = None
+    sensitive: tuple[str, ...] | None = None
 
     @model_validator(mode="after")
     def _can_be_met(self) -> Question:
@@ -173,6 +176,8 @@ class Reasoner:
     surrogate: Surrogate
     population: Population
     cases: Cases
+    #: slots that no condition is about
+    without: frozenset[int] = frozenset()
 
     def search(self, sequence: Sequences, answer: int) -> Search:
         """The search for features that settle an answer, on the surrogate."""
@@ -195,6 +200,7 @@ class Reasoner:
                 trial = replace(trial, texts=ReadTexts(*read))
             differs_TM = (donors_BTM != own_TM).any(axis=0)  # where no donor has another text, it cannot matter
             features += [of for of in text_features(sequence) if differs_TM[of.record, of.slots[0] - x_TD.shape[1]]]
+        features = [of for of in features if self.without.isdisjoint(of.slots)]
         if self.model.head is not None:
             trial = replace(trial, head=self.model.beside)
 

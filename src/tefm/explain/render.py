@@ -56,7 +56,8 @@ def case_of(explanation: Explanation) -> tuple[Paragraph, ...]:
     if OTHERS in by_heading:  # it comes last
         by_heading[OTHERS] = by_heading.pop(OTHERS)
     risk = explanation.risk if explanation.shown else ""
-    summary = (explanation.conclusion, explanation.effect, risk, explanation.balanced, explanation.doubts)
+    remarks = (explanation.balanced, explanation.other_values, explanation.doubts)
+    summary = (explanation.conclusion, explanation.effect, risk, *remarks)
     checks = tuple(filter(None, [explanation.made_up, explanation.real, explanation.opposite]))
     return Paragraph(SUMMARY, " ".join(filter(None, summary)), checks), *(
         _paragraph(explanation, heading, findings, settling, effects) for heading, findings in by_heading.items()
@@ -101,8 +102,8 @@ def explanation_card(explanation: Explanation, *, bibliography: bool = False) ->
     parts: list[RenderableType] = [_text(explanation.conclusion, "bold")]
     if explanation.relevant and explanation.settling.findings:
         parts += [_rule_table(explanation), *_levels(explanation)]
-    remarks = [explanation.made_up, explanation.real, explanation.opposite, explanation.balanced]
-    parts += [_text(words) for words in remarks if words]
+    remarks = (explanation.made_up, explanation.real, explanation.opposite, explanation.balanced)
+    parts += [_text(words) for words in (*remarks, explanation.other_values) if words]
     if explanation.influences:
         parts += [_rule(f"For and against {quoted(explanation.of_class)}"), _text(explanation.risk)]
         parts += _influences(explanation)

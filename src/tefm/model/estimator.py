@@ -540,6 +540,8 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         above: float | None = None,
         precision: float = 0.9,
         most: int = 10,
+        without: Sequence[str] | None = None,
+        sensitive: Sequence[str] | None = None,
         references: References | str | Path | None = None,
     ) -> list[Explanation]:
         """Why the model answers as it does: a rule that settles the answer, its cases, and its effect.
@@ -547,13 +549,17 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         A rule settles an answer if sequences that satisfy it get the same answer: made-up ones, which have everything
         else from other training sequences, and real ones; the model itself is asked. `of_class` names the class that
         single features are about (the answer), `precision` the share of the cases that must agree (0.9), `most` the
-        number of conditions (10).
+        number of conditions (10). No condition is about the fields `without`; cards mark `sensitive` ones and say what
+        the answer would be with other values of them (as the settings of the fit say).
         `entities` explains only some sequences. `references`, a table with the columns field, value, statement and
         source, are cited beside the features that they are about. `question` explains the answer to a question in
         words instead of the class; the first time, it takes some seconds longer. Where the label is a number, the
         answer is whether it is `above` this one (the median of the training labels).
         """
-        asked = Question.checked({"of_class": of_class, "above": above, "precision": precision, "most": most})
+        asked = Question.checked(
+            {"of_class": of_class, "above": above, "precision": precision, "most": most}
+            | {"without": without, "sensitive": sensitive}
+        )
         if references is not None and not isinstance(references, References):
             references = References.read(references)
         look_alikes_of(self.fitted)  # before anything is vectorised
@@ -576,16 +582,17 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         above: float | None = None,
         precision: float = 0.9,
         most: int = 10,
+        without: Sequence[str] | None = None,
     ) -> Summary:
         """What explanations of a table have in common: the rules that settle the most answers, the fields that matter.
 
         At most so many `sequences`, drawn at random, are explained. `of_class` is the class that effects are about: of
-        two classes the positive one, otherwise the answer to each sequence.
+        two classes the positive one, otherwise the answer to each sequence. No rule is about the fields `without`.
         """
         fitted = self.fitted.reading(above)
         if of_class is None and len(fitted.classes) == 2:
             of_class = fitted.classes[fitted.positive]
-        asked = Question.checked({"of_class": of_class, "precision": precision, "most": most})
+        asked = Question.checked({"of_class": of_class, "precision": precision, "most": most, "without": without})
         look_alikes_of(fitted)  # before anything is vectorised
         return summarise(explain_slots(fitted, self.preparation, self._drawn(X, sequences, absent), asked))
 

@@ -17,10 +17,10 @@ from pydantic import model_validator
 from tefm.base.errors import InputError, NotFittedError, did_you_mean
 from tefm.base.progress import progress
 from tefm.base.settings import Retired, Settings
-from tefm.explain.check import Joint
+from tefm.explain.check import Joint, other_values
 from tefm.explain.conditions import Condition
 from tefm.explain.counts import NONE, exact_share
-from tefm.explain.explanation import Explanation, Finding, Influence, JointEffect, Settling
+from tefm.explain.explanation import Explanation, Finding, Influence, JointEffect, Sensitive, Settling
 from tefm.explain.in_words import describe_rationale, finding_of, text_finding
 from tefm.explain.look_alikes import LookAlikes
 from tefm.explain.over_time import trajectory_of
@@ -83,13 +83,17 @@ def explain_slots(
     """Why the model answers as it does for sequences of slots, which need no table."""
     fitted = fitted.reading(question.above)
     parts, model, of_class = look_alikes_of(fitted), fitted.masked_model(), _class_number(fitted, question.of_class)
-    reasoner = Reasoner(model, parts.network, parts.surrogate, parts.population, parts.cases)
+    without = parts.config.without if question.without is None else question.without
+    sensitive = parts.config.sensitive if question.sensitive is None else question.sensitive
+    slots_of = {name: preparation.slots_about(name, texts=False) for name in sensitive}
+    no_reasons = frozenset(slot for name in without for slot in preparation.slots_about(name))
+    reasoner = Reasoner(model, parts.network, parts.surrogate, parts.population, parts.cases, no_reasons)
     explanations = []
     with progress("explaining", len(slots)) as advance:
         for number, p_Q in enumerate(model(slots).tolist()):
             sequence = slots.select([number])
             reasons = reasoner.reasons(sequence, p_Q, of_class, question)
-            explanations.append(_explanation(fitted, preparation, sequence, reasons, question, references))
+            explanations.append(_explanation(fitted, preparation, sequence, reasons, question, references, slots_of))
             advance(1)
     return explanations
 
@@ -108,8 +112,9 @@ def _explanation(
     reasons: Reasons,
     question: Question,
     references: References | None,
+    sensitive: Mapping[str, tuple[int, ...]],
 ) -> Explanation:
-    """Reasons in the words of the schema."""
+    """Reasons in the words of the schema; `sensitive` are the slots of the fields that are marked."""
     vectoriser, schema, classes = preparation.vectoriser, preparation.schema, fitted.classes
     # what answers beside the language model reads the slots themselves, so nothing is lost on the way
     reads_slots = fitted.answerer.beside is not None
@@ -120,7 +125,8 @@ def _explanation(
 
     def describe(condition: Condition) -> Finding:
         if condition.text is None:
-            return finding_of(vectoriser, condition, x_TD, references=references, decoded_TD=decoded_TD)
+            finding = finding_of(vectoriser, condition, x_TD, references=references, decoded_TD=decoded_TD)
+            return replace(finding, sensitive=any(condition.slots[0] in slots for slots in sensitive.values()))
         # without budgets, all columns are one text
         name = schema.text[condition.slots[0] - width] if schema.text_budgets else ", ".join(schema.text)
         return text_finding(name, condition, len(x_TD))
@@ -136,6 +142,13 @@ def _explanation(
             seen = cases.observed((condition,), of_class) if labelled and condition.text is None else None
             yield Influence(describe(condition), of.value, of.low, of.high, seen, words)
 
+    def with_others(name: str) -> Sensitive:
+        schema = vectoriser.table_schema
+        title = next((field.display_name for field in schema.fields if field.name == name), name)
+        told = other_values(fitted.masked_model(), population, sequence, sensitive[name], reasons.answer)
+        return Sensitive(name, title, NONE) if told is None else Sensitive(name, title, **vars(told))
+
+    others = tuple(map(with_others, sensitive))
     joint, mean_p_Q = None, population.p_SQ.mean(axis=0).tolist()
     if reasons.joint is not None:
         without, of_rule = reasons.joint.without, tuple(shares(reasons.joint, reasons.answer))
@@ -164,7 +177,8 @@ def _explanation(
         of_class=classes[reasons.of_class],
         mean_p=mean_p_Q[reasons.of_class],
         influences=() if reasons.features is None else tuple(shares(reasons.features, reasons.of_class)),
-        questions=reasons.questions,
+        sensitive=others,
+        questions=reasons.questions + sum(of.same.of for of in others),
     )
     rule = reasons.found.rule if explanation.relevant else ()
     course = trajectory_of(vectoriser, sequence, rule, population.slots.x_ND, fitted.masked_model(), reasons.answer)

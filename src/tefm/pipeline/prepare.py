@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from tefm.base.errors import InputError, SettingsError
+from tefm.base.errors import InputError, SettingsError, did_you_mean
 from tefm.base.progress import note
 from tefm.codes.coder import SlotCoder
 from tefm.codes.tokenizer import RecordTokenizer
@@ -148,6 +148,18 @@ class Preparation:
         """The first stage as a tokenizer of tables."""
         return RecordTokenizer.of(self.vectoriser, coder)
 
+    def slots_about(self, name: str, *, texts: bool = True) -> tuple[int, ...]:
+        """The slots that a field is read into; of a column of text, the one that follows those of the layout."""
+        layout, text = self.vectoriser.layout, self.schema.text if texts else ()
+        if name in text:
+            # without budgets, all columns are one text
+            return (layout.width + (text.index(name) if self.schema.text_budgets else 0),)
+        fields = self.vectoriser.table_schema.fields_of(name)
+        if not fields:
+            remedy = did_you_mean(name, (*layout.fields, *text))
+            raise SettingsError("explanations name a field that the model does not read", value=name, remedy=remedy)
+        return tuple(slot for field in fields for slot in layout.of_field(field).tolist())
+
     # ---- in words ---------------------------------------------------------------------------------------------
 
     @property
@@ -275,6 +287,11 @@ def prepare(
     preparation, data = data_of(learned, held_out, config, vectoriser)
     if buckets is not None:
         preparation, data = replace(preparation, cuts=buckets), replace(data, buckets=buckets)
+    if (settings := config.explanations_config) is not None:  # unknown names are refused before anything is learned
+        for name in settings.without:
+            preparation.slots_about(name)
+        for name in settings.sensitive:
+            preparation.slots_about(name, texts=False)
     _say_what_is_learned(data)
     levels = config.tokenizer_config.levels if tokenizer is None else tokenizer.coder.config.levels
     if remark := about_long(data.training.sequences.lengths, levels, data.prompt.code_tokens):

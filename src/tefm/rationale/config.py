@@ -34,6 +34,10 @@ class LookAlikeConfig(SurrogateConfig):
     #: at most this many training sequences give look-alikes their other features (background sample); 25 times as many
     #: are stored with the model, so that rules have real cases
     donors: int = Setting(default=2_000, ge=20)
+    #: fields that are no reasons: no condition of a rule and no effect is about them
+    without: tuple[str, ...] = ()
+    #: fields that cards mark, and of which they say what the answer would be with other values
+    sensitive: tuple[str, ...] = ()
 
     RETIRED: ClassVar[Mapping[str, Retired]] = {
         **SurrogateConfig.RETIRED,

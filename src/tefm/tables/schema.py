@@ -332,6 +332,16 @@ class Schema(_Described):
         """The columns that the fields are read from, each once, in order."""
         return tuple(dict.fromkeys(column for field in self.fields for column in field.source))
 
+    def fields_of(self, name: str) -> tuple[str, ...]:
+        """The fields that a field or a column is read into, with those that say when their values were last seen.
+
+        >>> schema = Schema.from_yaml("{fields: {ward: category, again: {kind: category, repeats: ward}}}")
+        >>> schema.fields_of("ward"), schema.fields_of("again"), schema.fields_of("wards")
+        (('ward', 'again'), ('again',), ())
+        """
+        own = {field.name for field in self.fields if name in (field.name, *field.columns)}
+        return tuple(field.name for field in self.fields if field.name in own or field.repeats in own)
+
     @property
     def missing_words(self) -> frozenset[str]:
         return frozenset(word.strip().lower() for word in self.missing)
