@@ -21,9 +21,11 @@ from tefm.language.prompts import Style
 from tefm.language.smollm2 import NAME as SMOLLM2
 from tefm.pipeline.config import ModelConfig
 from tefm.pipeline.data import Given
+from tefm.pipeline.fit import begin
 from tefm.pipeline.fit import fit as fit_pipeline
 from tefm.pipeline.fitted import Fitted
 from tefm.scoring.breakdown import Evaluation
+from tefm_bench.alignment import measured
 from tefm_bench.backbones import opened
 from tefm_bench.data import DATA, SplitData
 from tefm_bench.measurement import Bench, Figures, Measurement
@@ -123,28 +125,27 @@ class Prediction(Measurement):
     def _measure_codes(self, bench: Bench, codes: Codes) -> Figures:
         data, coder = codes.split_data(bench), codes.open(bench)[1]
         figures: Figures = {"tunes": []}
-        # several fine-tunings share one alignment: the first leaves the aligned model in the checkpoint
-        shared = len(self.tunes) > 1 and self.align != "none"
-        with tempfile.TemporaryDirectory(dir=bench.folder) if shared else nullcontext() as folder:
+        # the alignment is measured before the first fine-tuning, and all of them start from the aligned model, which
+        # is left in the checkpoint
+        aligns = self.align != "none"
+        with tempfile.TemporaryDirectory(dir=bench.folder) if aligns else nullcontext() as folder:
+            checkpoint = Path(folder) if folder else None
             for number, tune in enumerate(self.tunes):
                 task = self._task(tune)
                 arrays = data.task_data(task, tune.style, training=self._training(data, tune))
-                fitted = fit_pipeline(
-                    Given(arrays, self.config(tune), coder, own_coder=True),
-                    backbone=self._backbone(),
-                    checkpoint=Path(folder) if folder else None,
-                )
+                given = Given(arrays, self.config(tune), coder, own_coder=True)
+                if number == 0 and aligns:
+                    begun = begin(given, self._backbone(), {}, checkpoint=checkpoint)
+                    figures["alignment"] = {
+                        "steps": begun.aligned.steps,
+                        "seconds": begun.aligned.seconds,
+                        **measured(begun).to_dict(),
+                    }
+                fitted = fit_pipeline(given, backbone=self._backbone(), checkpoint=checkpoint)
                 test = fitted.evaluate(*data.sequences(task, "test"))
                 figures["tunes"].append(
                     _figures_of(tune, fitted.config, fitted.history["tune"], fitted.validation, test)
                 )
-                if number == 0 and fitted.alignment is not None:
-                    history = fitted.history["align"]
-                    figures["alignment"] = {
-                        "steps": history.steps,
-                        "seconds": history.seconds,
-                        **fitted.alignment.to_dict(),
-                    }
                 if number == 0 and self.keep:
                     with replacing(self._stored(bench)) as temporary:
                         temporary.write_bytes(pickle.dumps(fitted))

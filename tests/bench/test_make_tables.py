@@ -15,6 +15,7 @@ import pytest
 from markupsafe import escape
 from sklearn.metrics import roc_auc_score
 from support.miniatures import miniature
+from tefm_bench import alignment
 from tefm_bench.__main__ import app
 from tefm_bench.data import Sources
 from tefm_bench.experiments import Setup
@@ -29,7 +30,6 @@ from tefm_bench.tables.words import run_of, runs_of
 from typer.testing import CliRunner
 
 from tefm.base.errors import InputError, SettingsError, TefmError
-from tefm.pipeline import stages
 from tefm.tabular.teacher import Teacher
 
 CLINICAL = "Diabetes130"
@@ -80,7 +80,7 @@ def remembered(function: Callable[..., Any]) -> Callable[..., Any]:
 def quick_run(folder: Path, arguments: list[str], flows: Path) -> QuickRun:
     html = folder / "page.html"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stages, "MEASURED", 8)  # measuring the alignment of long records is slow
+        patch.setattr(alignment, "MEASURED", 8)  # measuring the alignment of long records is slow
         patch.setattr(Teacher, "fit", remembered(Teacher.fit))
         gc.freeze()  # every training ends with a garbage collection, which is slow after so many imports
         done = CliRunner().invoke(app, [*arguments, "--html", str(html), "--json"], catch_exceptions=False)

@@ -5,13 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pytest
 import torch
 from conftest import Explained
 
 from tefm.base.errors import ArtefactError
 from tefm.base.training import History
-from tefm.language.alignment import Alignment
 from tefm.language.backbone import open_backbone
 from tefm.language.classifier import Classifier
 from tefm.language.prompts import Prompt
@@ -19,7 +17,6 @@ from tefm.language.vocabulary import CodeVocabulary
 from tefm.tables.sequences import Sequences
 
 VOCABULARY = CodeVocabulary.of("stay", levels=2, entries=4)
-ALIGNMENT = Alignment(5, 0.5, 0.6, 0.9, 1.0, 0.4, (0.7, 0.3), 1.2, 1.5)
 
 
 def opened(backbones: dict[str, Path], seed: int) -> Classifier:
@@ -36,15 +33,12 @@ def test_an_untrained_classifier_is_whole(backbones: dict[str, Path]) -> None:
     assert np.isfinite(logits_SQ).all()
 
 
-@pytest.mark.parametrize("alignment", [None, ALIGNMENT])
-def test_a_finished_stage_is_loaded_as_it_was_saved(
-    backbones: dict[str, Path], tmp_path: Path, alignment: Alignment | None
-) -> None:
+def test_a_finished_stage_is_loaded_as_it_was_saved(backbones: dict[str, Path], tmp_path: Path) -> None:
     saved, other = opened(backbones, seed=0), opened(backbones, seed=1)
     path, history = tmp_path / "finished.pt", History(steps=9, best_step=4, validation=[(4, 0.25)])
     assert other.restore(path) is None
-    saved.keep(path, history, alignment)
-    assert other.restore(path) == (history, alignment)
+    saved.keep(path, history)
+    assert other.restore(path) == history
     expected = saved.backbone.model.state_dict()
     assert all(torch.equal(weight, expected[name]) for name, weight in other.backbone.model.state_dict().items())
 

@@ -40,7 +40,7 @@ def test_it_comes_back_as_it_was(fitted: TEFM, saved: Path) -> None:
     assert again.preparation == fitted.preparation
     assert again.figures_ == fitted.figures_
     assert again.classes_.tolist() == fitted.classes_.tolist()
-    for name in ("config", "classes", "positive", "prompt", "calibration", "alignment"):
+    for name in ("config", "classes", "positive", "prompt", "calibration"):
         assert getattr(again.fitted, name) == getattr(fitted.fitted, name), name
     assert again.fitted.history["tune"].stopped_at == fitted.fitted.history["tune"].stopped_at
     assert again.fitted.classifier.backbone.name == fitted.fitted.classifier.backbone.name

@@ -87,14 +87,11 @@ def test_four_classes_that_begin_alike(fitted: TEFM, backbones: dict[str, Path],
     assert np.array_equal(again.predict_proba(HELD_OUT), model.predict_proba(HELD_OUT))
 
 
-def test_alignment_comes_before_tuning_and_is_measured(fitted: TEFM, tmp_path: Path) -> None:
+def test_alignment_comes_before_tuning(fitted: TEFM, tmp_path: Path) -> None:
     model = around(fitted, align={"steps": 3, "batch": 8}).fit(TRAINING)
     assert model.fitted.history["align"].stopped_at == 3
-    assert model.fitted.alignment is not None
-    assert len(model.fitted.alignment.exact) == 2
     again = TEFM.load(model.save(tmp_path / "model"), device="cpu")
-    assert again.fitted.alignment == model.fitted.alignment
-    assert "Alignment" in (tmp_path / "model" / "README.md").read_text()
+    assert again.fitted.history["align"] == model.fitted.history["align"]
 
 
 def test_a_tokenizer_folder_is_as_good_as_a_tokenizer(fitted: TEFM, tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import pytest
 import yaml
 from support.examples import HOSTILE, scores
 
-from tefm.language.alignment import Alignment
 from tefm.model.bundle import Bundle, card_of
 from tefm.rationale.surrogate import Agreement
 from tefm.scoring.calibration import Calibration
@@ -27,7 +26,6 @@ def card_with(**changes: Any) -> str:
         "threshold": 0.4,
         "trees": None,
         "share": 1.0,
-        "alignment": Alignment(1_000, 0.91, 0.92, 0.95, 0.96, 0.81, (0.5, 0.25), 1.5, 2.5),
         "look_alikes": Of(cases=range(2_500), agreement=Agreement(0.987, 0.01, 0.954, 0.02, 321)),
         "figures": {"test": {**scores(0.803), "tokens_mean": 8.71, "compared": {"LightGBM": scores(0.8125)}}},
         **changes,
@@ -45,7 +43,7 @@ def card_with(**changes: Any) -> str:
         calibration=Calibration(temperature=1.234, threshold=facts["threshold"]),
         answerer=Of(share=facts["share"]),
         buckets=None,
-        **{name: facts[name] for name in ("trees", "alignment", "look_alikes")},
+        **{name: facts[name] for name in ("trees", "look_alikes")},
     )
     return card_of(Bundle(fitted, Of(title=facts["title"], one_sequence=facts["one_sequence"]), facts["figures"]))  # type: ignore[arg-type]
 
@@ -61,7 +59,6 @@ def test_every_fact_is_in_the_card() -> None:
     for words in (
         "# died from the stays of one patient\n", "Classes: no, yes. One sequence is the stays of one patient.",
         "6 blocks, 49,775,040 parameters", "458 slots become 3 numbers with 128 values each", "task-aware",
-        "1,000 held-out records", "0.9100", "0.9500", "0.8100", "0.50 / 0.25", "1.500", "2.500",
         "98.7% of held-out sequences and 95.4% of their mixtures with others (321 in all)",
         "holds the features of 2,500 training sequences, without names or identifiers:** share it like the training",
         "## Scores on the test part (328 sequences)", "| accuracy | 0.8030 | 0.7730–0.8230 |",
@@ -85,17 +82,17 @@ def test_the_card_says_what_the_check_does_not_show() -> None:
     assert "This does not show that the features cause the outcome." in card
 
 
-def test_a_model_without_alignment_and_explanations() -> None:
-    card = card_with(alignment=None, look_alikes=None, figures={}, threshold=None)
+def test_a_model_without_explanations() -> None:
+    card = card_with(look_alikes=None, figures={}, threshold=None)
     assert "458 slots become 3 numbers" in card and "most probable class" in card
-    assert not any(words in card for words in ("Alignment", "Explanations", "## ", "model.explain(", "None"))
+    assert not any(words in card for words in ("Explanations", "## ", "model.explain(", "None"))
     assert "unsupervised" in card_with(task_aware=False)
 
 
 def test_the_lines_of_a_list_and_the_rows_of_a_table_stay_together() -> None:
     lines = card_with().splitlines()
     bullets = [number for number, line in enumerate(lines) if line.startswith("- ")]
-    assert bullets == list(range(bullets[0], bullets[0] + 5))
+    assert bullets == list(range(bullets[0], bullets[0] + 4))
     rows = [number for number, line in enumerate(lines) if line.startswith("|")]
     assert rows == list(range(rows[0], rows[0] + 10))
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from tefm.base.training import History, load_checkpoint, save_checkpoint
 from tefm.codes.coder import SlotCoder
-from tefm.language.alignment import Alignment, AlignmentExamples
+from tefm.language.alignment import AlignmentExamples
 from tefm.language.backbone import Backbone
 from tefm.language.config import Start
 from tefm.language.prediction import answer_logits
@@ -91,24 +91,19 @@ class Classifier:
 
     # ---- the trained weights of a finished stage --------------------------------------------------------------
 
-    def keep(self, path: Path | None, history: History, alignment: Alignment | None = None) -> None:
+    def keep(self, path: Path | None, history: History) -> None:
         """Save the weights of a finished stage, so that a resumed run can skip it; only the first process writes."""
         if path is None or not is_first():
             return
-        body = {
-            "weights": self.backbone.model.state_dict(),
-            "history": asdict(history),
-            "alignment": asdict(alignment) if alignment else None,
-        }
-        save_checkpoint(path, FINISHED, body)
+        save_checkpoint(path, FINISHED, {"weights": self.backbone.model.state_dict(), "history": asdict(history)})
 
-    def restore(self, path: Path | None) -> tuple[History, Alignment | None] | None:
+    def restore(self, path: Path | None) -> History | None:
         """Load the weights that `keep` saved in an earlier run; None when there are none."""
         if path is None or not path.is_file():
             return None
         body = load_checkpoint(path, FINISHED)
         self.backbone.model.load_state_dict(body["weights"])
-        return History(**body["history"]), Alignment(**body["alignment"]) if body["alignment"] else None
+        return History(**body["history"])
 
     # ---- prediction -------------------------------------------------------------------------------------------
 

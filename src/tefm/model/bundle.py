@@ -43,7 +43,6 @@ from tefm.base.files import (
 from tefm.base.training import THREADS, History
 from tefm.codes.tokenizer import VECTORISER, RecordTokenizer, load_vectoriser
 from tefm.explain.look_alikes import LookAlikes
-from tefm.language.alignment import Alignment
 from tefm.language.backbone import AdaptedBackbone, Adapter, Backbone, open_backbone
 from tefm.language.classifier import Answerer, Classifier
 from tefm.language.prompts import Prompt, PromptWriter
@@ -167,7 +166,6 @@ def save_domains(bundles: Mapping[str, Bundle], folder: Path) -> Path:
 def _save_parts(bundle: Bundle, folder: Path) -> None:
     """Everything but the language model."""
     fitted, preparation = bundle.fitted, bundle.preparation
-    alignment = fitted.alignment
     body: dict[str, Any] = {
         "config": fitted.config.model_dump(mode="json"),
         "schema": preparation.schema.model_dump(mode="json"),
@@ -180,7 +178,6 @@ def _save_parts(bundle: Bundle, folder: Path) -> None:
         "codes": fitted.coder.identity,
         "ids": asdict(fitted.classifier.ids),
         "history": {stage: asdict(history) for stage, history in fitted.history.items()},
-        "alignment": None if alignment is None else asdict(alignment),
         "figures": dict(bundle.figures),
         "source": bundle.source,
         "question": fitted.question,
@@ -271,7 +268,7 @@ def _load(folder: Path, backbone: Backbone) -> Bundle:
     backbone = replace(backbone, name=config.backbone)
     if (folder / ADAPTER).is_file():
         backbone = Adapter.load(folder / ADAPTER).applied(backbone)
-    ids, alignment = body["ids"], body["alignment"]
+    ids = body["ids"]
     writer = PromptWriter(backbone.tokenizer, prompt, tuple(body["classes"]), None if ids is None else TokenIds(**ids))
     fitted = Fitted(
         config,
@@ -282,7 +279,6 @@ def _load(folder: Path, backbone: Backbone) -> Bundle:
         Calibration.from_dict(body["calibration"]),
         _part(folder / LOOK_ALIKES, partial(LookAlikes.load, coder)),
         _part(folder / EXPLAINER, partial(MaskExplainer.load, coder)),
-        None if alignment is None else Alignment(**{**alignment, "exact": tuple(alignment["exact"])}),
         {stage: History(**steps) for stage, steps in body["history"].items()},
         shares=tuple(body["shares"]),
         book=_part(folder / QUESTIONS, Book.load),

@@ -279,7 +279,6 @@ def scored(started: Started, fitted: Fitted, *, compare: bool = True) -> Outcome
         {name: compared.figures for name, compared in baselines.items()},
         tuple(count_tokens(model, tested, codes=codes)),
         tuple(remarks),
-        fitted.alignment,
         verdict,
         None if is_number else confusion(labels_S, predicted_S, fitted.classes),
         book,

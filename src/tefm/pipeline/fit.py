@@ -165,8 +165,8 @@ def begin(
         words=(data.phrases, data.training.slots_ND[:WORDS_FROM], codes_NK[:WORDS_FROM]),
         share_markers=bool(before),
     )
-    aligned, alignment = stages.align(data, config, classifier, coder, codes_NK, before, checkpoint=checkpoint)
-    return stages.Begun(given, coder, codes_NK, held_NK, classifier, aligned, alignment)
+    aligned = stages.align(data, config, classifier, coder, codes_NK, before, checkpoint=checkpoint)
+    return stages.Begun(given, coder, codes_NK, held_NK, classifier, aligned)
 
 
 def finish(begun: stages.Begun, classifier: Classifier, tuned: History, work: Path | None = None) -> Fitted:
@@ -178,7 +178,6 @@ def finish(begun: stages.Begun, classifier: Classifier, tuned: History, work: Pa
         data.positive,
         data.prompt,
         Answerer(classifier, begun.coder),
-        alignment=begun.alignment,
         history={name: steps for name, steps in history.items() if steps.steps},
         shares=begun.given.shares,
         buckets=data.buckets,

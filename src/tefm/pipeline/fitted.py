@@ -18,7 +18,6 @@ from tefm.base.progress import note
 from tefm.base.training import History
 from tefm.codes.coder import SlotCoder
 from tefm.explain.look_alikes import LookAlikes
-from tefm.language.alignment import Alignment
 from tefm.language.classifier import Answerer, Classifier
 from tefm.language.prompts import NO_YES, Prompt
 from tefm.pipeline.config import ModelConfig
@@ -52,8 +51,6 @@ class Fitted:
     look_alikes: LookAlikes | None = None
     #: the paper's masks, where the config asks for them
     explainer: MaskExplainer | None = None
-    #: how well codes and words were aligned, where they were
-    alignment: Alignment | None = None
     #: losses of the language stages, by name: `align`, `tune`
     history: Mapping[str, History] = field(default_factory=dict)
     #: where the label is a number: the classes are its buckets

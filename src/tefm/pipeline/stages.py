@@ -23,7 +23,7 @@ from tefm.base.training import History, identity, stage_folder
 from tefm.codes.coder import Codes, SlotCoder, load_coder, save_coder
 from tefm.codes.config import MAX_ROWS
 from tefm.explain.look_alikes import LookAlikes
-from tefm.language.alignment import Alignment, AlignmentExamples, measure_alignment
+from tefm.language.alignment import AlignmentExamples
 from tefm.language.alignment import align as align_language_model
 from tefm.language.backbone import Backbone
 from tefm.language.classifier import Classifier
@@ -41,9 +41,6 @@ from tefm.tables.sequences import Sequences
 from tefm.tabular.label_trees import best_share
 from tefm.tabular.question_teacher import QuestionTeacher
 
-#: Records that the alignment is measured on, at most, and the beams of the search for their codes.
-MEASURED, BEAMS = 1_000, 4
-
 Learned = TypeVar("Learned", LookAlikes, MaskExplainer)
 
 
@@ -58,7 +55,6 @@ class Begun:
     held_NK: Codes
     classifier: Classifier
     aligned: History
-    alignment: Alignment | None
 
     @property
     def data(self) -> TaskData:
@@ -157,8 +153,8 @@ def align(
     before: Mapping[str, object],
     *,
     checkpoint: Path | None = None,
-) -> tuple[History, Alignment | None]:
-    """Stage 2: align codes and words, where the config asks for it, and measure the result on held-out records.
+) -> History:
+    """Stage 2: align codes and words, where the config asks for it.
 
     The backbone may have aligned the codes of other domains `before`.
     """
@@ -167,9 +163,8 @@ def align(
     if settings is None:
         skipped = "alignment skipped (helps with few labels, needs a GPU); force it with `align: default`"
         with stage("align", f"stage 2 of 4: {skipped}"):
-            return History(), None
-    phrases = data.phrases
-    x_ND, held_ND = data.training.slots_ND, data.validation.slots_ND
+            return History()
+    phrases, x_ND = data.phrases, data.training.slots_ND
     work = stage_folder(
         checkpoint,
         "align",
@@ -184,17 +179,19 @@ def align(
         },
     )
     finished = work / "aligned.pt" if work else None
-    with stage("align", f"stage 2 of 4: aligning codes and words on {len(x_ND):,} records", loops=2):
+    with stage("align", f"stage 2 of 4: aligning codes and words on {len(x_ND):,} records"):
         if (restored := classifier.restore(finished)) is not None:
             return restored
-        language_model = backbone, AlignmentExamples(phrases, backbone.tokenizer, classifier.ids)
         history = align_language_model(
-            *language_model, x_ND, codes_NK, settings, checkpoint=work / "align.checkpoint" if work else None
+            backbone,
+            AlignmentExamples(phrases, backbone.tokenizer, classifier.ids),
+            x_ND,
+            codes_NK,
+            settings,
+            checkpoint=work / "align.checkpoint" if work else None,
         )
-        chosen = np.sort(np.random.default_rng(config.seed).permutation(len(held_ND))[:MEASURED])
-        alignment = measure_alignment(*language_model, held_ND[chosen], coder, beam=BEAMS)
-        classifier.keep(finished, history, alignment)
-    return history, alignment
+        classifier.keep(finished, history)
+    return history
 
 
 # ---- stage 3 ----------------------------------------------------------------------------------------------------
@@ -241,7 +238,7 @@ def tune(
     finished = work / "tuned.pt" if work else None
     with stage("tune", title):
         if (restored := classifier.restore(finished)) is not None:
-            return restored[0]
+            return restored
         together, settings = learned_together([to_learn(own) for own in domains], settings)
         rows = sorted({row for own in domains for row in own.classifier.ids.all if row >= frozen})
         history = tune_language_model(

@@ -9,7 +9,6 @@ from typing import Any
 from tefm.codes.doctor import Examination, LabelLoss
 from tefm.explain.explanation import Explanation
 from tefm.explain.summary import Summary
-from tefm.language.alignment import Alignment
 from tefm.language.shortening import TokenCount
 from tefm.questions.book import Book
 from tefm.scoring.breakdown import Bin, ClassScores, Confusion, Curve, Evaluation, GroupScores, ThresholdCounts
@@ -192,8 +191,6 @@ class Outcome:
     tokens: tuple[TokenCount, ...] = ()
     #: what a reader of the figures has to know
     remarks: tuple[str, ...] = ()
-    #: how well codes and words were aligned, where they were
-    alignment: Alignment | None = None
     #: the model and the tabular model that did best on validation; None without a comparison
     verdict: Verdict | None = None
     #: what was predicted for the test sequences of each class

@@ -18,7 +18,6 @@ if TYPE_CHECKING:  # showing a table must not wait for the import of torch
     from tefm.codes.doctor import Examination, Score
     from tefm.codes.fidelity import Collisions, Fidelity, LevelUse
     from tefm.explain.summary import Summary
-    from tefm.language.alignment import Alignment
     from tefm.language.shortening import TokenCount
     from tefm.questions.book import Book, Entry
     from tefm.scoring.breakdown import Confusion, Evaluation
@@ -227,8 +226,6 @@ def outcome_tables(outcome: Outcome) -> Iterator[RenderableType]:
         yield confusion_table(outcome.confusion)
     for remark in outcome.remarks:
         yield Text(f"! {remark}", style="yellow")
-    if outcome.alignment is not None:
-        yield alignment_table(outcome.alignment)
     yield token_table(outcome.tokens)
     if outcome.questions is not None:
         yield from question_tables(outcome.questions)
@@ -300,22 +297,6 @@ def token_table(accounts: Sequence[TokenCount]) -> RichTable:
     """The tokens of a sequence in every format."""
     rows = [(a.format, a.tokenizer, f"{a.mean:,.1f}", f"{a.median:,.0f}", f"{a.share_of_prose:.1%}") for a in accounts]
     return table("Tokens per sequence", ("format", "tokenizer", "mean", "median", "share of prose"), rows, left=2)
-
-
-def alignment_table(alignment: Alignment) -> RichTable:
-    """How well the language model writes codes from descriptions, compared with the true codes."""
-    rows = [
-        ("slot accuracy", alignment.slot_accuracy, alignment.upper_slot_accuracy, alignment.mode_slot_accuracy),
-        ("slot accuracy ±1", alignment.close_accuracy, alignment.upper_close_accuracy, None),
-        *(
-            (f"exact codes, level {level}", share, 1.0, None)
-            for level, share in zip("abcdefghijklmnop", alignment.exact, strict=False)
-        ),
-        ("loss of the description, nats per token", alignment.true_loss, None, None),
-        ("the same with the code of another record", alignment.shuffled_loss, None, None),
-    ]
-    title = f"Alignment ({alignment.records:,} held-out records)"
-    return table(title, ("", "from a description", "true codes", "most common value"), rows)
 
 
 def prediction_table(predictions: pl.DataFrame, most: int = 20, classes: int = 4) -> RichTable:
