@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from tefm.datasets.comorbidities import DIABETES130_SPELLINGS, comorbidity_references
 from tefm.datasets.diabetes130 import Dataset, diabetes130
 from tefm.tables.references import References
 from tefm.tables.schema import Schema
 from tefm_bench.datasets.cicids2017 import FIELDS, cicids2017
+from tefm_bench.datasets.comorbidities import DIABETES130_SPELLINGS, comorbidity_references
 from tefm_bench.datasets.mimic3 import mimic3
 from tefm_bench.datasets.set_aside import Patients, diabetes130_of
 from tefm_bench.sequence_tables import SEQUENCE_TABLES, loan_events, write_synthetic_stays

@@ -1,1 +1,1 @@
-"""Loaders of the paper's data in their official layouts: MIMIC-III and CIC-IDS2017."""
+"""Loaders of the paper's data in their official layouts, MIMIC-III and CIC-IDS2017, and groups of diagnoses."""

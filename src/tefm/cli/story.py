@@ -15,7 +15,6 @@ from rich.text import Text
 from tefm.base.files import check_replaceable, write_text
 from tefm.base.progress import duration, job, stage
 from tefm.datasets import diabetes130
-from tefm.datasets.comorbidities import DIABETES130_SPELLINGS, comorbidity_references
 from tefm.datasets.diabetes130 import Dataset
 from tefm.explain.explanation import Explanation
 from tefm.explain.render import explanation_card
@@ -105,8 +104,7 @@ def run_demo(*, steps: int, layers: int, tune_steps: int, report: Path, save: Pa
         test = used.select(parts == "test").sequences
         with stage("report", "writing the report", loops=4):
             drawn = test.select([int(np.random.default_rng(DRAWN_WITH).integers(len(test)))])
-            references = comorbidity_references("diagnoses", dotted=True, spellings=DIABETES130_SPELLINGS)
-            (explanation,) = model.explain(data.frame[np.sort(drawn.rows)], references=references)
+            (explanation,) = model.explain(data.frame[np.sort(drawn.rows)])
             figures = figures_of_fit(model, used, parts, outcome, explained=EXPLAINED)
             write_text(report, report_page(figures))
             if save is not None:

@@ -14,7 +14,7 @@ from tefm.tables.grouping import by_entity
 from tefm.tables.schema import Schema
 from tefm.tables.sequences import Sequences, balance
 
-#: Schemas, references and the embedded table.
+#: The embedded table and its schema.
 DATA = Path(__file__).parent / "data"
 SOURCE = (
     "Clore, Cios, DeShazo, Strack: Diabetes 130-US hospitals for years 1999-2008, UCI Machine Learning Repository, "

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 from types import MappingProxyType
 
 import yaml
 
-from tefm.datasets.diabetes130 import DATA
 from tefm.tables.references import Reference, References
 
 #: Diabetes130 cuts all codes to their category except for diabetes, and writes those as numbers: 250 is 250.00.
@@ -50,7 +50,7 @@ class ComorbidityGroup:
 @cache
 def comorbidity_groups() -> tuple[ComorbidityGroup, ...]:
     """The groups of both indices, Charlson's first."""
-    published = yaml.safe_load((DATA / "comorbidities.yaml").read_text(encoding="utf-8"))
+    published = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
     return tuple(
         ComorbidityGroup(
             name,

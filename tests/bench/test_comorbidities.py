@@ -1,4 +1,4 @@
-"""The embedded comorbidity indices: known codes in known groups, in both spellings, and nothing beyond them."""
+"""The comorbidity indices: known codes in known groups, in both spellings, and nothing beyond them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import re
 from collections import Counter
 
 import pytest
-
-from tefm.datasets.comorbidities import (
+from tefm_bench.datasets.comorbidities import (
     DIABETES130_SPELLINGS,
     comorbidity_groups,
     comorbidity_references,
 )
+
 from tefm.tables.references import Reference
 
 #: What the references cite.
