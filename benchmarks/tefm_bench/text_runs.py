@@ -103,7 +103,7 @@ class TextRun(Measurement):
         labels_S = label_numbers(test.sequences, arrays.classes)
         if self.line == "text":
             model = TextModel.fit(_text_task(arrays), config, backbone)
-            tested = _texts(test.with_texts(gaps=preparation.gaps), labels_S)
+            tested = _texts(test.with_texts(), labels_S)
             p_SQ, tokens_S = model.probabilities(tested), [len(prompt) for prompt in model.prompts(tested)]
             scored = _scored(p_SQ, model.decide(p_SQ), labels_S, arrays.classes, arrays.positive)
             return {"tokens": float(np.mean(tokens_S)), **scored}

@@ -154,16 +154,16 @@ def test_a_look_alike_keeps_its_features_and_has_the_rest_from_one_donor() -> No
         assert (copies[number] == np.where(keep_TD, one.x_ND, paired)).all()
 
 
-def test_texts_and_times_are_the_donors_unless_everything_else_stays() -> None:
-    slots = Sequences(np.ones((3, 9)), np.array([0, 1, 3]), texts=["short", "long"], gaps=["", "", "a day"])
+def test_texts_are_the_donors_unless_everything_else_stays() -> None:
+    slots = Sequences(np.ones((3, 9)), np.array([0, 1, 3]), texts=["short", "long"])
     none = np.zeros(2, dtype=np.int64)
     donors = Population(slots, none, np.zeros((2, 2)), none)
-    one = Sequences(np.ones((2, 9)), np.array([0, 2]), texts=["mine"], gaps=["", "a year"])
+    one = Sequences(np.ones((2, 9)), np.array([0, 2]), texts=["mine"])
     keep_TD = np.zeros((2, 9), dtype=bool)
     copies = donors.look_alikes(one, keep_TD, np.array([1, 0]))
-    assert copies.texts == ["long", "short"] and copies.gaps == ["", "a day", "", ""]
+    assert copies.texts == ["long", "short"]
     own = donors.look_alikes(one, keep_TD, np.array([1, 0]), own_context=True)
-    assert own.texts == ["mine"] * 2 and own.gaps == ["", "a year"] * 2
+    assert own.texts == ["mine"] * 2
 
 
 def test_donors_of_the_check_are_not_those_of_the_search() -> None:

@@ -115,9 +115,8 @@ def test_long_histories_are_drawn_from_their_last_records(fitted: TEFM) -> None:
     assert "41–100 of 100" in cards_page([card])
 
 
-def test_prefixes_keep_the_texts_and_times_of_their_records() -> None:
+def test_prefixes_keep_the_texts_of_their_records() -> None:
     notes = (("a",), ("b",), ("c",))
-    sequence = Sequences(np.arange(3)[:, None], np.array([0, 3]), texts=[notes], gaps=["", "1 day", "2 days"])
+    sequence = Sequences(np.arange(3)[:, None], np.array([0, 3]), texts=[notes])
     grown = sequence.up_to(np.array([0, 2]))
     assert grown.lengths.tolist() == [1, 3] and grown.texts == [notes[:1], notes]
-    assert grown.gaps == ["", "", "1 day", "2 days"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,6 @@ WORDS = CodeVocabulary.of("admission", levels=2, entries=8)
 CODES = np.array([[0, 7], [3, 3], [5, 0], [7, 1], [2, 2]])
 STARTS = np.array([0, 1, 3, 5])
 ONE = Sequences(CODES[:1], np.array([0, 1]))
-GAPS = ["", "", " 3 days later: ", "", " 1 month later: "]
 TEXTS = ["The patient was sent home.", "", "  Insulin {given}, 2 units;\nno metformin."]
 MORTALITY = {"positive": "died", "negative": "survived"}
 
@@ -98,13 +96,12 @@ def test_without_a_limit_every_record_is_told(llama: Tokenised) -> None:
 # ---- the tokens of a prompt -----------------------------------------------------------------------------------------
 
 
-def readable(prompt: Prompt, around: tuple[str, str], i: int, gaps: list[str] | None, text: str) -> str:
+def readable(prompt: Prompt, around: tuple[str, str], i: int, text: str) -> str:
     """Prompt i as one string."""
     records = ""
     before, after, between = (BEGIN, END, ", ") if prompt.markers else ("", "", "")
     for row in range(STARTS[i], STARTS[i + 1]):
         records += between if row > STARTS[i] else ""
-        records += gaps[row] if gaps else ""
         records += before + WORDS.text(CODES[row]) + after
     message = prompt.message
     if text and "{text}" not in message:
@@ -129,10 +126,10 @@ def test_a_prompt_is_the_tokens_of_its_text(families: dict[str, Tokenised], fami
     tokenizer = tokenised.tokenizer
     around = turns(tokenizer) if prompt.chat else (tokenizer.bos_token or tokenizer.eos_token, "")
     writer = tokenised.writer(prompt)
-    for gaps, texts in itertools.product((None, GAPS), (None, TEXTS)):
+    for texts in (None, TEXTS):
         for _ in range(2):  # what is kept from the first time changes nothing
-            prompts = writer.of_codes(Sequences(CODES, STARTS, gaps=gaps, texts=texts))
-            expected = [readable(prompt, around, i, gaps, texts[i] if texts else "") for i in range(len(STARTS) - 1)]
+            prompts = writer.of_codes(Sequences(CODES, STARTS, texts=texts))
+            expected = [readable(prompt, around, i, texts[i] if texts else "") for i in range(len(STARTS) - 1)]
             assert [ids.tolist() for ids in prompts] == [tokenised(text) for text in expected]
 
 
@@ -269,9 +266,15 @@ def test_compact_is_the_codes_and_a_word_or_two(llama: Tokenised, name: str) -> 
 
 
 def test_a_preset_can_be_changed() -> None:
-    prompt = Prompt.preset("generic", label="end_of_stay", record="visit", gaps=True)
+    prompt = Prompt.preset("generic", label="end_of_stay", record="visit", markers=True)
     assert prompt.message == "There are {count} visit(s): {records}. What is the end of stay after the last visit?"
-    assert prompt.gaps
+    assert prompt.markers
+
+
+def test_times_are_fields_and_not_words(explained: Explained) -> None:
+    """Prompts of earlier versions could say how much time had passed."""
+    assert Prompt.checked({"gaps": False}) == Prompt()
+    explained(SettingsError, lambda: Prompt.checked({"gaps": True}), "gaps", "`time:`")
 
 
 # ---- what is wrong --------------------------------------------------------------------------------------------------

@@ -116,12 +116,12 @@ def test_a_model_without_masks_says_so(backbones: dict[str, Path], fitted: TEFM,
 
 
 def test_what_stands_beside_the_codes_is_judged_with_them(backbones: dict[str, Path]) -> None:
-    """Free text and the time between records stay in the prompt when slots are masked."""
-    prompt = {"message": "{records}{text} died?", "gaps": True}
+    """Free text stays in the prompt when slots are masked."""
+    prompt = {"message": "{records}{text} died?"}
     schema = STAYS.model_copy(update={"text": ("note",), "ignore": ()})
     model = quick(backbones["llama"], schema, **MASKS, prompt=prompt).fit(stays(120))
     slots = model.preparation.slots(model.preparation.to_predict(TABLE))
-    assert slots.texts is not None and slots.gaps is not None
+    assert slots.texts is not None
     assert np.allclose(model.fitted.masked_model()(slots), model.predict_proba(TABLE), atol=1e-6)
     assert len(model.explain_masked(TABLE)) == len(slots)
 

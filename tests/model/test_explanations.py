@@ -132,8 +132,8 @@ def test_no_names_are_stored(fitted: TEFM, tmp_path: Path) -> None:
     with safe_open(folder / "look_alikes.safetensors", framework="pt") as file:
         assert not [name for name in file.keys() if "ids" in name]  # noqa: SIM118  # not a mapping
         facts = json.loads(file.metadata()["facts"])
-    stored = {f"{part}.{words}" for part in ("population", "cases") for words in ("texts", "gaps")}
-    assert set(facts) == {"config", "agreement", *stored} and facts["cases.texts"] is facts["population.texts"] is None
+    assert set(facts) == {"config", "agreement", "population.texts", "cases.texts"}
+    assert facts["cases.texts"] is facts["population.texts"] is None
     assert b"p17" not in (folder / "look_alikes.safetensors").read_bytes()[:4_000]
 
 
@@ -157,8 +157,8 @@ def test_a_model_that_only_predicts_says_so(backbones: dict[str, Path], fitted: 
     explained(NotFittedError, lambda: TEFM().explain(TABLE), "fit")
 
 
-def test_texts_and_times_beside_the_codes(backbones: dict[str, Path], tmp_path: Path) -> None:
-    prompt = {"message": "{records}{text} died?", "gaps": True}
+def test_texts_beside_the_codes(backbones: dict[str, Path], tmp_path: Path) -> None:
+    prompt = {"message": "{records}{text} died?"}
     schema = STAYS.model_copy(update={"text": ("note",), "ignore": ()})
     model, few = quick(backbones["llama"], schema, prompt=prompt).fit(stays(120)), stays(4, seed=1)
     assert model.fitted.look_alikes.population.slots.texts is not None

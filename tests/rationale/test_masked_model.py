@@ -52,12 +52,11 @@ def test_sequences_know_their_records() -> None:
     assert whole.places(np.array([], dtype=np.int64)).tolist() == []
 
 
-def test_select_keeps_texts_and_gaps() -> None:
-    selected = sequences(texts=["a", "b", "c"], gaps=["0", "1", "2", "3"]).select(np.array([1, 0, 1]))
+def test_select_keeps_texts() -> None:
+    selected = sequences(texts=["a", "b", "c"]).select(np.array([1, 0, 1]))
     assert selected.starts.tolist() == [0, 1, 3, 4]
     assert selected.x_ND.tolist() == X_ND[[2, 0, 1, 2]].tolist()
     assert selected.texts == ["b", "a", "b"]
-    assert selected.gaps == ["2", "0", "1", "2"]
 
 
 def test_masked_slots_are_absent() -> None:
@@ -87,9 +86,8 @@ def test_identical_inputs_are_predicted_once(model: MaskedModel, recorder: Recor
     np.testing.assert_allclose(p_SQ[:, 1], 1 / (1 + np.exp(-np.array([7.0, 3.0, 7.0, 3.0, 0.0, 7.0]))))
 
 
-@pytest.mark.parametrize("context", [{"texts": ["a", "b"]}, {"gaps": ["soon", "late"]}])
-def test_other_texts_or_gaps_are_another_input(model: MaskedModel, recorder: Recorder, context: dict[str, Any]) -> None:
-    model(Sequences(X_ND[[0, 2]], np.array([0, 1, 2]), **context))
+def test_other_texts_are_another_input(model: MaskedModel, recorder: Recorder) -> None:
+    model(Sequences(X_ND[[0, 2]], np.array([0, 1, 2]), texts=["a", "b"]))
     assert len(recorder.calls[0]) == 2
 
 

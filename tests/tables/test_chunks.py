@@ -61,17 +61,13 @@ def test_rows_with_the_same_hash_stay_apart(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(first) == 2 and np.array_equal(x_ND[first][number_N], x_ND)
 
 
-@given(st.lists(st.lists(st.integers(0, 1), max_size=3), min_size=1, max_size=20), st.integers(1, 3), st.booleans())
-def test_distinct_sequences(records: list[list[int]], texts: int, gaps: bool) -> None:
+@given(st.lists(st.lists(st.integers(0, 1), max_size=3), min_size=1, max_size=20), st.integers(1, 3))
+def test_distinct_sequences(records: list[list[int]], texts: int) -> None:
     values = np.array([value for record in records for value in record], dtype=np.uint16).reshape(-1, 1)
     starts = np.cumsum([0, *map(len, records)])
     words = [str(i % texts) for i in range(len(records))]
-    spaces = [str(i % 2) for i in range(len(values))] if gaps else None
-    sequences = Sequences(values, starts, texts=words, gaps=spaces)
-    contents = [
-        (tuple(record), words[i], tuple(spaces[starts[i] : starts[i + 1]]) if spaces else ())
-        for i, record in enumerate(records)
-    ]
+    sequences = Sequences(values, starts, texts=words)
+    contents = [(tuple(record), words[i]) for i, record in enumerate(records)]
     first, number_S = sequences.distinct()
     assert len(first) == len(set(contents))
     assert [contents[first[number]] for number in number_S] == contents

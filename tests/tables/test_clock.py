@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -50,6 +50,24 @@ def test_rows_may_come_in_any_order() -> None:
     frame = visits({"a": [0, 3, 30], "b": [5, 10]})
     order = [3, 2, 4, 0, 1]
     assert timed(frame[order]).frame.equals(timed(frame).frame[order])
+
+
+DAYS = [date(2024, 1, 31), date(2024, 1, 1), date(2024, 1, 1), date(2024, 2, 1)]
+TIMES = [datetime(day.year, day.month, day.day, 8, 30) for day in DAYS]
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        pl.Series(DAYS),
+        *(pl.Series(TIMES, dtype=pl.Datetime(unit)) for unit in ("ms", "us", "ns")),
+        pl.Series([str(day) for day in DAYS]),
+        *(pl.Series([time.strftime(form) for time in TIMES]) for form in ("%FT%T", "%F %T", "%FT%TZ", "%F %H:%M")),
+    ],
+)
+def test_dates_and_times_in_any_form(times: pl.Series) -> None:
+    frame = pl.DataFrame({"who": ["a", "a", "b", "a"], "at": times, "x": range(4)})
+    assert timed(frame).frame["since_previous"].fill_null(-1).to_list() == pytest.approx([30, -1, -1, 1])
 
 
 def test_weekdays() -> None:

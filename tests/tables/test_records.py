@@ -58,13 +58,12 @@ def equal(one: Sequences, other: Sequences) -> None:
     assert (one.labels is None) == (other.labels is None)
     assert one.labels is None or one.labels.tolist() == np.asarray(other.labels).tolist()
     assert one.texts == other.texts
-    assert one.gaps == other.gaps
 
 
 def test_a_table_is_grouped_and_vectorised_once(counted: list[int]) -> None:
     everything = records()
     vectoriser = everything.vectoriser()
-    everything.as_slots(vectoriser, gaps=True)
+    everything.as_slots(vectoriser)
     everything.select([3, 1]).as_slots(vectoriser)
     everything.up_to(np.arange(ROWS)).as_slots(vectoriser)
     everything.part(np.arange(5)).slots(vectoriser)
@@ -76,9 +75,8 @@ def test_slots_are_those_of_the_rows_in_the_order_of_the_sequences() -> None:
     everything = records()
     vectoriser = everything.vectoriser()
     assert vectoriser == Vectoriser.fit(FRAME, SCHEMA)
-    slots = everything.as_slots(vectoriser, gaps=True)
+    slots = everything.as_slots(vectoriser)
     assert slots.x_ND.tolist() == vectoriser.transform(FRAME[everything.sequences.rows]).tolist()
-    assert slots.gaps is not None and slots.gaps[0] == ""
     last = everything.sequences.last
     assert slots.texts == FRAME["note"].gather(last).to_list()
 

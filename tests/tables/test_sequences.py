@@ -17,7 +17,6 @@ SLOTS = Sequences(
     labels=np.array(["a", None, "b"], dtype=object),
     ends=np.array([5, 1, 2]),
     texts=["first", "second", "third"],
-    gaps=["", " 1 day later: ", "", ""],
 )
 
 
@@ -39,7 +38,6 @@ def test_everything_is_selected_together() -> None:
     assert selected.labels is not None and selected.labels.tolist() == ["b", "a", "a"]
     assert selected.ends is not None and selected.ends.tolist() == [2, 5, 5]
     assert selected.texts == ["third", "first", "first"]
-    assert selected.gaps == ["", "", " 1 day later: ", "", " 1 day later: "]
     assert selected.x_ND.dtype == np.uint8
 
 

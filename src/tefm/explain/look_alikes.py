@@ -104,7 +104,7 @@ class LookAlikes:
         words: dict[str, Any] = {}
         for name, part in (("population", self.population), ("cases", self.cases)):
             arrays |= {f"{name}.{key}": of for key, of in _arrays(part).items()}
-            words |= {f"{name}.{key}": of for key, of in _words(part.slots).items()}
+            words[f"{name}.texts"] = None if part.slots.texts is None else list(part.slots.texts)
         arrays |= {f"population.{name}": getattr(self.population, name) for name in ANSWERS}
         tensors = {name: torch.from_numpy(np.array(of, order="C")) for name, of in arrays.items()}
         tensors |= {f"surrogate.{name}": value.contiguous() for name, value in self.surrogate.state_dict().items()}
@@ -130,7 +130,7 @@ class LookAlikes:
             surrogate.load_state_dict(learned)
             answers = [tensors[f"population.{name}"].numpy() for name in ANSWERS]
             # older models have stored the population alone
-            facts = {f"population.{name}": facts[name] for name in ("texts", "gaps") if name in facts} | facts
+            facts = {"population.texts": facts.get("texts")} | facts
             population = Population(*_read(tensors, facts, "population", coder.layout), *answers)
             cases = Cases(*_read(tensors, facts, "cases" if "cases.x_ND" in tensors else "population", coder.layout))
             agreement = Agreement(**facts["agreement"])
@@ -151,17 +151,12 @@ def _arrays(cases: Cases) -> dict[str, NDArray[Any]]:
     return {"x_ND": x_ND, "starts": cases.slots.starts, "labels_S": cases.labels_S}
 
 
-def _words(slots: Sequences) -> dict[str, list[Any] | None]:
-    return {name: None if (of := getattr(slots, name)) is None else list(of) for name in ("texts", "gaps")}
-
-
 def _read(
     tensors: dict[str, torch.Tensor], facts: dict[str, Any], part: str, layout: Layout
 ) -> tuple[Sequences, NDArray[np.int64]]:
     """Sequences of slots and their labels, as they were stored."""
     x_ND, starts, labels_S = (tensors[f"{part}.{name}"].numpy() for name in ("x_ND", "starts", "labels_S"))
-    texts, gaps = stored(facts[f"{part}.texts"]), facts[f"{part}.gaps"]
-    return Sequences(x_ND.astype(layout.dtype), starts, texts=texts, gaps=gaps), labels_S
+    return Sequences(x_ND.astype(layout.dtype), starts, texts=stored(facts[f"{part}.texts"])), labels_S
 
 
 def _part(tensors: dict[str, torch.Tensor], part: str) -> dict[str, torch.Tensor]:

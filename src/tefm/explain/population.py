@@ -100,8 +100,7 @@ class Population(Cases):
     ) -> Sequences:
         """One look-alike of a sequence per donor: the kept slots and texts, and everything else from the donor.
 
-        With `own_context`, the times between records stay those of the sequence, and so does its text, where the mask
-        has only slots.
+        With `own_context`, the text stays that of the sequence, where the mask has only slots.
         """
         x_TD, donors = sequence.x_ND, self.slots
         width = x_TD.shape[1]
@@ -110,13 +109,10 @@ class Population(Cases):
         copies = sequence.select(np.zeros(len(donors_B), dtype=np.int64)).with_values(mixed_BTD.reshape(-1, width))
         if keep_TM.size:
             copies = with_texts(copies, np.where(keep_TM, texts_NM_of(sequence), self.texts_NM[rows_BT]))
-        if own_context:
-            return copies
-        if not keep_TM.size:
+        elif not own_context:
             texts = None if donors.texts is None else [donors.texts[number] for number in donors_B.tolist()]
             copies = replace(copies, texts=texts)
-        gaps = None if donors.gaps is None else [donors.gaps[row] for row in rows_BT.ravel().tolist()]
-        return replace(copies, gaps=gaps)
+        return copies
 
     # ---- of rules ---------------------------------------------------------------------------------------------
 

@@ -213,5 +213,4 @@ class Answerer:
 
 def _content(codes: Sequences, number: int) -> tuple[Any, ...]:
     """All that the prompt of a sequence depends on."""
-    gaps = () if codes.gaps is None else tuple(codes.gaps[codes.starts[number] : codes.starts[number + 1]])
-    return codes[number].tobytes(), "" if codes.texts is None else codes.texts[number], gaps
+    return codes[number].tobytes(), "" if codes.texts is None else codes.texts[number]

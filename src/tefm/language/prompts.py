@@ -53,8 +53,6 @@ class Prompt(Settings):
     #: class → the model's answer; the other classes answer with their name, or with a letter where the names begin
     #: with the same token
     answers: dict[str, Annotated[str, Setting(max_length=LONGEST_TEXT)]] = Setting(default_factory=dict)
-    #: write the time since the previous record before each record
-    gaps: bool = False
     #: the maximum number of tokens of free text, where its columns have no budgets of their own
     text_tokens: int = 256
     #: the maximum number of tokens of all texts of a sequence, where every record has its own; the oldest are cut first
@@ -67,16 +65,23 @@ class Prompt(Settings):
     @model_validator(mode="before")
     @classmethod
     def _of_earlier_versions(cls, given: Any) -> Any:
-        """What stands around codes is one setting, `markers`; prompts of earlier versions have three texts."""
-        if not isinstance(given, dict) or not given.keys() & AROUND.keys():
+        """What stands around codes is one setting, `markers`, and times are fields; earlier prompts say more."""
+        if not isinstance(given, dict) or not given.keys() & {*AROUND, "gaps"}:
             return given
+        if given.get("gaps"):
+            raise ValueError(
+                "there is no setting `gaps` of the prompt any more"
+                " → leave it out: with `time:` in the schema, the time since the previous record is a field"
+            )
+        if not given.keys() & AROUND.keys():
+            return {name: value for name, value in given.items() if name != "gaps"}
         texts = {name: given.get(name, marker) for name, marker in AROUND.items()}
         if texts != AROUND and any(texts.values()):
             raise ValueError(
                 "`before`, `after` and `between` of the prompt are fixed texts now"
                 " → use `markers: true` or `markers: false`"
             )
-        others = {name: value for name, value in given.items() if name not in AROUND}
+        others = {name: value for name, value in given.items() if name not in (*AROUND, "gaps")}
         return {**others, "markers": texts == AROUND}
 
     @model_validator(mode="after")
@@ -215,7 +220,7 @@ class PromptWriter:
     # ---- prompts ----------------------------------------------------------------------------------------------
 
     def of_codes(self, sequences: Sequences) -> list[Ids]:
-        """One prompt per sequence of codes, with its free text, of the last record or of each, and its gaps.
+        """One prompt per sequence of codes, with its free text, of the last record or of each.
 
         The codes of the entity come first, as the last record has them, then the oldest records of a long history, in
         few tokens.
@@ -238,8 +243,7 @@ class PromptWriter:
                 text = self._after + self._between
             for row, note in zip(range(start + old, end), notes[old:], strict=True):
                 # the text between two codes is tokenised in one piece, as the tokenizer would do
-                text += ("" if sequences.gaps is None else sequences.gaps[row]) + self._before
-                parts += [self.tokenised(text), tokens_NK[row, :own]]
+                parts += [self.tokenised(text + self._before), tokens_NK[row, :own]]
                 text = self._after + _beside(note) + self._between
             text = (self._after if parts else head) + tail
             prompts.append(np.concatenate([*parts, self.tokenised(text)]))

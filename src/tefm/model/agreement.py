@@ -191,7 +191,6 @@ def _are_cases(cases: Cases, coder: SlotCoder, classes: int) -> bool:
         and cases.labels_S.shape == (count,)
         and bool(((cases.labels_S >= -1) & (cases.labels_S < classes)).all())
         and (slots.texts is None or len(slots.texts) == count)
-        and (slots.gaps is None or len(slots.gaps) == len(slots.x_ND))
     )
 
 

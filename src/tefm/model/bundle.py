@@ -322,7 +322,7 @@ def _settings(folder: Path) -> tuple[dict[str, Any], ModelConfig, Prompt]:
 
 def _preparation(body: dict[str, Any], config: ModelConfig, vectoriser: Vectoriser, prompt: Prompt) -> Preparation:
     closed = Schema.model_validate(body["schema"]).closed(vectoriser.value_names)
-    return Preparation(closed, config, vectoriser, prompt.gaps, _buckets(body))
+    return Preparation(closed, config, vectoriser, _buckets(body))
 
 
 def _buckets(body: Mapping[str, Any]) -> Buckets | None:

@@ -84,7 +84,7 @@ def without_unseen(sequences: Sequences, parts: NDArray[np.str_]) -> tuple[NDArr
 def cut_texts(model: TEFM, training: Records) -> list[str]:
     """Remarks about texts that are too long for the prompt."""
     fitted = model.fitted
-    texts = training.with_texts(gaps=model.preparation.gaps).texts
+    texts = training.with_texts().texts
     if texts is None:
         return []
     return fitted.classifier.writer.shortener.remarks(texts, training.sequences.lengths.tolist())

@@ -201,7 +201,7 @@ def _depends_on(given: Given, codes: str, device: str | None) -> dict[str, Any]:
     arrays: list[Any] = [data.stopping]
     for part in (data.training, data.validation):
         sequences = part.sequences
-        arrays += [sequences.rows, sequences.starts, sequences.texts, sequences.gaps, part.labels_S, part.slots_ND]
+        arrays += [sequences.rows, sequences.starts, sequences.texts, part.labels_S, part.slots_ND]
         arrays += [part.others.rows, part.other_labels_S] if part.others is not None else []
     if (questions := data.questions) is not None:
         arrays += [questions.held_out_Q, [question.text for question in questions.questions]]

@@ -48,8 +48,6 @@ class Preparation:
     schema: Schema
     config: ModelConfig
     vectoriser: Vectoriser
-    #: whether the prompt says how much time passed between two records
-    gaps: bool = False
     #: where the label is a number: the classes that it becomes
     cuts: Cuts | None = None
 
@@ -142,7 +140,7 @@ class Preparation:
 
     def slots(self, records: Records) -> Sequences:
         """The sequences with the slots of their records and the texts of their prompts."""
-        return records.as_slots(self.vectoriser, gaps=self.gaps)
+        return records.as_slots(self.vectoriser)
 
     def tokenizer(self, coder: SlotCoder) -> RecordTokenizer:
         """The first stage as a tokenizer of tables."""
@@ -337,7 +335,7 @@ def _labelled(
     # counted before balancing, where a tie would be decided by the order of the names
     positive = config.positive_number(classes, np.bincount(natural_S, minlength=len(classes)).tolist())
     prompt = config.prompt_for(classes, positive, schema)
-    preparation = Preparation(schema, config, vectoriser, prompt.gaps)
+    preparation = Preparation(schema, config, vectoriser)
     learned = _part(preparation, records.select(used), labels_S)
     if not config.quick:
         learned = _with_others(learned, preparation, records, used, classes)
@@ -361,7 +359,7 @@ def _questions_alone(
 ) -> tuple[Preparation, TaskData]:
     """The data of a fit without a label: the first trained question is what the model answers by default."""
     prompt = config.prompt_for(NO_YES, 1, records.schema)
-    preparation = Preparation(records.schema, config, vectoriser, prompt.gaps)
+    preparation = Preparation(records.schema, config, vectoriser)
     asked = question_data(asking_of(preparation), records, held_out)
     first = int(asked.trained[0])
     default = {"message": f"{{records}} {escaped(asked.questions[first].text)}"}
@@ -391,13 +389,13 @@ def asking_of(preparation: Preparation) -> Asking:
     """What is asked of a table."""
     settings = preparation.config.questions_config
     assert settings is not None, "questions need settings"
-    return Asking(settings, preparation.vectoriser, preparation.config.seed, preparation.gaps)
+    return Asking(settings, preparation.vectoriser, preparation.config.seed)
 
 
 def _part(preparation: Preparation, records: Records, labels_S: NDArray[np.int64]) -> Part:
     """All rows of a table as slots, and the sequences that are learned from or validated on."""
     return Part(
-        records.with_texts(gaps=preparation.gaps),
+        records.with_texts(),
         labels_S,
         records.slots(preparation.vectoriser),
         numbers_S=None if records.cuts is None else records.numbers_S,
@@ -412,7 +410,7 @@ def _with_others(
     """The part with the sequences that are not used: they have no label, or are left out for the balance."""
     others = records.select(np.setdiff1d(np.arange(len(records)), used))
     labels_S = label_numbers(others.sequences, classes)
-    return replace(part, others=others.with_texts(gaps=preparation.gaps), other_labels_S=labels_S)
+    return replace(part, others=others.with_texts(), other_labels_S=labels_S)
 
 
 def refuse_label_in_codes(tokenized: Schema, schema: Schema, *, file: str | None = None) -> None:

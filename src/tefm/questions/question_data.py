@@ -74,8 +74,6 @@ class Asking:
     vectoriser: Vectoriser
     #: of what is drawn at random
     seed: int = 0
-    #: whether prompts say how much time passed between two records
-    gaps: bool = False
 
 
 def histories_in(asking: Asking, questions: Sequence[WordQuestion], records: Records) -> Histories:
@@ -89,7 +87,7 @@ def histories_in(asking: Asking, questions: Sequence[WordQuestion], records: Rec
     if len(ends) > most:
         ends = np.sort(np.random.default_rng((asking.seed, 16)).permutation(ends)[:most])
     histories = records.with_sequences(records.sequences.up_to(ends))
-    return Histories(histories.with_texts(gaps=asking.gaps), answers_NQ[ends])
+    return Histories(histories.with_texts(), answers_NQ[ends])
 
 
 def recorded(question: WordQuestion, vectoriser: Vectoriser, slots: Sequences) -> NDArray[np.bool_]:

@@ -14,12 +14,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from tefm.tables.grouping import UNITS, times_of
+from tefm.tables.grouping import times_of
 from tefm.tables.schema import Clock, Field, Schema
 from tefm.tables.sequences import Sequences
 
 #: Units of times between records, and their seconds: months and years have no fixed length.
-LENGTHS = {f"{unit}s": length for _, length, unit in UNITS if unit not in ("month", "year")}
+LENGTHS = {"seconds": 1, "minutes": 60, "hours": 3_600, "days": 86_400}
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 #: Buckets of a time between records: fewer than of a measured number, because its scale is what matters.
 BUCKETS = 16

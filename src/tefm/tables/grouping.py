@@ -1,7 +1,7 @@
 """Grouping the records of a table into sequences: one per entity, or windows of consecutive records.
 
-Below that, what the columns with a role are read as: entities and labels are text, times are ranks, and free text and
-the time between records are written into prompts. Values that cannot be read raise an error that names them.
+Below that, what the columns with a role are read as: entities and labels are text, times are ranks, and free text is
+written into prompts. Values that cannot be read raise an error that names them.
 """
 
 from __future__ import annotations
@@ -316,17 +316,6 @@ def _parsed(text: pl.Series, name: str, role: str, file: str | None) -> tuple[pl
     return best, 1e-6 if best is candidates[2] else None
 
 
-#: Units for a gap: used below this many seconds, the unit's length in seconds, its name.
-UNITS = (
-    (60, 1, "second"),
-    (3_600, 60, "minute"),
-    (86_400, 3_600, "hour"),
-    (60 * 86_400, 86_400, "day"),
-    (2 * 365 * 86_400, 30 * 86_400, "month"),
-    (float("inf"), 365 * 86_400, "year"),
-)
-
-
 def texts_of(frame: pl.DataFrame, schema: Schema, sequences: Sequences) -> list[Text] | None:
     """The text of each sequence; None if the schema has no text column.
 
@@ -349,27 +338,3 @@ def texts_of(frame: pl.DataFrame, schema: Schema, sequences: Sequences) -> list[
         return ["\n".join(filter(None, record)) for record in records]
     starts = sequences.starts.tolist()
     return [tuple(records[start:end]) for start, end in pairwise(starts)]
-
-
-def gap_words(frame: pl.DataFrame, schema: Schema, sequences: Sequences) -> list[str]:
-    """The time since the previous record in words, per record in the order of the sequences; empty for the first.
-
-    >>> days = ["2024-01-01", "2024-01-04", "2024-01-01"]
-    >>> frame = pl.DataFrame({"who": ["a", "a", "b"], "day": days, "x": [1, 2, 3]})
-    >>> schema = Schema.from_yaml("{entity: who, time: day, fields: {x: number}}")
-    >>> gap_words(frame, schema, by_entity(frame, schema))
-    ['', ' 3 days later: ', '']
-    """
-    remedy = "give a column of dates, or leave `gaps` out of the prompt"
-    column, unit_seconds = dates_of(frame, schema, sequences.file, "time gaps in the prompt need", remedy)
-    time_N = column.gather(sequences.rows).to_numpy()
-    firsts = set(sequences.starts[:-1].tolist())
-    return ["" if i in firsts else _in_words((time_N[i] - time_N[i - 1]) * unit_seconds) for i in range(len(time_N))]
-
-
-def _in_words(seconds: float) -> str:
-    for limit, length, unit in UNITS:
-        if seconds < limit:
-            count = round(seconds / length)
-            return f" {count} {unit}{'' if count == 1 else 's'} later: "
-    raise AssertionError("the last unit has no limit")

@@ -24,7 +24,6 @@ from tefm.tables.grouping import (
     by_entity,
     by_window,
     entities_of,
-    gap_words,
     labels_of,
     numbers_of_label,
     observed_of,
@@ -216,21 +215,16 @@ class Records:
         self.known.append((vectoriser, x_ND))
         return x_ND
 
-    def as_slots(self, vectoriser: Vectoriser, *, gaps: bool = False) -> Sequences:
-        """The sequences as slots, with what goes into their prompts besides the codes."""
+    def as_slots(self, vectoriser: Vectoriser) -> Sequences:
+        """The sequences as slots, with their free text."""
         rows = self.sequences.rows
         is_known = any(known is vectoriser for known, _ in self.known)
         if is_known or 2 * len(rows) >= self.frame.height:
             x_ND = self.slots(vectoriser)[rows]
         else:  # a few rows of a long table
             x_ND = vectoriser.transform(self.frame[rows], name=self.file)
-        return self.with_texts(gaps=gaps).with_values(x_ND)
+        return self.with_texts().with_values(x_ND)
 
-    def with_texts(self, *, gaps: bool = False) -> Sequences:
-        """The sequences as row numbers, with what goes into their prompts besides the codes.
-
-        That is their free text, and with `gaps` the time since the previous record in words.
-        """
-        frame, schema, sequences = self.frame, self.schema, self.sequences
-        texts = texts_of(frame, schema, sequences)
-        return replace(sequences, texts=texts, gaps=gap_words(frame, schema, sequences) if gaps else None)
+    def with_texts(self) -> Sequences:
+        """The sequences as row numbers, with their free text, which goes into their prompts besides the codes."""
+        return replace(self.sequences, texts=texts_of(self.frame, self.schema, self.sequences))

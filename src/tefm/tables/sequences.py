@@ -52,8 +52,6 @@ class Sequences:
     #: text per sequence for the language model: in addition to the codes (of the last record, or the notes of every
     #: record: see `Notes`), or instead of them
     texts: Sequence[Any] | None = None
-    #: per record, the time since the previous one in words
-    gaps: Sequence[str] | None = None
     #: what error messages call the table that the records come from
     file: str | None = None
 
@@ -118,13 +116,13 @@ class Sequences:
         chosen = np.flatnonzero(chosen) if chosen.dtype == bool else chosen.astype(np.int64)
         places, starts = runs(self.starts[:-1][chosen], self.lengths[chosen])
 
-        def taken(of: Any, wanted: NDArray[np.int64]) -> Any:
+        def taken(of: Any) -> Any:
             if of is None or isinstance(of, np.ndarray):
-                return None if of is None else of[wanted]
-            return [of[i] for i in wanted.tolist()]
+                return None if of is None else of[chosen]
+            return [of[i] for i in chosen.tolist()]
 
-        own = {name: taken(getattr(self, name), chosen) for name in PER_SEQUENCE}
-        return replace(self, values=self.values[places], starts=starts, gaps=taken(self.gaps, places), **own)
+        own = {name: taken(getattr(self, name)) for name in PER_SEQUENCE}
+        return replace(self, values=self.values[places], starts=starts, **own)
 
     def up_to(self, ends: NDArray[np.int64]) -> Sequences:
         """Prefixes: the records of each sequence up to an end, which is a position in the records of all sequences.
@@ -140,8 +138,7 @@ class Sequences:
         places, starts = runs(firsts, ends - firsts + 1)
         if self.texts is not None and not any(isinstance(text, str) for text in self.texts):
             texts = [self.texts[of][:count] for of, count in zip(of_H.tolist(), np.diff(starts).tolist(), strict=True)]
-        gaps = None if self.gaps is None else [self.gaps[place] for place in places.tolist()]
-        return Sequences(self.values[places], starts, ids=self.names[of_H], texts=texts, gaps=gaps, file=self.file)
+        return Sequences(self.values[places], starts, ids=self.names[of_H], texts=texts, file=self.file)
 
     def with_values(self, values: NDArray[Any]) -> Sequences:
         """These sequences with other values for their records."""
@@ -162,13 +159,13 @@ class Sequences:
             return np.concatenate([mine, others]) if isinstance(mine, np.ndarray) else [*mine, *others]
 
         starts = np.concatenate([self.starts, self.starts[-1] + other.starts[1:]])
-        names = ("values", *PER_SEQUENCE, "gaps")
+        names = ("values", *PER_SEQUENCE)
         return replace(
             self, starts=starts, **{name: joined(getattr(self, name), getattr(other, name)) for name in names}
         )
 
     def distinct(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The first of each group of equal sequences (values, text and gaps), and the number of each one's group.
+        """The first of each group of equal sequences (values and text), and the number of each one's group.
 
         >>> sequences = Sequences(np.array([[1], [2], [1], [2], [2]]), np.array([0, 2, 4, 5]))
         >>> first, number_S = sequences.distinct()
@@ -176,8 +173,6 @@ class Sequences:
         ([0, 2], True)
         """
         record_N = distinct_rows(self.values)[1]
-        if self.gaps is not None:
-            record_N = distinct_rows(np.stack([record_N, numbered(self.gaps)], axis=1))[1]
         text_S = np.zeros(len(self), dtype=np.int64) if self.texts is None else numbered(self.texts)
         first, number_S = [np.zeros(0, dtype=np.int64)], np.zeros(len(self), dtype=np.int64)
         for length in np.unique(self.lengths):
