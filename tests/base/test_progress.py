@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from tefm.base import progress as module
-from tefm.base.progress import expect, job, note, progress, shown, stage
+from tefm.base.progress import job, note, progress, shown, stage
 
 
 @pytest.fixture
@@ -136,30 +136,3 @@ def test_a_terminal_shows_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "stage 1" in text
     assert "50% done" in text
     assert "training, 1 of 2" in text
-
-
-def test_measured_times_replace_the_shares_and_are_logged(lines: list[str]) -> None:
-    with job({"first": 1.0, "second": 1.0, "unmeasured": 0.5}):
-        expect({"first": 30.0, "second": 90.0})
-        with stage("first", "stage 1"), progress("one", 1) as advance:
-            advance()
-        with stage("second", "stage 2"), progress("two", 1) as advance:
-            advance()
-    assert re.match(
-        r"about 2 min with \d+ threads?", lines[0]
-    )  # 150 s: what was not measured keeps a quarter of the rest
-    assert sorted(set(shares(lines))) == [0, 20, 80]
-
-
-def test_the_rest_of_a_stage_goes_at_its_own_pace_and_later_stages_as_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A slow first stage does not make the later ones slow."""
-    now = [1_000.0]
-    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
-    with job({"codes": 1, "tune": 1}):
-        expect({"codes": 10.0, "tune": 90.0})
-        with stage("codes", "learning"):
-            now[0] += 60  # six times as long as expected
-        with stage("tune", "tuning"), progress("tuning", 10) as advance:
-            now[0] += 20
-            advance(2)
-            assert module._work.seconds_left == pytest.approx(80)

@@ -277,10 +277,9 @@ def test_columns_of_answers_are_no_fields_of_an_inferred_schema(tmp_path: Path) 
 
 
 def test_without_a_gpu_the_fields_answer(
-    backbones: dict[str, Path], tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    backbones: dict[str, Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The language model learns nothing of the questions, and has no part in the answers."""
-    monkeypatch.setattr("tefm.pipeline.forecast._token_seconds", None)  # its training is not timed either
     with caplog.at_level("INFO", logger="tefm"):
         settings = {"questions": {**QUESTIONS, "pairs": 0}, "beside": "trees"}
         untuned = asked_model(backbones["llama"], **settings).fit(circling(400))

@@ -1,8 +1,8 @@
 """How far the work is. The library logs under `tefm`; the command line shows that log, and a live bar on a terminal.
 
 A *job* (a whole fit) is made of *stages* with an expected share of the time each; a stage runs one loop or several.
-`expect` replaces the expected shares by measured times. Stages and loops are nested tasks of rich's progress, so that
-at any time the share done and the time left are those of the whole job.
+Stages and loops are nested tasks of rich's progress, so that at any time the share done and the time left are those of
+the whole job.
 """
 
 from __future__ import annotations
@@ -40,8 +40,6 @@ err = Terminal(stderr=True)
 Advance = Callable[..., None]
 #: Seconds between two log lines about how far the work is.
 LOG_EVERY = 60.0
-#: From this share of a stage on, the time that it has taken says how long the rest will take.
-PACE_KNOWN = 0.05
 
 
 class Work(Progress):
@@ -67,8 +65,6 @@ class Work(Progress):
         self.stage: Task | None = None
         #: the running loops, each inside of the one before
         self.loops: list[Task] = []
-        #: whether the lengths of the stages are measured seconds
-        self.measured = False
         self.logged = time.monotonic()
 
     def add(self, title: str, total: float | None, **fields: Any) -> Task:
@@ -104,13 +100,10 @@ class Work(Progress):
 
     @property
     def seconds_left(self) -> float | None:
-        """The rest of this stage at its own pace, and the later ones as measured; before that, at the job's pace."""
+        """The rest of the job at its pace so far."""
         done = self.done
         if not done or self.whole is None:
             return None
-        if self.measured and self.stage is not None and self.inside >= PACE_KNOWN:
-            later = sum(task.remaining or 0.0 for task in self.stages.values() if task is not self.stage)
-            return (self.stage.elapsed or 0.0) * (1 - self.inside) / self.inside + later
         return (self.whole.elapsed or 0.0) * (1 - done) / done
 
     @property
@@ -171,28 +164,6 @@ def job(shares: Mapping[str, float]) -> Iterator[None]:
         yield
     finally:
         _work.clear()
-
-
-def expect(seconds: Mapping[str, float]) -> None:
-    """Say how long stages of the running job will take, as measured before they start.
-
-    Logs the time of the whole job. Stages that were not measured keep their share relative to those that were.
-    """
-    measured, stages = sum(seconds.values()), _work.stages
-    if not stages or not measured:
-        return
-    shares = {name: task.total or 0.0 for name, task in stages.items()}
-    # a stage that takes no time says nothing about the others
-    known = sum(share for name, share in shares.items() if seconds.get(name)) or sum(shares.values())
-    for name, task in stages.items():
-        task.total = seconds.get(name, shares[name] * measured / known)
-        task.completed = task.total if task.completed else 0.0
-    _work.measured = True
-    from torch import get_num_threads
-
-    threads = get_num_threads()
-    total = duration(sum(task.total or 0.0 for task in stages.values()))
-    log.info(f"about {total} with {threads} thread{'s' if threads > 1 else ''}, from a few timed steps")
 
 
 @contextmanager

@@ -36,9 +36,8 @@ from tefm.model.remarks import (
 from tefm.model.task import Split, Task
 from tefm.pipeline.config import QUICK_REMARK, QUICK_SEQUENCES, ModelConfig
 from tefm.pipeline.data import feature_kinds
-from tefm.pipeline.fit import extend, fit_domains, language_config
+from tefm.pipeline.fit import expected_shares, extend, fit_domains, language_config, of_all
 from tefm.pipeline.fitted import Fitted
-from tefm.pipeline.forecast import expected_shares, of_all
 from tefm.pipeline.prepare import Preparation, Prepared, chosen, label_numbers, records_of
 from tefm.questions.book import Book
 from tefm.questions.config import EVERY

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tefm.base.errors import SettingsError
-from tefm.base.progress import expect, in_part, job, note
+from tefm.base.progress import in_part, job, note, stage_name
 from tefm.base.training import History, identity, reproducible, stage_folder
 from tefm.language.backbone import Adapter, Backbone, open_backbone
 from tefm.language.classifier import Answerer, Classifier
@@ -31,7 +31,6 @@ from tefm.pipeline import stages
 from tefm.pipeline.config import ModelConfig
 from tefm.pipeline.data import Given
 from tefm.pipeline.fitted import Fitted
-from tefm.pipeline.forecast import expected_shares, forecast, of_all
 
 
 def fit(
@@ -60,7 +59,7 @@ def fit_domains(
     shares = of_all({name: expected_shares(given.config) for name, given in domains.items()})
     with reproducible(config.deterministic), job(shares):
         backbone = backbone or open_backbone(config.backbone, layers=config.kept_layers, device=device)
-        expect(_expected(domains, backbone))
+        _refuse_early(domains, backbone)
         begun: dict[str, stages.Begun] = {}
         for name, given in domains.items():
             # what they have left in the language model so far, by what the names of their tokens begin with
@@ -93,7 +92,7 @@ def extend(
     config = given.config
     assert config.tune_config.trains != "full" and config.align == "none", "the body stays as it is"
     with reproducible(config.deterministic), job(expected_shares(config)):
-        expect(_expected({"": given}, backbone))
+        _refuse_early({"": given}, backbone)
         own = replace(backbone, model=copy.deepcopy(backbone.model), tokenizer=copy.deepcopy(backbone.tokenizer))
         begun = begin(given, own, dict.fromkeys(stems), device=device, checkpoint=checkpoint)
         depends_on = _depends_on(given, begun.coder.identity, device)
@@ -128,12 +127,35 @@ def language_config(configs: Mapping[str, ModelConfig]) -> ModelConfig:
     return first
 
 
-def _expected(domains: Mapping[str, Given], backbone: Backbone) -> dict[str, float]:
-    """How long the stages will take; what cannot work is refused here, before the first stage."""
+def expected_shares(config: ModelConfig) -> dict[str, float]:
+    """How the time of a fit is divided among its stages, roughly."""
+    aligned = config.align not in ("none", "auto")  # then it takes longer than all the others together
+    return {
+        "codes": 0.35,
+        "align": 1.2 if aligned else 0.01,
+        "tune": 0.45,
+        "beside": 0.05 * (config.beside != "none"),
+        "questions": 0.2 * (config.questions is not None),
+        "explain": 0.2 * (config.explanations_config is not None),
+        "masks": 0.2 * (config.rationale_config is not None),
+    }
+
+
+def of_all(domains: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """The shares of the stages of all domains, by name; there is one fine-tuning."""
+    stages: dict[str, float] = {}
+    for name, of_domain in domains.items():
+        for own, share in of_domain.items():
+            key = own if own == "tune" else stage_name(own, name)
+            stages[key] = stages.get(key, 0.0) + share
+    return stages
+
+
+def _refuse_early(domains: Mapping[str, Given], backbone: Backbone) -> None:
+    """Refuse what cannot work, before the first stage."""
     for given in domains.values():
         PromptWriter(backbone.tokenizer, given.data.prompt, given.data.classes)  # refuses a prompt that cannot work
         given.config.decision_for(given.data.classes, given.shares)  # refuses costs of other classes
-    return of_all({name: forecast(of.data, of.config, backbone, of.coder) for name, of in domains.items()})
 
 
 def begin(
