@@ -125,7 +125,6 @@ def test_every_figure_is_shown() -> None:
         "0.120", "0.600 [0.400, 0.750]", "215", "Expected calibration error (ECE): 0.045 [0.015, 0.065].",
         "A sequence has 1 to 12 records, 1.8 on average; the median is 2.", "14 records (2.3%) have the same time",
         "2 of 9 fields have missing values.", "weight", "96.9%",
-        "field 0, drugs: morphine say something about died, and less than half of it is left after decoding.",
         "3 of 4 entries used (75%), perplexity 3.8, most used 45.5%", "Level 3",
         "0.9123", "0.8123", "field 3", "level 1 has collapsed. Use fewer entries.",
         "1,111 distinct records have 987 distinct codes",
@@ -238,17 +237,6 @@ def test_class_balance_of_every_part() -> None:
     assert cells(page, "labelled sequences by class")[-2:] == [["25 more classes", "25 (50.0%)"], ["all", "50"]]
     text = checked(page).text
     assert "Every record has a value in every field." in text and "No two records of a sequence have" in text
-
-
-def test_what_the_codes_lose_about_the_label_is_said() -> None:
-    assert cells(report_page(figures()), "share of the label's entropy that a value explains on its own") == [
-        ["field", "as recorded", "decoded from the codes"],
-        ["field 0", "12.5%", "3.1%"],
-        ["drugs: morphine", "10.0%", "0.0%"],
-    ]
-    _, text = without(codes=replace(codes(), label_losses=()))
-    assert "The codes reproduce every field that, on its own, says something about died." in text
-    assert "Where this can cost accuracy" not in text
 
 
 def test_rules_have_their_precision_and_coverage() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from support.explanations import explanation, share
 
-from tefm.codes.doctor import CodeFinding, LabelLoss
+from tefm.codes.doctor import CodeFinding
 from tefm.codes.fidelity import Collisions, Fidelity, FieldFidelity, LevelUse, PrefixDistance
 from tefm.explain.summary import FieldEffect, Rule, Summary
 from tefm.language.shortening import TokenCount
@@ -58,7 +58,6 @@ def codes(levels: int = 3, fields: int = 4, name: str = "field") -> CodesFigures
         ceiling=None,
         map=Map(*(tuple(rng.normal(size=60).tolist()) for _ in range(2)), tuple((np.arange(60) % 11).tolist()), 0.61),
         findings=[CodeFinding("warning", "level 1 has `collapsed`", "use fewer entries")],
-        label_losses=(LabelLoss(f"{name} 0", None, 0.125, 0.031), LabelLoss("drugs", "morphine", 0.1, 0.0)),
     )
 
 

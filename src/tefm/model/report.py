@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from tefm.base.errors import InputError
 from tefm.base.progress import note
 from tefm.codes.coder import SlotCoder
-from tefm.codes.doctor import examine, label_losses
+from tefm.codes.doctor import examine
 from tefm.explain.cards import quoted
 from tefm.explain.reasons import Question
 from tefm.explain.summary import summarise
@@ -183,7 +183,7 @@ def _measured(model: TEFM, part: _Part, count: int = EXPLAINED) -> Figures:
         tokens_counted=min(COUNTED, len(sequences)),
         few=FEW,
         by_class=() if two else scores_by_class(labels_S, predicted_S, fitted.classes),
-        codes=codes_of(fitted.coder, x_ND, labelled=(sequences.last, labels_S)),
+        codes=codes_of(fitted.coder, x_ND),
         explained=explained,
         remaining=remaining,
         warnings=(
@@ -392,26 +392,13 @@ def _machine(model: TEFM) -> str:
 # ---- codes and explanations ---------------------------------------------------------------------------------------
 
 
-def codes_of(
-    coder: SlotCoder,
-    x_ND: Slots,
-    *,
-    labelled: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None,
-    seed: int = 0,
-) -> CodesFigures:
-    """What `tefm doctor` measures, with the counts and the map for the page; records are encoded once.
-
-    `labelled` are the numbers of the records that have a label, and their labels.
-    """
+def codes_of(coder: SlotCoder, x_ND: Slots, *, seed: int = 0) -> CodesFigures:
+    """What `tefm doctor` measures, with the counts and the map for the page; records are encoded once."""
     from sklearn.decomposition import PCA
 
     note(f"report: examining the codes of {len(x_ND):,} records")
     codes_NK = coder.encode(x_ND)
     examined = examine(coder, x_ND, codes_NK=codes_NK, seed=seed)
-    losses = None
-    if labelled is not None:
-        rows, labels = labelled
-        losses = label_losses(x_ND[rows], coder.decode(codes_NK[rows]), coder.layout, labels)
     mapped = np.sort(np.random.default_rng(seed).permutation(len(x_ND))[:MAPPED])
     flat_N2, variance = np.zeros((len(mapped), 2)), 1.0
     if len(np.unique(codes_NK[mapped], axis=0)) > 2:  # up to two points lie on a line, whatever the space
@@ -428,7 +415,6 @@ def codes_of(
             tuple(codes_NK[mapped, 0].tolist()),
             variance,
         ),
-        label_losses=losses,
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from tefm.codes.doctor import Examination, LabelLoss
+from tefm.codes.doctor import Examination
 from tefm.explain.explanation import Explanation
 from tefm.explain.summary import Summary
 from tefm.language.shortening import TokenCount
@@ -56,8 +56,6 @@ class CodesFigures(Examination):
     #: per level, how many records have each entry; the most used first
     counts: tuple[tuple[int, ...], ...]
     map: Map
-    #: fields that say something about the label and that the codes do not reproduce; None without labels
-    label_losses: tuple[LabelLoss, ...] | None = None
 
     @property
     def records(self) -> int:
