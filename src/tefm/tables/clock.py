@@ -1,7 +1,12 @@
-"""Fields that come from the time of a record: how long after the previous and the first one, which weekday and hour.
+"""Fields that come from the time of a record, or from another date of it.
 
-With a `time:` they are added to the schema when a model is fitted, where they can say something, and computed from the
-time column wherever the model reads a table. `time_fields: none` leaves them out.
+Of its time: how long after the previous and the first one, which weekday and hour. With a `time:` they are added to the
+schema when a model is fitted, where they can say something, and computed from the time column wherever the model reads
+a table. `time_fields: none` leaves them out.
+
+Of a date: how many days ago it was, its month and its weekday; `admitted: {kind: date}` in a schema is short for these
+fields. The days are those until the time of the record, or, without a time, those since the date of the first record of
+the sequence.
 
 Shapes: N records.
 """
@@ -14,13 +19,20 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from tefm.tables.grouping import times_of
+from tefm.base.errors import InputError
+from tefm.tables.grouping import moments_of, times_of
 from tefm.tables.schema import Clock, Field, Schema
 from tefm.tables.sequences import Sequences
 
 #: Units of times between records, and their seconds: months and years have no fixed length.
 LENGTHS = {"seconds": 1, "minutes": 60, "hours": 3_600, "days": 86_400}
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+MONTHS = (
+    *("January", "February", "March", "April", "May", "June"),
+    *("July", "August", "September", "October", "November", "December"),
+)
+#: Microseconds of a day.
+DAY = 86_400_000_000
 #: Buckets of a time between records: fewer than of a measured number, because its scale is what matters.
 BUCKETS = 16
 
@@ -99,3 +111,44 @@ def _since(times: pl.Series, sequences: Sequences, clock: Clock) -> NDArray[np.f
     since_N[rows] = time_N[rows] - time_N[before]
     since_N[rows[starts]] = np.nan
     return since_N
+
+
+# ---- fields of a date ----------------------------------------------------------------------------------------------
+
+
+def date_columns(frame: pl.DataFrame, schema: Schema, sequences: Sequences) -> list[pl.Series]:
+    """A column for each field that comes from a date; a missing date is missing in all of them."""
+    fields = [field for field in schema.fields if field.part and field.source[0] in frame.columns]
+    days = {name: _days(frame, name, schema, sequences.file) for name in {field.source[0] for field in fields}}
+    since = None
+    if schema.time is not None and schema.time in frame.columns and any(field.part == "days" for field in fields):
+        times, seconds = moments_of(frame, schema.time, "time", schema, sequences.file)
+        since = None if seconds is None else times.cast(pl.Float64) * (seconds * 1e6 / DAY)
+    return [_part(field, days[field.source[0]], since, sequences) for field in fields]
+
+
+def _days(frame: pl.DataFrame, name: str, schema: Schema, file: str | None) -> pl.Series:
+    """The dates of a column as days since 1970."""
+    dates, seconds = moments_of(frame, name, "date", schema, file)
+    if seconds is None and dates.is_not_null().any():
+        raise InputError(
+            "the column contains numbers and no dates",
+            file=file,
+            column=name,
+            value=dates.drop_nulls()[0],
+            remedy="make it a `number` in the schema, or write dates like 2024-01-31",
+        )
+    return dates.cast(pl.Float64) * ((seconds or 0.0) * 1e6 / DAY)
+
+
+def _part(field: Field, days: pl.Series, since: pl.Series | None, sequences: Sequences) -> pl.Series:
+    if field.part == "days":
+        if since is not None:
+            return (since - days).alias(field.name)
+        rows, days_N = sequences.rows, days.to_numpy()
+        passed_N = np.full(len(days_N), np.nan)
+        passed_N[rows] = days_N[rows] - days_N[np.repeat(rows[sequences.starts[:-1]], sequences.lengths)]
+        return pl.Series(field.name, passed_N, nan_to_null=True)
+    dates = (days * DAY).cast(pl.Int64).cast(pl.Datetime("us"))
+    number, words = (dates.dt.month(), MONTHS) if field.part == "month" else (dates.dt.weekday(), WEEKDAYS)
+    return pl.Series(words).gather(number.cast(pl.Int64) - 1).alias(field.name)

@@ -1,15 +1,13 @@
 """Fields that no column holds: they are computed, many from other records of a sequence, wherever a table is read.
 
-They come from the time of records (`clock.py`), from columns of dates (`dates.py`), and from values that repeat
-(`repeats.py`).
+They come from the time of records and from columns of dates (`clock.py`), and from values that repeat (`repeats.py`).
 """
 
 from __future__ import annotations
 
 import polars as pl
 
-from tefm.tables.clock import clock_columns
-from tefm.tables.dates import date_columns
+from tefm.tables.clock import clock_columns, date_columns
 from tefm.tables.grouping import by_entity
 from tefm.tables.readers.table import Table, open_table
 from tefm.tables.repeats import repeat_columns
