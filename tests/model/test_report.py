@@ -18,7 +18,7 @@ from tefm.base.errors import InputError, TefmError
 from tefm.cli import app
 from tefm.explain.summary import summarise
 from tefm.model.estimator import TEFM
-from tefm.model.report import codes_of, figures_of, split_of, task_of
+from tefm.model.report import figures_of, split_of, task_of
 from tefm.model.run import fit_tasks
 from tefm.model.task import Task
 from tefm.show.figures import Figures, Outcome
@@ -62,7 +62,7 @@ def test_records_are_vectorised_once(fitted: TEFM, monkeypatch: pytest.MonkeyPat
         Vectoriser, "batches_with", lambda *given, **named: calls.append(given) or vectorise(*given, **named)
     )
     figures = figures_of(fitted, TABLE)
-    assert figures.explained is not None and figures.codes is not None, "all sections are there"
+    assert figures.explained is not None, "all sections are there"
     assert len(calls) == 1
 
 
@@ -96,12 +96,7 @@ def test_groups_and_data_are_those_of_the_table(of_table: Figures) -> None:
 
 
 def test_codes_are_those_of_the_records(fitted: TEFM, of_table: Figures) -> None:
-    assert of_table.codes is not None
     codes_NK = fitted.tokenizer_.encode(TABLE)
-    assert of_table.codes.counts == tuple(
-        tuple(sorted(np.bincount(codes_N, minlength=8).tolist(), reverse=True)) for codes_N in codes_NK.T
-    )
-    assert sorted(of_table.codes.map.code) == sorted(codes_NK[:, 0].tolist())
     assert [level.used for level in of_table.codes.use] == [len(np.unique(codes_N)) for codes_N in codes_NK.T]
 
 
@@ -238,13 +233,6 @@ def test_the_head_says_what_a_sequence_is(of_table: Figures, backbones: dict[str
     text = checked(report_page(figures)).text
     assert f"are those of died = {figures.positive}." in text
     assert f"{figures.positive} if its probability is at least 0.250" in figures.facts["Decision"]
-
-
-@pytest.mark.parametrize("records", [1, 2, 40])
-def test_codes_of_few_records(fitted: TEFM, records: int) -> None:
-    codes = codes_of(fitted.tokenizer_.coder, fitted.tokenizer_.vectoriser.transform(TABLE[:records]))
-    assert len(codes.map.x) == len(codes.map.y) == records
-    assert np.isfinite(codes.map.x).all()
 
 
 def test_tables_that_cannot_be_reported_on(fitted: TEFM, explained: Explained) -> None:

@@ -6,7 +6,6 @@ import re
 import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
-from itertools import pairwise
 
 import pytest
 from hypothesis import example, given, settings
@@ -15,7 +14,7 @@ from support.examples import HOSTILE
 from tefm_bench.heat import heat
 
 from tefm.show import plots
-from tefm.show.plots import Axis, Bar, Level, Plot, Series, bars, columns, curves
+from tefm.show.plots import Axis, Level, Plot, Series, curves
 
 numbers = st.floats(-1e6, 1e6, allow_nan=False).map(lambda x: round(x, 6))
 LOG, ACCURACY = Axis("tokens", log=True), Axis("accuracy", share=True)
@@ -30,7 +29,7 @@ def root(plot: Plot) -> ET.Element:
 
 
 def groups(plot: Plot, name: str) -> list[ET.Element]:
-    """The groups of a class: `points`, `interval`, `level`, `line`, `bar`, `tick`, `cell`, `marks`."""
+    """The groups of a class: `points`, `interval`, `level`, `line`, `cell`."""
     return root(plot).findall(f".//{{*}}g[@class='{name}']")
 
 
@@ -60,36 +59,7 @@ def test_a_level_has_no_points_and_stands_in_the_legend() -> None:
     assert {"LightGBM", "ours", "tokens", "accuracy"} <= set(texts(plot))
 
 
-def test_marks_have_rows_of_their_own() -> None:
-    marks = [(412.0, "prose"), (199.0, "csv"), (201.0, "toon")]
-    plot = curves("a", "T", "d", LOG, ACCURACY, [Series("ours", [9.0], [0.79])], marks=marks)
-    (places,) = groups(plot, "marks")
-    across = [float(use.attrib["x"]) for use in places.findall(".//{*}use")]
-    down = [float(use.attrib["y"]) for use in places.findall(".//{*}use")]
-    assert across[0] > across[2] > across[1], "prose needs the most tokens"
-    assert all(b - a > 12 for a, b in pairwise(down)), "a line of text each"
-    assert {"prose", "csv", "toon", "10", "100"} <= set(texts(plot))
-
-
-def test_bars_with_their_references_and_figures() -> None:
-    plot = bars("a", "T", "d", [Bar(f"field {n}", n / 10, 0.5, f"0.{n}00") for n in range(1, 8)], ("codes", "mode"))
-    wide = [_width(group) for group in groups(plot, "bar")]
-    assert len(wide) == 7 and wide == sorted(wide), "as long as the values"
-    (ticks,) = groups(plot, "tick")
-    assert len(ticks.findall("{*}path")) == 7
-    assert {"field 1", "field 7", "0.300", "codes", "mode"} <= set(texts(plot))
-
-
-def _width(group: ET.Element) -> float:
-    path = group.find("{*}path")
-    assert path is not None
-    across = [float(x) for x in re.findall(r"[ML] ([-\d.]+)", path.attrib["d"])]
-    return max(across) - min(across)
-
-
-def test_columns_and_heat() -> None:
-    plot = columns("a", "T", "d", [0.5, 0.3, 0.2, 0.0], Axis("share", low=0, percent=True), 0.25)
-    assert len(groups(plot, "bar")) == 4 and "share" in texts(plot) and "40%" in texts(plot)
+def test_heat() -> None:
     plot = heat("a", "T", "d", ["K 2", "K 3"], ["C 64", "C 128"], [[0.1, None], [0.3, 0.4]])
     assert len(groups(plot, "cell")) == 3, "what was not measured is left empty"
     assert [words for words in texts(plot) if words.startswith("0.")] == ["0.100", "0.300", "0.400"]
@@ -129,10 +99,8 @@ def test_colours_are_those_of_the_page() -> None:
 def test_any_name(words: str) -> None:
     made = [
         curves("a", words, words, Axis(words), Axis(words), [Series(words, [1, 2], [1, 2]), Level(words, 1)],
-               marks=[(1.5, words)], note=words),
+               note=words),
         curves("a", words, words, Axis(words, names=(words, "b")), Axis(words), [Series(words, [0, 1], [1, 2])]),
-        bars("a", words, words, [Bar(words, 0.5, 0.4, words)], (words, words)),
-        columns("a", words, words, [0.5], Axis(words), 0.5),
         heat("a", words, words, [words], [words, words], [[0.1, 0.2]]),
     ]  # fmt: skip
     for plot in made:

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from support.explanations import explanation, share
 
-from tefm.codes.doctor import CodeFinding
+from tefm.codes.doctor import CodeFinding, Examination
 from tefm.codes.fidelity import Collisions, Fidelity, FieldFidelity, LevelUse, PrefixDistance
 from tefm.explain.summary import FieldEffect, Rule, Summary
 from tefm.language.shortening import TokenCount
 from tefm.scoring.breakdown import Bin, Confusion, Curve, GroupScores, Operating, threshold_counts
 from tefm.scoring.weighted import Interval
-from tefm.show.figures import Case, CodesFigures, Cost, ExplainedExamples, FieldGroups, Figures, Map, Method, Overview
+from tefm.show.figures import Case, ExplainedExamples, FieldGroups, Figures, Method, Overview
 
 FORMS = {"prose": 412.0, "csv": 199.0, "json": 405.0, "toon": 201.0, "codes, with the question": 8.7}
 HOSTILE = '<script>alert("x")</script> & "quoted" \'too\''
@@ -37,16 +37,14 @@ def scores(accuracy: float, classes: tuple[str, ...] = ("no", "yes")) -> dict[st
     }
 
 
-def codes(levels: int = 3, fields: int = 4, name: str = "field") -> CodesFigures:
-    rng = np.random.default_rng(0)
+def codes(levels: int = 3, fields: int = 4, name: str = "field") -> Examination:
     of_fields = tuple(
         FieldFidelity(f"{name} {n}", "category", 1, 0.5 + n / (2 * fields), 0.4 + n / (2 * fields), 0.95, 0.1)
         for n in range(fields)
     )
-    return CodesFigures(
+    return Examination(
         task_aware=True,
         use=[LevelUse(level, 4, 3, 1, 0.75, 2.75 + level, 0.455) for level in range(1, levels + 1)],
-        counts=((700, 400, 134, 0),) * levels,
         fidelity=Fidelity(
             1_234, 9, 0.9123, 0.8123, 0.9234, 0.8234, 0.0456, 0.0567, 0.7, 0.6, None, None, None, of_fields
         ),
@@ -56,7 +54,6 @@ def codes(levels: int = 3, fields: int = 4, name: str = "field") -> CodesFigures
             for n in range(1, levels + 1)
         ],
         ceiling=None,
-        map=Map(*(tuple(rng.normal(size=60).tolist()) for _ in range(2)), tuple((np.arange(60) % 11).tolist()), 0.61),
         findings=[CodeFinding("warning", "level 1 has `collapsed`", "use fewer entries")],
     )
 
@@ -130,7 +127,6 @@ def figures(**changes: Any) -> Figures:
             Bin(0.57, Interval(0.6, 0.4, 0.75), 33),
             Bin(0.93, Interval(0.95, 0.9, 0.98), 215),
         ),
-        "cost": Cost(123.4, 0.56, "a machine of our own"),
         "tokens_counted": 200,
         "few": 20,
         "codes": codes(),

@@ -74,8 +74,7 @@ class Demo:
         yield Text(f"\nOne random test patient (seed {DRAWN_WITH}), and why the model gave this answer:")
         yield explanation_card(self.explanation, bibliography=verbose)
         if verbose:
-            if self.figures.codes is not None:
-                yield from codes_tables(self.figures.codes)
+            yield from codes_tables(self.figures.codes)
             yield from outcome_tables(outcome)
         yield Text(f"Took {duration(self.seconds)}. Details, plots and more cases: {self.report}")
         yield Text("Your own table: tefm inspect TABLE --label COLUMN --out schema.yaml")

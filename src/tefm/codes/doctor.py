@@ -89,15 +89,13 @@ def examine(
     *,
     labels_N: NDArray[Any] | None = None,
     train_N: NDArray[np.bool_] | None = None,
-    codes_NK: Codes | None = None,
     seed: int = 0,
 ) -> Examination:
     """Measure a coder on records.
 
     With labels (None where unknown), the ceiling is fitted on those of `train_N` and scored on the other labelled ones.
-    `codes_NK` are the codes of the records, where they are known.
     """
-    codes_NK = coder.encode(x_ND) if codes_NK is None else codes_NK
+    codes_NK = coder.encode(x_ND)
     scores, labels = None, None
     if labels_N is not None and train_N is not None:
         used_N = labels_N != np.array(None)

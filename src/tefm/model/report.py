@@ -5,9 +5,6 @@ Shapes: N records, S sequences, Q classes, K levels.
 
 from __future__ import annotations
 
-import os
-import platform
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,7 +16,6 @@ from numpy.typing import NDArray
 
 from tefm.base.errors import InputError
 from tefm.base.progress import note
-from tefm.codes.coder import SlotCoder
 from tefm.codes.doctor import examine
 from tefm.explain.cards import quoted
 from tefm.explain.reasons import Question
@@ -41,18 +37,14 @@ from tefm.scoring.breakdown import (
 from tefm.scoring.survival import Survival
 from tefm.show.figures import (
     Case,
-    CodesFigures,
-    Cost,
     ExplainedExamples,
     FieldGroups,
     Figures,
-    Map,
     Method,
     Outcome,
     Overview,
 )
 from tefm.show.terminal import BASELINES, titles_of
-from tefm.tables.layout import Slots
 from tefm.tables.overview import groups_of, missing_shares, tied_records
 from tefm.tables.readers.table import Table, open_table
 from tefm.tables.records import Records
@@ -62,8 +54,6 @@ if TYPE_CHECKING:
     from tefm.model.estimator import TEFM
     from tefm.pipeline.fitted import Fitted
 
-#: Records on the map: more would hide each other.
-MAPPED = 2_000
 #: Sequences that are explained one by one: each asks the model many times.
 EXPLAINED = 40
 #: Fields whose groups are scored.
@@ -130,14 +120,10 @@ def _measured(model: TEFM, part: _Part, count: int = EXPLAINED) -> Figures:
     records, sequences = part.records, part.records.sequences
     labels_S = label_numbers(sequences, fitted.classes)
     note(f"report: predicting {len(sequences):,} sequences")
-    started = time.perf_counter()
     x_ND = records.slots(model.preparation.vectoriser)  # labelled or not
-    vectorised = time.perf_counter()
     slots = model.preparation.slots(records)
     codes = fitted.codes(slots)
     p_SQ = whole.probabilities(slots, codes)
-    # of vectorising, only the records of these sequences count
-    seconds = time.perf_counter() - vectorised + (vectorised - started) * len(sequences.rows) / len(x_ND)
     known_S = labels_S if whole.buckets is None else records.numbers_S
     evaluation = whole.evaluation(codes, p_SQ, known_S, followed=records.followed)
     remaining = _remaining(whole, records, p_SQ)
@@ -148,11 +134,12 @@ def _measured(model: TEFM, part: _Part, count: int = EXPLAINED) -> Figures:
     groups, more_groups = _groups(model, part, p_SQ, labels_S)
     # without a threshold of its own, the model predicts the more probable class
     own = 0.5 if fitted.calibration.threshold is None else fitted.calibration.threshold
-    explained, to_explain = None, None
+    explained = None
     if fitted.look_alikes is not None:
         wrong = np.flatnonzero(labels_S != predicted_S)
         surest = wrong[np.argsort(-p_SQ[wrong, predicted_S[wrong]], kind="stable")]
-        explained, to_explain = _explained(model, slots, labels_S, surest, count)
+        explained = _explained(model, slots, labels_S, surest, count)
+    note(f"report: examining the codes of {len(x_ND):,} records")
     return Figures(
         title=model.preparation.title,
         label=str(model.preparation.schema.label),
@@ -179,11 +166,10 @@ def _measured(model: TEFM, part: _Part, count: int = EXPLAINED) -> Figures:
             p_SQ[:, fitted.positive] if two else p_SQ[np.arange(len(p_SQ)), predicted_S],
             labels_S == (fitted.positive if two else predicted_S),
         ),
-        cost=Cost(len(sequences) / seconds, to_explain, _machine(model)),
         tokens_counted=min(COUNTED, len(sequences)),
         few=FEW,
         by_class=() if two else scores_by_class(labels_S, predicted_S, fitted.classes),
-        codes=codes_of(fitted.coder, x_ND),
+        codes=examine(fitted.coder, x_ND),
         explained=explained,
         remaining=remaining,
         warnings=(
@@ -380,48 +366,13 @@ def _overview(model: TEFM, part: _Part) -> Overview:
     )
 
 
-def _machine(model: TEFM) -> str:
-    import torch
-
-    device = model.fitted.classifier.backbone.device
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return f"{platform.machine()} CPU, {torch.get_num_threads()} of {os.cpu_count()} cores"
-
-
-# ---- codes and explanations ---------------------------------------------------------------------------------------
-
-
-def codes_of(coder: SlotCoder, x_ND: Slots, *, seed: int = 0) -> CodesFigures:
-    """What `tefm doctor` measures, with the counts and the map for the page; records are encoded once."""
-    from sklearn.decomposition import PCA
-
-    note(f"report: examining the codes of {len(x_ND):,} records")
-    codes_NK = coder.encode(x_ND)
-    examined = examine(coder, x_ND, codes_NK=codes_NK, seed=seed)
-    mapped = np.sort(np.random.default_rng(seed).permutation(len(x_ND))[:MAPPED])
-    flat_N2, variance = np.zeros((len(mapped), 2)), 1.0
-    if len(np.unique(codes_NK[mapped], axis=0)) > 2:  # up to two points lie on a line, whatever the space
-        pca = PCA(2, random_state=seed)
-        flat_N2 = pca.fit_transform(coder.embed(codes_NK[mapped]))
-        variance = float(pca.explained_variance_ratio_.sum())
-    counts_KC = [np.bincount(codes_N, minlength=coder.config.entries) for codes_N in codes_NK.T]
-    return CodesFigures(
-        **vars(examined),
-        counts=tuple(tuple(sorted(counts_C.tolist(), reverse=True)) for counts_C in counts_KC),
-        map=Map(
-            tuple(flat_N2[:, 0].tolist()),
-            tuple(flat_N2[:, 1].tolist()),
-            tuple(codes_NK[mapped, 0].tolist()),
-            variance,
-        ),
-    )
+# ---- explanations -------------------------------------------------------------------------------------------------
 
 
 def _explained(
     model: TEFM, slots: Sequences, labels_S: NDArray[np.int64], wrong: NDArray[np.int64], count: int
-) -> tuple[ExplainedExamples, float]:
-    """Explanations of `count` sequences, drawn at random, and the seconds that one of them took.
+) -> ExplainedExamples:
+    """Explanations of `count` sequences, drawn at random.
 
     `wrong` are the numbers of all sequences with a wrong prediction, the most confident first.
     """
@@ -434,11 +385,9 @@ def _explained(
         labels = [fitted.classes[label] for label in labels_S[numbers]]
         return [Case(explanation, label) for explanation, label in zip(explanations, labels, strict=True)]
 
-    started = time.perf_counter()
     cases = explained(np.random.default_rng(fitted.config.seed).permutation(len(slots))[:count])
-    seconds = (time.perf_counter() - started) / len(cases)
     summary = summarise([case.explanation for case in cases])
-    return ExplainedExamples(summary, (*_examples(cases), *explained(wrong[:1])), len(wrong)), seconds
+    return ExplainedExamples(summary, (*_examples(cases), *explained(wrong[:1])), len(wrong))
 
 
 def _examples(cases: list[Case]) -> list[Case]:

@@ -39,34 +39,6 @@ class Method:
 
 
 @dataclass(frozen=True)
-class Map:
-    """Records in two dimensions, with the first number of the code of each."""
-
-    x: tuple[float, ...]
-    y: tuple[float, ...]
-    code: tuple[int, ...]
-    #: share of the variance of the quantised latents that the two dimensions show
-    variance: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class CodesFigures(Examination):
-    """What `tefm doctor` measures of the codes, and what the page draws beside it."""
-
-    #: per level, how many records have each entry; the most used first
-    counts: tuple[tuple[int, ...], ...]
-    map: Map
-
-    @property
-    def records(self) -> int:
-        return self.fidelity.records
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types."""
-        return {"records": self.records, **super().to_dict()}
-
-
-@dataclass(frozen=True)
 class FieldGroups:
     """The scores of the groups that one field divides the sequences into, by their last records."""
 
@@ -109,15 +81,6 @@ class ExplainedExamples:
 
 
 @dataclass(frozen=True)
-class Cost:
-    """The speed of predictions and explanations, measured while the report was made."""
-
-    sequences_per_second: float
-    seconds_to_explain: float | None
-    machine: str
-
-
-@dataclass(frozen=True)
 class Figures:
     """Everything a report shows."""
 
@@ -133,7 +96,8 @@ class Figures:
     overview: Overview
     tokens: tuple[TokenCount, ...]
     calibration: tuple[Bin, ...]
-    cost: Cost
+    #: what `tefm doctor` measures of the codes
+    codes: Examination
     #: sequences whose tokens were counted
     tokens_counted: int
     #: classes and groups with fewer sequences than this are marked
@@ -149,7 +113,6 @@ class Figures:
     more_groups: int = 0
     #: the classes, the most frequent first; empty for two classes, which the scores cover
     by_class: tuple[ClassScores, ...] = ()
-    codes: CodesFigures | None = None
     explained: ExplainedExamples | None = None
     warnings: tuple[str, ...] = ()
     #: of times until an event, times and the shares without it after them: as observed (Kaplan–Meier), as predicted
@@ -162,9 +125,7 @@ class Figures:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types."""
-        body = plain(replace(self, codes=None, explained=None))
-        if (codes := self.codes) is not None:
-            body["codes"] = codes.to_dict()
+        body = plain(replace(self, explained=None)) | {"codes": self.codes.to_dict()}
         if (explained := self.explained) is not None:
             body["explained"] = {
                 "summary": asdict(explained.summary),

@@ -111,11 +111,3 @@ def decimal(value: float | None, digits: int = 4) -> str:
     ('0.5000', '–')
     """
     return "–" if value is None else f"{value:.{digits}f}"
-
-
-def spread(mean: float | None, std: float | None) -> str:
-    """
-    >>> spread(1.25, 0.25)
-    '1.250 ± 0.250'
-    """
-    return "–" if mean is None or std is None else f"{mean:.3f} ± {std:.3f}"

@@ -187,33 +187,6 @@ class PerformanceView:
         return HtmlTable([figures.label, "sequences", "recall", "precision", "F1"], rows, caption)
 
     @property
-    def tokens_plot(self) -> Plot:
-        """Accuracy against tokens; what reads no tokens is a line across."""
-        ours, *others = self.figures.methods
-        accuracy = _metric(ours, "accuracy")
-        own = self.figures.tokens[0].tokenizer
-        texts = [a for a in self.figures.tokens if a.tokenizer == own and "question" not in a.format]
-        series: list[Series | Level] = [
-            Level(f"{method.name}, 0 tokens: {metric.value:.3f}", metric.value, colour=2 + number % 7)
-            for number, method in enumerate(others)
-            if (metric := _metric(method, "accuracy"))
-        ]
-        if accuracy:
-            name = f"{ours.name}, {ours.tokens:,.1f} tokens: {accuracy}"
-            low, high = (accuracy.low,), (accuracy.high,)
-            series.append(Series(name, (ours.tokens,), (accuracy.value,), low, high, line=False, size=10))
-        description = [one.name for one in series] + [f"{text.format}: {text.mean:,.0f} tokens" for text in texts]
-        return curves(
-            "plot-tokens",
-            "Accuracy against tokens",
-            "; ".join(description),
-            Axis("tokens per sequence, mean (logarithmic)", log=True),
-            Axis("accuracy", share=True),
-            series,
-            marks=[(text.mean, text.format) for text in texts],
-        )
-
-    @property
     def probability(self) -> str:
         """Which probability calibration is about."""
         figures = self.figures

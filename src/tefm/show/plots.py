@@ -82,7 +82,6 @@ class Axis:
     low: float | None = None
     high: float | None = None
     log: bool = False
-    percent: bool = False
     #: the axis ends at 0 and 1, whatever margin the data leave
     share: bool = False
     #: words at 0, 1, 2, … instead of numbers
@@ -116,16 +115,6 @@ class Level:
     colour: int = 0
 
 
-@dataclass(frozen=True)
-class Bar:
-    """A horizontal bar with its figure in words, and a reference value to compare it with."""
-
-    name: str
-    value: float
-    reference: float
-    words: str
-
-
 def available() -> bool:
     """Whether matplotlib is installed."""
     try:
@@ -146,77 +135,23 @@ def curves(
     y: Axis,
     series: Sequence[Series | Level],
     *,
-    marks: Sequence[tuple[float, str]] = (),
     note: str = "",
     height: int = 210,
 ) -> Plot:
-    """Lines and points; `marks` are named places along x that have no y: they get rows of their own below."""
+    """Lines and points."""
     named = [one for one in series if one.name]
 
     def draw(figure: Any) -> None:
-        if marks:
-            rows = len(marks) * LINE + 8
-            axes, below = figure.subplots(2, 1, sharex=True, height_ratios=(height, rows))
-            _marks(below, marks)
-        else:
-            axes = below = figure.subplots()
+        axes = figure.subplots()
         handles = {id(one): _series(axes, one) for one in series}
         _style(axes, x, y)
-        if marks:  # the limits of x take all that is drawn above and below into account
-            _style(below, x, Axis("", names=tuple(name for _, name in marks)))
-            axes.tick_params(axis="x", length=0)
-        below.set_xlabel(shortened(x.label, LEGEND))
+        axes.set_xlabel(shortened(x.label, LEGEND))
         if named:
             point = min((one.size for one in named if isinstance(one, Series) and one.points), default=6)
             _legend(figure, [(handles[id(one)], one.name) for one in named], point=point)
 
     lines = -(-len(named) // _legend_columns([one.name for one in named]))
-    extra = (len(marks) * LINE + 24 if marks else 0) + lines * (LINE + 2)
-    return drawn(anchor, title, description, note, height + 66 + extra, draw)
-
-
-def bars(
-    anchor: str, title: str, description: str, rows: Sequence[Bar], names: tuple[str, str], *, note: str = ""
-) -> Plot:
-    """Horizontal bars from 0 to 1, each with a tick at its reference; `names` are those of bar and tick."""
-
-    def draw(figure: Any) -> None:
-        axes = figure.subplots()
-        places = range(len(rows))
-        drawn = axes.barh(places, [row.value for row in rows], height=0.7, color=COLOURS[1])
-        for bar in drawn:
-            bar.set_gid("plot-bar")
-        ticks = axes.vlines([row.reference for row in rows], [n - 0.45 for n in places], [n + 0.45 for n in places],
-                            color=COLOURS[8], linewidth=2, gid="plot-tick")  # fmt: skip
-        for place, row in enumerate(rows):
-            axes.text(
-                1.02, place, shortened(row.words, LABEL), transform=axes.get_yaxis_transform(), va="center", color=TEXT
-            )
-        axes.set_yticks(places, [shortened(row.name, LABEL) for row in rows])
-        axes.set_ylim(len(rows) - 0.4, -0.6)
-        axes.set_xlim(0, 1)
-        axes.set_xticks([])
-        axes.spines[:].set_visible(False)
-        axes.tick_params(length=0)
-        _legend(figure, [(drawn, names[0]), (ticks, names[1])])
-
-    return drawn(anchor, title, description, note, len(rows) * (LINE + 3) + 56, draw)
-
-
-def columns(
-    anchor: str, title: str, description: str, values: Sequence[float], y: Axis, even: float, *, note: str = ""
-) -> Plot:
-    """Upright bars side by side, with a line at the height that all would have if they were `even`."""
-
-    def draw(figure: Any) -> None:
-        axes = figure.subplots()
-        for bar in axes.bar(range(len(values)), values, width=0.94, color=COLOURS[1]):
-            bar.set_gid("plot-bar")
-        axes.axhline(even, color=COLOURS[8], linewidth=1, linestyle=(0, (5, 4)))
-        _style(axes, Axis("", low=-0.6, high=len(values) - 0.4), y)
-        axes.set_xticks([])
-
-    return drawn(anchor, title, description, note, 130, draw)
+    return drawn(anchor, title, description, note, height + 66 + lines * (LINE + 2), draw)
 
 
 # ---- parts ------------------------------------------------------------------------------------------------------
@@ -244,15 +179,6 @@ def _series(axes: Any, one: Series | Level) -> Any:
     )
     line.set_in_layout(False)
     return line
-
-
-def _marks(axes: Any, marks: Sequence[tuple[float, str]]) -> None:
-    places = range(len(marks))
-    axes.plot(
-        [value for value, _ in marks], places, "o", color=COLOURS[0], markersize=6, markeredgewidth=0, gid="plot-marks"
-    )
-    axes.hlines(places, 0, 1, transform=axes.get_yaxis_transform(), color=LINES, linewidth=0.6)
-    axes.set_ylim(len(marks) - 0.5, -0.5)
 
 
 def _style(axes: Any, x: Axis, y: Axis) -> None:
@@ -295,9 +221,7 @@ def _scale(axes: Any, axis: Any, about: Axis) -> None:
         axis.set_major_locator(ticker.LogLocator(subs=subs, numticks=8))
     else:
         axis.set_major_locator(ticker.MaxNLocator(5, steps=[1, 2, 5, 10]))
-    if about.percent:
-        axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{100 * value:.6g}%"))
-    elif about.log:
+    if about.log:
         axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:,.6g}"))
     else:
         axis.get_major_formatter().set_useOffset(False)
