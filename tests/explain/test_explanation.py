@@ -485,3 +485,14 @@ def test_only_a_settled_answer_has_the_colour_of_success() -> None:
 def test_the_page_links_each_feature_to_its_field() -> None:
     page = Page(cards_page([explanation()]))
     assert [attributes["data-field"] for _, attributes in page.tags if "data-field" in attributes] == ["drugs", "age"]
+
+
+def test_what_the_codes_blur_is_said_where_it_is_cited() -> None:
+    plain = explanation()
+    blurred = replace(MORPHINE, decoded="aspirin")
+    shown = replace(plain, settling=replace(plain.settling, findings=(blurred, OLD)), joint=None)
+    assert shown.blurred == "The codes that the model reads blur: Drugs: morphine (last stay) (read as “aspirin”)."
+    assert "blur" in str(shown) and "blur" in cards_page([shown]) and "blur" in printed(shown)
+    lost = replace(shown, settling=replace(plain.settling, findings=(replace(blurred, decoded=""),)))
+    assert lost.blurred == "The codes that the model reads blur: Drugs: morphine (last stay) (lost)."
+    assert plain.blurred == "" and Explanation.from_json(shown.to_json()) == shown

@@ -107,12 +107,9 @@ def explain(
         Path | None, cards_option(help="table of field, value, statement, source to cite beside the features")
     ] = None,
     bibliography: Annotated[bool, cards_option("--bibliography", help="list the sources of the references")] = False,
-    case: Annotated[
-        bool, cards_option("--case", help="paragraphs (summary, diagnoses, drugs, …) in place of the card")
-    ] = False,
 ) -> Results | None:
     """Explain predictions: a rule that settles the answer, checked on made-up and real cases, and its effect."""
-    from tefm.explain.render import case_card, explanation_card
+    from tefm.explain.render import explanation_card
     from tefm.show.terminal import summary_tables
     from tefm.tables.references import References
 
@@ -142,7 +139,7 @@ def explain(
         explanations = loaded.explain(opened, **asked, **question)
     verdicts = Counter(one.verdict for one in explanations)
     counts = ", ".join(f"{count:,} {verdict}" for verdict, count in verdicts.most_common())
-    shown_as = partial(case_card if case else explanation_card, bibliography=bibliography)
+    shown_as = partial(explanation_card, bibliography=bibliography)
     return cards.results(explanations, shown_as, "Explanations", counts)
 
 

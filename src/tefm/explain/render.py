@@ -1,14 +1,12 @@
 """Explanations for people: a card for the terminal and a page for the browser, with the same words.
 
 Both say everything in text and need no colour; bars repeat a number next to them. The page is one file that loads
-nothing from the network. An explanation is also shown as a case, in the layout of the paper: a summary, a paragraph per
-set (diagnoses, procedures, drugs), one for the other fields, and below each what corroborates it, all from templates.
+nothing from the network.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -18,7 +16,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from tefm.explain.cards import Card, printable, quoted, rendered
-from tefm.explain.explanation import Explanation, Finding, Influence
+from tefm.explain.explanation import Explanation
 from tefm.explain.rationale_card import Rationale, RationaleRecord
 
 #: Characters of a full bar: leaves more than half of 80 columns for words.
@@ -27,71 +25,6 @@ BAR = 16
 SHORT = 3
 #: Conditions that such a card shows of a rule that settles nothing.
 SOME = 6
-#: Headings of a case.
-SUMMARY, OTHERS = "Summary", "Other fields"
-
-
-# ---- an explanation as a case -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Paragraph:
-    """A heading, its sentences, and the evidence from outside the model."""
-
-    heading: str
-    words: str
-    corroboration: tuple[str, ...] = ()
-
-
-def case_of(explanation: Explanation) -> tuple[Paragraph, ...]:
-    """The paragraphs; a field of which nothing is named has none."""
-    settling = explanation.settling.findings if explanation.relevant else ()
-    shares = explanation.joint.shares if settling and explanation.joint is not None else ()
-    effects = {effect.finding: effect for effect in (*explanation.shown, *shares)}
-    named = dict.fromkeys([*settling, *effects])
-    by_heading: dict[str, list[Finding]] = {}
-    for finding in sorted(named, key=lambda finding: (finding.record, finding not in settling)):
-        heading = finding.words.partition(": ")[0] if finding.of_set else OTHERS
-        by_heading.setdefault(heading, []).append(finding)
-    if OTHERS in by_heading:  # it comes last
-        by_heading[OTHERS] = by_heading.pop(OTHERS)
-    risk = explanation.risk if explanation.shown else ""
-    remarks = (explanation.balanced, explanation.other_values, explanation.doubts)
-    summary = (explanation.conclusion, explanation.effect, risk, *remarks)
-    checks = tuple(filter(None, [explanation.made_up, explanation.real, explanation.opposite]))
-    return Paragraph(SUMMARY, " ".join(filter(None, summary)), checks), *(
-        _paragraph(explanation, heading, findings, settling, effects) for heading, findings in by_heading.items()
-    )
-
-
-def _paragraph(
-    explanation: Explanation,
-    heading: str,
-    findings: Sequence[Finding],
-    settling: Sequence[Finding],
-    effects: Mapping[Finding, Influence],
-) -> Paragraph:
-    """What each feature does, and what is known about it."""
-    alone = explanation.settling.size == 1
-    if explanation.verified:
-        role = "settles the answer" if alone else "is one of the conditions that settle the answer"
-    else:
-        role = "is the best rule found" if alone else "belongs to the best rule found"
-    sentences, evidence = [], []
-    for finding in findings:
-        # under the heading of its field, a feature does not repeat it
-        words = finding.words if heading == OTHERS else finding.words.partition(": ")[2]
-        deeds, notes = [], explanation.cited(finding)
-        if (effect := effects.get(finding)) is not None:
-            verb = "raises" if effect.change > 0 else "lowers"
-            of_class = explanation.of_class if effect in explanation.shown else explanation.answer.says
-            deeds.append(f"{verb} the probability of {quoted(of_class)} by {abs(effect.change):.3f}")
-            notes = [effect.observation, *notes]
-        if finding in settling:
-            deeds.append(role)
-        sentences.append(f"{words}{explanation.place(finding)} {' and '.join(deeds)}.")
-        evidence += [f"{words}: {note}" for note in notes if note]
-    return Paragraph(heading, " ".join(sentences), tuple(evidence))
 
 
 # ---- an explanation in a terminal -------------------------------------------------------------------------------
@@ -113,7 +46,12 @@ def explanation_card(explanation: Explanation, *, bibliography: bool = False) ->
         parts.append(_text(f"The codes that the model reads blur {len(explanation.lossy)} of these values.", "dim"))
     elif explanation.blurred:
         parts.append(_text(explanation.blurred, "dim"))
-    return _with_sources(explanation, parts, bibliography)
+    if explanation.sources and not bibliography:
+        count = len(explanation.sources)
+        parts.append(_text(f"{count} source{'s' * (count > 1)} cited: --bibliography lists them", "dim"))
+    elif explanation.sources:
+        parts += ["", *(_text(f"[{n}] {of}", "dim") for n, of in enumerate(explanation.sources, start=1))]
+    return _panel(explanation.title, parts, passed=explanation.verdict == "settled")
 
 
 def _rule_table(explanation: Explanation) -> Table:
@@ -149,27 +87,6 @@ def _levels(explanation: Explanation) -> Iterator[RenderableType]:
     for words, p in explanation.levels:
         table.add_row(_text(words), _bar(p), _text(f"{p:.2f}"))
     yield table
-
-
-def case_card(explanation: Explanation, *, bibliography: bool = False) -> RenderableType:
-    """One explanation as a case: paragraphs, with what corroborates each below it."""
-    parts: list[RenderableType] = []
-    for paragraph in case_of(explanation):
-        line = _text(f"{paragraph.heading}. ", "bold").append_text(_text(paragraph.words))
-        parts += [line, *map(_indented, paragraph.corroboration), ""]
-    if explanation.blurred:
-        parts.append(_text(explanation.blurred, "dim"))
-    return _with_sources(explanation, parts, bibliography)
-
-
-def _with_sources(explanation: Explanation, parts: list[RenderableType], bibliography: bool) -> Panel:
-    """The parts and the sources below them, under the title."""
-    if explanation.sources and not bibliography:
-        count = len(explanation.sources)
-        parts = [*parts, _text(f"{count} source{'s' * (count > 1)} cited: --bibliography lists them", "dim")]
-    elif explanation.sources:
-        parts = [*parts, "", *(_text(f"[{n}] {of}", "dim") for n, of in enumerate(explanation.sources, start=1))]
-    return _panel(explanation.title, parts, passed=explanation.verdict == "settled")
 
 
 def _influences(explanation: Explanation) -> list[RenderableType]:
@@ -269,4 +186,4 @@ def _text(words: str, style: str = "") -> Text:
 
 def cards_page(cards: Sequence[Card], title: str = "Explanations") -> str:
     """All cards as one self-contained page, light or dark, from phone to print."""
-    return rendered("cards.html", title=title, cards=cards, case_of=case_of)
+    return rendered("cards.html", title=title, cards=cards)
