@@ -21,7 +21,7 @@ from support.explanations import ASPIRIN, contested, explanation
 
 from tefm.explain.explanation import Explanation
 from tefm.explain.summary import FIELDS, RULES, Summary
-from tefm.scoring.breakdown import MACRO, ClassScores, Confusion
+from tefm.scoring.breakdown import ClassScores, Confusion
 from tefm.show import performance, plots
 from tefm.show.figures import Case, Figures, Method
 from tefm.show.plots import Plot
@@ -190,13 +190,13 @@ def test_two_classes_have_a_slider_and_a_table_without_it() -> None:
 
 
 def test_several_classes_have_curves_and_no_slider() -> None:
-    classes = [*(curve(f"attack {n}") for n in range(6)), curve(MACRO, decided=False)]
+    classes = [curve(f"attack {n}") for n in range(6)]
     page = report_page(figures(positive=None, curves=tuple(classes), thresholds=None))
     outline = checked(page)
     assert not outline.scripts and "Another threshold" not in outline.text
-    assert "attack 5: AUROC 0.883" in outline.text and f"{MACRO}: AUPRC 0.871" in outline.text
+    assert "attack 5: AUROC 0.883" in outline.text and "attack 0: AUPRC 0.871" in outline.text
     (roc,) = (svg for svg in re.findall(r"<svg.*?</svg>", page, re.S) if "plot-roc-title" in svg)
-    assert roc.count('class="points"') == 6, "a mark per class, none for the mean"
+    assert roc.count('class="points"') == 6, "a mark per class"
 
 
 def test_groups_have_intervals_and_small_ones_are_called_too_small() -> None:

@@ -76,9 +76,9 @@ def explained(**changes: Any) -> ExplainedExamples:
     return replace(ExplainedExamples(summary, (Case(explanation(), "yes"),), 65), **changes)
 
 
-def curve(name: str, *, decided: bool = True) -> Curve:
+def curve(name: str) -> Curve:
     recall, precision = (0.0, 0.7, 1.0), (1.0, 0.875, 0.5)
-    operating = Operating(24 / 164, 0.75, 123 / 147) if decided else None
+    operating = Operating(24 / 164, 0.75, 123 / 147)
     return Curve(name, 164, (0.0, 0.1, 1.0), recall, recall, precision, 0.883, 0.871, operating)
 
 

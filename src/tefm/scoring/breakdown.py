@@ -30,8 +30,6 @@ POINTS = 200
 CURVES = 6
 #: Thresholds from 0 to 1 at which predictions are counted.
 THRESHOLDS = 101
-#: The name of the mean over the classes.
-MACRO = "mean of all classes"
 #: Ranges of probability for calibration.
 BINS = 10
 #: Classes of a confusion matrix, at most.
@@ -279,8 +277,7 @@ class Curve:
     precision: Points
     auroc: float
     average_precision: float
-    #: None for a mean over classes
-    operating: Operating | None = None
+    operating: Operating
 
 
 @dataclass(frozen=True)
@@ -305,9 +302,9 @@ class ThresholdCounts:
 def ranking_curves(
     p_SQ: Floats, labels_S: NDArray[Any], predicted_S: NDArray[Any], classes: Sequence[str], *, positive: int = 1
 ) -> tuple[Curve, ...]:
-    """The curves of the positive class; of several classes, those of the most frequent ones and their mean.
+    """The curves of the positive class; of several classes, those of the most frequent ones.
 
-    A class that no sequence has, or that all have, has no curve. The mean is over all classes that have one.
+    A class that no sequence has, or that all have, has no curve.
     """
     counts_Q = np.bincount(labels_S, minlength=len(classes))
     defined = [number for number in range(len(classes)) if 0 < counts_Q[number] < len(labels_S)]
@@ -318,10 +315,7 @@ def ranking_curves(
     def curve(number: int) -> Curve:
         return class_curve(p_SQ[:, number], labels_S == number, predicted_S == number, classes[number])
 
-    shown = tuple(curve(number) for number in frequent[:CURVES])
-    if len(classes) == 2 or not shown:
-        return shown
-    return (*shown, _mean([*shown, *(curve(number) for number in frequent[CURVES:])]))
+    return tuple(curve(number) for number in frequent[:CURVES])
 
 
 def class_curve(p_S: Floats, positive_S: NDArray[np.bool_], predicted_S: NDArray[np.bool_], name: str) -> Curve:
@@ -338,25 +332,6 @@ def class_curve(p_S: Floats, positive_S: NDArray[np.bool_], predicted_S: NDArray
         auroc=auroc(p_S, positive_S),
         average_precision=float(weighted.average_precision(p_S, positive_S, np.ones((1, len(p_S))))[0]),
         operating=Operating(_ratio(called - hits, len(p_S) - positives), _ratio(hits, positives), _ratio(hits, called)),
-    )
-
-
-def _mean(curves: Sequence[Curve]) -> Curve:
-    """The mean of curves at the same false positive rates, and at the same recalls."""
-    grid = np.linspace(0, 1, THRESHOLDS)
-    true_positive_rate = np.mean([np.interp(grid, c.false_positive_rate, c.true_positive_rate) for c in curves], axis=0)
-    # precision at the first threshold that reaches a recall, as average precision counts it
-    precision = np.mean([np.asarray(c.precision)[np.searchsorted(c.recall, grid)] for c in curves], axis=0)
-    places = tuple(grid.tolist())
-    return Curve(
-        MACRO,
-        sum(curve.sequences for curve in curves),
-        places,
-        tuple(true_positive_rate.tolist()),
-        places,
-        tuple(precision.tolist()),
-        auroc=float(np.mean([curve.auroc for curve in curves])),
-        average_precision=float(np.mean([curve.average_precision for curve in curves])),
     )
 
 

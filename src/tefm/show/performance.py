@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tefm.scoring.breakdown import CURVES, MACRO, GroupScores
+from tefm.scoring.breakdown import CURVES, GroupScores
 from tefm.scoring.numbers import metrics_in
 from tefm.scoring.weighted import Interval
 from tefm.show.figures import FEW_FOR_INTERVALS, FieldGroups, Figures, Method
@@ -93,10 +93,8 @@ class PerformanceView:
         """A curve per class, and a mark where the decisions of the model are; the first mark has the name of all."""
         series = list(chance)
         for number, (curve, (area, x, y)) in enumerate(zip(self.figures.curves, points, strict=True), start=1):
-            mean = curve.name == MACRO
-            colour = 8 if mean else number
-            series.append(Series(f"{curve.name}: {area}", x, y, colour=colour, points=False, dashed=mean))
-        decided = [curve.operating for curve in self.figures.curves if curve.operating is not None]
+            series.append(Series(f"{curve.name}: {area}", x, y, colour=number, points=False))
+        decided = [curve.operating for curve in self.figures.curves]
         counts = self.figures.thresholds
         title = "the model's decisions" if counts is None else f"threshold {counts.thresholds[counts.own]:.3f}"
         for number, operating in enumerate(decided, start=1):
