@@ -274,6 +274,18 @@ def test_a_population_is_summarised(ten):
     assert tefm(*ten, "--population", "4", "--json").json["explained"] == 4
 
 
+def test_sensitive_fields_and_similar_cases_are_on_the_card(ten):
+    """A patient who was learned is the first of them."""
+    asked = (*ten, "--sensitive", "ward", "--similar", "2")
+    bodies = tefm(*asked, "--json").json
+    learned = [body["sequence"] for body in bodies if [case["likeness"] for case in body["similar"]][:1] == [1]]
+    assert 3 <= len(learned) < 10 and all(len(body["similar"]) <= 2 for body in bodies)
+    printed = " ".join(tefm(*asked, "--entity", learned[0]).stdout.split())
+    assert "100% alike" in printed and "with another ward" in printed
+    (without,) = tefm(*ten, "--entity", "p3", "--without", "codes", "--without", "score", "--json").json
+    assert {finding["field"] for finding in without["settling"]["findings"]} <= {"ward"}
+
+
 def test_all_explanations_as_a_page_or_as_lines(ten, tmp_path):
     written = tefm(*ten, "--out", tmp_path / "all.jsonl")
     assert written.stdout == "" and "10 explanations written to" in written.stderr
@@ -303,6 +315,8 @@ def assert_page_of(path, explanations):
         (("--without", "wards"), ("'wards'", "did you mean 'ward'")),
         (("--sensitive", "wards"), ("'wards'", "did you mean 'ward'")),
         (("--population", "5", "--sensitive", "ward"), ("--population", "--sensitive")),
+        (("--population", "5", "--similar", "2"), ("--population", "--similar")),
+        (("--similar", "-1"), ("similar", "not -1", "give 1 or more")),
         (("--population", "0"), ("at least one sequence", "0", "1 or more")),
         (("--population", "5", "--entity", "p3"), ("--population", "--entity")),
         (("--population", "5", "--out", "{folder}/page.html"), ("--population", "--out")),

@@ -100,6 +100,9 @@ def explain(
         list[str] | None,
         asked_option("--sensitive", help="mark this field, and tell the answer with other values of it; repeatable"),
     ] = None,
+    similar: Annotated[
+        int, cards_option(help="show so many training sequences that satisfy the rule and are most like this one")
+    ] = 0,
     population: Annotated[
         int | None, which_option(help="summarise explanations of N random sequences", metavar="N")
     ] = None,
@@ -114,8 +117,8 @@ def explain(
     from tefm.tables.references import References
 
     cards.check()
-    if population is not None and (cards.entity or cards.target is not None or sensitive):
-        remedy = "leave --entity, --out and --sensitive out"
+    if population is not None and (cards.entity or cards.target is not None or sensitive or similar):
+        remedy = "leave --entity, --out, --sensitive and --similar out"
         raise TefmError("--population summarises a whole table on the terminal", value=population, remedy=remedy)
     question: dict[str, Any] = {"of_class": of_class, "above": above, "precision": precision, "most": most}
     question["without"] = without
@@ -128,14 +131,16 @@ def explain(
             "--question explains single answers on this machine", remedy="leave --population and --engine ray out"
         )
     if job is not None:
-        explanations = job.explain(entities=cards.entity, references=cited, sensitive=sensitive, **question)
+        explanations = job.explain(
+            entities=cards.entity, references=cited, sensitive=sensitive, similar=similar, **question
+        )
     else:
         loaded, opened = options.opened(model, table)
         if population is not None:
             summary = loaded.explain_population(opened, sequences=population, **question)
             return Results(asdict(summary), summary_tables(summary))
         asked: dict[str, Any] = {"question": question_in_words, "entities": cards.entity, "references": cited}
-        asked["sensitive"] = sensitive
+        asked |= {"sensitive": sensitive, "similar": similar}
         explanations = loaded.explain(opened, **asked, **question)
     verdicts = Counter(one.verdict for one in explanations)
     counts = ", ".join(f"{count:,} {verdict}" for verdict, count in verdicts.most_common())

@@ -127,6 +127,27 @@ class Sensitive:
     high: float = 1.0
 
 
+@dataclass(frozen=True)
+class SimilarCase:
+    """A real training sequence that satisfies the rule and is like the explained one."""
+
+    answer: Answer
+    #: the class that was observed, where it has a label
+    observed: str | None
+    records: int
+    #: from 0 to 1: the same
+    likeness: float
+    #: its values that the explained sequence does not have, and how many more there are
+    differs: tuple[Finding, ...]
+    more: int = 0
+
+    @property
+    def title(self) -> str:
+        """How like it is, the model's answer, and what was observed."""
+        observed = f"observed {quoted(self.observed)}" if self.observed is not None else "nothing observed"
+        return f"{_percent(self.likeness)} alike: {quoted(self.answer.says)} (p = {self.answer.p:.2f}), {observed}"
+
+
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Explanation(Card):
     """Which features settle an answer, and what speaks for and against a class. Notebooks show it as a card."""
@@ -163,6 +184,8 @@ class Explanation(Card):
     mean_p: float
     influences: tuple[Influence, ...]
     sensitive: tuple[Sensitive, ...] = ()
+    #: the nearest real cases of the rule; None where nobody asked
+    similar: tuple[SimilarCase, ...] | None = None
     #: made-up cases that the model was asked about
     questions: int
     #: its fields over time; None for a single record
@@ -308,6 +331,20 @@ class Explanation(Card):
         return f"Sensitive fields: {'; '.join(told)}." if told else ""
 
     @property
+    def similar_cases(self) -> str:
+        """What the similar cases are, as a heading; empty where nobody asked for them."""
+        if self.similar is None:
+            return ""
+        rule = " that satisfy the rule" if self.settling.findings else ""
+        return f"{'Most similar' if self.similar else 'No'} training sequences{rule}"
+
+    def differences(self, case: SimilarCase) -> list[str]:
+        """What a similar case has that this sequence does not have, in words."""
+        told = [] if case.records == self.records else [f"{case.records} {self.record}{'s' * (case.records > 1)}"]
+        told += map(self.placed, case.differs)
+        return [*told, *([f"{case.more} more values"] if case.more else [])] or ["the same in all fields"]
+
+    @property
     def risk(self) -> str:
         """The probability of the class in question, compared with that of the population."""
         p, mean = self.answer.probabilities[self.of_class], self.mean_p
@@ -403,6 +440,8 @@ class Explanation(Card):
         lines = [self.title, shown, self.conclusion, *checks]
         if self.shown:
             lines.append(self.risk)
+        for case in self.similar or ():
+            lines.append(f"{case.title}; {'; '.join(self.differences(case))}.")
         for heading, influences in (("For", self.supporting), ("Against", self.opposing)):
             listed = "; ".join(f"{self.placed(of.finding)} ({of.change:+.3f})" for of in influences)
             lines.append(f"{heading} {quoted(self.of_class)}: {listed}." if listed else "")

@@ -81,11 +81,15 @@ class Question(Settings):
     #: fields that are no reasons, and fields that the card marks; None: those of the fit
     without: tuple[str, ...] | None = None
     sensitive: tuple[str, ...] | None = None
+    #: so many training sequences that are most like it are shown
+    similar: int = 0
 
     @model_validator(mode="after")
     def _can_be_met(self) -> Question:
         if self.most < 1:
             raise ValueError(f"most is a number of conditions, not {self.most} → give 1 or more")
+        if self.similar < 0:
+            raise ValueError(f"similar is a number of sequences, not {self.similar} → give 1 or more, or leave it out")
         if not 0.5 <= self.precision < 1:
             raise ValueError(f"precision is a share, not {self.precision} → give 0.5 to below 1, like 0.9")
         return self

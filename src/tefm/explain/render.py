@@ -25,6 +25,8 @@ BAR = 16
 SHORT = 3
 #: Conditions that such a card shows of a rule that settles nothing.
 SOME = 6
+#: Lines of such a card for conditions and similar cases together.
+LINES = 9
 
 
 # ---- an explanation in a terminal -------------------------------------------------------------------------------
@@ -40,6 +42,7 @@ def explanation_card(explanation: Explanation, *, bibliography: bool = False) ->
     if explanation.influences:
         parts += [_rule(f"For and against {quoted(explanation.of_class)}"), _text(explanation.risk)]
         parts += _influences(explanation)
+    parts += _similar(explanation)
     if explanation.doubts:
         parts.append(_text(explanation.doubts, "bold yellow"))
     if len(explanation.lossy) > 1:
@@ -77,6 +80,19 @@ def _rule_table(explanation: Explanation) -> Table:
     if len(findings) > most:
         table.add_row(_text(f"and {len(findings) - most} more", "dim"), "", "")
     return table
+
+
+def _similar(explanation: Explanation) -> Iterator[RenderableType]:
+    """A line for each of the most similar cases, fewer below a long rule: the page has all of them."""
+    if explanation.similar is None:
+        return
+    cases = explanation.similar[: max(1, LINES - explanation.settling.size)]
+    left_out = len(explanation.similar) - len(cases)
+    yield _rule(explanation.similar_cases + (f" ({left_out} more on the page, --out)" if left_out else ""))
+    for case in cases:
+        line = _text(f"{case.title}; {'; '.join(explanation.differences(case))}")
+        line.no_wrap, line.overflow = True, "ellipsis"
+        yield line
 
 
 def _levels(explanation: Explanation) -> Iterator[RenderableType]:

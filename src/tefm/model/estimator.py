@@ -542,6 +542,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         most: int = 10,
         without: Sequence[str] | None = None,
         sensitive: Sequence[str] | None = None,
+        similar: int = 0,
         references: References | str | Path | None = None,
     ) -> list[Explanation]:
         """Why the model answers as it does: a rule that settles the answer, its cases, and its effect.
@@ -550,7 +551,8 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         else from other training sequences, and real ones; the model itself is asked. `of_class` names the class that
         single features are about (the answer), `precision` the share of the cases that must agree (0.9), `most` the
         number of conditions (10). No condition is about the fields `without`; cards mark `sensitive` ones and say what
-        the answer would be with other values of them (as the settings of the fit say).
+        the answer would be with other values of them (as the settings of the fit say). `similar`
+        shows so many of the training sequences that the model holds: those that satisfy the rule and are most like it.
         `entities` explains only some sequences. `references`, a table with the columns field, value, statement and
         source, are cited beside the features that they are about. `question` explains the answer to a question in
         words instead of the class; the first time, it takes some seconds longer. Where the label is a number, the
@@ -558,7 +560,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         """
         asked = Question.checked(
             {"of_class": of_class, "above": above, "precision": precision, "most": most}
-            | {"without": without, "sensitive": sensitive}
+            | {"without": without, "sensitive": sensitive, "similar": similar}
         )
         if references is not None and not isinstance(references, References):
             references = References.read(references)

@@ -26,6 +26,7 @@ from tefm.explain.look_alikes import LookAlikes
 from tefm.explain.over_time import trajectory_of
 from tefm.explain.rationale_card import Rationale
 from tefm.explain.reasons import Checked, Question, Reasoner, Reasons
+from tefm.explain.similar import similar_cases
 from tefm.pipeline.fitted import Fitted
 from tefm.pipeline.prepare import Preparation
 from tefm.rationale.masked_model import Of, Over, top_k
@@ -148,7 +149,10 @@ def _explanation(
         told = other_values(fitted.masked_model(), population, sequence, sensitive[name], reasons.answer)
         return Sensitive(name, title, NONE) if told is None else Sensitive(name, title, **vars(told))
 
-    others = tuple(map(with_others, sensitive))
+    similar, others = None, tuple(map(with_others, sensitive))
+    if question.similar:
+        how: dict[str, Any] = {"model": fitted.masked_model(), "vectoriser": vectoriser, "names": classes}
+        similar = similar_cases(cases, reasons.found.rule, x_TD, question.similar, **how)
     joint, mean_p_Q = None, population.p_SQ.mean(axis=0).tolist()
     if reasons.joint is not None:
         without, of_rule = reasons.joint.without, tuple(shares(reasons.joint, reasons.answer))
@@ -178,6 +182,7 @@ def _explanation(
         mean_p=mean_p_Q[reasons.of_class],
         influences=() if reasons.features is None else tuple(shares(reasons.features, reasons.of_class)),
         sensitive=others,
+        similar=similar,
         questions=reasons.questions + sum(of.same.of for of in others),
     )
     rule = reasons.found.rule if explanation.relevant else ()
