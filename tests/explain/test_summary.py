@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from support.explanations import ASPIRIN, MORPHINE, NO_WARD, OLD, explanation, influence, share
 
@@ -118,6 +119,23 @@ def test_only_some_rules_are_listed() -> None:
     diagnoses = [Finding(3, "dx", str(n), f"Diagnosis: {n:02}") for n in range(LISTED + 3)]
     listed = summarise([*map(settled, diagnoses), settled(diagnoses[-1])]).rules
     assert [rule.features[0][11:13] for rule in listed] == ["12", *(f"{n:02}" for n in range(LISTED - 1))]
+
+
+def test_rules_are_listed_with_what_they_add_and_those_that_add_nothing_are_not() -> None:
+    """Of ten training sequences, the second rule shares two with the first, and the third has none of its own."""
+    cases = {"first": [0, 1, 2, 3], "second": [2, 3, 4], "inside": [1, 4], "none": [], "other": [0, 1]}
+    has = {name: np.isin(np.arange(10), numbers) for name, numbers in cases.items()}
+
+    def with_rule(name: str) -> Explanation:
+        says = "no" if name == "other" else "yes"
+        return replace(settled(Finding(3, "dx", name, name), says=says), coverage=share(10 * len(cases[name]), 10))
+
+    explained = [with_rule(name) for name in ("none", "inside", "second", "other", "first", "second")]
+    summary = summarise(explained, [has[one.settling.findings[0].value] for one in explained])
+    listed = [(rule.features[0].split(" (")[0], rule.new and rule.new.count) for rule in summary.rules]
+    assert listed == [("first", 4), ("second", 1), ("other", 2)], "another answer is another list"
+    assert summary.rules[1].cells[3].startswith("30.0% (10.0% new)")
+    assert len(summarise(explained).rules) == 5, "where nobody looked"
 
 
 # ---- fields -----------------------------------------------------------------------------------------------------

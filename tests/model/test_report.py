@@ -125,7 +125,8 @@ def test_explanations_are_summarised_over_sequences_drawn_at_random(fitted: TEFM
     explanations = fitted.explain(TABLE, entities=[names[number] for number in drawn], of_class="yes")
     assert summary.explained == sum(summary.verdicts.values()) == 40
     assert summary.verdicts == Counter(explanation.verdict for explanation in explanations)
-    assert summary.rules == summarise(explanations).rules
+    alone = [replace(rule, new=None) for rule in summary.rules]
+    assert alone == [rule for rule in summarise(explanations).rules if rule in alone] != []
     assert {effect.of_class for effect in summary.fields} == {"yes"}, "the positive class"
 
 

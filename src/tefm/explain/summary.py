@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, islice
 from statistics import median
 
-from tefm.explain.counts import Share
+import numpy as np
+from numpy.typing import NDArray
+
+from tefm.explain.counts import Share, exact_share
 from tefm.explain.explanation import Explanation, Finding
 
 #: At most this many rules and fields are listed.
 LISTED = 10
-RULES = "The rules that most of the population satisfy. Precision: the share of made-up cases with the same answer."
+RULES = (
+    "The rules that most of the population satisfy. Precision: the share of made-up cases with the same answer. "
+    "New: real cases that satisfy no rule above it with the same answer; a rule without any is not listed."
+)
 RULE_COLUMNS = ("rule", "answer", "precision", "real cases", "explained sequences")
 FIELDS = "How much a field raises or lowers p, compared with others' values in its place: means over the explained ones"
 FIELD_COLUMNS = ("class", "field", "raises p by", "lowers p by")
@@ -31,12 +37,15 @@ class Rule:
     real: Share
     #: explained sequences with this rule
     sequences: int
+    #: of the population, those that satisfy it and no rule above it with the same answer; None where nobody looked
+    new: Share | None = None
 
     @property
     def cells(self) -> tuple[str, ...]:
         """The cells of `RULE_COLUMNS`."""
         precision = f"{self.precision.value:.1%} [{self.precision.low:.1%}, {self.precision.high:.1%}]"
-        real = f"{self.coverage.value:.1%}" + (f", {self.real.value:.0%} the same answer" if self.real.of else "")
+        real = f"{self.coverage.value:.1%}" + (f" ({self.new.value:.1%} new)" if self.new is not None else "")
+        real += f", {self.real.value:.0%} the same answer" if self.real.of else ""
         return "; ".join(self.features), self.answer, precision, real, f"{self.sequences:,}"
 
 
@@ -89,28 +98,46 @@ class Summary:
         return [(title, columns, [one.cells for one in listed]) for title, columns, listed in parts if listed]
 
 
-def summarise(explanations: Sequence[Explanation]) -> Summary:
-    """Rules and fields of these explanations."""
+def summarise(explanations: Sequence[Explanation], cases_ES: Sequence[NDArray[np.bool_]] = ()) -> Summary:
+    """Rules and fields of these explanations; `cases_ES` are the training sequences that satisfy the rule of each.
+
+    With them, rules that add no training sequence to those above them are left out.
+    """
     verified = [one for one in explanations if one.verified]
     sizes = [one.settling.size for one in verified]
     # a single record is the last one where others have several
     several = any(one.records > 1 for one in explanations)
-    by_rule: dict[tuple[str, tuple[str, ...]], list[Explanation]] = defaultdict(list)
-    for one in verified:
-        features = sorted(f.words + (_place(one, f) if several else "") for f in one.settling.findings)
-        by_rule[one.answer.says, tuple(features)].append(one)
-    rules = [
-        Rule(answer, features, same[0].settling.precision, same[0].coverage, same[0].settling.real, len(same))
-        for (answer, features), same in by_rule.items()
-    ]
-    rules.sort(key=lambda rule: (-rule.coverage.value, -rule.sequences, rule.features))
+    by_rule: dict[tuple[str, tuple[str, ...]], list[int]] = defaultdict(list)
+    for number, one in enumerate(explanations):
+        if one.verified:
+            features = sorted(f.words + (_place(one, f) if several else "") for f in one.settling.findings)
+            by_rule[one.answer.says, tuple(features)].append(number)
+    found: list[tuple[Rule, NDArray[np.bool_] | None]] = []
+    for (answer, words), same in by_rule.items():
+        one = explanations[same[0]]
+        rule = Rule(answer, words, one.settling.precision, one.coverage, one.settling.real, len(same))
+        found.append((rule, cases_ES[same[0]] if len(cases_ES) else None))
+    found.sort(key=lambda pair: (-pair[0].coverage.value, -pair[0].sequences, pair[0].features))
     return Summary(
         len(explanations),
         dict(Counter(one.verdict for one in explanations).most_common()),
         float(median(sizes)) if sizes else None,
-        tuple(rules[:LISTED]),
+        tuple(islice(_adding(found), LISTED)),
         _fields(explanations),
     )
+
+
+def _adding(rules: Sequence[tuple[Rule, NDArray[np.bool_] | None]]) -> Iterator[Rule]:
+    """The rules that training sequences satisfy which satisfy no earlier rule with the same answer."""
+    covered: dict[str, NDArray[np.bool_]] = {}
+    for rule, has_S in rules:
+        if has_S is None:
+            yield rule
+            continue
+        before_S = covered.get(rule.answer, np.zeros_like(has_S))
+        covered[rule.answer] = before_S | has_S
+        if (has_S & ~before_S).any():
+            yield replace(rule, new=exact_share(int((has_S & ~before_S).sum()), len(has_S)))
 
 
 def _place(one: Explanation, finding: Finding) -> str:

@@ -31,7 +31,7 @@ from tefm.codes.tokenizer import RecordTokenizer
 from tefm.explain.explanation import Explanation
 from tefm.explain.rationale_card import Rationale
 from tefm.explain.reasons import Question
-from tefm.explain.summary import Summary, summarise
+from tefm.explain.summary import Summary
 from tefm.language.config import Start
 from tefm.language.prompts import Style
 from tefm.language.smollm2 import NAME as SMOLLM2
@@ -39,7 +39,15 @@ from tefm.model.ask import QuestionExplainer, ask, book_of, teach, with_taught
 from tefm.model.bundle import Bundle, card_of
 from tefm.model.bundle import load as load_bundle
 from tefm.model.bundle import save as save_bundle
-from tefm.model.explainer import Choice, explain_masked, explain_slots, importance, look_alikes_of, named
+from tefm.model.explainer import (
+    Choice,
+    explain_masked,
+    explain_population,
+    explain_slots,
+    importance,
+    look_alikes_of,
+    named,
+)
 from tefm.monitor.differences import LEVEL
 from tefm.monitor.monitor import Monitoring, monitor
 from tefm.pipeline.config import ModelConfig
@@ -596,7 +604,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             of_class = fitted.classes[fitted.positive]
         asked = Question.checked({"of_class": of_class, "precision": precision, "most": most, "without": without})
         look_alikes_of(fitted)  # before anything is vectorised
-        return summarise(explain_slots(fitted, self.preparation, self._drawn(X, sequences, absent), asked))
+        return explain_population(fitted, self.preparation, self._drawn(X, sequences, absent), asked)[1]
 
     def importance(self, X: Any, *, sequences: int = 500, absent: bool = False) -> Any:
         """How much the answers depend on each field, the most important first, over random `sequences` of a table.

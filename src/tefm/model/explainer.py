@@ -18,7 +18,7 @@ from tefm.base.errors import InputError, NotFittedError, did_you_mean
 from tefm.base.progress import progress
 from tefm.base.settings import Retired, Settings
 from tefm.explain.check import Joint, other_values
-from tefm.explain.conditions import Condition
+from tefm.explain.conditions import Condition, Rule
 from tefm.explain.counts import NONE, exact_share
 from tefm.explain.explanation import Explanation, Finding, Influence, JointEffect, Sensitive, Settling
 from tefm.explain.in_words import describe_rationale, finding_of, text_finding
@@ -27,6 +27,7 @@ from tefm.explain.over_time import trajectory_of
 from tefm.explain.rationale_card import Rationale
 from tefm.explain.reasons import Checked, Question, Reasoner, Reasons
 from tefm.explain.similar import similar_cases
+from tefm.explain.summary import Summary, summarise
 from tefm.pipeline.fitted import Fitted
 from tefm.pipeline.prepare import Preparation
 from tefm.rationale.masked_model import Of, Over, top_k
@@ -82,6 +83,27 @@ def explain_slots(
     references: References | None = None,
 ) -> list[Explanation]:
     """Why the model answers as it does for sequences of slots, which need no table."""
+    return [one for one, _ in _with_rules(fitted, preparation, slots, question, references)]
+
+
+def explain_population(
+    fitted: Fitted, preparation: Preparation, slots: Sequences, question: Question
+) -> tuple[list[Explanation], Summary]:
+    """Explanations, and what they have in common."""
+    explained = list(_with_rules(fitted, preparation, slots, question))
+    cases = look_alikes_of(fitted).cases
+    explanations = [one for one, _ in explained]
+    return explanations, summarise(explanations, [cases.has(rule) for _, rule in explained])
+
+
+def _with_rules(
+    fitted: Fitted,
+    preparation: Preparation,
+    slots: Sequences,
+    question: Question,
+    references: References | None = None,
+) -> Iterator[tuple[Explanation, Rule]]:
+    """Each explanation with its rule."""
     fitted = fitted.reading(question.above)
     parts, model, of_class = look_alikes_of(fitted), fitted.masked_model(), _class_number(fitted, question.of_class)
     without = parts.config.without if question.without is None else question.without
@@ -89,14 +111,13 @@ def explain_slots(
     slots_of = {name: preparation.slots_about(name, texts=False) for name in sensitive}
     no_reasons = frozenset(slot for name in without for slot in preparation.slots_about(name))
     reasoner = Reasoner(model, parts.network, parts.surrogate, parts.population, parts.cases, no_reasons)
-    explanations = []
     with progress("explaining", len(slots)) as advance:
         for number, p_Q in enumerate(model(slots).tolist()):
             sequence = slots.select([number])
             reasons = reasoner.reasons(sequence, p_Q, of_class, question)
-            explanations.append(_explanation(fitted, preparation, sequence, reasons, question, references, slots_of))
+            one = _explanation(fitted, preparation, sequence, reasons, question, references, slots_of)
+            yield one, reasons.found.rule
             advance(1)
-    return explanations
 
 
 def _class_number(fitted: Fitted, name: str | None) -> int | None:

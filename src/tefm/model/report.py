@@ -19,8 +19,8 @@ from tefm.base.progress import note
 from tefm.codes.doctor import examine
 from tefm.explain.cards import quoted
 from tefm.explain.reasons import Question
-from tefm.explain.summary import summarise
-from tefm.model.explainer import explain_slots
+from tefm.explain.summary import Summary
+from tefm.model.explainer import explain_population
 from tefm.model.remarks import FEW, given_away, open_questions, rare, repeated
 from tefm.model.run import COUNTED, compare_with_tabular, count_tokens, split_parts, used_records
 from tefm.model.task import Split, Task
@@ -380,14 +380,13 @@ def _explained(
     two = len(fitted.classes) == 2
     question = Question(of_class=fitted.classes[fitted.positive] if two else None)
 
-    def explained(numbers: NDArray[np.int64]) -> list[Case]:
-        explanations = explain_slots(fitted, model.preparation, slots.select(numbers), question)
+    def explained(numbers: NDArray[np.int64]) -> tuple[list[Case], Summary]:
+        explanations, summary = explain_population(fitted, model.preparation, slots.select(numbers), question)
         labels = [fitted.classes[label] for label in labels_S[numbers]]
-        return [Case(explanation, label) for explanation, label in zip(explanations, labels, strict=True)]
+        return [Case(explanation, label) for explanation, label in zip(explanations, labels, strict=True)], summary
 
-    cases = explained(np.random.default_rng(fitted.config.seed).permutation(len(slots))[:count])
-    summary = summarise([case.explanation for case in cases])
-    return ExplainedExamples(summary, (*_examples(cases), *explained(wrong[:1])), len(wrong))
+    cases, summary = explained(np.random.default_rng(fitted.config.seed).permutation(len(slots))[:count])
+    return ExplainedExamples(summary, (*_examples(cases), *explained(wrong[:1])[0]), len(wrong))
 
 
 def _examples(cases: list[Case]) -> list[Case]:
