@@ -202,11 +202,11 @@ def test_a_class_has_its_column_in_the_title() -> None:
 
 
 def test_sensitive_fields_are_marked_and_what_others_would_get_is_told() -> None:
-    settling = Settling("yes", (MORPHINE, replace(OLD, sensitive=True)), share(97), share(98, 40))
+    settling = Settling("yes", (MORPHINE, OLD), share(97), share(98, 40))
     others = (
-        Sensitive("age", "Age", replace(share(98, 50)), 0.61, 0.93),
-        Sensitive("race", "Race", share(100, 50), 0.9, 0.92),
-        Sensitive("sex", "Sex", NONE),
+        Sensitive("Age", ("age", "age_last_seen"), share(98, 50), 0.61, 0.93),
+        Sensitive("Race", ("race",), share(100, 50), 0.9, 0.92),
+        Sensitive("Sex", ("sex",), NONE),
     )
     shown = explanation(settling=settling, sensitive=others, joint=None)
     assert shown.other_values == (
@@ -215,7 +215,8 @@ def test_sensitive_fields_are_marked_and_what_others_would_get_is_told() -> None
     )
     body = shown.to_json()
     assert body["other_values"] == shown.other_values
-    assert [finding["sensitive"] for finding in body["settling"]["findings"]] == [False, True]
+    assert body["sensitive"][0]["fields"] == ["age", "age_last_seen"] and Explanation.from_json(body) == shown
+    assert not {"sensitive", "other_values", "similar"} & explanation().to_json().keys(), "nobody asked"
     for text in (unwrapped(printed(shown)), page_text(shown), str(shown)):
         assert shown.other_values in text and "Age: 80–89 years (2 stays before the last, sensitive)" in text
     assert explanation().other_values == "" and "ensitive" not in printed(explanation())

@@ -115,7 +115,7 @@ def test_fields_of_the_fit_are_those_of_an_explanation(fitted: TEFM, tmp_path: P
     assert explanations != model.explain(few, without=[], sensitive=[]) == fitted.explain(few)
     for one in explanations:
         assert "drugs" not in {finding.field for finding in one.settling.findings}
-        assert [of.field for of in one.sensitive] == ["ward"] and "another ward" in one.other_values
+        assert [of.fields for of in one.sensitive] == [("ward",)] and "another ward" in one.other_values
 
 
 def test_it_survives_saving(fitted: TEFM, explanations: list[Explanation], tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ It needs neither torch nor the libraries that read tables, so that a stored expl
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from tefm.explain.cards import Card, TextPart, plain, printable, quoted
 from tefm.explain.counts import FEW, NONE, Corroboration, Observed, Share
@@ -43,8 +43,6 @@ class Finding:
     decoded: str | None = None
     #: which records it is about, where that is not a single one: "in all stays"; empty for a field of the entity
     when: str | None = None
-    #: whether the user calls its field sensitive
-    sensitive: bool = False
 
 
 @dataclass(frozen=True)
@@ -118,8 +116,9 @@ class JointEffect:
 class Sensitive:
     """What the answer would be if a sensitive field had the values of others, and all else stayed."""
 
-    field: str
     title: str
+    #: the field, and what is computed from it
+    fields: tuple[str, ...]
     #: how often it stays the same; of nothing where no one has other values
     same: Share
     #: the lowest and the highest probability of the answer
@@ -392,7 +391,8 @@ class Explanation(Card):
     def place(self, finding: Finding) -> str:
         """The records of a condition in brackets, counted from the last one; and whether its field is sensitive."""
         when = place_of(self.record, self.records - finding.record) if finding.when is None else finding.when
-        notes = [when if self.records > 1 else "", "sensitive" if finding.sensitive else ""]
+        is_sensitive = any(finding.field in of.fields for of in self.sensitive)
+        notes = [when if self.records > 1 else "", "sensitive" if is_sensitive else ""]
         return f" ({', '.join(filter(None, notes))})" if any(notes) else ""
 
     @property
@@ -427,6 +427,12 @@ class Explanation(Card):
     def cited(self, finding: Finding) -> list[str]:
         """What references say about a feature, with the number of each source."""
         return [f"{of.statement} [{self.sources.index(of.source) + 1}]" for of in finding.references]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain types for `from_json`, without what nobody asked for."""
+        unasked = {"similar"} if self.similar is None else set()
+        unasked |= set() if self.sensitive else {"sensitive", "other_values"}
+        return {name: value for name, value in super().to_json().items() if name not in unasked}
 
     # ---- on its own -------------------------------------------------------------------------------------------
 

@@ -147,8 +147,7 @@ def _explanation(
 
     def describe(condition: Condition) -> Finding:
         if condition.text is None:
-            finding = finding_of(vectoriser, condition, x_TD, references=references, decoded_TD=decoded_TD)
-            return replace(finding, sensitive=any(condition.slots[0] in slots for slots in sensitive.values()))
+            return finding_of(vectoriser, condition, x_TD, references=references, decoded_TD=decoded_TD)
         # without budgets, all columns are one text
         name = schema.text[condition.slots[0] - width] if schema.text_budgets else ", ".join(schema.text)
         return text_finding(name, condition, len(x_TD))
@@ -168,7 +167,8 @@ def _explanation(
         schema = vectoriser.table_schema
         title = next((field.display_name for field in schema.fields if field.name == name), name)
         told = other_values(fitted.masked_model(), population, sequence, sensitive[name], reasons.answer)
-        return Sensitive(name, title, NONE) if told is None else Sensitive(name, title, **vars(told))
+        named = title, schema.fields_of(name)
+        return Sensitive(*named, NONE) if told is None else Sensitive(*named, **vars(told))
 
     similar, others = None, tuple(map(with_others, sensitive))
     if question.similar:
