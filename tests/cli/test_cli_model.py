@@ -270,9 +270,8 @@ def test_a_population_is_summarised(ten):
     assert listed == [list(rule.features) for rule in alone.rules if list(rule.features) in listed] != []
     effects = [(effect["field"], effect["of_class"]) for effect in summary["fields"]]
     assert effects == [(effect.field, "yes") for effect in alone.fields], "of the positive class"
-    printed = " ".join(tefm(*ten, "--population", "50").stdout.split())
-    assert alone.sentence in printed and "raises p by" in printed
-    assert tefm(*ten, "--population", "4", "--json").json["explained"] == 4
+    printed = " ".join(tefm(*ten, "--population", "4").stdout.split())
+    assert "4 answers explained" in printed and "raises p by" in printed
 
 
 def test_sensitive_fields_and_similar_cases_are_on_the_card(ten):

@@ -188,7 +188,11 @@ def test_commands_find_the_domain(task_files: dict[str, Path], tmp_path: Path) -
     assert "p(late)" in tefm("predict", folder, tables["visits"], "--json").json[0]
     assert tefm("predict", folder, tables["stays"], "--json").json == stays_before
     assert "has a domain of this name" in refused("extend", folder, task_files["visits"], "--device", "cpu")
-    # a model of one task becomes one with domains
+
+
+@pytest.mark.all
+def test_a_model_of_one_task_becomes_one_with_domains(task_files: dict[str, Path], tmp_path: Path) -> None:
+    tables = {name: path.with_suffix(".csv") for name, path in task_files.items()}
     alone = tmp_path / "alone"
     tefm("fit", task_files["flows"], "--out", alone, "--device", "cpu", "--no-compare")
     assert "single domain" in refused("predict", alone, tables["flows"], "--domain", "flows")

@@ -104,7 +104,7 @@ def test_single_records_have_the_teacher_of_their_codes_also_after_an_interrupti
     assert (at_once.classes_SQ != given.classes_SQ).any(), "codes of other records have another teacher"
 
 
-@pytest.mark.slow
+@pytest.mark.all
 def test_what_the_teacher_cannot_see_is_learned_from_the_labels(backbones: dict[str, Path]) -> None:
     """Which of two events came first: the last record and the mean of all, which the teacher has, do not say it."""
     rng = np.random.default_rng(0)

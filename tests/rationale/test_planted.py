@@ -82,6 +82,7 @@ def precision_and_recall(rationales: Sequence[Rationale], deciding: set[str]) ->
     return right / sum(map(len, selected)), right / (len(deciding) * len(selected))
 
 
+@pytest.mark.all
 def test_the_field_that_decides_is_found_and_passes(planted: TEFM) -> None:
     table = new("one field")
     rationales = planted.explain_masked(table)

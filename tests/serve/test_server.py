@@ -105,6 +105,7 @@ def test_a_server_that_stops_says_so_and_still_answers(folder: Path) -> None:
         assert server.stop(signal.SIGTERM)[0] == 0  # a second signal does not wait
 
 
+@pytest.mark.all
 def test_a_full_queue_answers_429_and_everyone_else_200(folder: Path) -> None:
     with process_of(folder, "--queue", "1", "--no-access-log") as server:
         load = Load(server, clients=12, body={"rows": rows_of(20)})
