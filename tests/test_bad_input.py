@@ -65,7 +65,7 @@ def test_the_table_itself_is_fine(path: Path) -> None:
 # ---- files ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["empty.csv", "empty.parquet"])
+@pytest.mark.parametrize("name", ["empty.csv", "empty.parquet", "empty.jsonl"])
 def test_an_empty_file(name: str, tmp_path: Path, explained: Explained) -> None:
     (tmp_path / name).touch()
     for call in (infer_schema, fit, lambda path: fit(path, SCHEMA)):
@@ -193,12 +193,15 @@ def test_an_unseen_category(fitted: RecordTokenizer) -> None:
     assert fitted.decode(fitted.encode(new)).height == ROWS
 
 
-@pytest.mark.parametrize("kind", ["pandas", "csv"])
+@pytest.mark.parametrize("kind", ["pandas", "jsonl", "csv"])
 def test_mixed_types(kind: str, tmp_path: Path) -> None:
     mixed = [30, "A", None, 1.5, "A", 30] * 5
     frame = pd.DataFrame({"mixed": mixed, "age": range(30)})
     source: Any = frame
-    if kind == "csv":
+    if kind == "jsonl":
+        source = tmp_path / "mixed.jsonl"
+        frame.to_json(source, orient="records", lines=True)
+    elif kind == "csv":
         source = tmp_path / "mixed.csv"
         frame.to_csv(source, index=False)
     tokenizer, decoded = roundtrip(source)

@@ -1,4 +1,4 @@
-"""Tables that nobody would write by hand: odd names, odd values, every type, in four formats, the same for a seed."""
+"""Tables that nobody would write by hand: odd names, odd values, every type, in five formats, the same for a seed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-FORMATS = ("csv", "tsv", "parquet", "arrow")
+FORMATS = ("csv", "tsv", "parquet", "arrow", "jsonl")
 #: The column that says which row is which.
 ROW = "row"
 
@@ -187,6 +187,18 @@ def _arrow(table: pa.Table, rng: np.random.Generator) -> bytes:
     return file.getvalue()
 
 
+def _jsonl(table: pa.Table, rng: np.random.Generator) -> bytes:
+    rows = zip(*(column.to_pylist() for column in _for_text(table)), strict=True)
+    lines = []
+    for row in rows:
+        body = {}
+        for name, value, type_ in zip(table.column_names, row, table.schema.types, strict=True):
+            if not pa.types.is_float32(type_) or rng.random() > 0.1:  # some rows lack some numbers
+                body[name] = value if isinstance(value, str | int | float | list | None) else _plain(value)
+        lines.append(json.dumps(body, ensure_ascii=bool(rng.random() < 0.5), default=str))
+    return ("\n".join(lines) + "\n").encode()
+
+
 def _for_text(table: pa.Table) -> list[Any]:
     """The columns with values that Python has."""
     return [
@@ -199,7 +211,7 @@ def _plain(value: Any) -> str:
     return json.dumps(value, default=str) if isinstance(value, list | dict) else str(value)
 
 
-_WRITERS = {"csv": _csv, "tsv": _tsv, "parquet": _parquet, "arrow": _arrow}
+_WRITERS = {"csv": _csv, "tsv": _tsv, "parquet": _parquet, "arrow": _arrow, "jsonl": _jsonl}
 
 
 def _damaged(content: bytes, rng: np.random.Generator) -> bytes:

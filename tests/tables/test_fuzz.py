@@ -1,4 +1,4 @@
-"""2,000 fuzzed tables in four formats: an error is one of ours, and no row is lost, added or moved."""
+"""2,000 fuzzed tables in five formats: an error is one of ours, and no row is lost, added or moved."""
 
 from __future__ import annotations
 

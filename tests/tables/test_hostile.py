@@ -59,21 +59,35 @@ def test_pythons_own_zone_is_read_too() -> None:
     assert open_table(table).frame()["at"].to_list() == [dt.datetime(2024, 1, 1, tzinfo=dt.UTC)]
 
 
-@pytest.mark.parametrize("ending", ["csv", "parquet", "feather"])
+@pytest.mark.parametrize("ending", ["csv", "parquet", "feather", "jsonl"])
 def test_a_name_with_nul_is_refused(ending: str, tmp_path: Path, explained: Explained) -> None:
     path, table = tmp_path / f"t.{ending}", pa.table({"a\0b": [1], "c": [2]})
     match ending:
         case "csv":
             path.write_text("a\0b,c\n1,2\n")
+        case "jsonl":
+            path.write_text('{"a\\u0000b": 1, "c": 2}\n')
         case _:
             (pq.write_table if ending == "parquet" else feather.write_feather)(table, path)
     explained(InputError, lambda: open_table(path), path.name, r"a\x00b", "rename")
+
+
+@pytest.mark.parametrize("deep", ["[" * 100_000 + "]" * 100_000, '{"a":' * 100_000 + "1" + "}" * 100_000])
+def test_a_value_that_is_nested_too_deep_is_refused(deep: str, tmp_path: Path, explained: Explained) -> None:
+    (tmp_path / "t.jsonl").write_text(f'{{"a": 1}}\n{{"a": {deep}}}\n')
+    error = explained(InputError, lambda: open_table(tmp_path / "t.jsonl"), "line 2", "nested too deep")
+    assert len(str(error)) < 1_000
 
 
 def test_paths_that_cannot_be(explained: Explained) -> None:
     explained(InputError, lambda: open_table("~no-such-user-here/t.csv"), "~no-such-user-here", "no such user")
     explained(InputError, lambda: open_table("x" * 300 + ".csv"), "too long")
     assert "no such user" in refused("inspect", "~no-such-user-here/t.csv")
+
+
+def test_a_record_with_the_same_name_twice_is_refused(tmp_path: Path, explained: Explained) -> None:
+    (tmp_path / "t.jsonl").write_text('{"age": 1, " age ": 2}\n')
+    explained(InputError, lambda: open_table(tmp_path / "t.jsonl"), "age", "more than once")
 
 
 def test_a_terminal_obeys_no_name_or_value(capsys: pytest.CaptureFixture[str]) -> None:
@@ -99,6 +113,10 @@ def _csv_with_trailing_delimiter(path: Path) -> None:
     path.write_text("age,ward,\n" + "".join(f"{i % 7},{'xyzw'[i % 4]},\n" for i in range(ROWS)))
 
 
+def _jsonl(path: Path) -> None:
+    path.write_text("".join(f'{{"": {i % 7}, "ward": "{"xyzw"[i % 4]}"}}\n' for i in range(ROWS)))
+
+
 @pytest.mark.parametrize(
     ("name", "write", "called"),
     [
@@ -106,6 +124,7 @@ def _csv_with_trailing_delimiter(path: Path) -> None:
         ("trailing.csv", _csv_with_trailing_delimiter, "column_3"),
         ("t.parquet", lambda path: pq.write_table(NAMELESS, path), "column_1"),
         ("t.arrow", lambda path: feather.write_feather(NAMELESS, path), "column_1"),
+        ("t.jsonl", _jsonl, "column_1"),
     ],
 )
 def test_a_column_without_a_name_gets_one(
@@ -209,14 +228,14 @@ def test_decimals_of_256_bits_are_numbers(format_: str, tmp_path: Path) -> None:
     assert [field.kind for field in infer_schema(path).fields] == ["number", "set", "category"]
 
 
-def test_integers_of_128_bits_can_be_an_entity_and_are_brought_together() -> None:
-    entities = pl.Series([2**64 + i % 3 for i in range(30)], dtype=pl.Int128)
-    frame = pl.DataFrame({"who": entities, "age": range(30)})
+def test_integers_of_128_bits_can_be_an_entity_and_are_brought_together(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_text("".join(f'{{"who": {2**64 + i % 3}, "age": {i}}}\n' for i in range(30)))
     schema = Schema.from_yaml("{entity: who, fields: {age: number}}")
-    parts = list(whole_sequences(open_table(frame), schema, rows=8))
+    parts = list(whole_sequences(open_table(path), schema, rows=8))
     assert [name for part in parts for name in by_entity(part, schema).ids] == [str(2**64 + i) for i in range(3)]
     assert pl.concat(parts).to_arrow().num_rows == 30
-    assert [field.kind for field in infer_schema(frame, entity="who").fields + infer_schema(frame).fields][-1:] == [
+    assert [field.kind for field in infer_schema(path, entity="who").fields + infer_schema(path).fields][-1:] == [
         "number"
     ]
 

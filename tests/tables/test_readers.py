@@ -79,6 +79,10 @@ def as_text(separator: str) -> str:
     return FRAME.write_csv(separator=separator)
 
 
+def as_json() -> str:
+    return FRAME.write_ndjson()
+
+
 SOURCES: dict[str, Callable[[Path], Table]] = {
     "csv": written("t.csv", lambda path: write(path, as_text(","))),
     "csv with byte order mark": written("t.csv", lambda path: write(path, b"\xef\xbb\xbf" + as_text(",").encode())),
@@ -94,6 +98,9 @@ SOURCES: dict[str, Callable[[Path], Table]] = {
     "feather": written("t.feather", lambda path: FRAME.write_ipc(path, compression="zstd")),
     "ipc, dictionary": written("t.ipc", FRAME.cast({"ward": pl.Categorical}).write_ipc),
     "arrow stream": as_stream,
+    "jsonl": written("t.jsonl", lambda path: write(path, as_json())),
+    "jsonl with byte order mark": written("t.jsonl", lambda path: write(path, b"\xef\xbb\xbf" + as_json().encode())),
+    "ndjson.gz": written("t.ndjson.gz", lambda path: write(path, as_json())),
     "duckdb": as_duckdb,
     "polars": lambda folder: open_table(FRAME),
     "polars, lazy": lambda folder: open_table(FRAME.lazy()),
@@ -228,9 +235,11 @@ def test_text_in_other_encodings(tmp_path: Path) -> None:
     explained(open_table(late).frame, "not UTF-8", "line 5002", str(late), "zcat", "iconv -f latin1 -t utf-8")
     wide = write(tmp_path / "wide.csv", "id,ward\n1,x\n".encode("utf-16"))
     explained(lambda: open_table(wide), "not UTF-8", "iconv -f utf-16")
+    lines = write(tmp_path / "t.jsonl", '{"a": "é"}\n'.encode("latin1"))
+    explained(lambda: open_table(lines), "not UTF-8", "line 1", "iconv")
 
 
-# ---- Parquet, Arrow, DuckDB ---------------------------------------------------------------------------------------
+# ---- Parquet, Arrow, JSON lines, DuckDB ---------------------------------------------------------------------------
 
 
 def test_parquet_folder_is_streamed_in_order(tmp_path: Path) -> None:
@@ -348,6 +357,30 @@ def test_bytes_that_are_no_text() -> None:
     explained(lambda: open_table(pl.DataFrame({"thing": [object()]})), "'thing'", "Python objects")
 
 
+def test_json_lines_of_mixed_shape(tmp_path: Path) -> None:
+    lines = [
+        '{"a": 1, "b": true, "c": [1, 2], "d": {"x": 1}, "e": 1}',
+        "",
+        '{"a": "x", "b": 0.5, "c": "one", "d": 3, "f": NaN}',
+        '{"e": 123456789012345678901234567890}',
+    ]
+    frame = open_table(write(tmp_path / "t.jsonl", "\n".join(lines))).frame()
+    assert texts(frame) == {
+        "a": ["1", "x", None],
+        "b": ["true", "0.5", None],
+        "c": ["[1, 2]", "one", None],
+        "d": ['{"x": 1}', "3", None],
+        "e": ["1", None, "123456789012345678901234567890"],
+        "f": [None, "NaN", None],
+    }
+
+
+@pytest.mark.parametrize("bad", ['{"a": 1', "[1, 2]", "3", "a,b"])
+def test_a_bad_json_line_is_named(tmp_path: Path, bad: str) -> None:
+    path = write(tmp_path / "t.jsonl", f'{{"a": 1}}\n\n{bad}\n')
+    explained(lambda: open_table(path), "line 3", "JSON object", repr(bad), str(path), "one object per line")
+
+
 def test_pandas_columns_without_an_arrow_type() -> None:
     frame = pd.DataFrame(
         {
@@ -425,7 +458,7 @@ def test_empty_files(tmp_path: Path, ending: str) -> None:
     explained(lambda: open_table(path, query="x" if ending in FORMATS["DuckDB"] else None), "0 bytes", str(path))
 
 
-@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz"])
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.jsonl", "t.jsonl.gz"])
 def test_files_of_nothing_but_blank_lines(tmp_path: Path, name: str) -> None:
     explained(lambda: open_table(write(tmp_path / name, "\n\n")), "no", "rows", name)
 
@@ -442,10 +475,12 @@ def test_broken_files(tmp_path: Path) -> None:
 def test_broken_gzip(tmp_path: Path) -> None:
     rows = "".join(f"{row},{row * 7919 % 100_003}\n" for row in range(50_000))
     whole = gzip.compress(f"a,b\n{rows}".encode())
-    path = tmp_path / "t.csv.gz"
-    for broken in (whole[: len(whole) // 2], whole[:-4], b"a,b\n1,2\n"):
-        path.write_bytes(broken)
-        explained(lambda: open_table(path).frame(), "gzip file is truncated or damaged", str(path), "gzip -t")
+    lines = gzip.compress(b'{"a": 1}\n' * 1000)
+    for name, content in (("t.csv.gz", whole), ("t.jsonl.gz", lines)):
+        for broken in (content[: len(content) // 2], content[:-4], b"a,b\n1,2\n"):
+            path = tmp_path / name
+            path.write_bytes(broken)
+            explained(lambda: open_table(path).frame(), "gzip file is truncated or damaged", str(path), "gzip -t")
 
 
 def test_duplicated_column_names(tmp_path: Path) -> None:

@@ -417,8 +417,9 @@ def test_a_small_table_as_it_should_be() -> None:
 def test_the_same_table_gives_the_same_slots_in_every_format(tmp_path: Path) -> None:
     TABLE.write_csv(tmp_path / "t.csv")
     TABLE.write_parquet(tmp_path / "t.parquet")
+    TABLE.write_ndjson(tmp_path / "t.jsonl")
     frame = pd.DataFrame(TABLE.to_dict(as_series=False))  # ages and types become floats, flags Python objects
-    sources = [TABLE, tmp_path / "t.csv", tmp_path / "t.parquet", frame, TABLE.to_arrow()]
+    sources = [TABLE, tmp_path / "t.csv", tmp_path / "t.parquet", tmp_path / "t.jsonl", frame, TABLE.to_arrow()]
     for learned_from in sources:
         vectoriser = Vectoriser.fit(learned_from, FIELDS)
         for source in sources:

@@ -178,7 +178,7 @@ def _options_of(group: Any) -> list[Parameter]:
 JsonOption = Annotated[bool, Option("--json", help="print JSON for machines")]
 TableArg = Annotated[
     str,
-    Argument(help="CSV, CSV.gz, TSV, Parquet (file, folder, glob), Arrow, DuckDB, postgresql://…, MEDS"),
+    Argument(help="CSV, CSV.gz, TSV, Parquet (file, folder, glob), Arrow, JSON lines, DuckDB, postgresql://…, MEDS"),
 ]
 ModelArg = Annotated[Path, Argument(help="folder of a model")]
 TokenizerArg = Annotated[Path, Argument(help="folder of a tokenizer")]

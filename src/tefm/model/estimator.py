@@ -103,7 +103,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     neither, a single row. `predict`, `predict_proba` and `explain` return one result per sequence, in the order of
     the sequences' first rows; `predict_table` returns them with the identifiers.
 
-    Tables are paths (CSV, Parquet, Arrow, DuckDB), polars or pandas frames, pyarrow tables, NumPy arrays,
+    Tables are paths (CSV, Parquet, Arrow, JSON lines, DuckDB), polars or pandas frames, pyarrow tables, NumPy arrays,
     one record as a dict, or a list of dicts.
 
     Parameters

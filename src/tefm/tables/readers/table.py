@@ -1,6 +1,6 @@
 """Reading tables: `open_table` turns whatever the user has into a `Table` of polars frames.
 
-It takes a path (CSV, TSV, Parquet, Arrow IPC, DuckDB), a folder or glob of Parquet files, the address of a
+It takes a path (CSV, TSV, Parquet, Arrow IPC, JSON lines, DuckDB), a folder or glob of Parquet files, the address of a
 PostgreSQL database, a MEDS folder, or a table in memory (polars, pandas, Arrow). Files are read in batches, and only
 the requested columns.
 """
@@ -32,6 +32,7 @@ FORMATS = {
     "TSV": (".tsv", ".tsv.gz"),
     "Parquet": arrow.PARQUET_ENDINGS,
     "Arrow IPC": (".arrow", ".feather", ".ipc"),
+    "JSON lines": (".jsonl", ".jsonl.gz", ".ndjson", ".ndjson.gz"),
     "DuckDB": (".duckdb", ".db"),
 }
 
@@ -110,6 +111,7 @@ def _open_file(path: Path, query: str | None, column_names: Sequence[str] | None
         "TSV": lambda: text_files.open_csv(path, "\t", column_names),
         "Parquet": lambda: arrow.open_parquet(path),
         "Arrow IPC": lambda: arrow.open_ipc(path),
+        "JSON lines": lambda: text_files.open_jsonl(path),
         "DuckDB": lambda: databases.open_duckdb(path, query),
     }
     return openers[format_]()

@@ -1,25 +1,29 @@
-"""CSV and TSV, compressed or not: read in pieces, with every column as text.
+"""Text files, compressed or not: CSV and TSV, read in pieces with every column as text, and JSON lines, read whole.
 
-Types come from the schema later, so a file of mixed types never fails half way.
+Types of a CSV come from the schema later, so a file of mixed types never fails half way. The columns of JSON lines (one
+object per line) are known only at the end.
 """
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
+import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import polars as pl
 import pyarrow as pa
 import pyarrow.csv
+from polars.exceptions import PanicException, PolarsError
 
 from tefm.base.errors import InputError
 from tefm.tables.readers.arrow import from_arrow
-from tefm.tables.readers.source import Table, explaining, is_gzip, named, not_utf8, open_bytes
+from tefm.tables.readers.source import Table, explaining, from_frame, is_gzip, named, not_utf8, open_bytes
 
 #: A row of a CSV must fit in one block; the reader keeps about thirty of them in memory.
 CSV_BLOCK = 2 << 20
@@ -130,3 +134,47 @@ def _explain_csv(error: pa.ArrowInvalid, path: Path, header: _Header) -> NoRetur
         value=cells if len(cells) <= 80 else cells[:80] + "…",
         remedy=f"put quotes around cells that contain the delimiter {header.delimiter!r}, or fix the row",
     ) from error
+
+
+def open_jsonl(path: Path) -> Table:
+    """A file of JSON lines; missing keys are null."""
+    with explaining(path, "JSON lines"):
+        with open_bytes(path) as file:
+            content = file.read().removeprefix(codecs.BOM_UTF8)
+        if not content.strip():
+            raise InputError("the file has no rows", file=path, remedy="write one JSON object per line")
+        try:
+            frame = pl.read_ndjson(content, infer_schema_length=None)
+        except PolarsError:  # a bad line, or values of different types in one column
+            frame = _read_line_by_line(content.decode("utf-8"), path)
+    return from_frame(frame, str(path))
+
+
+def _read_line_by_line(text: str, path: Path) -> pl.DataFrame:
+    """Slower: names the line that is not an object, and turns columns of mixed types into text."""
+    records: list[dict[str, Any]] = []
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):  # not JSON, or nested too deep
+            record = None
+        if not isinstance(record, dict):
+            raise InputError(
+                f"line {number} is not a valid JSON object, or its values are nested too deep",
+                file=path,
+                value=line.strip()[:80],
+                remedy='write one object per line, as in {"age": 63, "drugs": ["insulin"]}',
+            )
+        records.append(record)
+    names = dict.fromkeys(name for record in records for name in record)
+    return pl.DataFrame([_series(name, [record.get(name) for record in records]) for name in names])
+
+
+def _series(name: str, values: list[Any]) -> pl.Series:
+    try:
+        return pl.Series(name, values)
+    except (TypeError, OverflowError, PolarsError, PanicException):
+        texts = [value if value is None or isinstance(value, str) else json.dumps(value) for value in values]
+        return pl.Series(name, texts, dtype=pl.String)
