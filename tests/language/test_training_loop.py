@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -33,6 +34,15 @@ WORDS = CodeVocabulary.of("admission", levels=2, entries=6)
 HEADS = [(family, tied) for family in FAMILIES for tied in (True, False)]
 Weights = dict[str, Tensor]
 Opened = Callable[..., tuple[Backbone, TokenIds]]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def frozen_modules() -> Iterator[None]:
+    """Every run of accelerate ends with a garbage collection; without the imported modules it takes no time."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="module")

@@ -22,6 +22,7 @@ from tefm.language.backbone import Backbone
 from tefm.language.config import Start
 from tefm.language.prediction import answer_logits
 from tefm.language.prompts import Prompt, PromptWriter
+from tefm.language.training_loop import is_first
 from tefm.language.vocabulary import CodeVocabulary, TokenIds, extend, start_rows, word_vectors
 from tefm.tables.layout import Layout
 from tefm.tables.phrases import Phrases
@@ -91,9 +92,10 @@ class Classifier:
     # ---- the trained weights of a finished stage --------------------------------------------------------------
 
     def keep(self, path: Path | None, history: History) -> None:
-        """Save the weights of a finished stage, so that a resumed run can skip it."""
-        if path is not None:
-            save_checkpoint(path, FINISHED, {"weights": self.backbone.model.state_dict(), "history": asdict(history)})
+        """Save the weights of a finished stage, so that a resumed run can skip it; only the first process writes."""
+        if path is None or not is_first():
+            return
+        save_checkpoint(path, FINISHED, {"weights": self.backbone.model.state_dict(), "history": asdict(history)})
 
     def restore(self, path: Path | None) -> History | None:
         """Load the weights that `keep` saved in an earlier run; None when there are none."""

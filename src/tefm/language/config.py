@@ -38,7 +38,7 @@ class TrainConfig(StageSettings):
     least: int = Setting(default=1, ge=1)
     #: steps instead of epochs
     steps: int | None = Setting(default=None, ge=1)
-    #: examples per step
+    #: examples per step, over all processes
     batch: int = Setting(default=32, ge=1)
     #: parts that a batch is computed in, one after another, to save memory; the result is the same
     accumulate: int = Setting(default=1, ge=1)

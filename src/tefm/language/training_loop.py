@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +65,7 @@ def train(
     check_every = max(1, steps // config.checks) if validate else max(1, steps // 20)
     started, saved = time.perf_counter(), time.perf_counter()
     batches = ahead(map(batch_of, range(run.step, steps)))
-    with progress(title, steps, done=run.step) as advance:
+    with progress(title, steps, done=run.step, show=run.main) as advance:
         while run.step < steps and not run.best.exhausted(run.step, patience=PATIENCE * check_every):
             run.update(next(batches))
             advance(1)
@@ -109,16 +112,24 @@ class _Run:
         checkpoint: Path | None,
         fingerprint: str,
     ) -> None:
-        self.backbone, self.config, self.steps, self.device = backbone, config, steps, backbone.device
+        from accelerate import Accelerator
+
+        device = backbone.device
+        self.accelerator = Accelerator(cpu=device.type == "cpu")
+        self.backbone, self.config, self.steps = backbone, config, steps
         self.checkpoint, self.fingerprint = checkpoint, fingerprint
+        self.device, self.main = self.accelerator.device, self.accelerator.is_main_process
         if config.checkpointing:
             backbone.model.gradient_checkpointing_enable()
-        self.model = trainable_model(backbone, codes, config).train()
-        self.optimiser = adamw(_groups(self.model), device=self.device, lr=config.learning_rate)
+        model = trainable_model(backbone, codes, config)
+        model.train()
+        optimiser = adamw(_groups(model), device=device, lr=config.learning_rate)
+        self.trainable = model
+        self.model, self.optimiser = self.accelerator.prepare(model, optimiser)
         #: the weights that are trained; they are changed in place
-        self.weights = {name: weight.detach() for name, weight in self.model.named_parameters() if weight.requires_grad}
+        self.weights = {name: weight.detach() for name, weight in model.named_parameters() if weight.requires_grad}
         self.step = 0
-        #: the sum of the losses since the last check
+        #: the sum of the losses since the last check, of this process's share of the batches
         self.running = torch.zeros((), device=self.device)
         #: the moving average of the weights, where there is one
         self.average = {name: weight.clone() for name, weight in self.weights.items()} if config.average else {}
@@ -134,16 +145,19 @@ class _Run:
         rate = self.config.rate(self.step, self.steps) * 0.5**self.history.slowed
         for group in self.optimiser.param_groups:
             group["lr"] = self.config.learning_rate * rate
-        per_target = 1 / max(1, batch.targets)
-        parts = max(self.config.accumulate, math.ceil(batch.ids_BT.numel() / PART_TOKENS))
+        world, rank = self.accelerator.num_processes, self.accelerator.process_index
+        per_target = world / max(1, batch.targets)
+        parts = max(self.config.accumulate, math.ceil(batch.ids_BT.numel() / (world * PART_TOKENS)))
         for number in range(parts):
-            share = batch.part(slice(number, None, parts)).to(self.device)
-            with autocast(self.device):
-                loss = target_loss(self.model, share)
-            loss = loss * per_target
-            loss.backward()
+            share = batch.part(slice(rank * parts + number, None, world * parts)).to(self.device)
+            last = number == parts - 1
+            with nullcontext() if last else self.accelerator.no_sync(self.model):
+                with autocast(self.device):
+                    loss = target_loss(self.model, share)
+                loss = loss * per_target
+                self.accelerator.backward(loss)
             self.running += loss.detach()
-        nn.utils.clip_grad_norm_(self.model.parameters(), CLIP)
+        self.accelerator.clip_grad_norm_(self.model.parameters(), CLIP)
         self.optimiser.step()
         self.optimiser.zero_grad(set_to_none=True)
         self.step += 1
@@ -157,7 +171,8 @@ class _Run:
 
     def check(self, since: int, validate: Callable[[], float] | None) -> str:
         """Record the losses, `since` steps after the last check; returns them as text for the progress display."""
-        loss = float(self.running) / since
+        # that of all processes: they must go back together
+        loss = float(self.accelerator.reduce(self.running, "mean")) / since
         self.running.zero_()
         if not math.isfinite(loss):
             return self._go_back()
@@ -172,14 +187,17 @@ class _Run:
 
     def _validated(self, validate: Callable[[], float]) -> float:
         """The validation loss; the weights are kept if it is the lowest so far."""
-        self.model.eval()
+        from accelerate.utils import broadcast_object_list
+
+        self.trainable.eval()
         own = {name: weight.clone() for name, weight in self.weights.items()} if self.average else {}
         with torch.no_grad():
             self._load(self.average)
-            loss = validate()
+            # all processes use the loss of the first one: they must stop at the same step
+            loss: float = broadcast_object_list([validate()])[0]
             self.best.offer(self.step, loss, self.weights)
             self._load(own)
-        self.model.train()
+        self.trainable.train()
         self.history.best_step = self.best.step
         return loss
 
@@ -201,12 +219,14 @@ class _Run:
     def finish(self) -> None:
         """Load the best weights into the backbone, merge its adapters, and delete the checkpoint."""
         self._load(self.best.state or self.average)
+        self.accelerator.wait_for_everyone()
         if self.config.trains != "full":
-            self.backbone.model = self.model.merge_and_unload()
+            self.backbone.model = self.trainable.merge_and_unload()
         if self.config.checkpointing:
             self.backbone.model.gradient_checkpointing_disable()
         self.backbone.model.requires_grad_(True).eval()
-        if self.checkpoint is not None:
+        self.accelerator.free_memory()
+        if self.main and self.checkpoint is not None:
             self.checkpoint.unlink(missing_ok=True)
 
     # ---- checkpoints ------------------------------------------------------------------------------------------
@@ -216,8 +236,8 @@ class _Run:
             self.weights[name].copy_(weight)
 
     def save(self) -> None:
-        """Write all that a resumed run needs."""
-        if self.checkpoint is None:
+        """Write all that a resumed run needs; only the first process writes."""
+        if self.checkpoint is None or not self.main:
             return
         body = {
             "step": self.step,
@@ -288,3 +308,28 @@ def _groups(model: nn.Module) -> list[dict[str, Any]]:
             (undecayed if is_embedding or weight.ndim < 2 else decayed).append(weight)
     groups = [(decayed, WEIGHT_DECAY), (undecayed, 0.0)]
     return [{"params": weights, "weight_decay": decay} for weights, decay in groups if weights]
+
+
+# ---- several processes ----------------------------------------------------------------------------------------------
+
+
+def is_first() -> bool:
+    """Whether this process is the one that saves and logs."""
+    return int(os.environ.get("RANK", "0")) == 0
+
+
+@contextmanager
+def first_process_makes(folder: Path | None, *, cpu: bool = False) -> Iterator[None]:
+    """Inside, the first process makes what is shared, in this folder; the others wait until it has."""
+    several = int(os.environ.get("WORLD_SIZE", "1")) > 1
+    if several and folder is None:
+        raise SettingsError(
+            "several processes need a checkpoint folder to share what the first one learns",
+            remedy="give all of them the same one: fit(table, checkpoint=FOLDER)",
+        )
+    yield
+    if several:
+        from accelerate import PartialState
+
+        # the others wait for as long as the first one works
+        PartialState(cpu=cpu, timeout=timedelta(days=7)).wait_for_everyone()

@@ -48,6 +48,7 @@ from tefm.language.classifier import Answerer, Classifier
 from tefm.language.prompts import Prompt, PromptWriter
 from tefm.language.sealed import check_sealed, save_turns, seal_turns
 from tefm.language.smollm2 import quietly
+from tefm.language.training_loop import is_first
 from tefm.language.vocabulary import TokenIds
 from tefm.model.agreement import check_agreement, check_names, check_reference, check_width
 from tefm.monitor.reference import MonitorReference, reference_at_fit
@@ -121,15 +122,17 @@ def is_saved(folder: Path) -> bool:
 
 
 def save(bundle: Bundle, folder: Path) -> Path:
-    """Write the bundle of a single domain, which has no name."""
+    """Write the bundle of a single domain, which has no name; of several processes, the first one does."""
     return save_domains({"": bundle}, folder)
 
 
 def save_domains(bundles: Mapping[str, Bundle], folder: Path) -> Path:
-    """Write several domains of one language model."""
+    """Write several domains of one language model; of several processes, the first one does."""
     import torch
     import transformers
 
+    if not is_first():
+        return folder
     first = next(iter(bundles.values()))
     versions = {
         "tefm": __version__,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from tefm.base.errors import SettingsError
 from tefm.base.files import check_replaceable, check_writable, held
 from tefm.base.progress import in_part, job, log, stage, warn
 from tefm.language.shortening import TokenCount, count_forms
+from tefm.language.training_loop import is_first
 from tefm.model.ask import scored_on_test, test_histories
 from tefm.model.bundle import Bundle, is_saved
 from tefm.model.domains import Domains
@@ -98,12 +99,13 @@ def extend_task(
 @contextmanager
 def _saving_to(folder: Path) -> Iterator[Path]:
     """Hold the folder that a model is saved to; gives the folder beside it that an interrupted fit resumes from."""
-    with held(folder):
+    with held(folder) if is_first() else nullcontext():
         check_replaceable(folder, is_saved)
         check_writable(folder)
         checkpoint = folder.with_name(f"{folder.name}.checkpoint")
         yield checkpoint
-        shutil.rmtree(checkpoint, ignore_errors=True)
+        if is_first():
+            shutil.rmtree(checkpoint, ignore_errors=True)
 
 
 @dataclass(frozen=True)

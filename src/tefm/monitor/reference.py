@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tefm.base.files import read_tensors, refusing, write_tensors
+from tefm.language.training_loop import is_first
 from tefm.monitor.observe import Arrivals, Observed, SampledRecords, SequenceAnswers, observe
 from tefm.monitor.tally import Count, Kind, Raw, Seen, Tally, counter, field_tallies
 from tefm.pipeline.fitted import Fitted
@@ -207,6 +208,8 @@ def reference_at_fit(
     All held-out sequences count, with and without a label, or a sample of them; None where there is nothing to count.
     """
     config, vectoriser = preparation.config, preparation.vectoriser
+    if not is_first():  # only the first process saves
+        return None
     if len(held_out) < 2:
         return None
     rng = np.random.default_rng((config.seed, 17))

@@ -14,7 +14,6 @@ Shapes: N records, D slots, K levels, S sequences, Q classes.
 from __future__ import annotations
 
 import copy
-import os
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +25,7 @@ from tefm.base.training import History, identity, reproducible, stage_folder
 from tefm.language.backbone import Adapter, Backbone, open_backbone
 from tefm.language.classifier import Answerer, Classifier
 from tefm.language.prompts import PromptWriter
+from tefm.language.training_loop import is_first
 from tefm.language.vocabulary import CodeVocabulary
 from tefm.pipeline import stages
 from tefm.pipeline.config import ModelConfig
@@ -153,8 +153,6 @@ def of_all(domains: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
 
 def _refuse_early(domains: Mapping[str, Given], backbone: Backbone) -> None:
     """Refuse what cannot work, before the first stage."""
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise SettingsError("a fit is one process, on one GPU", remedy="start it by itself, without torchrun")
     for given in domains.values():
         PromptWriter(backbone.tokenizer, given.data.prompt, given.data.classes)  # refuses a prompt that cannot work
         given.config.decision_for(given.data.classes, given.shares)  # refuses costs of other classes
@@ -216,7 +214,7 @@ def finish(begun: stages.Begun, classifier: Classifier, tuned: History, work: Pa
         note("`beside: trees` is for the label, and there is none: questions have trees where these are better")
     if data.questions is not None:
         fitted = stages.calibrate_questions(fitted, begun)
-    return stages.learn_to_explain(data, fitted, work)
+    return stages.learn_to_explain(data, fitted, work) if is_first() else fitted  # only the first process saves
 
 
 def _depends_on(given: Given, codes: str, device: str | None) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from tefm.language.alignment import AlignmentExamples
 from tefm.language.alignment import align as align_language_model
 from tefm.language.backbone import Backbone
 from tefm.language.classifier import Classifier
+from tefm.language.training_loop import first_process_makes, is_first
 from tefm.language.tuning import Questions, ToLearn, learned_together
 from tefm.language.tuning import tune as tune_language_model
 from tefm.pipeline.config import ModelConfig
@@ -87,7 +88,7 @@ class Begun:
 def learn_codes(
     data: TaskData, config: ModelConfig, *, device: str | None = None, checkpoint: Path | None = None
 ) -> SlotCoder:
-    """Stage 1: learn codes from all training records."""
+    """Stage 1: learn codes from all training records; the several processes of one job share what the first learns."""
     settings, training = config.tokenizer_config, data.training
     x_ND, groups_N, labels_N = training.slots_ND, training.groups_N, training.record_labels_N
     if len(x_ND) > MAX_ROWS:  # a uniform sample of the records
@@ -126,12 +127,13 @@ def learn_codes(
     loops = 1 + config.task_aware + bool(once)
     with stage("codes", f"{what}{settings.levels} of {settings.entries}{once}", loops=loops):
         folder = work / "coder" if work else None
-        if folder is None:
-            return make()
-        if not _is_coder(folder):
-            coder = make()
-            with replacing(folder, ours=_is_coder) as temporary:
-                save_coder(coder, temporary)
+        with first_process_makes(folder, cpu=device == "cpu"):
+            if folder is None:
+                return make()
+            if is_first() and not _is_coder(folder):
+                coder = make()
+                with replacing(folder, ours=_is_coder) as temporary:
+                    save_coder(coder, temporary)
         return load_coder(folder, device=device)
 
 

@@ -1,10 +1,13 @@
-"""A fit that is killed resumes where it was, and what it has learned is found again."""
+"""A fit that is killed resumes where it was, and several processes learn the same as one."""
 
 from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 import signal
+import subprocess
+import sys
 import time
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -23,6 +26,7 @@ from tefm.model.estimator import TEFM
 PRELOADED = [
     "tefm.model.estimator",
     "tefm.model.bundle",
+    "accelerate",
     "peft",
     "sklearn.ensemble",
     "transformers.models.llama.modeling_llama",
@@ -75,8 +79,8 @@ def kill_at(process: ForkServerProcess, work: Path, name: str) -> None:
     assert process.exitcode == -signal.SIGKILL
 
 
-def result(place: Path, checkpoint: str) -> dict[str, Any]:
-    return dict(json.loads((place / f"{checkpoint}.json").read_text()))
+def result(place: Path, checkpoint: str, rank: int = 0) -> dict[str, Any]:
+    return dict(json.loads((place / f"{checkpoint}.{rank}.json").read_text()))
 
 
 @pytest.mark.slow
@@ -94,10 +98,39 @@ def test_a_fit_that_is_killed_in_every_stage_ends_as_if_it_had_not_been(place: P
     assert resumed["tune_resumed_from"] > 0
     assert resumed["codes"] == whole.tokenizer_.coder.identity
     assert np.array_equal(resumed["p"], whole.predict_proba(place / "stays.csv"))
-    weights, expected = torch.load(place / "killed.weights"), whole.fitted_.classifier.backbone.model.state_dict()
+    weights, expected = torch.load(place / "killed.0.weights"), whole.fitted_.classifier.backbone.model.state_dict()
     assert weights.keys() == expected.keys()
     assert all(torch.equal(weights[name], expected[name]) for name in expected)
     assert not list(work.glob("*/*.checkpoint"))
+
+
+@pytest.mark.all
+def test_two_processes_learn_what_one_does(place: Path, whole: TEFM) -> None:
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    subprocess.run(
+        [*launcher, fitting.__file__, str(place), "shared"],
+        env={**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())},
+        check=True,
+        timeout=120,
+    )
+    first, second = (result(place, "shared", rank) for rank in (0, 1))
+    assert first["p"] == second["p"]
+    assert first["codes"] == second["codes"] == whole.tokenizer_.coder.identity
+    np.testing.assert_allclose(first["p"], whole.predict_proba(place / "stays.csv"), atol=1e-4)
+    weights = [torch.load(place / f"shared.{rank}.weights") for rank in (0, 1)]
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+    left = {path.name.partition("-")[0] for path in (place / "shared").glob("*/*")}
+    assert left == {"coder", "explain", "tuned.pt"}
+    explained = {path.name for path in (place / "shared").glob("*/explain-*/*")}
+    assert explained == {"look_alikes.safetensors", "rationale.safetensors"}
+    assert TEFM.load(place / "shared.model", device="cpu").predict_proba(place / "stays.csv").tolist() == first["p"]
+
+
+def test_several_processes_need_a_folder_to_share(
+    backbones: dict[str, Path], monkeypatch: pytest.MonkeyPatch, explained: Explained
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    explained(SettingsError, lambda: quick(backbones["llama"]).fit(stays(30)), "several processes", "checkpoint")
 
 
 #: A fit as short as can be, for tests of what it leaves behind.
@@ -109,11 +142,14 @@ SHORT: dict[str, Any] = {
 }
 
 
-def test_a_fit_is_one_process(
-    backbones: dict[str, Path], monkeypatch: pytest.MonkeyPatch, explained: Explained
+@pytest.mark.parametrize("rank", [0, 1])
+def test_only_the_first_process_leaves_its_work(
+    rank: int, fitted: TEFM, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    explained(SettingsError, lambda: quick(backbones["llama"]).fit(stays(30)), "one process", "torchrun")
+    monkeypatch.setenv("RANK", str(rank))
+    model = quick(Path(fitted.config.backbone), **{**SHORT, "tokenizer": fitted.tokenizer_})
+    model.fit(stays(30), checkpoint=tmp_path)
+    assert len(list(tmp_path.glob("tune-*/tuned.pt"))) == (rank == 0)
 
 
 def test_stages_that_do_not_depend_on_a_setting_are_found_again(backbones: dict[str, Path], tmp_path: Path) -> None:
