@@ -17,6 +17,7 @@ from markupsafe import Markup
 from tefm.show import plots
 from tefm.show.html import HtmlTable, Page, converter, page_environment
 from tefm.show.plots import Axis, Level, Plot, Series
+from tefm_bench.axes import LogAxis, ShareAxis
 from tefm_bench.heat import heat
 from tefm_bench.table import Column, Figure, Row, Table
 
@@ -210,7 +211,7 @@ def _against_tokens(facet: _Facet, method_key: str) -> Plot | None:
             below.append(f"{method} {figure.text(facet.column.digits)}")
         else:
             series.append(Level(method, figure.mean, colour=1 + number % COLOURS))
-    x = Axis("tokens per sequence (logarithmic); dashed: none", log=True)
+    x = LogAxis("tokens per sequence (logarithmic); dashed: none")
     return _drawn(facet, x, series, f"; below the plot: {', '.join(below)}" if below else "")
 
 
@@ -252,7 +253,7 @@ def _drawn(facet: _Facet, x: Axis, series: Sequence[Series | Level], note: str =
         facet.name,
         description + note,
         x,
-        Axis(facet.column.title, share=facet.column.name in FIRST),
+        (ShareAxis if facet.column.name in FIRST else Axis)(facet.column.title),
         series,
         note=f"{facet.column.title}, ± standard deviation{note}",
     )

@@ -11,13 +11,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.examples import HOSTILE
+from tefm_bench.axes import LogAxis, ShareAxis
 from tefm_bench.heat import heat
 
 from tefm.show import plots
 from tefm.show.plots import Axis, Level, Plot, Series, curves
 
 numbers = st.floats(-1e6, 1e6, allow_nan=False).map(lambda x: round(x, 6))
-LOG, ACCURACY = Axis("tokens", log=True), Axis("accuracy", share=True)
+LOG, ACCURACY = LogAxis("tokens"), ShareAxis("accuracy")
 
 
 def texts(plot: Plot) -> list[str]:

@@ -81,11 +81,25 @@ class Axis:
     label: str
     low: float | None = None
     high: float | None = None
-    log: bool = False
-    #: the axis ends at 0 and 1, whatever margin the data leave
-    share: bool = False
     #: words at 0, 1, 2, … instead of numbers
     names: tuple[str, ...] = ()
+
+    def scale(self, axes: Any, axis: Any) -> None:
+        """Limits, ticks and numbers of one axis of a drawing."""
+        from matplotlib import ticker
+
+        name = axis.axis_name
+        if self.names:
+            letters = fitting(len(self.names)) if name == "x" else LABEL
+            axis.set_ticks(range(len(self.names)), [shortened(words, letters) for words in self.names])
+            if name == "x":
+                axes.set_xlim(-0.4, len(self.names) - 0.6)
+            return
+        low, high = axis.get_view_interval()
+        axes.set(**{f"{name}lim": (low if self.low is None else self.low, high if self.high is None else self.high)})
+        axis.set_minor_locator(ticker.NullLocator())
+        axis.set_major_locator(ticker.MaxNLocator(5, steps=[1, 2, 5, 10]))
+        axis.get_major_formatter().set_useOffset(False)
 
 
 @dataclass(frozen=True)
@@ -190,41 +204,8 @@ def _style(axes: Any, x: Axis, y: Axis) -> None:
     axes.set_axisbelow(True)
     if not y.names:
         axes.grid(axis="y", color=LINES, linewidth=0.6)
-    _scale(axes, axes.xaxis, x)
-    _scale(axes, axes.yaxis, y)
-
-
-def _scale(axes: Any, axis: Any, about: Axis) -> None:
-    """Limits, ticks and numbers of one axis."""
-    from matplotlib import ticker
-
-    name = axis.axis_name
-    if about.names:
-        letters = fitting(len(about.names)) if name == "x" else LABEL
-        axis.set_ticks(range(len(about.names)), [shortened(words, letters) for words in about.names])
-        if name == "x":
-            axes.set_xlim(-0.4, len(about.names) - 0.6)
-        return
-    if about.log:
-        axes.set(**{f"{name}scale": "log"})
-    low, high = axis.get_view_interval()
-    low = low if about.low is None else about.low
-    high = high if about.high is None else about.high
-    if about.share:
-        low, high = max(0.0, low), min(1.0, high)
-    if about.log and high < 2 * low:
-        low, high = low / 1.5, high * 1.5
-    axes.set(**{f"{name}lim": (low, high)})
-    axis.set_minor_locator(ticker.NullLocator())
-    if about.log and high > 10 * low:
-        subs = (1,) if high > 1_000 * low else (1, 3) if high > 30 * low else (1, 2, 5)
-        axis.set_major_locator(ticker.LogLocator(subs=subs, numticks=8))
-    else:
-        axis.set_major_locator(ticker.MaxNLocator(5, steps=[1, 2, 5, 10]))
-    if about.log:
-        axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:,.6g}"))
-    else:
-        axis.get_major_formatter().set_useOffset(False)
+    x.scale(axes, axes.xaxis)
+    y.scale(axes, axes.yaxis)
 
 
 def _legend(figure: Any, entries: Sequence[tuple[Any, str]], *, point: float = 6) -> None:
