@@ -22,11 +22,12 @@ from numpy.typing import NDArray
 
 from tefm.explain.cards import TextPart
 from tefm.explain.conditions import Condition, Rule
-from tefm.explain.counts import Share, Z, exact_share
+from tefm.explain.counts import NONE, Share, Z, exact_share
 from tefm.explain.population import Population
 from tefm.explain.slot_features import mask_shape
 from tefm.rationale.bag_of_words import texts_NM_of, with_texts
 from tefm.rationale.masked_model import Keep, MaskedModel, Numbers
+from tefm.scoring.weighted import Interval
 from tefm.tables.sequences import Sequences
 
 #: Of up to this many conditions, the shares in the joint effect are exact over all orders.
@@ -50,25 +51,15 @@ def precision(model: MaskedModel, cases: Sequences, answer: int, *, level: float
 # ---- the joint effect, and the share of each condition -------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """A mean over donors, with a 95% interval."""
+def mean_over_donors(values_B: NDArray[np.float64]) -> Interval:
+    """The mean of some values with its 95% interval; a single one says nothing about others.
 
-    value: float
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, values_B: NDArray[np.float64]) -> Estimate:
-        """The mean of some values; a single one says nothing about others.
-
-        >>> estimate = Estimate.of(np.array([0.1, 0.3]))
-        >>> round(estimate.value, 3), round(estimate.high, 3)
-        (0.2, 0.396)
-        """
-        mean, count = float(values_B.mean()), len(values_B)
-        error = float(values_B.std(ddof=1)) / count**0.5 if count > 1 else 1.0
-        return cls(mean, mean - Z * error, mean + Z * error)
+    >>> print(mean_over_donors(np.array([0.1, 0.3])))
+    0.200 [0.004, 0.396]
+    """
+    mean, count = float(values_B.mean()), len(values_B)
+    error = float(values_B.std(ddof=1)) / count**0.5 if count > 1 else 1.0
+    return Interval(mean, mean - Z * error, mean + Z * error)
 
 
 @dataclass(frozen=True)
@@ -77,9 +68,9 @@ class Joint:
 
     rule: Rule
     #: the probability with the values of others in the fields
-    without: Estimate
+    without: Interval
     #: the share of each condition in the difference (Shapley value): they sum to it
-    shares: tuple[Estimate, ...]
+    shares: tuple[Interval, ...]
     #: of each condition that is a text, the words that matter most
     words: tuple[tuple[TextPart, ...], ...]
     #: how often the answer changes
@@ -105,9 +96,8 @@ def joint_effect(
     cells_CTD = np.stack([condition.cells(sequence.x_ND, shape) for condition in rule])
     every = list(permutations(range(count))) if count <= EXACT else None
     orders = [every] * donors if every else [[tuple(order)] for order in _orders(count, donors).tolist()]
-    taken: dict[
-        int, list[int]
-    ] = {}  # the fields that are taken over, as bits, and the donors that are asked about them
+    # the fields that are taken over, as bits, and the donors that are asked about them
+    taken: dict[int, list[int]] = {}
     for donor, of_donor in enumerate(orders):
         for bits in {sum(1 << i for i in order[: n + 1]) for order in of_donor for n in range(count)}:
             taken.setdefault(bits, []).append(donor)
@@ -133,8 +123,8 @@ def joint_effect(
     words = [text_parts(model, sequence, condition, of_class, p_Q[of_class]) for condition in rule]
     return Joint(
         rule,
-        Estimate.of(p_AQ[whole, of_class]),
-        tuple(map(Estimate.of, shares_BC.T)),
+        mean_over_donors(p_AQ[whole, of_class]),
+        tuple(map(mean_over_donors, shares_BC.T)),
         tuple(parts for parts, _ in words),
         exact_share(int(changed.sum()), donors),
         len(keys) + sum(asked for _, asked in words),
@@ -158,33 +148,25 @@ def _taken(cells_CTD: Keep, bits: int) -> Keep:
 # ---- other values of a field ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class OtherValues:
-    """What the answer would be if a field had other values, and all else stayed."""
-
-    #: how often it stays the same
-    same: Share
-    #: the lowest and the highest probability of the answer
-    low: float
-    high: float
-
-
 def other_values(
     model: MaskedModel, population: Population, sequence: Sequences, slots: Sequence[int], answer: int
-) -> OtherValues | None:
-    """The answers with the values that others have in some slots; None where all others have the same values."""
+) -> tuple[Share, float, float]:
+    """With the values that others have in some slots: how often the answer stays the same, and its probabilities.
+
+    These are the lowest and the highest one. The share is of nothing where all others have the same values.
+    """
     x_TD, own = sequence.x_ND, list(slots)
     nearest = population.nearest(len(x_TD))
     rows_BT = population.rows(nearest, len(x_TD))
     differs_B = (population.slots.x_ND[rows_BT[:, :, None], own] != x_TD[:, own]).any(axis=(1, 2))
     if not differs_B.any():
-        return None
+        return NONE, 0.0, 1.0
     keep_TD = np.ones(mask_shape(sequence), dtype=bool)
     keep_TD[:, own] = False
     cases = population.look_alikes(sequence, keep_TD, nearest[differs_B][:OTHERS], own_context=True)
     p_BQ = model(cases)
     same = int((model.decide(p_BQ) == answer).sum())
-    return OtherValues(exact_share(same, len(cases)), float(p_BQ[:, answer].min()), float(p_BQ[:, answer].max()))
+    return exact_share(same, len(cases)), float(p_BQ[:, answer].min()), float(p_BQ[:, answer].max())
 
 
 # ---- the words of a text ---------------------------------------------------------------------------------------------

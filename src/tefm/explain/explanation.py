@@ -152,9 +152,7 @@ class Explanation(Card):
     """Which features settle an answer, and what speaks for and against a class. Notebooks show it as a card."""
 
     kind: ClassVar[str] = "explanation"
-    stored: ClassVar[tuple[str, ...]] = (
-        *("conclusion", "made_up", "real", "effect", "opposite", "risk", "other_values"),
-    )
+    stored: ClassVar[tuple[str, ...]] = ("conclusion", "made_up", "real", "effect", "opposite", "risk", "other_values")
 
     #: how many records the sequence has
     records: int

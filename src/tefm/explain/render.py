@@ -76,7 +76,7 @@ def _rule_table(explanation: Explanation) -> Table:
         table.add_row(_text(f"• {explanation.placed(finding)}"), _text(effect), _text(without))
         words = shares[number].observation if shares and shares[number].words else ""
         for line in filter(None, [words, *explanation.cited(finding)]):
-            table.add_row(_indented(line), "", "")
+            table.add_row(Padding(_text(line, "dim"), (0, 0, 0, 2)), "", "")
     if len(findings) > most:
         table.add_row(_text(f"and {len(findings) - most} more", "dim"), "", "")
     return table
@@ -115,10 +115,6 @@ def _influences(explanation: Explanation) -> list[RenderableType]:
         bar = _bar(abs(one.change), kept=one.change > 0)
         table.add_row(_text(explanation.placed(one.finding)), bar, _text(f"{one.change:+.3f} ({one.interval})"))
     return [table]
-
-
-def _indented(words: str) -> RenderableType:
-    return Padding(_text(words, "dim"), (0, 0, 0, 2))
 
 
 # ---- a rationale in a terminal ----------------------------------------------------------------------------------

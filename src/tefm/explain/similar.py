@@ -29,21 +29,14 @@ NAMED = 12
 
 
 def similar_cases(
-    cases: Cases,
-    rule: Rule,
-    x_TD: Slots,
-    count: int,
-    *,
-    model: MaskedModel,
-    vectoriser: Vectoriser,
-    names: Sequence[str],
+    cases: Cases, rule: Rule, x_TD: Slots, count: int, model: MaskedModel, vectoriser: Vectoriser, names: Sequence[str]
 ) -> tuple[SimilarCase, ...]:
     """Those that satisfy a rule and are most like a sequence, the nearest first; `names` are those of the classes."""
     layout, satisfying = vectoriser.layout, np.flatnonzero(cases.has(rule))
+    if not len(satisfying):
+        return ()
     distance_S = distances(cases.slots.select(satisfying), x_TD, layout)
     order = np.argsort(distance_S, kind="stable")[:count]
-    if not len(order):
-        return ()
     nearest, labels = cases.slots.select(satisfying[order]), cases.labels_S[satisfying[order]]
     p_SQ = model(nearest)
 
@@ -87,9 +80,8 @@ def _apart(x_SD: Slots, x_D: Slots, layout: Layout) -> NDArray[np.float64]:
         differs_SD[:, slot] = np.where(value_S > 0, np.abs(value_S - x_D[slot]) / layout.sizes_D[slot], 1)
     starts_F = [int(layout.of_field(name)[0]) for name in layout.fields]
     present_SF = np.add.reduceat((x_SD > 0) | (x_D > 0), starts_F, axis=1, dtype=np.float32)
-    apart_S: NDArray[np.float64] = (np.add.reduceat(differs_SD, starts_F, axis=1) / np.maximum(present_SF, 1)).mean(
-        axis=1
-    )
+    apart_SF = np.add.reduceat(differs_SD, starts_F, axis=1) / np.maximum(present_SF, 1)
+    apart_S: NDArray[np.float64] = apart_SF.mean(axis=1)
     return apart_S
 
 

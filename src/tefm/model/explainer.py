@@ -69,18 +69,13 @@ def look_alikes_of(fitted: Fitted) -> LookAlikes:
     """What explanations need; a model that was fitted without it cannot explain."""
     if fitted.look_alikes is None:
         raise NotFittedError(
-            "this model cannot explain: it was fitted without explanations",
-            remedy="fit it with explanations: default",
+            "this model cannot explain: it was fitted without explanations", remedy="fit it with explanations: default"
         )
     return fitted.look_alikes
 
 
 def explain_slots(
-    fitted: Fitted,
-    preparation: Preparation,
-    slots: Sequences,
-    question: Question,
-    references: References | None = None,
+    fitted: Fitted, preparation: Preparation, slots: Sequences, question: Question, references: References | None = None
 ) -> list[Explanation]:
     """Why the model answers as it does for sequences of slots, which need no table."""
     return [one for one, _ in _with_rules(fitted, preparation, slots, question, references)]
@@ -97,11 +92,7 @@ def explain_population(
 
 
 def _with_rules(
-    fitted: Fitted,
-    preparation: Preparation,
-    slots: Sequences,
-    question: Question,
-    references: References | None = None,
+    fitted: Fitted, preparation: Preparation, slots: Sequences, question: Question, references: References | None = None
 ) -> Iterator[tuple[Explanation, Rule]]:
     """Each explanation with its rule."""
     fitted = fitted.reading(question.above)
@@ -167,13 +158,12 @@ def _explanation(
         schema = vectoriser.table_schema
         title = next((field.display_name for field in schema.fields if field.name == name), name)
         told = other_values(fitted.masked_model(), population, sequence, sensitive[name], reasons.answer)
-        named = title, schema.fields_of(name)
-        return Sensitive(*named, NONE) if told is None else Sensitive(*named, **vars(told))
+        return Sensitive(title, schema.fields_of(name), *told)
 
     similar, others = None, tuple(map(with_others, sensitive))
     if question.similar:
-        how: dict[str, Any] = {"model": fitted.masked_model(), "vectoriser": vectoriser, "names": classes}
-        similar = similar_cases(cases, reasons.found.rule, x_TD, question.similar, **how)
+        rule, model = reasons.found.rule, fitted.masked_model()
+        similar = similar_cases(cases, rule, x_TD, question.similar, model, vectoriser, classes)
     joint, mean_p_Q = None, population.p_SQ.mean(axis=0).tolist()
     if reasons.joint is not None:
         without, of_rule = reasons.joint.without, tuple(shares(reasons.joint, reasons.answer))
@@ -236,8 +226,7 @@ def explain_masked(fitted: Fitted, preparation: Preparation, records: Records, c
     """The rationale of each sequence in the words of the schema, with the answers to masked records that check it."""
     if fitted.explainer is None:  # before anything is vectorised
         raise NotFittedError(
-            "this model has not learned the paper's masks",
-            remedy="fit it with rationale: default or rationale: paper",
+            "this model has not learned the paper's masks", remedy="fit it with rationale: default or rationale: paper"
         )
     vocabulary = fitted.classifier.vocabulary
     rationales = []
