@@ -143,17 +143,11 @@ class TaskTable:
 
 
 def fit_frame(
-    model: TEFM,
-    frame: pl.DataFrame,
-    shares: Split,
-    *,
-    checkpoint: Path | None = None,
-    compare: bool = True,
-    file: str | None = None,
+    model: TEFM, frame: pl.DataFrame, shares: Split, *, compare: bool = True, file: str | None = None
 ) -> Outcome:
     """Fit a model on the training part of a table, and score it on the test part, once."""
     table = TaskTable.of_frame(model, frame, shares, file=file)
-    return fit_frames({"": table}, checkpoint=checkpoint, compare=compare)[""]
+    return fit_frames({"": table}, compare=compare)[""]
 
 
 def fit_frames(

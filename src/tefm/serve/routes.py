@@ -84,7 +84,10 @@ def _model_routes(app: FastAPI, service: Service, documented: dict[str, dict[str
     @app.post("/v1/models/{model}/predict", include_in_schema=False)
     async def predict(request: Request, model: str | None = None) -> Response:
         """The class of each sequence and the probability of every class."""
-        asked, served, predictions = await service.predict(request, messages.PredictRequest, model)
+        asked, served, rows = await service.read(request, messages.PredictRequest, model)
+        predictions = await service.answer(request, worker.predict(served, rows), settings.timeout)
+        for one in predictions:
+            service.metrics.predictions.labels(served.name, one.predicted).inc()
         if not asked.codes:
             predictions = [one.model_copy(update={"codes": None}) for one in predictions]
         return json_reply(messages.PredictReply(model=served.name, decision=served.decision, predictions=predictions))

@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect
 from tefm.base.errors import did_you_mean
 from tefm.base.settings import first_error
 from tefm.serve.limits import Metrics, ServeSettings
-from tefm.serve.messages import Prediction, RefusedError, Request
+from tefm.serve.messages import RefusedError, Request
 from tefm.serve.rows import Rows
 from tefm.serve.served import Served
 from tefm.serve.worker import Worker
@@ -88,16 +88,6 @@ class Service:
         return self.models[name]
 
     # ---- waiting ----------------------------------------------------------------------------------------------
-
-    async def predict(
-        self, request: HttpRequest, kind: type[Asked], model: str | None = None
-    ) -> tuple[Asked, Served, list[Prediction]]:
-        """What a request asks, its model, and the predictions."""
-        asked, served, rows = await self.read(request, kind, model)
-        predictions = await self.answer(request, self.worker.predict(served, rows), self.settings.timeout)
-        for prediction in predictions:
-            self.metrics.predictions.labels(served.name, prediction.predicted).inc()
-        return asked, served, predictions
 
     async def answer(self, request: HttpRequest, future: Future[T], timeout: float) -> T:
         """The worker's answer; 503 or 504 where waiting or answering took too long.
