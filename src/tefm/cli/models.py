@@ -154,12 +154,7 @@ def predict(
 
 
 @command("tefm evaluate model labelled.csv")
-def evaluate(
-    model: ModelArg,
-    table: TableArg,
-    options: ModelOptions,
-    threshold: ThresholdOption = None,
-) -> Results:
+def evaluate(model: ModelArg, table: TableArg, options: ModelOptions, threshold: ThresholdOption = None) -> Results:
     """Score a model on labelled sequences that it has not seen, with bootstrap intervals."""
     from tefm.show.terminal import evaluation_tables
 
@@ -201,11 +196,7 @@ def report(
 
 
 @command("tefm tokens model admissions.csv")
-def tokens(
-    model: ModelArg,
-    table: TableArg,
-    options: TableOptions,
-) -> Results:
+def tokens(model: ModelArg, table: TableArg, options: TableOptions) -> Results:
     """Count the tokens the model reads per sequence, and those of the same records as text."""
     from tefm import TEFM
     from tefm.model.run import count_tokens

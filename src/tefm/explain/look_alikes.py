@@ -108,13 +108,7 @@ class LookAlikes:
         arrays |= {f"population.{name}": getattr(self.population, name) for name in ANSWERS}
         tensors = {name: torch.from_numpy(np.array(of, order="C")) for name, of in arrays.items()}
         tensors |= {f"surrogate.{name}": value.contiguous() for name, value in self.surrogate.state_dict().items()}
-        write_tensors(
-            path,
-            tensors,
-            config=self.config.model_dump(),
-            agreement=asdict(self.agreement),
-            **words,
-        )
+        write_tensors(path, tensors, config=self.config.model_dump(), agreement=asdict(self.agreement), **words)
 
     @classmethod
     def load(cls, coder: SlotCoder, path: Path) -> LookAlikes:

@@ -73,11 +73,7 @@ class Backbone:
 
 
 def open_backbone(
-    name: str | Path,
-    *,
-    layers: int | None = None,
-    device: str | torch.device | None = None,
-    sealed: bool = False,
+    name: str | Path, *, layers: int | None = None, device: str | torch.device | None = None, sealed: bool = False
 ) -> Backbone:
     """Load a backbone by name (`smollm2-135m`, the built-in one), by folder, or by hub id.
 

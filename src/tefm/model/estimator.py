@@ -35,19 +35,11 @@ from tefm.explain.summary import Summary
 from tefm.language.config import Start
 from tefm.language.prompts import Style
 from tefm.language.smollm2 import NAME as SMOLLM2
+from tefm.model import explainer
 from tefm.model.ask import QuestionExplainer, ask, book_of, teach, with_taught
 from tefm.model.bundle import Bundle, card_of
 from tefm.model.bundle import load as load_bundle
 from tefm.model.bundle import save as save_bundle
-from tefm.model.explainer import (
-    Choice,
-    explain_masked,
-    explain_population,
-    explain_slots,
-    importance,
-    look_alikes_of,
-    named,
-)
 from tefm.monitor.differences import LEVEL
 from tefm.monitor.monitor import Monitoring, monitor
 from tefm.pipeline.config import ModelConfig
@@ -572,12 +564,12 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         )
         if references is not None and not isinstance(references, References):
             references = References.read(references)
-        look_alikes_of(self.fitted)  # before anything is vectorised
+        explainer.look_alikes_of(self.fitted)  # before anything is vectorised
         if question is not None:
             book_of(self.fitted)
         slots = self.preparation.slots(self._to_explain(X, entities, absent))
         if question is None:
-            return explain_slots(self.fitted, self.preparation, slots, asked, references)
+            return explainer.explain_slots(self.fitted, self.preparation, slots, asked, references)
         if self._explainer is None or self._explainer.fitted is not self.fitted:  # a new fit starts afresh
             self._explainer = QuestionExplainer(self.fitted)
         return self._explainer.explain(self.preparation, slots, question, asked, references)
@@ -603,8 +595,8 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         if of_class is None and len(fitted.classes) == 2:
             of_class = fitted.classes[fitted.positive]
         asked = Question.checked({"of_class": of_class, "precision": precision, "most": most, "without": without})
-        look_alikes_of(fitted)  # before anything is vectorised
-        return explain_population(fitted, self.preparation, self._drawn(X, sequences, absent), asked)[1]
+        explainer.look_alikes_of(fitted)  # before anything is vectorised
+        return explainer.explain_population(fitted, self.preparation, self._drawn(X, sequences, absent), asked)[1]
 
     def importance(self, X: Any, *, sequences: int = 500, absent: bool = False) -> Any:
         """How much the answers depend on each field, the most important first, over random `sequences` of a table.
@@ -614,8 +606,8 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         get another class. Labels are not used. Fields that say the same can stand in for each other: each then looks
         unimportant. Free text is not among the fields.
         """
-        slots = self._drawn(X, sequences, absent)
-        return _of_kind(X, importance(self.fitted.reading(), self.preparation.vectoriser, slots, seed=self.seed))
+        slots, vectoriser = self._drawn(X, sequences, absent), self.preparation.vectoriser
+        return _of_kind(X, explainer.importance(self.fitted.reading(), vectoriser, slots, seed=self.seed))
 
     def explain_masked(
         self, X: Any, *, entities: Sequence[str] | None = None, absent: bool = False, **choice: Any
@@ -626,15 +618,15 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         record has) is kept instead, `over` the sequence or each record. The model must have learned masks
         (`rationale="default"` or `"paper"`). This check passes for most answers, and for random slots too.
         """
-        checked = Choice.checked(choice)
-        return explain_masked(self.fitted, self.preparation, self._to_explain(X, entities, absent), checked)
+        checked = explainer.Choice.checked(choice)
+        return explainer.explain_masked(self.fitted, self.preparation, self._to_explain(X, entities, absent), checked)
 
     def _to_explain(self, X: Any, entities: Sequence[str] | None, absent: bool) -> Records:
         records = self.preparation.to_predict(as_table(X), absent=absent)
         if entities is None:
             return records
         numbers = {str(name): number for number, name in enumerate(records.sequences.names)}
-        chosen = named(numbers, entities, self.preparation.sequence_noun, file=records.file)
+        chosen = explainer.named(numbers, entities, self.preparation.sequence_noun, file=records.file)
         return records.select(np.array(chosen, dtype=np.int64))
 
     def _drawn(self, X: Any, sequences: int, absent: bool) -> Sequences:

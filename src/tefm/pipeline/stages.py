@@ -242,11 +242,7 @@ def tune(
         together, settings = learned_together([to_learn(own) for own in domains], settings)
         rows = sorted({row for own in domains for row in own.classifier.ids.all if row >= frozen})
         history = tune_language_model(
-            backbone,
-            rows,
-            together,
-            settings,
-            checkpoint=work / "tune.checkpoint" if work else None,
+            backbone, rows, together, settings, checkpoint=work / "tune.checkpoint" if work else None
         )
         classifier.keep(finished, history)
     return history

@@ -309,11 +309,7 @@ AT_ONCE = 256
 
 @torch.no_grad()
 def search_greedily(
-    network: CodeNetwork,
-    surrogate: Surrogate,
-    sequences: Sequences,
-    decided_S: Tensor,
-    title: str,
+    network: CodeNetwork, surrogate: Surrogate, sequences: Sequences, decided_S: Tensor, title: str
 ) -> tuple[Tensor, Tensor]:
     """The present slots of each record (−1 where it has fewer), and the value of each of them at every step.
 

@@ -71,12 +71,7 @@ class MaskedModel:
 
 
 def top_k(
-    scores_ND: NDArray[Any],
-    sequences: Sequences,
-    share: float,
-    *,
-    of: Of = "all",
-    over: Over = "record",
+    scores_ND: NDArray[Any], sequences: Sequences, share: float, *, of: Of = "all", over: Over = "record"
 ) -> Keep:
     """Keep the slots that rank highest, a `share` of all or of the present ones, at least one.
 

@@ -85,12 +85,7 @@ def by_window(
 
 
 def up_to(
-    frame: pl.DataFrame,
-    schema: Schema,
-    sequences: Sequences,
-    ends: NDArray[np.int64],
-    *,
-    background: str | None = None,
+    frame: pl.DataFrame, schema: Schema, sequences: Sequences, ends: NDArray[np.int64], *, background: str | None = None
 ) -> Sequences:
     """Prefixes: sequences as they were with fewer records, one per end, a position in the records of `sequences`.
 
