@@ -29,7 +29,7 @@ test: $(VENV)/dev.stamp
 
 # every seed, fault and format, and all tables of the benchmarks
 test-all: $(VENV)/dev.stamp
-	OMP_NUM_THREADS=1 $(BIN)/pytest -m "all or not all" -n auto --dist worksteal
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m "all or not all" --hypothesis-profile whole -n auto --dist worksteal
 
 # which stored results are those of today's code, and how long it takes to measure the others again
 evidence: $(VENV)/dev.stamp

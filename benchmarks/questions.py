@@ -93,7 +93,7 @@ def reduced(arguments: argparse.Namespace) -> dict[str, Any]:
     """Pretrained and random weights with few steps; figures are means over questions, on test entities."""
     paths = {"tables": arguments.data} if arguments.data else {}
     bench = Bench(arguments.folder, Sources(arguments.folder / "data", paths, False))
-    asked = {"pairs": arguments.pairs, "scored": arguments.scored, "scored_yes": arguments.scored_yes}
+    asked = {"pairs": arguments.pairs, "scored": arguments.scored}
     settings = {"tune": {"steps": arguments.steps, "checks": 4}}
     figures = {}
     for body in ("pretrained", "random"):
@@ -141,7 +141,6 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--pairs", type=int, default=12_000)
     parser.add_argument("--scored", type=int, default=150)
-    parser.add_argument("--scored-yes", type=int, default=20)
     parser.add_argument("--compare", action="store_true", help="also fit one LightGBM per question")
     arguments = parser.parse_args()
     if arguments.part == "cost":

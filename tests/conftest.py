@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
     from tefm.model.estimator import TEFM
 
-settings.register_profile("tefm", deadline=None)  # the first call of a library is slow, whatever it does
+# the first call of a library is slow, whatever it does
+settings.register_profile("tefm", deadline=None, max_examples=30)
+settings.register_profile("whole", deadline=None, max_examples=100)
 settings.load_profile("tefm")
 
 

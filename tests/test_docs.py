@@ -194,9 +194,6 @@ def test_every_setting_has_its_line() -> None:
 
 #: Settings that nobody writes: they come from the schema, or a list stands for them.
 NOT_WRITTEN = {"text_budgets", "asked"}
-#: What names fields of the user's table says what there is, as a schema does: such names turn nothing.
-NAMES_OF_FIELDS = {"without", "sensitive"}
-
 
 #: The settings of a model's stages.
 STAGES: list[type[Settings]] = [
@@ -216,8 +213,7 @@ def test_every_setting_of_a_stage_is_on_a_page(config: type[Settings]) -> None:
 
 def own_settings(config: type[Settings]) -> list[str]:
     """The settings that a class names itself, those of its base among them where it gives them another default."""
-    not_counted = NOT_WRITTEN | NAMES_OF_FIELDS
-    return [name for name in config.model_fields if name in config.__annotations__ and name not in not_counted]
+    return [name for name in config.model_fields if name in config.__annotations__ and name not in NOT_WRITTEN]
 
 
 def test_there_are_at_most_90_settings() -> None:
@@ -242,8 +238,14 @@ def part_of(data: Dataset, *named: str) -> Dataset:
     return replace(data, sequences=data.sequences.select((np.arange(len(ids)) % 10 == 0) | np.isin(ids, named)))
 
 
+RUN = [page for page in PAGES if any(block.run for block in PYTHON[page])]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [page for page in PAGES if any(block.run for block in PYTHON[page])], ids=named)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=[] if page.name == "README.md" else pytest.mark.all, id=named(page)) for page in RUN],
+)
 def test_python_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backbones: dict[str, Path]) -> None:
     from tefm.model.estimator import TEFM
 
@@ -269,7 +271,7 @@ def test_python_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_some_python_runs() -> None:
-    assert {named(page) for page in PAGES if any(block.run for block in PYTHON[page])} >= {"README.md"}
+    assert {named(page) for page in RUN} >= {"README.md"}
 
 
 # ---- the front page -------------------------------------------------------------------------------------------------

@@ -43,7 +43,6 @@ QUESTIONS: dict[str, Any] = {
     "histories": 120,
     "pairs": 300,
     "scored": 40,
-    "scored_yes": 5,
 }
 #: Trained with `QUESTIONS` (one in other letters), held out, and new.
 ASKED = ["Next stay: morphine?", "did the patient sleep well?", "Next stay: aspirin?", "Will it rain?"]

@@ -36,7 +36,7 @@ ASKED: dict[str, dict[str, Any]] = {
     "bpic2012": {"asked": [{"next": "activity", "values": 30, "again": False}], "hold_out": 0.3},
 }
 #: Histories and pairs of a whole run.
-WHOLE: dict[str, Any] = {"pairs": 320_000, "scored": 1_500, "scored_yes": 100}
+WHOLE: dict[str, Any] = {"pairs": 320_000, "scored": 1_500}
 #: Trained questions that may stand in for a held-out one: all of them.
 STAND_INS = 1_000
 

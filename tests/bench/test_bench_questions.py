@@ -22,7 +22,7 @@ RUN = QuestionRun(
     most=400,
     asked={
         "asked": [{"next": "diagnoses", "values": 20, "again": True}],
-        **{"pairs": 40, "scored": 100, "scored_yes": 20, "least": 2},
+        **{"pairs": 40, "scored": 100, "least": 2},
     },
     settings={"tune": {"steps": 2, "checks": 1, "batch": 8}, "codes": {"steps": 20, "hidden": 16, "latent": 8}},
 )

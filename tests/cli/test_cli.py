@@ -183,6 +183,7 @@ tefm.cli.main()
 """
 
 
+@pytest.mark.all
 def test_who_interrupts_a_command_is_told_how_to_resume_it(folder, tokenized, tmp_path):
     schema = folder / "schema.yaml"
     arguments = ("tokenize", folder / "table.csv", "--schema", schema, "--out", tmp_path / "tok", *TINY)

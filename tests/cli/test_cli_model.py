@@ -246,6 +246,7 @@ def test_precision_and_number_of_features_are_what_was_asked_for(folder, fitted)
         assert any(explanation.verified for explanation in explanations) == (precision == 0.9)
 
 
+@pytest.mark.all
 def test_as_many_cards_as_the_limit(folder, fitted):
     few = [argument for number in range(4) for argument in ("--entity", f"p{number}")]
     for limit, cards in (((), 3), (("--limit", "1"), 1)):

@@ -245,6 +245,7 @@ def test_a_checkpoint_of_something_else_is_refused(tmp_path):
         RecordTokenizer(**TINY).fit(table(), SCHEMA, checkpoint=checkpoint)
 
 
+@pytest.mark.all
 def test_training_stops_early_when_validation_gets_no_better():
     """Noise can be learned by heart, which validation records do not reward."""
     noise = np.random.default_rng(0).integers(0, 5, (120, 8)).astype(np.uint8)

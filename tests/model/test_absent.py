@@ -59,6 +59,7 @@ def test_with_absent_missing_columns_are_absent_and_named(command: str, folder: 
     assert "count as absent" not in whole.stderr
 
 
+@pytest.mark.all
 def test_a_report_on_a_table_without_columns(folder: Path, tmp_path: Path) -> None:
     finished = tefm("report", folder / "model", folder / "narrow.csv", "--absent", "--out", tmp_path / "r.html")
     assert "count as absent: 'ward', 'drugs'" in finished.stderr and (tmp_path / "r.html").is_file()

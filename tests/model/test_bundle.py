@@ -83,6 +83,7 @@ def test_a_part_that_is_gone_is_refused(copy: Path, explained: Explained) -> Non
     explained(ArtefactError, lambda: TEFM.load(copy), "model.safetensors", "missing")
 
 
+@pytest.mark.all
 def test_a_tokenizer_of_another_model_is_refused(
     copy: Path, backbones: dict[str, Path], tmp_path: Path, explained: Explained
 ) -> None:

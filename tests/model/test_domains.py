@@ -219,6 +219,7 @@ def test_what_domains_cannot_share_is_refused_before_any_training(
     explained(SettingsError, lambda: domain_names(paths), "two task files have the same name")
 
 
+@pytest.mark.all
 def test_an_interrupted_fit_of_domains_resumes(
     task_files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

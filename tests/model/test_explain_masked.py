@@ -115,6 +115,7 @@ def test_a_model_without_masks_says_so(backbones: dict[str, Path], fitted: TEFM,
     explained(NotFittedError, lambda: TEFM().explain_masked(TABLE), "fit")
 
 
+@pytest.mark.all
 def test_what_stands_beside_the_codes_is_judged_with_them(backbones: dict[str, Path]) -> None:
     """Free text stays in the prompt when slots are masked."""
     prompt = {"message": "{records}{text} died?"}

@@ -196,6 +196,7 @@ def test_the_population_has_the_natural_shares(quickly: bool) -> None:
     assert slots.ids is None and slots.labels is None
 
 
+@pytest.mark.all
 def test_a_balanced_world_has_balanced_look_alikes(backbones: dict[str, Path]) -> None:
     """With `balance: all` the population is balanced, but everyone is counted for corroboration."""
     table = stays(300).filter((pl.col("died") == "no") | (pl.col("age") < 40))

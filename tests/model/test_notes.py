@@ -67,6 +67,7 @@ def noted(kept: Kept, backbones: dict[str, Path]) -> TEFM:
 NEW = visits(40, seed=1)
 
 
+@pytest.mark.all
 def test_a_word_of_an_earlier_record_decides(noted: TEFM) -> None:
     assert noted.evaluate(NEW).scores.accuracy.value >= 0.95
     others = {"fever": "calm", "calm": "fever"}

@@ -130,6 +130,7 @@ def test_explanations_are_summarised_over_sequences_drawn_at_random(fitted: TEFM
     assert {effect.of_class for effect in summary.fields} == {"yes"}, "the positive class"
 
 
+@pytest.mark.all
 def test_a_wrong_case_is_looked_for_among_all_sequences(fitted: TEFM) -> None:
     """One wrong answer in 300, which is none of the sequences that are explained anyway."""
     table = stays(300, seed=1)
@@ -160,6 +161,7 @@ def test_the_page_of_real_figures(of_table: Figures) -> None:
         assert words in text
 
 
+@pytest.mark.all
 def test_three_classes_are_explained_by_the_predicted_one(backbones: dict[str, Path]) -> None:
     schema = STAYS.model_copy(update={"label": "ward", "fields": tuple(f for f in STAYS.fields if f.name != "ward")})
     known = pl.col("ward").is_not_null()
@@ -187,6 +189,7 @@ def test_a_task_gives_its_test_part_and_the_tabular_models(task: tuple[Path, Out
     assert "too few for reliable intervals" in checked(report_page(figures)).text
 
 
+@pytest.mark.all
 def test_another_table_than_that_of_the_fit_is_told(task: tuple[Path, Outcome], tmp_path: Path) -> None:
     folder, _ = task
     for name in ("task.yaml", "schema.yaml"):

@@ -41,6 +41,7 @@ EXCEPTIONS = {
 }
 
 
+@pytest.mark.all
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @parametrize_with_checks([TEFM(device="cpu", **SMALL)], expected_failed_checks=lambda estimator: EXCEPTIONS)

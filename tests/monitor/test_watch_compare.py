@@ -36,7 +36,10 @@ def alarm(comparison: Comparison) -> bool:
     return bool(comparison.alarms)
 
 
-@pytest.mark.parametrize(("units", "alike"), [(20, 1), (100, 1), (700, 1), (300, 3)])
+@pytest.mark.parametrize(
+    ("units", "alike"),
+    [(100, 1), *(pytest.param(*counts, marks=pytest.mark.all) for counts in ((20, 1), (700, 1), (300, 3)))],
+)
 def test_batches_without_drift_raise_few_alarms(units: int, alike: int) -> None:
     batches = 100
     found = sum(

@@ -32,7 +32,7 @@ from tefm.tabular.question_teacher import QuestionTeacher
 
 RNG = np.random.default_rng(0)
 COUNT = 4_000
-CONFIG = QuestionsConfig.of({"asked": [{"next": "dx"}], "scored": 500, "scored_yes": 60})
+CONFIG = QuestionsConfig.of({"asked": [{"next": "dx"}], "scored": 600})
 
 
 def histories(seed: int = 0) -> tuple[Histories, np.ndarray]:

@@ -119,6 +119,7 @@ def test_a_model_of_a_label_alone_learns_its_first_question(fitted: TEFM, tmp_pa
     assert np.array_equal(again.predict_proba(later), fitted.predict_proba(later))
 
 
+@pytest.mark.all
 def test_the_share_of_the_population_moves_probabilities_and_no_ranks(taught: Path) -> None:
     later, model = labelled(150, 6), TEFM.load(taught, device="cpu")
     own = model.ask(later, HEART)["p(yes)"].to_numpy()
@@ -127,6 +128,7 @@ def test_the_share_of_the_population_moves_probabilities_and_no_ranks(taught: Pa
     assert (rare < own).all() and np.array_equal(np.argsort(rare), np.argsort(own))
 
 
+@pytest.mark.all
 def test_an_answer_is_explained(taught: Path) -> None:
     later, model = labelled(60, 6), TEFM.load(taught, device="cpu")
     chosen = later["patient"].unique(maintain_order=True).to_numpy()[is_last(later, "heart")][:3].tolist()

@@ -29,7 +29,7 @@ LINES: dict[str, tuple[int | None, bool]] = {
 }
 #: The same of another language model.
 WHOLE_LINES: dict[str, tuple[int | None, bool]] = {"whole": (None, True), "whole, not fine-tuned": (None, False)}
-QUICK_ASKED = {"pairs": 60, "scored": 60, "scored_yes": 10, "least": 2, "hold_out": 0.3}
+QUICK_ASKED = {"pairs": 60, "scored": 60, "least": 2, "hold_out": 0.3}
 NOTES = "\n".join(
     f"- **{table.title}:** {table.note}{'' if table.note.endswith('?') else '.'}" for table in TEXT_TABLES.values()
 )

@@ -32,7 +32,7 @@ RARE_SHARE = 0.2
 #: What `quick: true` shortens, unless it is set: the figures still mean something, but a whole fit does better.
 QUICK_CODES: dict[str, Any] = {"steps": 600}
 QUICK_TUNE: dict[str, Any] = {"steps": 60, "checks": 4}
-QUICK_QUESTIONS: dict[str, Any] = {"histories": 4_000, "pairs": 0, "scored": 100, "scored_yes": 10}
+QUICK_QUESTIONS: dict[str, Any] = {"histories": 4_000, "pairs": 0, "scored": 100}
 #: With `quick: true`, sequences that are trained on at most; a quarter as many are validated on.
 QUICK_SEQUENCES = 2_000
 #: What is said about the figures of such a fit.

@@ -115,12 +115,12 @@ class QuestionsConfig(Settings):
     #: pairs of a history and a question that the language model learns from, at most; 0: it learns none of them, and
     #: the fields answer alone; None: see `pairs_for`
     pairs: int | None = Setting(default=None, ge=0)
-    #: histories that every question is measured on, and further ones with the answer yes, per question
+    #: histories that every question is measured on; a tenth as many with the answer yes come from the others
     scored: int = Setting(default=300, ge=1)
-    scored_yes: int = Setting(default=30, ge=1)
 
     RETIRED: ClassVar[Mapping[str, Retired]] = {
-        "stand_ins": Retired(10, "leave it out: the ten most common questions are compared with held-out ones")
+        "stand_ins": Retired(10, "leave it out: the ten most common questions are compared with held-out ones"),
+        "scored_yes": Retired(30, "leave it out: it is a tenth of `scored`"),
     }
 
     @classmethod

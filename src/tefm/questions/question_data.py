@@ -40,6 +40,8 @@ from tefm.tabular.question_teacher import QuestionTeacher, history_features
 
 #: Questions about one history, where not all can be asked of all histories: the model reads it once for all of them.
 EACH = 8
+#: Further histories with the answer yes that a question is measured on, at least.
+LEAST_YES = 5
 #: The share of questions that are held out, where nothing else is said.
 HOLD_OUT = 0.2
 #: Validation pairs for early stopping, as a share of those that are learned from, and at most.
@@ -302,7 +304,7 @@ def pairs_to_score(part: Histories, config: QuestionsConfig, *, seed: int) -> Pa
     order = np.random.default_rng((seed, 18)).permutation(len(part))
     common, others = order[: config.scored], order[config.scored :]
     for question, answers_H in enumerate(part.answers_HQ.T):
-        more = others[answers_H[others] == 1][: config.scored_yes]
+        more = others[answers_H[others] == 1][: max(LEAST_YES, config.scored // 10)]
         for answer in (0, 1):
             chosen = common[answers_H[common] == answer]
             chosen = np.concatenate([chosen, more]) if answer else chosen

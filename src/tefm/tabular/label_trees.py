@@ -114,17 +114,17 @@ def grow(
         tried = []
         for kind, features in choices.items():
             boosted = partial(teacher.boosted_trees, seed=seed, unordered_F=teacher.unordered(features))
-            count, grown = teacher.tree_count(boosted, features.x_NF, labels_S, kept, held_out)
+            untrained, grown = teacher.stopped_trees(boosted, features.x_NF, labels_S, kept, held_out)
             loss = 0.0
             if len(choices) > 1 and len(held_out) and len(np.unique(labels_S[kept])) > 1:
-                trees = grown or teacher.learned(boosted(count), features.x_NF[kept], labels_S[kept])
+                trees = grown or teacher.learned(untrained(), features.x_NF[kept], labels_S[kept])
                 (log_SQ,) = teacher.Fold([trees], np.ones(classes)).answers(features.x_NF[held_out])
                 loss = teacher.loss_of(log_SQ, labels_S[held_out])
-            tried.append((loss, kind, boosted(count)))
+            tried.append((loss, kind, untrained))
             advance(1)
         _, kind, untrained = min(tried, key=lambda choice: choice[0])
         x_SF = choices[kind].x_NF
-        model = teacher.learned(untrained, x_SF[rows], labels_S[rows])
+        model = teacher.learned(untrained(), x_SF[rows], labels_S[rows])
         advance(1)
     trees, known = of_boosted(model, x_SF), model.classes_.tolist()
     if trees is None:

@@ -32,9 +32,9 @@ CLASS_RATIO = 10
 #: A class is never sampled below this many records.
 CLASS_FLOOR = 10_000
 #: Below this many training records there are `FEW_TREES`: there is too little to choose their number on.
-FEW_RECORDS, FEW_TREES = 5_000, 100
+FEW_RECORDS, FEW_TREES, FEW_RATE = 5_000, 100, 0.06
 #: Otherwise trees are added until the loss of the first fold has not fallen for `PATIENCE` of them.
-PATIENCE, MOST_TREES = 15, 500
+PATIENCE, MOST_TREES, RATE = 15, 500, 0.1
 #: Trees take a category as unordered if it has at most this many values. Those of larger ones are in the order of their
 #: frequency: unordered, they would be memorised.
 UNORDERED = 16
@@ -95,12 +95,12 @@ class Teacher:
                 least = np.inf if known_NQ is None else loss_of(known_NQ[held_out_N], labels_N[held_out_N])
                 for features in choices:
                     boosted = partial(boosted_trees, seed=seed, unordered_F=unordered(features))
-                    count, grown = tree_count(boosted, features.x_NF, labels_N, rows, stop)
-                    fold = Fold.fit(features, boosted(count), labels_N, rows, kept_Q, grown)
+                    untrained, grown = stopped_trees(boosted, features.x_NF, labels_N, rows, stop)
+                    fold = Fold.fit(features, untrained(), labels_N, rows, kept_Q, grown)
                     log_2MQ = fold.answers(features.x_NF[held_out_N])
                     _, loss = _best_share(log_2MQ, labels_N[held_out_N], LINEAR_SHARES)
                     if loss < least:
-                        least, best = loss, (features, partial(boosted, count))
+                        least, best = loss, (features, untrained)
                         fitted[number], log_2NQ[:, held_out_N] = fold, log_2MQ
                     advance(1)
                 if best is None and known_NQ is not None:
@@ -231,14 +231,16 @@ def unordered(features: Features) -> NDArray[np.bool_]:
     return unordered_F
 
 
-def boosted_trees(trees: int, *, seed: int, unordered_F: NDArray[np.bool_], leaves: int = 15) -> Any:
+def boosted_trees(
+    trees: int, *, seed: int, unordered_F: NDArray[np.bool_], leaves: int = 15, rate: float = FEW_RATE
+) -> Any:
     """Boosted trees, which make other errors than a regression."""
     from sklearn.ensemble import HistGradientBoostingClassifier
 
     return HistGradientBoostingClassifier(
         max_iter=trees,
         max_leaf_nodes=leaves,
-        learning_rate=0.06,
+        learning_rate=rate,
         l2_regularization=1.0,
         max_features=0.5,
         categorical_features=unordered_F,
@@ -264,25 +266,25 @@ class FirstTrees:
         return next(islice(self.model.staged_predict_proba(x_NF), self.n_iter_ - 1, None))
 
 
-def tree_count(
+def stopped_trees(
     boosted: Callable[..., Any],
     x_NF: NDArray[Any],
     labels_N: NDArray[np.int64],
     rows: NDArray[np.int64],
     stop: NDArray[np.int64],
-) -> tuple[int, FirstTrees | None]:
-    """How many trees, fitted on `rows`, have the lowest loss on `stop`, the records of other groups; and these trees.
+) -> tuple[Callable[[], Any], FirstTrees | None]:
+    """What makes trees, yet to be fitted, that are as many as do best on other groups; and those fitted on `rows`.
 
-    Of few rows, there are a fixed number of trees, which are yet to be fitted. Records of the same groups would not do:
-    where all records of a group have one label, it could be looked up.
+    They do best where their loss on `stop` is lowest. Of few rows, there are a fixed number of trees, none of them
+    fitted. Records of the same groups would not do: where all records of a group have one label, it could be looked up.
     """
     stop = stop[np.isin(labels_N[stop], labels_N[rows])]
     if len(rows) < FEW_RECORDS or not len(stop):
-        return FEW_TREES, None
-    model = boosted(MOST_TREES).set_params(early_stopping=True, n_iter_no_change=PATIENCE)
+        return partial(boosted, FEW_TREES), None
+    model = boosted(MOST_TREES, rate=RATE).set_params(early_stopping=True, n_iter_no_change=PATIENCE)
     learned(model, x_NF[rows], labels_N[rows], X_val=x_NF[stop], y_val=labels_N[stop])
     count = max(1, int(np.argmax(model.validation_score_)))  # the first score is that of no tree at all
-    return count, FirstTrees(model, count)
+    return partial(boosted, count, rate=RATE), FirstTrees(model, count)
 
 
 def folds_of(groups_N: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
