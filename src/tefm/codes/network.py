@@ -144,8 +144,7 @@ class CodeNetwork(nn.Module):
 
     def encode_latent(self, x_ND: Tensor, keep_ND: Tensor | None = None) -> Tensor:
         """e = E(x ⊙ z)."""
-        latent: Tensor = self.encoder(self.input(x_ND, keep_ND))
-        return latent
+        return self.encoder(self.input(x_ND, keep_ND))
 
     def encode(self, x_ND: Tensor, beam: int | None = None) -> Tensor:
         """The codes of records."""

@@ -101,8 +101,7 @@ class Condition:
             about_T = (back_T >= self.back) & (back_T < self.back + (length if self.span is None else self.span))
             return np.broadcast_to(about_T, x_BTD.shape[:2])
         is_anchor_BT = x_BTD[:, :, self.after[0]] == self.after[1]
-        later_BT: NDArray[np.bool_] = ~np.logical_or.accumulate(is_anchor_BT[:, ::-1], axis=1)[:, ::-1]
-        return later_BT
+        return ~np.logical_or.accumulate(is_anchor_BT[:, ::-1], axis=1)[:, ::-1]
 
     def cells(self, x_TD: Slots, shape: tuple[int, ...]) -> NDArray[np.bool_]:
         """The slots of a sequence that satisfy it, as a mask."""

@@ -197,8 +197,7 @@ def weights(scores_ND: NDArray[np.floating[Any]], present_ND: Keep) -> NDArray[n
     low, high = ranked.min(initial=0.0), ranked.max(initial=-np.inf)
     if high <= low:  # no slot ranks above another
         return present_ND.astype(np.float64)
-    weight_ND: NDArray[np.float64] = np.where(present_ND, np.clip((scores_ND - low) / (high - low), 0, 1), 0.0)
-    return weight_ND
+    return np.where(present_ND, np.clip((scores_ND - low) / (high - low), 0, 1), 0.0)
 
 
 def _bars(vectoriser: Vectoriser, x_D: Slots, weight_D: NDArray[np.float64], keep_D: Keep) -> tuple[SlotBar, ...]:

@@ -92,8 +92,7 @@ class Population(Cases):
 
     def records(self, donors_B: Numbers, length: int) -> Slots:
         """The slots of these records, B × T × D."""
-        records_BTD: Slots = self.slots.x_ND[self.rows(donors_B, length)]
-        return records_BTD
+        return self.slots.x_ND[self.rows(donors_B, length)]
 
     def look_alikes(
         self, sequence: Sequences, keep_TD: Keep, donors_B: Numbers, *, own_context: bool = False

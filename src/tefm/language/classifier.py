@@ -119,8 +119,7 @@ class Classifier:
         first, number_S = codes.distinct()
         prompts, title = self.prompts(codes.select(first)), "predicting" if show else None
         logits_FQ = answer_logits(self.backbone, prompts, self.writer.first_tokens, title=title)
-        logits_SQ: NDArray[Any] = logits_FQ[number_S]
-        return logits_SQ
+        return logits_FQ[number_S]
 
 
 # ---- beside a model of the fields ------------------------------------------------------------------------------------
@@ -171,8 +170,7 @@ class Answerer:
             return self._by_language_model(self.codes(slots) if codes is None else codes, show=show)
         first, number_S = slots.distinct()
         slots, codes = slots.select(first), None if codes is None else codes.select(first)
-        logits_SQ: NDArray[Any] = (self.by_model(slots, codes, show=show) + self.by_fields(slots))[number_S]
-        return logits_SQ
+        return (self.by_model(slots, codes, show=show) + self.by_fields(slots))[number_S]
 
     def by_model(self, slots: Sequences, codes: Sequences | None = None, *, show: bool = False) -> NDArray[Any]:
         """The language model's part of the logits."""
@@ -207,8 +205,7 @@ class Answerer:
         if new:
             answers_FQ = self.classifier.logits(asked.select(new))
             self.memory.update(zip((contents[number] for number in new), answers_FQ, strict=True))
-        logits_SQ: NDArray[Any] = np.stack([self.memory[content] for content in contents])[number_S]
-        return logits_SQ
+        return np.stack([self.memory[content] for content in contents])[number_S]
 
 
 def _content(codes: Sequences, number: int) -> tuple[Any, ...]:

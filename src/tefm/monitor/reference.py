@@ -62,8 +62,7 @@ class Scale:
 
 def confidence_of(p_SQ: NDArray[np.float64], positive: int) -> NDArray[np.float64]:
     """Of two classes the probability of the positive one, otherwise that of the most probable one."""
-    confidence_S: NDArray[np.float64] = p_SQ[:, positive] if p_SQ.shape[1] == 2 else p_SQ.max(axis=1)
-    return confidence_S
+    return p_SQ[:, positive] if p_SQ.shape[1] == 2 else p_SQ.max(axis=1)
 
 
 def code_tallies(count: Count, records: SampledRecords, entries: int, scale: Scale) -> Iterator[Tally]:

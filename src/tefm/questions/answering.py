@@ -241,8 +241,7 @@ class TrainedWords:
         return centre_h, spread_h, ridge.fit(normalize((meaning_Th - centre_h) / spread_h), weights_TF)
 
     def _meaning(self, texts: Sequence[str]) -> Floats:
-        meaning_Nh: Floats = mean_states(self.backbone, [self.writer.tail(text) for text in texts]).astype(np.float64)
-        return meaning_Nh
+        return mean_states(self.backbone, [self.writer.tail(text) for text in texts]).astype(np.float64)
 
 
 def words_of(classifier: Classifier, book: Book) -> TrainedWords | None:

@@ -164,8 +164,7 @@ def with_shares(scored: Scored, held_out_Q: NDArray[np.bool_]) -> tuple[Scored, 
     trained_Q, held_Q = known_Q & ~held_out_Q, known_Q & held_out_Q
 
     def mean(of_Q: NDArray[np.bool_]) -> Floats:
-        mean_W: Floats = ranked_WQ[:, of_Q].mean(axis=1) if of_Q.any() else np.zeros(len(SHARES))
-        return mean_W
+        return ranked_WQ[:, of_Q].mean(axis=1) if of_Q.any() else np.zeros(len(SHARES))
 
     def best(ranked_W: Floats) -> float:
         return SHARES[int(np.argmax(ranked_W))]

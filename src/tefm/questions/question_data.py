@@ -167,8 +167,7 @@ class _Following:
             return np.zeros(self.count, dtype=bool)
         counts_N = np.cumsum(present_N)
         earlier_N = np.concatenate([[0], counts_N])[np.repeat(self.sequences.starts[:-1], self.sequences.lengths)]
-        before_N: Flags = counts_N > earlier_N
-        return before_N
+        return counts_N > earlier_N
 
     def _times(self) -> tuple[NDArray[np.float64], float]:
         """The time of each record in seconds, and the last one of the table."""

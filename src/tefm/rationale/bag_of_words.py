@@ -94,5 +94,4 @@ class ReadTexts:
     def of(self, record: int, keep_M: NDArray[np.bool_]) -> Tensor:
         """What it makes of the texts of a record in each look-alike, B × h."""
         keep = torch.from_numpy(keep_M.copy())[:, None]
-        mixed_Bh: Tensor = torch.where(keep, self.own_TMh[record], self.donors_BTMh[:, record]).sum(dim=1)
-        return mixed_Bh
+        return torch.where(keep, self.own_TMh[record], self.donors_BTMh[:, record]).sum(dim=1)

@@ -149,8 +149,7 @@ class MaskExplainer:
             self._logits(x, predicted).sigmoid() * (x > 0)
             for x, predicted in zip(x_ND.split(CHUNK), predicted_NQ.split(CHUNK), strict=True)
         ]
-        scores_ND: NDArray[np.float32] = torch.cat(parts).numpy()
-        return scores_ND
+        return torch.cat(parts).numpy()
 
     # ---- saving -----------------------------------------------------------------------------------------------
 
@@ -277,8 +276,7 @@ class MaskExplainer:
         size_N = (share_S.repeat_interleave(lengths) * (x_ND > 0).sum(dim=1)).ceil().long()
         # Gumbel noise: slots are drawn without replacement, higher-ranked ones more often
         noise_ND = -torch.empty(logits_ND.shape).exponential_(generator=draw).log()
-        keep_ND: Keep = order_of((logits_ND + noise_ND).numpy(), sequences.x_ND) < size_N[:, None].numpy()
-        return keep_ND
+        return order_of((logits_ND + noise_ND).numpy(), sequences.x_ND) < size_N[:, None].numpy()
 
     def _logits(self, x_ND: Tensor, predicted_NQ: Tensor) -> Tensor:
         """The extractor's scores of records whose sequences have the predictions `predicted_NQ`."""

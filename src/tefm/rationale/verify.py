@@ -193,8 +193,7 @@ class _Growth:
     def first(self, chosen_A: Numbers, size_A: Numbers) -> Keep:
         """The first `size_A` slots of the chosen sequences."""
         size_N = np.repeat(size_A, self.sequences.lengths[chosen_A])
-        keep: Keep = self.order_ND[self.sequences.places(chosen_A)] < size_N[:, None]
-        return keep
+        return self.order_ND[self.sequences.places(chosen_A)] < size_N[:, None]
 
     def smallest_sizes(self, limit_S: Numbers) -> Numbers:
         """The smallest size that passes, up to the limit; 0 where nothing supports the answer."""

@@ -80,8 +80,7 @@ class Cuts(Settings):
 
     def names_of(self, values_S: Floats) -> NDArray[Any]:
         """The class of each number; None where it is missing."""
-        names: NDArray[Any] = np.array([*self.names, None], dtype=object)[self.class_of(values_S)]
-        return names
+        return np.array([*self.names, None], dtype=object)[self.class_of(values_S)]
 
 
 class Buckets(Cuts):
@@ -326,8 +325,7 @@ def _spread(points_QP: Floats) -> Floats:
         np.linspace(a, b, count) if count > 1 else [value]
         for value, a, b, count in zip(values, low, high, counts.tolist(), strict=True)
     ]
-    spread_QP: Floats = np.concatenate(ramps).reshape(points_QP.shape)
-    return spread_QP
+    return np.concatenate(ramps).reshape(points_QP.shape)
 
 
 def _between(high: float, low: float) -> float:

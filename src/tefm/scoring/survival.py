@@ -73,8 +73,7 @@ class Survival(Settings):
 
     def after(self, times_S: Floats) -> Floats:
         """The share without the event after each of these times."""
-        shares_S: Floats = np.array([1.0, *self.shares])[np.searchsorted(self.times, times_S, side="right")]
-        return shares_S
+        return np.array([1.0, *self.shares])[np.searchsorted(self.times, times_S, side="right")]
 
     def completed(self, followed: Followed) -> Floats:
         """The times, with a later one drawn in place of each censored one: at most the end, where the curve ends."""

@@ -96,8 +96,7 @@ class Sequences:
     @property
     def last(self) -> NDArray[Any]:
         """The value of each sequence's last record."""
-        last: NDArray[Any] = self.values[self.starts[1:] - 1]
-        return last
+        return self.values[self.starts[1:] - 1]
 
     @property
     def labelled(self) -> NDArray[np.bool_]:

@@ -286,5 +286,4 @@ def _category_codes(columns: Columns, f: Field, train_N: NDArray[np.bool_]) -> N
     ids, vocabulary = columns.word_ids(f)
     words = pl.Series(vocabulary, dtype=pl.String).gather(ids)
     known = words.filter(pl.Series(train_N)).drop_nulls().unique().sort()
-    codes: NDArray[np.float64] = words.cast(pl.Enum(known), strict=False).to_physical().cast(pl.Float64).to_numpy()
-    return codes
+    return words.cast(pl.Enum(known), strict=False).to_physical().cast(pl.Float64).to_numpy()

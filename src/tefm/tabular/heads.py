@@ -65,8 +65,7 @@ class Linear(_Stored):
 
     def score(self, x_SF: NDArray[Any]) -> Floats:
         """The log-odds of yes."""
-        score_S: Floats = x_SF.astype(np.float64) @ self.weights_F + self.bias
-        return score_S
+        return x_SF.astype(np.float64) @ self.weights_F + self.bias
 
     @cached_property
     def weights_F(self) -> Floats:

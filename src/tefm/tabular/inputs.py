@@ -103,8 +103,7 @@ class RecordSlots:
     @property
     def x_ND(self) -> NDArray[Any]:
         """The slots of the records, sequence after sequence."""
-        x_ND: NDArray[Any] = self.slots_ND[self.sequences.rows]
-        return x_ND
+        return self.slots_ND[self.sequences.rows]
 
     @property
     def from_end(self) -> NDArray[np.int64]:

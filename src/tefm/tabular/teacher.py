@@ -227,8 +227,7 @@ def _linear(x_NF: NDArray[Any]) -> Any:
 def unordered(features: Features) -> NDArray[np.bool_]:
     """Which features trees take as unordered categories."""
     is_category_F = np.array([kind == "category" for kind in features.kinds])
-    unordered_F: NDArray[np.bool_] = is_category_F & (features.x_NF.max(axis=0) <= UNORDERED)
-    return unordered_F
+    return is_category_F & (features.x_NF.max(axis=0) <= UNORDERED)
 
 
 def boosted_trees(
@@ -258,8 +257,7 @@ class FirstTrees:
 
     @property
     def classes_(self) -> NDArray[np.int64]:
-        classes: NDArray[np.int64] = self.model.classes_
-        return classes
+        return self.model.classes_
 
     def predict_proba(self, x_NF: NDArray[Any]) -> NDArray[np.float64]:
         """What the whole model said when it had no more trees than these."""
@@ -289,8 +287,7 @@ def stopped_trees(
 
 def folds_of(groups_N: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
     """The fold of each row; a group is in one fold."""
-    fold_N: NDArray[np.int64] = (rng.permutation(int(groups_N.max()) + 1) % FOLDS)[groups_N]
-    return fold_N
+    return (rng.permutation(int(groups_N.max()) + 1) % FOLDS)[groups_N]
 
 
 def _folds(
