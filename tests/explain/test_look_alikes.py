@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tefm.explain.check import EXACT, OTHERS, joint_effect, other_values, precision
 from tefm.explain.conditions import Condition, Rule
-from tefm.explain.counts import exact_share
+from tefm.explain.counts import NONE, exact_share
 from tefm.explain.population import Population, mixed
 from tefm.explain.reasons import ATTEMPTS, CHECKED, REAL, SEARCHED, Donors, Question, Reasoner
 from tefm.explain.settle import Search
@@ -411,13 +411,12 @@ def test_the_answer_with_other_values_of_a_field() -> None:
     model = model_of(RULES["one"])
     donors = population(model, longest=3)
     one = Sequences(np.array([[3, 3, 1, 1, 1, 1, 0, 0, 0]] * 2, dtype=np.uint8), np.array([0, 2]))
-    decides = other_values(model, donors, one, [0], 1)
-    assert decides is not None and decides.same.of == OTHERS
-    assert decides.same.value < 0.7 and (decides.low, decides.high) == pytest.approx((0.1, 0.9))
-    idle = other_values(model, donors, one, [1], 1)
-    assert idle is not None and idle.same.value == 1 and (idle.low, idle.high) == pytest.approx((0.9, 0.9))
+    same, *ends = other_values(model, donors, one, [0], 1)
+    assert same.of == OTHERS and same.value < 0.7 and ends == pytest.approx([0.1, 0.9])
+    same, *ends = other_values(model, donors, one, [1], 1)
+    assert same.value == 1 and ends == pytest.approx([0.9, 0.9])
     alike = replace(donors, slots=donors.slots.with_values(np.full_like(donors.slots.x_ND, 3)))
-    assert other_values(model, alike, one, [0], 1) is None, "no one has another one"
+    assert other_values(model, alike, one, [0], 1)[0] == NONE, "no one has another one"
 
 
 # ---- everything together ----------------------------------------------------------------------------------------
