@@ -99,18 +99,11 @@ class Work(Progress):
         return self.whole.completed
 
     @property
-    def seconds_left(self) -> float | None:
-        """The rest of the job at its pace so far."""
-        done = self.done
-        if not done or self.whole is None:
-            return None
-        return (self.whole.elapsed or 0.0) * (1 - done) / done
-
-    @property
     def text(self) -> str:
-        """How far it is, in words."""
-        done, seconds = self.done, self.seconds_left
-        left = "" if seconds is None else f", about {duration(seconds)} left"
+        """How far it is, in words; what is left takes as long as the pace so far says."""
+        done, left = self.done, ""
+        if done and self.whole is not None:
+            left = f", about {duration((self.whole.elapsed or 0.0) * (1 - done) / done)} left"
         current = self.loops[-1] if self.loops else self.stage
         what = "" if current is None else current.description
         return what if done is None else f"{done:.0%} done{left}: {what}"

@@ -279,18 +279,14 @@ def plan_sequences(source: str | Path, schema: Schema, *, window: int | None, ro
     entity = schema.entity if window is None else None
     is_scattered = entity is not None and not is_grouped(table, entity)
     if entity is not None and not is_scattered:
-        ends = np.cumsum([frame.height for frame in whole_sequences(_column(table, entity), schema, rows=rows)])
+        entities = Table(table.name, table.head(0).select(entity), table.batches)  # this column alone
+        ends = np.cumsum([frame.height for frame in whole_sequences(entities, schema, rows=rows)])
         return Plan(table, files, list(pairwise([0, *ends.tolist()])), total)
     if window is not None and schema.time is not None:
         _refuse_disorder(table, schema)
     size = rows if window is None else max(1, rows // window) * window
     parts = list(pairwise([*range(0, total, size), total]))
     return Plan(table, files, parts, total, buckets=len(parts) if is_scattered else 0, entity=entity or "")
-
-
-def _column(table: Table, name: str) -> Table:
-    """The table with one column only."""
-    return Table(table.name, table.head(0).select(name), table.batches)
 
 
 def _refuse_disorder(table: Table, schema: Schema) -> None:

@@ -100,8 +100,8 @@ class Trainer:
         trained = [p for p in self.network.parameters() if p.requires_grad]
         self.optimiser = adamw(trained, device=device, lr=config.learning_rate, weight_decay=WEIGHT_DECAY)
         self.warm_steps = int(self.recipe.warm_share * config.steps)
-        #: records per step
-        self.batch = batch_for(len(x_ND))
+        #: records per step: about 32 batches per pass over small tables, at most 512 records each
+        self.batch = min(len(x_ND), max(16, min(512, len(x_ND) // 32)))
         self.history = History()
         self.best = KeepBest()
         self.step = 0
@@ -321,8 +321,3 @@ class Trainer:
         self.optimiser.load_state_dict(body["optimiser"])
         self.best = KeepBest(**body["best"])
         self.history = History(**{**body["history"], "resumed_from": self.step})
-
-
-def batch_for(rows: int) -> int:
-    """Records per step: about 32 batches per pass over small tables, at most 512 records each."""
-    return min(rows, max(16, min(512, rows // 32)))

@@ -220,7 +220,8 @@ class Explanation(Card):
                 f"Unsettled: little sets this {self.entity} apart. The probability of {says}, {self.answer.p:.2f}, is "
                 "not clearly above the population’s average."
             )
-        rule = _these(self.settling.size)
+        size = self.settling.size
+        rule = {0: "no condition", 1: "this condition"}.get(size, f"these {size} conditions")
         if self.verdict == "unsettled":
             conditions = "single condition" if self.most == 1 else f"rule of up to {self.most} conditions"
             return f"Unsettled: no {conditions} settles this answer. The best one found:"
@@ -479,10 +480,6 @@ def place_of(record: str, back: int) -> str:
     ('last stay', '2 stays before the last')
     """
     return f"{back} {record}{'s' if back > 1 else ''} before the last" if back else f"last {record}"
-
-
-def _these(count: int) -> str:
-    return {0: "no condition", 1: "this condition"}.get(count, f"these {count} conditions")
 
 
 def _percent(share: float) -> str:

@@ -310,7 +310,9 @@ class Reasoner:
             rules = [tuple(Condition.of(of, search.trial.x_TD, texts_TM) for of in features) for features in sets]
             if len(rules) > 1:
                 rules = [widening.widened(rule, enough) for rule in dict.fromkeys(rules)]
-            checked = self._checked(self._widest(rules), sequence, search.answer, donors_B, level)
+            # the one with most real cases, and of those the one with fewest conditions
+            widest = max(rules, key=lambda rule: (int(self.cases.has(rule).sum()), -len(rule)))
+            checked = self._checked(widest, sequence, search.answer, donors_B, level)
             questions += len(donors_B)
             if widen and checked.holds(asked.precision):
                 steps = self._needed(checked.rule, sequence, search, donors, enough)
@@ -332,10 +334,6 @@ class Reasoner:
             return holds and is_real, is_real, holds, of.real.low if holds else 0.0, of.made_up.low
 
         return replace(max(results, key=passes), questions=questions)
-
-    def _widest(self, rules: Sequence[Rule]) -> Rule:
-        """The rule with most real cases, and of those the one with fewest conditions."""
-        return max(rules, key=lambda rule: (int(self.cases.has(rule).sum()), -len(rule)))
 
     def _checked(self, rule: Rule, sequence: Sequences, answer: int, donors_B: Numbers, level: float) -> Checked:
         """A rule with what the model says of its made-up and of its real cases."""

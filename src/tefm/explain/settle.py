@@ -27,6 +27,8 @@ from tefm.tables.layout import Slots
 CANDIDATES = 48
 #: Features that are missed most, of which all pairs are tried first.
 PAIRED = 8
+#: Makes the made-up cases of a set of features.
+Made = Callable[[Sequence[Feature]], Slots]
 
 
 @dataclass(frozen=True)
@@ -53,19 +55,13 @@ class Search:
     features: tuple[Feature, ...]
     #: how much the answer suffers when each of them is replaced and everything else stays
     missed_F: NDArray[np.float64]
-    #: the made-up cases of a set of features of which some are varied
-    made: Callable[[Sequence[Feature]], Slots] | None = None
+    #: for sets of features of which some are varied
+    made: Made | None = None
     #: the sets found so far, by the size that they may have
     grown: dict[int, list[list[Candidate]]] = field(default_factory=dict)
 
     @classmethod
-    def of(
-        cls,
-        trial: Trial,
-        answer: int,
-        features: Sequence[Feature],
-        made: Callable[[Sequence[Feature]], Slots] | None = None,
-    ) -> Search:
+    def of(cls, trial: Trial, answer: int, features: Sequence[Feature], made: Made | None = None) -> Search:
         """A search among the features that the model reads: those that the codes carry, and those that a head reads."""
         without_FTD = ~keeps_of([[feature] for feature in features], trial.shape)
         moved_F = trial.moved(without_FTD).numpy()
@@ -75,13 +71,7 @@ class Search:
         return cls.among(trial, answer, carried, made)
 
     @classmethod
-    def among(
-        cls,
-        trial: Trial,
-        answer: int,
-        carried: Sequence[Feature],
-        made: Callable[[Sequence[Feature]], Slots] | None = None,
-    ) -> Search:
+    def among(cls, trial: Trial, answer: int, carried: Sequence[Feature], made: Made | None = None) -> Search:
         """A search among features that are known to be carried."""
         search = cls(trial, answer, tuple(carried), np.zeros(len(carried)))
         if not carried:

@@ -235,10 +235,7 @@ def expected(p_SQ: Floats, predicted_S: NDArray[np.int64], *, positive: int, see
     """
     ranked = ranked_classes(p_SQ.shape[1], positive)
     right_S = p_SQ[np.arange(len(p_SQ)), predicted_S]
-    values = {
-        "accuracy": [float(right_S.mean())],
-        "auroc": [_mean([expected_auroc(p_SQ[:, q]) for q in ranked])],
-    }
+    values = {"accuracy": [float(right_S.mean())], "auroc": [_mean([expected_auroc(p_SQ[:, q]) for q in ranked])]}
     rng = np.random.default_rng(seed)
     ends_SQ = p_SQ.cumsum(axis=1)
     for _ in range(DRAWS):

@@ -33,11 +33,6 @@ class ServeSettings(Settings):
     def max_bytes(self) -> int:
         return max(1_024, int(self.max_megabytes * (1 << 20)))
 
-    @property
-    def waiting_rows(self) -> int:
-        """Rows that wait, at most."""
-        return max(self.queue, 10 * self.max_rows)
-
 
 class Metrics:
     """Counters of one server, in a registry of their own."""

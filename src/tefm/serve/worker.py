@@ -147,8 +147,8 @@ class Worker:
     def _submit(self, job: Job) -> Future[Any]:
         with self._changed:
             lane = self._lanes[job.lane]
-            rows = sum(other.rows.height for other in lane)
-            full = len(lane) >= self.settings.queue or (lane and rows + job.rows.height > self.settings.waiting_rows)
+            rows, most = sum(other.rows.height for other in lane), max(self.settings.queue, 10 * self.settings.max_rows)
+            full = len(lane) >= self.settings.queue or (lane and rows + job.rows.height > most)
             until_room = self._until_room(job) if job.lane == "explain" else 0.0
             if full or until_room > 0:
                 self.metrics.refused.labels(job.lane).inc()

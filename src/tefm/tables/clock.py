@@ -45,8 +45,9 @@ def timed(frame: pl.DataFrame, schema: Schema, sequences: Sequences) -> Schema:
     clocks: list[tuple[Clock, dict[str, Any]]] = []
     gap_N = _since(times, sequences, "previous")
     known = gap_N[np.isfinite(gap_N)]
-    # equally spaced records say nothing by their time, and neither do running numbers
-    if len(np.unique(known)) > 1 and not (unit_seconds is None and _are_running_numbers(times)):
+    # equally spaced records say nothing by their time, and neither do running numbers (whole, and no two the same)
+    is_running = unit_seconds is None and times.dtype.is_integer() and times.n_unique() == len(times)
+    if len(np.unique(known)) > 1 and not is_running:
         unit = None
         if unit_seconds is not None:
             usual = float(np.median(known)) * unit_seconds
@@ -72,11 +73,6 @@ def timed(frame: pl.DataFrame, schema: Schema, sequences: Sequences) -> Schema:
             name += "_of_time"
         fields.append(Field.checked({"name": name, "clock": clock, **settings}))
     return Schema.checked({**dict(schema), "fields": (*schema.fields, *fields)})
-
-
-def _are_running_numbers(times: pl.Series) -> bool:
-    """Whether times are whole numbers of which no two are the same: they order the records and measure nothing."""
-    return times.dtype.is_integer() and times.n_unique() == len(times)
 
 
 def clock_columns(frame: pl.DataFrame, schema: Schema, sequences: Sequences) -> list[pl.Series]:

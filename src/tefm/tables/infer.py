@@ -120,10 +120,11 @@ def schema_of(
         pairs = ", ".join(f"{role} {name!r}" for role, name in named)
         raise InputError(f"one column has two roles: {pairs}", file=table.name, remedy="give each role its own column")
     number = None if label is None else _number_label(frame[label])
+    why = dict.fromkeys(roles, "by its name, or as specified")
+    if label is not None and number is not None:
+        why[label] += "; predicted as a number (`kind: category` for classes)"
     guesses = [
-        _guessed(frame[name], _why(roles[name], number), frame[name].n_unique(), roles[name])
-        if name in roles
-        else _guess(frame[name])
+        _guessed(frame[name], why[name], frame[name].n_unique(), roles[name]) if name in roles else _guess(frame[name])
         for name in frame.columns
     ]
     if frame.height >= min(SAMPLE, _reach(table)):  # the table may have more rows
@@ -150,12 +151,6 @@ def _number_label(labels: pl.Series) -> NumberLabel | None:
     """How a label that is a number with many different values is predicted; None where it holds classes."""
     guess = _guess(labels)
     return NumberLabel() if guess.kind == "number" and guess.distinct > MANY_NUMBERS else None
-
-
-def _why(role: str, number: NumberLabel | None) -> str:
-    """Why a column has a role."""
-    as_number = "; predicted as a number (`kind: category` for classes)" if role == "label" and number else ""
-    return f"by its name, or as specified{as_number}"
 
 
 def _with_static(schema: Schema, guesses: list[Guess], table: Table) -> tuple[Schema, list[Guess]]:

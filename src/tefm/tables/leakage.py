@@ -33,6 +33,8 @@ LATER_WORDS = re.compile(
     r"(?<![a-z])(disch|death|dead|died|deceas|expired?(?![a-z])|outcome|readmi|mortal|surviv|dod(?![a-z]))"
 )
 HINT_AUC = 0.75
+#: Any field is reported from this AUC on, and one that is present in this share of one class and absent in the others'.
+SUSPICIOUS_AUC, SUSPICIOUS_PRESENCE = 0.98, 0.9
 
 _REMEDY = "if it is known only after the outcome, move it to `ignore` in the schema; otherwise keep it"
 _LABEL = "the label, as text"  # a column name that no table has
@@ -55,14 +57,7 @@ class Leak:
         return f"field {self.field!r} {self.reason}\n  → {self.remedy}"
 
 
-def check_leakage(
-    slots_ND: Slots,
-    layout: Layout,
-    labels: NDArray[Any] | Sequence[object],
-    *,
-    auc_limit: float = 0.98,
-    presence_limit: float = 0.9,
-) -> list[Leak]:
+def check_leakage(slots_ND: Slots, layout: Layout, labels: NDArray[Any] | Sequence[object]) -> list[Leak]:
     """The fields that may reveal the label, highest AUC first; records whose label is None are skipped.
 
     Each class is compared with all others. A set is scored by its best member or its count.
@@ -97,12 +92,12 @@ def check_leakage(
         score = aucs[slot, best]
         present_L = np.bincount(label_N[slots_DN[own].any(axis=0)], minlength=len(names))
         most, inside, outside = _presence(present_L, counts_L, checked)
-        if inside >= presence_limit and outside <= 1 - presence_limit:
+        if inside >= SUSPICIOUS_PRESENCE and outside <= 1 - SUSPICIOUS_PRESENCE:
             score = (1 + inside - outside) / 2  # the AUC of being present
             reason = (
                 f"is present in {inside:.0%} of the records labelled '{names[most]}' and {outside:.0%} of the others"
             )
-        elif score >= auc_limit:
+        elif score >= SUSPICIOUS_AUC:
             member = f", through {slot.name!r}," if len(own) > 1 else ""
             reason = f"alone{member} separates the label '{names[best]}' from the others with AUC {score:.3f}"
         elif score >= HINT_AUC and LATER_WORDS.search(field.lower()):

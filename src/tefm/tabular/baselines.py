@@ -217,9 +217,7 @@ def fit_baselines(
     return results
 
 
-def fit_numbers(
-    data: BaselineData, buckets: Buckets, *, kinds: Sequence[Kind], seed: int = 0, resamples: int = 1000
-) -> dict[str, Compared]:
+def fit_numbers(data: BaselineData, buckets: Buckets, *, kinds: Sequence[Kind], seed: int = 0) -> dict[str, Compared]:
     """LightGBM's quantile regression on numbers, and always the median, scored on the same split.
 
     Inputs and settings are chosen as for classes, by the median's mean absolute error on validation. The interval is
@@ -243,8 +241,8 @@ def fit_numbers(
         raw = PredictedNumbers(*held_NL.T)
         margin = margin_of(raw, values["validation"], buckets.interval) or 0.0
         predicted = PredictedNumbers(*test_NL.T).widened(margin)
-        validation = NumberScores.of(raw.widened(margin), values["validation"], buckets.interval, resamples=resamples)
-        scores = NumberScores.of(predicted, values["test"], buckets.interval, resamples=resamples)
+        validation = NumberScores.of(raw.widened(margin), values["validation"], buckets.interval)
+        scores = NumberScores.of(predicted, values["test"], buckets.interval)
         figures = {**given, "validation": validation.to_dict(), "test_calibrated": scores.to_dict()}
         results[name] = Compared(figures, test_NL, buckets.class_of(predicted.median_S), predicted)
     return results

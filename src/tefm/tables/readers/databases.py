@@ -274,10 +274,7 @@ def _with_numbers(frame: pl.DataFrame, numeric: list[str]) -> pl.DataFrame:
 
 
 #: No file but its own, no extension, no network, and no statement that could change this.
-CLOSED: dict[str, str | bool | int | float | list[str]] = {
-    "enable_external_access": False,
-    "lock_configuration": True,
-}
+CLOSED: dict[str, str | bool | int | float | list[str]] = {"enable_external_access": False, "lock_configuration": True}
 
 
 def open_duckdb(path: Path, query: str | None) -> Table:
