@@ -121,13 +121,8 @@ def is_saved(folder: Path) -> bool:
     return is_whole(folder, KIND) or is_whole(folder, KIND_DOMAINS)
 
 
-def save(bundle: Bundle, folder: Path) -> Path:
-    """Write the bundle of a single domain, which has no name; of several processes, the first one does."""
-    return save_domains({"": bundle}, folder)
-
-
 def save_domains(bundles: Mapping[str, Bundle], folder: Path) -> Path:
-    """Write several domains of one language model; of several processes, the first one does."""
+    """Write domains of one language model; a single one has no name. Of several processes, the first one does."""
     import torch
     import transformers
 
@@ -194,7 +189,7 @@ def _save_parts(bundle: Bundle, folder: Path) -> None:
     for name, part in parts.items():
         if part is not None:
             part.save(folder / name)
-    preparation.tokenizer(fitted.coder).save(folder / TOKENIZER)
+    RecordTokenizer.of(preparation.vectoriser, fitted.coder).save(folder / TOKENIZER)
     write_text(folder / "README.md", card_of(bundle))
 
 

@@ -37,9 +37,8 @@ from tefm.language.prompts import Style
 from tefm.language.smollm2 import NAME as SMOLLM2
 from tefm.model import explainer
 from tefm.model.ask import QuestionExplainer, ask, book_of, teach, with_taught
-from tefm.model.bundle import Bundle, card_of
+from tefm.model.bundle import Bundle, card_of, save_domains
 from tefm.model.bundle import load as load_bundle
-from tefm.model.bundle import save as save_bundle
 from tefm.monitor.differences import LEVEL
 from tefm.monitor.monitor import Monitoring, monitor
 from tefm.pipeline.config import ModelConfig
@@ -309,7 +308,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     @property
     def tokenizer_(self) -> RecordTokenizer:
         """The first stage as a tokenizer of tables."""
-        return self.preparation.tokenizer(self.fitted.coder)
+        return RecordTokenizer.of(self.preparation.vectoriser, self.fitted.coder)
 
     # ---- predicting -------------------------------------------------------------------------------------------
 
@@ -641,7 +640,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
     def save(self, folder: str | Path) -> Path:
         """Write the model as one folder (`tefm.model.bundle`)."""
-        return save_bundle(self.bundle, Path(folder))
+        return save_domains({"": self.bundle}, Path(folder))
 
     @classmethod
     def load(cls, folder: str | Path, *, device: str | None = None, domain: str | None = None) -> TEFM:

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from tefm.base.errors import InputError, SettingsError, did_you_mean
 from tefm.base.progress import note
-from tefm.codes.coder import SlotCoder
 from tefm.codes.tokenizer import RecordTokenizer
 from tefm.language.prompts import NO_YES, escaped, question_prompt
 from tefm.language.shortening import about_long
@@ -141,10 +140,6 @@ class Preparation:
     def slots(self, records: Records) -> Sequences:
         """The sequences with the slots of their records and the texts of their prompts."""
         return records.as_slots(self.vectoriser)
-
-    def tokenizer(self, coder: SlotCoder) -> RecordTokenizer:
-        """The first stage as a tokenizer of tables."""
-        return RecordTokenizer.of(self.vectoriser, coder)
 
     def slots_about(self, name: str, *, texts: bool = True) -> tuple[int, ...]:
         """The slots that a field is read into; of a column of text, the one that follows those of the layout."""
