@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import resource
+import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ import torch
 from conftest import Explained
 
 from tefm.base.errors import InputError
-from tefm.base.training import load_checkpoint, save_checkpoint, threads_for
+from tefm.base.training import load_checkpoint, save_checkpoint, side_by_side, threads_for
 
 
 def test_a_full_disk_is_one_line(tmp_path: Path, explained: Explained) -> None:
@@ -41,3 +43,35 @@ def test_trees_get_the_threads_that_their_rows_keep_busy(rows: int, threads: int
         with threads_for(rows):
             assert openmp() == {threads}
         assert openmp() == {4}
+
+
+@pytest.mark.parametrize("memory", [1, 1 << 40])
+def test_calls_side_by_side_share_the_threads_and_give_results_in_order(memory: int) -> None:
+    """Two calls meet where there is memory for both; where there is not, they come one after the other."""
+    from threadpoolctl import ThreadpoolController
+
+    meeting = threading.Barrier(2)
+
+    def call(number: int) -> tuple[int, int]:
+        if memory == 1:
+            meeting.wait(timeout=60)
+        openmp = ThreadpoolController().select(user_api="openmp")
+        return number, max(library["num_threads"] for library in openmp.info())
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        results = list(side_by_side([partial(call, number) for number in range(4)], memory))
+    finally:
+        torch.set_num_threads(before)
+    assert [number for number, _ in results] == [0, 1, 2, 3]
+    if memory == 1:
+        assert {threads for _, threads in results} == {1}
+
+
+def test_what_fails_side_by_side_is_raised() -> None:
+    def fail() -> None:
+        raise InputError("a fold is empty")
+
+    with pytest.raises(InputError, match="a fold is empty"):
+        list(side_by_side([fail, fail], 1))

@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -27,11 +27,14 @@ from tefm.base.files import replacing
 from tefm.base.progress import note
 
 Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 #: Threads of a fit that must not depend on the machine.
 THREADS = 1
 #: Rows of a table for each thread that fits trees.
 ROWS_PER_THREAD = 20_000
+#: What calls that run side by side may take together, in bytes.
+MEMORY = 1 << 31
 
 
 @contextmanager
@@ -71,6 +74,27 @@ def threads_for(rows: int) -> Iterator[None]:
     allowed = [library["num_threads"] for library in openmp.info()]
     with openmp.limit(limits=min([1 + rows // ROWS_PER_THREAD, *allowed])):
         yield
+
+
+def side_by_side(calls: Sequence[Callable[[], Result]], memory: int) -> Iterator[Result]:
+    """The results of calls in their order; as many run at once as there are threads, which they share.
+
+    It is for calls of libraries that release Python's lock; each takes this `memory`.
+
+    >>> list(side_by_side([lambda: 1, lambda: 2], memory=1))
+    [1, 2]
+    """
+    from threadpoolctl import ThreadpoolController
+
+    threads = torch.get_num_threads()
+    workers = min(threads, len(calls), 1 + MEMORY // memory)
+    if workers < 2:
+        yield from (call() for call in calls)
+        return
+    openmp = ThreadpoolController().select(user_api="openmp")
+    # the limit is one of the thread that sets it
+    with ThreadPoolExecutor(workers, initializer=lambda: openmp.limit(limits=threads // workers)) as pool:
+        yield from pool.map(lambda call: call(), calls)
 
 
 def ahead(items: Iterable[Item]) -> Iterator[Item]:

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tefm.base.progress import progress
-from tefm.base.training import threads_for
+from tefm.base.training import side_by_side, threads_for
 from tefm.scoring.calibration import log_softmax
 from tefm.tabular.inputs import Features, for_regression
 
@@ -42,6 +42,8 @@ UNORDERED = 16
 LINEAR_SHARES = (0.0, 0.15, 0.3, 0.5, 0.7)
 #: How much of them comes from a regression on words, beside the other two; and how strongly it may trust words.
 WORD_SHARES, WORD_STRENGTHS = (0.0, 0.15, 0.3, 0.5, 0.7, 0.85, 1.0), (0.3, 1.0, 3.0, 10.0)
+#: Bytes of a value in the table that a model makes for itself.
+FLOAT = 8
 #: No class is less probable than this for the teacher.
 LEAST = 1e-5
 
@@ -82,15 +84,10 @@ class Teacher:
         fitted: dict[int, Fold] = {}
         best: tuple[Features, Callable[[], Any]] | None = None
         with progress("learning which features predict the label", FOLDS - 1 + len(choices)) as advance:
-            for number, held_out_N, rows in _folds(fold_N, labels_N):
+            folds = _folds(fold_N, labels_N)
+            for number, held_out_N, rows in folds:
                 advance(0, note=f"fold {number + 1} of {FOLDS}")
                 rows, kept_Q = downsampled(rows, labels_N, classes, rng)
-                if best is not None:
-                    features, untrained = best
-                    fitted[number] = Fold.fit(features, untrained(), labels_N, rows, kept_Q)
-                    log_2NQ[:, held_out_N] = fitted[number].answers(features.x_NF[held_out_N])
-                    advance(1)
-                    continue
                 stop, _ = downsampled(np.flatnonzero(held_out_N & labelled_N), labels_N, classes, rng)
                 least = np.inf if known_NQ is None else loss_of(known_NQ[held_out_N], labels_N[held_out_N])
                 for features in choices:
@@ -105,6 +102,26 @@ class Teacher:
                     advance(1)
                 if best is None and known_NQ is not None:
                     return cls(known_NQ, fold_N, {}, 0.0)
+                if best is not None:
+                    break
+            if best is not None:
+                chosen, untrained = best
+
+                def learn(
+                    held_out_N: NDArray[np.bool_], rows: NDArray[np.int64], kept_Q: NDArray[np.float64]
+                ) -> tuple[Fold, NDArray[np.float64]]:
+                    fold = Fold.fit(chosen, untrained(), labels_N, rows, kept_Q)
+                    return fold, fold.answers(chosen.x_NF[held_out_N])
+
+                others = list(folds)
+                calls = [
+                    partial(learn, held_out_N, *downsampled(rows, labels_N, classes, rng))
+                    for _, held_out_N, rows in others
+                ]
+                results = side_by_side(calls, FLOAT * chosen.x_NF.size)
+                for (number, held_out_N, _), (fold, log_2MQ) in zip(others, results, strict=True):
+                    fitted[number], log_2NQ[:, held_out_N] = fold, log_2MQ
+                    advance(1, note=f"fold {number + 1} of {FOLDS}")
         share, _ = _best_share(log_2NQ, labels_N, LINEAR_SHARES)
         return cls(_blend(log_2NQ, share).astype(np.float32), fold_N, fitted, share)
 
@@ -128,10 +145,11 @@ class Teacher:
         taken_MD = rng.random((count, x_ND.shape[1])) < rng.uniform(0, 0.5, (count, 1))
         mixed_MD = np.where(taken_MD, x_ND[second_M], x_ND[first_M])
         log_MQ = self.log_NQ[first_M]
-        for number, fold in self.folds.items():
-            chosen_M = self.fold_N[first_M] == number
-            if chosen_M.any():
-                log_MQ[chosen_M] = _blend(fold.answers(mixed_MD[chosen_M]), self.linear_share)
+        parts = [(fold, np.flatnonzero(self.fold_N[first_M] == number)) for number, fold in self.folds.items()]
+        parts = [(fold, part) for fold, part in parts if len(part)]
+        calls = [partial(fold.answers, mixed_MD[part]) for fold, part in parts]
+        for (_, part), log_2PQ in zip(parts, side_by_side(calls, FLOAT * mixed_MD.size), strict=True):
+            log_MQ[part] = _blend(log_2PQ, self.linear_share)
         return mixed_MD, log_MQ
 
     def answers(self, x_ND: NDArray[Any]) -> NDArray[np.float32]:
