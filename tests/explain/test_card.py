@@ -37,13 +37,6 @@ from tefm.explain.render import cards_page
 from tefm.rationale.verify import Verification
 from tefm.tables.vectorise import Vectoriser
 
-
-def dated(rationale: Rationale, *labels: str | None) -> Rationale:
-    """The rationale with the time of each record."""
-    records = zip(rationale.records, labels, strict=True)
-    return replace(rationale, records=tuple(replace(record, label=label) for record, label in records))
-
-
 # ---- only what was selected -----------------------------------------------------------------------------------------
 
 
@@ -54,40 +47,30 @@ def test_only_selected_values_are_mentioned(data: st.DataObject) -> None:
     rng = np.random.default_rng(data.draw(st.integers(0, 99)))
     # in the slots that were not selected, the codes preserve the record: the worst case
     decoded_ND = np.where(keep_D, rng.integers(0, SIZES_D + 1, size=x_ND.shape), x_ND).astype(x_ND.dtype)
-    rationale = selecting(x_ND, keep_D[None], rng.normal(size=x_ND.shape), decoded_ND)
-    (record,) = rationale.records
-    text = "\n".join(
-        [rationale.text, record.decoded_text, rationale.conclusion, repr(record.statements), repr(record.decoded)]
-    )
-    unkept = {bar.words.split(": ", 1)[-1] for bar in record.bars if not bar.kept}
+    rationale = selecting(x_ND, keep_D[None], decoded_ND)
+    text = "\n".join([rationale.text, rationale.blurred, rationale.conclusion, repr(rationale.findings)])
     for slot in np.flatnonzero(x_ND[0]):
         words = slot_words(x_ND[0], int(slot))
+        assert (words in rationale.text) == bool(keep_D[slot])
         if not keep_D[slot]:
-            assert words not in text
-            assert words in unkept, "its bar names it, marked as not selected"
-        elif "in all" not in words:  # a count is left out where the listed members say it
-            assert words in rationale.text
-    kept = {slot for statement in rationale.records[0].statements for slot in statement.slots}
-    assert kept == set(np.flatnonzero(x_ND[0] * keep_D).tolist())
-    assert rationale.retention.kept == len(kept)
+            assert words.split(": ", 1)[-1] not in text
+    assert len(rationale.findings) == rationale.retention.kept == (x_ND[0] * keep_D > 0).sum()
 
 
 def test_other_records_of_a_sequence_are_not_mentioned_either() -> None:
     keep_ND = np.zeros_like(X_ND[:3], dtype=bool)
     keep_ND[1] = True
-    rationale = dated(selecting(X_ND[:3], keep_ND), "May", "June", "July")
-    assert rationale.text.startswith("Stay 2 of 3 (June): Age: 52–55 years; Declared lost. Stay: Ward: lung;")
-    assert rationale.text.endswith("No features selected from stays 1, 3.")
+    rationale = selecting(X_ND[:3], keep_ND)
+    assert rationale.text.startswith("Age: 52–55 years (1 stay before the last); Ward: lung (1 stay before the last);")
     for shown in (rationale.text, cards_page([rationale]), printed(rationale)):
         assert "heart" not in shown
         assert "alert" not in shown
 
 
-def test_groups_become_sentences_and_a_group_is_not_named_twice() -> None:
-    rationale = everything(X_ND[:1])
-    assert rationale.records[0].text == (
-        "Age: ≤ 34 years; Declared lost. Stay: Ward: heart; Length of stay: ≤ 3 days; Intensive care. "
-        "Diagnoses: respiratory failure (518), cardiac failure (428)."
+def test_every_selected_slot_is_named_with_its_field() -> None:
+    assert everything(X_ND[:1]).text == (
+        "Age: ≤ 34 years; Ward: heart; Length of stay: ≤ 3 days; Intensive care; Declared lost; Diagnoses: 2 in all; "
+        "Diagnoses: respiratory failure (518); Diagnoses: cardiac failure (428)."
     )
 
 
@@ -99,27 +82,20 @@ def test_absent_slots_are_never_selected() -> None:
     assert "diabetes" not in rationale.text
 
 
-def test_values_that_the_codes_lost_or_changed_are_marked() -> None:
+def test_values_that_the_codes_lost_or_changed_are_told() -> None:
     ward, icu = (int(VECTORISER.layout.of_field(name)[0]) for name in ("ward", "icu"))
     decoded_ND = X_ND[:1].copy()
     decoded_ND[0, ward], decoded_ND[0, icu] = X_ND[1, ward], 0
-    text = everything(X_ND[:1], decoded_ND=decoded_ND).records[0].decoded_text
-    assert text.startswith("Age: ≤ 34 years; Ward: lung [recorded: heart]; Length of stay: ≤ 3 days;")
-    assert "[lost: Intensive care]" in text
-
-
-def test_losses_are_explained_only_where_they_occur() -> None:
-    icu = int(VECTORISER.layout.of_field("icu")[0])
-    decoded_ND = X_ND[:1].copy()
-    decoded_ND[0, icu] = 0
     lossy = everything(X_ND[:1], decoded_ND=decoded_ND)
-    assert "values of the stay that its codes do not preserve" in lossy.on_losses
-    assert lossy.on_losses in unwrapped(printed(lossy))
-    assert lossy.on_losses in cards_page([lossy])
-    assert "In brackets" not in printed(everything(X_ND[:1])) + cards_page([everything(X_ND[:1])])
+    assert lossy.blurred == (
+        "The codes that the model reads blur: Ward: heart (read as “lung”); Intensive care (lost)."
+    )
+    assert lossy.blurred in unwrapped(printed(lossy))
+    assert lossy.blurred in cards_page([lossy])
+    assert "blur" not in printed(everything(X_ND[:1])) + cards_page([everything(X_ND[:1])])
     keep_ND = np.ones_like(decoded_ND, dtype=bool)
-    keep_ND[0, icu] = False
-    assert not selecting(X_ND[:1], keep_ND, decoded_ND=decoded_ND).on_losses, "it was not selected"
+    keep_ND[0, [ward, icu]] = False
+    assert not selecting(X_ND[:1], keep_ND, decoded_ND).blurred, "they were not selected"
 
 
 def test_a_class_has_its_column_in_the_title_and_quotes_in_sentences() -> None:
@@ -130,57 +106,10 @@ def test_a_class_has_its_column_in_the_title_and_quotes_in_sentences() -> None:
     labelled = Vectoriser.fit(TABLE.with_columns(end=pl.lit("x")), SCHEMA.model_copy(update={"label": "end"}))
     assert labelled.table_schema.label == "end"
     described = describe_rationale(
-        labelled, X_ND[:1], X_ND[:1] > 0, X_ND[:1].astype(float), verified(), sequence="p7", classes=("died", "lived"),
-        codes=["<sta_a_0>"], decoded_ND=X_ND[:1],
+        labelled, X_ND[:1], X_ND[:1] > 0, verified(), entity="patient", sequence="p7", classes=("died", "lived"),
+        decoded_ND=None,
     )  # fmt: skip
     assert described.label == "end"
-
-
-# ---- bars -----------------------------------------------------------------------------------------------------------
-
-
-@given(scale=st.sampled_from([1e-3, 1.0, 1e3]), shift=st.sampled_from([-5e3, 0.0, 5.0]))
-def test_bars_follow_the_ranking_at_any_scale(scale: float, shift: float) -> None:
-    scores_ND = np.random.default_rng(0).random(X_ND[:2].shape) * scale + shift
-    rationale = selecting(X_ND[:2], X_ND[:2] > 0, scores_ND)
-    for record, x_D, scores_D in zip(rationale.records, X_ND, scores_ND, strict=False):
-        ranked = sorted(np.flatnonzero(x_D), key=lambda slot: -scores_D[slot])[:12]
-        assert [bar.words.split(": ")[-1] for bar in record.bars] == [slot_words(x_D, slot) for slot in ranked]
-        weights = [bar.weight for bar in record.bars]
-        assert weights == sorted(weights, reverse=True)
-        assert 0 <= min(weights) <= max(weights) <= 1
-    assert max(bar.weight for record in rationale.records for bar in record.bars) == 1
-
-
-@pytest.mark.parametrize("score", [0.0, 3.0, -3.0, -np.inf])
-def test_a_ranking_without_preference_still_has_bars(score: float) -> None:
-    rationale = selecting(X_ND[:1], X_ND[:1] > 0, np.full(X_ND[:1].shape, score))
-    assert {bar.weight for bar in rationale.records[0].bars} == {1.0}
-
-
-def test_a_bar_names_its_feature_even_if_it_was_not_selected() -> None:
-    rationale = selecting(X_ND[:1], np.zeros_like(X_ND[:1], dtype=bool))
-    assert {bar.words for bar in rationale.records[0].bars} == {
-        bar.words for bar in everything(X_ND[:1]).records[0].bars
-    }
-    assert {bar.words for bar in rationale.records[0].bars} >= {
-        "Ward: heart", "Intensive care", "Declared lost", "Diagnoses: cardiac failure (428)",
-    }  # fmt: skip
-    assert not any(bar.kept for bar in rationale.records[0].bars)
-    keep_ND = np.zeros_like(X_ND[:1], dtype=bool)
-    keep_ND[0, 0] = True
-    page = re.sub(r"<[^>]*>", " ", cards_page([selecting(X_ND[:1], keep_ND)]))
-    assert re.search(r"Diagnoses: cardiac failure \(428\) +[\d.]+ not selected", page)
-
-
-def test_selected_slots_without_a_bar_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tefm.explain.in_words.BARS", 3)
-    rationale = everything(X_ND[1:2])
-    more = f"and {rationale.retention.kept - 3} more selected"
-    assert more in printed(rationale)
-    assert more in cards_page([rationale])
-    monkeypatch.undo()
-    assert "more selected" not in cards_page([everything(X_ND[1:2])])
 
 
 # ---- the verdict ----------------------------------------------------------------------------------------------------
@@ -249,7 +178,7 @@ def test_the_conclusion_in_plain_words(verification: Verification, records: int,
 def test_an_empty_selection_is_reported_as_such() -> None:
     rationale = selecting(X_ND[:1], X_ND[:1] < 0, verification=verified("insufficient", alone=0.4, without=0.9))
     assert rationale.conclusion == "No features were selected; with no features the model predicts “lived” (p = 0.60)."
-    assert rationale.text == "No features selected from stay 1."
+    assert rationale.text == "No features selected."
     assert rationale.conclusion in unwrapped(printed(rationale))
 
 
@@ -307,7 +236,7 @@ def test_text_of_a_hostile_value_has_no_control_codes(show: Callable[[Rationale]
 
 
 def test_json_comes_back_as_the_same_rationale() -> None:
-    rationale = dated(everything(X_ND[:3]), "May", None, "July")
+    rationale = everything(X_ND[:3])
     body = json.loads(json.dumps(rationale.to_json(), allow_nan=False))
     assert Rationale.from_json(body) == rationale
     assert body["text"] == rationale.text
@@ -316,7 +245,7 @@ def test_json_comes_back_as_the_same_rationale() -> None:
 
 @pytest.mark.parametrize(
     ("change", "where"),
-    [({"verdict": "fine"}, "verdict"), ({"records": [{"number": 1}]}, "records.0"), ({"full": None}, "full")],
+    [({"verdict": "fine"}, "verdict"), ({"findings": [{"record": 1}]}, "findings.0"), ({"full": None}, "full")],
 )
 def test_other_json_is_rejected(change: dict[str, Any], where: str, explained: Explained) -> None:
     explained(

@@ -28,8 +28,9 @@ from support.explanations import (
 )
 
 from tefm.base.errors import InputError
+from tefm.explain.cards import Finding
 from tefm.explain.counts import NONE, Observed
-from tefm.explain.explanation import SHOWN, Explanation, Finding, JointEffect, Sensitive, Settling
+from tefm.explain.explanation import SHOWN, Explanation, JointEffect, Sensitive, Settling
 from tefm.explain.render import SHORT, cards_page
 from tefm.rationale.verify import Answer
 

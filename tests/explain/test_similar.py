@@ -19,7 +19,8 @@ from support.cards import SCRIPT, unwrapped
 from support.explanations import ASPIRIN, NO_WARD, explanation, printed
 
 from tefm.base.errors import NotFittedError, SettingsError
-from tefm.explain.explanation import Explanation, Finding, SimilarCase
+from tefm.explain.cards import Finding
+from tefm.explain.explanation import Explanation, SimilarCase
 from tefm.explain.render import cards_page
 from tefm.explain.similar import distances
 from tefm.model.estimator import TEFM

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from support.explanations import ASPIRIN, MORPHINE, NO_WARD, OLD, explanation, influence, share
 
-from tefm.explain.explanation import Explanation, Finding, Influence, JointEffect, Settling
+from tefm.explain.cards import Finding
+from tefm.explain.explanation import Explanation, Influence, JointEffect, Settling
 from tefm.explain.summary import LISTED, FieldEffect, Summary, summarise
 
 

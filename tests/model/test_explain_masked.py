@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -25,13 +26,13 @@ def test_the_check_is_what_the_model_itself_says_of_the_kept_values(fitted: TEFM
     for one in fitted.explain_masked(TABLE, keep=0.3, of="present"):
         mine = TABLE.filter(pl.col("patient") == one.sequence)
         blanked = mine.clone()
-        for number, record in enumerate(one.records):
-            fields = {statement.field: statement for statement in record.statements}
+        for number in range(one.records):
+            kept = [finding for finding in one.findings if finding.record == number + 1]
             for name in ("age", "ward"):
-                if name not in fields:
+                if name not in {finding.field for finding in kept}:
                     blanked[number, name] = None
-            kept = fields["drugs"].words.removeprefix("drugs: ").partition(" (")[0] if "drugs" in fields else ""
-            members = [drug for drug in (mine[number, "drugs"] or "").split(";") if drug and drug in kept]
+            drugs = {finding.value for finding in kept if finding.field == "drugs"}
+            members = [drug for drug in (mine[number, "drugs"] or "").split(";") if drug in drugs]
             blanked[number, "drugs"] = ";".join(members) or None
         codes = fitted.tokenizer_.vectoriser.transform(blanked)
         counted = [slot.kind == "number" and slot.field == "drugs" for slot in fitted.tokenizer_.coder.layout.slots]
@@ -49,7 +50,7 @@ def test_what_is_said_of_all_features_is_the_prediction(fitted: TEFM) -> None:
     assert [one.sequence for one in found] == predicted["patient"].to_list()
     assert [one.predicted for one in found] == predicted["predicted"].to_list()
     assert [one.full.probabilities["yes"] for one in found] == pytest.approx(predicted["p(yes)"].to_list(), abs=1e-6)
-    assert [len(one.records) for one in found] == predicted["records"].to_list()
+    assert [one.records for one in found] == predicted["records"].to_list()
 
 
 def test_the_language_model_is_not_asked_twice(fitted: TEFM, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,7 +82,7 @@ def test_a_share_is_kept(fitted: TEFM) -> None:
             assert 0.25 <= one.retention.kept / max(one.retention.present, 1) <= 0.75 or one.retention.present < 4
     width = fitted.tokenizer_.coder.layout.width
     for one in fitted.explain_masked(TABLE, keep=2 / width, over="record"):
-        assert all(sum(len(said.slots) for said in record.statements) <= 2 for record in one.records)
+        assert max(Counter(finding.record for finding in one.findings).values(), default=0) <= 2
 
 
 def test_some_sequences_only(fitted: TEFM, explained: Explained) -> None:

@@ -72,7 +72,7 @@ def planted_pair(kept: Kept, backbones: dict[str, Path]) -> TEFM:
 
 
 def selected_fields(rationale: Rationale) -> set[str]:
-    return {statement.field for record in rationale.records for statement in record.statements}
+    return {finding.field for finding in rationale.findings}
 
 
 def precision_and_recall(rationales: Sequence[Rationale], deciding: set[str]) -> tuple[float, float]:

@@ -59,20 +59,16 @@ def verified(
     return Verification(*answers, verdict)
 
 
-def selecting(
-    x_ND: Slots, keep_ND: Any, scores_ND: Any = None, decoded_ND: Slots | None = None, **how: Any
-) -> Rationale:
+def selecting(x_ND: Slots, keep_ND: Any, decoded_ND: Slots | None = None, **how: Any) -> Rationale:
     return describe_rationale(
         VECTORISER,
         x_ND,
         np.asarray(keep_ND, dtype=bool),
-        np.arange(x_ND.size, dtype=float).reshape(x_ND.shape) if scores_ND is None else scores_ND,
         how.pop("verification", verified()),
+        entity="patient",
         sequence="p7",
         classes=("died", "lived"),
-        codes=[f"<sta_a_{i}><sta_b_7>" for i in range(len(x_ND))],
         decoded_ND=x_ND if decoded_ND is None else decoded_ND,
-        **how,
     )
 
 
@@ -93,7 +89,7 @@ def unwrapped(shown: str) -> str:
 
 
 def slot_words(x_D: Slots, slot: int) -> str:
-    """The words of one slot without the name of its field; a flag is its name."""
+    """The words of one slot; a flag is its name."""
     only_D = np.zeros_like(x_D)
     only_D[slot] = x_D[slot]
-    return statements(VECTORISER, only_D)[0].words.split(": ", 1)[-1]
+    return statements(VECTORISER, only_D)[0].words

@@ -9,8 +9,9 @@ from typing import Any
 
 from rich.console import Console, RenderableType
 
+from tefm.explain.cards import Finding
 from tefm.explain.counts import Share
-from tefm.explain.explanation import Explanation, Finding, Influence, JointEffect, Settling
+from tefm.explain.explanation import Explanation, Influence, JointEffect, Settling
 from tefm.explain.render import explanation_card
 from tefm.rationale.verify import Answer
 

@@ -1,4 +1,4 @@
-"""What cards of explanations and of rationales share: words, JSON, templates.
+"""What cards of explanations and of rationales share: features in words, JSON, templates.
 
 Nothing here needs torch or the libraries that read tables, so that a stored card can be shown anywhere.
 """
@@ -14,6 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from tefm.base.errors import InputError
 from tefm.base.templates import environment
+from tefm.tables.references import Reference
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,28 @@ class TextPart:
 
     words: str
     change: float
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A condition of a rule, or a feature of one record, in words."""
+
+    #: starts at 1; of several, the last one
+    record: int
+    field: str
+    #: its value as the table has it: a member of a set, a category; empty where there is none or several
+    value: str
+    words: str
+    #: whether the record has no value there
+    absent: bool = False
+    #: what the user's references say about it
+    references: tuple[Reference, ...] = ()
+    #: whether it is about a set: a member of it, or an empty one
+    of_set: bool = False
+    #: what the codes give back in its place, in words, empty where they give back nothing; None where they keep it
+    decoded: str | None = None
+    #: which records it is about, where that is not a single one: "in all stays"; empty for a field of the entity
+    when: str | None = None
 
 
 def quoted(name: str) -> str:
@@ -62,6 +85,15 @@ def ranges(numbers: Sequence[int]) -> str:
     return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in runs)
 
 
+def place_of(record: str, back: int) -> str:
+    """A record by how many follow it.
+
+    >>> place_of("stay", 0), place_of("stay", 2)
+    ('last stay', '2 stays before the last')
+    """
+    return f"{back} {record}{'s' if back > 1 else ''} before the last" if back else f"last {record}"
+
+
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Card:
     """One sequence and its answer, explained in words. Notebooks show it as a card; `print` gives it as text."""
@@ -76,6 +108,8 @@ class Card:
     sequence: str
     #: what one record is called
     record: str
+    #: how many records the sequence has
+    records: int
     classes: tuple[str, ...]
     #: the column that holds the classes
     label: str | None = None
@@ -87,6 +121,36 @@ class Card:
     def numbered(self, records: Sequence[int]) -> str:
         """Some of the records in words, such as stays 1, 3."""
         return f"{self.record}{'s' if len(records) > 1 else ''} {ranges(records)}"
+
+    # ---- its features -----------------------------------------------------------------------------------------
+
+    def placed(self, finding: Finding) -> str:
+        """A feature with its records, where there are several."""
+        return finding.words + self.place(finding)
+
+    def place(self, finding: Finding) -> str:
+        """The records of a feature in brackets, counted from the last one."""
+        return "".join(f" ({when})" for when in self.when(finding))
+
+    def when(self, finding: Finding) -> list[str]:
+        """The records of a feature in words; none where there is only one record, or where the entity has it."""
+        when = place_of(self.record, self.records - finding.record) if finding.when is None else finding.when
+        return [when] if when and self.records > 1 else []
+
+    @property
+    def lossy(self) -> list[Finding]:
+        """The features on the card that the codes do not keep as they are."""
+        raise NotImplementedError
+
+    @property
+    def blurred(self) -> str:
+        """These features in words, and what the codes give back in their place; empty where they keep all."""
+        listed = "; ".join(
+            f"{self.placed(of)} ({f'read as {quoted(of.decoded)}' if of.decoded else 'lost'})" for of in self.lossy
+        )
+        return f"The codes that the model reads blur: {listed}." if listed else ""
+
+    # ---- as JSON and in a notebook ----------------------------------------------------------------------------
 
     def _repr_html_(self) -> str:
         """The card for a notebook: no scripts, no network, and styles that touch nothing else."""

@@ -8,11 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from tefm.explain.cards import Card, TextPart, plain, printable, quoted
+from tefm.explain.cards import Card, Finding, TextPart, plain, printable, quoted
 from tefm.explain.counts import FEW, NONE, Corroboration, Observed, Share
 from tefm.explain.trajectory import Trajectory
 from tefm.rationale.verify import Answer
-from tefm.tables.references import Reference
 
 #: Explained in `reasons`.
 Outcome = Literal["settled", "real only", "made-up only", "contested", "unsettled", "default"]
@@ -21,28 +20,6 @@ Outcome = Literal["settled", "real only", "made-up only", "contested", "unsettle
 SHOWN = 5
 #: A smaller effect is not worth a line, and not worth a warning.
 VISIBLE, DOUBTED = 0.001, 0.02
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A condition of a rule, or a feature of one record, in words."""
-
-    #: starts at 1; of several, the last one
-    record: int
-    field: str
-    #: its value as the table has it: a member of a set, a category; empty where there is none or several
-    value: str
-    words: str
-    #: whether the record has no value there
-    absent: bool = False
-    #: what the user's references say about it
-    references: tuple[Reference, ...] = ()
-    #: whether it is about a set: a member of it, or an empty one
-    of_set: bool = False
-    #: what the codes give back in its place, in words, empty where they give back nothing; None where they keep it
-    decoded: str | None = None
-    #: which records it is about, where that is not a single one: "in all stays"; empty for a field of the entity
-    when: str | None = None
 
 
 @dataclass(frozen=True)
@@ -154,8 +131,6 @@ class Explanation(Card):
     kind: ClassVar[str] = "explanation"
     stored: ClassVar[tuple[str, ...]] = ("conclusion", "made_up", "real", "effect", "opposite", "risk", "other_values")
 
-    #: how many records the sequence has
-    records: int
     answer: Answer
     verdict: Outcome
     #: whether the probability of the answer is clearly above the mean of the population; a default answer counts too
@@ -383,16 +358,11 @@ class Explanation(Card):
         """The effects on the card, those for the class first."""
         return self.supporting + self.opposing
 
-    def placed(self, finding: Finding) -> str:
-        """A condition with its records, where there are several."""
-        return finding.words + self.place(finding)
-
     def place(self, finding: Finding) -> str:
         """The records of a condition in brackets, counted from the last one; and whether its field is sensitive."""
-        when = place_of(self.record, self.records - finding.record) if finding.when is None else finding.when
         is_sensitive = any(finding.field in of.fields for of in self.sensitive)
-        notes = [when if self.records > 1 else "", "sensitive" if is_sensitive else ""]
-        return f" ({', '.join(filter(None, notes))})" if any(notes) else ""
+        notes = [*self.when(finding), *(["sensitive"] if is_sensitive else [])]
+        return f" ({', '.join(notes)})" if notes else ""
 
     @property
     def doubts(self) -> str:
@@ -404,16 +374,8 @@ class Explanation(Card):
         return f"The training data contradict the direction of: {listed}." if listed else ""
 
     @property
-    def blurred(self) -> str:
-        """The features on the card that the codes do not keep as they are; empty where they keep all."""
-        listed = "; ".join(
-            f"{self.placed(of)} ({f'read as {quoted(of.decoded)}' if of.decoded else 'lost'})" for of in self.lossy
-        )
-        return f"The codes that the model reads blur: {listed}." if listed else ""
-
-    @property
     def lossy(self) -> list[Finding]:
-        """These features."""
+        """The features on the card that the codes do not keep as they are."""
         cited = [*(self.settling.findings if self.relevant else ()), *(of.finding for of in self.shown)]
         return list({(of.record, of.words): of for of in cited if of.decoded is not None}.values())
 
@@ -471,15 +433,6 @@ def _small(p: float) -> str:
     ('0.21', '0.002')
     """
     return f"{p:.2f}" if p >= 0.01 else f"{p:.1g}"
-
-
-def place_of(record: str, back: int) -> str:
-    """A record by how many follow it.
-
-    >>> place_of("stay", 0), place_of("stay", 2)
-    ('last stay', '2 stays before the last')
-    """
-    return f"{back} {record}{'s' if back > 1 else ''} before the last" if back else f"last {record}"
 
 
 def _percent(share: float) -> str:

@@ -1,4 +1,4 @@
-"""From arrays to words, by template from the schema: the features of an explanation, and the records of a rationale.
+"""From arrays to words, by template from the schema: the features of explanations and of rationales.
 
 Shapes: T or N records of one sequence, D slots.
 """
@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tefm.explain.cards import Finding
 from tefm.explain.conditions import Condition
-from tefm.explain.explanation import Finding
-from tefm.explain.rationale_card import KeptStatement, Rationale, RationaleRecord, Retention, SlotBar
+from tefm.explain.rationale_card import Rationale, Retention
 from tefm.rationale.masked_model import Keep
 from tefm.rationale.verify import Verification
 from tefm.tables.layout import Slots
@@ -28,8 +26,6 @@ SHOWN_TEXT = 160
 NAMED = 4
 #: Of more values than this, some are named and the others counted.
 LISTED = 6
-#: The highest-ranked slots of a record that are shown as bars.
-BARS = 12
 
 
 def finding_of(
@@ -131,80 +127,34 @@ def _decoded(vectoriser: Vectoriser, condition: Condition, decoded_TD: Slots) ->
     record_D, slots = decoded_TD[len(decoded_TD) - 1 - condition.back], list(condition.slots)
     if np.isin(record_D[slots], condition.values).all():
         return None
-    return "; ".join(words.partition(": ")[2] or words for words in _about(vectoriser, record_D, slots))
-
-
-def _about(vectoriser: Vectoriser, x_D: Slots, slots: list[int]) -> list[str]:
-    """Some slots of a record in words, field by field."""
-    only_D = np.zeros_like(x_D)
-    only_D[slots] = x_D[slots]
-    return [statement.words for statement in statements(vectoriser, only_D)]
+    only_D = np.zeros_like(record_D)
+    only_D[slots] = record_D[slots]
+    return "; ".join(of.words.partition(": ")[2] or of.words for of in statements(vectoriser, only_D))
 
 
 def describe_rationale(
     vectoriser: Vectoriser,
     x_ND: Slots,
     keep_ND: Keep,
-    scores_ND: NDArray[np.floating[Any]],
     verification: Verification,
     *,
+    entity: str,
     sequence: str,
     classes: Sequence[str],
-    codes: Sequence[str],
-    decoded_ND: Slots,
+    decoded_ND: Slots | None,
 ) -> Rationale:
-    """The rationale of one sequence in words, from the results of selection, ranking and verification.
-
-    `codes` are those of the whole records as tokens, `decoded_ND` the slots decoded from them.
-    """
-    assert x_ND.shape == keep_ND.shape == scores_ND.shape == decoded_ND.shape, "one row per record, one column per slot"
-    assert len(codes) == len(x_ND), "one code per record"
-    schema = vectoriser.table_schema
+    """The rationale of one sequence in words; `decoded_ND` is what the codes of the whole records give back."""
     present_ND = x_ND > 0
-    keep_ND, weight_ND = keep_ND & present_ND, weights(scores_ND, present_ND)
-
-    def record(i: int) -> RationaleRecord:
-        selected = statements(vectoriser, np.where(keep_ND[i], x_ND[i], 0))
-        decoded = {of.field: of.words for of in statements(vectoriser, np.where(keep_ND[i], decoded_ND[i], 0))}
-        return RationaleRecord(
-            number=i + 1,
-            label=None,  # a record has no name of its own yet
-            codes=codes[i],
-            statements=tuple(
-                KeptStatement(of.field, of.group, of.words, of.slots, float(weight_ND[i, list(of.slots)].max()))
-                for of in selected
-            ),
-            decoded=tuple(decoded.get(of.field, "") for of in selected),
-            bars=_bars(vectoriser, x_ND[i], weight_ND[i], keep_ND[i]),
-        )
-
+    kept = np.argwhere(keep_ND & present_ND).tolist()
+    features = (Condition((slot,), (int(x_ND[row, slot]),), len(x_ND) - 1 - row) for row, slot in kept)
     return Rationale(
-        entity=schema.entity or "sequence",
+        entity=entity,
         sequence=sequence,
-        record=schema.record,
+        record=vectoriser.table_schema.record,
+        records=len(x_ND),
         classes=tuple(classes),
+        label=vectoriser.table_schema.label,
         **vars(verification),  # the answers and the verdict
-        retention=Retention(int(keep_ND.sum()), int(present_ND.sum()), x_ND.size),
-        records=tuple(record(i) for i in range(len(x_ND))),
-        label=schema.label,
-    )
-
-
-def weights(scores_ND: NDArray[np.floating[Any]], present_ND: Keep) -> NDArray[np.float64]:
-    """Scores as shares of the highest score of the sequence; if some are negative, the lowest score becomes 0."""
-    scores_ND = scores_ND.astype(np.float64)
-    ranked = scores_ND[present_ND & np.isfinite(scores_ND)]
-    low, high = ranked.min(initial=0.0), ranked.max(initial=-np.inf)
-    if high <= low:  # no slot ranks above another
-        return present_ND.astype(np.float64)
-    return np.where(present_ND, np.clip((scores_ND - low) / (high - low), 0, 1), 0.0)
-
-
-def _bars(vectoriser: Vectoriser, x_D: Slots, weight_D: NDArray[np.float64], keep_D: Keep) -> tuple[SlotBar, ...]:
-    """The highest-ranked slots with a value; selected slots win ties."""
-    present = np.flatnonzero(x_D)
-    order = present[np.lexsort((~keep_D[present], -weight_D[present]))][:BARS]
-    return tuple(
-        SlotBar(_about(vectoriser, x_D, [slot])[0], float(weight_D[slot]), bool(keep_D[slot]))
-        for slot in order.tolist()
+        retention=Retention(len(kept), int(present_ND.sum()), x_ND.size),
+        findings=tuple(finding_of(vectoriser, feature, x_ND, decoded_TD=decoded_ND) for feature in features),
     )

@@ -1,8 +1,7 @@
 """`Rationale`: the features selected for one prediction, in words, with the model's answers with and without them.
 
-Statements, decoded values and the text contain selected slots only. Bars show the ranking, which includes slots that
-were not selected; these are marked as such. A stored rationale is shown without torch and the libraries that read
-tables.
+It mentions selected features only, since only those were checked. A stored rationale is shown without torch and the
+libraries that read tables.
 """
 
 from __future__ import annotations
@@ -10,9 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tefm.explain.cards import Card, plain, printable, quoted
+from tefm.explain.cards import Card, Finding, plain, printable, quoted
 from tefm.rationale.verify import MARGIN, Answer, Verification
-from tefm.tables.phrases import Statement
 
 
 @dataclass(frozen=True)
@@ -24,80 +22,6 @@ class Retention:
     slots: int
 
 
-@dataclass(frozen=True)
-class KeptStatement(Statement):
-    """The selected slots of one field in words, with the largest of their weights."""
-
-    weight: float
-
-    @property
-    def within(self) -> str:
-        """The words as they appear under the heading of their group, without repeating the group's name."""
-        return self.words.removeprefix(f"{self.group}: ") if self.group else self.words
-
-
-@dataclass(frozen=True)
-class SlotBar:
-    """A slot with a value, and its weight in the ranking: 1 for the highest of the sequence."""
-
-    #: field and value; for a set, one of its members
-    words: str
-    weight: float
-    kept: bool
-
-
-@dataclass(frozen=True)
-class RationaleRecord:
-    """What was selected from one record."""
-
-    #: starts at 1
-    number: int
-    #: its time or name
-    label: str | None
-    #: the codes of the whole record, as tokens
-    codes: str
-    statements: tuple[KeptStatement, ...]
-    #: the slots of each statement as decoded from those codes; empty where none of them come back
-    decoded: tuple[str, ...]
-    bars: tuple[SlotBar, ...]
-
-    @property
-    def groups(self) -> dict[str | None, list[KeptStatement]]:
-        """The statements by group, in the order of the schema."""
-        groups: dict[str | None, list[KeptStatement]] = {}
-        for statement in self.statements:
-            groups.setdefault(statement.group, []).append(statement)
-        return groups
-
-    @property
-    def text(self) -> str:
-        """One sentence per group."""
-        sentences = [
-            (f"{group}: " if group else "") + "; ".join(statement.within for statement in statements) + "."
-            for group, statements in self.groups.items()
-        ]
-        return " ".join(sentences) or "No features selected."
-
-    @property
-    def decoded_text(self) -> str:
-        """The selected slots as decoded from the codes; differences from the record are in brackets."""
-        texts = []
-        for statement, decoded in zip(self.statements, self.decoded, strict=True):
-            if decoded == statement.words:
-                texts.append(decoded)
-            elif decoded:
-                value = statement.words.partition(": ")[2]  # both begin with the name of the field
-                texts.append(f"{decoded} [recorded: {value}]")
-            else:
-                texts.append(f"[lost: {statement.words}]")
-        return "; ".join(texts)
-
-    @property
-    def unshown(self) -> int:
-        """The number of selected slots without a bar."""
-        return sum(len(statement.slots) for statement in self.statements) - sum(bar.kept for bar in self.bars)
-
-
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Rationale(Card, Verification):
     """The few features that give the same prediction on their own, and the model's answers with and without them."""
@@ -106,7 +30,8 @@ class Rationale(Card, Verification):
     stored: ClassVar[tuple[str, ...]] = ("text", "conclusion", "passed", "sufficiency", "comprehensiveness")
 
     retention: Retention
-    records: tuple[RationaleRecord, ...]
+    #: the selected features, record by record
+    findings: tuple[Finding, ...]
 
     # ---- in words ---------------------------------------------------------------------------------------------
 
@@ -130,37 +55,13 @@ class Rationale(Card, Verification):
         )
 
     @property
-    def telling(self) -> tuple[RationaleRecord, ...]:
-        """The records with selected features."""
-        return tuple(record for record in self.records if record.statements)
-
-    @property
-    def silent(self) -> str:
-        """The records without selected features, in words; empty if there are none."""
-        numbers = [record.number for record in self.records if not record.statements]
-        return f"No features selected from {self.numbered(numbers)}." if numbers else ""
-
-    @property
     def text(self) -> str:
         """All selected features in words."""
-        sentences = [f"{self.heading(record)}: {record.text}" for record in self.telling]
-        return " ".join([*sentences, self.silent]).strip()
-
-    def heading(self, record: RationaleRecord) -> str:
-        """The heading of a record."""
-        name = f"{self.record.capitalize()} {record.number} of {len(self.records)}"
-        return f"{name} ({record.label})" if record.label else name
+        return f"{'; '.join(map(self.placed, self.findings)) or 'No features selected'}."
 
     @property
-    def on_losses(self) -> str:
-        """A remark for the reader where the codes do not preserve a selected feature; empty where they do."""
-        if all(record.decoded == tuple(of.words for of in record.statements) for record in self.records):
-            return ""
-        return (
-            f"In brackets: values of the {self.record} that its codes do not preserve. The model reads codes, not "
-            "features, so its answer to the full input comes from what the codes preserve; for the check, the selected "
-            "features are encoded again on their own."
-        )
+    def lossy(self) -> list[Finding]:
+        return [finding for finding in self.findings if finding.decoded is not None]
 
     # ---- the check --------------------------------------------------------------------------------------------
 

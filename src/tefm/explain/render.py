@@ -17,7 +17,7 @@ from rich.text import Text
 
 from tefm.explain.cards import Card, printable, quoted, rendered
 from tefm.explain.explanation import Explanation
-from tefm.explain.rationale_card import Rationale, RationaleRecord
+from tefm.explain.rationale_card import Rationale
 
 #: Characters of a full bar: leaves more than half of 80 columns for words.
 BAR = 16
@@ -99,7 +99,7 @@ def _levels(explanation: Explanation) -> Iterator[RenderableType]:
     """The probability of the answer with the rule, without it, and of everybody, as bars from 0 to 1."""
     if not explanation.levels:
         return
-    table = _bars(Column(no_wrap=True, justify="right"))
+    table = _bars()
     for words, p in explanation.levels:
         table.add_row(_text(words), _bar(p), _text(f"{p:.2f}"))
     yield table
@@ -110,7 +110,7 @@ def _influences(explanation: Explanation) -> list[RenderableType]:
     shown = [*explanation.supporting[:SHORT], *explanation.opposing[:SHORT]]
     if not shown:
         return [_text("No single feature changes the probability noticeably.", "dim")]
-    table = _bars(Column(no_wrap=True, justify="right"))
+    table = _bars()
     for one in shown:
         bar = _bar(abs(one.change), kept=one.change > 0)
         table.add_row(_text(explanation.placed(one.finding)), bar, _text(f"{one.change:+.3f} ({one.interval})"))
@@ -122,36 +122,11 @@ def _influences(explanation: Explanation) -> list[RenderableType]:
 
 def card(rationale: Rationale) -> RenderableType:
     """One rationale as a card, 80 columns wide or more."""
-    parts: list[RenderableType] = [_text(f"Selected: {rationale.kept}."), ""]
-    for record in rationale.telling:
-        parts += [*_record_lines(rationale, record), ""]
-    for remark in (rationale.on_losses, rationale.silent):
-        if remark:
-            parts += [_text(remark, "dim"), ""]
-    parts += [
-        _rule(rationale.check.capitalize()),
-        _answers(rationale),
-        _text(rationale.conclusion, "bold"),
-        _text(rationale.measures, "dim"),
-    ]
-    return _panel(rationale.title, parts, passed=rationale.passed)
-
-
-def _record_lines(rationale: Rationale, record: RationaleRecord) -> Iterator[RenderableType]:
-    yield _rule(rationale.heading(record))
-    for group, statements in record.groups.items():
-        line = _text(f"{group}. " if group else "", "bold")
-        yield line.append_text(_text("; ".join(statement.within for statement in statements) + "."))
-    ranking = _bars(Column(no_wrap=True))
-    for bar in record.bars:
-        style = "" if bar.kept else "dim"
-        label = f"{bar.weight:.2f} {'selected' if bar.kept else 'not selected'}"
-        ranking.add_row(_text(bar.words, style), _bar(bar.weight, kept=bar.kept), _text(label, style))
-    if record.unshown:
-        ranking.add_row(_text(f"and {record.unshown:,} more selected", "dim"))
-    yield Padding(ranking, (1, 0))
-    codes = _text("Codes ", "bold").append_text(_text(record.codes))
-    yield codes.append(" decode to: ", "bold").append_text(_text(record.decoded_text))
+    parts: list[RenderableType] = [_text(f"Selected: {rationale.kept}.")]
+    parts += [_text(f"• {rationale.placed(finding)}") for finding in rationale.findings]
+    parts += [_text(rationale.blurred, "dim")] if rationale.blurred else []
+    parts += [_rule(rationale.check.capitalize()), _answers(rationale), _text(rationale.conclusion, "bold")]
+    return _panel(rationale.title, [*parts, _text(rationale.measures, "dim")], passed=rationale.passed)
 
 
 def _answers(rationale: Rationale) -> Table:
@@ -178,8 +153,9 @@ def _rule(heading: str) -> Rule:
     return Rule(_text(heading, "bold"), align="left", characters="─", style="dim")
 
 
-def _bars(figures: Column) -> Table:
+def _bars() -> Table:
     """A table of features, bars and figures as wide as the card."""
+    figures = Column(no_wrap=True, justify="right")
     return Table.grid(Column(ratio=1, overflow="fold"), Column(no_wrap=True), figures, padding=(0, 1), expand=True)
 
 

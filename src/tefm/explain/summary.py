@@ -11,8 +11,9 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
+from tefm.explain.cards import Finding
 from tefm.explain.counts import Share, exact_share
-from tefm.explain.explanation import Explanation, Finding
+from tefm.explain.explanation import Explanation
 
 #: At most this many rules and fields are listed.
 LISTED = 10

@@ -17,10 +17,11 @@ from pydantic import model_validator
 from tefm.base.errors import InputError, NotFittedError, did_you_mean
 from tefm.base.progress import progress
 from tefm.base.settings import Retired, Settings
+from tefm.explain.cards import Finding
 from tefm.explain.check import Joint, other_values
 from tefm.explain.conditions import Condition, Rule
 from tefm.explain.counts import NONE, exact_share
-from tefm.explain.explanation import Explanation, Finding, Influence, JointEffect, Sensitive, Settling
+from tefm.explain.explanation import Explanation, Influence, JointEffect, Sensitive, Settling
 from tefm.explain.in_words import describe_rationale, finding_of, text_finding
 from tefm.explain.look_alikes import LookAlikes
 from tefm.explain.over_time import trajectory_of
@@ -33,6 +34,7 @@ from tefm.pipeline.prepare import Preparation
 from tefm.rationale.masked_model import Of, Over, top_k
 from tefm.rationale.verify import Answer, until_sufficient, verify
 from tefm.scoring.weighted import Interval, bootstrap, resample_counts
+from tefm.tables.layout import Slots
 from tefm.tables.records import Records
 from tefm.tables.references import References
 from tefm.tables.sequences import Sequences
@@ -129,9 +131,7 @@ def _explanation(
 ) -> Explanation:
     """Reasons in the words of the schema; `sensitive` are the slots of the fields that are marked."""
     vectoriser, schema, classes = preparation.vectoriser, preparation.schema, fitted.classes
-    # what answers beside the language model reads the slots themselves, so nothing is lost on the way
-    reads_slots = fitted.answerer.beside is not None
-    decoded_TD = None if reads_slots else fitted.coder.decode(fitted.coder.encode(sequence.x_ND))
+    decoded_TD = _decoded(fitted, sequence)
     parts, x_TD, width = look_alikes_of(fitted), sequence.x_ND, sequence.x_ND.shape[1]
     population, cases = parts.population, parts.cases
     labelled = bool((cases.labels_S >= 0).any())
@@ -201,6 +201,11 @@ def _explanation(
     return replace(explanation, trajectory=course)
 
 
+def _decoded(fitted: Fitted, slots: Sequences) -> Slots | None:
+    """What the codes give back; None where trees or a head read the slots themselves, so that nothing is lost."""
+    return None if fitted.answerer.beside is not None else fitted.coder.decode(fitted.coder.encode(slots.x_ND))
+
+
 def _threshold(fitted: Fitted, answer: int) -> float | None:
     """The probability from which the model gives an answer, where that is a threshold of its own."""
     calibration = fitted.calibration
@@ -228,7 +233,6 @@ def explain_masked(fitted: Fitted, preparation: Preparation, records: Records, c
         raise NotFittedError(
             "this model has not learned the paper's masks", remedy="fit it with rationale: default or rationale: paper"
         )
-    vocabulary = fitted.classifier.vocabulary
     rationales = []
     with progress("explaining", len(records)) as advance:
         for start in range(0, len(records), BATCH):
@@ -239,22 +243,21 @@ def explain_masked(fitted: Fitted, preparation: Preparation, records: Records, c
                 keep_ND = until_sufficient(model, scores_ND, slots, over=choice.over)
             else:
                 keep_ND = top_k(scores_ND, slots, choice.keep, of=choice.of, over=choice.over)
-            codes_NK = fitted.coder.encode(slots.x_ND)
-            decoded_ND = fitted.coder.decode(codes_NK)
+            decoded_ND = _decoded(fitted, slots)
             for number, verification in enumerate(verify(model, slots, keep_ND, fitted.classes)):
                 rows = slice(int(slots.starts[number]), int(slots.starts[number + 1]))
-                rationale = describe_rationale(
-                    preparation.vectoriser,
-                    slots.x_ND[rows],
-                    keep_ND[rows],
-                    scores_ND[rows],
-                    verification,
-                    sequence=str(slots.names[number]),
-                    classes=fitted.classes,
-                    codes=[vocabulary.text(code) for code in codes_NK[rows]],
-                    decoded_ND=decoded_ND[rows],
+                rationales.append(
+                    describe_rationale(
+                        preparation.vectoriser,
+                        slots.x_ND[rows],
+                        keep_ND[rows],
+                        verification,
+                        entity=preparation.sequence_noun,
+                        sequence=str(slots.names[number]),
+                        classes=fitted.classes,
+                        decoded_ND=None if decoded_ND is None else decoded_ND[rows],
+                    )
                 )
-                rationales.append(replace(rationale, entity=preparation.sequence_noun))
             advance(len(batch))
     return rationales
 
