@@ -11,12 +11,13 @@ from pydantic import Field as Setting
 
 from tefm.base.files import replacing
 from tefm.codes.coder import SlotCoder, load_coder, save_coder
-from tefm.codes.fidelity import codebook_use, collisions, hierarchy, measure
+from tefm.codes.fidelity import codebook_use, collisions, measure
 from tefm.pipeline.config import ModelConfig
 from tefm.pipeline.stages import learn_codes
 from tefm.scoring import weighted
 from tefm_bench.data import DATA, SplitData
 from tefm_bench.measurement import Bench, Figures, Measurement
+from tefm_bench.prefixes import hierarchy
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -99,7 +99,7 @@ def test_doctor(folder, tokenized):
     assert 0.5 < examination["ceiling"]["raw slots"]["auroc"] <= 1
     assert len(examination["use"]) == 2 and examination["fidelity"]["records"] == 600
     text = tefm("doctor", folder / "tok", folder / "table.csv").stdout
-    for title in ("Reconstruction", "Codebooks", "Collisions", "Hierarchy", "Code ceiling"):
+    for title in ("Reconstruction", "Codebooks", "Collisions", "Code ceiling"):
         assert title in text
 
 

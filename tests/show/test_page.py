@@ -307,7 +307,6 @@ def test_a_notebook_shows_the_page_in_a_frame() -> None:
 def test_figures_are_json() -> None:
     body = json.loads(json.dumps(figures().to_dict()))
     assert body["methods"][0]["scores"]["accuracy"]["value"] == 0.803
-    assert body["codes"]["hierarchy"][2]["prefix"] == "a+b+c"
     assert body["codes"]["fidelity"]["fields"][0]["name"] == "field 0"
     assert body["calibration"][1]["observed"] == {"value": 0.6, "low": 0.4, "high": 0.75}
     (case,) = body["explained"]["cases"]

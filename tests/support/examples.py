@@ -9,7 +9,7 @@ import numpy as np
 from support.explanations import explanation, share
 
 from tefm.codes.doctor import CodeFinding, Examination
-from tefm.codes.fidelity import Collisions, Fidelity, FieldFidelity, LevelUse, PrefixDistance
+from tefm.codes.fidelity import Collisions, Fidelity, FieldFidelity, LevelUse
 from tefm.explain.summary import FieldEffect, Rule, Summary
 from tefm.language.shortening import TokenCount
 from tefm.scoring.breakdown import Bin, Confusion, Curve, GroupScores, Operating, threshold_counts
@@ -49,10 +49,6 @@ def codes(levels: int = 3, fields: int = 4, name: str = "field") -> Examination:
             1_234, 9, 0.9123, 0.8123, 0.9234, 0.8234, 0.0456, 0.0567, 0.7, 0.6, None, None, None, of_fields
         ),
         collisions=Collisions(1_234, 1_111, 987, 0.2, 0.234, 289, 100, 189, None),
-        hierarchy=[
-            PrefixDistance("+".join("abcdefgh"[:n]), n, 4**n, 0.99, 1.25, 0.25, 1.75, 0.35, 0.9 - n / 20)
-            for n in range(1, levels + 1)
-        ],
         ceiling=None,
         findings=[CodeFinding("warning", "level 1 has `collapsed`", "use fewer entries")],
     )

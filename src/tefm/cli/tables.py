@@ -205,7 +205,7 @@ def doctor(
     seed: Annotated[int, Option(help="seed of the split that the ceiling is measured on")] = 0,
     device: DeviceOption = None,
 ) -> Results:
-    """Examine codes: fidelity, codebook use, collisions, hierarchy, what they could predict; what to change.
+    """Examine codes: fidelity, codebook use, collisions, what they could predict; what to change.
 
     Give it records that the tokenizer was not trained on; on training records the figures are too good.
     """

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -23,16 +22,7 @@ from sklearn.metrics import f1_score
 from tefm.base.errors import InputError, extra
 from tefm.base.training import threads_for
 from tefm.codes.coder import Codes, SlotCoder
-from tefm.codes.fidelity import (
-    Collisions,
-    Fidelity,
-    LevelUse,
-    PrefixDistance,
-    codebook_use,
-    collisions,
-    hierarchy,
-    measure,
-)
+from tefm.codes.fidelity import Collisions, Fidelity, LevelUse, codebook_use, collisions, measure
 from tefm.codes.tokenizer import RecordTokenizer, kept_roles
 from tefm.scoring import weighted
 from tefm.scoring.weighted import bootstrap, resample_counts
@@ -73,7 +63,6 @@ class Examination:
     fidelity: Fidelity
     use: list[LevelUse]
     collisions: Collisions
-    hierarchy: list[PrefixDistance]
     #: scores of LightGBM on raw slots, latents and codes; None without labels
     ceiling: dict[str, Score] | None
     findings: list[CodeFinding]
@@ -104,17 +93,12 @@ def examine(
         labels = labels_N if used_N.all() else None  # conflicts can only be counted where every record has a label
     fidelity = measure(x_ND, coder.decode(codes_NK), coder.layout, coder.mode_D_)
     use, shared = codebook_use(codes_NK, coder.config.entries), collisions(x_ND, codes_NK, labels)
-    prefixes = hierarchy(x_ND, codes_NK, coder.layout, seed=seed)
     findings = [  # worst first
         *_codebook_findings(coder, x_ND, codes_NK),
         *_fidelity_findings(coder, fidelity),
         *_label_findings(coder, shared, scores),
     ]
-    ratios = [prefix.ratio for prefix in prefixes if prefix.ratio is not None]
-    if any(later >= earlier for earlier, later in pairwise(ratios)):
-        problem = "records with a longer prefix in common are not more similar"
-        findings.append(CodeFinding("note", problem, "train longer (--steps)"))
-    return Examination(bool(coder.classes_), fidelity, use, shared, prefixes, scores, findings)
+    return Examination(bool(coder.classes_), fidelity, use, shared, scores, findings)
 
 
 def examine_table(tokenizer: RecordTokenizer, table: Table, *, seed: int = 0) -> Examination:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # showing a table must not wait for the import of torch
     import polars as pl
 
     from tefm.codes.doctor import Examination, Score
-    from tefm.codes.fidelity import Collisions, Fidelity, LevelUse, PrefixDistance
+    from tefm.codes.fidelity import Collisions, Fidelity, LevelUse
     from tefm.explain.summary import Summary
     from tefm.language.shortening import TokenCount
     from tefm.questions.book import Book, Entry
@@ -86,7 +86,6 @@ def codes_tables(measured: Examination) -> Iterator[RenderableType]:
     yield field_table(measured.fidelity)
     yield use_table(measured.use)
     yield collision_table(measured.collisions)
-    yield hierarchy_table(measured.hierarchy)
 
 
 def field_table(f: Fidelity, most: int = 60) -> RichTable:
@@ -123,27 +122,6 @@ def collision_table(c: Collisions) -> RichTable:
     else:
         rows[-1] = ("  with different records", c.different, c.different / c.records)
     return table(f"Collisions ({c.records:,} records)", ("", "records", "share"), rows)
-
-
-def hierarchy_table(prefixes: Sequence[PrefixDistance]) -> RichTable:
-    """Distances between records whose codes begin alike, compared with other records."""
-    rows = [
-        (
-            p.prefix,
-            p.groups,
-            _spread(p.intra_mean, p.intra_std),
-            _spread(p.inter_mean, p.inter_std),
-            p.ratio,
-            f"{p.partnered:.0%}",
-        )
-        for p in prefixes
-    ]
-    columns = ("prefix", "groups", "distance, same prefix", "other prefix", "ratio", "records that share it")
-    return table("Hierarchy (distances between records, mean ± standard deviation of up to 5,000 pairs)", columns, rows)
-
-
-def _spread(mean: float | None, std: float | None) -> str:
-    return "–" if mean is None or std is None else f"{mean:.3f} ± {std:.3f}"
 
 
 def ceiling_table(scores: dict[str, Score], *, task_aware: bool) -> RichTable:

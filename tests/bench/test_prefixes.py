@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tefm_bench.prefixes import _pairs, hierarchy
 
 from tefm.base.errors import InputError
-from tefm.codes.fidelity import _pairs, hierarchy
 from tefm.tables.layout import Layout, Slot
 
 
