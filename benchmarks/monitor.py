@@ -36,10 +36,9 @@ from tefm.model.run import split_parts
 from tefm.model.task import Split
 from tefm.monitor.causes import Cause
 from tefm.monitor.monitor import Watcher
-from tefm.monitor.observe import Arrivals, Observed, SequenceAnswers, expected, observe
+from tefm.monitor.observe import Arrivals, Observed, observe
 from tefm.monitor.reference import MonitorReference
 from tefm.pipeline.prepare import records_of
-from tefm.scoring.metrics import auroc
 from tefm.tables.infer import infer_schema
 from tefm.tables.readers.table import open_table
 from tefm.tables.records import Records
@@ -342,30 +341,6 @@ def measure(data: Data, batches: int, rows: int, kinds: list[str]) -> dict[str, 
             **{f"odds times {odds:g}": float(np.mean(shares)) for odds, shares in positives.items() if shares},
         },
         "results": results,
-        "expected": estimates(pool[1], data, batches, rows),
-    }
-
-
-def estimates(pool: SequenceAnswers, data: Data, batches: int, rows: int) -> dict[str, float]:
-    """How near the AUROC without labels comes to that with labels, and how often its interval holds it."""
-    fitted, errors, held = data.model.fitted, [], []
-    for number in range(batches):
-        chosen = draw(data.test.sequences, rows, np.random.default_rng((5, number)))
-        p_SQ, label_S = pool.p_SQ[chosen], pool.label_S[chosen]
-        known = label_S >= 0
-        estimate = expected(p_SQ, fitted.decide(p_SQ), positive=fitted.positive, seed=number).auroc
-        real = auroc(p_SQ[known, fitted.positive], label_S[known] == fitted.positive)
-        if real == real:
-            errors.append(abs(estimate.value - real))
-            held.append(estimate.low <= real <= estimate.high)
-    p_S = pool.p_SQ[:, fitted.positive]
-    whole = auroc(p_S, pool.label_S == fitted.positive)
-    estimate = expected(pool.p_SQ, fitted.decide(pool.p_SQ), positive=fitted.positive).auroc
-    return {
-        "auroc": whole,
-        "expected_auroc": estimate.value,
-        "mean_error": float(np.mean(errors)),
-        "inside_interval": float(np.mean(held)),
     }
 
 

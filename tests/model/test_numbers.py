@@ -174,11 +174,6 @@ def test_monitor_reads_the_number_as_above_its_median(model: TEFM) -> None:
     assert model.monitor(longer).alarm
 
 
-def test_monitor_puts_a_lightgbm_beside_that_reads_the_number_alike(model: TEFM) -> None:
-    beside = model.monitor(planted(150, seed=6), reference=planted(300, seed=10)).batches[0].answered.lightgbm
-    assert beside is not None and beside.auroc.value > 0.9
-
-
 def test_the_server_tells_the_number(model: TEFM) -> None:
     from support.serving import client_of
 

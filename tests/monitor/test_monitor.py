@@ -110,7 +110,8 @@ def test_labels_that_mean_something_else_are_another_relation(model: TEFM) -> No
     found = batch(model, NEW.with_columns(swapped.otherwise(pl.col("died")).alias("died")))
     assert [cause.kind for cause in found.diagnosis.causes] == ["relation"], found.sentence
     assert found.answered.scores is not None
-    assert found.answered.scores.accuracy.high < found.answered.expected.accuracy.low
+    known = model.monitor(NEW).answered.scores
+    assert known is not None and found.answered.scores.accuracy.high < known.accuracy.low
 
 
 def test_other_combinations_show_in_the_codes(model: TEFM) -> None:
@@ -123,10 +124,9 @@ def test_other_combinations_show_in_the_codes(model: TEFM) -> None:
 def test_the_figures_of_a_batch(model: TEFM) -> None:
     report = model.monitor(NEW, reference=stays(500, seed=60))
     (only,) = report.batches
-    scores, beside = only.answered.scores, only.answered.lightgbm
-    assert scores is not None and beside is not None
+    scores = only.answered.scores
+    assert scores is not None
     assert scores.to_dict()["accuracy"]["value"] == pytest.approx(model.score(NEW))
-    assert beside.auroc.value > 0.9
     assert only.answered.predicted_shares == tuple(np.bincount(model.fitted.decide(model.predict_proba(NEW))) / 400)
     assert only.records == NEW.height and only.answered.sequences == 400
     assert report.reference != "held-out records at fit time"

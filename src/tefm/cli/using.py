@@ -201,7 +201,7 @@ def monitor(
     html: Annotated[Path | None, Option(help="also write one HTML page")] = None,
     level: Annotated[float, Option(help="false alarms per batch, over all tests together")] = 0.05,
 ) -> Results:
-    """Compare new records with those at fit time: what changed, and the accuracy to expect.
+    """Compare new records with those at fit time: what changed by more than chance.
 
     Exit status: 0 no alarm, 3 alarm in at least one batch, 1 error. Labels in the table are used if it has them.
     """

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from rich.console import RenderableType
 from rich.text import Text
 
 from tefm.base import __version__
 from tefm.monitor.monitor import AnswerFigures, BatchReport, Monitoring
-from tefm.monitor.observe import Expected
-from tefm.scoring.metrics import Scores
 from tefm.scoring.weighted import Interval
 from tefm.show import plots
 from tefm.show.html import HtmlTable, Page, render
@@ -26,12 +24,12 @@ METRICS = {"auroc": "AUROC", "accuracy": "accuracy"}
 def drift_tables(report: Monitoring) -> Iterator[RenderableType]:
     """One line per batch, then the causes of each alarm."""
     metric = "auroc" if len(report.classes) == 2 else "accuracy"
-    rows = [("reference", report.sequences, *_figures(report.answered, metric), "")]
+    rows = [("reference", report.sequences, _figure(report.answered, metric), "")]
     rows += [
-        (batch.name, batch.answered.sequences, *_figures(batch.answered, metric), "ALARM" if batch.alarm else "ok")
+        (batch.name, batch.answered.sequences, _figure(batch.answered, metric), "ALARM" if batch.alarm else "ok")
         for batch in report.batches
     ]
-    columns = ("batch", "sequences", f"{METRICS[metric]} expected", "with labels", "LightGBM", "")
+    columns = ("batch", "sequences", METRICS[metric], "")
     used = [place for place in range(len(columns)) if any(row[place] != "–" for row in rows)]
     shown = [[row[place] for place in used] for row in rows]
     compared = table(f"Compared with {report.reference}", [columns[place] for place in used], shown, left=1)
@@ -50,13 +48,9 @@ def drift_tables(report: Monitoring) -> Iterator[RenderableType]:
         yield Text("No alarm.", style="green")
 
 
-def _figures(answered: AnswerFigures, metric: str) -> list[str]:
-    """A metric as it is expected, as labels show it, and that of LightGBM."""
-    return [_figure(of, metric) for of in (answered.expected, answered.scores, answered.lightgbm)]
-
-
-def _figure(of: Expected | Scores | None, metric: str) -> str:
-    return interval(None if of is None else getattr(of, metric))
+def _figure(answered: AnswerFigures, metric: str) -> str:
+    """A metric of the answers to which there are labels."""
+    return interval(None if answered.scores is None else getattr(answered.scores, metric))
 
 
 def interval(of: Interval | None) -> str:
@@ -93,12 +87,12 @@ def _overview(report: Monitoring) -> HtmlTable:
             batch.name,
             f"{batch.records:,}",
             f"{batch.answered.sequences:,}",
-            *(figure for metric in METRICS for figure in _figures(batch.answered, metric)[:2]),
+            *(_figure(batch.answered, metric) for metric in METRICS),
             batch.sentence,
         )
         for batch in report.batches
     ]
-    header = ("batch", "records", "sequences", "AUROC expected", "AUROC", "accuracy expected", "accuracy", "cause")
+    header = ("batch", "records", "sequences", *METRICS.values(), "cause")
     return HtmlTable(header, rows, f"Compared with {report.reference}")
 
 
@@ -116,14 +110,9 @@ def _fields(batch: BatchReport) -> HtmlTable:
 def _answers(report: Monitoring, batch: BatchReport) -> HtmlTable:
     """The answers of a batch and of the reference, figure by figure."""
     was, now = report.answered, batch.answered
-    rows: list[tuple[str, ...]] = []
-    for kind, before, after in (
-        (", expected", was.expected, now.expected),
-        (", with labels", was.scores, now.scores),
-        (" of LightGBM, with labels", was.lightgbm, now.lightgbm),
-    ):
-        if after is not None:
-            rows += [(f"{title}{kind}", _figure(before, name), _figure(after, name)) for name, title in METRICS.items()]
+    rows: list[tuple[str, ...]] = [
+        (title, _figure(was, metric), _figure(now, metric)) for metric, title in METRICS.items()
+    ]
     rows += [
         ("mean probability of the likeliest class", f"{was.mean_confidence:.3f}", f"{now.mean_confidence:.3f}"),
         ("reconstruction error", f"{report.errors[0]:.4f}", f"{batch.errors[0]:.4f}"),
@@ -137,31 +126,26 @@ def _answers(report: Monitoring, batch: BatchReport) -> HtmlTable:
 
 
 def _over_time(report: Monitoring) -> Iterator[plots.Plot]:
-    """The figures of every batch, in order, with the reference as a level."""
+    """The figures of every batch with labels, in order, with the reference as a level."""
     names = tuple(batch.name for batch in report.batches)
+    scores = [(place, batch.answered.scores) for place, batch in enumerate(report.batches)]
     for metric, title in (("auroc", "AUROC"), ("accuracy", "Accuracy")):
-        expected = [getattr(batch.answered.expected, metric) for batch in report.batches]
-        measured = [
-            None if batch.answered.scores is None else getattr(batch.answered.scores, metric)
-            for batch in report.batches
+        measured = [(place, getattr(of, metric)) for place, of in scores if of is not None]
+        known = [(place, of) for place, of in measured if of.low == of.low]
+        if not known:
+            continue
+        series: list[plots.Series | plots.Level] = [
+            plots.Series(
+                "with labels",
+                [place for place, _ in known],
+                [of.value for _, of in known],
+                [of.low for _, of in known],
+                [of.high for _, of in known],
+                colour=1,
+            )
         ]
-        level = plots.Level("reference, expected", getattr(report.answered.expected, metric).value)
-        series: list[plots.Series | plots.Level] = [level, _series("expected", expected, 0.0, 1)]
-        if any(of is not None and of.value == of.value for of in measured):
-            series.append(_series("with labels", measured, 0.15, 2))
-        words = ", ".join(f"{name} {interval(of)}" for name, of in zip(names, expected, strict=True))
+        if report.answered.scores is not None:
+            series.insert(0, plots.Level("reference", getattr(report.answered.scores, metric).value))
+        words = ", ".join(f"{names[place]} {interval(of)}" for place, of in known)
         axis = plots.Axis("batch", names=names)
-        yield plots.curves(metric, f"{title} by batch", f"Expected: {words}", axis, plots.Axis(title, high=1.0), series)
-
-
-def _series(name: str, values: Sequence[Interval | None], shift: float, colour: int) -> plots.Series:
-    """Those of the values that have an interval, in the places of their batches."""
-    kept = [(place, of) for place, of in enumerate(values) if of is not None and of.low == of.low]
-    return plots.Series(
-        name,
-        [place + shift for place, _ in kept],
-        [of.value for _, of in kept],
-        [of.low for _, of in kept],
-        [of.high for _, of in kept],
-        colour=colour,
-    )
+        yield plots.curves(metric, f"{title} by batch", words, axis, plots.Axis(title, high=1.0), series)

@@ -1,52 +1,28 @@
-"""Monitor a model: a table in, in batches; out comes what changed in each, and how good the answers should be.
-
-Given a reference table with labels, LightGBM is fitted on it and scored on the same batches. A bundle has no LightGBM;
-one that is fitted on recent records answers what someone who monitors a model asks: would refitting something simple do
-better by now?
-"""
+"""Monitor a model: a table in, in batches; out comes what changed in each, and with labels how good the answers are."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tefm.base.errors import InputError, SettingsError
-from tefm.base.progress import log, progress
+from tefm.base.progress import progress
 from tefm.monitor.causes import Diagnosis, Diagnostician
 from tefm.monitor.differences import LEVEL, Comparison, Means, compare
-from tefm.monitor.observe import (
-    ClassShares,
-    Expected,
-    Observed,
-    SequenceAnswers,
-    batches_of,
-    expected,
-    observe,
-    reweighted,
-    shares_of,
-)
+from tefm.monitor.observe import ClassShares, Observed, SequenceAnswers, batches_of, observe, shares_of
 from tefm.monitor.reference import Measured, MonitorReference
 from tefm.monitor.tally import OF_FIELDS, Kind, Seen, unit_effect
-from tefm.pipeline.data import feature_kinds
 from tefm.pipeline.fitted import Fitted
-from tefm.pipeline.prepare import Preparation, label_numbers
+from tefm.pipeline.prepare import Preparation
 from tefm.scoring.metrics import Scores, score
 from tefm.scoring.weighted import ranked_classes
 from tefm.show.figures import plain
-from tefm.tables.records import Records
 
 #: Resamples for the intervals of figures with labels.
 RESAMPLES = 500
-#: Of the sequences that LightGBM is fitted on, the share that settings and calibration are chosen on, and the fewest of
-#: a class.
-HELD_OUT, FEWEST = 0.2, 10
-#: Probabilities and predictions of another model.
-Beside = tuple[NDArray[np.float64], NDArray[np.int64]]
 
 
 def monitor(
@@ -71,7 +47,7 @@ def monitor(
         )
     vectoriser = preparation.vectoriser
     batches = batches_of(preparation.to_predict(table, absent=absent, labelled=True), by)
-    arrivals, beside = batches.arrivals, None
+    arrivals = batches.arrivals
     answerer = fitted.answerer.remembering()
     with progress("reading the tables", 2) as advance:
         if reference is not None:
@@ -81,8 +57,6 @@ def monitor(
             stored = MonitorReference.of(observed, fitted, vectoriser, seen, name=old.file)
             if seen is None:  # words of the reference table are not new in the batch
                 stored = replace(stored, scale=replace(stored.scale, seen=Seen.of(old.records.frame, vectoriser)))
-            if arrivals.records.sequences.labelled.any():
-                beside = lightgbm_beside(fitted, preparation, old.records, arrivals.records)
         assert stored is not None, "checked above"
         advance(1)
         records, answers = observe(fitted, preparation, arrivals, answerer)
@@ -94,8 +68,7 @@ def monitor(
     with progress("comparing batches", None) as advance:
         for name, chosen in batches:
             part = records.part(chosen), answers.part(chosen)
-            other = None if beside is None else (beside[0][chosen], beside[1][chosen])
-            reports.append(watcher.report(name, int(arrivals.own.lengths[chosen].sum()), part, known, other))
+            reports.append(watcher.report(name, int(arrivals.own.lengths[chosen].sum()), part, known))
             advance(1)
     (shares,) = shares_of((known.answers,), fitted.shares)
     return Monitoring(
@@ -103,7 +76,7 @@ def monitor(
         fitted.classes,
         stored.name,
         known.records,
-        watcher.answered(known.answers, shares, prior=shares),
+        watcher.answered(known.answers, shares),
         known.errors,
         tuple(reports),
         level,
@@ -113,7 +86,7 @@ def monitor(
 
 @dataclass(frozen=True, eq=False)
 class Watcher:
-    """A model with its reference: compares one batch, names the causes, and says how good the answers are."""
+    """A model with its reference: compares one batch, names the causes, and puts the answers into figures."""
 
     fitted: Fitted
     preparation: Preparation
@@ -133,50 +106,41 @@ class Watcher:
         comparison = compare(batch.tallies, known.tallies, means, level=self.level, seed=self.seed)
         return batch, comparison, Diagnostician(batch, known, comparison, vectoriser, fitted).diagnose()
 
-    def report(
-        self, name: str, size: int, observed: Observed, known: Measured, beside: Beside | None = None
-    ) -> BatchReport:
+    def report(self, name: str, size: int, observed: Observed, known: Measured) -> BatchReport:
         """All about one batch of `size` records, of which those that were observed are counted."""
         batch, comparison, diagnosis = self.diagnosed(observed, known)
-        shares = shares_of((known.answers, batch.answers), self.fitted.shares)
-        moved = any(cause.kind == "labels" for cause in diagnosis.causes)
+        shares = shares_of((known.answers, batch.answers), self.fitted.shares)[1]
         return BatchReport(
             name,
             size,
-            self.answered(batch.answers, shares[1], prior=shares[1 if moved else 0], beside=beside),
+            self.answered(batch.answers, shares),
             comparison,
             diagnosis,
             tuple(self._fields(batch, known, comparison)),
             batch.errors,
         )
 
-    def answered(
-        self, answers: SequenceAnswers, shares: ClassShares, *, prior: ClassShares, beside: Beside | None = None
-    ) -> AnswerFigures:
-        """The answers in figures; `prior` are the class shares that probabilities should be about."""
+    def answered(self, answers: SequenceAnswers, shares: ClassShares) -> AnswerFigures:
+        """The answers in figures."""
         fitted = self.fitted
         predicted_S = fitted.decide(answers.p_SQ)
-        p_SQ = reweighted(answers.p_SQ, np.array(prior.shares) / np.maximum(fitted.shares, 1e-6))
         labelled = np.flatnonzero(answers.label_S >= 0)
-
-        def scored(p_SQ: NDArray[np.float64], predicted_S: NDArray[np.int64]) -> Scores:
-            return score(
-                p_SQ[labelled],
+        scores = None
+        if len(labelled):
+            scores = score(
+                answers.p_SQ[labelled],
                 answers.label_S[labelled],
                 fitted.classes,
                 predicted_N=predicted_S[labelled],
                 positive=fitted.positive,
                 resamples=RESAMPLES,
             )
-
         return AnswerFigures(
             len(answers),
-            expected(p_SQ, predicted_S, positive=fitted.positive, seed=self.seed),
             shares,
             tuple((np.bincount(predicted_S, minlength=len(fitted.classes)) / len(answers)).tolist()),
             float(answers.p_SQ.max(axis=1).mean()),
-            scored(answers.p_SQ, predicted_S) if len(labelled) else None,
-            scored(*beside) if len(labelled) and beside is not None else None,
+            scores,
         )
 
     def _fields(self, batch: Measured, known: Measured, comparison: Comparison) -> Iterator[FieldWatch]:
@@ -189,46 +153,6 @@ class Watcher:
             )
             p = min(difference.adjusted for difference in own.values())
             yield FieldWatch(f.name, f.display_name, missing, new, own["values"].distance, p)
-
-
-def lightgbm_beside(fitted: Fitted, preparation: Preparation, old: Records, new: Records) -> Beside | None:
-    """Probabilities and predictions for new sequences of a LightGBM fitted on the labelled ones of a reference table.
-
-    None where that is not possible, with a log line that says why.
-    """
-    label_S = label_numbers(old.sequences, fitted.classes)
-    known = np.flatnonzero(label_S >= 0)
-    counts = np.bincount(label_S[known], minlength=len(fitted.classes))
-    if counts.min() < FEWEST:
-        rarest = fitted.classes[int(counts.argmin())]
-        log.warning(f"not compared with LightGBM: the reference table has {counts.min()} sequences of {rarest}")
-        return None
-    if find_spec("lightgbm") is None:
-        log.warning("not compared with LightGBM: pip install 'tefm[doctor]'")
-        return None
-    from tefm.tabular.baselines import BaselineData, fit_baselines
-
-    slots = preparation.slots(old.select(known))
-    both = replace(slots, labels=None).followed_by(preparation.slots(new))
-    part_S = np.where(np.random.default_rng(0).random(len(known)) < HELD_OUT, "validation", "train")
-    # the test part is only answered: any class will do where there is no label
-    labels_S = np.append(label_S[known], np.maximum(label_numbers(new.sequences, fitted.classes), 0))
-    data = BaselineData(
-        both.x_ND,
-        fitted.coder.layout,
-        both.with_values(np.arange(len(both.values))),
-        np.array(fitted.classes, dtype=object)[labels_S],
-        np.append(part_S, np.full(len(new), "test")),
-    )
-    compared = fit_baselines(
-        data,
-        models=("lightgbm",),
-        kinds=feature_kinds(preparation.config, both),
-        positive=fitted.positive,
-        decision=fitted.decision,
-        resamples=0,
-    )["lightgbm"]
-    return compared.test_NQ, compared.predicted_N
 
 
 # ---- what is found ---------------------------------------------------------------------------------------------------
@@ -253,13 +177,11 @@ class AnswerFigures:
     """What is known about the answers to a batch, or to the reference."""
 
     sequences: int
-    expected: Expected
     class_shares: ClassShares
     predicted_shares: tuple[float, ...]
     mean_confidence: float
     #: with labels
     scores: Scores | None = None
-    lightgbm: Scores | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,15 +1,13 @@
 """What a model sees of a table: its batches, one record of each sequence with its codes and errors, and the answers.
 
-And what its probabilities say about a batch without labels: how good the answers should be, which classes it has.
-`expected` is confidence-based performance estimation (CBPE): calibrated probabilities say how often an answer is
-right, so they say what accuracy and AUROC to expect. It assumes that the relation between records and labels has not
-changed. `class_shares` is the EM estimate of Saerens et al. (2002): the class shares under which the probabilities,
-adjusted for them, agree with themselves. It assumes that the records of a class are as they were.
+And what its probabilities say about the classes of a batch without labels: `class_shares` is the EM estimate of Saerens
+et al. (2002), the class shares under which the probabilities, adjusted for them, agree with themselves. It assumes that
+the records of a class are as they were.
 
 One record per sequence, drawn at random: the records of a patient are alike, and a test that took them for independent
 would raise false alarms whenever a patient has many. So in a batch, every record that is counted is of another entity.
 
-Shapes: S sequences, D slots, K levels, Q classes, R draws.
+Shapes: S sequences, D slots, K levels, Q classes.
 """
 
 from __future__ import annotations
@@ -29,8 +27,6 @@ from tefm.codes.fidelity import squared_error
 from tefm.language.classifier import Answerer
 from tefm.pipeline.fitted import Fitted
 from tefm.pipeline.prepare import Preparation, label_numbers
-from tefm.scoring.metrics import auroc
-from tefm.scoring.weighted import Interval, ranked_classes
 from tefm.tables.grouping import dates_of
 from tefm.tables.layout import Slots
 from tefm.tables.records import Records
@@ -201,70 +197,15 @@ def _period_names(records: Records, by: str) -> NDArray[np.str_]:
     return names.to_numpy().astype(str)
 
 
-# ---- what probabilities say about a batch without labels -------------------------------------------------------------
+# ---- the classes of a batch without labels ---------------------------------------------------------------------------
 
 
 Floats = NDArray[np.float64]
 
-#: Draws of labels for an interval, and the sequences that they are drawn for, at most.
-DRAWS, DRAWN = 200, 5_000
 #: EM ends when no share moves by more than this, or after this many rounds.
 STILL, ROUNDS = 1e-7, 1_000
 #: No class share is estimated below this: a class with none at all could never come back.
 LEAST = 1e-6
-
-
-@dataclass(frozen=True)
-class Expected:
-    """How good the answers to some sequences should be, by the model's own probabilities.
-
-    The intervals hold what labels would show in 95% of such batches, if the probabilities are right.
-    """
-
-    accuracy: Interval
-    auroc: Interval
-
-
-def expected(p_SQ: Floats, predicted_S: NDArray[np.int64], *, positive: int, seed: int = 0) -> Expected:
-    """Accuracy and AUROC without labels; of more than two classes, the mean AUROC of one against the rest.
-
-    >>> p_SQ = np.array([[0.9, 0.1], [0.2, 0.8]] * 50)
-    >>> estimate = expected(p_SQ, p_SQ.argmax(axis=1), positive=1)
-    >>> round(estimate.accuracy.value, 2), round(estimate.auroc.value, 2)
-    (0.85, 0.86)
-    """
-    ranked = ranked_classes(p_SQ.shape[1], positive)
-    right_S = p_SQ[np.arange(len(p_SQ)), predicted_S]
-    values = {"accuracy": [float(right_S.mean())], "auroc": [_mean([expected_auroc(p_SQ[:, q]) for q in ranked])]}
-    rng = np.random.default_rng(seed)
-    ends_SQ = p_SQ.cumsum(axis=1)
-    for _ in range(DRAWS):
-        drawn = rng.integers(len(p_SQ), size=min(len(p_SQ), DRAWN))
-        labels = (rng.random(len(drawn))[:, None] > ends_SQ[drawn]).sum(axis=1).clip(max=p_SQ.shape[1] - 1)
-        values["accuracy"].append(float((predicted_S[drawn] == labels).mean()))
-        values["auroc"].append(_mean([auroc(p_SQ[drawn, q], labels == q) for q in ranked]))
-    # fewer are drawn than there are: the interval is narrower in truth
-    narrower = np.sqrt(min(1.0, DRAWN / len(p_SQ)))
-    spread = {name: np.array(of[:1] + [of[0] + narrower * (x - of[0]) for x in of[1:]]) for name, of in values.items()}
-    return Expected(Interval.of(spread["accuracy"]), Interval.of(spread["auroc"]))
-
-
-def _mean(areas: list[float]) -> float:
-    """The mean over the classes that occur."""
-    return float(np.mean([area for area in areas if area == area] or [np.nan]))
-
-
-def expected_auroc(p_S: Floats) -> float:
-    """The AUROC to expect of a score that is the probability of being positive; a tie counts half.
-
-    >>> round(expected_auroc(np.array([0.0, 0.0, 1.0])), 2), round(expected_auroc(np.full(10, 0.3)), 2)
-    (1.0, 0.5)
-    """
-    # each sequence once as a positive and once as a negative
-    area = auroc(np.tile(p_S, 2), np.repeat([True, False], len(p_S)), np.concatenate([p_S, 1 - p_S]))
-    itself = float((p_S * (1 - p_S)).sum())  # nobody is compared with itself
-    pairs = float(p_S.sum() * (1 - p_S).sum())
-    return (area * pairs - itself / 2) / (pairs - itself) if pairs > itself else float("nan")
 
 
 @dataclass(frozen=True)
