@@ -40,6 +40,6 @@ def test_validation_decides_whether_embeddings_are_read(telling: bool) -> None:
         notes=["words"] * 600,
     )
     available = {EMBEDDINGS: lightgbm_with(embeddings_Nh)}
-    result = fit_baselines(data, models=(EMBEDDINGS,), available=available, kinds=("last",), resamples=0)[EMBEDDINGS]
+    result = fit_baselines(data, available, kinds=("last",), resamples=0)[EMBEDDINGS]
     assert (EMBEDDINGS in result.figures["kind"]) == telling
     assert result.figures["test"]["auroc"]["value"] > 0.99

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ import pytest
 from tefm.base.errors import MissingExtraError
 from tefm.tables.layout import Layout, Slot
 from tefm.tables.sequences import Sequences
-from tefm.tabular.baselines import BaselineData, fit_baselines
+from tefm.tabular.baselines import TABULAR, BaselineData, fit_baselines
 from tefm.tabular.inputs import Features, RecordSlots, sequence_features
 from tefm.tabular.learners import PATIENCE, TREES, Chosen, Examples, LearningTask, log_loss
 
@@ -60,9 +60,12 @@ def visits(n: int = 600, seed: int = 0) -> BaselineData:
     return BaselineData(x, LAYOUT, Sequences(np.arange(3 * n), starts, ids, labels, starts[1:]), labels, parts, texts)
 
 
-def evaluate_baselines(data: BaselineData, **settings: Any) -> dict[str, dict[str, Any]]:
+def evaluate_baselines(
+    data: BaselineData, models: Sequence[str] = tuple(TABULAR), **settings: Any
+) -> dict[str, dict[str, Any]]:
     """The figures of baselines, by name."""
-    return {name: compared.figures for name, compared in fit_baselines(data, **settings).items()}
+    fitted = fit_baselines(data, {name: TABULAR[name] for name in models}, **settings)
+    return {name: compared.figures for name, compared in fitted.items()}
 
 
 @dataclass(frozen=True)

@@ -78,12 +78,11 @@ def test_records_outside_of_the_sequences_make_no_difference() -> None:
     assert tabular == results
 
 
-def test_a_missing_package_is_an_error_or_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "lightgbm", None)
     data = visits(100)
     with pytest.raises(MissingExtraError, match="LightGBM"):
         evaluate_baselines(data, resamples=0)
-    assert list(evaluate_baselines(data, resamples=0, skip_missing=True)) == ["logistic"]
 
 
 def test_what_is_refused(explained: Explained) -> None:
@@ -92,7 +91,6 @@ def test_what_is_refused(explained: Explained) -> None:
     def refused(kind: type[Any], changed: BaselineData, *parts: str, **options: Any) -> None:
         explained(kind, lambda: evaluate_baselines(changed, **{"models": ("logistic",), **options}), *parts)
 
-    refused(SettingsError, data, "'lightgmb'", "lightgbm", models=("lightgmb",))
     refused(SettingsError, data, "no features", kinds=())
     refused(InputError, replace(data, texts=["one"]), "50 sequences, but 1 texts")
     refused(InputError, replace(data, slots_ND=data.slots_ND[:, :2]), "2 slots, not 3")
@@ -155,10 +153,10 @@ def test_a_large_comparison_is_searched_on_a_sample(monkeypatch: pytest.MonkeyPa
         sizes.append(len(train.inputs))
         return chosen
 
-    available = {"lightgbm": replace(TABULAR["lightgbm"], fit=spied)}
+    spied_on = {"lightgbm": replace(TABULAR["lightgbm"], fit=spied)}
     monkeypatch.setattr(baselines, "SEARCHED", 400)
     monkeypatch.setattr(baselines, "FEWEST_SEARCHED", 100)
-    result = evaluate_baselines(data, models=("lightgbm",), available=available, resamples=0)["lightgbm"]
+    result = baselines.fit_baselines(data, spied_on, resamples=0)["lightgbm"].figures
     assert sizes == [200] * 4 + [200] + [360]  # four kinds, the settings of the best one, and all sequences
     assert len(result["tried"]) == 4 + 2
     assert (result["kind"], result["train"]) == ("raw last", 360)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from tefm.base.errors import InputError
-from tefm.tabular.baselines import TABULAR, Baseline, BaselineData
-from tefm.tabular.baselines import fit_baselines as fit_available
+from tefm.base.errors import InputError, MissingExtraError, SettingsError, did_you_mean
+from tefm.base.progress import note
+from tefm.tabular.baselines import TABULAR, Baseline, BaselineData, Compared
+from tefm.tabular.baselines import fit_baselines as fit_models
 from tefm.tabular.inputs import Features, RecordSlots
 from tefm_bench.baselines.counting import fit_counting
 from tefm_bench.baselines.majority import fit_majority
@@ -52,8 +52,31 @@ BASELINES: Mapping[str, Baseline] = {
     "tabpfn": Baseline(fit_tabpfn),
 }
 
-#: `tefm.tabular.baselines.fit_baselines` with all of them to choose from.
-fit_baselines = partial(fit_available, models=tuple(BASELINES), available=BASELINES)
+
+def fit_baselines(
+    data: BaselineData,
+    *,
+    models: Sequence[str] = tuple(BASELINES),
+    available: Mapping[str, Baseline] = BASELINES,
+    skip_missing: bool = False,
+    **settings: Any,
+) -> dict[str, Compared]:
+    """Fit and score models on the same split, each by its name in `available`, as `tefm.tabular.baselines` does.
+
+    With `skip_missing`, models whose package or weights are missing are skipped; otherwise that is an error.
+    """
+    for name in models:
+        if name not in available:
+            raise SettingsError("not a valid baseline", value=name, remedy=did_you_mean(name, available))
+    results: dict[str, Compared] = {}
+    for name in models:
+        try:
+            results |= fit_models(data, {name: available[name]}, **settings)
+        except MissingExtraError as error:
+            if not skip_missing:
+                raise
+            note(f"{name} skipped: {error.problem} → {error.remedy}")
+    return results
 
 
 def evaluate_baselines(data: BaselineData, **settings: Any) -> dict[str, dict[str, Any]]:

@@ -507,7 +507,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         level: float = LEVEL,
         seed: int = 0,
     ) -> Monitoring:
-        """Whether the records of a table differ from those at fit time, why, and how good the answers should be.
+        """Whether the records of a table differ from those at fit time, why, and with labels how good the answers are.
 
         `reference` is a table of usual records to compare with, in place of the held-out records of the fit. `by`
         (`day`, `week` or `month`) cuts the table into batches by the schema's time column; otherwise it is one batch.

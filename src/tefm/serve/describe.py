@@ -107,9 +107,9 @@ def columns_of(preparation: Preparation) -> list[Column]:
     schema = preparation.schema
     roles = (("entity", preparation.entity), ("time", schema.time))
     columns = [_column(name, role) for role, name in roles if name is not None]
-    dates = dict.fromkeys(field.source[0] for field, _ in _fields(preparation) if field.part)
+    dates = dict.fromkeys(field.source[0] for field, _, _ in preparation.vectoriser.parts if field.part)
     columns += [_column(name, "date") for name in dates]
-    for field, mapper in _fields(preparation):
+    for field, mapper, _ in preparation.vectoriser.parts:
         for name in () if field.part else field.source:
             title = field.display_name if len(field.source) == 1 else f"{field.display_name} ({name})"
             columns.append(
@@ -154,7 +154,7 @@ def example_rows(preparation: Preparation, count: int = 1) -> list[dict[str, Any
         if schema.time is not None:
             row[schema.time] = (FIRST_DAY + timedelta(days=number)).isoformat()
         share = (number + 1) / (count + 1)
-        for place, (field, mapper) in enumerate(_fields(preparation)):
+        for place, (field, mapper, _) in enumerate(preparation.vectoriser.parts):
             if not field.derived:
                 row |= _cells(field, mapper, share, number * (1 + place % 3))
             elif field.part:
@@ -180,8 +180,3 @@ def _cells(field: Field, mapper: Mapper, share: float, shift: int) -> dict[str, 
             if len(field.source) > 1:
                 return {name: members[i] if i < len(members) else None for i, name in enumerate(field.source)}
             return {field.source[0]: field.delimiter.join(members) if field.delimiter else members or None}
-
-
-def _fields(preparation: Preparation) -> list[tuple[Field, Mapper]]:
-    """The fields with what was learned about them."""
-    return list(zip(preparation.vectoriser.table_schema.fields, preparation.vectoriser.mappers, strict=True))

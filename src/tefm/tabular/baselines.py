@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tefm.base.errors import InputError, MissingExtraError, SettingsError, did_you_mean
-from tefm.base.progress import note
+from tefm.base.errors import InputError, SettingsError
 from tefm.scoring.calibration import Calibration, prior_shift
 from tefm.scoring.decision import ACCURACY, Decision
 from tefm.scoring.metrics import score
@@ -150,9 +149,8 @@ class Compared:
 
 def fit_baselines(
     data: BaselineData,
+    models: Mapping[str, Baseline] = TABULAR,
     *,
-    models: Sequence[str] = tuple(TABULAR),
-    available: Mapping[str, Baseline] = TABULAR,
     kinds: Sequence[Kind] = ("last", "history"),
     positive: int = 1,
     decision: Decision = ACCURACY,
@@ -161,19 +159,14 @@ def fit_baselines(
     seed: int = 0,
     device: str | None = None,
     steps: int = STEPS,
-    skip_missing: bool = False,
 ) -> dict[str, Compared]:
-    """Fit and score models on the same split, each by its name in `available`.
+    """Fit and score models on the same split, by name.
 
     Models that take one row per sequence use whichever of `kinds` does best on validation, boosted trees also of the
     raw values. The test part is scored once, with the model's own probabilities (`test`) and after the calibration and
     decision that our own model gets too (`test_calibrated`); `shares` are those of the classes in the population, where
-    the training part has others. With `skip_missing`, models whose package or weights are missing are skipped;
-    otherwise that is an error.
+    the training part has others.
     """
-    for name in models:
-        if name not in available:
-            raise SettingsError("not a valid baseline", value=name, remedy=did_you_mean(name, available))
     data, classes = _numbered(data)
     labels_of: dict[str, Numbers] = {part: data.labels[data.parts == part] for part in PARTS}
     task = LearningTask(len(classes), positive, seed, device, steps)
@@ -185,15 +178,9 @@ def fit_baselines(
         return score(p_NQ, labels_of[part], classes, predicted_N=predicted_N, **settings).to_dict()
 
     results: dict[str, Compared] = {}
-    for name in models:
+    for name, model in models.items():
         began = time.perf_counter()
-        try:
-            best, kind, tried, test = _fit(available[name], data, kinds, task)
-        except MissingExtraError as error:
-            if not skip_missing:
-                raise
-            note(f"{name} skipped: {error.problem} → {error.remedy}")
-            continue
+        best, kind, tried, test = _fit(model, data, kinds, task)
         test_NQ = best.predict_proba(test)
         seconds = time.perf_counter() - began
         validation_NQ, logits_NQ = (np.log(np.maximum(p_NQ, LEAST)) for p_NQ in (best.validation_NQ, test_NQ))
