@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from tefm.scoring.breakdown import CURVES, GroupScores
-from tefm.scoring.numbers import metrics_in
 from tefm.scoring.weighted import Interval
 from tefm.show.figures import FEW_FOR_INTERVALS, FieldGroups, Figures, Method
 from tefm.show.html import HtmlTable, decimal
 from tefm.show.plots import Axis, Level, Plot, Series, curves
+from tefm.show.terminal import titles_of
 
 #: Every how many thresholds the table has a row.
 EVERY = 10
@@ -20,14 +20,6 @@ EVERY = 10
 HEIGHT = 280
 #: Classes that get a row of their own.
 CLASSES = 25
-METRICS = {
-    "auroc": "AUROC",
-    "auprc": "AUPRC",
-    "accuracy": "accuracy",
-    "macro_f1": "macro F1",
-    "brier": "Brier (lower is better)",
-    "ece": "ECE (lower is better)",
-}
 
 
 @dataclass(frozen=True)
@@ -150,7 +142,7 @@ class PerformanceView:
         few = " (too few for reliable intervals)" if sequences < FEW_FOR_INTERVALS else ""
         rows = [
             [title, *(str(metric) if (metric := _metric(method, name)) else "–" for method in methods)]
-            for name, title in (METRICS if self.figures.number is None else metrics_in(methods[0].scores)).items()
+            for name, title in titles_of(methods[0].scores).items()
         ]
         rows.append(["tokens per sequence", *(f"{m.tokens:,.1f}" if m.tokens else "0" for m in methods)])
         return HtmlTable(["", *(method.name for method in methods)], rows, f"{sequences:,} sequences{few}")

@@ -143,8 +143,8 @@ FIGURES = {
     "accuracy": "accuracy",
     "macro_f1": "macro F1",
     "auprc": "AUPRC",
-    "brier": "Brier",
-    "ece": "ECE",
+    "brier": "Brier (lower is better)",
+    "ece": "ECE (lower is better)",
 }
 
 
