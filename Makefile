@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 unexport PYTHONDONTWRITEBYTECODE
 PIP_FLAGS := --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-all evidence lint format docs clean
+.PHONY: demo test test-all evidence lint format docs notebooks clean
 
 $(VENV)/run.stamp: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -46,6 +46,10 @@ format: $(VENV)/dev.stamp
 
 docs: $(VENV)/dev.stamp
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# the outputs of the notebooks, made again
+notebooks: $(VENV)/dev.stamp
+	$(BIN)/jupyter execute --inplace docs/examples/*.ipynb
 
 clean:
 	rm -rf site $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -5,6 +5,7 @@ A Python block behind the comment `<!-- run -->` is run, in a folder with small 
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import subprocess
@@ -309,5 +310,43 @@ def test_the_site_builds(tmp_path: Path) -> None:
 
 def test_every_page_is_in_the_navigation() -> None:
     navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
-    for page in (ROOT / "docs").rglob("*.md"):
+    for page in [*(ROOT / "docs").rglob("*.md"), *NOTEBOOKS]:
         assert str(page.relative_to(ROOT / "docs")) in navigation
+
+
+# ---- notebooks ------------------------------------------------------------------------------------------------------
+
+NOTEBOOKS = sorted((ROOT / "docs" / "examples").glob("*.ipynb"))
+
+
+def cells(notebook: Path, kind: str) -> list[dict[str, Any]]:
+    return [cell for cell in json.loads(notebook.read_text("utf-8"))["cells"] if cell["cell_type"] == kind]
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=named)
+def test_a_notebook_was_run_from_top_to_bottom(notebook: Path) -> None:
+    code = cells(notebook, "code")
+    assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1))
+    outputs = [output for cell in code for output in cell["outputs"]]
+    assert outputs and all(output["output_type"] != "error" for output in outputs)
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=named)
+def test_links_of_a_notebook_lead_somewhere(notebook: Path, tmp_path: Path) -> None:
+    text = "\n".join("".join(cell["source"]) for cell in cells(notebook, "markdown"))
+    targets = [link["target"] for link in LINK.finditer(text)]
+    assert targets
+    for target in targets:
+        assert (notebook.parent / target).is_file(), target
+
+
+@pytest.mark.all
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=named)
+def test_a_notebook_runs_again(notebook: Path) -> None:
+    """With the figures that it shows, as far as they are the same on every processor."""
+    import nbclient
+    import nbformat
+
+    stored = nbformat.read(notebook, as_version=4)
+    again = nbclient.NotebookClient(nbformat.from_dict(stored), timeout=1_800).execute()
+    assert len(again.cells) == len(stored.cells)
