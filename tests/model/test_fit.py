@@ -83,7 +83,7 @@ def test_fields_that_give_the_label_away_are_named_before_training(caplog: pytes
 
 def test_rare_classes_are_named() -> None:
     assert rare(("a", "b", "c"), labelled(*"a" * 30, *"b" * 3)) == [
-        "too few test sequences to say anything about: b (3), c (0)"
+        "too few test sequences for reliable figures: b (3), c (0)"
     ]
     assert rare(("a", "b"), labelled(*"a" * 30, *"b" * 20)) == []
 

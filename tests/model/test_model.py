@@ -112,11 +112,11 @@ def test_a_tokenizer_that_encodes_the_label_is_refused(fitted: TEFM, tmp_path: P
 
 def test_a_label_that_is_also_a_field_is_refused(backbones: dict[str, Path], explained: Explained) -> None:
     copied = STAYS.model_copy(update={"label": "ward"})  # pydantic checks nothing here
-    explained(SchemaError, lambda: quick(backbones["llama"], copied).fit(TRAINING), "'ward'", "claimed twice")
+    explained(SchemaError, lambda: quick(backbones["llama"], copied).fit(TRAINING), "'ward'", "used twice")
     table = TRAINING.rename({"ward": "label"})  # the column that y is put into
     schema = Schema.from_yaml("{entity: patient, time: day, fields: {age: number, label: category}}")
     fit = quick(backbones["llama"], schema).fit
-    explained(SchemaError, lambda: fit(table, TRAINING["died"].to_list()), "'label'", "claimed twice")
+    explained(SchemaError, lambda: fit(table, TRAINING["died"].to_list()), "'label'", "used twice")
 
 
 def test_unsupervised_codes_never_see_the_label(backbones: dict[str, Path]) -> None:

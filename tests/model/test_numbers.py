@@ -156,7 +156,7 @@ def test_a_low_dose_settles_a_short_stay(model: TEFM) -> None:
 def test_above_is_for_numbers(fitted: TEFM, explained: Explained) -> None:
     from conftest import stays
 
-    explained(SettingsError, lambda: fitted.explain(stays(3), above=3), "`above` is for a label that is a number")
+    explained(SettingsError, lambda: fitted.explain(stays(3), above=3), "`above` needs a label that is a number")
 
 
 def test_the_report_says_what_it_shows(folder: Path, model: TEFM) -> None:

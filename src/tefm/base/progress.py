@@ -103,7 +103,11 @@ class Work(Progress):
         """How far it is, in words; what is left takes as long as the pace so far says."""
         done, left = self.done, ""
         if done and self.whole is not None:
-            left = f", about {duration((self.whole.elapsed or 0.0) * (1 - done) / done)} left"
+            seconds = (self.whole.elapsed or 0.0) * (1 - done) / done
+            for loop in self.loops[:1]:  # its own pace is known, whatever share of the job it was expected to take
+                if loop.total is not None and loop.completed:
+                    seconds = max(seconds, (loop.elapsed or 0.0) * (loop.total / loop.completed - 1))
+            left = f", about {duration(seconds)} left"
         current = self.loops[-1] if self.loops else self.stage
         what = "" if current is None else current.description
         return what if done is None else f"{done:.0%} done{left}: {what}"

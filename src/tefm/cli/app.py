@@ -61,7 +61,7 @@ def main() -> NoReturn:
         sys.exit(f"error: the name is too long: {shortened(repr(error.filename))}")
     except SystemExit as stop:
         if stop.code == INTERRUPTED:
-            err.print("interrupted; give the same command again to resume `fit` or `tokenize`")
+            err.print("interrupted; run the same command again to resume `fit` or `tokenize`")
         raise
     sys.exit(0)
 
@@ -186,10 +186,11 @@ QueryOption = Annotated[
     str | None, Option(help="SQL for DuckDB; SQL or a table's name for PostgreSQL; the label file for MEDS")
 ]
 AbsentOption = Annotated[
-    bool, Option("--absent", help="treat fields whose columns are missing as absent, instead of an error")
+    bool, Option("--absent", help="treat missing columns as absent values instead of raising an error")
 ]
 SideOption = Annotated[
-    list[str] | None, Option("--side", help="side table of a field as FIELD=TABLE; a saved model opens none by itself")
+    list[str] | None,
+    Option("--side", help="side table of a field, as FIELD=TABLE (a saved model never opens one by itself)"),
 ]
 DeviceOption = Annotated[str | None, Option(help="cpu or cuda (default: the GPU if there is one)")]
 
@@ -202,7 +203,7 @@ class TableOptions:
     absent: AbsentOption = False
     side: SideOption = None
     domain: Annotated[
-        str | None, Option(help="domain to use, of a model with several; default: found by the columns of the table")
+        str | None, Option(help="domain of a model with several (default: the one whose columns the table has)")
     ] = None
 
     def readable(self, model: Path, table: str, *, labelled: bool = False) -> tuple[Table, str | None]:
@@ -246,18 +247,20 @@ class RayOptions:
     ) -> OnRay | None:
         """The work on a Ray cluster, or None for this machine."""
         if self.engine not in ("local", "ray"):
-            raise TefmError("no such engine", value=self.engine, remedy="--engine local or --engine ray")
+            raise TefmError("unknown engine", value=self.engine, remedy="--engine local or --engine ray")
         if self.engine == "local":
             if self.address is not None or self.workers is not None:
                 option = "--workers" if self.address is None else "--address"
-                raise TefmError(f"{option} is for a Ray cluster", remedy="add --engine ray")
+                raise TefmError(f"{option} applies to a Ray cluster only", remedy="add --engine ray")
             return None
         if query is not None:
             remedy = "write the rows as Parquet first"
-            raise TefmError("the Ray engine reads Parquet files, without --query", remedy=remedy)
+            raise TefmError("the Ray engine reads Parquet files and does not support --query", remedy=remedy)
         if side:
             remedy = "write a column with a list per record into the files"
-            raise TefmError("the Ray engine reads Parquet files, without --side", value=side[0], remedy=remedy)
+            raise TefmError(
+                "the Ray engine reads Parquet files and does not support --side", value=side[0], remedy=remedy
+            )
         from tefm.cluster.engine import Engine
         from tefm.cluster.work import OnRay
 

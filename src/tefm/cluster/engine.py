@@ -254,7 +254,7 @@ def parquet_table(source: str | Path) -> tuple[Table, list[tuple[str, int]]]:
         raise SettingsError(
             "the Ray engine reads Parquet: a file, a folder or a glob",
             value=str(source),
-            remedy="write the table as Parquet, or leave --engine ray out",
+            remedy="write the table as Parquet, or leave out --engine ray",
         )
     counts = [(str(path.absolute()), rows_in(path)) for path in files]
     return open_table(source), counts
@@ -301,6 +301,6 @@ def _refuse_disorder(table: Table, schema: Schema) -> None:
                 "windows are made in the order of time, and the rows are not in this order",
                 file=table.name,
                 column=schema.time,
-                remedy="sort the files by time, or leave --engine ray out",
+                remedy="sort the files by time, or leave out --engine ray",
             )
         before = times.tail(1)

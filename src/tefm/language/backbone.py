@@ -285,7 +285,7 @@ class Adapter:
             parent, _, child = name.rpartition(".")
             layer = model.get_submodule(name)
             if not isinstance(layer, nn.Linear) or (len(up_Or), down_rI.shape[1]) != tuple(layer.weight.shape):
-                raise SettingsError("this adapter is that of another language model", value=name, remedy="fit it again")
+                raise SettingsError("this adapter belongs to another language model", value=name, remedy="fit it again")
             setattr(model.get_submodule(parent), child, _LowRank(layer, up_Or.to(base.device), down_rI.to(base.device)))
         embedding: Any = model.get_input_embeddings()
         tokenizer = copy.deepcopy(base.tokenizer)

@@ -234,5 +234,5 @@ def about_long(lengths_S: NDArray[np.integer], levels: int, most: int | None = C
         return None
     return (
         f"{long:,} of {len(lengths_S):,} sequences have more than {most // levels:,} records: their oldest records are "
-        f"told by one token each, or one for several (`code_tokens` in `prompt:`, now {most:,})"
+        f"shortened to one token each, or one for several (`code_tokens` in `prompt:`, now {most:,})"
     )

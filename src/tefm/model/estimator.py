@@ -489,7 +489,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         sequences have another one.
         """
         if share is not None and not 0 < share < 1:
-            raise SettingsError("a share is between 0 and 1", value=str(share), remedy="give for example 0.1")
+            raise SettingsError("a share must be between 0 and 1", value=str(share), remedy="for example 0.1")
         records = self.preparation.to_predict(as_table(X), absent=absent)
         entry = teach(self.fitted, self.preparation, records, question, answer, yes=yes, share=share)
         self.fitted_ = with_taught(self.fitted, entry)
@@ -684,7 +684,7 @@ def _scored(metric: str, model: TEFM, X: Any, y: Any = None) -> float:
     metrics: Mapping[str, Any] = scores.metrics if isinstance(scores, NumberScores) else vars(scores)
     if metric not in metrics:
         remedy = "leave `scoring` out: `score` is the mean absolute error with a minus sign"
-        raise SettingsError("this score is for classes, and the label is a number", value=metric, remedy=remedy)
+        raise SettingsError("this score applies to classes, but the label is a number", value=metric, remedy=remedy)
     value: float = metrics[metric].value
     return -value if metric in ("brier", "mae") else value
 

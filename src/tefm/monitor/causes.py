@@ -41,10 +41,10 @@ OTHERS: dict[Kind, tuple[str, CauseKind]] = {
 }
 #: These causes in words; of several, the first is named.
 WITHOUT_FIELD: dict[CauseKind, str] = {
-    "combination": "fields occur in other combinations: no field changed by itself, but codes of level {levels} did",
-    "coding": "records are coded with other errors than before",
-    "answers": "the model gives other answers, though no field changed",
-    "relation": "labels changed, but records and answers did not: the relation is another",
+    "combination": "combinations of fields changed: no single field did, but codes of level {levels} did",
+    "coding": "the reconstruction errors of the codes changed",
+    "answers": "the model's answers changed, although no field did",
+    "relation": "labels changed, but records and answers did not: their relation did (concept drift)",
 }
 #: One cause explains an alarm. A second one is named if it is clearer still: at this share of the level.
 SECOND = 0.2

@@ -227,7 +227,7 @@ def question_data(asking: Asking, training: Records, validation: Records) -> Que
         rare = ", ".join(f"“{questions[number].text}”" for number in dropped[:3])
         few = f"fewer than {settings.least} training histories answer yes, or no"
         more = " …" if len(dropped) > 3 else ""
-        note(f"{len(dropped):,} of {len(questions):,} questions are left out, since {few}: {rare}{more}")
+        note(f"{len(dropped):,} of {len(questions):,} questions are left out ({few}): {rare}{more}")
     kept = tuple(questions[number] for number in enough)
     share = HOLD_OUT if settings.hold_out is None else settings.hold_out
     learned_all = [question.one_of and settings.hold_out is None for question in kept]

@@ -175,7 +175,7 @@ def resample_counts(n: int, resamples: int, seed: int, *, strata_N: NDArray[Any]
     With `strata_N` (classes, for example), every resample has as many sequences of each stratum as the sample.
     """
     if resamples < 0:
-        raise SettingsError("the number of resamples is below 0", value=resamples, remedy="1,000 is usual")
+        raise SettingsError("the number of resamples is negative", value=resamples, remedy="for example 1,000")
     rng = np.random.default_rng(seed)
     strata = [] if strata_N is None else [np.flatnonzero(strata_N == stratum) for stratum in np.unique(strata_N)]
     yield np.ones((1, n))

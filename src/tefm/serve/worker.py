@@ -30,7 +30,7 @@ from tefm.serve.rows import Rows, with_row
 from tefm.serve.served import Served
 
 Lane = Literal["predict", "ask", "explain"]
-#: Rows of a batch of predictions; a larger request is a batch of its own.
+#: Rows per batch of predictions; a larger request is a batch of its own.
 BATCH_ROWS = 256
 #: The part of the timeout that explanations are expected to fill, at most: their times vary (those of the demo's model
 #: by 29% of the mean, as a standard deviation), and so does the measured pace.

@@ -128,7 +128,7 @@ def _days(frame: pl.DataFrame, name: str, schema: Schema, file: str | None) -> p
     dates, seconds = moments_of(frame, name, "date", schema, file)
     if seconds is None and dates.is_not_null().any():
         raise InputError(
-            "the column contains numbers and no dates",
+            "the column contains numbers, not dates",
             file=file,
             column=name,
             value=dates.drop_nulls()[0],

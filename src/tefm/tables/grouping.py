@@ -145,7 +145,9 @@ def first_rows(entities: pl.Series) -> NDArray[np.int64]:
 
 
 #: Times as text: ISO 8601, with "T" replaced by a blank and "Z" by +00:00.
-_ISO_FORMATS = ("%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M", "%Y-%m-%d", "%Y-%m-%d %H:%M:%S%.f%z", "%Y-%m-%d %H:%M%z")
+_DAYS, _CLOCKS = ("%Y-%m-%d", "%d.%m.%Y"), (" %H:%M:%S%.f", " %H:%M", "", " %H:%M:%S%.f%z", " %H:%M%z")
+#: With points, the day comes first everywhere.
+_FORMATS = tuple(day + clock for day in _DAYS for clock in _CLOCKS)
 
 
 def entities_of(frame: pl.DataFrame, name: str, schema: Schema, file: str | None = None) -> pl.Series:
@@ -289,9 +291,9 @@ def _refuse_nulls(column: pl.Series, role: str, remedy: str, file: str | None) -
 
 
 def _parsed(text: pl.Series, name: str, role: str, file: str | None) -> tuple[pl.Series, float | None]:
-    """Text as integers, as floats or as ISO times (in microseconds), whichever fits every value."""
+    """Text as integers, as floats or as times (in microseconds), whichever fits every value."""
     iso = text.str.replace("T", " ").str.replace("Z$", "+00:00")
-    times = [iso.str.to_datetime(pattern, time_unit="us", strict=False).to_physical() for pattern in _ISO_FORMATS]
+    times = [iso.str.to_datetime(pattern, time_unit="us", strict=False).to_physical() for pattern in _FORMATS]
     candidates = [
         text.cast(pl.Int64, strict=False),
         text.cast(pl.Float64, strict=False),
@@ -302,7 +304,7 @@ def _parsed(text: pl.Series, name: str, role: str, file: str | None) -> tuple[pl
     if unread.any():
         otherwise = "or remove `time:` to keep the file's order" if role == "time" else "or move the column to `ignore`"
         raise InputError(
-            f"{unread.sum()} of {len(text)} rows have a {role} that is neither a number nor an ISO date",
+            f"{unread.sum()} of {len(text)} rows have a {role} that is neither a number nor a date of a known form",
             file=file,
             column=name,
             value=text.filter(unread)[0],

@@ -101,7 +101,7 @@ def check_leakage(slots_ND: Slots, layout: Layout, labels: NDArray[Any] | Sequen
             member = f", through {slot.name!r}," if len(own) > 1 else ""
             reason = f"alone{member} separates the label '{names[best]}' from the others with AUC {score:.3f}"
         elif score >= HINT_AUC and LATER_WORDS.search(field.lower()):
-            reason = f"sounds like something known only after the outcome, and alone has AUC {score:.3f}"
+            reason = f"has a name that suggests it is only known after the outcome, and alone reaches AUC {score:.3f}"
         else:
             continue
         leaks.append(Leak(field, reason, score, _REMEDY))
