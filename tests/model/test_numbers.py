@@ -222,7 +222,7 @@ def test_what_is_for_classes_is_refused(
     explained(SettingsError, lambda: fit_of(backbones, planted(40), background="0"), "`background` is for classes")
     shutil.copy(folder / "stays.csv", tmp_path)
     message = refused("evaluate", folder / "model", folder / "stays.csv", "--threshold", "0.3", *CPU)
-    assert "a threshold is for two classes" in message
+    assert "a threshold needs a model with two classes" in message
 
 
 def test_missing_labels_are_left_out(model: TEFM) -> None:

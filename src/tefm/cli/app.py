@@ -119,7 +119,8 @@ def command(example: str, *, log: bool = False) -> Callable[[Callable[..., Any]]
     """Make a function a command. A parameter whose type is a group of options stands for all of them, after its own.
 
     A group is a dataclass of annotated options, or settings of the library with their descriptions. A command that
-    returns `Results` has the option `--json`, and its progress is shown; with `log`, that belongs to its output.
+    returns `Results` has the option `--json`, which it is told if it has a parameter `as_json`, and its progress is
+    shown; with `log`, that belongs to its output.
     """
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -129,7 +130,7 @@ def command(example: str, *, log: bool = False) -> Callable[[Callable[..., Any]]
             group = parameter.annotation
             if isinstance(group, type) and (is_dataclass(group) or issubclass(group, Settings)):
                 groups[name], options[name] = group, _options_of(group)
-            else:
+            elif name != "as_json":
                 own.append(parameter.replace(kind=Parameter.KEYWORD_ONLY))
 
         has_results = inspected.return_annotation is not None
@@ -141,7 +142,7 @@ def command(example: str, *, log: bool = False) -> Callable[[Callable[..., Any]]
                 values = {option.name: given.pop(option.name) for option in options[name]}
                 given[name] = group.checked(values) if issubclass(group, Settings) else group(**values)
             with shown(on_stdout=log and not as_json) if has_results else nullcontext():
-                results = function(**given)
+                results = function(**given, **({"as_json": as_json} if "as_json" in inspected.parameters else {}))
             if results is not None:
                 body = results.body() if as_json and callable(results.body) else results.body
                 present(body, results.parts, as_json=as_json)

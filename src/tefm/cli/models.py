@@ -182,9 +182,7 @@ def report(
     from tefm.show.report_page import report_page
 
     if table is not None and fitted_on is not None:
-        raise TefmError(
-            "a report needs one table, but two are given", value=table, remedy="leave out this one, or --table"
-        )
+        raise TefmError("a report needs one table, not two", value=table, remedy="leave out this one, or --table")
     check_target(target, "a report is written as HTML", "--out report.html", ".html")
     name = table if fitted_on is None else fitted_on
     opened, domain = None, options.domain
@@ -274,9 +272,7 @@ def teach(
     answer: Annotated[str, Option(help="column that holds the answer, at the last record of a sequence")],
     options: ModelOptions,
     yes: Annotated[str | None, Option(help="value that means yes (default: detected)")] = None,
-    share: Annotated[
-        float | None, Option(help="share of yes in the population, if it differs from the table's")
-    ] = None,
+    share: Annotated[float | None, Option(help="share of yes in the population, if not the table's")] = None,
     target: Annotated[Path | None, Option("--out", help="folder to write (default: the model itself)")] = None,
 ) -> Results:
     """Teach a model a new question from eight or more labelled sequences; all other answers stay the same."""

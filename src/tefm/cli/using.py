@@ -49,10 +49,8 @@ class CardOptions:
     """Which sequences are explained, and where their cards go."""
 
     entity: Annotated[list[str] | None, which_option("--entity", help="explain only this entity; repeatable")] = None
-    limit: Annotated[int, cards_option(help="maximum number of cards to print")] = 3
-    target: Annotated[Path | None, cards_option("--out", help="write all cards to an HTML page or as JSON lines")] = (
-        None
-    )
+    limit: Annotated[int, cards_option(help="sequences to explain on the terminal (--json and --out: all)")] = 3
+    target: Annotated[Path | None, cards_option("--out", help="HTML page or JSON lines with all of them")] = None
 
     def check(self) -> None:
         problem, example = "explanations are written as HTML or JSON lines", "--out page.html"
@@ -65,6 +63,8 @@ class CardOptions:
         from tefm.explain.render import cards_page
 
         bodies, remark = [one.to_json() for one in found], f"{len(found):,} explained: {counts}"
+        if self.target is None and len(found) >= self.limit:
+            remark += f"; for more than {self.limit} cards: --limit N, or --out page.html for all"
         if self.target is None:
             return Results(bodies, map(shown_as, found[: self.limit]), remark)
         lines = (json.dumps(body, ensure_ascii=False) + "\n" for body in bodies)
@@ -112,6 +112,7 @@ def explain(
         Path | None, cards_option(help="table with columns field, value, statement, source, cited under the conditions")
     ] = None,
     bibliography: Annotated[bool, cards_option("--bibliography", help="list the sources of the references")] = False,
+    as_json: bool = False,
 ) -> Results | None:
     """Explain predictions: a rule that settles the answer, checked on made-up and real cases, and its effect."""
     from tefm.explain.render import explanation_card
@@ -141,6 +142,7 @@ def explain(
             return Results(asdict(summary), summary_tables(summary))
         asked: dict[str, Any] = {"question": question_in_words, "entities": cards.entity, "references": cited}
         asked |= {"sensitive": sensitive, "similar": similar}
+        asked["limit"] = None if as_json or cards.target is not None else cards.limit  # each takes seconds
         explanations = loaded.explain(opened, **asked, **question)
     verdicts = Counter(one.verdict for one in explanations)
     counts = ", ".join(f"{count:,} {verdict}" for verdict, count in verdicts.most_common())
@@ -182,9 +184,7 @@ def _share(text: str | None) -> float | None:
     except ValueError:
         share = 0.0
     if not 0 < share <= 1:
-        raise TefmError(
-            "--keep must be a share of the slots", value=text, remedy="give 5% or 0.05, above 0 and up to 100%"
-        )
+        raise TefmError("--keep must be a share of the slots", value=text, remedy="give 5% or 0.05, up to 100%")
     return share
 
 

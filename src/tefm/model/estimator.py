@@ -534,6 +534,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         *,
         question: str | None = None,
         entities: Sequence[str] | None = None,
+        limit: int | None = None,
         absent: bool = False,
         of_class: str | None = None,
         above: float | None = None,
@@ -551,11 +552,11 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         single features are about (the answer), `precision` the share of the cases that must agree (0.9), `most` the
         number of conditions (10). No condition is about the fields `without`; cards mark `sensitive` ones and say what
         the answer would be with other values of them (as the settings of the fit say). `similar`
-        shows so many of the training sequences that the model holds: those that satisfy the rule and are most like it.
-        `entities` explains only some sequences. `references`, a table with the columns field, value, statement and
-        source, are cited beside the features that they are about. `question` explains the answer to a question in
-        words instead of the class; the first time, it takes some seconds longer. Where the label is a number, the
-        answer is whether it is `above` this one (the median of the training labels).
+        is how many of the stored training sequences to show: the most similar ones that satisfy the rule. `entities`
+        explains only these sequences, `limit` only the first ones. `references`, a table with the columns field, value,
+        statement and source, are cited beside the features that they are about. `question` explains the answer to a
+        question in words instead of the class; the first time, it takes some seconds longer. Where the label is a
+        number, the answer is whether it is `above` this one (the median of the training labels).
         """
         asked = Question.checked(
             {"of_class": of_class, "above": above, "precision": precision, "most": most}
@@ -566,7 +567,7 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         explainer.look_alikes_of(self.fitted)  # before anything is vectorised
         if question is not None:
             book_of(self.fitted)
-        slots = self.preparation.slots(self._to_explain(X, entities, absent))
+        slots = self.preparation.slots(self._to_explain(X, entities, absent, limit))
         if question is None:
             return explainer.explain_slots(self.fitted, self.preparation, slots, asked, references)
         if self._explainer is None or self._explainer.fitted is not self.fitted:  # a new fit starts afresh
@@ -620,13 +621,15 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         checked = explainer.Choice.checked(choice)
         return explainer.explain_masked(self.fitted, self.preparation, self._to_explain(X, entities, absent), checked)
 
-    def _to_explain(self, X: Any, entities: Sequence[str] | None, absent: bool) -> Records:
+    def _to_explain(self, X: Any, entities: Sequence[str] | None, absent: bool, limit: int | None = None) -> Records:
         records = self.preparation.to_predict(as_table(X), absent=absent)
-        if entities is None:
+        if entities is None and limit is None:
             return records
         numbers = {str(name): number for number, name in enumerate(records.sequences.names)}
-        chosen = explainer.named(numbers, entities, self.preparation.sequence_noun, file=records.file)
-        return records.select(np.array(chosen, dtype=np.int64))
+        chosen = [*numbers.values()]
+        if entities is not None:
+            chosen = explainer.named(numbers, entities, self.preparation.sequence_noun, file=records.file)
+        return records.select(np.array(chosen[:limit], dtype=np.int64))
 
     def _drawn(self, X: Any, sequences: int, absent: bool) -> Sequences:
         """At most so many sequences of a table, drawn at random, as slots."""

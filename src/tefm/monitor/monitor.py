@@ -63,9 +63,7 @@ def monitor(
 ) -> Monitoring:
     """Compare a table, batch by batch, with the stored reference or with a reference table."""
     if not 0 < level < 1:
-        raise SettingsError(
-            "the level must be a rate of false alarms between 0 and 1", value=level, remedy="for example 0.05"
-        )
+        raise SettingsError("the level is not between 0 and 1", value=level, remedy="for example 0.05")
     if stored is None and reference is None:
         raise InputError(
             "this model has no reference to compare with: an older version saved it, or it had no validation records",

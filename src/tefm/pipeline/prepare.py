@@ -149,9 +149,7 @@ class Preparation:
         fields = self.vectoriser.table_schema.fields_of(name)
         if not fields:
             remedy = did_you_mean(name, (*layout.fields, *text))
-            raise SettingsError(
-                "the settings of explanations name a field that the model does not read", value=name, remedy=remedy
-            )
+            raise SettingsError("`explanations` names a field that the model does not read", value=name, remedy=remedy)
         return tuple(slot for field in fields for slot in layout.of_field(field).tolist())
 
     # ---- in words ---------------------------------------------------------------------------------------------
@@ -183,9 +181,7 @@ def records_of(frame: pl.DataFrame, schema: Schema, config: ModelConfig, **how: 
     if schema.number is not None and (config.balance != "none" or config.background is not None):
         setting = "balance" if config.balance != "none" else "background"
         remedy = f"leave it out, or predict classes: `label: {{column: {schema.label}, kind: category}}`"
-        raise SettingsError(
-            f"`{setting}` applies to classes, but the label {schema.label!r} is a number", remedy=remedy
-        )
+        raise SettingsError(f"`{setting}` needs classes, but the label {schema.label!r} is a number", remedy=remedy)
     return Records.of_frame(frame, schema, window=config.window, background=config.background, **how)
 
 

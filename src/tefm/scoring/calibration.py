@@ -56,9 +56,7 @@ class Calibration:
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.temperature) and self.temperature > 0):
-            raise SettingsError(
-                "a temperature must be above 0", value=self.temperature, remedy="1.0 leaves probabilities unchanged"
-            )
+            raise SettingsError("a temperature must be above 0", value=self.temperature, remedy="1.0 has no effect")
         if self.threshold is not None and not 0 <= self.threshold <= 1:
             raise SettingsError(
                 "a threshold must be a probability", value=self.threshold, remedy="give 0 to 1, or None"

@@ -36,12 +36,8 @@ class PredictRequest(Request):
 class ExplainRequest(Request):
     """Rows to explain."""
 
-    of_class: str | None = Field(
-        default=None, description="class to show evidence for and against (default: the predicted one)"
-    )
-    above: float | None = Field(
-        default=None, description="numeric label: explain why it is above or below this value (default: the median)"
-    )
+    of_class: str | None = Field(default=None, description="class of the evidence (default: the predicted one)")
+    above: float | None = Field(default=None, description="numeric label: threshold to explain (default: the median)")
     precision: float = Field(default=0.9, description="minimum share of a rule's cases that get the same answer")
     most: int = Field(default=10, description="maximum number of conditions in a rule")
     html: bool = Field(default=False, description="also return the card as HTML")
