@@ -317,7 +317,7 @@ def _refuse_unlisted(folder: Path, parts: Collection[str]) -> None:
 
 @contextmanager
 def refusing(folder: Path, what: str) -> Iterator[None]:
-    """Whatever fails while a sealed folder is read is a fault of the folder: libraries raise all kinds of errors."""
+    """Turn whatever fails while a sealed folder is read into an error about the folder."""
     try:
         yield
     except TefmError as error:

@@ -57,7 +57,7 @@ class Work(Progress):
         self.clear()
 
     def clear(self) -> None:
-        """Nothing is under way."""
+        """Forget all stages and loops."""
         for task in self.tasks:
             self.remove_task(task.id)
         self.whole: Task | None = None
@@ -100,7 +100,7 @@ class Work(Progress):
 
     @property
     def text(self) -> str:
-        """How far it is, in words; what is left takes as long as the pace so far says."""
+        """The progress in words, with the time left at the pace so far."""
         done, left = self.done, ""
         if done and self.whole is not None:
             seconds = (self.whole.elapsed or 0.0) * (1 - done) / done
@@ -127,12 +127,12 @@ _work = Work()
 
 
 def note(text: str) -> None:
-    """One line about the work."""
+    """Log one line about the work."""
     log.info(stage_name(text, _work.part))
 
 
 def warn(text: str) -> None:
-    """One line about what is odd."""
+    """Log one warning."""
     log.warning(stage_name(text, _work.part))
 
 

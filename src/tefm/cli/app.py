@@ -269,7 +269,7 @@ class RayOptions:
 
 
 def warn_of_training_data(model: TEFM, table: str) -> None:
-    """Say that a table is the one that the model was fitted on."""
+    """Warn that a table is the one that the model was fitted on."""
     from tefm.tables.readers.databases import shown_location
 
     if model.source_ is not None and model.source_["table"] == shown_location(table):

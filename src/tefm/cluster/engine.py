@@ -1,8 +1,7 @@
 """Running parts on a Ray cluster: an existing one by its address, or one on this machine that ends with the work.
 
-Results come back in the order of the table. Ray replaces a worker that dies and gives its part to another; a part's
-result counts only when it is complete, so nothing is lost or doubled. What workers return does not depend on which
-parts they had before.
+Results come back in the order of the table. Ray replaces a worker that dies; a part counts only when it is complete, so
+nothing is lost or doubled.
 
 A `Plan` says which rows go to a worker together: parts of a table that no sequence crosses, however many workers.
 

@@ -1,8 +1,7 @@
 """Backbones: any causal language model in the Hugging Face format, given by name, folder or hub id.
 
-A domain that was added to a finished one has an `Adapter`: low-rank changes and new rows, apart from the shared
-weights. The language model itself is not touched, so whatever else reads it answers as before, to the bit. A model with
-an adapter holds the same tensors: several domains take the memory of one language model and of their adapters.
+A domain that was added to a finished one has an `Adapter`: low-rank changes and new rows. The shared weights stay as
+they are, so other domains answer as before, to the bit, and all of them share the memory of one language model.
 
 Shapes: T new tokens, H width of the language model, r rank, O and I outputs and inputs of a linear layer.
 """

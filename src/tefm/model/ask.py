@@ -1,4 +1,4 @@
-"""A model asked in words: answers with what they are worth, explanations of answers, and the figures of a test.
+"""Questions in words: answers with their accuracy, explanations of answers, and figures of the test part.
 
 Shapes: S sequences, Q questions, N records, D slots.
 """

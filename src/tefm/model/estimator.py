@@ -102,14 +102,13 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     schema : Schema, optional
         What the columns mean: entity, time, label, fields. Inferred from the training table when left out.
     tokenizer : RecordTokenizer or path, optional
-        A fitted tokenizer whose codes are used; learned by `fit` when left out. One that has the label among its
-        fields is refused.
+        A fitted tokenizer (without the label among its fields); learned by `fit` when left out.
     device : str, optional
         `cpu` or `cuda`; the GPU when there is one.
     window : int, optional
         Consecutive rows that make a sequence; the records of an entity when left out.
     background : str, optional
-        The label of nothing special, e.g. BENIGN: a sequence has its first label that is a different one.
+        The background class, e.g. BENIGN: the label of a sequence is the first one that differs from it.
     balance : {"none", "train", "all"}
         Keep as many sequences of every class as the rarest has: for training, or for training and evaluation.
     codes : dict, optional
@@ -129,28 +128,22 @@ class TEFM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     style : {"compact", "full"}
         The wording of a preset's prompt.
     positive : str, optional
-        Of two classes, the one that AUROC and the decision threshold are about; when left out, one with a typical
-        name (yes, died, attack …), else the rarer one.
+        Of two classes, the one of AUROC and threshold; by default, by its name (yes, died, attack …), else the rarer.
     decision : {"auto", "accuracy", "f1", "balanced"} or dict
-        What predictions should be good at: accuracy, the F1 of the positive class (of more than two classes, macro F1),
-        the mean recall of the classes, or the lowest cost, `{"cost": {"died": 20, "survived": 1}}` (the cost of missing
-        each class). `auto`: the F1 where one of two classes has a share below 0.2, else accuracy.
+        The metric that decisions optimise: accuracy, F1 (macro F1 of several classes), mean recall, or the cost of
+        missing each class, `{"cost": {"died": 20, "survived": 1}}`. `auto`: F1 if a class is below 0.2.
     tune : dict, optional
         Settings of the fine-tuning (`TuneConfig`), like `{"steps": 400}`.
     beside : {"none", "trees"}
-        `trees`: boosted trees on the fields answer the label beside the language model, which reads codes. The answer
-        is a mean of both, with the share that does best on validation sequences.
+        `trees`: boosted trees on the fields answer too; the mean of both is weighted on validation sequences.
     explanations : {"default", "none"} or dict
-        Settings of the explanations (`LookAlikeConfig`); `none` for a model that only predicts. A model that explains
-        stores training sequences, without names.
+        Settings of the explanations (`LookAlikeConfig`), which store training sequences without names, or `none`.
     rationale : {"none", "default", "paper"} or dict
         Also learn the paper's masks (`RationaleConfig`), for `explain_masked`.
     questions : list of dict or dict, optional
-        Questions in words, beside the label or instead of it: entries (`QuestionSettings`), or settings with the
-        entries under `asked` (`QuestionsConfig`).
+        Questions in words, with the label or instead of it: entries (`QuestionSettings`), or a `QuestionsConfig`.
     quick : bool
-        A first look in about a minute: fewer training steps, a sample of the training sequences, and no explanations
-        unless `explanations` is set.
+        A first look in minutes of CPU: short training on a sample, no explanations unless `explanations` is set.
     deterministic : bool
         The same model on any number of cores: `fit` uses one thread and algorithms whose results do not vary.
     seed : int

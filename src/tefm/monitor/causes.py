@@ -1,8 +1,7 @@
 """From differences to causes: which field changed and how, or which classes became more frequent.
 
-A change of one field moves codes and answers too. These are named as consequences, not as causes. A change of the
-class shares moves many fields a little, each towards the records of the class that became more frequent. That is
-tested: with the reference weighted to the estimated class shares, no tally at all may differ any more.
+A change of one field moves codes and answers too, which are named as consequences. A change of the class shares
+moves many fields a little: it is the cause if no tally differs from the reference at the estimated shares.
 
 Shapes: J cells (of a number: buckets), M values, Q classes.
 """

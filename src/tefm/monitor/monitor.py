@@ -1,4 +1,4 @@
-"""Monitor a model: a table in, in batches; out comes what changed in each, and how good the answers should be.
+"""Monitor a model: what changed in each batch of a table, and how good the answers should be.
 
 Given a reference table with labels, LightGBM is fitted on it and scored on the same batches. A bundle has no LightGBM;
 one that is fitted on recent records answers what someone who monitors a model asks: would refitting something simple do

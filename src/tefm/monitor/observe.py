@@ -1,13 +1,12 @@
 """What a model sees of a table: its batches, one record of each sequence with its codes and errors, and the answers.
 
-And what its probabilities say about a batch without labels: how good the answers should be, which classes it has.
-`expected` is confidence-based performance estimation (CBPE): calibrated probabilities say how often an answer is
-right, so they say what accuracy and AUROC to expect. It assumes that the relation between records and labels has not
-changed. `class_shares` is the EM estimate of Saerens et al. (2002): the class shares under which the probabilities,
-adjusted for them, agree with themselves. It assumes that the records of a class are as they were.
+And what its probabilities say about a batch without labels. `expected` is confidence-based performance estimation
+(CBPE): the accuracy and AUROC that calibrated probabilities imply, if the relation between records and labels has not
+changed. `class_shares` is the EM estimate of Saerens et al. (2002): the class shares with which the adjusted
+probabilities are consistent, if the records of each class have not changed.
 
-One record per sequence, drawn at random: the records of a patient are alike, and a test that took them for independent
-would raise false alarms whenever a patient has many. So in a batch, every record that is counted is of another entity.
+Only one random record per sequence is counted: the records of a patient are correlated, and a test that took them for
+independent would raise false alarms.
 
 Shapes: S sequences, D slots, K levels, Q classes, R draws.
 """

@@ -66,7 +66,7 @@ class Fitted:
 
     @property
     def decision(self) -> Decision:
-        """What its predictions should be good at."""
+        """The metric that its predictions optimise."""
         return self.config.decision_for(self.classes, self.shares)
 
     @property

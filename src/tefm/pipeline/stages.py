@@ -265,7 +265,7 @@ def _what_is_learned(data: TaskData) -> str:
 
 
 def calibrate_questions(fitted: Fitted, begun: Begun) -> Fitted:
-    """Who answers questions in words, probabilities and figures, from validation histories."""
+    """Decide how questions in words are answered, then calibrate and measure them, on validation histories."""
     data, questions = begun.data, begun.data.questions
     assert questions is not None, "there are questions"
     texts, validation = [question.text for question in questions.questions], questions.validation

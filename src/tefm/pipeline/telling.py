@@ -1,7 +1,6 @@
-"""Whether fields that say what repeats (`tables/repeats.py`) tell the label apart, and which of them.
+"""Which of the fields about repeated values (`tables/repeats.py`) help to predict the label.
 
-Trees predict the label of held-out sequences from what became of every field, with these fields and without. A field
-that does not lower the loss would only take room in the codes.
+Trees predict the label of held-out sequences with these fields and without; those that lower the loss are kept.
 
 Shapes: S sequences.
 """

@@ -204,7 +204,7 @@ class Book(Settings):
         return known[matches[0]] if matches else None
 
     def worth(self, text: str) -> str:
-        """One sentence about what an answer to this question is worth."""
+        """One sentence about how accurate answers to this question are."""
         if (entry := self.learned(text)) is not None:
             of_yes, warning = f"{entry.yes:,} of them yes", f": {entry.figure.warning}" if entry.figure.warning else ""
             if entry.trained:

@@ -1,10 +1,9 @@
 """What a fit with questions is made from: the questions, which of them are held out, and the histories of each part.
 
-A history is the first records of a sequence. What follows it answers questions about the next record or a time ahead;
-a column of its last record answers the others, about whole sequences only, as for a label.
+A history is a prefix of a sequence. What follows it answers questions about the next record or a time ahead;
+the others, about whole sequences, are answered by a column of the last record.
 
-Questions with too few answers are left out. Those that are kept become pairs of a history and a question: to learn
-from, to stop early on, and to measure answers on.
+Questions with too few answers are left out. The others become pairs of a history and a question.
 
 Shapes: N records, D slots, H histories, Q questions, P pairs of a history and a question.
 """

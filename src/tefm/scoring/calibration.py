@@ -1,9 +1,8 @@
 """From logits to calibrated probabilities, and from probabilities to decisions.
 
 Fitted on the validation sequences: a temperature that divides the logits; a bias per class, where the model was trained
-on other class shares than the population has; and how to decide (`decision.py`). With too few sequences they keep their
-defaults. The bias is then the one that the class shares imply. Neither temperature nor bias changes how sequences are
-ranked by the probability of one of two classes.
+on other class shares than the population has (with few sequences, the one that the shares imply); and how to decide
+(`decision.py`). Neither temperature nor bias changes the ranking of sequences by one of two classes.
 
 Shapes: N sequences, Q classes.
 """

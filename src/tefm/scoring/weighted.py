@@ -3,9 +3,8 @@
 A weight is how often a sequence counts: all ones for the sample itself, the draws of a bootstrap, or the number of
 records that share a value. `metrics.py` has the same metrics for a single weighting.
 
-The bootstrap gives a metric's uncertainty from resampling the sequences it was computed on. A resample is a row of
-weights (how often each sequence was drawn), so whatever needs sorting or binning is sorted and binned once, and a
-thousand resamples take a few matrix products. The first row is always the sample itself.
+A bootstrap resample is a row of weights too (how often each sequence was drawn), so sorting and binning happen once,
+and a thousand resamples take a few matrix products. The first row is always the sample itself.
 
 Shapes: N sequences, Q classes, R rows of weights, or resamples, G groups of equal scores, B bins of confidence.
 """

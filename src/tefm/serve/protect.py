@@ -1,4 +1,4 @@
-"""What stands before the routes: keys, limits, security headers, the access log. None of it shows a record.
+"""Middleware in front of the routes: keys, limits, security headers, the access log. None of it shows a record.
 
 Keys are compared by their hashes, in constant time. A server without keys answers on loopback only, and only to
 requests that name it so: a web page elsewhere cannot reach it under a name of its own.

@@ -1,7 +1,6 @@
 """Grouping the records of a table into sequences: one per entity, or windows of consecutive records.
 
-Below that, what the columns with a role are read as: entities and labels are text, times are ranks, and free text is
-written into prompts. Values that cannot be read raise an error that names them.
+Entities and labels are read as text, times as ranks. Values that cannot be read raise an error that names them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The leakage check: fields that reveal the label because they were recorded after the outcome.
 
-It reports a field that alone predicts the label almost perfectly, a field that is present almost only with one outcome
-(a time of death), and a column that is a copy of the label. A report is a warning, not a verdict: some fields are
-legitimately that good.
+A warning, not a verdict, about fields that alone predict the label almost perfectly, fields that are present almost only
+with one outcome (a time of death), and columns that copy the label.
 
 Shapes: N records, D slots, V values of a slot, L classes, H halves.
 """
