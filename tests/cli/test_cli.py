@@ -189,7 +189,7 @@ def test_who_interrupts_a_command_is_told_how_to_resume_it(folder, tokenized, tm
     arguments = ("tokenize", folder / "table.csv", "--schema", schema, "--out", tmp_path / "tok", *TINY)
     finished = process("-c", INTERRUPTED, *arguments)
     assert finished.returncode == 130 and "Traceback" not in finished.stderr, finished.stderr
-    assert "give the same command again to resume" in finished.stderr
+    assert "run the same command again to resume" in finished.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["tok.checkpoint"]
     again = tefm(*arguments, "--json")
     assert f"resuming from {tmp_path / 'tok.checkpoint'}" in again.stderr

@@ -22,7 +22,7 @@ STAGES = {
     "alignment skipped": 2,
     "fine-tuning": 3,
     "learning to explain": 4,
-    "learning the masks of the paper": 4,
+    "learning the paper's masks": 4,
 }
 
 

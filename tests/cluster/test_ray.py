@@ -163,7 +163,7 @@ def test_what_is_refused_before_anything_starts(model: Path, tmp_path: Path) -> 
     assert "Parquet" in refused("predict", model, tmp_path / "table.csv", "--engine", "ray")
     assert "add --engine ray" in refused("predict", model, folder, "--workers", 2)
     assert "unknown engine" in refused(*codes, tmp_path / "x", "--engine", "dask")
-    assert "need a folder" in refused(*codes, tmp_path / "file", "--engine", "ray")
+    assert "go to a folder" in refused(*codes, tmp_path / "file", "--engine", "ray")
     assert "--query" in refused("predict", model, folder, "--query", "SELECT 1", "--engine", "ray")
     missing = written(stays(10).drop("ward"), tmp_path / "missing")
     assert "ward" in refused("predict", model, missing, "--engine", "ray")

@@ -408,7 +408,7 @@ def test_a_threshold_decides_between_two_classes(fitted: TEFM, explained: Explai
 
 def test_tables_that_cannot_be_judged(fitted: TEFM, explained: Explained) -> None:
     lost = HELD_OUT.with_columns(died=pl.lit("lost"))
-    explained(InputError, lambda: fitted.evaluate(lost), "'died'", "knows no class", "'lost'", "no, yes")
+    explained(InputError, lambda: fitted.evaluate(lost), "'died'", "knows none of the classes", "'lost'", "no, yes")
     explained(
         InputError, lambda: figures_of(fitted, HELD_OUT[:-1].vstack(lost[-1:])), "'died'", "'lost'", "tefm evaluate"
     )

@@ -165,7 +165,7 @@ def test_values_that_cannot_be(folder: Path) -> None:
 
 
 def test_no_file(tmp_path: Path, explained: Explained) -> None:
-    explained(SettingsError, lambda: Task.load(tmp_path / "task.yaml"), tmp_path / "task.yaml", "no task file")
+    explained(SettingsError, lambda: Task.load(tmp_path / "task.yaml"), tmp_path / "task.yaml", "no such task file")
 
 
 def test_no_schema_file(folder: Path, explained: Explained) -> None:

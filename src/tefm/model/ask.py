@@ -56,7 +56,7 @@ TYPES = {
 #: What is said of a sequence where the value of a question is recorded already.
 RECORDED = "recorded before: the question was learned where it is not"
 #: And where nothing is known about new questions.
-GUESS = "no probability without `--anyway`"
+GUESS = "accuracy unknown: no probability without `--anyway`"
 
 
 def book_of(fitted: Fitted) -> Book:

@@ -53,7 +53,7 @@ def timed(frame: pl.DataFrame, schema: Schema, sequences: Sequences) -> Schema:
             unit = None
             if unit_seconds is not None:
                 usual = float(np.median(known)) * unit_seconds
-                unit = max((name for name in LENGTHS if usual >= 2 * LENGTHS[name]), key=LENGTHS.get, default="seconds")
+                unit = ["seconds", *(name for name in LENGTHS if usual >= 2 * LENGTHS[name])][-1]
             title = f"Time since the {clock} {schema.record}"
             clocks.append((clock, {"kind": "number", "buckets": BUCKETS, "unit": unit, "title": title}))
     if unit_seconds is not None:

@@ -1,6 +1,6 @@
 """The leakage check: fields that reveal the label because they were recorded after the outcome.
 
-A warning, not a verdict, about fields that alone predict the label almost perfectly, fields that are present almost only
+A warning, not a verdict, about fields that alone predict the label almost perfectly, those that are present almost only
 with one outcome (a time of death), and columns that copy the label.
 
 Shapes: N records, D slots, V values of a slot, L classes, H halves.
