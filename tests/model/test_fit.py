@@ -99,7 +99,7 @@ def test_a_balance_that_leaves_next_to_nothing_says_so() -> None:
     flows = labelled(*"a" * 500, *"b" * 60, "c", None)
     balanced, whole = ModelConfig(balance="train"), ModelConfig(balance="none")
     (remark,) = thinned(balanced, flows)
-    assert "the rarest has (c, 1): 3 of 561 training sequences are used" in remark
+    assert "the rarest (c, 1): 3 of 561 training sequences are used" in remark
     assert thinned(balanced, flows.select(range(560))) == []
     assert thinned(whole, flows) == []
 

@@ -70,7 +70,7 @@ def test_an_answer_is_explained(saved: tuple[Path, Path]) -> None:
         (["TABLE"], "needs a table and a question"),
         (["TABLE", " "], "the question is empty"),
         (["TABLE", QUESTION, "--out", "answers.txt"], "CSV or Parquet"),
-        (["TABLE", QUESTION, "--entity", "nobody"], "there is no such patient"),
+        (["TABLE", QUESTION, "--entity", "nobody"], "no such patient"),
     ],
 )
 def test_refused(arguments: list[str], words: str, saved: tuple[Path, Path]) -> None:

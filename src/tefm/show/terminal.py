@@ -181,7 +181,7 @@ def meaning_of(scores: Mapping[str, Any]) -> list[str]:
     """How scores are defined, where that needs to be said."""
     if "auroc" not in scores:
         meaning = [f"in the label's unit; the interval is meant to cover {scores['interval']:.0%} of the labels"]
-        completed = "all scores but the concordance complete censored times"
+        completed = "censored times are completed for all scores except concordance"
         return [*meaning, completed] if "concordance" in scores else meaning
     return [MEANS] if len(scores["classes"]) > 2 else []
 
