@@ -64,7 +64,7 @@ class CardOptions:
 
         bodies, remark = [one.to_json() for one in found], f"{len(found):,} explained: {counts}"
         if self.target is None and len(found) >= self.limit:
-            remark += f"; for more than {self.limit} cards: --limit N, or --out page.html for all"
+            remark += "; --limit N shows more, --out page.html all of them"
         if self.target is None:
             return Results(bodies, map(shown_as, found[: self.limit]), remark)
         lines = (json.dumps(body, ensure_ascii=False) + "\n" for body in bodies)
